@@ -31,6 +31,9 @@ from profiles.report import api as report_api
 from profiles.report import pages as report_pages
 from profiles.rooflines import api as rooflines_api
 from profiles.rooflines import pages as rooflines_pages
+from profiles.running import agents_api as running_agents_api
+from profiles.running import api as running_api
+from profiles.running import pages as running_pages
 from profiles.source import api as source_api
 from profiles.source import pages as source_pages
 from profiles.sql import api as sql_api
@@ -87,6 +90,14 @@ urlpatterns = [
     path("fleet/utilisation/", fleet_pages.use, name="fleet-utilisation"),
     path("fleet/captures/", fleet_capture_pages.fleet_captures, name="fleet-captures"),         # ?job=&host=
     path("fleet/captures/order/", fleet_capture_pages.fleet_capture_order, name="fleet-capture-order"),
+    path("fleet/captures/<int:pk>/stop/", fleet_capture_pages.fleet_capture_stop, name="fleet-capture-stop"),  # POST
+    path("fleet/captures/servers/", running_pages.servers, name="engine-servers"),             # ?edit=
+    path("fleet/captures/servers/<int:pk>/", running_pages.server, name="engine-server"),
+    path("fleet/captures/servers/<int:pk>/version/", running_pages.server_version, name="engine-server-version"),  # POST
+    path("fleet/captures/servers/<int:pk>/delete/", running_pages.server_delete, name="engine-server-delete"),  # POST
+    path("fleet/captures/engines/<int:pk>/stop/", running_pages.engine_capture_stop, name="engine-capture-stop"),  # POST
+    path("fleet/captures/schedules/", running_pages.schedules, name="capture-schedules"),      # ?job=&host=&ranks=&server=&edit=
+    path("fleet/captures/schedules/<int:pk>/", running_pages.schedule_change, name="capture-schedule"),  # POST
     path("fleet/agents/", fleet_pages.agents, name="fleet-agents"),                # ?q=&state=silent
     # captures
     path("captures/", capture_pages.capture_list, name="capture-list"),
@@ -176,6 +187,14 @@ urlpatterns = [
     path("api/fleet/batches/", fleet_api.FleetBatchApi.as_view(), name="api-fleet-batches"),      # POST, of agents
     path("api/fleet/captures/", fleet_api.FleetCapturesApi.as_view(), name="api-fleet-captures"),
     path("api/fleet/captures/<int:pk>/", fleet_api.FleetCaptureApi.as_view(), name="api-fleet-capture"),
+    path("api/fleet/captures/<int:pk>/stop/", fleet_api.FleetCaptureStopApi.as_view(), name="api-fleet-capture-stop"),  # POST
+    path("api/fleet/captures/<int:pk>/trace/", running_agents_api.FleetTraceApi.as_view(), name="api-fleet-capture-trace"),  # POST
+    path("api/fleet/orders/", running_agents_api.FleetOrdersApi.as_view(), name="api-fleet-orders"),      # POST, of agents
+    path("api/engines/", running_api.ServersApi.as_view(), name="api-engine-servers"),
+    path("api/engines/<int:pk>/captures/", running_api.ServerCapturesApi.as_view(), name="api-engine-captures"),
+    path("api/engines/captures/<int:pk>/", running_api.EngineCaptureApi.as_view(), name="api-engine-capture"),
+    path("api/engines/captures/<int:pk>/stop/", running_api.EngineCaptureStopApi.as_view(), name="api-engine-capture-stop"),  # POST
+    path("api/captures/schedules/", running_api.SchedulesApi.as_view(), name="api-capture-schedules"),
     path("api/fleet/top/", fleet_api.FleetTopApi.as_view(), name="api-fleet-top"),
     path("api/fleet/gpus/", fleet_api.FleetGpusApi.as_view(), name="api-fleet-gpus"),
     path("api/ceilings/", ceilings_api.CeilingListApi.as_view(), name="api-ceilings"),

@@ -38,6 +38,7 @@ LONG = (
     "tests/workers/core/test_worker.py",
     "tests/profiles/pages/test_ingest_command.py",
     "tests/workers/capture/test_capture.py",
+    "tests/workers/capture/test_running.py",
     "tests/profiles/ingest/test_hostile.py",
     "tests/profiles/ingest/test_chrome_hostile.py",
     "tests/browser/test_user_path.py",

@@ -35,7 +35,7 @@ MEMBERS = {
     "tuner.models": ("tuner.models", "tuner.*.models"),
     "tuner.cache.rules": ("tuner.cache.rules", "tuner.cache.buckets", "tuner.cache.default_check", "tuner.cache.portability"),
     "tuner.cache.client": ("tuner.cache.client", "tuner.cache.listener"),
-    "workers.jobs": ("workers.jobs", "workers.leases"),
+    "workers.jobs": ("workers.jobs", "workers.leases", "workers.outgoing", "workers.secret"),
     "workers.process": ("workers.process", "workers.tasks", "workers.sweep", "workers.messages", "workers.row_kinds",
                         "workers.stages", "workers.bounded_process"),
 }
@@ -122,6 +122,8 @@ ARROWS = {
     "profiles.fleet":
         "profiles.analysis.core profiles.theme profiles.charts profiles.models workers.jobs workers.agent profiles.rows "
         "profiles.families",
+    "profiles.running":
+        "profiles.trace profiles.models workers.jobs profiles.upload profiles.fleet",
     "profiles.notes": "profiles.models workers.jobs profiles.rows profiles.timeline",
     "profiles.overview":
         "profiles.trace profiles.analysis.core profiles.charts profiles.models profiles.library profiles.compare "
@@ -158,7 +160,8 @@ ARROWS = {
     "tuner.gate.notify": "workers.jobs tuner.models tuner.trial tuner.gate.errors tuner.query_api tuner.gate.reports",
     "tuner.gate.options": "tuner.gate.client tuner.gate.reports",
     "tuner.gate.production":
-        "profiles.theme profiles.models workers.jobs profiles.fleet tuner.models tuner.trial tuner.gate.errors tuner.gate.stats "
+        "profiles.theme profiles.models workers.jobs profiles.fleet profiles.running tuner.models tuner.trial tuner.gate.errors "
+        "tuner.gate.stats "
         "tuner.gate.builds tuner.gate.suites tuner.gate.notify",
     "tuner.gate.regressions":
         "workers.jobs tuner.models tuner.trial tuner.gate.stats tuner.gate.builds tuner.gate.errors tuner.gate.baselines "
@@ -203,8 +206,9 @@ ARROWS = {
         "profiles.models profiles.capture.tools tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "
         "tuner.cache.entries tuner.gate.suites workers.core workers.tune",
     "workers.capture":
-        "profiles.trace profiles.models profiles.rows workers.jobs profiles.capture.tools profiles.capture profiles.ceilings "
-        "tuner.models workers.core workers.fresh",
+        "profiles.trace profiles.models profiles.rows workers.jobs profiles.capture.tools profiles.capture "
+        "profiles.ceilings tuner.models workers.core workers.fresh workers.agent profiles.upload profiles.fleet "
+        "profiles.running",
     "workers.gate":
         "profiles.models workers.jobs profiles.capture.tools profiles.capture tuner.models tuner.cache.rules tuner.measure "
         "tuner.devices tuner.gate.errors tuner.gate.suites tuner.gate.verdicts tuner.revalidation workers.core workers.fresh "
@@ -212,7 +216,7 @@ ARROWS = {
     "workers.metrics": "profiles.models workers.jobs profiles.fleet tuner.models",
     "workers.process":
         "profiles.ingest profiles.models workers.jobs profiles.advice profiles.families profiles.fleet profiles.upload "
-        "profiles.topics profiles.capture "
+        "profiles.topics profiles.capture profiles.running "
         "tuner.models tuner.trial tuner.team tuner.devices tuner.gate.builds tuner.gate.suites tuner.gate.notify "
         "tuner.gate.production tuner.gate.verdicts tuner.jobs tuner.revalidation tuner.gate.history workers.core workers.tune "
         "workers.capture "
@@ -228,7 +232,7 @@ PACKAGES = {
     "bokeh": ("profiles.theme", "*charts*"),
     "channels": ("webapp.*", "workers.jobs"),
     "clickhouse_connect": ("profiles.fleet.clickhouse_store",),
-    "cryptography": ("tuner.gate.notify.secret",),
+    "cryptography": ("workers.secret",),
     "django": ROWS,
     "drf_spectacular": API,
     "duckdb": ("profiles.sql.*", "profiles.store.*"),

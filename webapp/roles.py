@@ -18,6 +18,8 @@ ROLES: dict[str, list[str]] = {
     ENGINEER: [
         "profiles.add_profile", "profiles.change_profile", "profiles.delete_profile",
         "profiles.add_capture", "profiles.change_capture", "profiles.add_fleetbatch", "profiles.add_fleetcapture",
+        "profiles.add_enginecapture", "profiles.change_enginecapture", "profiles.add_captureschedule",
+        "profiles.change_captureschedule", "profiles.delete_captureschedule",
         "profiles.add_timelinenote", "profiles.change_timelinenote", "profiles.delete_timelinenote",
         "profiles.add_savedquery", "profiles.change_savedquery", "profiles.delete_savedquery",
         "profiles.change_advicedecision", "profiles.change_kernelfamily", "profiles.add_familynote", "profiles.delete_familynote",
@@ -29,6 +31,7 @@ ROLES: dict[str, list[str]] = {
         "profiles.moderate_savedquery",
         "profiles.moderate_timelinenote", "profiles.moderate_familynote",
         "profiles.add_capturetarget", "profiles.change_capturetarget", "profiles.delete_capturetarget",
+        "profiles.add_engineserver", "profiles.change_engineserver", "profiles.delete_engineserver",
         "tuner.add_operatorpackage", "tuner.change_operatorpackage", "tuner.delete_operatorpackage",
         "tuner.delete_tunejob", "tuner.change_cachedconfig", "tuner.delete_cachedconfig", "tuner.change_bucketpolicy",
         "tuner.change_revalidationpolicy",

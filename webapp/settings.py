@@ -16,6 +16,7 @@ RIDGEPOINT_SECRET_KEY_OLD  the one before, after it was changed: what was sealed
 RIDGEPOINT_HTTPS           1: a proxy in front speaks HTTPS; cookies are sent over HTTPS only
 RIDGEPOINT_PUBLIC_URL      https://guard.example: put before links in messages and mails; without it they carry paths
 RIDGEPOINT_WEBHOOK_PRIVATE 1: webhooks may go to addresses inside this network too (loopback, private, link-local)
+RIDGEPOINT_ENGINE_PRIVATE  0: serving engines that owners name may not lie inside this network
 RIDGEPOINT_EMAIL_URL       smtp://user:password@host:587?tls=1 (or ?ssl=1); without it mails become files under RIDGEPOINT_HOME
 RIDGEPOINT_EMAIL_FROM      sender of mails
 RIDGEPOINT_STAGE_MEMORY_MB memory that each stage of the work on a profile (ingest, families, analyses) may take, in MB of 10^6 B
@@ -146,6 +147,7 @@ EMAIL_TIMEOUT = 15
 DEFAULT_FROM_EMAIL = os.environ.get("RIDGEPOINT_EMAIL_FROM", "ridgepoint@localhost")
 PUBLIC_URL = os.environ.get("RIDGEPOINT_PUBLIC_URL", "").rstrip("/")
 WEBHOOK_PRIVATE = os.environ.get("RIDGEPOINT_WEBHOOK_PRIVATE") == "1"
+ENGINE_PRIVATE = os.environ.get("RIDGEPOINT_ENGINE_PRIVATE", "1") != "0"
 STORAGES = {
     "default": object_store(os.environ),
     "staticfiles": {"BACKEND": "webapp.statics.bundled.BundledStorage"},

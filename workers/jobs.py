@@ -35,6 +35,9 @@ TASKS = {
     "series": "workers.tasks.run_series",
     "notify": "workers.messages.send",
     "fleet": "workers.tasks.merge_fleet",
+    "join": "workers.tasks.join_captures",
+    "engine": "workers.tasks.run_engine_capture",
+    "schedules": "workers.tasks.run_schedules",
     "production": "workers.tasks.watch_production",
 }
 _WORKERS_KEY = "ridgepoint:worker:"

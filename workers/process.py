@@ -83,6 +83,10 @@ def work(queues: list[str]) -> None:
     sweep, release = _sweep_functions(queues)
     side = threading.Thread(target=_announce_and_sweep, args=(name, queues, done, sweep), name="announce", daemon=True)
     side.start()
+    if "gpu" in queues:
+        from workers.capture.listening import listen  # with the fleet's rows: no other worker needs it
+
+        threading.Thread(target=listen, args=(done,), name="listen", daemon=True).start()
     log.info("ready for %s", ", ".join(queues))
     try:
         worker.work(logging_level="CRITICAL")

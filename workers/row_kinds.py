@@ -8,6 +8,7 @@ from typing import Any
 
 from profiles.ceilings.models import CEILING_LEASES
 from profiles.models import CAPTURE_LEASES, INGEST_LEASES
+from profiles.running.models import ENGINE_LEASES
 from tuner.gate.suites.models import SUITE_LEASES
 from tuner.models import TUNE_LEASES, SuiteJob, TuneJob
 from workers.leases import Leases
@@ -39,6 +40,7 @@ ROW_KINDS = {held.task: held for held in (
     RowKind(INGEST_LEASES, "ingest", "profile", lambda row: "ingest"),
     RowKind(TUNE_LEASES, "tune", "tune", _tune_queue),
     RowKind(CAPTURE_LEASES, "capture", "capture", lambda row: "gpu"),
+    RowKind(ENGINE_LEASES, "engine", "engine-capture", lambda row: "replay"),
     RowKind(CEILING_LEASES, "ceilings", "ceilings", lambda row: "gpu"),
     RowKind(SUITE_LEASES, "suite", "suite", _suite_queue),
 )}

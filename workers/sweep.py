@@ -11,6 +11,8 @@ import logging
 from django.db.models import Model, QuerySet
 
 from profiles.fleet.services import wake_fleet
+from profiles.running.join_services import wake_joins
+from profiles.running.schedule_services import wake_schedules
 from profiles.upload.services import profiles_fail_hopeless
 from tuner.gate.history.series_services import wake_stale_series
 from tuner.gate.notify.sending_services import wake_due_deliveries
@@ -40,6 +42,8 @@ def sweep() -> dict[str, list[int]]:
     woken["operators"] = packages_wake()         # packages that were enabled before a worker had them
     woken["notify"] = wake_due_deliveries(jobs.waiting("notify"))        # messages whose next try is due
     woken["fleet"] = wake_fleet(jobs.waiting("fleet"))             # sums of agents that came since
+    woken["join"] = wake_joins(jobs.waiting("join"))           # traces of ranks whose others ended without one
+    woken["schedules"] = wake_schedules(jobs.waiting("schedules"))
     woken["production"] = wake_production(jobs.waiting("production"))         # days of the fleet that were summed since
     woken["series"] = wake_stale_series()         # runs over which nobody looked for changes
     if jobs.connection().set(_DOUBT_KEY, 1, nx=True, px=_DOUBT_MS):

@@ -44,6 +44,14 @@ def merge_fleet(batch_id: int) -> None:
     log.info("fleet (woken by batch %s): %s merged, %s days summed", batch_id, merge_waiting(), len(fleet_tend()))
 
 
+def join_captures(capture_id: int) -> None:
+    """Make one profile of the traces of ranks that were captured together."""
+    from profiles.running.join_services import join
+
+    profile = join(capture_id)
+    log.info("captures with %s: %s", capture_id, f"profile {profile.pk}" if profile else "nothing to join")
+
+
 def watch_production(day: int) -> None:
     """Look for kernels that became slower in production, after days were summed."""
     from tuner.gate.production.services import watch_production as watch  # with ruptures: 1 s that nobody else needs
@@ -97,6 +105,20 @@ def run_capture(capture_id: int) -> None:
     from workers.capture.run import run
 
     _run(ROW_KINDS["capture"], capture_id, run)
+
+
+def run_engine_capture(capture_id: int) -> None:
+    """Capture a serving engine."""
+    from workers.capture.engine import run
+
+    _run(ROW_KINDS["engine"], capture_id, run)
+
+
+def run_schedules(schedule_id: int) -> None:
+    """Run the schedules of captures that are due, whichever woke it."""
+    from profiles.running.schedule_services import run_due
+
+    log.info("schedules (woken by %s): %s ran", schedule_id, run_due())
 
 
 def run_ceilings(run_id: int) -> None:

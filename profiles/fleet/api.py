@@ -73,14 +73,18 @@ class FleetGpusApi(APIView):
 
 
 class OrderSerializer(serializers.Serializer[Any]):
-    """Processes by `process` (as GET lists them), or those of a `job` (and `host`): the first `most` of them."""
+    """Processes by `process` (as GET lists them), or by `pid`, or of a `job` (and `host`, `ranks`): the first `most` of them."""
 
     process = serializers.ListField(child=serializers.CharField(max_length=60), required=False, max_length=100)
     job = serializers.CharField(max_length=200, required=False)
     host = serializers.CharField(max_length=200, required=False)
+    pid = serializers.IntegerField(min_value=1, max_value=2**31 - 1, required=False)
+    ranks = serializers.CharField(max_length=100, required=False, help_text="as 0,2-5; these, whatever `most` says")
     most = serializers.IntegerField(min_value=1, max_value=capture_services.MOST_PROCESSES, default=1)
     steps = serializers.IntegerField(min_value=1, max_value=capture_services.MOST_STEPS, required=False)
     milliseconds = serializers.IntegerField(min_value=10, max_value=capture_services.MOST_MS, required=False)
+    shapes = serializers.BooleanField(required=False, default=True)
+    stacks = serializers.BooleanField(required=False, default=False)
     why = serializers.CharField(max_length=300, required=False, default="")
 
 
@@ -93,8 +97,8 @@ class FleetCapturesApi(APIView):
         """Processes that can be captured, and the last orders with what became of them."""
         asked = {name: request.query_params.get(name, "") for name in ("job", "host")}
         return Response({
-            "processes": [{"process": each.key, "job": each.job, "rank": each.rank, "host": each.agent.host, "pid": each.pid}
-                          for each in capture_services.processes(asked["job"], asked["host"])],
+            "processes": [capture_selectors.process_json(each)
+                          for each in capture_services.processes(asked["job"], asked["host"], launchers=True)],
             "captures": [capture_selectors.line_of(row).as_json() for row in capture_selectors.captures(asked)[:MOST_CAPTURES]]})
 
     @extend_schema(operation_id="fleet_capture_order", request=OrderSerializer, responses={201: JSON})
@@ -103,10 +107,11 @@ class FleetCapturesApi(APIView):
         given = OrderSerializer(data=request.data)
         given.is_valid(raise_exception=True)
         asked = given.validated_data
-        keys = asked.get("process") or [each.key for each in capture_services.processes(asked.get("job", ""), asked.get("host", ""))
-                                        if "job" in asked or "host" in asked][:asked["most"]]
         try:
-            rows = capture_services.order(keys, asked.get("steps"), asked.get("milliseconds"), request.user, asked["why"])
+            keys = asked.get("process") or capture_services.chosen(
+                asked.get("job", ""), asked.get("host", ""), asked.get("pid", 0), asked.get("ranks", ""), asked["most"])
+            rows = capture_services.order(keys, asked.get("steps"), asked.get("milliseconds"), request.user, asked["why"],
+                                          shapes=asked["shapes"], stacks=asked["stacks"])
         except capture_services.OrderRefused as refused:
             raise ValidationError({refused.field: [str(refused)]}) from refused
         return Response({"captures": [capture_selectors.line_of(row).as_json() for row in rows]}, status=201)
@@ -116,4 +121,18 @@ class FleetCaptureApi(APIView):
     @extend_schema(operation_id="fleet_capture", responses=JSON)
     def get(self, request: Request, pk: int) -> Response:
         """What became of an order; `profile` once its trace was uploaded."""
-        return Response(capture_selectors.line_of(get_object_or_404(FleetCapture.objects.select_related("agent"), pk=pk)).as_json())
+        return Response(capture_selectors.line_of(_order(pk)).as_json())
+
+
+class FleetCaptureStopApi(APIView):
+    write_permission = "profiles.add_fleetcapture"
+
+    @extend_schema(operation_id="fleet_capture_stop", request=None, responses=JSON)
+    def post(self, request: Request, pk: int) -> Response:
+        """End an order, with those that were ordered together with it."""
+        capture_services.stop(capture_services.with_others(_order(pk)))
+        return Response(capture_selectors.line_of(_order(pk)).as_json())
+
+
+def _order(pk: int) -> FleetCapture:
+    return get_object_or_404(FleetCapture.objects.select_related("agent", "profile"), pk=pk)

@@ -1,20 +1,24 @@
 """Deep captures ordered here: which processes can be asked, what their agents are told, what became of them.
 
-An order travels in the receipt of its agent's next batch (agents only connect outwards), again and again until the agent's state
-names it; the agent begins it once."""
+An order travels in an answer to its agent (agents only connect outwards), again and again until the agent's state names it; the
+agent begins it once. While processes ask for captures, their agent asks for orders every few seconds, more rarely where agents are
+many."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from django.db import transaction
 from django.utils import timezone
 
 from profiles.fleet.models import FleetAgent, FleetCapture
 from profiles.models import Profile
+from profiles.rows import json_safe
 
 SILENT = timedelta(minutes=3)       # of an agent that sent nothing for so long: an order would not reach it
 OVERDUE = timedelta(minutes=10)     # without news of an order
@@ -22,7 +26,13 @@ MOST_PROCESSES = 16                 # in one order
 MOST_OPEN = 64                      # of one agent
 MOST_STEPS, MOST_MS = 50, 10_000
 STEPS, MILLISECONDS = 3, 500
-TOGETHER_S = 90                     # from an order to the moment at which several processes begin: each agent has asked by then
+TOGETHER_S = 20                     # from an order to the moment at which several processes begin, beside `ask_again_s`
+ASKS_A_S = 20                       # of all agents: questions for orders
+TOGETHER_OF_BEFORE_S = 90           # of agents that ask for orders once a minute only
+LEAST_AGAIN_S, MOST_AGAIN_S = 2.0, 60.0
+COSTS = ("before_ms", "during_ms", "after_ms", "during_pct", "after_pct")
+STOPPED_LATELY = timedelta(minutes=5)       # agents are told to stop for so long
+MOST_COMMAND, MOST_WORD = 300, 200
 OPEN = (FleetCapture.State.ORDERED, FleetCapture.State.ASKED, FleetCapture.State.UPLOADING)
 
 
@@ -36,32 +46,88 @@ class OrderRefused(ValueError):
 
 @dataclass(frozen=True)
 class Process:
-    """One that asks its agent whether to record."""
+    """One that asks its agent whether to record. `gpu`: UUID, or its number as CUDA counts; "" where it is not known.
+
+    `on_gpu`: None where that may not be looked at. A `launcher` started others that ask, and holds no GPU itself."""
 
     agent: FleetAgent
     pid: int
     job: str
     rank: int | None
+    build: str = ""
+    command: str = ""
+    gpu: str = ""
+    on_gpu: bool | None = None
+    launcher: bool = False
 
     @property
     def key(self) -> str:
         return f"{self.agent.pk}-{self.pid}"
 
 
-def processes(job: str = "", host: str = "") -> list[Process]:
-    """Return the processes of agents that report which can be captured, by job, host and rank."""
-    found = []
-    for agent in FleetAgent.objects.filter(last_seen__gte=timezone.now() - SILENT):
-        told = agent.state.get("asking") if isinstance(agent.state, dict) else None
-        for each in told if isinstance(told, list) else ():
-            pid, rank = (each.get("pid"), each.get("rank")) if isinstance(each, dict) else (None, None)
-            if not isinstance(pid, int) or not 0 < pid < 2**31:
-                continue
-            name = each.get("job")
-            found.append(Process(agent, pid, name[:200] if isinstance(name, str) else "",
-                                 rank if isinstance(rank, int) and 0 <= rank < 2**31 else None))
-    wanted = [each for each in found if (not job or each.job == job) and (not host or each.agent.host == host)]
+def processes(job: str = "", host: str = "", gpu: str = "", launchers: bool = False) -> list[Process]:
+    """Return the processes of agents that report which can be captured, by job, host and rank; launchers only where asked for."""
+    found = [each for agent in FleetAgent.objects.filter(last_seen__gte=timezone.now() - SILENT) for each in _asking(agent)]
+    wanted = [each for each in found if (not job or each.job == job) and (not host or each.agent.host == host)
+              and (not gpu or each.gpu == gpu) and (launchers or not each.launcher)]
     return sorted(wanted, key=lambda each: (each.job, each.agent.host, -1 if each.rank is None else each.rank, each.pid))
+
+
+def _asking(agent: FleetAgent) -> Iterator[Process]:
+    told = agent.state.get("asking") if isinstance(agent.state, dict) else None
+    for each in told if isinstance(told, list) else ():
+        pid, rank = (each.get("pid"), each.get("rank")) if isinstance(each, dict) else (None, None)
+        if not isinstance(pid, int) or not 0 < pid < 2**31:
+            continue
+        index, on_gpu = each.get("index"), each.get("on_gpu")
+        gpu = _word(each.get("gpu")) or (f"GPU {index}" if isinstance(index, int) and 0 <= index < 1024 else "")
+        yield Process(agent, pid, _word(each.get("job")), rank if isinstance(rank, int) and 0 <= rank < 2**31 else None,
+                      _word(each.get("build")), _word(each.get("command"))[:MOST_COMMAND], gpu,
+                      on_gpu if isinstance(on_gpu, bool) else None, each.get("role") == "launcher")
+
+
+def _word(value: Any, most: int = MOST_COMMAND) -> str:
+    return "".join(value.split("\0"))[:most] if isinstance(value, str) else ""
+
+
+def with_ranks(found: Sequence[Process], ranks: str) -> list[Process]:
+    """Return those of ranks as "0,2-5"; all where it is empty. Raises OrderRefused."""
+    if not ranks.strip():
+        return list(found)
+    wanted: set[int] = set()
+    for part in ranks.split(","):
+        low, dash, high = part.strip().partition("-")
+        if not (low.isdecimal() and (high.isdecimal() if dash else True) and len(low) < 7 and len(high) < 7):
+            raise OrderRefused("ranks", "ranks as 0,2-5")
+        wanted.update(range(int(low), min(int(high or low), int(low) + 4096) + 1))
+    return [each for each in found if each.rank in wanted]
+
+
+def chosen(job: str = "", host: str = "", pid: int = 0, ranks: str = "", most: int = 1) -> list[str]:
+    """Return keys of processes by job, host and pid: those of ranks, else the first `most`; none where nothing is asked for.
+
+    Raises:
+        OrderRefused: `ranks` has another form.
+    """
+    found = [each for each in processes(job, host) if pid in (0, each.pid)] if job or host or pid else []
+    return [each.key for each in with_ranks(found, ranks)][:MOST_PROCESSES + 1 if ranks.strip() else max(1, most)]
+
+
+def again_s() -> float:
+    """Return how often an agent with processes that ask for captures may ask for orders, in seconds."""
+    reporting = FleetAgent.objects.filter(last_seen__gte=timezone.now() - SILENT).count()
+    return min(MOST_AGAIN_S, max(LEAST_AGAIN_S, reporting / ASKS_A_S))
+
+
+def orders_for(name: str, host: str, state: Mapping[str, Any]) -> dict[str, Any]:
+    """Take what an agent says of its processes and orders, between its batches; return {"orders", "again_s"}."""
+    with transaction.atomic():
+        agent, _ = FleetAgent.objects.select_for_update().get_or_create(name=name)
+        kept = {key: state[key] for key in ("asking", "captures", "kind", "version", "run") if key in state}
+        agent.state = json_safe({**(agent.state if isinstance(agent.state, dict) else {}), **kept})
+        agent.host, agent.last_seen = host or agent.host, timezone.now()
+        agent.save(update_fields=["state", "host", "last_seen"])
+        return {"orders": exchange(agent, state), "again_s": again_s()}
 
 
 def are_there(job: str = "") -> bool:
@@ -70,65 +136,134 @@ def are_there(job: str = "") -> bool:
     return FleetAgent.objects.filter(last_seen__gte=timezone.now() - SILENT, **asking).exists()
 
 
-def order(keys: Collection[str], steps: int | None, milliseconds: int | None, user: Any, why: str = "") -> list[FleetCapture]:
-    """Order captures of processes by `Process.key`: so many steps, or a time. Several begin at one moment, and record a time.
+@dataclass(frozen=True)
+class Wanted:
+    """What is recorded of each process: so many steps, or a time; neither: a few steps of one process, half a second of several."""
+
+    steps: int | None = None
+    milliseconds: int | None = None
+    shapes: bool = True
+    stacks: bool = False
+
+    def check(self, count: int) -> None:
+        """Raises OrderRefused where the sizes are outside their limits."""
+        if self.steps is not None and not 1 <= self.steps <= MOST_STEPS:
+            raise OrderRefused("steps", f"1 to {MOST_STEPS} steps")
+        if self.milliseconds is not None and not 10 <= self.milliseconds <= MOST_MS:
+            raise OrderRefused("milliseconds", f"10 to {MOST_MS:,} ms")
+        if count > 1 and self.steps is not None:
+            raise OrderRefused("steps", "several processes begin at one moment: give milliseconds in place of steps")
+
+
+def order(keys: Collection[str], steps: int | None, milliseconds: int | None, user: Any, why: str = "", *, shapes: bool = True,
+          stacks: bool = False, schedule_id: int | None = None) -> list[FleetCapture]:
+    """Order captures of processes by `Process.key`: so many steps, or a time. Several begin at one moment, record a time, and
+    become one profile.
 
     Raises:
         OrderRefused: no process, too many, one that is gone, or sizes outside their limits.
     """
+    wanted = Wanted(steps, milliseconds, shapes, stacks)
+    keys = list(dict.fromkeys(keys))
     if not keys:
         raise OrderRefused("process", "choose a process")
     if len(keys) > MOST_PROCESSES:
         raise OrderRefused("process", f"at most {MOST_PROCESSES} processes at once")
-    known = {each.key: each for each in processes()}
+    known = {each.key: each for each in processes(launchers=True)}
     if gone := [key for key in keys if key not in known]:
         raise OrderRefused("process", f"{len(gone)} of them no longer ask{'s' if len(gone) == 1 else ''} for captures")
-    if steps is not None and not 1 <= steps <= MOST_STEPS:
-        raise OrderRefused("steps", f"1 to {MOST_STEPS} steps")
-    if milliseconds is not None and not 10 <= milliseconds <= MOST_MS:
-        raise OrderRefused("milliseconds", f"10 to {MOST_MS:,} ms")
-    if len(keys) > 1 and steps is not None:
-        raise OrderRefused("steps", "several processes begin at one moment: give milliseconds in place of steps")
+    if any(known[key].launcher for key in keys):
+        raise OrderRefused("process", "a launcher runs nothing on a GPU: choose the processes that it started")
+    wanted.check(len(keys))
     for agent in {known[key].agent for key in keys}:
         if agent.captures.filter(state__in=OPEN, changed__gte=timezone.now() - OVERDUE).count() + len(keys) > MOST_OPEN:
             raise OrderRefused("process", f"{agent.host}: {MOST_OPEN} orders are open")
-    start_ms = int((time.time() + TOGETHER_S) * 1e3) if len(keys) > 1 else 0
-    counted = steps if steps is not None else 0 if milliseconds is not None else STEPS if len(keys) == 1 else 0
+    several = len(keys) > 1
+    start_ms = int((time.time() + together_s(known[key].agent for key in keys)) * 1e3) if several else 0
+    counted = steps if steps is not None else 0 if milliseconds is not None or several else STEPS
     return [FleetCapture.objects.create(
-        agent=each.agent, pid=each.pid, job=each.job, rank=each.rank, steps=counted,
-        milliseconds=0 if counted else milliseconds or MILLISECONDS, start_ms=start_ms, why_ordered=why[:300],
-        ordered_by=user if getattr(user, "is_authenticated", False) else None) for each in map(known.__getitem__, keys)]
+        agent=each.agent, pid=each.pid, job=each.job[:MOST_WORD], rank=each.rank, steps=counted,
+        milliseconds=0 if counted else milliseconds or MILLISECONDS, start_ms=start_ms, why_ordered=why[:300], shapes=shapes,
+        stacks=stacks, together=together, schedule_id=schedule_id,
+        ordered_by=user if getattr(user, "is_authenticated", False) else None)
+        for together in [uuid.uuid4() if several else None] for each in map(known.__getitem__, keys)]
+
+
+def together_s(agents: Iterable[FleetAgent]) -> int:
+    """Return how far ahead the moment lies at which several processes begin: each agent, and each process, has asked by then."""
+    return round(TOGETHER_S + again_s()) if all(agent.run for agent in agents) else TOGETHER_OF_BEFORE_S
+
+
+def with_others(row: FleetCapture) -> list[FleetCapture]:
+    """Return a capture with those that were ordered together with it."""
+    return [row] if row.together is None else list(FleetCapture.objects.filter(together=row.together))
+
+
+def stop(rows: Iterable[FleetCapture]) -> int:
+    """End captures that have not come yet; return how many. Their agent hears of it with its next question."""
+    return FleetCapture.objects.filter(pk__in=[row.pk for row in rows], state__in=OPEN).update(
+        state=FleetCapture.State.STOPPED, why="", changed=timezone.now())
 
 
 def exchange(agent: FleetAgent, state: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Take what an agent says of its orders, and return those that it does not know yet."""
-    rows = {row.pk: row for row in agent.captures.filter(state__in=OPEN)}
-    if not rows:
+    """Take what an agent says of its orders, and return those that it does not know yet, and those that it is to stop."""
+    run = state.get("run")
+    run = run if isinstance(run, int) and 0 < run < 2**62 else 0
+    if run and run < agent.run:             # told before the agent was started anew, and late
         return []
-    told = state.get("captures")
-    for each in told if isinstance(told, list) else ():
+    told: dict[int, Mapping[str, Any]] = {}
+    given = state.get("captures")
+    for each in given if isinstance(given, list) else ():
         number = each.get("order") if isinstance(each, dict) else None
-        row = rows.get(number) if isinstance(number, int) else None
-        if row is not None:
-            _update(row, each)
+        if isinstance(number, int) and 0 < number < 2**62:
+            told[number] = each
+    rows = {row.pk: row for row in agent.captures.filter(state__in=OPEN)}
+    for number in rows.keys() & told.keys():
+        _update(rows[number], told[number])
+    if run > agent.run:
+        FleetAgent.objects.filter(pk=agent.pk).update(run=run)
+        agent.captures.filter(pk__in=rows, state__in=[FleetCapture.State.ASKED, FleetCapture.State.UPLOADING]).exclude(
+            pk__in=told).update(state=FleetCapture.State.FAILED, why="its agent was started anew meanwhile", changed=timezone.now())
+    costs = {number: each["cost"] for number, each in told.items() if isinstance(each.get("cost"), dict)}
+    for row in agent.captures.filter(pk__in=costs, cost__isnull=True):
+        FleetCapture.objects.filter(pk=row.pk).update(cost=_cost(costs[row.pk]))
     since = timezone.now() - OVERDUE
+    stopped = agent.captures.filter(state=FleetCapture.State.STOPPED, changed__gte=timezone.now() - STOPPED_LATELY)
     return [{"id": row.pk, "pid": row.pid, "job": row.job, "steps": row.steps, "milliseconds": row.milliseconds,
-             "start_ms": row.start_ms} for row in rows.values()
-            if row.state == FleetCapture.State.ORDERED and row.created >= since]
+             "start_ms": row.start_ms, "shapes": row.shapes, "stacks": row.stacks} for row in rows.values()
+            if row.state == FleetCapture.State.ORDERED and row.created >= since] + [
+        {"id": pk, "stop": True} for pk in stopped.values_list("pk", flat=True)
+        if told.get(pk, {}).get("state", "asked") == "asked"]
+
+
+def _cost(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a cost as it may be shown: numbers and short lists of them, and why it is unknown."""
+    def number(value: Any) -> float | None:
+        return float(value) if isinstance(value, int | float) and abs(value) < 1e12 else None
+
+    if isinstance(told.get("why"), str):
+        return {"why": _word(told["why"])}
+    found = {name: [number(each) for each in told[name]][:3] for name in COSTS if isinstance(told.get(name), list)}
+    return {**found, "lost_s": number(told.get("lost_s"))} if len(found) == len(COSTS) else {"why": "its agent told no cost"}
 
 
 def _update(row: FleetCapture, told: Mapping[str, Any]) -> None:
     state, why, took_s, size, profile = (told.get(name) for name in ("state", "why", "took_s", "bytes", "profile"))
-    if state not in FleetCapture.State.values or state == FleetCapture.State.ORDERED:
+    if state not in (*OPEN, FleetCapture.State.UPLOADED, FleetCapture.State.FAILED) or state == FleetCapture.State.ORDERED:
         return
     row.state, row.why = state, why[:300] if isinstance(why, str) else ""
     row.took_s = float(took_s) if isinstance(took_s, int | float) and 0 < took_s < 1e6 else None
     row.bytes = size if isinstance(size, int) and 0 < size < 2**62 else None
+    changed = ["state", "why", "took_s", "bytes", "changed"]
     if isinstance(profile, int) and 0 < profile < 2**62:        # only what was uploaded as a deep capture of a fleet is linked
-        row.profile = Profile.objects.filter(pk=profile, tags__contains=["fleet", "deep"]).first()
-    row.save()
+        found = Profile.objects.filter(pk=profile, tags__contains=["fleet", "deep"]).first()
+        if found is not None or not row.part:
+            row.profile = found
+            changed.append("profile")
+    row.save(update_fields=changed)
 
 
 def is_overdue(row: FleetCapture) -> bool:
-    """Return whether nothing was heard of an order for too long: its agent restarted, or is gone."""
-    return row.state in OPEN and row.changed < timezone.now() - OVERDUE
+    """Return whether nothing was heard of an order for too long: its agent is gone, or forgot it."""
+    now = timezone.now()
+    return row.state in OPEN and (row.changed < now - OVERDUE or (row.agent.last_seen or now) < now - SILENT)

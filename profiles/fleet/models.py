@@ -18,6 +18,7 @@ class FleetAgent(models.Model):
     batches = models.BigIntegerField(default=0)
     received_bytes = models.BigIntegerField(default=0)
     lag_s = models.FloatField(null=True)                    # from the end of its newest minute to when it came
+    run = models.BigIntegerField(default=0)                 # when it was started, ms since 1970, as it tells
     state = models.JSONField(default=dict, blank=True)      # of the agent itself: version, memory, spool, loss by job
 
     class Meta:
@@ -56,6 +57,7 @@ class FleetCapture(models.Model):
         UPLOADING = "uploading"
         UPLOADED = "uploaded"
         FAILED = "failed"
+        STOPPED = "stopped"
 
     agent = models.ForeignKey(FleetAgent, on_delete=models.CASCADE, related_name="captures")
     pid = models.IntegerField()
@@ -64,6 +66,12 @@ class FleetCapture(models.Model):
     steps = models.IntegerField(default=0)                  # 0: a time
     milliseconds = models.IntegerField(default=0)
     start_ms = models.BigIntegerField(default=0)            # since 1970, of processes that begin together; 0: at once
+    shapes = models.BooleanField(default=True)
+    stacks = models.BooleanField(default=False)
+    together = models.UUIDField(null=True, db_index=True)   # of processes whose traces become one profile
+    part = models.CharField(max_length=400, blank=True)     # its trace in the object store until the others' are there
+    cost = models.JSONField(null=True)                      # of its steps (workers.agent.deep.pace); {"why"}: unknown
+    schedule = models.ForeignKey("profiles.CaptureSchedule", null=True, on_delete=models.SET_NULL, related_name="process_captures")
     why_ordered = models.CharField(max_length=300, blank=True)
     ordered_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created = models.DateTimeField(auto_now_add=True)

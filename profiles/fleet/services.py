@@ -140,6 +140,11 @@ def check_days(batch: Batch) -> None:
                            "(RIDGEPOINT_FLEET_HOURS, RIDGEPOINT_FLEET_DAYS), and nothing can be added to it")
 
 
+def is_shallow(state: Any) -> bool:
+    """Return whether a document has no more levels than an agent's state may have."""
+    return _levels(state) <= MOST_LEVELS
+
+
 def _levels(state: Any) -> int:
     """Levels of a document, MOST_LEVELS and one more at most: never deeper than that into what was sent."""
     level, inside = 0, [state]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tuner.gate.notify.secret import seal, unseal
+from workers.secret import seal, unseal
 
 MIGRATION = importlib.import_module("tuner.migrations.0013_sealed_secrets")
 

@@ -69,7 +69,8 @@ SECTIONS = (
         Page("Slow GPUs", "fleet-gpus", words="outliers"),
         Page("Utilisation", "fleet-utilisation", words="busy", docs=("fleet", "fleet-monitoring")),
         Page("Regressions", "production-list", words="production change points", docs=("fleet-regressions",)),
-        Page("Captures", "fleet-captures", words="deep capture"),
+        Page("Captures", "fleet-captures", words="deep capture vllm sglang schedules nightly",
+             docs=("captures-running", "fleet-agent")),
         Page("Agents", "fleet-agents", words="hosts", docs=("fleet-agent", "fleet-loss")),
     )),
     Section("Tune", (
@@ -111,6 +112,8 @@ ACTIONS = (
     Page("Start a gate", "gate-new", needs="tuner.add_gate", words="new check build CI"),
     Page("Compare two profiles", "compare", words="diff builds"),
     Page("Capture running jobs", "fleet-captures", needs="profiles.add_fleetcapture", words="deep agent"),
+    Page("Capture a serving engine", "engine-servers", needs="profiles.add_enginecapture", words="vllm sglang"),
+    Page("Schedule captures", "capture-schedules", needs="profiles.add_captureschedule", words="nightly every build"),
     Page("Measure ceilings of a GPU", "ceilings", needs="profiles.add_capture", words="peak bandwidth"),
     Page("Import or export configs", "cache-exchange", words="file"),
     Page("Add a channel", "notified", needs="tuner.add_notified", words="webhook mail notifications"),

@@ -12,16 +12,18 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from workers.agent import VERSION
 from workers.agent.collecting import Collecting
 from workers.agent.controller import Limits
+from workers.agent.deep.pace import TOLD_S, seconds_of
 from workers.agent.identity import Identity, not_sampled, read_identity
 from workers.agent.launches import Window
 from workers.agent.link import Link, socket_path, window_message
-from workers.agent.progress import Ranges, Steps
+from workers.agent.progress import Ranges, Steps, watch_torch
 
 ON = ("1", "true", "yes", "on")
 _lock = threading.Lock()
@@ -49,13 +51,19 @@ class Job:
         """Return what is known of this process, as the node agent passes it on. Unknown numbers are None."""
         found, collector = self.collecting.report(), self.collecting.collector
         own = self.collecting
+        watch_torch(self.steps)             # of a job that is left to Kineto too: what its captures cost is measured by its steps
         return {"kind": "state", "version": VERSION, "job": self.identity.job, "pid": os.getpid(), "rank": self.identity.rank,
                 "state": "not collected" if self.refused else own.state, "why": self.refused or own.why or self.link.why,
                 "loss_pct": found and found.loss_pct, "loss_low_pct": found and found.loss_low_pct,
                 "loss_high_pct": found and found.loss_high_pct, "coverage_pct": found and found.coverage_pct,
                 "windows": found.windows if found else 0, "measured": bool(found and found.measured), "steps": self.steps.source,
                 "records": collector.records if collector else 0, "lost_records": collector.dropped if collector else 0,
-                "dropped_windows": self.link.dropped}
+                "dropped_windows": self.link.dropped, "pace": self._pace()}
+
+    def _pace(self) -> list[tuple[int, int, float]]:
+        """Return the steps of the last seconds, by the clock of this host."""
+        offset_ns = time.time_ns() - time.perf_counter_ns()
+        return seconds_of(self.steps.since(time.perf_counter_ns() - (TOLD_S + 2) * 10**9) + offset_ns)
 
     def _sink(self, windows: list[Window]) -> None:
         for window in windows:

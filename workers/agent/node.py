@@ -21,14 +21,14 @@ from typing import Any
 
 from workers.agent import VERSION
 from workers.agent.aggregate import Aggregator
-from workers.agent.captures import Budget, Captures
-from workers.agent.engines import ENGINES, EngineRefused, ask_engine
-from workers.agent.identity import Identity, identity_of
-from workers.agent.kineto import KinetoDaemon
+from workers.agent.deep.asking import Askers
+from workers.agent.deep.captures import Budget, Captures
+from workers.agent.deep.engines import ENGINES, EngineRefused, ask_engine
+from workers.agent.deep.kineto import KinetoDaemon
+from workers.agent.deep.processes import gpus_by_process
 from workers.agent.launches import MINUTE_NS
 from workers.agent.link import Frames, MessageRefused, frame, read_window, socket_path
 from workers.agent.listen import Listener, SocketTaken
-from workers.agent.orders import Orders
 from workers.agent.send import Sender
 from workers.agent.spool import Spool
 from workers.agent.telemetry import Telemetry
@@ -54,9 +54,11 @@ class Node:
         self.telemetry = telemetry
         self.kineto = kineto
         self.captures = Captures(kineto, spool.folder / "captures", sender.post, budget) if kineto else None
-        self.orders = Orders(self.captures, kineto, self._job_of, host) if self.captures and kineto else None
+        self.asking = Askers(kineto, self.captures, host, self._job_told, self._gpus) if self.captures and kineto else None
+        self.orders = self.asking.orders if self.asking else None
         self.jobs: dict[int, tuple[float, dict[str, Any]]] = {}
-        self._asking: dict[int, Identity] = {}              # processes that only ask for captures
+        self._pids: frozenset[int] = frozenset()            # that asked when it was last told
+        self._next_orders_s, self._orders_body = 0.0, b""   # of the small question for orders; "": nobody asks for captures
         self.refused_windows = 0
         self.ended = threading.Event()
         self.listener = Listener(listen_at, self._take, self._gone)
@@ -101,29 +103,31 @@ class Node:
         spent, self._cpu = (cpu_s - self._cpu[0]) / max(now_s - self._cpu[1], 1e-3), (cpu_s, now_s)
         for pid in [pid for pid, (seen_s, _) in self.jobs.items() if now_s - seen_s > KEEP_JOBS_S]:
             del self.jobs[pid]
-        asking = [{"pid": pid, **{name: word for name, word in self._job_of(pid).items() if name in ("job", "rank")}}
-                  for pid in list(self.kineto.processes)[:MOST_JOBS]] if self.kineto else []
+        if self.captures is not None:
+            self.captures.paces.forget(self.jobs)
         return {"version": VERSION, "pid": os.getpid(), "host": self.host, "rss_bytes": _rss_bytes(),
                 "cpu_pct": round(100 * spent, 3),
                 "spool_bytes": self.spool.size_bytes, "spool_batches": self.spool.batches, "dropped_batches": self.spool.dropped,
                 "refused_batches": self.spool.refused, "refused_windows": self.refused_windows, "sending": self.sender.why,
                 "telemetry": self.telemetry.why if self.telemetry else "not asked for",
                 "kineto": (self.kineto.why or f"{len(self.kineto.processes)} processes ask") if self.kineto else "not asked for",
-                "asking": asking, "captures": self.orders.state() if self.orders else [],
+                **(self.asking.state() if self.asking else {"asking": [], "captures": []}),
                 "jobs": [{name: told.get(name) for name in JOB_FIELDS} for _, told in list(self.jobs.values())[:MOST_JOBS]]}
 
     def _each_second(self) -> None:
         if self.telemetry is not None:
             self.telemetry.sample(time.time_ns())
-        if self.kineto is not None:
-            self.kineto.poll()
-            self.kineto.forget()
-        if self.captures is not None:
-            self.captures.poll()
-        while self.orders is not None and not self.sender.orders.empty():
-            self.orders.take(self.sender.orders.get())
-        if self.orders is not None and self.orders.changed():           # the server shows it without waiting for the minute
+        if self.asking is not None:
+            self.asking.tend()
+            self._tell_of_captures(self.asking)
+
+    def _tell_of_captures(self, asking: Askers) -> None:
+        while not self.sender.orders.empty():
+            asking.orders.take(self.sender.orders.get())
+        if asking.orders.changed() or asking.pids() != self._pids:      # the server shows it without waiting for the minute
+            self._pids = asking.pids()
             self.flush(time.time_ns() // MINUTE_NS)
+        self._orders_body = json.dumps({"agent": self.spool.agent, **asking.state()}).encode() if self._pids else b""
 
     def _take(self, pid: int, message: dict[str, Any]) -> dict[str, Any] | None:
         kind = message.get("kind")
@@ -138,6 +142,9 @@ class Node:
             except MessageRefused:
                 self.refused_windows += 1
         elif kind == "state":
+            pace = message.pop("pace", None)
+            if self.captures is not None:
+                self.captures.paces.take(pid, pace)
             self.jobs[pid] = (time.monotonic(), {**message, "pid": pid})
         elif kind == "capture":
             return {"kind": "answer", "why": self._capture(message)}
@@ -159,22 +166,31 @@ class Node:
         return self.captures.ask(pid, {"host": self.host, **self._job_of(pid)}, message.get("steps"))
 
     def _job_of(self, pid: int) -> dict[str, Any]:
+        return self.asking.job_of(pid) if self.asking else {}
+
+    def _job_told(self, pid: int) -> dict[str, Any] | None:
         found = self.jobs.get(pid)
-        if found:
-            return found[1]
-        own = self._asking.get(pid)
-        if own is None:
-            self._asking = {known: each for known, each in self._asking.items() if self.kineto and known in self.kineto.processes}
-            own = self._asking[pid] = identity_of(pid)
-        return {"job": own.job, "build": own.build, "model": own.model, **({"rank": own.rank} if own.rank >= 0 else {})}
+        return found[1] if found else None
+
+    def _gpus(self) -> dict[int, str]:
+        if self.telemetry is None or self.telemetry.nvml is None:
+            return {}
+        return gpus_by_process(self.telemetry.nvml, [(gpu.uuid, handle) for gpu, handle in self.telemetry.gpus])
 
     def _send(self) -> None:
         while not self.ended.is_set():
             try:
                 wait_s = self.sender.step()
+                self._ask_for_orders()
             except Exception as error:              # of the disk, mostly: it is told and tried again
                 self.sender.why, wait_s = f"{type(error).__name__}: {error}"[:300], 10.0
             self.ended.wait(wait_s)
+
+
+    def _ask_for_orders(self) -> None:
+        """Between batches, while processes ask for captures: as often as the server says."""
+        if self._orders_body and time.monotonic() >= self._next_orders_s:
+            self._next_orders_s = time.monotonic() + self.sender.ask_for_orders(self._orders_body)
 
 
 def spare_memory() -> None:

@@ -16,7 +16,8 @@ from workers.agent import VERSION
 from workers.agent.spool import Spool
 
 CONTENT_TYPE = "application/vnd.ridgepoint.fleet"
-PATH = "/api/fleet/batches/"
+PATH, ORDERS_PATH = "/api/fleet/batches/", "/api/fleet/orders/"
+LEAST_ASK_S, MOST_ASK_S, NO_ORDERS_S = 1.0, 300.0, 600.0        # between questions for orders; of a server that has no such route
 REFUSED = (400, 413, 415, 422)      # the batch itself: sending it again does not help
 TIMEOUT_S = 30.0
 FIRST_WAIT_S, MOST_WAIT_S, NO_LEAVE_S = 1.0, 300.0, 60.0
@@ -63,12 +64,28 @@ class Sender:
             return self._later(f"{self.server} does not answer: {getattr(error, 'reason', error)}")
         self.spool.done(sequence)
         self.sent += 1
-        orders = receipt.get("orders")
-        for order in orders[:MOST_ORDERS] if isinstance(orders, list) else ():
-            self.orders.put(order)
+        self._take_orders(receipt)
         self.duplicates += bool(receipt.get("duplicate"))
         self.why, self._wait_s = "", FIRST_WAIT_S
         return 0.0
+
+    def ask_for_orders(self, body: bytes) -> float:
+        """Tell of processes that ask for captures, take orders for them; return after how many seconds to ask again."""
+        try:
+            answer = json.loads(self.post(ORDERS_PATH, body, {"Content-Type": "application/json"}))
+        except urllib.error.HTTPError as error:
+            with error:
+                return NO_ORDERS_S if error.code in (404, 405) else MOST_ASK_S
+        except (OSError, ValueError, http.client.HTTPException):
+            return self._chance.uniform(0.5, 1.0) * NO_LEAVE_S
+        again_s = answer.get("again_s") if isinstance(answer, dict) else None
+        self._take_orders(answer)
+        return min(MOST_ASK_S, max(LEAST_ASK_S, float(again_s))) if isinstance(again_s, int | float) else NO_LEAVE_S
+
+    def _take_orders(self, answer: object) -> None:
+        orders = answer.get("orders") if isinstance(answer, dict) else None
+        for order in orders[:MOST_ORDERS] if isinstance(orders, list) else ():
+            self.orders.put(order)
 
     def post(self, path: str, body: bytes, headers: dict[str, str]) -> bytes:
         """Return the answer to a POST with the token."""

@@ -21,5 +21,5 @@ class WithStart(build_py):
         return [*super().get_outputs(include_bytecode), str(Path(self.build_lib, START))]
 
 
-FOLDERS = {"workers.agent": ".", "workers.agent.cupti": "cupti"}
+FOLDERS = {"workers.agent": ".", "workers.agent.cupti": "cupti", "workers.agent.deep": "deep"}
 setup(packages=list(FOLDERS), package_dir=FOLDERS, cmdclass={"build_py": WithStart})

@@ -64,11 +64,11 @@ class Telemetry:
         self._events: Any = None
         self.dcgm: Dcgm | None = None
         try:
-            self._nvml = nvml or importlib.import_module("pynvml")
-            self._nvml.nvmlInit()
-            for number in range(self._nvml.nvmlDeviceGetCount()):
-                handle = self._nvml.nvmlDeviceGetHandleByIndex(number)
-                uuid, model = self._nvml.nvmlDeviceGetUUID(handle), self._nvml.nvmlDeviceGetName(handle)
+            self.nvml = nvml or importlib.import_module("pynvml")
+            self.nvml.nvmlInit()
+            for number in range(self.nvml.nvmlDeviceGetCount()):
+                handle = self.nvml.nvmlDeviceGetHandleByIndex(number)
+                uuid, model = self.nvml.nvmlDeviceGetUUID(handle), self.nvml.nvmlDeviceGetName(handle)
                 self.gpus.append((Gpu(_text(uuid), _text(model), host), handle))
         except ImportError:
             self.why = "no NVML: pip install nvidia-ml-py"
@@ -109,7 +109,7 @@ class Telemetry:
             self.dcgm.close()
 
     def _read(self, number: int, handle: Any) -> dict[str, float]:
-        nvml = self._nvml
+        nvml = self.nvml
         memory = _ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
         reasons = _ask(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
         if reasons is None:                     # drivers before 535 have the older word
@@ -126,7 +126,7 @@ class Telemetry:
                 "ecc_errors": self._new_ecc(number, handle)}
 
     def _new_ecc(self, number: int, handle: Any) -> float:
-        now = sum(_number(lambda kind=kind: self._nvml.nvmlDeviceGetTotalEccErrors(handle, kind, VOLATILE))     # type: ignore[misc]
+        now = sum(_number(lambda kind=kind: self.nvml.nvmlDeviceGetTotalEccErrors(handle, kind, VOLATILE))     # type: ignore[misc]
                   for kind in (ECC_CORRECTED, ECC_UNCORRECTED))
         if math.isnan(now):
             return NAN
@@ -135,9 +135,9 @@ class Telemetry:
 
     def _watch_xids(self) -> None:
         try:
-            events = self._nvml.nvmlEventSetCreate()
+            events = self.nvml.nvmlEventSetCreate()
             for _, handle in self.gpus:
-                self._nvml.nvmlDeviceRegisterEvents(handle, XID_EVENT, events)
+                self.nvml.nvmlDeviceRegisterEvents(handle, XID_EVENT, events)
             self._events = events
         except Exception:
             self._events = None                 # not told: NaN
@@ -146,8 +146,8 @@ class Telemetry:
         found: dict[str, int] = {}
         while self._events is not None and sum(found.values()) < 1000:
             try:
-                event = self._nvml.nvmlEventSetWait_v2(self._events, 0)
-                uuid = _text(self._nvml.nvmlDeviceGetUUID(event.device))
+                event = self.nvml.nvmlEventSetWait_v2(self._events, 0)
+                uuid = _text(self.nvml.nvmlDeviceGetUUID(event.device))
             except Exception:                   # a timeout: nothing happened
                 break
             found[uuid] = found.get(uuid, 0) + 1
@@ -156,7 +156,7 @@ class Telemetry:
     def _begin_gpm(self) -> None:
         for number, (_, handle) in enumerate(self.gpus):
             try:
-                self._gpm[number] = Activity(self._nvml, handle)
+                self._gpm[number] = Activity(self.nvml, handle)
             except Exception:                   # an older GPU or driver
                 continue
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from profiles.fleet.capture_services import is_overdue
+from profiles.fleet.capture_services import Process, is_overdue
 from profiles.models import FleetCapture
 
 STATE_WORDS = {"ordered": "waits for its agent", "asked": "recording", "uploading": "uploading", "uploaded": "uploaded",
-               "failed": "failed", "overdue": "no news of it"}
+               "failed": "failed", "overdue": "no news of it", "stopped": "stopped", "joining": "waits for the other ranks"}
 
 
 @dataclass(frozen=True)
@@ -26,22 +26,55 @@ class CaptureLine:
 
     @property
     def is_open(self) -> bool:
-        return self.state in ("ordered", "asked", "uploading")
+        return self.state in ("ordered", "asked", "uploading", "joining")
 
     @property
     def asked(self) -> str:
         return f"{self.row.steps} step{'s' if self.row.steps > 1 else ''}" if self.row.steps else f"{self.row.milliseconds:,} ms"
 
+    @property
+    def is_ready(self) -> bool:
+        """Return whether its profile can be opened."""
+        return bool(self.row.profile_id and self.row.profile and self.row.profile.status == "ready")
+
+    @property
+    def is_ended(self) -> bool:
+        """Return whether nothing more comes: its profile was read or failed, or there will be none."""
+        if self.row.profile_id and self.row.profile:
+            return self.row.profile.status in ("ready", "failed")
+        return self.state in ("failed", "overdue", "stopped")
+
+    @property
+    def slower(self) -> str:
+        """Return how much longer steps were while it was made, with the interval; "" where that is not known."""
+        told = (self.row.cost or {}).get("during_pct") or []
+        if len(told) != 3 or told[1] is None:
+            return ""
+        return f"{told[1]:+.1f} %" + (f" ({told[0]:+.1f} to {told[2]:+.1f})" if told[0] is not None and told[2] is not None else "")
+
+    @property
+    def cost_title(self) -> str:
+        """Return what its cost rests on, or why it is unknown."""
+        cost = self.row.cost or {}
+        if not self.slower:
+            later = "measured half a minute after the trace" if self.state == "uploaded" else "not measured"
+            return str(cost.get("why") or later)
+        before, during, after = (cost[name][0] for name in ("before_ms", "during_ms", "after_ms"))
+        return f"step {before:.3g} ms before, {during:.3g} ms during, {after:.3g} ms after; {cost.get('lost_s') or 0:.3g} s lost"
+
     def as_json(self) -> dict[str, Any]:
         row = self.row
         return {"id": row.pk, "host": row.agent.host, "agent": row.agent.name, "pid": row.pid, "job": row.job, "rank": row.rank,
                 "steps": row.steps or None, "milliseconds": row.milliseconds or None, "state": self.state, "why": row.why,
-                "took_s": row.took_s, "bytes": row.bytes, "profile": row.profile_id, "created": row.created.isoformat()}
+                "took_s": row.took_s, "bytes": row.bytes, "profile": row.profile_id,
+                "profile_status": row.profile.status if row.profile_id and row.profile else None, "shapes": row.shapes,
+                "stacks": row.stacks, "together": str(row.together) if row.together else None, "cost": row.cost,
+                "created": row.created.isoformat()}
 
 
 def captures(query: Mapping[str, str]) -> QuerySet[FleetCapture]:
     """Return orders by `job` and `host`, newest first."""
-    rows = FleetCapture.objects.select_related("agent", "profile", "ordered_by")
+    rows = FleetCapture.objects.select_related("agent", "profile", "ordered_by", "schedule")
     for name, field in (("job", "job"), ("host", "agent__host")):
         if word := query.get(name, "")[:200]:
             rows = rows.filter(**{field: word})
@@ -49,4 +82,11 @@ def captures(query: Mapping[str, str]) -> QuerySet[FleetCapture]:
 
 
 def line_of(row: FleetCapture) -> CaptureLine:
+    if row.part and not row.profile_id:
+        return CaptureLine(row, "joining")
     return CaptureLine(row, "overdue" if is_overdue(row) else row.state)
+
+
+def process_json(each: Process) -> dict[str, Any]:
+    return {"process": each.key, "job": each.job, "rank": each.rank, "host": each.agent.host, "pid": each.pid, "build": each.build,
+            "command": each.command, "gpu": each.gpu or None, "on_gpu": each.on_gpu, "launcher": each.launcher}

@@ -245,7 +245,8 @@ def _line(view: View, row: TopRow, families: Mapping[str, int], compared: Trend,
 def _running(view: View) -> str:
     """Where running processes (of the job that is looked at) are captured, "" where none can be."""
     job = view.words.get("job", "")
-    query = f"?{urlencode({'job': job})}" if job else ""
+    place = {name: view.words[name] for name in ("job", "host", "gpu") if view.words.get(name)}
+    query = f"?{urlencode(place)}" if place else ""
     return reverse("fleet-captures") + query if are_there(job) else ""
 
 

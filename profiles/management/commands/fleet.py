@@ -120,7 +120,7 @@ class Command(BaseCommand):
             raise CommandError("no such process asks for captures: it needs KINETO_USE_DAEMON=1 and an agent on its host"
                                if not found else str(refused)) from refused
         say, end_s = self._say(options), time.monotonic() + options["wait"]
-        say(f"{len(rows)} ordered; agents ask once a minute")
+        say(f"{len(rows)} ordered")
         while True:
             lines = [capture_selectors.line_of(row) for row in FleetCapture.objects.select_related("agent").filter(
                 pk__in=[row.pk for row in rows])]

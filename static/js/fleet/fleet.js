@@ -18,4 +18,5 @@ if (waiting) {
   });
 }
 
-if (document.querySelector("[data-follow]")) setInterval(() => { if (!document.hidden) refresh(); }, EVERY_MS);
+const followed = document.querySelector("[data-follow]");       // its value: seconds
+if (followed) setInterval(() => { if (!document.hidden) refresh(); }, 1000 * Number(followed.dataset.follow) || EVERY_MS);

@@ -39,10 +39,11 @@ def send(sequence: int, captures: list[dict[str, Any]] | None = None, agent: str
 def test_an_order_travels_until_its_agent_names_it_and_ends_as_a_profile(visitor: Client) -> None:
     assert send(1) == []
     key = services.processes("serve")[0].key
-    answer = visitor.post(reverse("fleet-capture-order"), {"process": [key], "how": "steps", "steps": "4"}, follow=True)
+    answer = visitor.post(reverse("fleet-capture-order"), {"process": [key], "how": "steps", "steps": "4", "shapes": "on"},
+                          follow=True)
     assert "1 capture ordered" in answer.content.decode() and "waits for its agent" in answer.content.decode()
     row = FleetCapture.objects.get()
-    order = {"id": row.pk, "pid": 20, "job": "serve", "steps": 4, "milliseconds": 0, "start_ms": 0}
+    order = {"id": row.pk, "pid": 20, "job": "serve", "steps": 4, "milliseconds": 0, "start_ms": 0, "shapes": True, "stacks": False}
     assert send(2) == [order] and send(3) == [order]
     assert send(4, agent="agent-2") == []
     assert send(5, [{"order": row.pk, "state": "asked"}]) == []

@@ -21,11 +21,11 @@ from tuner.gate.notify import selectors as notify_selectors
 from tuner.gate.notify import sending_services
 from tuner.gate.notify import services as notify_services
 from tuner.gate.notify import webhook as notify_webhook
-from tuner.gate.notify.secret import unseal
 from tuner.gate.notify.webhook import NotSent, Refused
 from tuner.gate.reports import message
 from tuner.gate.verdicts.decide_services import notify_followers
 from tuner.models import Build, Delivery, Gate, GateKernel, Notified, Regression, Suite, SuiteKernel
+from workers.secret import unseal
 
 KEY = "softmax R=8192 C=4096 fp16"
 

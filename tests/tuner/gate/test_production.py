@@ -16,7 +16,8 @@ from django.utils import timezone
 from profiles.fleet import services as fleet_services
 from profiles.fleet.models import FleetDay
 from profiles.fleet.stores import fleet_store
-from profiles.models import KernelStat, Profile
+from profiles.models import FleetAgent, FleetCapture, KernelStat, Profile
+from profiles.running.schedule_services import schedule_save
 from tuner.gate.errors import Refusal
 from tuner.gate.notify.services import add_destination
 from tuner.gate.production import series as production_series
@@ -164,6 +165,25 @@ def test_a_build_that_made_a_kernel_slower_is_found_told_and_answered(alice: Any
     assert row.state == "acknowledged" and row.changed_by == alice
     refused = api(alice).post(reverse("api-production-regression", args=[row.pk]), {"state": "nonsense"}, format="json")
     assert refused.status_code == 400
+
+
+@pytest.mark.django_db
+def test_a_regression_that_opens_is_captured_by_its_schedule(alice: Any, client: Any,
+                                                            django_capture_on_commit_callbacks: Any) -> None:
+    schedule_save(name="regressions", when="regression", options={"milliseconds": 300})
+    fleet_days(16, slow_from=11)
+    FleetAgent.objects.create(name="asks", host="host-1", last_seen=timezone.now(), run=1, state={
+        "asking": [{"pid": 7, "job": "train", "rank": 0}, {"pid": 8, "job": "other"}]})
+    with django_capture_on_commit_callbacks(execute=True):
+        assert services.watch_production() == (16, 1)
+    (made,) = FleetCapture.objects.all()
+    assert (made.pid, made.job, made.milliseconds) == (7, "train", 300) and "became slower" in made.why_ordered
+    with django_capture_on_commit_callbacks(execute=True):
+        services.look_for_changes(timezone.now().date() - timedelta(days=1))
+    assert FleetCapture.objects.count() == 1                    # it opened once
+    client.force_login(alice)
+    page = client.get(reverse("production-regression", args=[ProductionRegression.objects.get().pk])).content.decode()
+    assert f"{reverse('fleet-captures')}?job=train" in page
 
 
 @pytest.mark.django_db

@@ -19,6 +19,7 @@ class Server:
         self.seen: dict[tuple[str, int], Batch] = {}
         self.posts: list[tuple[str, str]] = []          # path, token
         self.uploads: list[bytes] = []
+        self.asked: list[dict[str, object]] = []        # questions for orders
         self.loses_answers = 0                          # takes it, and the connection ends before the receipt
         self.orders: list[dict[str, object]] = []       # that every receipt holds
         self.port = 0
@@ -50,9 +51,12 @@ def serve() -> Iterator[Server]:
             if own.answers:
                 status, headers = own.answers.pop(0)
                 document: dict[str, object] = {"detail": "as told"}
-            elif self.path == "/api/profiles/":
+            elif self.path == "/api/profiles/" or self.path.startswith("/api/fleet/captures/"):
                 own.uploads.append(body)
                 status, document = 201, {"id": len(own.uploads)}
+            elif self.path == "/api/fleet/orders/":
+                own.asked.append(json.loads(body))
+                status, document = 200, {"orders": own.orders, "again_s": 1}
             else:
                 status, document = own.take(body)
             if own.loses_answers and status == 200:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from workers.agent import node
-from workers.agent.engines import ENGINES, EngineRefused, ask_engine, start_request, stop_engine
+from workers.agent.deep.engines import ENGINES, EngineRefused, ask_engine, start_request, stop_engine
 
 ROUTES: dict[str, Any] = json.loads(Path("tests/data/engines/routes.json").read_text())
 KINDS = {"string": lambda value: isinstance(value, str), "boolean": lambda value: isinstance(value, bool),

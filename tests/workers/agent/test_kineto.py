@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from tests.workers.agent.server import Server, serve
-from workers.agent.captures import Budget, Captures
-from workers.agent.kineto import FORGET_S, HEADER, KinetoDaemon, capture_config, written_path
+from workers.agent.deep.captures import Budget, Captures
+from workers.agent.deep.kineto import FORGET_S, HEADER, KinetoDaemon, capture_config, written_path
 from workers.agent.send import Sender
 from workers.agent.spool import Spool
 

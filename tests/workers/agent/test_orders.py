@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from tests.workers.agent.server import Server, serve
-from workers.agent.captures import Budget, Captures
+from workers.agent.deep.captures import Budget, Captures
+from workers.agent.deep.kineto import KinetoDaemon, written_path
+from workers.agent.deep.orders import Orders
 from workers.agent.identity import identity_of
-from workers.agent.kineto import KinetoDaemon, written_path
 from workers.agent.node import Node
-from workers.agent.orders import Orders
 from workers.agent.send import Sender
 from workers.agent.spool import Spool
 
@@ -72,6 +72,7 @@ def test_an_order_is_begun_once_and_told(orders: Orders, daemon: KinetoDaemon, s
     orders.captures.poll()
     wait(lambda: own.state == "uploaded")
     assert orders.changed() and orders.state()[0]["profile"] == 1 and len(server.uploads) == 1
+    assert server.posts[-1][0] == "/api/fleet/captures/7/trace/"
 
 
 def test_an_order_for_a_job_finds_its_process_and_what_cannot_be_is_told(orders: Orders, daemon: KinetoDaemon) -> None:

@@ -15,7 +15,7 @@ class Notified(models.Model):
 
     kind = models.CharField(max_length=8, choices=Kind)
     address = models.CharField(max_length=500)
-    secret = models.CharField(max_length=500, blank=True)        # webhook: key of the signature header, sealed (secret.py)
+    secret = models.CharField(max_length=500, blank=True)        # webhook: key of the signature header, sealed (workers.secret)
     suite = models.ForeignKey("tuner.Suite", null=True, blank=True, on_delete=models.CASCADE, related_name="notified")   # null: all
     verdicts = models.JSONField(default=list, blank=True)        # which are told; []: SLOWER alone
     enabled = models.BooleanField(default=True)

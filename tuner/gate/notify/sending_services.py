@@ -21,10 +21,10 @@ from django.db.models import F
 from django.utils import timezone
 
 from tuner.gate.notify import webhook
-from tuner.gate.notify.secret import Unreadable, unseal
 from tuner.models import Delivery, Notified
 from tuner.trial import cleaned
 from workers import jobs
+from workers.secret import Unreadable, unseal
 
 log = logging.getLogger(__name__)
 QUEUE, TASK = "messages", "notify"

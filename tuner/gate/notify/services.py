@@ -19,10 +19,10 @@ from django.utils import timezone
 
 from tuner.gate.errors import Refusal
 from tuner.gate.notify import webhook
-from tuner.gate.notify.secret import seal, unseal
 from tuner.gate.notify.sending_services import wake_sender
 from tuner.gate.reports import message
 from tuner.models import Delivery, Gate, Notified, ProductionRegression, Regression, Suite
+from workers.secret import seal, unseal
 
 FAILED, REGRESSION = "FAILED", "REGRESSION"            # a gate that ended with an error; a slowdown that a series shows
 EVENTS = ("SLOWER", "AMBIGUOUS", "NO DATA", "FASTER", "PASS", FAILED, REGRESSION)

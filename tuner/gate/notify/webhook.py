@@ -1,8 +1,7 @@
-"""One message to one web address, from a server that stands inside a team's network: what may be asked for is checked first.
+"""One message to one web address, signed.
 
-http and https only; no redirect is followed; loopback, link-local, private and reserved addresses are refused unless an owner
-allows them (RIDGEPOINT_WEBHOOK_PRIVATE). The name is looked up once, and the connection goes to the address that was checked:
-a name that answers differently the second time (DNS rebinding) reaches nothing. Proxies of the environment are not used.
+Where it may go is checked first (`workers.outgoing`): loopback, link-local, private and reserved addresses are refused unless an
+owner allows them (RIDGEPOINT_WEBHOOK_PRIVATE).
 
 Signature: `X-Ridgepoint-Signature: sha256=` + hex HMAC-SHA256 over `X-Ridgepoint-Timestamp` + "." + body. The time is signed so
 that an old message cannot be sent again.
@@ -12,40 +11,15 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
-import socket
-import ssl
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException
-from urllib.parse import SplitResult, urlsplit
 
-CONNECT_S, READ_S, TOTAL_S = 5.0, 10.0, 20.0
-MAX_ADDRESS = 500
-MOST_TRIED = 3                     # addresses of one name
+from workers.outgoing import TOTAL_S, NotSent, Refused, Resolve, exchange, is_public, parse_address, resolve_host
+
+__all__ = ["NotSent", "Receipt", "Refused", "is_public", "parse_address", "send", "signature"]
 ANSWER_BYTES = 300
 RETRIED = {408, 425, 429}          # of 4xx: those that say "later"
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
-# What Python's `is_global` lets through although it ends inside: IPv4 in deprecated IPv6 forms, translators' and sites' own
-# prefixes (IANA's special-purpose registries; RFC 2765, 3879, 4291, 8215), and clouds' metadata at addresses that look public.
-_INSIDE = [ipaddress.ip_network(each) for each in
-           ("::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48", "fec0::/10", "192.0.0.0/24", "168.63.129.16/32")]
-Resolve = Callable[[str, int], Sequence[str]]
-
-
-class Refused(ValueError):
-    """An address that no message is sent to; str says why."""
-
-
-class NotSent(Exception):
-    """The message did not arrive; str says why. `final`: trying again will not help."""
-
-    def __init__(self, why: str, final: bool = False) -> None:
-        super().__init__(why)
-        self.final = final
 
 
 @dataclass(frozen=True)
@@ -55,50 +29,6 @@ class Receipt:
 
     def __str__(self) -> str:
         return f"{self.status} after {self.seconds:.2f} s"
-
-
-def parse_address(address: str) -> SplitResult:
-    """Return the parts of an address that could be sent to. Raises Refused; looks nothing up."""
-    if len(address) > MAX_ADDRESS or any(ord(char) <= 32 or ord(char) == 127 for char in address):
-        raise Refused(f"write one address without spaces, at most {MAX_ADDRESS} characters")
-    try:
-        parts = urlsplit(address)
-        port = parts.port
-        host = (parts.hostname or "").encode("idna").decode()
-    except (ValueError, UnicodeError) as error:
-        raise Refused("this is no web address: write https://host/path") from error
-    if parts.scheme not in ("http", "https"):
-        raise Refused("only http:// and https:// addresses are sent to")
-    if not host or port == 0:
-        raise Refused("this is no web address: write https://host/path")
-    if not (parts.path + parts.query).isascii():
-        raise Refused("write the path of the address as a browser sends it: ä is %C3%A4")
-    if parts.username is not None or parts.password is not None:
-        raise Refused("leave name and password out of the address: messages are signed with the secret")
-    return parts
-
-
-def resolve_host(host: str, port: int) -> list[str]:
-    """Return the addresses of a name as the system resolves it. Raises NotSent."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise NotSent(f"{host} is not known: {error}") from error
-    return list(dict.fromkeys(str(each[4][0]).partition("%")[0] for each in found))
-
-
-def is_public(address: str) -> bool:
-    """Return whether everybody can reach an address: 10.0.0.0/8, 127.0.0.1, ::1, fd00::/8 … are inside, in any form."""
-    found = ipaddress.ip_address(address)
-    if any(found in each for each in _INSIDE):
-        return False
-    if isinstance(found, ipaddress.IPv6Address):
-        if found in _NAT64:
-            return is_public(str(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)))
-        inside = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
-        if any(each is not None and not is_public(str(each)) for each in inside):
-            return False
-    return found.is_global and not found.is_multicast
 
 
 def signature(secret: str, timestamp: str, body: bytes) -> str:
@@ -119,25 +49,11 @@ def send(address: str, body: bytes, headers: Mapping[str, str], *, secret: str =
     if not private and any(not is_public(ip) for ip in found):
         raise Refused(f"{host} is inside this network ({', '.join(found[:3])}); RIDGEPOINT_WEBHOOK_PRIVATE=1 allows such addresses")
     timestamp = str(int(time.time()))
-    said = {**headers, "Content-Type": "application/json", "User-Agent": "Ridgepoint", "Host": _host(parts),
-            "X-Ridgepoint-Timestamp": timestamp}
+    said = {**headers, "Content-Type": "application/json", "X-Ridgepoint-Timestamp": timestamp}
     if secret:
         said["X-Ridgepoint-Signature"] = signature(secret, timestamp, body)
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    began = time.monotonic()
-    late = threading.Event()
-    try:
-        with _connection(parts.scheme, host, found[:MOST_TRIED], port) as (link, sock), _deadline(sock, total_s, late):
-            if isinstance(sock, ssl.SSLSocket):
-                sock.do_handshake()
-            link.request("POST", path, body=body, headers=said)
-            answer = link.getresponse()
-            status, location, told = answer.status, answer.getheader("Location") or "", answer.read(ANSWER_BYTES)
-    except (HTTPException, OSError, ValueError) as error:
-        raise NotSent(f"no answer within {total_s:.0f} s" if late.is_set() else _why(error)) from error
-    if late.is_set():                    # http.client takes the headers that came so far for all of them
-        raise NotSent(f"no answer within {total_s:.0f} s")
-    return _check_answer(status, location, told, time.monotonic() - began)
+    answer = exchange("POST", address, body, said, found=found, most_bytes=ANSWER_BYTES, total_s=total_s)
+    return _check_answer(answer.status, answer.location, answer.body, answer.seconds)
 
 
 def _check_answer(status: int, location: str, told: bytes, seconds: float) -> Receipt:
@@ -148,60 +64,3 @@ def _check_answer(status: int, location: str, told: bytes, seconds: float) -> Re
                       final=True)
     words = told.decode("utf-8", "replace").strip()[:160]
     raise NotSent(f"{status}" + (f": {words}" if words else ""), final=status < 500 and status not in RETRIED)
-
-
-@contextmanager
-def _connection(scheme: str, host: str, found: Sequence[str], port: int) -> Iterator[tuple[HTTPConnection, socket.socket]]:
-    """Goes to an address that was checked, and expects the certificate of the name. Redirects and proxies it knows none."""
-    with _connect(found, port) as plain:
-        plain.settimeout(READ_S)
-        sock = ssl.create_default_context().wrap_socket(plain, server_hostname=host, do_handshake_on_connect=False) \
-            if scheme == "https" else plain
-        link = HTTPConnection(host, port)
-        link.sock = sock
-        try:
-            yield link, sock
-        finally:
-            link.close()
-
-
-def _connect(found: Sequence[str], port: int) -> socket.socket:
-    """The first that takes the connection: a name may have an IPv6 address that leads nowhere from here, and an IPv4 one."""
-    for address in found[:-1]:
-        with suppress(OSError):
-            return socket.create_connection((address, port), timeout=CONNECT_S)
-    return socket.create_connection((found[-1], port), timeout=CONNECT_S)
-
-
-@contextmanager
-def _deadline(sock: socket.socket, seconds: float, late: threading.Event) -> Iterator[None]:
-    """Ends a connection that drips: a timeout of the socket begins anew with each byte."""
-    def cut() -> None:
-        late.set()
-        with suppress(OSError):          # it ended by itself meanwhile
-            sock.shutdown(socket.SHUT_RDWR)
-
-    timer = threading.Timer(seconds, cut)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def _host(parts: SplitResult) -> str:
-    """As a browser writes it: the port where it is not the scheme's own."""
-    name = (parts.hostname or "").encode("idna").decode()
-    name = f"[{name}]" if ":" in name else name
-    return f"{name}:{parts.port}" if parts.port and parts.port != {"http": 80, "https": 443}[parts.scheme] else name
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    if isinstance(error, ssl.SSLError):
-        return f"its certificate is not accepted: {error}"[:200]
-    if isinstance(error, ConnectionRefusedError):
-        return "nobody listens at this address"
-    return f"{type(error).__name__}: {error}"[:200]

@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from profiles.models import KernelStat, Profile
+from profiles.running.schedule_services import job_to_capture
 from tuner.gate.production.sentences import builds_text, headline, interval_text
 from tuner.gate.production.series import FLOOR, LEAST_DAYS, WEEKLY
 from tuner.gate.production.services import WATCHED, WINDOW_DAYS
@@ -83,8 +84,8 @@ def fleet_url(row: ProductionRegression) -> str:
 
 
 def links(row: ProductionRegression) -> dict[str, str]:
-    """What explains a regression: its page, the fleet, both builds, their profiles, a deep capture of the new build; and where any
-    profile shows the kernel, the page on which it is tuned and guarded with its shape."""
+    """What explains a regression: its page, the fleet, both builds, their profiles, a deep capture of the new build, a job that
+    runs it; and where any profile shows the kernel, the page on which it is tuned and guarded with its shape."""
     found = {"page": reverse("production-regression", args=[row.pk]), "fleet": fleet_url(row)}
     both = row.from_build and row.to_build and row.from_build != row.to_build
     if row.to_build and Build.objects.filter(name=row.to_build).exists():
@@ -93,6 +94,8 @@ def links(row: ProductionRegression) -> dict[str, str]:
                    .values_list("build", flat=True))
     if both and {row.from_build, row.to_build} <= profiled:
         found["compare"] = f"{reverse('compare')}?{urlencode({'build_a': row.from_build, 'build_b': row.to_build})}"
+    if row.to_build and not row.simulated and (job := job_to_capture(row.gpu_model, row.model, row.to_build)):
+        found["running"] = f"{reverse('fleet-captures')}?{urlencode({'job': job})}"
     if row.to_build in profiled:
         deep = (KernelStat.objects.filter(profile__status=Profile.Status.READY, profile__build=row.to_build, name=row.kernel)
                 .order_by("-profile__created").values_list("profile_id", "pk").first())

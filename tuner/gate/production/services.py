@@ -12,6 +12,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from profiles.fleet.models import FleetDay, FleetSignature
+from profiles.running.schedule_services import regression_opened
 from tuner.gate.builds.services import ensure_build
 from tuner.gate.errors import Refusal
 from tuner.gate.notify.services import write_production_messages
@@ -77,6 +78,9 @@ def _look_at(key: SeriesKey, points: Sequence[ProductionPoint], rows: list[Produ
     for row in new:
         if row.state in WATCHED:                # not what was over when it was first seen
             write_production_messages(row)
+            if not row.simulated:
+                transaction.on_commit(partial(regression_opened, row.gpu_model, row.model, row.to_build,
+                                              f"{row.short_name or row.kernel[:80]} became slower"), robust=True)
         transaction.on_commit(partial(jobs.publish, "home", "production", {"id": row.pk, "state": str(row.state)}), robust=True)
     return len(new)
 

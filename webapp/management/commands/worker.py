@@ -9,8 +9,8 @@ from workers.process import work
 
 
 class Command(BaseCommand):
-    help = "Serve queues: ingest (files), replay (recorded landscapes), messages (webhooks and mails), " \
-           "gpu (captures and tuning on this machine's GPU), compile."
+    help = "Serve queues: ingest (files), replay (recorded landscapes, serving engines, schedules), messages (webhooks and " \
+           "mails), gpu (captures and tuning on this machine's GPU), compile."
     requires_system_checks: list[str] = []      # `manage.py check` runs them; starting is quicker without
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -1,6 +1,7 @@
-"""Signing secrets as the database holds them: encrypted under a key that is made from SECRET_KEY, which is not in the database.
+"""Secrets as the database holds them, of webhooks and of serving engines: encrypted under a key that is made from SECRET_KEY, which
+is not in the database.
 
-A copy of the database signs nothing. After SECRET_KEY has changed, SECRET_KEY_FALLBACKS still open what was sealed before.
+A copy of the database opens nothing. After SECRET_KEY has changed, SECRET_KEY_FALLBACKS still open what was sealed before.
 """
 
 from __future__ import annotations

@@ -1,17 +1,20 @@
-"""Kineto's on-demand captures: the datagrams that it exchanges with a daemon named dynolog, answered by the node agent.
+"""Kineto's on-demand captures: the datagrams that it exchanges with a daemon named dynolog, answered by the node agent or, where
+none runs, by a GPU worker.
 
 A job that was started with KINETO_USE_DAEMON=1 asks every 5 s whether it should record. Datagram: {size_t size, char type[32]}
 and a payload. "ctxt" {i32 gpu, i32 pid, i64 job} is answered with an i32; "req" {i32 type, i32 n, i64 job, i32 pids[n]} with the
 text of a configuration, empty for nothing (libkineto/src/IpcFabricConfigClient.cpp and dynolog's ipcfabric). The daemon's
-abstract name ends with a NUL that counts."""
+abstract name ends with a NUL that counts. The kernel says which process sent a datagram (SO_PASSCRED), by its number here: what it
+calls itself counts within its own container only."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,23 +22,28 @@ NAME = "\0dynolog\0"
 HEADER = struct.Struct("<Q32s")
 FORGET_S = 60.0                     # a process that did not ask for so long is gone
 MOST_DATAGRAM = 65536
+MOST_ANCESTORS = 16
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 MOST_PROCESSES = 4096
 ACTIVITIES = "cpu_op,kernel,gpu_memcpy,gpu_memset,cuda_runtime,cuda_driver,user_annotation"
 
 
 @dataclass
 class Asking:
-    """A process that asks for work. `address`: where its answers go."""
+    """A process that asks for work. `own_pid`: what it calls itself, and so the files that it writes; `ancestors`: as it names
+    them, nearest first."""
 
     pid: int
     job: int
     seen_s: float
     gpu: int | None = None
     orders: list[str] = field(default_factory=list)
+    own_pid: int = 0
+    ancestors: tuple[int, ...] = ()
 
 
 def capture_config(path: str, request: str, steps: int = 0, duration_ms: int = 500, shapes: bool = True,
-                   activities: str = ACTIVITIES, start_ms: int = 0) -> str:
+                   activities: str = ACTIVITIES, start_ms: int = 0, stacks: bool = False) -> str:
     """Return Kineto's configuration of one capture: so many steps where the job's optimizer counts them, else a time.
 
     The trace is written to `path` with the process id before its ending. `start_ms`: since 1970; 0: at once.
@@ -43,8 +51,8 @@ def capture_config(path: str, request: str, steps: int = 0, duration_ms: int = 5
     when = [f"PROFILE_START_ITERATION=0\nPROFILE_START_ITERATION_ROUNDUP=1\nACTIVITIES_ITERATIONS={steps}"] if steps else \
         [f"PROFILE_START_TIME={start_ms}\nACTIVITIES_DURATION_MSECS={duration_ms}"]
     lines = [f"ACTIVITIES_LOG_FILE={path}", f"REQUEST_TRACE_ID={request}", *when,
-             f"PROFILE_REPORT_INPUT_SHAPES={'true' if shapes else 'false'}", "PROFILE_WITH_STACK=false",
-             f"ACTIVITY_TYPES={activities}"]
+             f"PROFILE_REPORT_INPUT_SHAPES={'true' if shapes else 'false'}", f"PROFILE_WITH_STACK={'true' if stacks else 'false'}",
+             f"ACTIVITY_TYPES={activities}{',python_function' if stacks else ''}"]
     return "\n".join(lines) + "\n"
 
 
@@ -67,7 +75,10 @@ class KinetoDaemon:
             if self.path:
                 self.path.unlink(missing_ok=True)
             self.socket.bind(str(self.path) if self.path else name)
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             self.socket.setblocking(False)
+            if self.path:
+                self.path.chmod(0o666)              # jobs run as anyone
         except OSError as error:
             self.why = f"a dynolog daemon listens already ({error}): captures are asked for there"
             self.socket.close()
@@ -77,20 +88,27 @@ class KinetoDaemon:
         """Answer what lies in the socket."""
         while self.socket is not None:
             try:
-                datagram, address = self.socket.recvfrom(MOST_DATAGRAM)
-            except (BlockingIOError, InterruptedError):
+                datagram, credentials, _, address = self.socket.recvmsg(MOST_DATAGRAM, socket.CMSG_SPACE(_CREDENTIALS.size))
+            except OSError:                 # nothing more lies there, or it was closed
                 return
-            except OSError:
-                return
-            answer = self.answer(datagram)
+            answer = self.answer(datagram, sender=_sender(credentials))
             if answer is not None and address:
-                try:
-                    self.socket.sendto(answer, address)
-                except OSError:             # it is gone
-                    continue
+                self._send(answer, address)
 
-    def answer(self, datagram: bytes, now_s: float | None = None) -> bytes | None:
-        """Return the datagram that answers one, None for what is no question."""
+    def _send(self, answer: bytes, address: str | bytes) -> None:
+        """A container may have mounted the folder elsewhere: then the name within it is tried here."""
+        assert self.socket is not None
+        try:
+            self.socket.sendto(answer, address)
+        except FileNotFoundError:
+            if self.path is not None and isinstance(address, str) and address:
+                with contextlib.suppress(OSError):
+                    self.socket.sendto(answer, str(self.path.parent / Path(address).name))
+        except OSError:                     # it is gone
+            return
+
+    def answer(self, datagram: bytes, now_s: float | None = None, sender: int = 0) -> bytes | None:
+        """Return the datagram that answers one, None for what is no question. `sender`: the process, where the kernel says it."""
         now_s = time.monotonic() if now_s is None else now_s
         if len(datagram) < HEADER.size:
             return None
@@ -98,7 +116,7 @@ class KinetoDaemon:
         kind, payload = raw.split(b"\0")[0], datagram[HEADER.size:]
         if kind == b"ctxt" and len(payload) >= 16:
             gpu, pid, job = struct.unpack_from("<iiq", payload)
-            self._note(pid, job, now_s).gpu = gpu
+            self._note(sender or pid, job, now_s, pid).gpu = gpu
             count = sum(1 for each in self.processes.values() if each.gpu == gpu)
             return HEADER.pack(4, b"ctxt") + struct.pack("<i", count)
         if kind == b"req" and len(payload) >= 16:
@@ -106,7 +124,8 @@ class KinetoDaemon:
             if not 0 < count <= (len(payload) - 16) // 4:
                 return None
             pids = struct.unpack_from(f"<{count}i", payload, 16)        # the process, then its parents
-            own = self._note(pids[0], job, now_s)
+            own = self._note(sender or pids[0], job, now_s, pids[0])
+            own.ancestors = pids[1:MOST_ANCESTORS]
             text = own.orders.pop(0).encode() if own.orders else b""
             return HEADER.pack(len(text), b"req") + text
         return None
@@ -131,9 +150,25 @@ class KinetoDaemon:
             if self.path:
                 self.path.unlink(missing_ok=True)
 
-    def _note(self, pid: int, job: int, now_s: float) -> Asking:
+    def _note(self, pid: int, job: int, now_s: float, own_pid: int = 0) -> Asking:
         if len(self.processes) >= MOST_PROCESSES:
             self.forget(now_s)
         own = self.processes.setdefault(pid, Asking(pid, job, now_s))
-        own.seen_s = now_s
+        own.seen_s, own.own_pid = now_s, own_pid or own.own_pid or pid
         return own
+
+
+def launchers(asking: Collection[Asking]) -> set[int]:
+    """Return those that started others that ask, as torchrun: they import torch and run nothing on a GPU themselves.
+
+    One that told Kineto of a GPU of its own is a worker all the same.
+    """
+    parents = {pid for each in asking for pid in each.ancestors}
+    return {each.pid for each in asking if (each.own_pid or each.pid) in parents and each.gpu is None}
+
+
+def _sender(credentials: Sequence[tuple[int, int, bytes]]) -> int:
+    for level, kind, data in credentials:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and len(data) >= _CREDENTIALS.size:
+            return int(_CREDENTIALS.unpack_from(data)[0])
+    return 0

@@ -1,0 +1,81 @@
+"""JSON over HTTP for agents whose processes ask for captures: orders between their batches, and traces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.parsers import MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from profiles.fleet import capture_services, services
+from profiles.models import FleetCapture
+from profiles.running import join_services
+from profiles.trace import TraceError
+from profiles.upload.services import tags_parse, upload_check
+
+JSON = OpenApiTypes.OBJECT
+MOST_STATE = 200_000
+
+
+class OrdersSerializer(serializers.Serializer[Any]):
+    """What an agent tells of itself (`workers.agent.deep.asking`)."""
+
+    agent = serializers.CharField(max_length=200)
+    host = serializers.CharField(max_length=200, required=False, allow_blank=True, default="")
+    run = serializers.IntegerField(min_value=0, max_value=2**62, required=False, default=0)
+    asking = serializers.ListField(child=serializers.JSONField(), max_length=1024)
+    captures = serializers.ListField(child=serializers.JSONField(), max_length=1024, required=False, default=list)
+
+
+class FleetOrdersApi(APIView):
+    write_permission = "profiles.add_fleetbatch"
+
+    @extend_schema(operation_id="fleet_orders", request=OrdersSerializer, responses=JSON)
+    def post(self, request: Request) -> Response:
+        """Captures that an agent shall make, and after how many seconds to ask again: for agents with processes to capture."""
+        if int(request.META.get("CONTENT_LENGTH") or 0) > MOST_STATE:
+            raise ValidationError({"asking": [f"at most {MOST_STATE:,} bytes"]})
+        given = OrdersSerializer(data=request.data)
+        given.is_valid(raise_exception=True)
+        told = given.validated_data
+        if not services.is_shallow(told["asking"]) or not services.is_shallow(told["captures"]):
+            raise ValidationError({"asking": ["too many levels"]})
+        return Response(capture_services.orders_for(told["agent"], told["host"], told))
+
+
+class TraceSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=300, required=False, allow_blank=True, default="")
+    build = serializers.CharField(max_length=200, required=False, allow_blank=True, default="")
+    model = serializers.CharField(max_length=200, required=False, allow_blank=True, default="")
+    tags = serializers.CharField(max_length=4000, required=False, allow_blank=True, default="")
+    notes = serializers.CharField(max_length=20_000, required=False, allow_blank=True, default="")
+
+
+class FleetTraceApi(APIView):
+    write_permission = "profiles.add_fleetcapture"
+    parser_classes = [MultiPartParser]
+
+    @extend_schema(operation_id="fleet_capture_trace", request={"multipart/form-data": OpenApiTypes.OBJECT}, responses={201: JSON})
+    def post(self, request: Request, pk: int) -> Response:
+        """The trace of an order. `id`: its profile; null where it is joined with those of other ranks once they came."""
+        row = get_object_or_404(FleetCapture, pk=pk)
+        if int(request.META.get("CONTENT_LENGTH") or 0) > settings.UPLOAD_MAX_BYTES + (1 << 20):
+            raise TraceError("request", f"at most {settings.UPLOAD_MAX_BYTES:,} bytes are taken", "record fewer steps")
+        fields = TraceSerializer(data=request.data)
+        fields.is_valid(raise_exception=True)
+        given = fields.validated_data
+        try:
+            profile = join_services.take_trace(
+                row.pk, upload_check(request.FILES.get("file")), name=given["name"], build=given["build"], model=given["model"],
+                notes=given["notes"], tags=tags_parse(given["tags"]))
+        except join_services.TraceRefused as refused:
+            raise ValidationError({"file": [str(refused)]}) from refused
+        return Response({"id": profile.pk if profile else None, "capture": row.pk}, status=201)

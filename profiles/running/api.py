@@ -1,0 +1,134 @@
+"""JSON over HTTP: serving engines, captures of them, and schedules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from profiles.running import engine_services, schedule_services, selectors
+from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
+
+JSON = OpenApiTypes.OBJECT
+MOST_ROWS = 200
+
+
+class ServerSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=80)
+    kind = serializers.ChoiceField(choices=EngineServer.Kind.values)
+    address = serializers.CharField(max_length=500)
+    token = serializers.CharField(max_length=300, required=False, allow_blank=True, default="", help_text="never shown again")
+    results = serializers.ChoiceField(choices=EngineServer.Results.values, required=False, default="folder")
+    folder = serializers.CharField(max_length=400)
+
+
+class EngineCaptureSerializer(serializers.Serializer[Any]):
+    until = serializers.ChoiceField(choices=EngineCapture.Until.values, required=False, default="seconds")
+    seconds = serializers.FloatField(required=False)
+    threshold_ms = serializers.FloatField(required=False)
+    latency = serializers.ChoiceField(choices=["e2e", "ttft"], required=False)
+    build = serializers.CharField(max_length=80, required=False, allow_blank=True)
+    options = serializers.DictField(required=False, default=dict, help_text="parameters of the engine's own /start_profile")
+
+
+class ScheduleSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=120)
+    when = serializers.ChoiceField(choices=CaptureSchedule.When.values)
+    minute = serializers.IntegerField(min_value=0, max_value=1439, required=False, default=120, help_text="of the day, UTC")
+    requests = serializers.IntegerField(min_value=0, required=False, default=0)
+    server = serializers.PrimaryKeyRelatedField(queryset=EngineServer.objects.all(), required=False, allow_null=True, default=None)
+    job = serializers.CharField(max_length=200, required=False, allow_blank=True, default="")
+    host = serializers.CharField(max_length=200, required=False, allow_blank=True, default="")
+    ranks = serializers.CharField(max_length=100, required=False, allow_blank=True, default="")
+    most = serializers.IntegerField(min_value=1, max_value=16, required=False, default=1)
+    options = serializers.DictField(required=False, default=dict)
+    per_day = serializers.IntegerField(min_value=1, max_value=100, required=False, default=1)
+    per_job_day = serializers.IntegerField(min_value=1, max_value=100, required=False, default=4)
+
+
+def _refused(errors: Any) -> ValidationError:
+    return ValidationError({name or "request": [what] for name, what in errors.items()})
+
+
+class ServersApi(APIView):
+    write_permission = "profiles.add_engineserver"
+
+    @extend_schema(operation_id="engine_servers", responses=JSON)
+    def get(self, request: Request) -> Response:
+        """Serving engines that may be captured, without their tokens."""
+        return Response({"servers": [selectors.server_json(row) for row in EngineServer.objects.all()]})
+
+    @extend_schema(operation_id="engine_server_create", request=ServerSerializer, responses={201: JSON})
+    def post(self, request: Request) -> Response:
+        """Name a server; it is asked for its version."""
+        given = ServerSerializer(data=request.data)
+        given.is_valid(raise_exception=True)
+        try:
+            row = engine_services.server_save(author=request.user, **given.validated_data)
+        except engine_services.EngineRefused as refused:
+            raise _refused(refused.errors) from refused
+        return Response(selectors.server_json(engine_services.ask_version(row)), status=201)
+
+
+class ServerCapturesApi(APIView):
+    write_permission = "profiles.add_enginecapture"
+
+    @extend_schema(operation_id="engine_captures", responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        """Its captures, newest first."""
+        rows = selectors.engine_captures(get_object_or_404(EngineServer, pk=pk))[:MOST_ROWS]
+        return Response({"captures": [selectors.engine_json(row) for row in rows]})
+
+    @extend_schema(operation_id="engine_capture_create", request=EngineCaptureSerializer, responses={201: JSON})
+    def post(self, request: Request, pk: int) -> Response:
+        """Capture it: a time, steps, or until the first slow request."""
+        given = EngineCaptureSerializer(data=request.data)
+        given.is_valid(raise_exception=True)
+        try:
+            row = engine_services.capture_create(get_object_or_404(EngineServer, pk=pk), given.validated_data, request.user)
+        except engine_services.EngineRefused as refused:
+            raise _refused(refused.errors) from refused
+        return Response(selectors.engine_json(row), status=201)
+
+
+class EngineCaptureApi(APIView):
+    @extend_schema(operation_id="engine_capture", responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        return Response(selectors.engine_json(get_object_or_404(selectors.engine_captures(), pk=pk)))
+
+
+class EngineCaptureStopApi(APIView):
+    write_permission = "profiles.change_enginecapture"
+
+    @extend_schema(operation_id="engine_capture_stop", request=None, responses=JSON)
+    def post(self, request: Request, pk: int) -> Response:
+        """Stop it; the engine is told within a second."""
+        engine_services.capture_stop(get_object_or_404(EngineCapture, pk=pk))
+        return Response(selectors.engine_json(get_object_or_404(selectors.engine_captures(), pk=pk)))
+
+
+class SchedulesApi(APIView):
+    write_permission = "profiles.add_captureschedule"
+
+    @extend_schema(operation_id="capture_schedules", responses=JSON)
+    def get(self, request: Request) -> Response:
+        """Captures by a schedule: when, of what, budgets and the last result."""
+        return Response({"schedules": [selectors.schedule_json(line) for line in selectors.schedule_lines()]})
+
+    @extend_schema(operation_id="capture_schedule_create", request=ScheduleSerializer, responses={201: JSON})
+    def post(self, request: Request) -> Response:
+        given = ScheduleSerializer(data=request.data)
+        given.is_valid(raise_exception=True)
+        try:
+            row = schedule_services.schedule_save(author=request.user, **given.validated_data)
+        except schedule_services.ScheduleRefused as refused:
+            raise _refused(refused.errors) from refused
+        made = next(line for line in selectors.schedule_lines() if line.row.pk == row.pk)
+        return Response(selectors.schedule_json(made), status=201)

@@ -1,0 +1,185 @@
+"""Serving engines that may be captured, named by owners, and what engineers ask of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from profiles.running.engines.client import Engine, EngineProblem
+from profiles.running.engines.metrics import LATENCIES
+from profiles.running.engines.parameters import STEPS, read_parameters
+from profiles.running.models import ENGINE_LEASES, CaptureSchedule, EngineCapture, EngineServer
+from workers import jobs
+from workers.outgoing import Refused, parse_address
+from workers.secret import Unreadable, seal, unseal
+
+QUEUE, TASK = "replay", "engine"        # a worker that is idle most of the time: it waits for an engine up to minutes
+MOST_SERVERS = 200
+LEAST_S, MOST_S = 0.1, 120.0
+MOST_THRESHOLD_MS = 3_600_000
+KEPT = "\0"                             # of a token that is not changed
+
+
+class EngineRefused(ValueError):
+    """`errors`: field -> what is wrong; "" for the request as a whole."""
+
+    def __init__(self, errors: Mapping[str, str]) -> None:
+        super().__init__("; ".join(f"{name}: {what}" if name else what for name, what in errors.items()))
+        self.errors = dict(errors)
+
+
+def server_save(server: EngineServer | None = None, *, name: str, kind: str, address: str, token: str = KEPT,
+                results: str = "folder", folder: str = "", enabled: bool = True, author: Any = None) -> EngineServer:
+    """Name a server or change one. `token`: KEPT leaves it as it is. Raises EngineRefused."""
+    server = server or EngineServer(author=author if getattr(author, "is_authenticated", False) else None)
+    token = "" if token == KEPT and server.pk is None else token
+    name, address, folder = name.strip(), address.strip().rstrip("/"), folder.strip()
+    errors = _server_problems(server, name, kind, address, token, results, folder)
+    if errors:
+        raise EngineRefused(errors)
+    if address != server.address or kind != server.kind:
+        server.version, server.problem, server.asked = "", "", None
+    server.name, server.kind, server.address, server.results, server.folder = name, kind, address, results, folder
+    server.enabled = enabled
+    if token != KEPT:
+        server.token = seal(token)
+    server.save()
+    return server
+
+
+def _server_problems(server: EngineServer, name: str, kind: str, address: str, token: str, results: str,
+                     folder: str) -> dict[str, str]:
+    errors: dict[str, str] = {}
+    if not 0 < len(name) <= 80 or not name.isprintable():
+        errors["name"] = "a name of 1 to 80 characters"
+    elif EngineServer.objects.filter(name=name).exclude(pk=server.pk).exists():
+        errors["name"] = "there is a server of this name already"
+    if kind not in EngineServer.Kind.values:
+        errors["kind"] = f"one of {', '.join(EngineServer.Kind.values)}"
+    try:
+        if parse_address(address).query:
+            errors["address"] = "an address without a query: http://host:8000"
+    except Refused as refused:
+        errors["address"] = str(refused)
+    if token != KEPT and (len(token) > 300 or not token.isprintable()):
+        errors["token"] = "at most 300 printable characters"
+    if results not in EngineServer.Results.values:
+        errors["results"] = f"one of {', '.join(EngineServer.Results.values)}"
+    elif results == EngineServer.Results.BUCKET:
+        if not folder or folder.startswith("/") or ".." in folder.split("/") or folder.split("/")[0] in ("profiles", "captures"):
+            errors["folder"] = "a folder of the object store that is the engine's own, as engines/llama"
+    elif not folder.startswith("/") or ".." in folder.split("/"):
+        errors["folder"] = "the absolute path of the folder that the engine writes to"
+    if len(folder) > 400 or "\0" in folder:
+        errors["folder"] = "at most 400 characters"
+    if server.pk is None and EngineServer.objects.count() >= MOST_SERVERS:
+        errors["name"] = f"{MOST_SERVERS} servers are named already"
+    return errors
+
+
+def engine_of(server: EngineServer) -> Engine:
+    """Return what speaks to a server. Raises EngineProblem where its token cannot be read."""
+    try:
+        token = unseal(server.token)
+    except Unreadable as error:
+        raise EngineProblem(str(error)) from error
+    return Engine(server.kind, server.address, token, settings.ENGINE_PRIVATE)
+
+
+def ask_version(server: EngineServer) -> EngineServer:
+    """Ask a server for its version, within seconds, and keep what it answered."""
+    try:
+        server.version, server.problem = engine_of(server).version(), ""
+    except EngineProblem as problem:
+        server.problem = f"{problem.what}{'; ' + problem.hint if problem.hint else ''}"[:300]
+    server.asked = timezone.now()
+    EngineServer.objects.filter(pk=server.pk).update(version=server.version, problem=server.problem, asked=server.asked)
+    return server
+
+
+def wanted(server: EngineServer, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the fields of a capture of a server as they are kept, and what is wrong by field.
+
+    `given`: until, seconds, threshold_ms, latency, build, and the parameters of the engine in `options`.
+    """
+    until = given.get("until") or EngineCapture.Until.SECONDS
+    errors: dict[str, str] = {}
+    if until not in EngineCapture.Until.values:
+        return {}, {"until": f"one of {', '.join(EngineCapture.Until.values)}"}
+    options = given.get("options") or {}
+    if not isinstance(options, Mapping):
+        return {}, {"options": "parameters by name"}
+    found, wrong = read_parameters(server.kind, options, server.folder)
+    errors |= wrong
+    steps = STEPS[server.kind]
+    if until == EngineCapture.Until.STEPS and not found.get(steps):
+        errors[steps] = "how many steps are recorded"
+    if until != EngineCapture.Until.STEPS and found.get(steps):
+        errors[steps] = "only of a capture by steps: leave it empty"
+    seconds = _number(given.get("seconds"), 2.0 if until == EngineCapture.Until.SECONDS else 60.0)
+    if seconds is None or not LEAST_S <= seconds <= MOST_S:
+        errors["seconds"] = f"{LEAST_S:g} to {MOST_S:g} s"
+    threshold_ms = None
+    latency = given.get("latency") or "e2e"
+    if until == EngineCapture.Until.SLOW:
+        threshold_ms = _number(given.get("threshold_ms"), None)
+        if threshold_ms is None or not 0 < threshold_ms <= MOST_THRESHOLD_MS:
+            errors["threshold_ms"] = "a latency in ms"
+        if latency not in LATENCIES[server.kind]:
+            errors["latency"] = f"one of {', '.join(LATENCIES[server.kind])}"
+    build = str(given.get("build") or "").strip()
+    if len(build) > 80 or not build.isprintable():
+        errors["build"] = "at most 80 characters"
+    return {"until": until, "options": found, "seconds": seconds, "threshold_ms": threshold_ms,
+            "latency": latency if until == EngineCapture.Until.SLOW else "", "build": build}, errors
+
+
+def capture_create(server: EngineServer, given: Mapping[str, Any], owner: Any,
+                   schedule: CaptureSchedule | None = None) -> EngineCapture:
+    """Queue a capture of a server; a worker is woken on commit. Raises EngineRefused."""
+    fields, errors = wanted(server, given)
+    if not server.enabled:
+        errors[""] = "the server is switched off"
+    if errors:
+        raise EngineRefused(errors)
+    try:
+        with transaction.atomic():
+            row = EngineCapture.objects.create(server=server, owner=owner if getattr(owner, "is_authenticated", False) else None,
+                                               schedule=schedule, **fields)
+            jobs.enqueue_on_commit(QUEUE, TASK, row.pk)
+    except IntegrityError as error:
+        raise EngineRefused({"": "a capture of this server is under way"}) from error
+    publish(row)
+    return row
+
+
+def capture_stop(row: EngineCapture) -> bool:
+    """Stop a waiting or running capture; its worker tells the engine within a second. False when it had ended already."""
+    live = [EngineCapture.Status.QUEUED, EngineCapture.Status.RUNNING]
+    stopped = EngineCapture.objects.filter(pk=row.pk, status__in=live).update(
+        status=EngineCapture.Status.CANCELLED, **ENGINE_LEASES.ended())
+    if stopped:
+        publish(EngineCapture.objects.get(pk=row.pk))
+    return bool(stopped)
+
+
+def publish(row: EngineCapture) -> None:
+    """Tell the pages that watch it."""
+    data = {"id": row.pk, "status": row.status, "phase": row.phase, "error": row.error, "profile": row.profile_id}
+    jobs.publish(f"engine-capture.{row.pk}", "status", data)
+    jobs.publish("engine-captures", "status", data)
+
+
+def _number(value: Any, default: float | None) -> float | None:
+    if value in (None, ""):
+        return default
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None

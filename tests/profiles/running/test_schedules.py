@@ -1,0 +1,172 @@
+"""Schedules of captures: when each is due, what it orders, and its budgets."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from profiles.models import FleetAgent, FleetCapture, FleetContext, Profile
+from profiles.running import engine_services, selectors
+from profiles.running import schedule_services as services
+from profiles.running.models import CaptureSchedule, EngineCapture
+from tests.profiles.running.peer import peer
+
+pytestmark = pytest.mark.django_db
+
+
+def asking(build: str = "b1") -> FleetAgent:
+    told = [{"pid": 10 + rank, "job": "train", "rank": rank, "build": build} for rank in range(2)] + [{"pid": 30, "job": "serve"}]
+    return FleetAgent.objects.update_or_create(name="agent-1", defaults={
+        "host": "host-1", "last_seen": timezone.now(), "run": 1, "state": {"asking": told}})[0]
+
+
+def due() -> None:
+    CaptureSchedule.objects.update(next_due=timezone.now() - timedelta(seconds=1))
+
+
+def test_a_night_is_due_once_and_its_ranks_count_once() -> None:
+    asking()
+    row = services.schedule_save(name="nightly", when="night", job="train", ranks="0-1", minute=0, options={"milliseconds": 300})
+    assert row.next_due is not None and timedelta(0) < row.next_due - timezone.now() <= timedelta(days=1)
+    assert services.wake_schedules() == [] and services.run_due() == []
+    due()
+    assert services.wake_schedules() == [row.pk] and services.wake_schedules({7}) == []
+    assert services.run_due() == [row.pk] and services.run_due() == []
+    rows = list(FleetCapture.objects.all())
+    assert [(each.rank, each.milliseconds, each.schedule_id) for each in sorted(rows, key=lambda each: each.pid)] == [
+        (0, 300, row.pk), (1, 300, row.pk)] and len({each.together for each in rows}) == 1
+    row.refresh_from_db()
+    assert (row.last_why, services.spent(row)) == ("", 1) and row.next_due > timezone.now()
+    due()
+    services.run_due()
+    row.refresh_from_db()
+    assert row.last_why == "its 1 captures of the day are made" and FleetCapture.objects.count() == 2
+
+
+def test_a_night_that_nobody_could_run_is_left_out() -> None:
+    asking()
+    row = services.schedule_save(name="nightly", when="night", job="train", minute=0)
+    CaptureSchedule.objects.update(next_due=timezone.now() - timedelta(hours=7))
+    services.run_due()
+    row.refresh_from_db()
+    assert "nobody ran it" in row.last_why and not FleetCapture.objects.exists()
+
+
+def test_a_budget_of_the_job_counts_what_anybody_asked() -> None:
+    agent = asking()
+    services.schedule_save(name="nightly", when="night", job="train", per_job_day=2, per_day=9)
+    together = uuid.uuid4()
+    for pid in (1, 2):
+        FleetCapture.objects.create(agent=agent, pid=pid, job="train", together=together)
+    FleetCapture.objects.create(agent=agent, pid=3, job="train")
+    due()
+    services.run_due()
+    assert CaptureSchedule.objects.get().last_why == "2 captures of train were made today" and FleetCapture.objects.count() == 3
+
+
+def test_each_build_is_captured_once() -> None:
+    asking("b1")
+    row = services.schedule_save(name="builds", when="build", job="train", per_day=5)
+    for build, count in (("b1", 1), ("b1", 1), ("b2", 2), ("b2", 2)):
+        asking(build)
+        due()
+        services.run_due()
+        assert FleetCapture.objects.count() == count, build
+    assert "build b2" in FleetCapture.objects.latest("pk").why_ordered
+    FleetAgent.objects.update(state={})
+    due()
+    services.run_due()
+    row.refresh_from_db()
+    assert row.enabled and row.seen == {"build": "b2"}
+
+
+def test_one_of_so_many_requests_of_a_server(tmp_path: Path) -> None:
+    with peer() as own:
+        server = engine_services.server_save(name="llama", kind="vllm", address=own.address, folder=str(tmp_path))
+        row = services.schedule_save(name="requests", when="requests", server=server, requests=100, per_day=3,
+                                     options={"until": "seconds", "seconds": 1})
+        due()
+        services.run_due()
+        assert not EngineCapture.objects.exists()                   # the first look counts
+        own.began_s -= 11                                           # 110 requests later
+        due()
+        services.run_due()
+        (made,) = EngineCapture.objects.all()
+        assert (made.schedule_id, made.seconds, made.status) == (row.pk, 1.0, "queued")
+        due()
+        services.run_due()
+        assert EngineCapture.objects.count() == 1
+        own.on["/metrics"] = lambda _: (200, b"nothing", {})
+        due()
+        services.run_due()
+        row.refresh_from_db()
+        assert row.last_why == "its metrics do not count requests" and row.next_due is not None
+
+
+def test_a_regression_captures_processes_that_run_its_build() -> None:
+    asking("b2")
+    row = services.schedule_save(name="regressions", when="regression", options={"stacks": True})
+    other = services.schedule_save(name="only serve", when="regression", job="serve")
+    FleetContext.objects.create(id=1, job="train", build="b2", gpu_model="NVIDIA H200", model="llama")
+    FleetContext.objects.create(id=2, job="serve", build="b1", gpu_model="NVIDIA H200", model="llama")
+    assert services.regression_opened("NVIDIA H200", "llama", "b2", "gemm became slower") == [other.pk, row.pk]
+    (made,) = FleetCapture.objects.all()
+    assert (made.job, made.stacks, made.schedule_id) == ("train", True, row.pk) and "gemm became slower" in made.why_ordered
+    assert {each.name: each.last_why for each in CaptureSchedule.objects.all()} == {
+        "regressions": "", "only serve": "no process of it asks for captures"}
+
+
+def test_what_is_paused_is_not_run_and_says_nothing() -> None:
+    asking()
+    row = services.schedule_save(name="nightly", when="night", job="train")
+    services.schedule_change(row, "pause")
+    due()
+    assert services.wake_schedules() == [] and services.run_due() == []
+    services.schedule_change(row, "resume")
+    assert CaptureSchedule.objects.get().next_due > timezone.now()
+
+
+@pytest.mark.parametrize(("given", "field"), [
+    ({"name": ""}, "name"), ({"when": "often"}, "when"), ({"job": ""}, "job"), ({"minute": 1440}, "minute"),
+    ({"when": "requests"}, "requests"),
+    ({"per_day": 0}, "per_day"), ({"per_job_day": 1000}, "per_job_day"), ({"most": 99}, "most"), ({"ranks": "x"}, "ranks"),
+    ({"options": {"steps": 999}}, "steps"), ({"options": {"milliseconds": "x"}}, "milliseconds"),
+    ({"most": 2, "options": {"steps": 3}}, "steps")])
+def test_what_is_no_schedule_is_refused(given: dict[str, Any], field: str) -> None:
+    with pytest.raises(services.ScheduleRefused) as refused:
+        services.schedule_save(**{"name": "a", "when": "night", "job": "train", **given})
+    assert field in refused.value.errors and not CaptureSchedule.objects.exists()
+
+
+def test_the_page_lists_makes_changes_and_pauses(client: Client, alice: Any, bob: Any) -> None:
+    agent = asking()
+    client.force_login(alice)
+    given = {"name": "nightly", "when": "night", "at": "03:30", "job": "train", "most": "1", "milliseconds": "250", "per_day": "2",
+             "per_job_day": "4", "enabled": "on"}
+    page = client.post(reverse("capture-schedules"), given, follow=True).content.decode()
+    row = CaptureSchedule.objects.get()
+    assert "every night 03:30 UTC" in page and "0 of 2" in page and row.options == {"milliseconds": 250, "stacks": False}
+    profile = Profile.objects.create(name="of the night", status="ready")
+    FleetCapture.objects.create(agent=agent, pid=10, job="train", schedule=row, profile=profile, state="uploaded")
+    page = client.get(reverse("capture-schedules")).content.decode()
+    assert "1 of 2" in page and reverse("profile", args=[profile.pk]) in page
+    client.post(reverse("capture-schedules"), {**given, "edit": row.pk, "at": "04:00"})
+    client.post(reverse("capture-schedule", args=[row.pk]), {"do": "pause"})
+    row.refresh_from_db()
+    assert (row.minute, row.enabled) == (240, False)
+    assert client.post(reverse("capture-schedules"), {**given, "name": ""}).status_code == 400
+    made = client.post(reverse("api-capture-schedules"), {"name": "builds", "when": "build", "job": "train"},
+                       content_type="application/json")
+    assert made.status_code == 201 and made.json()["spent"] == 0
+    assert client.get(f"{reverse('capture-schedules')}?job=x&ranks=0-3").content.decode().count('value="0-3"') == 1
+    client.force_login(bob)
+    assert client.get(reverse("capture-schedules")).status_code == 200 and len(selectors.schedule_lines()) == 2
+    for url in (reverse("capture-schedules"), reverse("capture-schedule", args=[row.pk])):
+        assert client.post(url, given).status_code == 403
