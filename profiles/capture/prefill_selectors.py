@@ -15,7 +15,6 @@ from profiles.models import Capture, Profile
 
 BASELINES = 30                  # profiles that the form offers to compare with
 OF_A_KERNEL = ("kernel", "kernel_id", "launch_skip", "launch_count", "nvtx_include", "nvtx_exclude", "range_filter")
-LISTS = ("sections", "metrics")
 
 
 def last_capture(owner: Any, target_id: str, tool: str) -> Capture | None:
@@ -42,12 +41,13 @@ def initial(query: QueryDict, about: About, tool: str, last: Capture | None) -> 
     values |= {name: query[name] for name in fields if name in query and name != "kernel"}
     if "kernel" in query and "kernel" in fields:
         values["kernel"] = "\n".join(kernel_regex(name) for name in query.getlist("kernel")[:20])
-    return {name: _text(name, value) for name, value in values.items()}
+    kinds = {field.name: field.kind for field in CAPTURE_TOOLS[tool].fields}
+    return {name: _drawn(kinds[name], value) for name, value in values.items()}
 
 
-def _text(name: str, value: Any) -> Any:
-    """Return a stored value as its field draws it."""
-    if name == "sections":
+def _drawn(kind: str, value: Any) -> Any:
+    """Return a stored value, or one of an address, as a field of this kind draws it."""
+    if kind == "many":
         return list(value) if isinstance(value, list | tuple) else [part for part in str(value).replace(",", " ").split() if part]
     return "\n".join(value) if isinstance(value, list | tuple) else value
 

@@ -243,3 +243,13 @@ def test_a_disabled_target_cannot_be_captured(alice, target, worker):
     target.save()
     with pytest.raises(services.CaptureRefused, match="enabled"):
         services.capture_create(owner=alice, target=target, tool="ncu", options={})
+
+
+def test_ticks_of_the_last_capture_come_back(client, alice, target, worker):
+    Capture.objects.create(target=target, tool="nsys", owner=alice, options={"trace": ["nvtx", "python-gil"], "delay": 3})
+    page = signed_in(client, alice).get(reverse("capture-new"), {"target": target.pk, "tool": "nsys"})
+    drawn = page.context["tools"]["nsys"]
+    assert drawn["trace"].value() == ["nvtx", "python-gil"] and drawn["delay"].value() == 3
+    assert page.content.decode().count('name="nsys-trace" value="nvtx"') == 1
+    asked = client.get(reverse("capture-new"), {"target": target.pk, "tool": "nsys", "trace": "cuda,osrt", "fresh": "1"})
+    assert asked.context["tools"]["nsys"]["trace"].value() == ["cuda", "osrt"]
