@@ -27,11 +27,11 @@ from profiles.fleet.models import (
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
 from workers.leases import Leases
 
-__all__ = ["AdviceDecision", "BuildChange", "BuildPair", "Capture", "CaptureSchedule", "CaptureTarget", "CeilingRun",
-           "EngineCapture", "EngineServer", "FamilyEdit", "FamilyNote",
-           "FamilyRule", "Finding", "FleetAgent", "FleetBatch", "FleetCapture", "FleetContext", "FleetDay", "FleetGpu", "FleetHour",
-           "FleetKernel", "FleetMonth", "FleetSignature", "KernelFamily", "KernelShape", "KernelStat", "LaunchCounters", "Profile",
-           "SavedQuery", "TimelineNote", "first_uploads"]
+__all__ = ["AdviceDecision", "BuildChange", "BuildPair", "Capture", "CaptureFile", "CaptureSchedule", "CaptureTarget",
+           "CeilingRun", "EngineCapture", "EngineServer", "FamilyEdit", "FamilyNote", "FamilyRule", "Finding",
+           "FleetAgent", "FleetBatch", "FleetCapture", "FleetContext", "FleetDay", "FleetGpu", "FleetHour",
+           "FleetKernel", "FleetMonth", "FleetSignature", "KernelFamily", "KernelShape", "KernelStat",
+           "LaunchCounters", "Profile", "SavedQuery", "TimelineNote", "first_uploads"]
 
 
 class Profile(models.Model):
@@ -211,11 +211,14 @@ class Capture(models.Model):
     status = models.CharField(max_length=12, choices=Status, default=Status.QUEUED)
     error = models.JSONField(null=True, blank=True)    # {"where", "what", "hint"}
     log = models.TextField(blank=True)                 # tail, bounded
+    facts = models.JSONField(default=dict, blank=True)      # {"metrics": {wildcard: names}, "overhead": {…}}: what the worker found
     profile = models.ForeignKey(Profile, null=True, on_delete=models.SET_NULL, related_name="captures")
+    baseline = models.ForeignKey(Profile, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")   # beside the result
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created = models.DateTimeField(auto_now_add=True)
     started = models.DateTimeField(null=True)
     finished = models.DateTimeField(null=True)
+    stop_asked = models.DateTimeField(null=True)       # while it runs: the tool is to finish its report now
     worker = models.CharField(max_length=120, blank=True)
     heartbeat = models.DateTimeField(null=True)
     attempts = models.IntegerField(default=0)
@@ -225,6 +228,25 @@ class Capture(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tool} {self.target}"
+
+
+class CaptureFile(models.Model):
+    """A file that a capture left: part of its profile, a profile of its own, or kept for download."""
+
+    capture = models.ForeignKey(Capture, on_delete=models.CASCADE, related_name="files")
+    role = models.CharField(max_length=8)              # profiles.capture.tools.tool: PROFILE, LINKED, KEPT
+    name = models.CharField(max_length=300)
+    what = models.CharField(max_length=200, blank=True)                    # the tool's words for it
+    profile = models.ForeignKey(Profile, null=True, on_delete=models.SET_NULL, related_name="capture_files")   # what it became
+    key = models.CharField(max_length=400, blank=True)                     # in the store; "": the bytes are the profile's upload
+    bytes = models.BigIntegerField(default=0)
+    sha256 = models.CharField(max_length=64, blank=True)
+
+    class Meta:
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 INGEST_LEASES = Leases(Profile, Profile.Status.UPLOADED, Profile.Status.INGESTING)

@@ -63,6 +63,7 @@ urlpatterns = [
     path("profiles/<int:pk>/kernels/<int:kernel_pk>/sampling/", source_pages.sampling, name="sampling"),  # ?launch=0
     path("profiles/<int:pk>/kernels/<int:kernel_pk>/tune/", actions_pages.kernel_tune, name="kernel-tune"),            # → form
     path("profiles/<int:pk>/kernels/<int:kernel_pk>/capture/", actions_pages.kernel_capture, name="kernel-capture"),   # → form
+    path("profiles/<int:pk>/counters/", actions_pages.profile_counters, name="profile-counters"),                      # POST
     path("profiles/<int:pk>/report/", report_pages.report, name="report"),         # to print
     path("profiles/<int:pk>/kernels/<int:kernel_pk>/advice/", advice_pages.advice_decide, name="advice-decide"),  # POST
     path("profiles/<int:pk>/advice/", advice_pages.advice_decide, name="advice-decide-run"),  # POST
@@ -103,6 +104,7 @@ urlpatterns = [
     path("captures/new/", capture_pages.capture_new, name="capture-new"),
     path("captures/targets/", capture_pages.capture_targets, name="capture-targets"),
     path("captures/<int:pk>/", capture_pages.capture_detail, name="capture"),
+    path("captures/<int:pk>/files/<int:file_pk>/", capture_pages.capture_file, name="capture-file"),
     path("captures/<int:pk>/stop/", capture_pages.capture_stop, name="capture-stop"),  # POST
     path("ceilings/", ceilings_pages.ceiling_list, name="ceilings"),
     path("ceilings/measure/", ceilings_pages.ceiling_measure, name="ceiling-measure"),  # POST

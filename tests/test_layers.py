@@ -45,6 +45,7 @@ TOP = ("webapp", "webapp.*", "*.apps", "*.urls", "*.admin", "*.management", "*.m
 # feature -> the features that it may import; each stands above it
 ARROWS = {
     "profiles.trace": "",
+    "profiles.programs": "",
     "profiles.analysis.core": "profiles.trace",
     "profiles.analysis.kernel": "profiles.trace profiles.analysis.core",
     "profiles.analysis.compare": "profiles.trace profiles.analysis.core profiles.analysis.kernel",
@@ -56,7 +57,7 @@ ARROWS = {
     "profiles.ingest.logs": "profiles.trace profiles.ingest.core",
     "profiles.ingest.nccl": "profiles.trace profiles.ingest.core profiles.ingest.logs",
     "profiles.ingest.ncu": "profiles.trace profiles.analysis.core profiles.ingest.core",
-    "profiles.ingest.nsys": "profiles.trace profiles.analysis.core profiles.ingest.core profiles.ingest.ncu",
+    "profiles.ingest.nsys": "profiles.trace profiles.programs profiles.analysis.core profiles.ingest.core profiles.ingest.ncu",
     "profiles.ingest.other": "profiles.trace profiles.analysis.core profiles.ingest.core",
     "profiles.ingest.perfetto": "profiles.trace profiles.analysis.core profiles.ingest.core profiles.ingest.chrome",
     "profiles.ingest.samplers": "profiles.trace profiles.ingest.core profiles.ingest.chrome",
@@ -88,7 +89,7 @@ ARROWS = {
         "profiles.trace profiles.analysis.core profiles.analysis.kernel profiles.analysis.compare profiles.analysis.trace "
         "profiles.ingest.core profiles.ingest.nccl profiles.ingest profiles.models workers.jobs profiles.rows profiles.store "
         "profiles.families",
-    "profiles.capture.tools": "",
+    "profiles.capture.tools": "profiles.programs",
     "profiles.capture":
         "profiles.analysis.core profiles.analysis.compare profiles.models workers.jobs profiles.store profiles.compare "
         "profiles.advice profiles.upload profiles.capture.tools",
@@ -197,7 +198,7 @@ ARROWS = {
         "tuner.texts tuner.gate.errors tuner.gate.stats tuner.gate.builds tuner.gate.suites tuner.gate.baselines "
         "tuner.gate.environments tuner.gate.notify tuner.gate.regressions tuner.gate.verdicts tuner.query_api",
     "tuner.search.scores": "profiles.theme tuner.trial tuner.measure tuner.search",
-    "workers.core": "workers.jobs profiles.ingest.nsys profiles.capture.tools tuner.trial tuner.wire tuner.team tuner.measure",
+    "workers.core": "workers.jobs profiles.programs profiles.capture.tools tuner.trial tuner.wire tuner.team tuner.measure",
     "workers.tune":
         "workers.jobs tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.wire tuner.team tuner.measure "
         "tuner.search tuner.devices tuner.jobs workers.core",
@@ -205,8 +206,9 @@ ARROWS = {
         "profiles.models profiles.capture.tools tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "
         "tuner.cache.entries tuner.gate.suites workers.core workers.tune",
     "workers.capture":
-        "profiles.trace profiles.models workers.jobs workers.agent profiles.upload profiles.capture.tools profiles.capture "
-        "profiles.ceilings profiles.fleet profiles.running tuner.models workers.core workers.fresh",
+        "profiles.trace profiles.models profiles.rows workers.jobs profiles.capture.tools profiles.capture "
+        "profiles.ceilings tuner.models workers.core workers.fresh workers.agent profiles.upload profiles.fleet "
+        "profiles.running",
     "workers.gate":
         "profiles.models workers.jobs profiles.capture.tools profiles.capture tuner.models tuner.cache.rules tuner.measure "
         "tuner.devices tuner.gate.errors tuner.gate.suites tuner.gate.verdicts tuner.revalidation workers.core workers.fresh "
@@ -214,7 +216,7 @@ ARROWS = {
     "workers.metrics": "profiles.models workers.jobs profiles.fleet tuner.models",
     "workers.process":
         "profiles.ingest profiles.models workers.jobs profiles.advice profiles.families profiles.fleet profiles.upload "
-        "profiles.topics profiles.running "
+        "profiles.topics profiles.capture profiles.running "
         "tuner.models tuner.trial tuner.team tuner.devices tuner.gate.builds tuner.gate.suites tuner.gate.notify "
         "tuner.gate.production tuner.gate.verdicts tuner.jobs tuner.revalidation tuner.gate.history workers.core workers.tune "
         "workers.capture "
@@ -254,8 +256,9 @@ PACKAGES = {
     "ruptures": ("tuner.gate.stats.*",),
     "scipy": ("tuner.gate.stats.*", "tuner.search.*"),
     "threadpoolctl": ("tuner.search.*",),
-    "torch": ("tuner.kernels.*", "tuner.measure.*", "tuner.team.*", "workers.capture.torch_capture", "workers.targets.*"),
-    "triton": ("tuner.kernels.*", "tuner.measure.*", "tuner.cache.listener"),
+    "torch": ("tuner.kernels.*", "tuner.measure.*", "tuner.team.*", "workers.capture.torch_capture",
+              "workers.capture.proton_capture", "workers.targets.*"),
+    "triton": ("tuner.kernels.*", "tuner.measure.*", "tuner.cache.listener", "workers.capture.proton_capture"),
     "uvicorn": ("webapp.*",),
     "whitenoise": ("webapp.*",),
     "setuptools": ("workers.agent.setup", "workers.agent.injection.setup"),

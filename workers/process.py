@@ -127,6 +127,7 @@ def _sweep_functions(queues: list[str]) -> tuple[Callable[[], object], Callable[
 def _announce_and_sweep(name: str, queues: list[str], done: threading.Event, sweep: Callable[[], object]) -> None:
     """Announce and sweep while tasks run; a server that is away is reported and tried again."""
     said = {**facts.worker_facts(queues), "since": time.time()}
+    _tell_metrics(said)
     announce_at = sweep_at = 0.0
     while not done.wait(0.2):
         now = time.monotonic()
@@ -142,6 +143,18 @@ def _announce_and_sweep(name: str, queues: list[str], done: threading.Event, swe
         finally:
             connections.close_all()     # never open while the parent forks
     connections.close_all()
+
+
+def _tell_metrics(said: dict[str, Any]) -> None:
+    """Let the capture's form know what this host's ncu counts on its GPU."""
+    ncu = said["tools"].get("ncu", {})
+    if said["gpus"] and "path" in ncu:
+        from profiles.capture.metric_names import names_store  # of a GPU's worker alone
+
+        try:
+            names_store(said["gpus"][0]["name"], ncu["path"])
+        except redis.RedisError as error:
+            log.warning("names of metrics were not kept: %s", error)
 
 
 def _current_task(name: str) -> str | None:

@@ -67,6 +67,15 @@ def capture(kernel: KernelStat) -> Action:
                   fields)
 
 
+def counters(profile: Profile) -> Action:
+    """Return the fields of a capture of counters of the kernel that took longest, a collective apart.
+
+    A replayed collective waits for the other ranks for ever. No form where there is no kernel.
+    """
+    kernel = profile.kernels.exclude(category="communication").filter(total_ns__gt=0).select_related("profile").first()
+    return capture(kernel) if kernel is not None else Action("", f"{profile.name} has no kernel of its own to count.", {})
+
+
 def _of_report(profile: Profile, name: str, wanted: str) -> tuple[int, int, float | None]:
     """(launches before it that match, launches that match, duration in ns) of the median launch, where there is no timeline."""
     table = launches_read(profile.pk)

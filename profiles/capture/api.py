@@ -13,9 +13,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from profiles.capture import command as capture_command
-from profiles.capture import selectors, services
+from profiles.capture import cost_selectors, metric_names, selectors, services
 from profiles.capture.tools import CAPTURE_TOOLS
-from profiles.models import Capture, CaptureTarget
+from profiles.capture.tools.tool import Paths
+from profiles.models import Capture, CaptureTarget, Profile
 
 JSON = OpenApiTypes.OBJECT
 MAX_LIMIT = 1000
@@ -32,6 +33,7 @@ class CaptureSerializer(serializers.Serializer[None]):
     model = serializers.CharField(required=False, default="", allow_blank=True, max_length=120)
     tags = serializers.ListField(
         child=serializers.CharField(max_length=60), required=False, default=list, max_length=50)
+    baseline = serializers.PrimaryKeyRelatedField(queryset=Profile.objects.all(), required=False, allow_null=True, default=None)
 
 
 class TargetSerializer(serializers.Serializer[None]):
@@ -84,34 +86,42 @@ class CapturePreviewApi(APIView):
     write_permission = "profiles.add_capture"
 
     @extend_schema(operation_id="captures_preview", request=CaptureSerializer, responses=inline_serializer("CapturePreview", {
-        "command": serializers.CharField(), "argv": serializers.ListField(), "fields": serializers.DictField(),
-        "able": serializers.BooleanField(), "queue": serializers.CharField()}))
+        "command": serializers.CharField(), "argv": serializers.ListField(), "environ": serializers.DictField(),
+        "slowdown": serializers.CharField(), "fields": serializers.DictField(),
+        "able": serializers.BooleanField(), "queue": serializers.CharField(), "metrics": serializers.ListField()}))
     def post(self, request: Request) -> Response:
         asked = CaptureSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         given: dict[str, Any] = asked.validated_data
         target = CaptureTarget.objects.filter(pk=given["target"]).first()
-        fields = services.capture_problems(target=target, tool=given["tool"], options=given["options"])
-        able = selectors.ability()[given["tool"]]
-        told: dict[str, Any] = {"command": "", "argv": [], "fields": fields, "able": able.able, "queue": selectors.queue_text(able)}
+        fields, able = services.capture_problems(target=target, tool=given["tool"], options=given["options"])
+        able = able or selectors.ability()[given["tool"]]
+        told: dict[str, Any] = {"command": "", "argv": [], "fields": fields, "environ": {}, "slowdown": "",
+                                "able": able.able, "queue": selectors.queue_text(able), "metrics": []}
         if not fields and target is not None:
-            argv = capture_command.build_command(CAPTURE_TOOLS[given["tool"]].options.parse(given["options"]), target.argv)
-            told |= {"command": capture_command.shell_text(argv), "argv": argv}
+            tool, paths = CAPTURE_TOOLS[given["tool"]], Paths(installed=able.installed)
+            options = tool.options.parse(given["options"])
+            told |= {"command": selectors.preview(options, target.argv, able.installed),
+                     "argv": capture_command.build_command(options, target.argv, paths),
+                     "environ": dict(tool.environ(options, paths)), "slowdown": cost_selectors.expected(options, target),
+                     "metrics": [match.as_json() for match in metric_names.matches(options, able.gpu)]}
         return Response(told)
 
 
 class CaptureApi(APIView):
-    @extend_schema(operation_id="captures_get", responses=JSON, description="The capture with the tail of its log.")
+    @extend_schema(operation_id="captures_get", responses=JSON, description="The capture with the tail of its log and its files.")
     def get(self, request: Request, pk: int) -> Response:
-        capture = get_object_or_404(Capture.objects.select_related("target", "owner"), pk=pk)
-        return Response(selectors.capture_json(capture, log=True))
+        capture = get_object_or_404(Capture.objects.select_related("target", "owner", "profile", "baseline"), pk=pk)
+        said = selectors.capture_json(capture, log=True, owner=request.user.has_perm(selectors.OWNER))
+        return Response({**said, "cost": cost_selectors.cost(capture).as_json()})
 
 
 class CaptureStopApi(APIView):
     write_permission = "profiles.add_capture"
 
     @extend_schema(operation_id="captures_stop", request=None, responses=JSON,
-                   description="Ends a queued or running capture within a second.")
+                   description="Ends a queued or running capture within a second. A tool that can finish its report first is told "
+                               "to (`stopping`): a second stop ends it at once.")
     def post(self, request: Request, pk: int) -> Response:
         services.capture_stop(get_object_or_404(Capture, pk=pk))
         capture = get_object_or_404(Capture.objects.select_related("target", "owner"), pk=pk)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from profiles.capture.tools import CAPTURE_TOOLS
+from profiles.capture.tools import CAPTURE_TOOLS, launchers
 from profiles.capture.tools.options import Options
 from profiles.capture.tools.tool import PYTHON, Paths, TargetError
 
@@ -34,9 +34,16 @@ def build_command(options: Options, target: Sequence[str], paths: Paths | None =
     paths = paths or Paths()
     paths = replace(paths, program=paths.program or tool.name)
     program = [paths.python if part == PYTHON else part for part in target]
-    return tool.argv(options, program, f"{paths.folder}/{tool.result}", paths)
+    several = launchers.starts_several(target)
+    if several and tool.one_process:
+        raise TargetError(f"the target starts several processes ({several}): {tool.one_process}")
+    if several and getattr(options, "launcher", launchers.PROGRAM) != launchers.PROGRAM and tool.gpus(options) > 1:
+        raise TargetError(f"the target begins with {several} itself", "launcher")
+    rank = launchers.rank_variable(options)
+    report = tool.results[0].name.replace("*", f"-rank%q{{{rank}}}" if rank else "")
+    return launchers.launch(options, tool.argv(options, program, f"{paths.folder}/{report}", paths), paths)
 
 
-def shell_text(argv: Sequence[str]) -> str:
-    """Return the command as one would type it: for reading, never for running."""
-    return shlex.join(argv)
+def shell_text(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> str:
+    """Return the command as one would type it, variables first: for reading, never for running."""
+    return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in (environ or {}).items()), shlex.join(argv)])

@@ -12,9 +12,16 @@ from django.utils.safestring import SafeString, mark_safe
 
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.tool import CaptureTool, Field, Group
-from profiles.models import CaptureTarget
+from profiles.models import CaptureTarget, Profile
 
 SIDE_BY_SIDE = {2: "capture-pair", 3: "capture-triple"}
+
+
+class BaselineField(forms.ModelChoiceField):        # type: ignore[type-arg]
+    """An earlier profile, by its name, build and date."""
+
+    def label_from_instance(self, profile: Any) -> str:
+        return " · ".join(part for part in (profile.name[:80], profile.build, f"{profile.created:%Y-%m-%d %H:%M}") if part)
 
 
 class WhatForm(forms.Form):
@@ -24,10 +31,13 @@ class WhatForm(forms.Form):
     build = forms.CharField(required=False, max_length=80, help_text="git sha or name of the build")
     model = forms.CharField(required=False, max_length=120)
     tags = forms.CharField(required=False, max_length=600, help_text="separated by commas")
+    baseline = BaselineField(Profile.objects.none(), label="Compare with", empty_label="nothing", required=False,
+                             help_text="the result opens beside it")
 
-    def __init__(self, *args: Any, targets: Any, ask: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, targets: Any, baselines: Any, ask: bool = False, **kwargs: Any) -> None:
         """`ask`: no program is chosen beforehand (the profile was uploaded: which one made it is not known here)."""
         super().__init__(*args, **kwargs)
+        self.fields["baseline"].queryset = baselines    # type: ignore[attr-defined]
         self.fields["target"].queryset = targets        # type: ignore[attr-defined]
         if ask:
             self.fields["target"].empty_label = "choose the program that launches it…"      # type: ignore[attr-defined]
@@ -40,18 +50,23 @@ class ToolForm(forms.Form):
 
     def groups(self) -> list[dict[str, Any]]:
         """Return the bound fields in their groups: a summary to open, or a class of how many stand side by side."""
-        groups = []
+        groups, default = [], self.tool.options()
         for each in self.tool.form:
             group = each if isinstance(each, Group) else Group((each,))
             fields = [self[one.name] for one in group.fields]
             groups.append({"fields": fields, "summary": group.summary, "style": SIDE_BY_SIDE.get(len(fields), ""),
-                           "open": any(one.value() for one in fields)})
+                           "open": any(_text(one.value()) != _text(getattr(default, one.name)) for one in fields)})
         return groups
 
     def note(self) -> SafeString:
         """Return the tool's note with `code` between backticks marked."""
         parts = enumerate(self.tool.note.split("`"))
         return mark_safe("".join(format_html("<code>{}</code>" if at % 2 else "{}", part) for at, part in parts))
+
+
+def _text(value: Any) -> str:
+    """Return a value as text, the same whether it is an option's or was typed."""
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value or "")
 
 
 def _form_field(field: Field, default: Any) -> forms.Field:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import permission_required
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse
+from django.http import FileResponse, Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from profiles.capture import selectors, services
+from profiles.capture import cost_selectors, prefill_selectors, selectors, services
+from profiles.capture.about import ABOUT, About, about_of
 from profiles.capture.forms import FORMS, TargetForm, ToolForm, WhatForm, options_of
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.models import Capture, CaptureTarget
@@ -32,39 +35,54 @@ def capture_list(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def capture_new(request: HttpRequest) -> HttpResponse:
-    """The form. Query string: kernel (a name), tool, target (id), set, metrics, build, model, tags; profile (id), whose
-    kernel it is about: the program is the one that was captured for it, or the form asks for it."""
+    """The form. Query string: about, tool, target (id), kernel (names), options of the tool, build, model, tags, baseline (id);
+    again (id of a capture: all as it was); fresh: not as it was asked last; profile (id), whose kernel it is about: the program
+    is the one that was captured for it, or the form asks for it."""
     if request.method == "POST":
         return _create(request)
-    tool = request.GET.get("tool", "")
-    filled = {name: request.GET[name] for name in ("target", "build", "model", "tags") if name in request.GET}
+    tool, filled = request.GET.get("tool", ""), prefill_selectors.asked(request.GET)
+    once_more = prefill_selectors.again(request.GET.get("again", ""))
+    if once_more is not None:
+        tool = tool or once_more.tool
+        filled = {"target": str(once_more.target_id), "build": once_more.build, "model": once_more.model,
+                  "tags": ", ".join(once_more.tags), **filled}
     if "profile" in request.GET and "target" not in filled and (made_by := selectors.target_of(request.GET["profile"])):
         filled["target"] = made_by
-    what = WhatForm(targets=selectors.targets(), initial=filled, ask="profile" in request.GET and "target" not in filled)
-    prefilled = ("set", "metrics", "launch_skip", "launch_count")
-    asked = {name: request.GET[name] for name in prefilled if name in request.GET}
-    if "kernel" in request.GET:
-        asked["kernel"] = selectors.kernel_regex(request.GET["kernel"])
-    tools = {name: form(initial=asked) for name, form in FORMS.items()}
-    return _new_page(request, what, tools, tool)
+    what = WhatForm(targets=selectors.targets(), baselines=prefill_selectors.baselines(filled.get("baseline", "")), initial=filled,
+                    ask="profile" in request.GET and "target" not in filled)
+    about, target = about_of(request.GET.get("about", ""), tool), filled.get("target", "") or _first_target(what)
+    last = {name: prefill_selectors.last_capture(request.user, target, name) for name in FORMS}
+    if once_more is not None and target == str(once_more.target_id):
+        last[once_more.tool] = once_more
+    tools = {name: form(initial=prefill_selectors.initial(request.GET, about, name, last[name])) for name, form in FORMS.items()}
+    shown = {name: row for name, row in last.items() if row is not None and "fresh" not in request.GET}
+    return _new_page(request, what, tools, tool, about, last=shown)
+
+
+def _first_target(what: WhatForm) -> str:
+    """Return the program that the form draws as chosen where the address names none."""
+    field: Any = what.fields["target"]
+    first = None if field.empty_label else field.queryset.first()
+    return str(first.pk) if first is not None else ""
 
 
 def _create(request: HttpRequest) -> HttpResponse:
     if not request.user.has_perm("profiles.add_capture"):
         raise PermissionDenied("engineers and owners may capture")
     tool = request.POST.get("tool", "")
-    what = WhatForm(request.POST, targets=selectors.targets())
+    baselines = prefill_selectors.baselines(request.POST.get("baseline", ""))
+    what = WhatForm(request.POST, targets=selectors.targets(), baselines=baselines)
     tools = {name: form(request.POST if name == tool else None) for name, form in FORMS.items()}
     if what.is_valid() and tool in tools:
         given = what.cleaned_data
         try:
             capture = services.capture_create(
                 owner=request.user, target=given["target"], tool=tool, options=options_of(tools[tool]),
-                build=given["build"], model=given["model"], tags=given["tags"].split(","))
+                build=given["build"], model=given["model"], tags=given["tags"].split(","), baseline=given["baseline"])
             return redirect("capture", pk=capture.pk)
         except services.CaptureRefused as refused:
             _show_errors(refused.errors, tools[tool], what)
-    return _new_page(request, what, tools, tool, status=400)
+    return _new_page(request, what, tools, tool, about_of(request.POST.get("about", ""), tool), status=400)
 
 
 def _show_errors(errors: dict[str, str], *candidates: forms.Form) -> None:
@@ -76,13 +94,14 @@ def _show_errors(errors: dict[str, str], *candidates: forms.Form) -> None:
         (owner or candidates[0]).add_error(name if owner else None, text)
 
 
-def _new_page(request: HttpRequest, what: WhatForm, tools: Mapping[str, ToolForm], tool: str, *,
-              status: int = 200) -> HttpResponse:
-    """Draw the form with `tool` chosen: where that is none, the first that a living worker has."""
+def _new_page(request: HttpRequest, what: WhatForm, tools: Mapping[str, ToolForm], tool: str, about: About, *,
+              last: Mapping[str, Capture] | None = None, status: int = 200) -> HttpResponse:
+    """Draw the form with `tool` chosen: where that is none, the first for `about` that a living worker has."""
     targets, able = list(selectors.targets()), selectors.ability()
-    tool = tool if tool in tools else next((name for name in tools if able[name].able), next(iter(tools)))
+    tool = tool if tool in tools else next((name for name in about.tools if able[name].able), about.tools[0])
     return render(request, "profiles/capture/new.html", {
-        "what": what, "tools": tools, "tool": tool, "chosen": able[tool], "answer": selectors.ability_sentence(able),
+        "what": what, "about": about, "abouts": ABOUT.values(), "last": last or {},
+        "tools": tools, "tool": tool, "chosen": able[tool], "answer": selectors.ability_sentence(able),
         "choices": [(CAPTURE_TOOLS[name], one) for name, one in able.items()],
         "targets": targets, "may_define": request.user.has_perm("profiles.add_capturetarget"),
         "may_capture": request.user.has_perm("profiles.add_capture")}, status=status)
@@ -90,12 +109,27 @@ def _new_page(request: HttpRequest, what: WhatForm, tools: Mapping[str, ToolForm
 
 @require_safe
 def capture_detail(request: HttpRequest, pk: int) -> HttpResponse:
-    capture = get_object_or_404(Capture.objects.select_related("target", "owner", "profile"), pk=pk)
+    capture = get_object_or_404(Capture.objects.select_related("target", "owner", "profile", "baseline"), pk=pk)
     live = capture.status in (Capture.Status.QUEUED, Capture.Status.RUNNING)
     return render(request, "profiles/capture/detail.html", {
-        "capture": capture, "live": live, "options": selectors.option_rows(capture), "command": selectors.command_text(capture),
+        "capture": capture, "live": live, "cost": cost_selectors.cost(capture), "result": selectors.result_url(capture),
+        "profile_url": reverse("profile", args=[capture.profile_id]) if capture.profile_id else "",
+        "options": selectors.option_rows(capture), "command": selectors.command_text(capture),
         "name": CAPTURE_TOOLS[capture.tool].title, "ability": selectors.ability()[capture.tool],
+        "files": selectors.file_rows(capture, request.user.has_perm(selectors.OWNER)),
+        "can_finish": CAPTURE_TOOLS[capture.tool].stop is not None,
         "may_stop": live and request.user.has_perm("profiles.add_capture")})
+
+
+@require_safe
+def capture_file(request: HttpRequest, pk: int, file_pk: int) -> FileResponse:
+    """A file that was kept, always as an attachment: nothing that a program wrote is ever shown by the browser."""
+    try:
+        capture, owner = get_object_or_404(Capture, pk=pk), request.user.has_perm(selectors.OWNER)
+        name, file = selectors.kept_file(capture, file_pk, owner)
+    except FileNotFoundError as error:
+        raise Http404("no such file") from error
+    return FileResponse(file, as_attachment=True, filename=name, content_type="application/octet-stream")
 
 
 @require_POST

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import QuerySet
+from django.core.files.base import File
+from django.core.files.storage import default_storage
+from django.db.models import Q, QuerySet
+from django.urls import reverse
 
 from profiles.capture import command as capture_command
 from profiles.capture.tools import CAPTURE_TOOLS
-from profiles.capture.tools.options import OptionsError
-from profiles.capture.tools.tool import TargetError
-from profiles.models import Capture, CaptureTarget
+from profiles.capture.tools.options import Options, OptionsError
+from profiles.capture.tools.tool import OWNERS, CaptureTool, Paths, TargetError
+from profiles.models import Capture, CaptureTarget, Profile
 from workers import jobs
 
+OWNER = "profiles.change_capturetarget"          # the permission of those who decide what runs: they may see the worker's secrets
 START_ONE = "start one (manage.py worker gpu) on a machine with an NVIDIA GPU"
 
 
@@ -26,7 +30,8 @@ class Ability:
     able: bool
     why: str                    # a sentence for the page: what would run it, or what is missing
     workers: tuple[str, ...] = ()
-    gpu: str = ""
+    gpu: str = ""               # "": on a worker without one
+    installed: Mapping[str, str] = field(default_factory=dict)      # what the tool says of itself on the first of the workers
 
     def as_json(self) -> dict[str, Any]:
         return {"able": self.able, "why": self.why, "workers": list(self.workers), "gpu": self.gpu}
@@ -34,8 +39,14 @@ class Ability:
 
 def ability() -> dict[str, Ability]:
     """Return who can use each tool now, by tool, from what the living workers announce."""
-    serving = [worker for worker in jobs.workers() if "gpu" in worker.get("queues", ())]
-    return {tool: _ability(tool, serving) for tool in CAPTURE_TOOLS}
+    serving = _serving()
+    return {name: _ability(tool, serving, 0 if tool.without_gpu else 1) for name, tool in CAPTURE_TOOLS.items()}
+
+
+def ability_for(options: Options) -> Ability:
+    """Return who can capture with these options now: their tool, and the GPUs that they ask for."""
+    tool = CAPTURE_TOOLS[options.TOOL]
+    return _ability(tool, _serving(), tool.gpus(options))
 
 
 def ability_sentence(able: Mapping[str, Ability]) -> str:
@@ -44,25 +55,36 @@ def ability_sentence(able: Mapping[str, Ability]) -> str:
     if not ready:
         return f"Nobody can capture at the moment. {next(iter(able.values())).why}"
     lacking = next((f" {one.why}" for one in able.values() if not one.able), "")
-    return f"{able[ready[0]].gpu} can be captured now with {' and '.join(CAPTURE_TOOLS[tool].title for tool in ready)}.{lacking}"
+    what = next((able[tool].gpu for tool in ready if able[tool].gpu), "What needs no GPU")
+    return f"{what} can be captured now with {' and '.join(CAPTURE_TOOLS[tool].title for tool in ready)}.{lacking}"
 
 
-def _ability(tool: str, serving: list[dict[str, Any]]) -> Ability:
-    title = CAPTURE_TOOLS[tool].title
+def _serving() -> list[dict[str, Any]]:
+    return [worker for worker in jobs.workers() if "gpu" in worker.get("queues", ())]
+
+
+def _ability(tool: CaptureTool, serving: list[dict[str, Any]], gpus: int) -> Ability:
+    """`gpus`: how many are needed; 0 where any worker will do."""
     if not serving:
         return Ability(False, f"No gpu worker is running: {START_ONE}.")
-    with_gpu = [worker for worker in serving if worker.get("gpus")]
-    if not with_gpu:
+    fitting = [worker for worker in serving if len(worker.get("gpus") or ()) >= gpus]
+    if not fitting:
+        most = max(serving, key=lambda worker: len(worker.get("gpus") or ()))
+        if most.get("gpus"):
+            return Ability(False, f"{gpus} GPUs are asked for; the worker with most has {len(most['gpus'])} ({most.get('host')}).")
         hosts = ", ".join(sorted({str(worker.get("host")) for worker in serving}))
-        return Ability(False, f"The gpu worker on {hosts} sees no NVIDIA GPU: {START_ONE}, and check nvidia-smi there.")
-    having = [worker for worker in with_gpu if "missing" not in _tool(worker, tool)]
+        instead = f" Without one {tool.title} records {tool.without_gpu}." if tool.without_gpu else ""
+        return Ability(False, f"The gpu worker on {hosts} sees no NVIDIA GPU: {START_ONE}, and check nvidia-smi there.{instead}")
+    having = sorted((worker for worker in fitting if "missing" not in _tool(worker, tool.name)),
+                    key=lambda worker: not worker.get("gpus"))       # with a GPU first
     if not having:
-        worker = with_gpu[0]
-        why = _tool(worker, tool)["missing"]
-        return Ability(False, f"The gpu worker on {worker.get('host')} has no {title}: {why}.")
-    card, version = having[0]["gpus"][0]["name"], _tool(having[0], tool)
-    return Ability(True, f"{title} {version.get('version', '')} on {card} ({having[0].get('host')})",
-                   tuple(str(worker["name"]) for worker in having), card)
+        why = _tool(fitting[0], tool.name)["missing"]
+        return Ability(False, f"The gpu worker on {fitting[0].get('host')} has no {tool.title}: {why}.")
+    first, said = having[0], _tool(having[0], tool.name)
+    card = first["gpus"][0]["name"] if first.get("gpus") else ""
+    where = f"on {card} ({first.get('host')})" if card else f"on {first.get('host')}, without a GPU: {tool.without_gpu}"
+    return Ability(True, f"{tool.title} {said.get('version', '')} {where}", tuple(str(worker["name"]) for worker in having),
+                   card, said)
 
 
 def _tool(worker: Mapping[str, Any], tool: str) -> Mapping[str, str]:
@@ -108,11 +130,46 @@ def target_of(profile_id: str) -> str:
     return str(made.target_id) if made else ""
 
 
+def preview(options: Options, target: Sequence[str], installed: Mapping[str, str] | None = None) -> str:
+    """Return the command with its variables as a page shows it. `installed`: what the tool says where it would run.
+
+    Raises TargetError.
+    """
+    paths = Paths(installed=installed or {})
+    return capture_command.shell_text(capture_command.build_command(options, target, paths),
+                                      CAPTURE_TOOLS[options.TOOL].environ(options, paths))
+
+
+def result_url(capture: Capture) -> str:
+    """Return the page that answers what the capture was for, beside its baseline; "" until its profile is read.
+
+    Counters: the page of the kernel that took longest. Allocations alone: memory. A trace: its overview, or what changed.
+    """
+    profile, other = capture.profile, capture.baseline
+    if profile is None or profile.status != Profile.Status.READY:
+        return ""
+    other = other if other is not None and other.status == Profile.Status.READY and other.pk != profile.pk else None
+    if profile.kind == Profile.Kind.COUNTERS:
+        kernel = profile.kernels.first()
+        if kernel is None:
+            return reverse("profile", args=[profile.pk])
+        url = reverse("kernel", args=[profile.pk, kernel.pk])
+        same = Q(short_name=kernel.short_name) | (Q(family=kernel.family_id) if kernel.family_id else Q(pk__in=[]))
+        beside = other.kernels.filter(same).first() if other is not None else None
+        return f"{url}?baseline={beside.pk}" if beside is not None else url
+    if profile.kind == Profile.Kind.TRACE and other is not None:
+        return f"{reverse('compare')}?a={other.pk}&b={profile.pk}"
+    if profile.kind == Profile.Kind.TRACE and not profile.launches:
+        snapshot = profile.format == "torch-snapshot"
+        return reverse("topic", args=[profile.pk, "memory"]) if snapshot else reverse("profile", args=[profile.pk])
+    return reverse("profile", args=[profile.pk])
+
+
 def command_text(capture: Capture) -> str:
     """The command as it was asked for; the worker puts its own paths in place of the names."""
     try:
         options = CAPTURE_TOOLS[capture.tool].options.parse(capture.options)
-        return capture_command.shell_text(capture_command.build_command(options, capture.target.argv))
+        return preview(options, capture.target.argv)
     except (OptionsError, TargetError) as error:
         return f"({error})"
 
@@ -126,7 +183,26 @@ def option_rows(capture: Capture) -> list[tuple[str, str]]:
     return [(name, text(capture.options[name])) for name in CAPTURE_TOOLS[capture.tool].options.READ if name in capture.options]
 
 
-def capture_json(capture: Capture, log: bool = False) -> dict[str, Any]:
+def file_rows(capture: Capture, owner: bool = False) -> list[dict[str, Any]]:
+    """Return the files that the capture left, with what became of each; none of captures before files were rows.
+
+    `kept`: it can be downloaded, by an `owner` or by everybody.
+    """
+    return [{"id": row.pk, "name": row.name, "what": row.what, "role": row.role, "bytes": row.bytes, "sha256": row.sha256,
+             "profile": row.profile_id, "profile_name": row.profile.name if row.profile else None,
+             "kept": bool(row.key) and (owner or row.role != OWNERS)}
+            for row in capture.files.select_related("profile")]
+
+
+def kept_file(capture: Capture, file_id: int, owner: bool) -> tuple[str, File[bytes]]:
+    """Return name and bytes of a kept file. Raises FileNotFoundError."""
+    row = capture.files.filter(pk=file_id).exclude(key="").first()
+    if row is None or (row.role == OWNERS and not owner):
+        raise FileNotFoundError(f"capture {capture.pk} has no kept file {file_id}")
+    return row.name, default_storage.open(row.key, "rb")
+
+
+def capture_json(capture: Capture, log: bool = False, owner: bool = False) -> dict[str, Any]:
     """The row as the API and the page's script read it."""
     data = {
         "id": capture.pk, "target": capture.target_id, "target_name": capture.target.name, "tool": capture.tool,
@@ -134,8 +210,10 @@ def capture_json(capture: Capture, log: bool = False) -> dict[str, Any]:
         "tags": capture.tags, "status": capture.status, "error": capture.error, "profile": capture.profile_id,
         "owner": capture.owner.get_username() if capture.owner else None, "worker": capture.worker,
         "created": capture.created, "started": capture.started, "finished": capture.finished,
+        "stopping": capture.stop_asked is not None, "baseline": capture.baseline_id, "facts": capture.facts,
     }
-    return {**data, "log": capture.log} if log else data
+    return {**data, "log": capture.log, "files": file_rows(capture, owner), "result": result_url(capture),
+            "profile_status": capture.profile.status if capture.profile else ""} if log else data
 
 
 def target_json(target: CaptureTarget, env: bool = False) -> dict[str, Any]:

@@ -7,15 +7,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
+from django.db.models.functions import Now
 
 from profiles.capture import command as capture_command
+from profiles.capture import metric_names
 from profiles.capture import selectors as capture_selectors
+from profiles.capture.selectors import Ability
 from profiles.capture.tools import CAPTURE_TOOLS
+from profiles.capture.tools.ncu_metrics import MetricsError
 from profiles.capture.tools.options import OptionsError
-from profiles.capture.tools.tool import TargetError
-from profiles.models import CAPTURE_LEASES, Capture, CaptureTarget
+from profiles.capture.tools.tool import Paths, TargetError
+from profiles.models import CAPTURE_LEASES, Capture, CaptureTarget, Profile
 from profiles.upload.services import tags_clean
 from workers import jobs
+from workers.leases import is_alive
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 EXAMPLES = (
@@ -35,10 +40,12 @@ class CaptureRefused(ValueError):
 
 
 def capture_create(*, owner: Any, target: CaptureTarget | None, tool: str, options: Mapping[str, Any], build: str = "",
-                   model: str = "", tags: Iterable[str] = ()) -> Capture:
-    """Queue a capture; a gpu worker is woken on commit. Raises CaptureRefused with every reason at once."""
-    errors = capture_problems(target=target, tool=tool, options=options)
-    able = capture_selectors.ability().get(tool)
+                   model: str = "", tags: Iterable[str] = (), baseline: Profile | None = None) -> Capture:
+    """Queue a capture; a gpu worker is woken on commit. Raises CaptureRefused with every reason at once.
+
+    `baseline`: an earlier profile; the result opens beside it.
+    """
+    errors, able = capture_problems(target=target, tool=tool, options=options)
     if able is not None and not able.able:
         errors[""] = able.why
     if errors or target is None:        # whom `capture_problems` names
@@ -46,34 +53,50 @@ def capture_create(*, owner: Any, target: CaptureTarget | None, tool: str, optio
     with transaction.atomic():
         capture = Capture.objects.create(
             owner=owner, target=target, tool=tool, options=CAPTURE_TOOLS[tool].options.parse(options).as_json(),
-            build=build.strip()[:80], model=model.strip()[:120], tags=tags_clean(tags))
+            build=build.strip()[:80], model=model.strip()[:120], tags=tags_clean(tags),
+            baseline=baseline)
         jobs.enqueue_on_commit("gpu", "capture", capture.pk)
     publish_capture(capture)
     return capture
 
 
-def capture_problems(*, target: CaptureTarget | None, tool: str, options: Mapping[str, Any]) -> dict[str, str]:
-    """Return what is wrong with a request, by field, and what would be valid."""
+def capture_problems(*, target: CaptureTarget | None, tool: str,
+                     options: Mapping[str, Any]) -> tuple[dict[str, str], Ability | None]:
+    """Return what is wrong with a request, by field, and what would be valid; and who could run it, where it is known what."""
     errors: dict[str, str] = {}
     if target is None or not target.enabled:
         errors["target"] = "choose one of the enabled targets"
     if tool not in CAPTURE_TOOLS:
-        return {**errors, "tool": f"one of {', '.join(CAPTURE_TOOLS)}"}
+        return {**errors, "tool": f"one of {', '.join(CAPTURE_TOOLS)}"}, None
     try:
         parsed = CAPTURE_TOOLS[tool].options.parse(options)
     except OptionsError as error:
-        return {**errors, **error.errors}
+        return {**errors, **error.errors}, capture_selectors.ability()[tool]
+    able = capture_selectors.ability_for(parsed)
+    try:
+        metric_names.matches(parsed, able.gpu)
+    except MetricsError as error:
+        errors["metrics"] = str(error)
     if target is not None:
         try:
-            capture_command.build_command(parsed, target.argv)
+            capture_command.build_command(parsed, target.argv, Paths(installed=able.installed))
         except TargetError as error:
-            errors["target"] = str(error)
-    return errors
+            errors[error.field] = str(error)
+    return errors, able
 
 
 def capture_stop(capture: Capture) -> bool:
-    """Stop a queued or running capture; its worker ends the tool within a second. False when it had ended already."""
-    stopped = Capture.objects.filter(pk=capture.pk, status__in=[Capture.Status.QUEUED, Capture.Status.RUNNING]).update(
+    """Stop a queued or running capture. False when it had ended already.
+
+    Its worker ends the tool within a second. Where the tool can finish its report, the first stop asks for that: the capture
+    goes on until the report is stored. A second one ends it at once.
+    """
+    tool = CAPTURE_TOOLS.get(capture.tool)
+    rows = Capture.objects.filter(pk=capture.pk)
+    stopped = 0
+    if tool is not None and tool.stop is not None:
+        stopped = rows.filter(is_alive(), status=Capture.Status.RUNNING, stop_asked=None).update(stop_asked=Now())
+    stopped = stopped or rows.filter(status__in=[Capture.Status.QUEUED, Capture.Status.RUNNING]).update(
         status=Capture.Status.CANCELLED, **CAPTURE_LEASES.ended())
     if stopped:
         publish_capture(Capture.objects.get(pk=capture.pk))
@@ -120,6 +143,6 @@ def example_targets() -> list[CaptureTarget]:
 def publish_capture(capture: Capture) -> None:
     """Tell the pages that watch it."""
     data = {"id": capture.pk, "status": capture.status, "error": capture.error, "worker": capture.worker,
-            "profile": capture.profile_id}
+            "profile": capture.profile_id, "stopping": capture.stop_asked is not None}
     jobs.publish(f"capture.{capture.pk}", "status", data)
     jobs.publish("home", "capture", {"id": capture.pk, "status": capture.status})

@@ -19,17 +19,18 @@ LARGE_ROWS = 100_000            # of the kernel table, as the database estimates
 SMALL_ROWS = 10_000             # of kernels, and of their shapes, as counted
 KEPT_ANSWERS = 32
 KEPT_FOR_S = 600.0              # for the one change that leaves no trace: `manage.py families` moves a kernel to a known family
-_STATE = """
-SELECT (SELECT reltuples::bigint FROM pg_class WHERE oid = 'profiles_kernelstat'::regclass),
-       (SELECT count(*) FROM (SELECT FROM profiles_kernelstat LIMIT %s) AS kernels),
-       (SELECT count(*) FROM (SELECT FROM profiles_kernelshape LIMIT %s) AS shapes),
+_WRITES = ", ".join(f"(SELECT sum(hashtextextended(concat(id, ' ', xmin, ' ', ctid), 0)) FROM profiles_{table})"
+                    for table in ("kernelstat", "kernelshape", "kernelfamily"))
+_STATE = f"""
+SELECT size.rows, size.most, CASE WHEN size.rows < %(large)s AND size.most <= %(small)s THEN ARRAY[{_WRITES}] END,
        (SELECT max(id) FROM profiles_kernelstat), (SELECT max(id) FROM profiles_kernelshape),
        (SELECT max(id) FROM profiles_kernelfamily), (SELECT max(id) FROM profiles_familyrule),
        (SELECT sum(hashtextextended(concat(id, ' ', xmin, ' ', ctid), 0)) FROM profiles_familyedit),
        (SELECT sum(hashtextextended(concat(id, ' ', xmin, ' ', ctid), 0)) FROM profiles_profile WHERE status = 'ready')
+FROM (SELECT (SELECT reltuples::bigint FROM pg_class WHERE oid = 'profiles_kernelstat'::regclass) AS rows,
+             greatest((SELECT count(*) FROM (SELECT FROM profiles_kernelstat LIMIT %(small)s + 1) AS kernels),
+                      (SELECT count(*) FROM (SELECT FROM profiles_kernelshape LIMIT %(small)s + 1) AS shapes)) AS most) AS size
 """                             # xmin, ctid: who last wrote the row and where it lies; kernels and shapes are replaced, not edited
-_WRITES = " UNION ALL ".join(f"SELECT sum(hashtextextended(concat(id, ' ', xmin, ' ', ctid), 0)) FROM profiles_{table}"
-                             for table in ("kernelstat", "kernelshape", "kernelfamily"))
 Answer = TypeVar("Answer")
 _kept: OrderedDict[Hashable, tuple[float, tuple[object, ...], object]] = OrderedDict()
 _lock = threading.Lock()        # also so that a fleet is summed once where several ask
@@ -41,13 +42,10 @@ def cached_answer(key: Hashable, make: Callable[[], Answer]) -> Answer:
     The answer is shared: nobody may change it.
     """
     with connection.cursor() as cursor:
-        cursor.execute(_STATE, [SMALL_ROWS + 1, SMALL_ROWS + 1])
-        rows, kernels, shapes, *state = cursor.fetchone()
-        if max(kernels, shapes) <= SMALL_ROWS:
-            cursor.execute(_WRITES)
-            state += [kernels, shapes, *cursor.fetchall()]
-        elif rows < LARGE_ROWS:
-            return make()
+        cursor.execute(_STATE, {"small": SMALL_ROWS, "large": LARGE_ROWS})
+        rows, most, *state = cursor.fetchone()
+    if rows < LARGE_ROWS and most > SMALL_ROWS:
+        return make()
     key = (connection.settings_dict["NAME"], key)
     with _lock:
         at_s, seen, answer = _kept.get(key, (0.0, (), None))

@@ -1,17 +1,64 @@
-"""The objects of a profile in the store, as a whole: everything lies under one prefix."""
+"""The objects of a profile, or of a capture, as a whole: everything lies under one prefix. And how bytes come in."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from contextlib import suppress
+from pathlib import PurePosixPath
+from typing import Any
 
+from django.conf import settings
+from django.core.exceptions import SuspiciousFileOperation
+from django.core.files.base import File
 from django.core.files.storage import default_storage
+from django.utils.text import get_valid_filename
+
+from profiles.rows import text
+from profiles.trace import TraceError
 
 log = logging.getLogger(__name__)
+_CHUNK_BYTES = 1 << 20
 
 
 def prefix(profile_id: int) -> str:
     return f"profiles/{profile_id}"
+
+
+def capture_prefix(capture_id: int) -> str:
+    return f"captures/{capture_id}"
+
+
+def plain_name(file: File[bytes]) -> str:
+    """Return the name of an incoming file without folders."""
+    return PurePosixPath(str(file.name or "upload").replace("\\", "/")).name
+
+
+def bytes_store(folder: str, file: File[bytes]) -> dict[str, Any]:
+    """Stream a file into `folder` with its digest; return {"key", "name", "bytes", "sha256"}.
+
+    The bound on uploads holds whatever size the client announced. Raises TraceError.
+    """
+    digest, size = hashlib.sha256(), 0
+    file.seek(0)
+    while chunk := file.read(_CHUNK_BYTES):
+        size += len(chunk)
+        if size > settings.UPLOAD_MAX_BYTES:
+            raise TraceError(str(file.name), f"more than {settings.UPLOAD_MAX_BYTES:,} bytes", "record fewer steps")
+        digest.update(chunk)
+    file.seek(0)
+    plain = plain_name(file)
+    try:
+        safe = get_valid_filename(text(plain))[-120:]
+    except SuspiciousFileOperation:       # nothing valid is left of the name
+        safe = "upload"
+    key = default_storage.save(f"{folder}/{safe}", file)
+    return {"key": key, "name": text(plain, 300), "bytes": size, "sha256": digest.hexdigest()}
+
+
+def capture_objects_delete(capture_id: int) -> None:
+    """Remove the files that were kept of a capture."""
+    _delete(capture_prefix(capture_id), keep=())
 
 
 def objects_delete(profile_id: int) -> None:

@@ -8,17 +8,14 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import PurePosixPath
 from typing import Any
 
 from django.conf import settings
-from django.core.exceptions import SuspiciousFileOperation
 from django.core.files.base import File
 from django.core.files.storage import default_storage
 from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
-from django.utils.text import get_valid_filename
 
 from profiles.analysis.trace.account.covered import COVERED
 from profiles.analysis.trace.job_names import job_name, like_ranks
@@ -26,13 +23,12 @@ from profiles.families.assign_services import families_assign
 from profiles.models import INGEST_LEASES, Finding, Profile
 from profiles.progress import Progress, Superseded
 from profiles.rows import json_safe, kernels_copy, text
-from profiles.store.objects import derived_delete, objects_delete
+from profiles.store.objects import bytes_store, derived_delete, objects_delete, plain_name, prefix
 from profiles.trace import DifferentJobs, TraceError
 from profiles.upload import ingest_run
 from workers import jobs
 
 log = logging.getLogger(__name__)
-CHUNK_BYTES = 1 << 20
 MAX_ATTEMPTS = 3        # a file that took its worker down this often is not tried again
 
 
@@ -62,7 +58,7 @@ def profile_create(*, owner: Any, file: File[bytes], name: str = "", build: str 
     `more_files`: further files of the same job (ranks); one profile holds them all, named for the job where nothing is typed.
     Where it fails, neither row nor bytes stay.
     """
-    shown = text(_plain_name(file) or "upload", 300)
+    shown = text(plain_name(file) or "upload", 300)
     profile = Profile(
         name=text(name.strip(), 300) or _job_name([file, *more_files]) or shown, file_name=shown, owner=owner,
         build=text(build.strip(), 80), model=text(model.strip(), 120), tags=tags_clean(tags), notes=text(notes),
@@ -112,11 +108,7 @@ def profile_apart(profile: Profile) -> list[Profile]:
 
 def _job_name(files: Sequence[File[bytes]]) -> str:
     """Return what the ranks of a job are called together; "" of a single file."""
-    return text(job_name([_plain_name(each) for each in files]), 300) if len(files) > 1 else ""
-
-
-def _plain_name(file: File[bytes]) -> str:
-    return PurePosixPath(str(file.name or "upload").replace("\\", "/")).name
+    return text(job_name([plain_name(each) for each in files]), 300) if len(files) > 1 else ""
 
 
 @contextmanager
@@ -131,7 +123,8 @@ def _discard_objects_on_rollback(profile_id: int) -> Iterator[None]:
 
 def _uploads_store(profile: Profile, files: Sequence[File[bytes]]) -> None:
     """Bytes into the store, what is known of them onto the row; the digest of several files is that of their digests."""
-    stored = [_bytes_store(profile.pk, index, each) for index, each in enumerate(files)]
+    folder = f"{prefix(profile.pk)}/upload"
+    stored = [bytes_store(f"{folder}/{index}" if index else folder, each) for index, each in enumerate(files)]
     profile.upload_key, profile.sha256 = stored[0]["key"], stored[0]["sha256"]
     profile.upload_bytes = sum(each["bytes"] for each in stored)
     if len(files) > 1:
@@ -147,26 +140,6 @@ def tags_parse(typed: str) -> list[str]:
 def tags_clean(tags: Iterable[str]) -> list[str]:
     """Trimmed, cut to 60 characters, each once, in order."""
     return list(dict.fromkeys(text(tag.strip(), 60) for tag in tags if tag.strip()))[:50]
-
-
-def _bytes_store(profile_id: int, index: int, file: File[bytes]) -> dict[str, Any]:
-    """Stream to the store in chunks with the digest; the bound holds whatever size the client announced."""
-    digest, size = hashlib.sha256(), 0
-    file.seek(0)
-    while chunk := file.read(CHUNK_BYTES):
-        size += len(chunk)
-        if size > settings.UPLOAD_MAX_BYTES:
-            raise TraceError(str(file.name), f"more than {settings.UPLOAD_MAX_BYTES:,} bytes", "record fewer steps")
-        digest.update(chunk)
-    file.seek(0)
-    plain = _plain_name(file)
-    try:
-        safe = get_valid_filename(text(plain))[-120:]
-    except SuspiciousFileOperation:       # nothing valid is left of the name
-        safe = "upload"
-    folder = f"profiles/{profile_id}/upload/" + (f"{index}/" if index else "")
-    key = default_storage.save(folder + safe, file)
-    return {"key": key, "name": text(plain, 300), "bytes": size, "sha256": digest.hexdigest()}
 
 
 def profile_ingest(profile_id: int, worker: str) -> Profile | None:

@@ -22,6 +22,17 @@ def form(watched: Any, server_url: str) -> Any:
     return page
 
 
+def begin(form: Any, about: str, tool: str, program: str = "") -> None:
+    """Choose what is looked at, a program and a tool; the form begins anew with each as long as nothing was typed."""
+    form.locator(".capture-about label", has_text=about).click()
+    form.wait_for_url("**about=*", timeout=WAIT_MS)
+    if program:
+        value = form.locator('[name="target"] option', has_text=program).get_attribute("value")
+        form.select_option('[name="target"]', value)
+        form.wait_for_url(f"**target={value}*", timeout=WAIT_MS)
+    form.check(f'[name="tool"][value="{tool}"]')
+
+
 def test_the_form_says_why_it_cannot_run_and_shows_what_would(form: Any) -> None:
     shows(form.locator("#capture-answer"), "No gpu worker is running")
     expect(form.locator("#capture-submit")).to_be_disabled()
@@ -48,8 +59,36 @@ def test_an_invalid_field_says_what_would_be_valid(form: Any) -> None:
 
 
 def test_the_other_tool_has_its_own_fields(form: Any) -> None:
-    form.check('[name="tool"][value="torch"]')
-    form.select_option('[name="target"]', label="Example: transformer layer")
+    begin(form, "A step", "torch", "Example: transformer layer")
     form.fill('[name="torch-active"]', "5")
     form.locator("#capture-command", has_text="--active 5").wait_for(timeout=WAIT_MS)
     expect(form.locator('[name="ncu-kernel"]')).to_be_hidden()
+
+
+def test_each_question_proposes_its_tools_and_what_was_typed_stays(form: Any) -> None:
+    expect(form.locator('.capture-tool:has([value="torch"])')).to_be_hidden()
+    form.fill('[name="build"]', "b7")
+    form.locator(".capture-about label", has_text="A server").click()
+    expect(form.locator('.capture-tool:has([value="torch"])')).to_be_visible()
+    expect(form.locator('.capture-tool:has([value="ncu"])')).to_be_hidden()
+    expect(form.locator("#capture-running")).to_be_visible()
+    expect(form.locator('[name="build"]')).to_have_value("b7")
+
+
+def test_nsight_systems_refuses_what_needs_another_option(form: Any) -> None:
+    begin(form, "A step", "nsys")
+    form.locator("#capture-command", has_text="--trace=cuda,nvtx,osrt").wait_for(timeout=WAIT_MS)
+    shows(form.locator("#capture-slowdown"), "Expected: a few percent slower")
+    form.locator("summary", has_text="TensorRT-LLM").click()
+    form.fill('[name="nsys-trtllm_steps"]', "100-150")
+    shows(form.locator('[data-field="capture_range"] .field-error'), "choose cudaProfilerApi")
+    form.select_option('[name="nsys-capture_range"]', "cudaProfilerApi")
+    form.locator("#capture-command", has_text="TLLM_PROFILE_START_STOP=100-150 nsys profile").wait_for(timeout=WAIT_MS)
+
+
+def test_a_job_of_several_processes_is_started_by_its_launcher(form: Any) -> None:
+    begin(form, "A job of ranks", "torch", "Example: transformer layer")
+    form.fill('[name="torch-processes"]', "4")
+    form.locator("#capture-command", has_text="--nproc-per-node 4").wait_for(timeout=WAIT_MS)
+    form.select_option('[name="torch-launcher"]', "program")
+    shows(form.locator('[data-field="launcher"] .field-error'), "choose what starts them")

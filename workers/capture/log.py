@@ -19,6 +19,7 @@ class CaptureLog:
     def __init__(self, capture_id: int, worker: str) -> None:
         self.capture_id, self.worker = capture_id, worker
         self.tail = ""
+        self.stop_asked = False             # as of the last flush
         self._partial = b""
         self._new: list[str] = []
         self._flushed_s = 0.0
@@ -50,8 +51,12 @@ class CaptureLog:
             return True
         self._flushed_s = time.monotonic()
         mine = Capture.objects.filter(pk=self.capture_id, worker=self.worker, status=Capture.Status.RUNNING)
+        row = mine.values("stop_asked").first()
+        if row is None:
+            return False
+        self.stop_asked = row["stop_asked"] is not None
         if not self._new:
-            return mine.exists()
+            return True
         lines, self._new = self._new, []
         if not mine.update(log=self.tail):
             return False

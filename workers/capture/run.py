@@ -1,39 +1,40 @@
-"""Runs a capture: lease a GPU, run the tool, stream its log, hand the file to ingest."""
+"""Runs a capture: lease a GPU, run the tool, stream its log, hand its files to ingest."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
-import select
-import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
-from django.core.files.base import File
-from django.db import transaction
 from django.utils import timezone
 
 from profiles import scratch
 from profiles.capture import command as capture_command
+from profiles.capture.result_services import Found, results_find, results_keep, results_store
+from profiles.capture.selectors import ability_for
 from profiles.capture.services import publish_capture
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.options import Options, OptionsError
-from profiles.capture.tools.tool import CaptureTool, Failure, Paths, TargetError
+from profiles.capture.tools.tool import PROFILE, CaptureTool, Failure, Paths, Resolved, TargetError
 from profiles.models import CAPTURE_LEASES, Capture
-from profiles.upload.services import profile_create
+from profiles.trace import TraceError
 from tuner.models import SuiteCapture
+from workers.capture.execute import STOPPED, TIME_LIMIT, Cancelled, Ended, execute
+from workers.capture.facts import facts_store, said_by_tool
 from workers.capture.log import CaptureLog
-from workers.core import build_code, gpu, reaper
+from workers.core import build_code, gpu
 from workers.core.child import SandboxError, safe_environment
 from workers.fresh import captured
 
 log = logging.getLogger(__name__)
 PROJECT = Path(__file__).resolve().parents[2]
-FLUSH_EVERY_S = 0.4
+AFTER_LIMIT_S = 1800    # of one command that follows the program, such as an export
 MAX_ATTEMPTS = 3        # a capture that took its worker down this often is not tried again
 
 # What the target or the launcher says, whatever the tool; between the two stand the tool's own failures.
@@ -50,10 +51,6 @@ class CaptureError(Exception):
         self.error = {"where": where, "what": what, "hint": hint}
 
 
-class Cancelled(Exception):
-    """The row is not ours any more: stopped, or another worker has it."""
-
-
 @dataclass(frozen=True)
 class Plan:
     """What is decided before a GPU is leased."""
@@ -61,9 +58,10 @@ class Plan:
     tool: CaptureTool
     options: Options
     argv: list[str]
-    result: Path
+    paths: Paths
     cwd: Path
     environ: dict[str, str]
+    resolved: Resolved
 
 
 def run(capture_id: int, worker: str) -> None:
@@ -76,6 +74,8 @@ def run(capture_id: int, worker: str) -> None:
         return
     publish_capture(capture)
     try:
+        if capture.stop_asked:              # of the worker that had it before and is gone
+            raise Cancelled
         if capture.attempts > MAX_ATTEMPTS:
             raise CaptureError("worker", f"{MAX_ATTEMPTS} workers died over this capture",
                                "see the workers' logs; capture fewer launches, or run the target by hand on that machine")
@@ -84,62 +84,142 @@ def run(capture_id: int, worker: str) -> None:
     except CaptureError as error:
         CAPTURE_LEASES.end(capture.pk, worker, Capture.Status.FAILED, error=error.error)
     except (Cancelled, gpu.NoLease):
+        CAPTURE_LEASES.end(capture.pk, worker, Capture.Status.CANCELLED)       # where it is still ours: a stop that was asked for
         log.info("capture %s: stopped", capture_id)
     publish_capture(Capture.objects.get(pk=capture_id))
 
 
 def _claim(capture_id: int, worker: str) -> Capture | None:
-    claimed = CAPTURE_LEASES.claim(capture_id, worker, started=timezone.now(), log="", error=None)
+    claimed = CAPTURE_LEASES.claim(capture_id, worker, started=timezone.now(), log="", error=None, facts={})
     return Capture.objects.select_related("target", "owner").get(pk=capture_id) if claimed else None
 
 
 def _capture(capture: Capture, worker: str, folder: Path) -> None:
     text = CaptureLog(capture.pk, worker)
-
-    def stopped() -> bool:
-        return not text.flush(force=True)
-
-    here = gpu.gpus()
-    if not here:
-        raise CaptureError("GPU", "this worker sees no NVIDIA GPU", "check nvidia-smi on the worker")
-    cards = captured.capture_gpus(capture, here)
-    if not cards:
-        CAPTURE_LEASES.hand_back(worker, capture.pk)     # of a suite whose GPU another worker has: the sweep wakes that one
-        raise Cancelled
-    plan = make_plan(capture, folder)
-    text.add(f"$ {capture_command.shell_text(plan.argv)}")
-    with gpu.lease(cards, should_stop=stopped) as card:
-        text.add(f"ridgepoint: on {card.name} (GPU {card.index}, driver {card.driver})")
-        status = execute(plan, {"CUDA_VISIBLE_DEVICES": card.uuid, **captured.capture_environ(capture, card, folder)}, text)
+    options = _options(capture)
+    count = CAPTURE_TOOLS[capture.tool].gpus(options)
+    cards = _cards(capture, worker, options, count) if count else []
+    missing = not CAPTURE_TOOLS[capture.tool].runs_in_target and "missing" in CAPTURE_TOOLS[capture.tool].installed()
+    if missing and set(ability_for(options).workers) - {worker}:
+        _hand_on(capture, worker)
+    plan = make_plan(capture, options, folder)
+    text.add(f"$ {_shown(plan)}")
+    for line in plan.resolved.lines:
+        text.add(line)
+    facts_store(capture, worker, plan.resolved.facts)
+    began_s = time.monotonic()
+    ended = _run_on_gpus(capture, cards, count, plan, text) if count else _run(plan, {}, text)
+    facts_store(capture, worker, {"wall_s": round(time.monotonic() - began_s, 2), **said_by_tool(folder)})
     text.flush(force=True)              # of a tool that fails at once, the last lines say why
-    if not plan.result.exists():
-        raise _failure(plan, status, text)
-    if status:
-        text.add(f"ridgepoint: the command ended with status {status}; what it wrote is kept")
+    after = _after(plan, text)
+    found = results_find(folder, plan.tool.results)
+    if not any(each.result.role == PROFILE for each in found):
+        _keep(capture, worker, found)
+        raise _no_result(plan, after or ended, text)
+    if ended.told:
+        text.add(f"ridgepoint: ended by the {ended.told}; what it had recorded is kept")
+    elif after or ended.status:
+        ended = after or ended
+        text.add(f"ridgepoint: the command ended with status {ended.status}; what it wrote is kept")
     text.flush(force=True)
-    _store_file(capture, worker, plan)
-
-
-def make_plan(capture: Capture, folder: Path) -> Plan:
-    """Return the plan: options checked again, tools found here. Raises CaptureError."""
-    target, tool = capture.target, CAPTURE_TOOLS[capture.tool]
     try:
-        options = tool.options.parse(capture.options)
+        mine = results_store(capture, worker, found, notes=f"Capture {capture.pk}: {_shown(plan)}",
+                             name=f"{captured.capture_title(capture)}: {plan.tool.label(plan.options)}")
+    except TraceError as error:
+        raise CaptureError(error.where, error.what, error.hint) from error
+    if not mine:
+        raise Cancelled
+
+
+def _keep(capture: Capture, worker: str, found: Sequence[Found]) -> None:
+    """Keep what there is beside a profile that could not be made; too large to keep: the capture fails all the same."""
+    try:
+        results_keep(capture, worker, found)
+    except TraceError as error:
+        log.warning("capture %s: %s", capture.pk, error)
+
+
+def _options(capture: Capture) -> Options:
+    """Return the options, checked again. Raises CaptureError."""
+    try:
+        return CAPTURE_TOOLS[capture.tool].options.parse(capture.options)
     except OptionsError as error:
         raise CaptureError("options", str(error), "queue the capture again with valid options") from error
+
+
+def _cards(capture: Capture, worker: str, options: Options, count: int) -> list[gpu.Gpu]:
+    """Return the GPUs of this worker that it may run on. Raises CaptureError; Cancelled where another worker has them."""
+    here = gpu.gpus()
+    cards = captured.capture_gpus(capture, here)
+    if len(cards) >= count:
+        return cards
+    if here and not cards:              # of a suite whose GPU another worker has
+        _hand_on(capture, worker)
+    if set(ability_for(options).workers) - {worker}:
+        _hand_on(capture, worker)
+    if not here:
+        raise CaptureError("GPU", "this worker sees no NVIDIA GPU", "check nvidia-smi on the worker")
+    raise CaptureError("GPU", f"this worker has {len(here)} GPUs, the capture asks for {count}", "ask for fewer processes")
+
+
+def _hand_on(capture: Capture, worker: str) -> NoReturn:
+    """Let another worker have it, whom the sweep wakes."""
+    CAPTURE_LEASES.hand_back(worker, capture.pk)
+    raise Cancelled
+
+
+def _run_on_gpus(capture: Capture, cards: Sequence[gpu.Gpu], count: int, plan: Plan, text: CaptureLog) -> Ended:
+    """Run the tool on GPUs of its own, leased together. Raises NoLease where it is stopped before they are free."""
+    def stopped() -> bool:
+        return not text.flush(force=True) or text.stop_asked
+
+    with gpu.lease_several(cards, count, should_stop=stopped) as held:
+        for card in held:
+            text.add(f"ridgepoint: on {card.name} (GPU {card.index}, driver {card.driver})")
+        return _run(plan, {"CUDA_VISIBLE_DEVICES": ",".join(card.uuid for card in held),
+                           **captured.capture_environ(capture, held[0], Path(plan.paths.folder))}, text)
+
+
+def _run(plan: Plan, environ: dict[str, str], text: CaptureLog) -> Ended:
+    return execute(plan.argv, plan.cwd, {**plan.environ, **environ}, text, plan.options.time_limit_s, plan.tool.stop)
+
+
+def _after(plan: Plan, text: CaptureLog) -> Ended | None:
+    """Run what follows the program, in turn; return how the first ended that failed."""
+    files, failed = sorted(path.name for path in Path(plan.paths.folder).iterdir()), None
+    for argv in plan.tool.after(plan.options, files, plan.paths):
+        text.add(f"$ {capture_command.shell_text(argv)}")
+        ended = execute(argv, Path(plan.paths.folder), plan.environ, text, AFTER_LIMIT_S)
+        failed = failed or (ended if ended.status or ended.told else None)
+    return failed
+
+
+def _shown(plan: Plan) -> str:
+    return capture_command.shell_text(plan.argv, plan.tool.environ(plan.options, plan.paths))
+
+
+def make_plan(capture: Capture, options: Options, folder: Path) -> Plan:
+    """Return the plan: the tool and the target's folder found here. Raises CaptureError."""
+    target, tool = capture.target, CAPTURE_TOOLS[capture.tool]
     installed = {} if tool.runs_in_target else tool.installed()
     if "missing" in installed:
         raise CaptureError(tool.name, installed["missing"], f"install {tool.title} on the worker")
-    paths = Paths(installed.get("path", ""), python=sys.executable, project=str(PROJECT), folder=str(folder))
+    paths = Paths(installed.get("path", ""), python=sys.executable, project=str(PROJECT), folder=str(folder), installed=installed)
     try:
-        argv = capture_command.build_command(options, target.argv, paths)
+        resolved = tool.resolve(options, paths)
     except TargetError as error:
-        raise CaptureError(f"target {target.name}", str(error), "change the target") from error
+        raise CaptureError(tool.title, str(error), "change the options and capture again") from error
+    try:
+        argv = capture_command.build_command(resolved.options, target.argv, paths)
+    except TargetError as error:
+        where = f"target {target.name}" if error.field == "target" else error.field
+        raise CaptureError(where, str(error), "change it, and capture again") from error
     cwd = Path(target.cwd) if target.cwd else PROJECT
     if not cwd.is_dir():
         raise CaptureError(f"target {target.name}", f"the worker has no folder {cwd}", "change the target's folder")
-    environ = {**safe_environment(), "PYTHONUNBUFFERED": "1", **target.env, **_build_environment(capture)}
-    return Plan(tool, options, argv, folder / tool.result, cwd, environ)
+    environ = {**safe_environment(), "PYTHONUNBUFFERED": "1", **target.env, **_build_environment(capture),
+               **tool.environ(options, paths)}
+    return Plan(tool, options, argv, paths, cwd, environ, resolved)
 
 
 def _build_environment(capture: Capture) -> dict[str, str]:
@@ -156,49 +236,14 @@ def _build_environment(capture: Capture) -> dict[str, str]:
     return said
 
 
-def execute(plan: Plan, environ: dict[str, str], text: CaptureLog) -> int:
-    """Run to the end; return the exit status. Raises Cancelled, CaptureError on the time limit."""
-    reaped = [sys.executable, reaper.__file__, *plan.argv]
-    process = subprocess.Popen(reaped, cwd=plan.cwd, env={**plan.environ, **environ}, stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
-    try:
-        _follow(process, time.monotonic() + plan.options.time_limit_s, plan.options.time_limit_s, text)
-        return process.wait()
-    finally:
-        _end_process(process)
-
-
-def _follow(process: subprocess.Popen[bytes], end: float, limit_s: int, text: CaptureLog) -> None:
-    """Feed the log until the command closes its output."""
-    output = process.stdout.fileno() if process.stdout else -1
-    while True:
-        ready, _, _ = select.select([output], [], [], FLUSH_EVERY_S / 2)
-        if ready:
-            data = os.read(output, 65536)
-            if not data:
-                break
-            text.feed(data)
-        if not text.flush():
-            raise Cancelled
-        if time.monotonic() > end:
-            text.flush(force=True)
-            raise CaptureError("time limit", f"not done within {limit_s:,} s: stopped",
-                               "raise the time limit, profile fewer launches, or choose a smaller set")
-    text.close()
-
-
-def _end_process(process: subprocess.Popen[bytes]) -> None:
-    """Close the reaper's input, which ends the command and its children."""
-    if process.stdin:
-        with suppress(OSError):
-            process.stdin.close()
-    try:
-        process.wait(15)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    if process.stdout:
-        process.stdout.close()
+def _no_result(plan: Plan, ended: Ended, text: CaptureLog) -> CaptureError | Cancelled:
+    """Return why there is nothing to ingest."""
+    if ended.told == STOPPED:
+        return Cancelled()
+    if ended.told == TIME_LIMIT:
+        return CaptureError("time limit", f"not done within {plan.options.time_limit_s:,} s: stopped",
+                            "raise the time limit, profile fewer launches, or choose a smaller set")
+    return _failure(plan, ended.status, text)
 
 
 def _failure(plan: Plan, status: int, text: CaptureLog) -> CaptureError:
@@ -208,20 +253,6 @@ def _failure(plan: Plan, status: int, text: CaptureLog) -> CaptureError:
     for failure in (_NO_GPU, *plan.tool.failures, _NOT_STARTED):
         if re.search(failure.pattern, text.tail, re.IGNORECASE):
             return CaptureError(where, failure.what, failure.hint)
-    last = next((line for line in reversed(text.tail.splitlines()) if line.strip()), "it printed nothing")
+    last = next((line for line in reversed(text.tail.splitlines()) if line.strip() and not line.startswith("$ ")),
+                "it printed nothing")
     return CaptureError(where, f"no report was written; the last line was: {last[:300]}", "the log has the whole story")
-
-
-def _store_file(capture: Capture, worker: str, plan: Plan) -> None:
-    """Create the profile and end the row as done, in one transaction."""
-    with plan.result.open("rb") as stream, transaction.atomic():
-        if not CAPTURE_LEASES.rows_held_by(worker).select_for_update().filter(pk=capture.pk).exists():
-            raise Cancelled
-        profile = profile_create(
-            owner=capture.owner, file=File(stream, name=f"capture-{capture.pk}-{plan.result.name}"),
-            name=f"{captured.capture_title(capture)}: {plan.tool.label(plan.options)}", build=capture.build, model=capture.model,
-            tags=capture.tags, notes=f"Capture {capture.pk}: {capture_command.shell_text(plan.argv)}")
-        CAPTURE_LEASES.end(capture.pk, worker, Capture.Status.DONE, profile=profile)
-
-
-

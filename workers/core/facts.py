@@ -10,6 +10,7 @@ from typing import Any
 
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.installed import package_version, program_version
+from profiles.programs import nsys_path
 from tuner.measure import nvml
 from tuner.team import packages
 from workers.core import gpu
@@ -27,7 +28,7 @@ def worker_facts(queues: list[str]) -> dict[str, Any]:
         "gpus": [card.as_json() for card in cards],
         "tools": ({name: tool.installed() for name, tool in CAPTURE_TOOLS.items()} | {"triton": package_version("triton")}
                   if on_gpu else {})
-        | ({"nsys": nsys_facts()} if "ingest" in queues else {}),
+        | ({"nsys": nsys_facts()} if "ingest" in queues and not on_gpu else {}),      # of a GPU's the capture tool says more
         "replay": landscape_stems() if "replay" in queues else [],
         "packages": packages.installed_packages() if on_gpu or "compile" in queues else [],
         **({"cores": cores()} if "compile" in queues else {}),
@@ -43,8 +44,6 @@ def add_readings(said: dict[str, Any]) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def nsys_facts() -> dict[str, str]:
     """Return {"path", "version"} of Nsight Systems' command line, or {"missing": why}."""
-    from profiles.ingest.nsys.tool import nsys_path  # brings every reader along, which a GPU's environment need not have
-
     path = nsys_path()
     if path is None:
         return {"missing": "nsys is neither on PATH nor where NVIDIA installs it; RIDGEPOINT_NSYS may name it. "

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import random
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,30 @@ def lease(candidates: Sequence[Gpu], *, should_stop: Callable[[], bool] = lambda
 
 
 @contextmanager
+def lease_several(candidates: Sequence[Gpu], count: int, *, should_stop: Callable[[], bool] = lambda: False,
+                  wait_s: float | None = None, folder: Path | None = None) -> Iterator[list[Gpu]]:
+    """Hold `count` of `candidates` at once, waiting until so many are free. Raises NoLease.
+
+    All or none: who holds some while it waits for others could wait for ever for one who does the same.
+    """
+    end = None if wait_s is None else time.monotonic() + wait_s
+    while True:
+        with ExitStack() as stack:
+            held: list[Gpu] = []
+            for gpu in candidates:
+                descriptor = _try_lock(_lock_path(gpu, "", folder)) if len(held) < count else None
+                if descriptor is not None:
+                    stack.callback(os.close, descriptor)
+                    held.append(gpu)
+            if len(held) == count:
+                yield held
+                return
+        if should_stop() or (end is not None and time.monotonic() > end) or len(candidates) < count:
+            raise NoLease(f"{count} GPUs did not become free" if len(candidates) >= count else f"this host has no {count} GPUs")
+        time.sleep(_LOOK_AGAIN_S * (1 + random.random()))       # two who ask for several do not meet again and again
+
+
+@contextmanager
 def seat(candidates: Sequence[Gpu], *, should_stop: Callable[[], bool] = lambda: False,
          wait_s: float | None = None, folder: Path | None = None) -> Iterator[Gpu]:
     """Hold one of a GPU's few seats: data stays on it, `Turn` leases it. Raises NoLease.
@@ -117,7 +142,7 @@ def _lock_one(places: Sequence[tuple[Gpu, str]], should_stop: Callable[[], bool]
     end = None if wait_s is None else time.monotonic() + wait_s
     while True:
         for gpu, chair in places:
-            held = _try_lock((folder or Path(tempfile.gettempdir())) / f"ridgepoint-{gpu.uuid}{chair}.lock")
+            held = _try_lock(_lock_path(gpu, chair, folder))
             if held is not None:
                 try:
                     yield gpu
@@ -127,6 +152,10 @@ def _lock_one(places: Sequence[tuple[Gpu, str]], should_stop: Callable[[], bool]
         if should_stop() or (end is not None and time.monotonic() > end):
             raise NoLease("no GPU became free" if places else "this host has no GPU")
         time.sleep(look_s)
+
+
+def _lock_path(gpu: Gpu, chair: str, folder: Path | None) -> Path:
+    return (folder or Path(tempfile.gettempdir())) / f"ridgepoint-{gpu.uuid}{chair}.lock"
 
 
 def _try_lock(path: Path) -> int | None:

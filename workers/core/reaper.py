@@ -1,8 +1,9 @@
 """Runs a command and ends everything it started once whoever asked is gone.
 
 `python reaper.py COMMAND…` with a pipe as standard input, held open by the asker. When that closes, by will or because
-the asker was killed, the command and everything it started is killed, also what left its process group. Exit status:
-the command's, 128 + signal when it died of one.
+the asker was killed, the command and everything it started is killed, also what left its process group. A byte written to it is
+a signal for the command: its number, plus 128 where the command's whole process group is to have it. Exit status: the
+command's, 128 + signal when it died of one.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import psutil
 
 _PR_SET_CHILD_SUBREAPER = 36
 _PATIENCE_S = 10.0
+TO_GROUP = 128
+KILLED = 137                # the status of a command that was ended, as a shell tells SIGKILL
 
 
 def main(argv: list[str]) -> int:
@@ -32,13 +35,25 @@ def main(argv: list[str]) -> int:
         return 127
     while process.poll() is None:
         asker, _, _ = select.select([0], [], [], 0.1)
-        if asker and not os.read(0, 1):
-            break
+        if asker:
+            asked = os.read(0, 1)
+            if not asked:
+                break
+            send(process, asked[0])
     status = process.poll()
     end_all()
     if status is None:
-        return 137
+        return KILLED
     return status if status >= 0 else 128 - status
+
+
+def send(process: subprocess.Popen[bytes], asked: int) -> None:
+    """Send the command, or its process group (128 more), a signal."""
+    with contextlib.suppress(ProcessLookupError, ValueError, OSError):      # gone meanwhile, or no signal
+        if asked >= TO_GROUP:
+            os.killpg(process.pid, asked - TO_GROUP)      # it leads a group of its own
+        else:
+            process.send_signal(asked)
 
 
 def end_all() -> None:

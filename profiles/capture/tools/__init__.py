@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from profiles.capture.tools import ncu, torch_profiler
+from profiles.capture.tools import cutlass, ncu, nsys, proton, torch_profiler
 from profiles.capture.tools.tool import CaptureTool
 
 CAPTURE_TOOLS: dict[str, CaptureTool] = {tool.name: tool for tool in (        # name -> tool; the form offers the first
     ncu.TOOL,
     torch_profiler.TOOL,
+    nsys.TOOL,
+    proton.TOOL,
+    cutlass.TOOL,
 )}

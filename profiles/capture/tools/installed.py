@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib import metadata
 
@@ -20,6 +21,15 @@ def program_version(path: str) -> dict[str, str]:
     if done.returncode or not version:
         return {"missing": f"{path} --version says: {(done.stdout + done.stderr).strip()[:300]}"}
     return {"path": path, "version": version[1]}
+
+
+def program_help(argv: Sequence[str]) -> str:
+    """Return what a program prints of its own options; "" where it does not run."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, errors="replace")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout + done.stderr
 
 
 @lru_cache(maxsize=8)

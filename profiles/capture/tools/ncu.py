@@ -7,21 +7,36 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from profiles.capture.tools import ncu_metrics
 from profiles.capture.tools.installed import program_version
 from profiles.capture.tools.options import (
+    MAX_NAMES,
     TIME_LIMIT_S,
     Options,
     choice_of,
     names_like,
     read_regex,
+    read_regexes,
     read_yes_or_no,
+    text_like,
     whole_number,
 )
-from profiles.capture.tools.tool import COMMON_FAILURES, TIME_LIMIT, CaptureTool, Failure, Field, Group, Paths
+from profiles.capture.tools.tool import (
+    COMMON_FAILURES,
+    TIME_LIMIT,
+    CaptureTool,
+    Failure,
+    Field,
+    Group,
+    Paths,
+    Resolved,
+    Result,
+    TargetError,
+)
 
 NCU_PLACES = ("/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda*/bin/ncu", "/usr/local/NVIDIA-Nsight-Compute*/ncu")
 MAX_LAUNCHES = 10_000
@@ -39,24 +54,48 @@ REPLAY = {
     "range": "the range between profiler start and stop", "app-range": "the whole program, the range once per pass"}
 CACHE = {"all": "flushed before each pass", "none": "left as the program leaves them"}
 CLOCKS = {"none": "left alone, as in production", "base": "locked to the base clock while profiling"}
+PROCESSES = {"all": "the program and its children", "application-only": "the program alone"}
+GRAPHS = {"node": "each kernel of a CUDA graph", "graph": "a CUDA graph as one"}
+FOLDERS = "RIDGEPOINT_NCU_SECTIONS"       # on the worker: NAME=/folder, several with ":" between
+ONE_PROCESS = ("ncu runs each kernel again for every pass, and a collective that one rank runs again waits for the others "
+               "for ever: capture one process, or the job with Nsight Systems")
 _SECTION = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 _METRIC = re.compile(r"((group|breakdown|pmsampling):)?[A-Za-z][A-Za-z0-9_]*__[A-Za-z0-9_.]+")
+_WILDCARD = re.compile(r"[A-Za-z*?][A-Za-z0-9_*?]*[A-Za-z0-9_.*?]*")
 _NVTX = re.compile(r"[A-Za-z0-9_@][A-Za-z0-9_@ .:/\[\]*+-]{0,199}")
+_RANGE_FILTER = re.compile(r"(yes|no|on|off)?:[0-9\[\]|-]{0,60}:[0-9\[\]|-]{0,60}")
+_KERNEL_ID = re.compile(r"[0-9]{0,9}:[0-9]{0,9}:((regex:)?[^:\s\x00-\x1f-][^:\x00-\x1f]{0,199}:[0-9]{0,9}|:[0-9]{1,9})")
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
+read_nvtx_range = text_like(_NVTX, "such as step/ or Domain@range/, at most 200 characters, no dash at its start")
 
 
-def read_nvtx_range(value: Any) -> str:
-    """Return an NVTX range as ncu names it, or "" for the whole program."""
-    text = str(value or "").strip()
-    if text and not _NVTX.fullmatch(text):
-        raise ValueError("an NVTX range such as step/ or Domain@range/, at most 200 characters, no dash at its start")
-    return text
+def read_metrics(value: Any) -> tuple[str, ...]:
+    """Return names, wildcards and `regex:` expressions of metrics, each once."""
+    parts = re.split(r"[\s,]+", value) if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple)) or not all(isinstance(part, str) for part in parts):
+        raise ValueError("a list of names such as dram__bytes.sum, sm__inst_*.sum or regex:^dram__")
+    names = tuple(dict.fromkeys(part for part in parts if part))
+    for name in names:
+        if name.startswith(ncu_metrics.REGEX):
+            read_regex(name.removeprefix(ncu_metrics.REGEX))
+        elif len(name) > 200 or not (_METRIC.fullmatch(name) or (ncu_metrics.is_wildcard(name) and _WILDCARD.fullmatch(name))):
+            raise ValueError(f"{name[:60]!r} is no name such as dram__bytes.sum, sm__inst_*.sum or regex:^dram__")
+    if len(names) > MAX_NAMES:
+        raise ValueError(f"at most {MAX_NAMES} names, not {len(names)}")
+    return names
+
+
+def read_sampling(value: Any) -> str:
+    """Return auto, or the exponent of warp sampling's period."""
+    text = str(value).strip() or "auto"
+    return text if text == "auto" else str(whole_number(0, 31)(text))
 
 
 @dataclass(frozen=True)
 class NcuOptions(Options):
     """A replay with hardware counters by Nsight Compute."""
 
-    kernel: str = ""                       # regular expression on the kernel's name; empty: every kernel
+    kernel: str = ""                       # regular expression on the kernels' names; empty: every kernel
     set: str = "full"
     sections: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
@@ -66,41 +105,100 @@ class NcuOptions(Options):
     cache_control: str = "all"
     clock_control: str = "none"
     nvtx_include: str = ""                 # only launches within this NVTX range
+    nvtx_exclude: str = ""                 # none within this one
+    range_filter: str = ""                 # which instances of profiler start/stop and of the NVTX range
+    kernel_id: str = ""                    # context:stream:name:invocation
+    target_processes: str = "all"
+    graph_profiling: str = "node"
+    section_folder: str = ""               # name that the worker's owner gave a folder of section files
+    pm_sampling_interval: int = 0          # ns or cycles, by architecture; 0: ncu chooses
+    warp_sampling_interval: str = "auto"   # exponent: every 2^(5 + value) cycles
     import_source: bool = True             # source lines into the report
 
     TOOL = "ncu"
+    REFUSED = {"processes": ONE_PROCESS, "launcher": ONE_PROCESS}
     READ = {
-        "kernel": read_regex, "set": choice_of(SETS), "sections": names_like(_SECTION, "SpeedOfLight"),
-        "metrics": names_like(_METRIC, "dram__bytes.sum"), "launch_skip": whole_number(0, 10**9),
+        "kernel": read_regexes, "set": choice_of(SETS), "sections": names_like(_SECTION, "SpeedOfLight"),
+        "metrics": read_metrics, "launch_skip": whole_number(0, 10**9),
         "launch_count": whole_number(1, MAX_LAUNCHES), "replay_mode": choice_of(REPLAY), "cache_control": choice_of(CACHE),
-        "clock_control": choice_of(CLOCKS), "nvtx_include": read_nvtx_range, "import_source": read_yes_or_no,
-        "time_limit_s": whole_number(*TIME_LIMIT_S)}
+        "clock_control": choice_of(CLOCKS), "nvtx_include": read_nvtx_range, "nvtx_exclude": read_nvtx_range,
+        "range_filter": text_like(_RANGE_FILTER, "such as :2: or yes:1:[2-4]"),
+        "kernel_id": text_like(_KERNEL_ID, "such as ::matmul:2 or :7:regex:^gemm:"),
+        "target_processes": choice_of(PROCESSES), "graph_profiling": choice_of(GRAPHS),
+        "section_folder": text_like(_FOLDER, "such as team: a name, not a path"), "pm_sampling_interval": whole_number(0, 10**9),
+        "warp_sampling_interval": read_sampling, "import_source": read_yes_or_no, "time_limit_s": whole_number(*TIME_LIMIT_S)}
 
     def problems(self) -> dict[str, str]:
         if self.set == "none" and not self.sections and not self.metrics:
             return {"set": "with the set none, name at least one section or metric"}
+        if self.range_filter and not any(char.isdigit() for char in self.range_filter):
+            return {"range_filter": "the number of a range, such as :2: for the second"}
         return {}
 
 
 def build_argv(options: NcuOptions, program: Sequence[str], report: str, paths: Paths) -> list[str]:
     """Return the command that writes `report` while it runs `program`."""
-    argv = [paths.program, "--export", report, "--force-overwrite", "--target-processes", "all",
+    argv = [paths.program, "--export", report, "--force-overwrite", "--target-processes", options.target_processes,
             "--replay-mode", options.replay_mode, "--cache-control", options.cache_control,
             "--clock-control", options.clock_control, "--launch-skip", str(options.launch_skip),
             "--launch-count", str(options.launch_count)]
     if options.kernel:
         argv += ["--kernel-name", f"regex:{options.kernel}"]
+    if options.kernel_id:
+        argv += ["--kernel-id", options.kernel_id]
     if options.set != "none":
         argv += ["--set", options.set]
+    if options.section_folder:
+        argv += ["--section-folder", section_folders().get(options.section_folder, options.section_folder)]
     for section in options.sections:
         argv += ["--section", section]
     if options.metrics:
         argv += ["--metrics", ",".join(options.metrics)]
-    if options.nvtx_include:
-        argv += ["--nvtx", "--nvtx-include", options.nvtx_include]
+    if options.nvtx_include or options.nvtx_exclude:
+        argv += ["--nvtx"]
+    for flag, value in (("--nvtx-include", options.nvtx_include), ("--nvtx-exclude", options.nvtx_exclude),
+                        ("--range-filter", options.range_filter)):
+        argv += [flag, value] if value else []
+    if options.graph_profiling != "node":
+        argv += ["--graph-profiling", options.graph_profiling]
+    if options.pm_sampling_interval:
+        argv += ["--pm-sampling-interval", str(options.pm_sampling_interval)]
+    if options.warp_sampling_interval != "auto":
+        argv += ["--warp-sampling-interval", options.warp_sampling_interval]
     if options.import_source:
         argv += ["--import-source", "yes"]
     return [*argv, *program]
+
+
+def section_folders() -> dict[str, str]:
+    """Return the folders of section files that this host's owner named: name -> absolute path that exists."""
+    pairs = (part.partition("=") for part in os.environ.get(FOLDERS, "").split(os.pathsep) if "=" in part)
+    return {name: path for name, _, path in pairs if _FOLDER.fullmatch(name) and os.path.isabs(path) and os.path.isdir(path)}
+
+
+def resolve(options: NcuOptions, paths: Paths) -> Resolved:
+    """Look up wildcards of metrics in what this host's GPU counts. Raises TargetError."""
+    folders = section_folders()
+    if options.section_folder and options.section_folder not in folders:
+        raise TargetError(f"this worker has no section folder {options.section_folder}: "
+                          f"{', '.join(folders) or 'none'} (its owner names them in {FOLDERS})")
+    wildcards = [name for name in options.metrics if ncu_metrics.is_wildcard(name)]
+    if not wildcards:
+        return Resolved(options)
+    try:
+        found = ncu_metrics.resolve(wildcards, ncu_metrics.query(paths.program), ncu_metrics.query_suffixed(paths.program))
+    except ncu_metrics.MetricsError as error:
+        raise TargetError(str(error)) from error
+    metrics = ncu_metrics.replaced(options.metrics, found)
+    lines = [f"ridgepoint: {name} is {len(names):,} metrics: {', '.join(names)}" for name, names in found.items()]
+    return Resolved(replace(options, metrics=metrics), lines, {"metrics": found})
+
+
+def slowdown(options: NcuOptions) -> str:
+    """Return how much longer a profiled launch takes, where it was counted (docs/gpu.md: one launch, every section)."""
+    passes = "44 times with the full set on an H200" if options.set == "full" else "once for each pass"
+    limit = "1 launch" if options.launch_count == 1 else f"{options.launch_count:,} launches at most"
+    return f"each profiled launch runs again, {passes}, its memory restored in between; {limit}"
 
 
 def find_ncu() -> str | None:
@@ -122,30 +220,43 @@ def installed_ncu() -> dict[str, str]:
     path = find_ncu()
     if path is None:
         return {"missing": f"ncu is neither on PATH nor at {', '.join(NCU_PLACES)}; RIDGEPOINT_NCU may name it"}
-    return program_version(path)
+    return {**program_version(path), **({"section_folders": ", ".join(folders)} if (folders := section_folders()) else {})}
 
 
+_MONO = {"class": "mono", "spellcheck": "false"}
 TOOL = CaptureTool(
     name=NcuOptions.TOOL, title="Nsight Compute", heading="Counters with Nsight Compute",
     purpose="hardware counters of single kernels",
-    note="Each launch is run again for every pass, 10 to 100 times slower: narrow it by name and count.",
-    options=NcuOptions, argv=build_argv, result="report.ncu-rep", installed=installed_ncu,
+    note="Narrow it by name and count: everything else runs on as fast as without.",
+    one_process=ONE_PROCESS, options=NcuOptions, argv=build_argv, results=(Result("report.ncu-rep"),), installed=installed_ncu,
+    resolve=resolve, slowdown=slowdown,
     label=lambda options: f"ncu {options.kernel or 'all kernels'}",
     form=(
-        Field("kernel", "Kernel name (regular expression)", help="Empty: every kernel. A part of the name is enough.",
-              attrs={"class": "mono", "spellcheck": "false", "placeholder": "matmul"}),
+        Field("kernel", "Kernels", "lines", "Regular expressions, one a line; a part of the name is enough. Empty: every kernel.",
+              attrs={**_MONO, "rows": "2", "placeholder": "matmul"}),
         Group((Field("launch_skip", "Launch skip", "number", "matching launches passed over first"),
                Field("launch_count", "Launch count", "number", "matching launches profiled"))),
         Field("set", "Set", "choice", choices=SETS),
-        Group(summary="Sections and single metrics", fields=(
+        Group(summary="Sections and metrics", fields=(
             Field("sections", "More sections", "many", choices=dict.fromkeys(SECTIONS, "")),
-            Field("metrics", "Single metrics", "lines", "one per line, e.g. dram__bytes.sum",
-                  attrs={"class": "mono", "spellcheck": "false",
-                         "placeholder": "sm__throughput.avg.pct_of_peak_sustained_elapsed"}))),
+            Field("metrics", "Metrics", "lines", "One a line: a name, a wildcard (sm__inst_*.sum) or regex:^dram__",
+                  attrs={**_MONO, "placeholder": "sm__throughput.avg.pct_of_peak_sustained_elapsed"}),
+            Field("section_folder", "Section folder", help="by the name that the worker's owner gave it",
+                  attrs={**_MONO, "placeholder": "team"}))),
+        Group(summary="Which launches", fields=(
+            Field("nvtx_include", "Only within NVTX range", attrs={**_MONO, "placeholder": "step/"}),
+            Field("nvtx_exclude", "Not within NVTX range", attrs={**_MONO, "placeholder": "warmup/"}),
+            Field("range_filter", "Range filter", help="numbers of start/stop ranges and of NVTX ranges",
+                  attrs={**_MONO, "placeholder": "yes:1:[2-4]"}),
+            Field("kernel_id", "Kernel id", help="context:stream:name:invocation", attrs={**_MONO, "placeholder": "::matmul:2"}),
+            Field("target_processes", "Processes", "choice", choices=PROCESSES),
+            Field("graph_profiling", "CUDA graphs", "choice", choices=GRAPHS))),
         Field("replay_mode", "Replay", "choice", choices=REPLAY),
         Group((Field("cache_control", "Caches", "choice", choices=CACHE),
                Field("clock_control", "Clocks", "choice", choices=CLOCKS))),
-        Field("nvtx_include", "Only within NVTX range", attrs={"class": "mono", "placeholder": "step/"}),
+        Group(summary="Sampling", fields=(
+            Field("pm_sampling_interval", "PM sampling interval", "number", "ns or cycles, by GPU; 0: ncu chooses"),
+            Field("warp_sampling_interval", "Warp sampling interval", "number", "0 to 31: every 2^(5 + n) cycles, or auto"))),
         Field("import_source", "Keep source lines in the report", "yes"),
         TIME_LIMIT,
     ),

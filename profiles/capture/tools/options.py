@@ -31,6 +31,7 @@ class Options:
 
     TOOL: ClassVar[str] = ""                  # the tool's name in `CAPTURE_TOOLS`
     READ: ClassVar[dict[str, Read]] = {}      # field -> its reader, which raises ValueError with what would be valid
+    REFUSED: ClassVar[dict[str, str]] = {}    # field of other tools -> why this one cannot have it
 
     time_limit_s: int = 600
 
@@ -40,7 +41,8 @@ class Options:
 
         Raises OptionsError, which names every invalid field.
         """
-        errors = {name: f"unknown; there are {', '.join(cls.READ)}" for name in given if name not in cls.READ}
+        unknown = f"unknown; there are {', '.join(cls.READ)}"
+        errors = {name: cls.REFUSED.get(name, unknown) for name in given if name not in cls.READ}
         values: dict[str, Any] = {}
         for name, read in cls.READ.items():
             try:
@@ -97,6 +99,16 @@ def names_like(pattern: re.Pattern[str], example: str) -> Read:
     return read
 
 
+def text_like(pattern: re.Pattern[str], valid: str, *, empty: bool = True) -> Read:
+    """Return a reader of one text that `pattern` takes whole, without the blanks around it; `valid` says which would be."""
+    def read(value: Any) -> str:
+        text = value.strip() if isinstance(value, str) else None
+        if text is None or not (pattern.fullmatch(text) or (empty and not text)):
+            raise ValueError(valid)
+        return text
+    return read
+
+
 def read_yes_or_no(value: Any) -> bool:
     """Return a tick box or a JSON boolean as a bool; absent text is a no."""
     if value in (True, "on", "true", "1"):
@@ -115,3 +127,11 @@ def read_regex(value: Any) -> str:
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"no regular expression ({error}); a name such as matmul is one") from error
     return value.strip()
+
+
+def read_regexes(value: Any) -> str:
+    """Return one alternation of several regular expressions: a list, or text with one a line. An empty one is left out."""
+    parts = value.splitlines() if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple)) or len(parts) > MAX_NAMES:
+        raise ValueError(f"at most {MAX_NAMES} regular expressions, one a line")
+    return read_regex("|".join(dict.fromkeys(one for part in parts if (one := read_regex(part)))))

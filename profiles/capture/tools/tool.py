@@ -1,11 +1,12 @@
 """What a capture tool says about itself. Form, API, command preview and worker read it; nothing else knows the tools.
 
 Plain Python: a worker without Django imports it. Stop needs no code of a tool: the worker ends the tool's process and
-everything that it started.
+everything that it started; a tool that can finish its report before says so (`Stop`).
 """
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +16,19 @@ from profiles.capture.tools.options import Options
 PYTHON = "{python}"            # in a target: the worker's own interpreter
 
 
+# What becomes of a result file.
+PROFILE = "profile"            # ingested as the capture's profile; several: the ranks of one job, in one profile
+LINKED = "linked"              # ingested as a profile of its own, linked to the capture
+KEPT = "kept"                  # kept beside the capture for download
+OWNERS = "owners"              # so kept, for those who may change what is run: it may hold secrets of the worker
+
+
 class TargetError(ValueError):
-    """The target cannot be run by this tool; the text says why."""
+    """The target cannot be run by this tool, or not with these options (`field`: the one that is wrong); the text says why."""
+
+    def __init__(self, text: str, field: str = "target") -> None:
+        super().__init__(text)
+        self.field = field
 
 
 @dataclass(frozen=True)
@@ -27,6 +39,7 @@ class Paths:
     python: str = "python"
     project: str = ""          # Ridgepoint's folder
     folder: str = "."          # the result is written into it
+    installed: Mapping[str, str] = field(default_factory=dict)     # what the tool says of itself there; {} where nobody said
 
 
 @dataclass(frozen=True)
@@ -59,6 +72,38 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Result:
+    """A file that a tool leaves in the capture's folder, or one per rank; ingest finds its format."""
+
+    name: str                  # "report.ncu-rep"; with "*" where each rank's file is named: "trace*.json.gz"
+    role: str = PROFILE        # PROFILE, LINKED, KEPT, OWNERS
+    what: str = ""             # for people, beside its link: "report for the Nsight Systems window"
+
+    @property
+    def plain(self) -> str:
+        """The file's name where there is one process only."""
+        return self.name.replace("*", "")
+
+
+@dataclass(frozen=True)
+class Stop:
+    """How a tool is told to finish its report early. Whatever still runs `grace_s` later is killed."""
+
+    grace_s: float
+    signal: int = signal.SIGINT
+    to_group: bool = False     # to the tool and everything in its process group; else to the tool alone
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What the worker makes of options before it runs them: wildcards looked up, names of folders found."""
+
+    options: Any
+    lines: Sequence[str] = ()                                   # for the log
+    facts: Mapping[str, Any] = field(default_factory=dict)      # JSON for the capture's row and page
+
+
+@dataclass(frozen=True)
 class CaptureTool:
     """One way to capture a program. `argv` raises TargetError for a program that the tool cannot run."""
 
@@ -69,12 +114,31 @@ class CaptureTool:
     note: str                                                   # below its fields; `code` between backticks
     options: type[Options]
     form: tuple[Field | Group, ...]
-    argv: Callable[[Any, Sequence[str], str, Paths], list[str]]      # of options, program, the result's path and paths
-    result: str                                                 # name of the file that it writes; ingest finds its format
+    argv: Callable[[Any, Sequence[str], str, Paths], list[str]]
+    # ^ of options, program, the first result's path and paths; %q{NAME} in that path stands for a variable of each process
+    results: tuple[Result, ...]                                 # the first is what the capture is for
     label: Callable[[Any], str]                                 # of options: ends the profile's name
     installed: Callable[[], dict[str, str]]                     # {"version", maybe "path"} on this host, or {"missing": why}
     failures: tuple[Failure, ...]                               # the first that the log shows is told
+    resolve: Callable[[Any, Paths], Resolved] = lambda options, paths: Resolved(options)     # on the worker; raises TargetError
     runs_in_target: bool = False         # in the target's own interpreter: what the worker's lacks refuses no run
+    environ: Callable[[Any, Paths], Mapping[str, str]] = lambda options, paths: {}     # beside the worker's and the target's
+    after: Callable[[Any, Sequence[str], Paths], list[list[str]]] = lambda options, files, paths: []
+    # ^ commands that run once the program has ended, in turn, of the files' names that lie in the folder by then
+    needs_gpu: Callable[[Any], bool] = lambda options: True
+    without_gpu: str = ""                # what it can record where there is no GPU, for people; "": nothing
+    stop: Stop | None = None             # None: Stop ends it at once and nothing is kept
+    one_process: str = ""                # why it cannot record several processes of a job; "": it can
+    slowdown: Callable[[Any], str] = lambda options: ""         # expected, for people: "10 to 100 times slower"
+
+    @property
+    def result(self) -> str:
+        """The name of the file that the capture is for, of one process."""
+        return self.results[0].plain
+
+    def gpus(self, options: Any) -> int:
+        """Return how many GPUs a capture with these options leases: one a process, or none."""
+        return int(getattr(options, "processes", 1)) if self.needs_gpu(options) else 0
 
     @property
     def fields(self) -> tuple[Field, ...]:

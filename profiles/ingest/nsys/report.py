@@ -20,7 +20,7 @@ from pathlib import Path
 from profiles import scratch
 from profiles.ingest.core.source import Source
 from profiles.ingest.nsys import sqlite
-from profiles.ingest.nsys.tool import nsys_path
+from profiles.programs import nsys_path
 from profiles.trace import Trace, TraceError
 
 FORMAT = "nsys-rep"

@@ -1,5 +1,6 @@
 // A capture's page while it runs: its log as it comes, its state, and the way to its profile.
 import { getJson } from "../lib/http.js";
+import { si } from "../lib/units.js";
 import { watch } from "../lib/live.js";
 
 const MOST_CHARS = 400_000;
@@ -17,13 +18,13 @@ function append(text) {
   if (atEnd) log.scrollTop = log.scrollHeight;
 }
 
-/** @param {{status: string, error: any, worker: string, profile: number|null}} row */
+/** @param {{status: string, error: any, worker: string, profile: number|null, stopping: boolean}} row */
 function show(row) {
   root.dataset.status = row.status;
   const live = UNDER_WAY.includes(row.status);
   const sentence = {
-    queued: "Waiting for a gpu worker.", running: `Running on ${row.worker}.`, cancelled: "Stopped; nothing was kept.",
-    done: "Captured.", failed: `Failed: ${row.error?.what ?? "see the log"}.`,
+    queued: "Waiting for a gpu worker.", cancelled: "Stopped; nothing was kept.",
+    running: row.stopping ? `Finishing its report on ${row.worker}.` : `Running on ${row.worker}.`, done: "Captured.", failed: `Failed: ${row.error?.what ?? "see the log"}.`,
   };
   document.getElementById("capture-answer").textContent = sentence[row.status] ?? row.status;
   document.getElementById("capture-error").hidden = !row.error;
@@ -37,15 +38,47 @@ function show(row) {
   if (row.profile) profile.href = root.dataset.profileUrl.replace("/0/", `/${row.profile}/`);
 }
 
-/** The row is the truth: after each (re)connection it is read again. */
-async function catchUp() {
+/** Who watched it is led to the page that answers the question, once its profile is read.
+ * @param {{profile: number|null, profile_status: string, result: string}} row */
+function goOn(row) {
+  const answer = document.getElementById("capture-answer");
+  if (row.result) location.assign(row.result);
+  else if (row.profile && row.profile_status !== "failed") {
+    answer.textContent = "Captured. Reading the result…";
+    window.setTimeout(async () => goOn(await getJson(root.dataset.api)), 1000);
+  } else if (row.profile) answer.textContent = "Captured; the result could not be read: open it to see why.";
+}
+
+/** What it left: a profile each, or a file to download.
+ * @param {{id: number, name: string, what: string, bytes: number, sha256: string, profile: number|null, profile_name: string|null, kept: boolean}[]} files */
+function showFiles(files) {
+  const section = document.getElementById("capture-files");
+  section.hidden = !files.length;
+  section.querySelector("ul").replaceChildren(...files.map((file) => {
+    const item = document.createElement("li"), link = document.createElement("a"), said = document.createElement("span");
+    link.className = "what";
+    link.textContent = file.profile_name ?? file.name;
+    link.title = `${file.name} · sha256 ${file.sha256}`;
+    if (file.kept || file.profile) link.href = file.kept ? section.dataset.download.replace("/0/", `/${file.id}/`) : root.dataset.profileUrl.replace("/0/", `/${file.profile}/`);
+    link.toggleAttribute("download", file.kept);
+    said.className = "muted";
+    said.textContent = [file.what, si(file.bytes, "B")].filter(Boolean).join(" · ");
+    item.append(link, " ", said);
+    return item;
+  }));
+}
+
+/** The row is the truth: after each (re)connection it is read again. @param {boolean} [ended] it ended while somebody watched */
+async function catchUp(ended = false) {
   const row = await getJson(root.dataset.api);
   show(row);
+  showFiles(row.files);
   started_ms = Date.parse(row.started ?? "");
   if (log.textContent !== row.log) {
     log.textContent = row.log;
     log.scrollTop = log.scrollHeight;
   }
+  if (row.status === "done" && ended) goOn(row);
 }
 
 function tick() {
@@ -59,9 +92,9 @@ if (UNDER_WAY.includes(root.dataset.status)) {
     if (message.event === "status") {
       show(message.data);
       if (message.data.status === "running") catchUp();
-      else if (!UNDER_WAY.includes(message.data.status)) { catchUp(); handle.close(); }
+      else if (!UNDER_WAY.includes(message.data.status)) { catchUp(true); handle.close(); }
     }
-  }, (state) => { if (state === "live") catchUp(); });
+  }, (state) => { if (state === "live") catchUp(true); });
   window.setInterval(tick, 1000);
 }
 log.scrollTop = log.scrollHeight;

@@ -10,7 +10,7 @@ from profiles.capture.command import build_command, shell_text, target_problems
 from profiles.capture.forms import FORMS
 from profiles.capture.selectors import kernel_regex
 from profiles.capture.tools import CAPTURE_TOOLS
-from profiles.capture.tools.ncu import NcuOptions
+from profiles.capture.tools.ncu import NcuOptions, section_folders
 from profiles.capture.tools.options import OptionsError
 from profiles.capture.tools.tool import Paths, TargetError
 from profiles.capture.tools.torch_profiler import TorchOptions
@@ -32,6 +32,13 @@ VALUED = {
     "--metrics",
     "--nvtx-include",
     "--import-source",
+    "--kernel-id",
+    "--section-folder",
+    "--nvtx-exclude",
+    "--range-filter",
+    "--graph-profiling",
+    "--pm-sampling-interval",
+    "--warp-sampling-interval",
 }
 
 
@@ -74,7 +81,9 @@ def test_defaults_leave_the_clocks_alone():
     [
         ({"kernel": "("}, "kernel", "no regular expression"),
         ({"kernel": "a" * 301}, "kernel", "at most 300"),
-        ({"kernel": "a\nb"}, "kernel", "on one line"),
+        ({"kernel": "a\tb"}, "kernel", "on one line"),
+        ({"kernel": ["a", "("]}, "kernel", "no regular expression"),
+        ({"kernel": ["a"] * 65}, "kernel", "at most 64"),
         ({"set": "everything"}, "set", "one of full, detailed"),
         ({"sections": "--help"}, "sections", "SpeedOfLight"),
         ({"metrics": "dram__bytes.sum --force"}, "metrics", "'--force' is no name such as dram__bytes.sum"),
@@ -83,7 +92,21 @@ def test_defaults_leave_the_clocks_alone():
         ({"launch_count": True}, "launch_count", "a whole number"),
         ({"launch_skip": "-1"}, "launch_skip", "a whole number from 0"),
         ({"replay_mode": "range; rm"}, "replay_mode", "one of kernel, application"),
+        ({"metrics": "regex:("}, "metrics", "no regular expression"),
+        ({"metrics": "-*"}, "metrics", "no name"),
+        ({"metrics": "sm__*;ls"}, "metrics", "no name"),
         ({"nvtx_include": "-x"}, "nvtx_include", "no dash"),
+        ({"nvtx_exclude": "--help"}, "nvtx_exclude", "no dash"),
+        ({"range_filter": "2"}, "range_filter", "such as :2:"),
+        ({"range_filter": "yes::"}, "range_filter", "the number of a range"),
+        ({"kernel_id": "-h"}, "kernel_id", "such as ::matmul:2"),
+        ({"kernel_id": "::--help:2"}, "kernel_id", "such as ::matmul:2"),
+        ({"target_processes": "some"}, "target_processes", "one of all, application-only"),
+        ({"graph_profiling": "edges"}, "graph_profiling", "one of node, graph"),
+        ({"section_folder": "/etc"}, "section_folder", "a name, not a path"),
+        ({"section_folder": "../x"}, "section_folder", "a name, not a path"),
+        ({"pm_sampling_interval": -1}, "pm_sampling_interval", "a whole number from 0"),
+        ({"warp_sampling_interval": "32"}, "warp_sampling_interval", "from 0 to 31"),
         ({"set": "none"}, "set", "at least one section or metric"),
         ({"time_limit_s": 10**9}, "time_limit_s", "from 5 to 21,600"),
         ({"import_source": "maybe"}, "import_source", "true or false"),
@@ -118,6 +141,38 @@ def test_the_command_of_a_counter_replay():
     )
 
 
+def test_the_command_of_two_kernels_and_every_filter(tmp_path, monkeypatch):
+    monkeypatch.setenv("RIDGEPOINT_NCU_SECTIONS", f"team={tmp_path}:gone=/no/such/folder:bad name={tmp_path}:x=relative")
+    options = NcuOptions.parse(
+        {
+            "kernel": "softmax\n\n matmul|gemm \nsoftmax",
+            "set": "none",
+            "metrics": "sm__inst_executed.sum",
+            "section_folder": "team",
+            "nvtx_include": "step/",
+            "nvtx_exclude": "warmup/",
+            "range_filter": "yes:1:[2-4]",
+            "kernel_id": ":7:regex:^gemm:3",
+            "target_processes": "application-only",
+            "graph_profiling": "graph",
+            "pm_sampling_interval": 2000,
+            "warp_sampling_interval": 5,
+            "import_source": False,
+        }
+    )
+    assert options.kernel == "softmax|matmul|gemm" and NcuOptions.parse(options.as_json()) == options
+    argv = build_command(options, TARGET, Paths("/opt/ncu", python="python3", folder="/tmp/x"))
+    assert shell_text(argv[argv.index("--target-processes"):]) == (
+        "--target-processes application-only --replay-mode kernel --cache-control all --clock-control none --launch-skip 0 "
+        "--launch-count 10 --kernel-name 'regex:softmax|matmul|gemm' --kernel-id ':7:regex:^gemm:3' --section-folder "
+        f"{tmp_path} --metrics sm__inst_executed.sum --nvtx --nvtx-include step/ --nvtx-exclude warmup/ --range-filter "
+        "'yes:1:[2-4]' --graph-profiling graph --pm-sampling-interval 2000 --warp-sampling-interval 5 python3 -m train --lr 0.1"
+    )
+    assert section_folders() == {"team": str(tmp_path)}
+    with pytest.raises(TargetError, match="no section folder other: team"):
+        CAPTURE_TOOLS["ncu"].resolve(NcuOptions(section_folder="other"), Paths("/opt/ncu"))
+
+
 def test_the_command_of_a_trace():
     options = TorchOptions.parse({"with_stack": "on", "active": "2"})
     argv = build_command(options, TARGET, Paths(python="/usr/bin/python3"))
@@ -145,6 +200,18 @@ def test_the_command_of_a_trace():
     ]
 
 
+def test_the_command_of_cycles_and_a_snapshot():
+    options = TorchOptions.parse({"skip_first": 10, "repeat": 2, "memory": "oom", "execution_trace": True, "all_threads": "on"})
+    argv = build_command(options, TARGET, Paths(python="/usr/bin/python3"))
+    assert shell_text(argv[argv.index("--active"):]) == (
+        "--active 3 --skip-first 10 --repeat 2 --memory oom --memory-entries 100000 --record-shapes --all-threads "
+        "--execution-trace --end-after -- -m train --lr 0.1")
+    assert options.steps_needed() == 20
+    assert "choose when" in errors(TorchOptions, steps="none")["memory"]
+    assert set(errors(TorchOptions, repeat=0, skip_first=-1, memory="always", memory_entries=1)) == {
+        "repeat", "skip_first", "memory", "memory_entries"}
+
+
 @pytest.mark.parametrize(
     "target", [["./a.out"], ["{python}", "-c", "1"], ["{python}"], ["{python}", "-m"], ["bash", "x.py"]]
 )
@@ -160,6 +227,9 @@ def test_what_cannot_be_a_target(target):
         build_command(NcuOptions(), target)
 
 
+OWN_TARGETS = {"cutlass": ["cutlass_profiler"]}             # of tools that run one program alone
+
+
 @pytest.mark.parametrize("tool", CAPTURE_TOOLS.values(), ids=list(CAPTURE_TOOLS))
 def test_every_tool_of_the_table_is_whole(tool):
     """Its form asks for each option once, its defaults are valid, its command writes its result."""
@@ -168,7 +238,12 @@ def test_every_tool_of_the_table_is_whole(tool):
     assert sorted(field.name for field in tool.fields) == sorted(tool.options.READ)
     assert sorted(tool.options.READ) == sorted(field.name for field in fields(tool.options))
     assert tool.options.parse(tool.options().as_json()) == tool.options()
-    assert f"/tmp/x/{tool.result}" in build_command(tool.options(), TARGET, Paths(folder="/tmp/x"))
+    paths = Paths(folder="/tmp/x")
+    after = tool.after(tool.options(), [each.plain for each in tool.results], paths)
+    target = OWN_TARGETS.get(tool.name, TARGET)
+    words = [*build_command(tool.options(), target, paths), *(word for argv in after for word in argv)]
+    assert any(f"/tmp/x/{tool.result}" in (word, word.partition("=")[2]) for word in words)
+    assert tool.slowdown(tool.options()) is not None and tool.gpus(tool.options()) == 1
     drawn = FORMS[tool.name]()
     assert [bound for group in drawn.groups() for bound in group["fields"]] == [drawn[field.name] for field in tool.fields]
     assert "version" in tool.installed() or tool.installed()["missing"]

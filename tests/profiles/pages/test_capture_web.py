@@ -112,7 +112,7 @@ def test_what_was_typed_stays_beside_its_error(client, alice, target, worker):
     )
     page = answer.content.decode()
     assert answer.status_code == 400 and not Capture.objects.exists() and entries() == 0
-    assert 'value="mat("' in page and "no regular expression" in page and "a whole number from 1 to 10,000" in page
+    assert ">\nmat(</textarea>" in page and "no regular expression" in page and "a whole number from 1 to 10,000" in page
 
 
 def test_nothing_is_queued_that_nobody_could_run(client, alice, target):
@@ -194,6 +194,23 @@ def test_api_preview_create_follow_stop(api, alice, target, worker):
     url = reverse("api-capture", args=[made.json()["id"]])
     assert client.get(url).json()["log"] == ""
     assert client.post(reverse("api-capture-stop", args=[made.json()["id"]])).json()["status"] == "cancelled"
+
+
+def test_a_wildcard_is_shown_and_refused_before_it_runs(api, alice, target, worker):
+    def asked(*metrics):
+        return {"target": target.pk, "tool": "ncu", "options": {"metrics": list(metrics)}}
+
+    url = reverse("api-capture-preview")
+    unknown = api(alice).post(url, asked("sm__inst_*.sum"), format="json").json()
+    assert unknown["metrics"] == [] and unknown["fields"] == {}                     # nobody said: the worker asks ncu
+    jobs.connection().set("ridgepoint:metrics:NVIDIA H200", '["dram__bytes", "sm__inst_executed", "sm__inst_issued"]')
+    told = api(alice).post(url, asked("sm__inst_*.sum", "dram__bytes.sum"), format="json").json()
+    assert told["metrics"] == [
+        {"wildcard": "sm__inst_*.sum", "count": 2, "first": ["sm__inst_executed.sum", "sm__inst_issued.sum"]}]
+    assert "sm__inst_*.sum" in told["command"]
+    refused = api(alice).post(reverse("api-captures"), asked("tex__*"), format="json")
+    assert refused.status_code == 400 and refused.json()["fields"] == {
+        "metrics": ["tex__* matches none of the 3 metrics of this GPU"]}
 
 
 def test_api_errors_name_fields_or_workers(api, alice, bob, target):

@@ -114,6 +114,27 @@ def test_common_failures_are_recognised(alice, host, told, body, what, hint):
     assert body.split('"')[1] in row.log                    # the log is whole, however soon the tool failed
 
 
+def test_wildcards_are_looked_up_before_the_program_runs(alice, host, told, tmp_store):
+    row = ran(queued(alice, kernel="matmul", metrics=["dram__bytes.sum", "sm__inst_*.sum"]))
+    assert row.status == "done", row.error
+    assert "--metrics dram__bytes.sum,sm__inst_executed.sum,sm__inst_issued.sum" in row.log.splitlines()[0]
+    assert "ridgepoint: sm__inst_*.sum is 2 metrics: sm__inst_executed.sum, sm__inst_issued.sum" in row.log
+    assert row.facts["metrics"] == {"sm__inst_*.sum": ["sm__inst_executed.sum", "sm__inst_issued.sum"]}
+
+
+def test_a_wildcard_that_matches_nothing_is_refused(alice, host, told):
+    row = ran(queued(alice, metrics=["tex__*"]))
+    assert (row.status, row.log, row.error["where"]) == ("failed", "", "Nsight Compute")
+    assert row.error["what"] == "tex__* matches none of the 3 metrics of this GPU"
+
+
+def test_a_section_folder_is_one_that_the_workers_owner_named(alice, host, told, tmp_store, monkeypatch):
+    assert "no section folder team" in ran(queued(alice, section_folder="team")).error["what"]
+    monkeypatch.setenv("RIDGEPOINT_NCU_SECTIONS", f"team={host}")
+    row = Capture.objects.create(target=CaptureTarget.objects.get(), tool="ncu", options={"section_folder": "team"}, owner=alice)
+    assert f"--section-folder {host}" in ran(row).log
+
+
 def test_without_ncu_it_says_where_it_looked(alice, host, told, monkeypatch):
     (host / "ncu").unlink()
     monkeypatch.setattr(ncu, "NCU_PLACES", ("/nowhere/*/ncu",))

@@ -81,7 +81,7 @@ def test_a_killed_holder_frees_its_gpu(tmp_path):
 def test_facts_name_what_is_there_and_what_is_missing_and_why():
     said = worker_facts(["gpu", "replay"])
     assert said["queues"] == ["gpu", "replay"] and said["pid"] and said["host"] and said["busy"] is None
-    assert set(said["tools"]) == {"ncu", "torch", "triton"}
+    assert set(said["tools"]) == {"cutlass", "ncu", "nsys", "proton", "torch", "triton"}
     assert all("version" in tool or tool["missing"] for tool in said["tools"].values())
     assert "matmul" in said["replay"]
     ingests = worker_facts(["ingest"])
@@ -102,6 +102,21 @@ def test_facts_do_not_import_torch():
     program = ("import sys; from workers.core.facts import worker_facts; worker_facts(['gpu', 'replay']); "
                "sys.exit('torch' in sys.modules)")
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_several_gpus_are_leased_together_or_not_at_all(tmp_path):
+    with gpu.lease_several([CARD, OTHER], 2, folder=tmp_path) as held:
+        assert held == [CARD, OTHER]
+        with pytest.raises(NoLease), gpu.lease([CARD, OTHER], folder=tmp_path, wait_s=0.1):
+            pass
+    with gpu.lease([OTHER], folder=tmp_path):
+        both = gpu.lease_several([CARD, OTHER], 2, folder=tmp_path, wait_s=0.1)
+        with pytest.raises(NoLease, match="2 GPUs did not become free"), both:
+            pass
+        with gpu.lease([CARD], folder=tmp_path, wait_s=0.1) as free:            # nobody holds one while it waits for two
+            assert free == CARD
+    with pytest.raises(NoLease, match="no 3 GPUs"), gpu.lease_several([CARD, OTHER], 3, folder=tmp_path):
+        pass
 
 
 def test_a_seat_is_on_an_idle_gpu_first_and_each_gpu_has_few(tmp_path):

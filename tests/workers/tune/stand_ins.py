@@ -11,6 +11,14 @@ SMI_LINE = "0, GPU-11111111-2222-3333-4444-555555555555, NVIDIA H200, 9.0, 580.1
 
 NCU = """#!/bin/sh
 if [ "$1" = "--version" ]; then echo "Nsight Compute"; echo "Version 2025.3.1.0 (build 1)"; exit; fi
+all="$*"
+case "$all" in
+  *"--query-metrics-mode suffix --metrics "*)
+    for base in $(echo "${all##*--metrics }" | tr , " "); do echo "$base.sum  Counter  inst"; done; exit;;
+  *--query-metrics*)
+    echo "Device NVIDIA H200 (gh100)"
+    printf '%s  Counter  inst\\n' dram__bytes sm__inst_executed sm__inst_issued; exit;;
+esac
 report=""
 for word in "$@"; do [ "$previous" = "--export" ] && report="$word"; previous="$word"; done
 echo "==PROF== Connected to process $$"

@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('profiles', '0019_fleet_hours'),
+        ('profiles', '0021_capture_facts'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

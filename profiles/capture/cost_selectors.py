@@ -1,0 +1,109 @@
+"""What captures cost: steps timed by the launchers before, while and after they recorded, and the time of a whole replay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from profiles.analysis.core.sentences import plural, time_text
+from profiles.capture.tools import CAPTURE_TOOLS
+from profiles.capture.tools.options import Options
+from profiles.models import Capture, CaptureTarget
+
+PHASES = {"first": "the first step", "before": "before", "warmup": "warm-up", "recording": "while recording",
+          "between": "between cycles", "after": "after"}
+LOOKED_AT = 20                  # captures of a program in which a measured one is looked for
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Steps of one phase. `times`: of a step without recording; None where none was timed."""
+
+    name: str
+    n: int
+    median_ms: float
+    min_ms: float
+    max_ms: float
+    times: float | None
+
+    @property
+    def text(self) -> str:
+        return time_text(self.median_ms * 1e6)
+
+    @property
+    def spread(self) -> str:
+        return f"{time_text(self.min_ms * 1e6)} to {time_text(self.max_ms * 1e6)}"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one capture cost. `ratio`: a step while recording over one without; None where that is unknown, for `why`.
+
+    `apart`: no step while recording took as long as one without, or the other way round: the ratio is no chance of few steps.
+    """
+
+    phases: list[Phase]
+    ratio: float | None
+    why: str
+    wall_s: float | None
+    write_s: float | None
+    kernels_ns: float | None            # what the profiled launches took by themselves
+    launches: int
+    apart: bool = False
+
+    @property
+    def says(self) -> str:
+        """Return the cost in a few words, "" where nothing is known."""
+        if self.ratio is not None:
+            said = f"a step took {self.ratio:.2f} times as long while it recorded"
+            return said if self.apart else f"{said}, within the spread of steps"
+        if self.wall_s is not None and self.kernels_ns:
+            launches = plural(self.launches, "launch")
+            return f"{time_text(self.wall_s * 1e9)} in all for {launches} of {time_text(self.kernels_ns)} together"
+        return f"{time_text(self.wall_s * 1e9)} in all" if self.wall_s is not None else ""
+
+    def as_json(self) -> dict[str, Any]:
+        steps = {phase.name: {"n": phase.n, "median_ms": phase.median_ms, "min_ms": phase.min_ms, "max_ms": phase.max_ms}
+                 for phase in self.phases}
+        return {"ratio": self.ratio, "apart": self.apart, "why": self.why, "wall_s": self.wall_s, "write_s": self.write_s,
+                "kernels_ns": self.kernels_ns, "launches": self.launches, "steps": steps}
+
+
+def cost(capture: Capture) -> Cost:
+    """Return what a capture cost by the facts on its row."""
+    facts: dict[str, Any] = capture.facts if isinstance(capture.facts, dict) else {}
+    steps: Any = facts.get("steps")
+    said = {name: _timed(each) for name, each in steps.items()} if isinstance(steps, dict) else {}
+    known = {name: said[name] for name in PHASES if said.get(name)}
+    without = next((known[name] for name in ("after", "before") if name in known), None)
+    plain = without["median_ms"] if without else None
+    phases = [Phase(PHASES[name], int(each["n"]), each["median_ms"], each["min_ms"], each["max_ms"],
+                    each["median_ms"] / plain if plain else None) for name, each in known.items()]
+    recorded = known.get("recording")
+    unknown = "no step was timed without recording" if recorded else "the program counts no steps"
+    why = "" if recorded and plain else unknown
+    apart = bool(recorded and without and (recorded["min_ms"] > without["max_ms"] or recorded["max_ms"] < without["min_ms"]))
+    profile = capture.profile if capture.tool == "ncu" else None
+    return Cost(phases, recorded["median_ms"] / plain if recorded and plain else None, why, _number(facts.get("wall_s")),
+                _number(facts.get("write_s")), float(profile.gpu_time_ns) if profile and profile.gpu_time_ns else None,
+                int(profile.launches or 0) if profile else 0, apart)
+
+
+def expected(options: Options, target: CaptureTarget) -> str:
+    """Return what a capture would cost: as the newest measured one of this program and tool did, else the tool's known range."""
+    known = CAPTURE_TOOLS[options.TOOL].slowdown(options)
+    rows = Capture.objects.filter(target=target, tool=options.TOOL, status=Capture.Status.DONE).select_related("profile")
+    for row in rows.defer("log")[:LOOKED_AT]:
+        if said := cost(row).says:
+            return f"{said} (measured, capture {row.pk}){'; ' + known if known else ''}"
+    return known
+
+
+def _timed(said: Any) -> dict[str, float]:
+    """Return a phase's numbers, {} where one is missing or wrong: the file that they came from stood beside a program's own."""
+    numbers = {key: _number(said.get(key)) for key in ("n", "median_ms", "min_ms", "max_ms")} if isinstance(said, dict) else {}
+    return {key: value for key, value in numbers.items() if value is not None} if None not in numbers.values() else {}
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None

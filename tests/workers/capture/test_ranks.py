@@ -1,0 +1,166 @@
+"""Captures of several processes: real launchers over programs of the CPU, with words that stand in for two GPUs."""
+
+import json
+import os
+import threading
+
+import pytest
+from django.conf import settings
+
+from profiles.capture import selectors, services
+from profiles.capture.command import build_command, shell_text
+from profiles.capture.tools.ncu import NcuOptions
+from profiles.capture.tools.nsys import NsysOptions, installed_nsys
+from profiles.capture.tools.options import OptionsError
+from profiles.capture.tools.tool import Paths, TargetError
+from profiles.capture.tools.torch_profiler import TorchOptions
+from profiles.models import Capture, CaptureTarget, Profile
+from profiles.upload.services import profile_ingest
+from tests.workers.capture.test_capture import wait_for
+from tests.workers.tune import stand_ins
+from workers import jobs
+from workers.capture import run
+from workers.core import gpu
+
+pytestmark = pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)
+TRAIN = """
+import os, time
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+weights = torch.nn.Parameter(torch.ones(64, 64))
+optimizer = torch.optim.SGD([weights], lr=0.1)
+for _ in range(6):
+    (weights @ weights).sum().backward()
+    dist.all_reduce(weights.grad)
+    optimizer.step()
+    optimizer.zero_grad()
+print("devices", os.environ["CUDA_VISIBLE_DEVICES"], "rank", dist.get_rank(), flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture
+def two_gpus(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(gpu.nvml, "devices", list)
+    monkeypatch.setattr(gpu.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(jobs, "publish", lambda *message: None)
+    other = stand_ins.SMI_LINE.replace("0, GPU-1", "1, GPU-2", 1)
+    stand_ins.nvidia_smi(tmp_path, f"{stand_ins.SMI_LINE}\n{other}")
+    (tmp_path / "train.py").write_text(TRAIN)
+    return tmp_path
+
+
+def ran(alice, argv, tool, **options):
+    target = CaptureTarget.objects.create(name="train", argv=[str(part) for part in argv])
+    row = Capture.objects.create(target=target, tool=tool, options=options, owner=alice)
+    run.run(row.pk, "worker-1")
+    row.refresh_from_db()
+    return row
+
+
+@pytest.mark.torch
+def test_every_rank_of_torchrun_is_in_one_profile(alice, two_gpus, tmp_store):
+    pytest.importorskip("torch")
+    row = ran(alice, ["{python}", two_gpus / "train.py"], "torch", processes=2, wait=1, warmup=1, active=2, end_after=False)
+    assert row.status == "done", (row.error, row.log)
+    assert [each["name"] for each in selectors.file_rows(row)] == ["trace-rank0.json.gz", "trace-rank1.json.gz"]
+    assert row.log.count("trace of 2 steps written") == 2 and row.log.count("ridgepoint: on NVIDIA H200") == 2
+    assert "devices GPU-11111111-2222-3333-4444-555555555555,GPU-21111111" in row.log
+    profile_ingest(row.profile_id, "ingest-1")
+    profile = Profile.objects.get(pk=row.profile_id)
+    assert profile.status == "ready" and set(profile.metadata["ranks"]) == {"rank 0", "rank 1"}, profile.error
+
+
+@pytest.mark.skipif("missing" in installed_nsys(), reason="nsys is not installed here")
+def test_nsys_writes_a_report_for_each_rank(alice, two_gpus, tmp_store):
+    pytest.importorskip("torch")
+    (two_gpus / "plain.py").write_text("import time\nfor _ in range(5):\n    time.sleep(0.02)\n")
+    row = ran(alice, ["{python}", two_gpus / "plain.py"], "nsys", processes=2, trace=["osrt"], cpuctxsw="none")
+    assert row.status == "done", (row.error, row.log)
+    assert [each["name"] for each in selectors.file_rows(row)] == [
+        "report-rank0.sqlite", "report-rank1.sqlite", "report-rank0.nsys-rep", "report-rank1.nsys-rep"]
+    profile_ingest(row.profile_id, "ingest-1")
+    profile = Profile.objects.get(pk=row.profile_id)
+    assert profile.status == "ready" and len(profile.metadata["ranks"]) == 2, profile.error
+
+
+def test_more_processes_than_gpus(alice, two_gpus):
+    row = ran(alice, ["{python}", two_gpus / "train.py"], "torch", processes=3)
+    assert row.status == "failed" and row.error["what"] == "this worker has 2 GPUs, the capture asks for 3"
+
+
+def test_one_that_another_worker_can_run_is_left_to_it(alice, two_gpus, monkeypatch):
+    facts = {"name": "gpu@big", "host": "big", "queues": ["gpu"], "gpus": [{"name": "NVIDIA H200"}] * 8,
+             "tools": {"torch": {"version": "2.11"}}}
+    monkeypatch.setattr(jobs, "workers", lambda: [facts])
+    row = ran(alice, ["{python}", two_gpus / "train.py"], "torch", processes=4)
+    assert (row.status, row.worker, row.attempts, row.error) == ("queued", "", 0, None)
+
+
+@pytest.mark.parametrize(("launcher", "words"), [
+    ("torchrun", "python -m torch.distributed.run --standalone --nproc-per-node 4 --no-python nsys profile --output "
+                 "'./report-rank%q{RANK}' "),
+    ("mpirun", "mpirun -n 4 nsys profile --output './report-rank%q{OMPI_COMM_WORLD_RANK}' "),
+    ("mpiexec", "mpiexec -n 4 nsys profile --output './report-rank%q{PMI_RANK}' "),
+    ("srun", "srun --nodes=1 --ntasks=4 nsys profile --output './report-rank%q{SLURM_PROCID}' "),
+    ("program", "nsys profile --output ./report "),
+])
+def test_the_launcher_stands_before_the_tool(launcher, words):
+    argv = build_command(NsysOptions(processes=4, launcher=launcher), ["./a.out", "1"])
+    assert shell_text(argv).startswith(words) and argv[-2:] == ["./a.out", "1"]
+
+
+def test_what_cannot_be_captured_as_several_processes():
+    with pytest.raises(OptionsError) as refused:
+        NcuOptions.parse({"processes": 2})
+    assert "waits for the others for ever" in refused.value.errors["processes"]
+    module = ["{python}", "-m", "torch.distributed.run", "x.py"]
+    for target in (["torchrun", "train.py"], ["/usr/bin/mpirun", "-n", "2", "./a"], module):
+        with pytest.raises(TargetError, match="waits for the others for ever"):
+            build_command(NcuOptions(), target)
+    with pytest.raises(TargetError, match="the target begins with torchrun itself") as refused:
+        build_command(NsysOptions(processes=2), ["torchrun", "train.py"])
+    assert refused.value.field == "launcher"
+    assert build_command(NsysOptions(processes=2, launcher="program"), ["torchrun", "train.py"])[0] == "nsys"
+    with pytest.raises(TargetError) as refused:
+        build_command(TorchOptions(processes=2, launcher="program"), ["{python}", "train.py"])
+    assert refused.value.field == "launcher"
+    for wrong in ({"processes": 0}, {"processes": 65}, {"launcher": "--x"}):
+        with pytest.raises(OptionsError):
+            NsysOptions.parse(wrong)
+
+
+def test_ability_counts_gpus(monkeypatch):
+    facts = {"name": "gpu@a", "host": "a", "queues": ["gpu"], "gpus": [{"name": "NVIDIA H200"}] * 2,
+             "tools": {"nsys": {"version": "2025.3"}}}
+    monkeypatch.setattr(jobs, "workers", lambda: [facts])
+    assert selectors.ability_for(NsysOptions(processes=2)).able
+    able = selectors.ability_for(NsysOptions(processes=4))
+    assert not able.able and able.why == "4 GPUs are asked for; the worker with most has 2 (a)."
+    facts["gpus"] = []
+    assert not selectors.ability_for(NsysOptions()).able
+    able = selectors.ability_for(NsysOptions(trace=("nvtx",), processes=4))
+    assert able.able and "without a GPU: NVTX, OS runtime" in able.why and json.dumps(able.as_json())
+    assert selectors.ability()["nsys"].able and not selectors.ability()["ncu"].able
+    assert selectors.ability_sentence(selectors.ability()).startswith("What needs no GPU can be captured now with Nsight Systems.")
+    assert Paths().installed == {}
+
+
+@pytest.mark.skipif("missing" in installed_nsys(), reason="nsys is not installed here")
+def test_a_stop_lets_every_rank_finish_its_report(alice, two_gpus, tmp_store):
+    pytest.importorskip("torch")
+    (two_gpus / "plain.py").write_text("import time\nprint('up', flush=True)\nfor _ in range(4000):\n    time.sleep(0.05)\n")
+    target = CaptureTarget.objects.create(name="train", argv=["{python}", str(two_gpus / "plain.py")])
+    row = Capture.objects.create(target=target, tool="nsys", owner=alice,
+                                 options={"processes": 2, "trace": ["osrt"], "cpuctxsw": "none"})
+    thread = threading.Thread(target=run.run, args=(row.pk, "worker-1"))
+    thread.start()
+    wait_for(lambda: Capture.objects.get(pk=row.pk).log.splitlines().count("up") == 2)
+    assert services.capture_stop(row)
+    thread.join(180)
+    row.refresh_from_db()
+    assert row.status == "done", (row.error, row.log)
+    assert [each["name"] for each in selectors.file_rows(row)][:2] == ["report-rank0.sqlite", "report-rank1.sqlite"]
