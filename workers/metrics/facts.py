@@ -141,7 +141,7 @@ def _agents() -> Iterator[Reading]:
     late, gone = now - timedelta(seconds=LATE_S), now - timedelta(seconds=GONE_S)
     agents = FleetAgent.objects.exclude(name__startswith=GPU_WORKERS)
     counts = agents.aggregate(live=Count("pk", filter=Q(last_seen__gte=late)),
-                                          gone=Count("pk", filter=Q(last_seen__lt=gone) | Q(last_seen=None)), every=Count("pk"))
+                              gone=Count("pk", filter=Q(last_seen__lt=gone) | Q(last_seen=None)), every=Count("pk"))
     states = {"live": counts["live"], "late": counts["every"] - counts["live"] - counts["gone"], "gone": counts["gone"]}
     for state, number in states.items():
         yield "ridgepoint_fleet_agents", (state,), number
