@@ -20,6 +20,7 @@ from profiles.fleet.models import FleetAgent, FleetCapture
 from profiles.models import Profile
 from profiles.rows import json_safe
 
+GPU_WORKERS = "gpu-worker:"         # names of GPU workers that stand in for an agent of their host
 SILENT = timedelta(minutes=3)       # of an agent that sent nothing for so long: an order would not reach it
 OVERDUE = timedelta(minutes=10)     # without news of an order
 MOST_PROCESSES = 16                 # in one order

@@ -17,7 +17,7 @@ from django.conf import settings
 from django.core.files.base import File
 from django.db import connections
 
-from profiles.fleet.capture_services import LEAST_AGAIN_S, orders_for
+from profiles.fleet.capture_services import GPU_WORKERS, LEAST_AGAIN_S, orders_for
 from profiles.running.join_services import take_trace
 from profiles.upload.services import tags_parse
 from workers.agent.deep.asking import Askers
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 LOOK_AGAIN_S = 20.0                 # where another has the socket
 POLL_S = 0.1
 TELL_EVERY_S = 30.0                 # where nobody asks: so that what asked before is no longer listed
-NAME = "worker-"                    # of its row among the agents
 
 
 class WorkerCaptures(Captures):
@@ -82,7 +81,7 @@ def _serve(daemon: KinetoDaemon, done: threading.Event) -> None:
 def _exchange(asking: Askers, host: str) -> float:
     """Tell what is known and take orders; return after how many seconds to ask again."""
     try:
-        answer: Mapping[str, Any] = orders_for(NAME + host, host, {**asking.state(), "kind": "gpu worker"})
+        answer: Mapping[str, Any] = orders_for(GPU_WORKERS + host, host, {**asking.state(), "kind": "gpu worker"})
     except Exception as error:                      # the database restarts: it is asked again
         log.warning("captures of running processes: %s", error)
         return LOOK_AGAIN_S

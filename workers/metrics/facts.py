@@ -16,6 +16,7 @@ from django.db.models.functions import Length
 from django.utils import timezone
 from rq import Queue
 
+from profiles.fleet.capture_services import GPU_WORKERS
 from profiles.fleet.models import FleetAgent, FleetBatch, FleetContext, FleetKernel
 from profiles.fleet.store import Question, Window
 from profiles.fleet.stores import fleet_store
@@ -138,12 +139,13 @@ def _fleet() -> Iterator[Reading]:
 def _agents() -> Iterator[Reading]:
     now = timezone.now()
     late, gone = now - timedelta(seconds=LATE_S), now - timedelta(seconds=GONE_S)
-    counts = FleetAgent.objects.aggregate(live=Count("pk", filter=Q(last_seen__gte=late)),
-                                          gone=Count("pk", filter=Q(last_seen__lt=gone) | Q(last_seen=None)), every=Count("pk"))
+    agents = FleetAgent.objects.exclude(name__startswith=GPU_WORKERS)
+    counts = agents.aggregate(live=Count("pk", filter=Q(last_seen__gte=late)),
+                              gone=Count("pk", filter=Q(last_seen__lt=gone) | Q(last_seen=None)), every=Count("pk"))
     states = {"live": counts["live"], "late": counts["every"] - counts["live"] - counts["gone"], "gone": counts["gone"]}
     for state, number in states.items():
         yield "ridgepoint_fleet_agents", (state,), number
-    for agent in FleetAgent.objects.exclude(last_seen=None).order_by("last_seen", "pk")[:AGENTS]:
+    for agent in agents.exclude(last_seen=None).order_by("last_seen", "pk")[:AGENTS]:
         labels = (label(agent.name), label(agent.host))
         if agent.last_seen is not None:
             yield "ridgepoint_fleet_agent_last_seen_timestamp_seconds", labels, agent.last_seen.timestamp()

@@ -11,6 +11,7 @@ from typing import Any
 from django.db.models import Count, Max, Q, QuerySet, Sum
 from django.utils import timezone
 
+from profiles.fleet.capture_services import GPU_WORKERS
 from profiles.models import FleetAgent, FleetBatch
 
 LATE = timedelta(minutes=3)         # agents send once a minute
@@ -82,7 +83,7 @@ class Totals:
 
 def agents(query: Mapping[str, str]) -> QuerySet[FleetAgent]:
     """Return agents by words (`q`: name or host) and state (`state`), those that were seen last first."""
-    rows = FleetAgent.objects.order_by("-last_seen", "name")
+    rows = FleetAgent.objects.exclude(name__startswith=GPU_WORKERS).order_by("-last_seen", "name")
     if text := query.get("q", "").strip()[:MOST_TEXT]:
         rows = rows.filter(Q(name__icontains=text) | Q(host__icontains=text))
     state = query.get("state", "")
@@ -101,7 +102,7 @@ def totals() -> Totals:
     """Return what all agents sent, and how many of them report."""
     live = ~Q(name__startswith=FILES)
     since = timezone.now() - LATE
-    sums = FleetAgent.objects.order_by().aggregate(
+    sums = FleetAgent.objects.exclude(name__startswith=GPU_WORKERS).order_by().aggregate(
         agents=Count("id", filter=live), files=Count("id", filter=~live), hosts=Count("host", distinct=True, filter=live),
         reporting=Count("id", filter=live & Q(last_seen__gte=since)), batches=Sum("batches"), received=Sum("received_bytes"),
         last=Max("last_seen"))

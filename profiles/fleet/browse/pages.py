@@ -23,6 +23,7 @@ from profiles.fleet.browse.addresses import (
 )
 from profiles.fleet.browse.sensor_selectors import DRAWN, gpu_lines
 from profiles.fleet.browse.utilisation_selectors import HALF_PCT, IDLE_PCT, utilisation
+from profiles.fleet.capture_services import GPU_WORKERS
 from profiles.fleet.slow.compared import LEAST_GPUS
 from profiles.fleet.slow.gpu_selectors import slow_gpus
 from profiles.fleet.slow.slow_gpus import DEVIATIONS, LEAST_LAUNCHES, LEAST_PCT
@@ -116,6 +117,6 @@ def _page(request: HttpRequest, name: str, view: View, context: dict[str, Any]) 
         "view": view, "here": name, "windows": WINDOWS, "window_value": view.words.get("window", DEFAULT_WINDOW),
         "window_text": window_text(view.window) if view.window else "", "choices": choices(),
         "simulated": simulated_state(question.where) if question else "", "real_url": view.link(simulated="no"),
-        "has_agents": FleetAgent.objects.exists(),
+        "has_agents": FleetAgent.objects.exclude(name__startswith=GPU_WORKERS).exists(),
         "has_data": view.extent is not None, "demo": install_texts.DEMO, "feed": install_texts.FEED, **context},
         status=400 if view.error else 200)

@@ -58,7 +58,8 @@ def test_a_command_line_is_bounded_and_of_one_line() -> None:
 
 
 def test_who_holds_a_gpu_is_seen_by_its_open_files(tmp_path: Path) -> None:
-    for pid, files in ((7, ["/dev/null", "/dev/nvidiactl", "/dev/nvidia1"]), (8, ["/dev/null", "/dev/nvidiactl"])):
+    for pid, files in ((7, ["/dev/null", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia1"]),
+                       (8, ["/dev/null", "/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia1"])):      # NVML was asked
         folder = tmp_path / str(pid) / "fd"
         folder.mkdir(parents=True)
         for number, name in enumerate(files):

@@ -23,6 +23,7 @@ _BEARER = re.compile(r"\b(Bearer|Basic|Token)\s+\S+", re.IGNORECASE)
 _IN_ADDRESS = re.compile(r"(\w+://)[^/@\s]+@")
 _IN_QUERY = re.compile(r"([?&])([\w.-]+)=[^&\s]*")
 _LOOKS_SECRET = re.compile(r"\b(?:hf_|sk-|ghp_|github_pat_|xox[abp]-|AKIA|eyJ)[\w.-]{8,}")
+_CUDA_FILE = "/dev/nvidia-uvm"
 _GPU_FILE = re.compile(r"/dev/nvidia\d+")
 
 
@@ -65,12 +66,15 @@ def command_of(pid: int, proc: Path = Path("/proc")) -> str:
 
 
 def holds_gpu(pid: int, proc: Path = Path("/proc")) -> bool | None:
-    """Return whether a process has a GPU's device file open, as every CUDA context does; None where that may not be looked at."""
+    """Return whether a process has the files open that CUDA opens: a GPU's and that of unified memory, which NVML alone does not.
+
+    None where that may not be looked at.
+    """
     try:
         links = [os.readlink(each) for each in (proc / str(pid) / "fd").iterdir()]
     except OSError:
         return None
-    return any(_GPU_FILE.fullmatch(link) for link in links)
+    return _CUDA_FILE in links and any(_GPU_FILE.fullmatch(link) for link in links)
 
 
 def gpus_by_process(nvml: Any, handles: Sequence[tuple[str, Any]]) -> dict[int, str]:
