@@ -3,8 +3,10 @@
 The bound is RLIMIT_DATA: private memory that the process may write to, asked for or already touched. It is the limit that
 tells a process itself (MemoryError) and leaves the machine alone. RLIMIT_AS would count what is only reserved as well (files
 that are mapped, threads' arenas: 2.4 GB where 0.6 GB are used), RLIMIT_RSS does nothing on Linux. The setting
-MIMALLOC_ARENA_EAGER_COMMIT of `webapp.settings` keeps Arrow's allocator from counting 1 GB that it only reserves. Programs that
-the work starts (decoders, nsys) inherit the bound, each for itself.
+MIMALLOC_ARENA_EAGER_COMMIT of `webapp.settings` keeps Arrow's allocator from counting 1 GB that it only reserves. What the process
+holds when it is bound is not counted to the work: OpenBLAS reserves buffers and stacks for every core, 3.8 GB on a host of 32, and
+a limit that these fill ends the first thread that Arrow starts. Programs that the work starts (decoders, nsys) inherit the
+bound, each for itself.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class Ending:
 
 
 def run(work: Work, memory_mb: int) -> Ending:
-    """Run `work` in a forked process of `memory_mb` MB (10^6 bytes) that dies with this one.
+    """Run `work` in a forked process that may take `memory_mb` MB (10^6 bytes) and dies with this one.
 
     `work` gets a function that notes what it is doing. An error that it raises is logged there and is an ending too. To be
     called where no other thread runs: a fork copies the locks that others hold.
@@ -63,7 +65,7 @@ def run(work: Work, memory_mb: int) -> Ending:
 
 @contextmanager
 def bound_memory(memory_mb: int) -> Iterator[None]:
-    """Bound this process itself meanwhile: beyond `memory_mb` MB (10^6 bytes) it meets MemoryError."""
+    """Bound this process itself meanwhile: `memory_mb` MB (10^6 bytes) beyond what it holds now it meets MemoryError."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (_most_bytes(memory_mb * 1_000_000, hard), hard))
     try:
@@ -73,7 +75,17 @@ def bound_memory(memory_mb: int) -> Iterator[None]:
 
 
 def _most_bytes(memory_bytes: int, hard: int) -> int:
-    return memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)
+    most = _held_bytes() + memory_bytes
+    return most if hard == resource.RLIM_INFINITY else min(most, hard)
+
+
+def _held_bytes() -> int:
+    """Return the private memory that this process may write to already (proc(5): VmData), 0 where the system does not tell."""
+    with contextlib.suppress(OSError), open("/proc/self/status") as file:
+        for line in file:
+            if line.startswith("VmData:"):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
 def peak_bytes() -> int:

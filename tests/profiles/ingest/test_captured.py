@@ -1,0 +1,43 @@
+"""What the capture tools left on real GPUs (tests/gpu/captures): each file is read whole, as what it is, and is what was asked for."""
+
+from pathlib import Path
+
+import pytest
+
+from profiles import ingest
+from profiles.trace import Category, Report, Summary, Trace
+from tests.profiles.ingest.corpus import DATA
+
+CAPTURED = DATA / "captured"
+
+
+@pytest.mark.parametrize("path", sorted(CAPTURED.glob("h?00_*")), ids=lambda path: path.name)
+def test_nothing_of_a_capture_is_lost(path: Path) -> None:
+    read = ingest.read(path)
+    assert isinstance(read, {".ncu-rep": Report, ".hatchet": Summary}.get(Path(path.stem).suffix, Trace))
+    lost = {"the start of an annotation without its end": 1} if "snapshot" in path.name else {}      # it was open when it was dumped
+    assert read.integrity.not_kept == lost and read.integrity.truncated_at is None
+
+
+def test_wildcards_of_metrics_are_counted_for_both_kernels() -> None:
+    report = ingest.read(CAPTURED / "h200_ncu_wildcards.ncu-rep.gz")
+    assert isinstance(report, Report)
+    assert {"matmul" if "matmul" in launch.kernel else launch.kernel for launch in report.launches} == {"matmul", "softmax_row"}
+    for launch in report.launches:
+        pipes = [name for name in launch.metrics if name.startswith("sm__inst_executed_pipe_")]
+        assert len(pipes) > 10 and any(name.startswith("dram__bytes") for name in launch.metrics)
+
+
+def test_each_cycle_is_a_trace_of_two_steps() -> None:
+    steps = []
+    for cycle in (1, 2):
+        trace = ingest.read(CAPTURED / f"h100_torch_cycle_{cycle}.json.gz")
+        assert isinstance(trace, Trace)
+        names = [row["name"] for row in trace.slices.to_pylist() if row["category"] == Category.ANNOTATION]
+        steps.append(sorted({name for name in names if name.startswith("ProfilerStep#")}))
+    assert [len(each) for each in steps] == [2, 2] and not set(steps[0]) & set(steps[1])
+
+
+def test_a_job_that_ran_was_recorded_for_five_steps_with_its_kernels() -> None:
+    trace = ingest.read(CAPTURED / "h200_running_5_steps.json.gz")
+    assert isinstance(trace, Trace) and trace.integrity.kinds["kernel"] == 795
