@@ -1,4 +1,4 @@
-"""What the capture tools left on real GPUs (tests/gpu/captures): each file is read whole, as what it is, and is what was asked for."""
+"""What the capture tools left on real GPUs (tests/gpu/captures): each file is read whole and is what was asked for."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ CAPTURED = DATA / "captured"
 def test_nothing_of_a_capture_is_lost(path: Path) -> None:
     read = ingest.read(path)
     assert isinstance(read, {".ncu-rep": Report, ".hatchet": Summary}.get(Path(path.stem).suffix, Trace))
-    lost = {"the start of an annotation without its end": 1} if "snapshot" in path.name else {}      # it was open when it was dumped
+    lost = {"the start of an annotation without its end": 1} if "snapshot" in path.name else {}  # open when it was dumped
     assert read.integrity.not_kept == lost and read.integrity.truncated_at is None
 
 
