@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -25,8 +26,11 @@ KILLED = 137                # the status of a command that was ended, as a shell
 
 
 def main(argv: list[str]) -> int:
-    # What the command leaves behind becomes our child, not init's: it can be found and ended.
     """Run the command; return its exit status."""
+    # A worker that a shell put into the background ignores these, and what it starts would too: a stop would not be heard.
+    for ignored in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(ignored, signal.SIG_DFL)
+    # What the command leaves behind becomes our child, not init's: it can be found and ended.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import signal
 import subprocess
 import threading
 import time
@@ -146,6 +147,15 @@ def test_stop_lets_the_tool_finish_and_keeps_its_report(alice, recorder, tmp_sto
     row.refresh_from_db()
     assert row.status == "done" and row.profile and "ended by the stop; what it had recorded is kept" in row.log
     assert not subprocess.run(["pgrep", "-f", "-x", "sleep 84.25"], capture_output=True).stdout
+
+
+def test_a_stop_is_heard_where_the_worker_itself_ignores_the_signal(alice, recorder, tmp_store):
+    """As one that a shell started in the background, or nohup, does."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        test_stop_lets_the_tool_finish_and_keeps_its_report(alice, recorder, tmp_store)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_the_time_limit_lets_the_tool_finish_too(alice, recorder, tmp_store):
