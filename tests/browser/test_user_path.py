@@ -201,7 +201,7 @@ def test_a_wrong_file_is_told_on_the_page_and_disturbs_nothing(visitor: Any, fre
     before = {row["id"]: row["status"] for row in profiles(page, fresh)}
     page.goto(f"{fresh.url}/profiles/upload/")
     page.set_input_files("input[type=file]", [str(wrong)])
-    submit = page.get_by_role("button", name=re.compile("^Upload"))
+    submit = page.get_by_role("button", name=re.compile("^Import"))
     if submit.count() and submit.first.is_enabled():
         submit.first.click()
     page.get_by_text("failed").first.wait_for(timeout=60_000)
