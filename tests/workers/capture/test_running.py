@@ -173,6 +173,8 @@ def test_a_process_that_ends_meanwhile_is_told(host: Host) -> None:
     assert running.returncode == 1 and document["why"] == "the process ended"
 
 
+@pytest.mark.deep
+@pytest.mark.skipif(not os.environ.get("RIDGEPOINT_DEEP"), reason="two minutes of steps before and after: make test-deep")
 def test_what_a_capture_costs_is_measured_by_the_jobs_own_steps(host: Host) -> None:
     """By a node agent, which the job tells its steps; killed and started again, it captures as before."""
     folder = Path(tempfile.mkdtemp(prefix="ra", dir="/tmp"))
