@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,7 @@ MOST_FILES, MOST_LISTED, MOST_DEPTH = 64, 20_000, 3
 
 
 @dataclass
-class Results:
+class Results(ABC):
     """Files below a folder that are newer than `begin()`. Where the capture's own word is in any name, only those count."""
 
     folder: str
@@ -40,19 +41,20 @@ class Results:
     def where(self) -> str:
         return f"looked for *{', *'.join(ENDINGS)} in {self.folder}"
 
-    def check(self) -> None:
+    def check(self) -> None:        # noqa: B027 - an object store has nothing to look for before
         """Raises EngineProblem where nothing could come."""
 
     def begin(self) -> None:
         self.began_s = time.time()
         self.known = {name for name, _, _ in self.listed()}
 
+    @abstractmethod
     def listed(self) -> list[tuple[str, int, float]]:
         """Return (name, bytes, when it was changed) of files with one of the endings."""
-        raise NotImplementedError
 
+    @abstractmethod
     def opened(self, name: str) -> Any:
-        raise NotImplementedError
+        """Return a listed file, open for reading bytes."""
 
     def fresh(self) -> list[tuple[str, int]]:
         found = [(name, size) for name, size, changed_s in self.listed() if size and name not in self.known

@@ -138,6 +138,15 @@ def test_a_step_that_fails_is_told(alice, recorder, tmp_store):
 FINISHES = "trap 'cp $TRACE trace.json; exit 0' INT; echo up; setsid sleep 84.25 & while true; do sleep 0.05; done"
 
 
+@pytest.fixture(params=[signal.default_int_handler, signal.SIG_IGN], ids=["heard", "ignored"])
+def interrupt(request):
+    """What this process does on SIGINT: a worker that a shell started in the background, or nohup, ignores it."""
+    before = signal.signal(signal.SIGINT, request.param)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupt")
 def test_stop_lets_the_tool_finish_and_keeps_its_report(alice, recorder, tmp_store):
     recorder(FINISHES, stop=Stop(grace_s=30))
     row = queued(alice)
@@ -147,15 +156,6 @@ def test_stop_lets_the_tool_finish_and_keeps_its_report(alice, recorder, tmp_sto
     row.refresh_from_db()
     assert row.status == "done" and row.profile and "ended by the stop; what it had recorded is kept" in row.log
     assert not subprocess.run(["pgrep", "-f", "-x", "sleep 84.25"], capture_output=True).stdout
-
-
-def test_a_stop_is_heard_where_the_worker_itself_ignores_the_signal(alice, recorder, tmp_store):
-    """As one that a shell started in the background, or nohup, does."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        test_stop_lets_the_tool_finish_and_keeps_its_report(alice, recorder, tmp_store)
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def test_the_time_limit_lets_the_tool_finish_too(alice, recorder, tmp_store):
