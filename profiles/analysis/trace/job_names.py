@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -36,10 +37,7 @@ def job_name(files: Sequence[str]) -> str:
     if not files:
         return ""
     stems = [_CLOCK.sub("", _RANK.sub("", _ENDS.sub("", name))) for name in files]
-    shared = stems[0]
-    for stem in stems[1:]:
-        while shared and not stem.startswith(shared):
-            shared = shared[:-1]
+    shared = os.path.commonprefix(stems)
     if shared != stems[0] or len(set(stems)) > 1:
         shared = re.sub(r"[-_. ]?\d+$", "", shared)         # first digits of a number that differs are shared by chance
     shared = shared.strip(_EDGE)
