@@ -104,13 +104,17 @@ def with_ranks(found: Sequence[Process], ranks: str) -> list[Process]:
     return [each for each in found if each.rank in wanted]
 
 
-def chosen(job: str = "", host: str = "", pid: int = 0, ranks: str = "", most: int = 1) -> list[str]:
+def chosen(job: str = "", host: str = "", pid: int = 0, ranks: str = "", most: int = 1, build: str = "") -> list[str]:
     """Return keys of processes by job, host and pid: those of ranks, else the first `most`; none where nothing is asked for.
+
+    `build`: only processes that say they run it; where none does, those that do not say what they run.
 
     Raises:
         OrderRefused: `ranks` has another form.
     """
     found = [each for each in processes(job, host) if pid in (0, each.pid)] if job or host or pid else []
+    if build:
+        found = [each for each in found if each.build == build] or [each for each in found if not each.build]
     return [each.key for each in with_ranks(found, ranks)][:MOST_PROCESSES + 1 if ranks.strip() else max(1, most)]
 
 

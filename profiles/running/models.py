@@ -110,7 +110,7 @@ class CaptureSchedule(models.Model):
     per_day = models.IntegerField(default=1)                        # captures of this schedule
     per_job_day = models.IntegerField(default=4)                    # captures of its job or server, whoever asked for them
     next_due = models.DateTimeField(null=True)                      # night: when; requests: when it is looked at again
-    seen = models.JSONField(default=dict)                           # what it acted on last: {"build"}, {"requests"}
+    seen = models.JSONField(default=dict)                           # what it acted on: {"builds"}, {"requests"}
     last_run = models.DateTimeField(null=True)
     last_why = models.CharField(max_length=300, blank=True)         # why nothing was captured when it was due last; "": it was
     author = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)

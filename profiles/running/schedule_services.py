@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from profiles.fleet import capture_services
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 QUEUE, TASK = "replay", "schedules"
 MOST_SCHEDULES = 200
 MOST_A_DAY = 100
+MOST_BUILDS = 500                       # that a schedule remembers
 LOOK_EVERY = timedelta(seconds=30)      # at a server's count of requests
 BUILDS_EVERY = timedelta(seconds=20)    # at what processes say of their build
 LATE = timedelta(hours=6)               # a night that nobody could run for so long is left out
@@ -144,7 +145,7 @@ def regression_opened(gpu_model: str, model: str, build: str, why: str) -> list[
     ran = []
     for schedule in CaptureSchedule.objects.select_for_update(of=("self",)).filter(enabled=True, when=When.REGRESSION):
         names = [schedule.job] if schedule.job else jobs_of_build
-        _note(schedule, _capture_processes(schedule, [name for name in names if name in jobs_of_build], why))
+        _note(schedule, _capture_processes(schedule, [name for name in names if name in jobs_of_build], why, build))
         ran.append(schedule.pk)
     return ran
 
@@ -162,18 +163,18 @@ def job_to_capture(gpu_model: str, model: str, build: str) -> str:
 
 def spent(schedule: CaptureSchedule) -> int:
     """Return how many captures a schedule made today; those of ranks that were captured together count once."""
-    today = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0)
-    rows = FleetCapture.objects.filter(schedule=schedule, created__gte=today)
-    together = rows.exclude(together=None).values("together").distinct().count()
-    engines = EngineCapture.objects.filter(schedule=schedule, created__gte=today).count()
-    return rows.filter(together=None).count() + together + engines
+    return _today(FleetCapture.objects.filter(schedule=schedule)) + _today(EngineCapture.objects.filter(schedule=schedule))
 
 
 def _spent_on(job: str, server: EngineServer | None) -> int:
-    today = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0)
-    if server is not None:
-        return EngineCapture.objects.filter(server=server, created__gte=today).count()
-    rows = FleetCapture.objects.filter(job=job, created__gte=today)
+    return _today(FleetCapture.objects.filter(job=job) if server is None else EngineCapture.objects.filter(server=server))
+
+
+def _today(rows: QuerySet[Any]) -> int:
+    """Return how many of the rows were made today (UTC), those that were made together as one."""
+    rows = rows.filter(created__gte=timezone.now().replace(hour=0, minute=0, second=0, microsecond=0))
+    if rows.model is not FleetCapture:
+        return rows.count()
     return rows.filter(together=None).count() + rows.exclude(together=None).values("together").distinct().count()
 
 
@@ -191,17 +192,18 @@ def _run(schedule: CaptureSchedule) -> None:
 
 
 def _run_for_build(schedule: CaptureSchedule) -> None:
-    """A server's build is its version."""
+    """A server's build is its version. Builds may run beside each other: each is captured once, the others at the next looks."""
     if schedule.server is not None:
-        build = engine_services.ask_version(schedule.server).version
+        builds = {engine_services.ask_version(schedule.server).version}
     else:
-        builds = {each.build for each in capture_services.processes(schedule.job, schedule.host) if each.build}
-        build = max(builds - {schedule.seen.get("build")}, default="")
-    if not build or build == schedule.seen.get("build"):
+        builds = {each.build for each in capture_services.processes(schedule.job, schedule.host)}
+    known = schedule.seen.get("builds", [])
+    new = sorted(builds - {"", *known})
+    if not new:
         return
-    why = _capture(schedule, f"build {build}")
-    if not why or "build" not in schedule.seen:
-        schedule.seen = {"build": build}
+    why = _capture(schedule, f"build {new[0]}", new[0] if schedule.server is None else "")
+    if not why or not known:
+        schedule.seen = {"builds": [*known, new[0]][-MOST_BUILDS:]}
     _note(schedule, why)
 
 
@@ -225,10 +227,10 @@ def _run_for_requests(schedule: CaptureSchedule) -> None:
         _note(schedule, why)
 
 
-def _capture(schedule: CaptureSchedule, why: str) -> str:
+def _capture(schedule: CaptureSchedule, why: str, build: str = "") -> str:
     """Order what a schedule captures; return why nothing was, "" where it was."""
     if schedule.server is None:
-        return _capture_processes(schedule, [schedule.job], why)
+        return _capture_processes(schedule, [schedule.job], why, build)
     if problem := _over_budget(schedule, "", schedule.server):
         return problem
     try:
@@ -238,10 +240,10 @@ def _capture(schedule: CaptureSchedule, why: str) -> str:
     return ""
 
 
-def _capture_processes(schedule: CaptureSchedule, names: Sequence[str], why: str) -> str:
+def _capture_processes(schedule: CaptureSchedule, names: Sequence[str], why: str, build: str = "") -> str:
     problem = "no process of it asks for captures"
     for name in names:
-        keys = capture_services.chosen(name, schedule.host, 0, schedule.ranks, schedule.most)
+        keys = capture_services.chosen(name, schedule.host, 0, schedule.ranks, schedule.most, build)
         if not keys:
             continue
         if over := _over_budget(schedule, name, None):

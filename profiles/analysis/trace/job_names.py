@@ -37,7 +37,7 @@ def job_name(files: Sequence[str]) -> str:
     if not files:
         return ""
     stems = [_CLOCK.sub("", _RANK.sub("", _ENDS.sub("", name))) for name in files]
-    shared = os.path.commonprefix(stems)
+    shared = os.path.commonprefix(stems)          # noqa: RUF071 - names, letter by letter
     if shared != stems[0] or len(set(stems)) > 1:
         shared = re.sub(r"[-_. ]?\d+$", "", shared)         # first digits of a number that differs are shared by chance
     shared = shared.strip(_EDGE)

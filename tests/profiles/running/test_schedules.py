@@ -84,7 +84,18 @@ def test_each_build_is_captured_once() -> None:
     due()
     services.run_due()
     row.refresh_from_db()
-    assert row.enabled and row.seen == {"build": "b2"}
+    assert row.enabled and row.seen == {"builds": ["b1", "b2"]}
+
+
+def test_builds_that_run_beside_each_other_are_captured_once_each_in_their_own_processes() -> None:
+    told = [{"pid": pid, "job": "train", "rank": pid, "build": build} for pid, build in ((10, "b1"), (11, "b2"))]
+    FleetAgent.objects.create(name="agent", host="h", last_seen=timezone.now(), state={"asking": told})
+    services.schedule_save(name="builds", when="build", job="train", per_day=9, per_job_day=9)
+    for _ in range(5):                      # a rolling update: both are seen at every look
+        due()
+        services.run_due()
+    made = FleetCapture.objects.order_by("pk").values_list("pid", "why_ordered")
+    assert [(pid, why.rpartition(" ")[2]) for pid, why in made] == [(10, "b1"), (11, "b2")]
 
 
 def test_one_of_so_many_requests_of_a_server(tmp_path: Path) -> None:
