@@ -26,6 +26,7 @@ from profiles.fleet.models import (
 )
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
 from workers.leases import Leases
+from workers.scope import BelowProject, OfProject
 
 __all__ = ["AdviceDecision", "BuildChange", "BuildPair", "Capture", "CaptureFile", "CaptureSchedule", "CaptureTarget",
            "CeilingRun", "EngineCapture", "EngineServer", "FamilyEdit", "FamilyNote", "FamilyRule", "Finding",
@@ -34,7 +35,7 @@ __all__ = ["AdviceDecision", "BuildChange", "BuildPair", "Capture", "CaptureFile
            "LaunchCounters", "Profile", "SavedQuery", "TimelineNote", "first_uploads"]
 
 
-class Profile(models.Model):
+class Profile(OfProject):
     """One uploaded, captured or recorded profile. `status` is the truth of its ingest."""
 
     class Status(models.TextChoices):
@@ -104,8 +105,10 @@ def first_uploads(profiles: models.QuerySet[Profile]) -> models.QuerySet[Profile
     return profiles.filter(~models.Exists(again))
 
 
-class KernelStat(models.Model):
+class KernelStat(BelowProject):
     """One kernel of one profile: the row of the kernel table."""
+
+    project_path = "profile__project"
 
     profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="kernels")
     name = models.TextField()                          # demangled, full
@@ -136,8 +139,10 @@ class KernelStat(models.Model):
         return self.short_name
 
 
-class LaunchCounters(models.Model):
+class LaunchCounters(BelowProject):
     """One launch with hardware counters. All raw metrics stay in the object store; `facts` is what pages read."""
+
+    project_path = "profile__project"
 
     profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="counter_launches")
     kernel = models.ForeignKey(KernelStat, on_delete=models.CASCADE, related_name="counter_launches")
@@ -157,8 +162,10 @@ class LaunchCounters(models.Model):
         return f"{self.kernel} #{self.index}"
 
 
-class Finding(models.Model):
+class Finding(BelowProject):
     """Advice with the numbers it rests on, ranked."""
+
+    project_path = "profile__project"
 
     profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="findings")
     kernel = models.ForeignKey(KernelStat, null=True, on_delete=models.CASCADE, related_name="findings")
@@ -177,10 +184,10 @@ class Finding(models.Model):
         return self.title
 
 
-class CaptureTarget(models.Model):
+class CaptureTarget(OfProject):
     """A program that owners allow to be profiled: an argument vector, never a shell string."""
 
-    name = models.CharField(max_length=120, unique=True)
+    name = models.CharField(max_length=120)
     description = models.TextField(blank=True)
     argv = ArrayField(models.CharField(max_length=1000))
     cwd = models.CharField(max_length=1000, blank=True)
@@ -188,11 +195,14 @@ class CaptureTarget(models.Model):
     enabled = models.BooleanField(default=True)
     created = models.DateTimeField(auto_now_add=True)
 
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["project", "name"], name="capturetarget_once")]
+
     def __str__(self) -> str:
         return self.name
 
 
-class Capture(models.Model):
+class Capture(OfProject):
     """One asked-for capture of a target by one of the capture tools. `status` is its truth."""
 
     class Status(models.TextChoices):
@@ -230,8 +240,10 @@ class Capture(models.Model):
         return f"{self.tool} {self.target}"
 
 
-class CaptureFile(models.Model):
+class CaptureFile(BelowProject):
     """A file that a capture left: part of its profile, a profile of its own, or kept for download."""
+
+    project_path = "capture__project"
 
     capture = models.ForeignKey(Capture, on_delete=models.CASCADE, related_name="files")
     role = models.CharField(max_length=8)              # profiles.capture.tools.tool: PROFILE, LINKED, KEPT
@@ -253,8 +265,10 @@ INGEST_LEASES = Leases(Profile, Profile.Status.UPLOADED, Profile.Status.INGESTIN
 CAPTURE_LEASES = Leases(Capture, Capture.Status.QUEUED, Capture.Status.RUNNING)
 
 
-class TimelineNote(models.Model):
+class TimelineNote(BelowProject):
     """What somebody wrote at a place of a timeline, for everybody who reads the profile; without a text, a bookmark."""
+
+    project_path = "profile__project"
 
     profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="timeline_notes")
     author = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
@@ -276,7 +290,7 @@ class TimelineNote(models.Model):
         return self.text[:60] or f"bookmark at {self.start_ns} ns"
 
 
-class SavedQuery(models.Model):
+class SavedQuery(OfProject):
     """A query that somebody keeps for the team: everybody may run it, its owner and the product's owners may change it."""
 
     name = models.CharField(max_length=120)

@@ -182,7 +182,7 @@ def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[s
 
 
 # filled by the migrations' signal and changed by no test
-KEPT_TABLES = {"django_content_type", "auth_permission", "auth_group", "auth_group_permissions"}
+KEPT_TABLES = {"django_content_type", "auth_permission", "auth_group", "auth_group_permissions", "webapp_project"}
 
 
 def empty_filled_tables(operations: DatabaseOperations, style: Any, tables: Iterable[str], **options: Any) -> list[str]:

@@ -7,9 +7,10 @@ from django.db import models
 from django.db.models import Q
 
 from workers.leases import Leases
+from workers.scope import BelowProject, OfProject
 
 
-class TuneJob(models.Model):
+class TuneJob(OfProject):
     """One search. `status` is its truth; a killed worker's job goes on from its trials."""
 
     class Status(models.TextChoices):
@@ -85,8 +86,10 @@ class TuneJob(models.Model):
 TUNE_LEASES = Leases(TuneJob, TuneJob.Status.QUEUED, TuneJob.Status.RUNNING)
 
 
-class TrialRow(models.Model):
+class TrialRow(BelowProject):
     """One configuration that was compiled or run, and what came of it."""
+
+    project_path = "job__project"
 
     job = models.ForeignKey(TuneJob, on_delete=models.CASCADE, related_name="trials")
     number = models.IntegerField()                     # order in which it was known, from 0
@@ -117,7 +120,7 @@ class TrialRow(models.Model):
         return f"{self.job_id}#{self.number}"
 
 
-class CachedConfig(models.Model):
+class CachedConfig(OfProject):
     """What launches are served for one key, with its evidence: a tune job, or a listener or file that never go above one."""
 
     operator = models.CharField(max_length=60)
@@ -149,8 +152,8 @@ class CachedConfig(models.Model):
         indexes = [models.Index(fields=["gpu", "state"], name="cachedconfig_gpu_state")]
         constraints = [
             models.UniqueConstraint(
-                fields=["operator", "dtype", "shape_key", "gpu", "toolkit", "driver", "policy", "source_hash", "recorded",
-                        "origin"],
+                fields=["project", "operator", "dtype", "shape_key", "gpu", "toolkit", "driver", "policy", "source_hash",
+                        "recorded", "origin"],
                 name="cachedconfig_key",
             ),
         ]

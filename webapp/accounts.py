@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -19,10 +19,15 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
+from drf_spectacular.contrib.knox_auth_token import KnoxTokenScheme
+from knox.auth import TokenAuthentication
+from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
 from webapp.models import ApiToken
+from webapp.projects.request import seat_take
+from webapp.projects.selectors import Seat, access_of
 from webapp.sign_in import SignInForm
 
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
@@ -70,6 +75,29 @@ def _names(request: HttpRequest) -> Mapping[str, str]:
     return {name.lower(): value for name, value in request.headers.items()}
 
 
+class ProjectToken(TokenAuthentication):
+    """A token works in its project, as long as its person does; an address of another project is not for it."""
+
+    def authenticate(self, request: Request) -> Any:
+        found = super().authenticate(request)       # type: ignore[no-untyped-call]    # knox has no types
+        if found is None:
+            return None
+        user, token = found
+        access = access_of(user)
+        seat = access.seat_of(token.project_id)
+        asked = request._request.project_slug       # type: ignore[attr-defined]
+        if seat is None or asked not in ("", seat.slug):
+            raise AuthenticationFailed("This token is of a project that its person does not work in, or that was not asked for.")
+        seat_take(request._request, access, seat)
+        return user, token
+
+
+class ProjectTokenScheme(KnoxTokenScheme):         # type: ignore[no-untyped-call]    # spectacular has no types there
+    """How the API's schema names it: as knox's own."""
+
+    target_class = "webapp.accounts.ProjectToken"
+
+
 class RolePermission(BasePermission):
     """Reading needs a signed-in user; writing needs the view's `write_permission` ("profiles.add_profile").
 
@@ -97,27 +125,39 @@ class TokenForm(forms.Form):
     scope = forms.ChoiceField(choices=[("write", "read and write: what you may do"), ("read", "read only")], initial="write")
     days = forms.IntegerField(min_value=1, max_value=3660, required=False, initial=90, label="Expires in (days)",
                               help_text="Empty: never.")
+    project = forms.ChoiceField(required=False, label="Project")
+
+    def __init__(self, *args: Any, seats: Sequence[Seat] = (), seat: Seat | None = None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if len(seats) < 2:
+            del self.fields["project"]
+            return
+        choices = self.fields["project"]
+        choices.choices, choices.initial = [(each.slug, each.name) for each in seats], seat and seat.slug    # type: ignore[attr-defined]
 
 
 @require_safe
 @never_cache
 def tokens(request: HttpRequest) -> HttpResponse:
     """Show a person's tokens."""
-    return _tokens_page(request, TokenForm())
+    return _tokens_page(request, _token_form(request))
 
 
 @require_POST
 @never_cache
 def token_create(request: HttpRequest) -> HttpResponse:
     """Make a token and show it, this once."""
-    form = TokenForm(request.POST)
+    form = _token_form(request, request.POST)
     if not form.is_valid():
         return _tokens_page(request, form, status=400)
     given = form.cleaned_data
     expiry = timedelta(days=given["days"]) if given["days"] else None
+    seat = request.access.seat(given.get("project", "")) or request.seat         # type: ignore[attr-defined]
+    if seat is None:
+        raise PermissionDenied("a token belongs to a project, and you work in none")
     _, token = ApiToken.objects.create(     # type: ignore[no-untyped-call]    # knox has no types
-        request.user, expiry=expiry, name=given["name"], scope=given["scope"])
-    return _tokens_page(request, TokenForm(), new_token=token)
+        request.user, expiry=expiry, name=given["name"], scope=given["scope"], project_id=seat.pk)
+    return _tokens_page(request, _token_form(request), new_token=token)
 
 
 @require_POST
@@ -130,10 +170,15 @@ def token_revoke(request: HttpRequest, digest: str) -> HttpResponse:
     return redirect("tokens")
 
 
-def _tokens_page(request: HttpRequest, form: TokenForm, *, new_token: str = "", status: int = 200) -> HttpResponse:
+def _token_form(request: Any, given: Any = None) -> TokenForm:
+    return TokenForm(given, seats=request.access.seats, seat=request.seat)
+
+
+def _tokens_page(request: Any, form: TokenForm, *, new_token: str = "", status: int = 200) -> HttpResponse:
     ApiToken.objects.filter(user=request.user.pk, expiry__lt=timezone.now()).delete()
     context: dict[str, Any] = {
-        "tokens": ApiToken.objects.filter(user=request.user.pk), "new_token": new_token, "form": form}
+        "tokens": ApiToken.objects.filter(user=request.user.pk).select_related("project"),
+        "several": len(request.access.seats) > 1, "new_token": new_token, "form": form}
     return render(request, "accounts/tokens.html", context, status=status)
 
 

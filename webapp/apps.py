@@ -8,9 +8,11 @@ class WebappConfig(AppConfig):
 
     def ready(self) -> None:
         from webapp.live import connections_close  # models are loaded now
+        from webapp.projects.services import first_project_ensure
         from webapp.roles import groups_update
 
         # Sent for every app that has models, in order: after the last one all permissions exist.
         last = [config for config in apps.get_app_configs() if config.models_module][-1]
         user_logged_out.connect(connections_close, dispatch_uid="ridgepoint connections")
+        post_migrate.connect(first_project_ensure, sender=self, dispatch_uid="ridgepoint first project")
         post_migrate.connect(groups_update, sender=last, dispatch_uid="ridgepoint roles")

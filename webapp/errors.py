@@ -11,7 +11,7 @@ from typing import Any
 
 from django.core.exceptions import BadRequest
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
-from django.urls import is_valid_path
+from django.urls import get_script_prefix, is_valid_path
 from django.views import defaults
 from rest_framework.exceptions import NotFound, ParseError
 from rest_framework.response import Response
@@ -86,21 +86,21 @@ class RedirectToForm:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
-        if response.status_code != 405 or request.method != "GET" or request.path.startswith("/api/"):
+        if response.status_code != 405 or request.method != "GET" or request.path_info.startswith("/api/"):
             return response
-        above = request.path
+        above = request.path_info
         while above != "/":
             above = above[:above.rstrip("/").rfind("/") + 1]
             if is_valid_path(above):
                 break
-        return HttpResponseRedirect(above)
+        return HttpResponseRedirect(get_script_prefix().rstrip("/") + above)
 
 
 def _answer(request: HttpRequest, exception: Exception | None = None, *, status: int) -> HttpResponse:
     """Of errors that no view saw: the API speaks JSON there too."""
     if status == 500 and (outage := outage_of(sys.exc_info()[1])):
-        return outage_answer(outage, request.path, request.method)
-    if not request.path.startswith("/api/"):
+        return outage_answer(outage, request.path_info, request.method)
+    if not request.path_info.startswith("/api/"):
         page = _PAGES[status]
         return page(request) if exception is None else page(request, exception)
     what = str(exception) if status == 400 and exception else _WHAT[status]

@@ -14,18 +14,24 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from channels.security.websocket import WebsocketDenier
+from django.apps import apps
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
-from webapp.accounts import is_local
+from webapp.accounts import is_local, local_user
 from webapp.outage import outage_of
+from webapp.projects.selectors import Access, access_of
 from workers import jobs
+from workers.scope import project_of
 
 log = logging.getLogger(__name__)
 TOPIC = re.compile(r"(home|workers|notified|(profile|tune|capture|ceilings|suite|gate)\.\d{1,18})\Z")
 MAX_TOPICS = 200
+_ROWS = {"profile": "profiles.Profile", "capture": "profiles.Capture", "tune": "tuner.TuneJob", "suite": "tuner.SuiteJob",
+         "gate": "tuner.Gate"}
 SIGNED_OUT, TRY_AGAIN_LATER = 4401, 1013
 
 
@@ -75,6 +81,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         if not local and not signed_in:
             await self.close(code=SIGNED_OUT)
             return
+        self.access = await database_sync_to_async(access_of)(user if signed_in else await database_sync_to_async(local_user)())
         await self.accept()
         if signed_in and (session_key := self.scope["session"].session_key):
             self.session = session_topic(session_key)
@@ -85,23 +92,52 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         if asked is None:
             await self.send_json({"event": "error", "data": {"what": f"send {{\"watch\": [at most {MAX_TOPICS} topics]}}"}})
             return
-        wanted = {topic for topic in asked if TOPIC.match(topic)}
+        wanted = await database_sync_to_async(seen_topics)({topic for topic in asked if TOPIC.match(topic)}, self.access)
         for topic in self.topics - wanted:
-            await self.channel_layer.group_discard(f"live.{topic}", self.channel_name)
+            for group in groups_of(topic, self.access):
+                await self.channel_layer.group_discard(f"live.{group}", self.channel_name)
         for topic in wanted - self.topics:
-            await self.channel_layer.group_add(f"live.{topic}", self.channel_name)
+            for group in groups_of(topic, self.access):
+                await self.channel_layer.group_add(f"live.{group}", self.channel_name)
         self.topics = wanted
         await self.send_json({"event": "watching", "data": {"topics": sorted(wanted)}})
 
     async def disconnect(self, code: int) -> None:
-        for topic in filter(None, (*self.topics, self.session)):
-            await self.channel_layer.group_discard(f"live.{topic}", self.channel_name)
+        groups = [group for topic in self.topics for group in groups_of(topic, self.access)]
+        for group in filter(None, (*groups, self.session)):
+            await self.channel_layer.group_discard(f"live.{group}", self.channel_name)
 
     async def live_message(self, message: dict[str, Any]) -> None:
         if message["topic"] == self.session:
             await self.close(code=SIGNED_OUT)
             return
         await self.send_json({key: message[key] for key in ("topic", "event", "data")})
+
+
+def groups_of(topic: str, access: Access) -> list[str]:
+    """Return the groups of a topic: what is new is told by project."""
+    if topic != jobs.HOME:
+        return [topic]
+    if access.alone:
+        return [topic]
+    return [*([topic] if access.everywhere else []), *(jobs.home_of(seat.scope) for seat in access.seats)]
+
+
+def seen_topics(topics: set[str], access: Access) -> set[str]:
+    """Return those of `topics` whose rows lie in a project that the person may open."""
+    if access.alone or access.everywhere:
+        return topics
+    mine = {seat.pk for seat in access.seats}
+    return {topic for topic in topics if _project_of(topic) in {None, *mine}}
+
+
+def _project_of(topic: str) -> int | None:
+    """Return the project of a topic's row; None for topics of the whole installation, 0 where there is no such row."""
+    kind, _, number = topic.partition(".")
+    if kind not in _ROWS:
+        return None
+    row = apps.get_model(_ROWS[kind])._base_manager.filter(pk=int(number)).first()
+    return 0 if row is None else project_of(row)
 
 
 def session_topic(session_key: str) -> str:

@@ -1,13 +1,49 @@
-"""API tokens: knox keeps the digest, this adds what people need to manage them."""
+"""Projects, who works in them, and API tokens."""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from django.conf import settings
 from django.db import models
 from knox.models import AbstractAuthToken
 
+from webapp import roles
+from workers.scope import FIRST_PROJECT
+
+
+class Project(models.Model):
+    """A team's space: profiles, suites, configurations, targets, tokens and the fleet's agents each belong to one."""
+
+    slug = models.SlugField(max_length=40, unique=True)
+    name = models.CharField(max_length=80, unique=True)
+    created = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Membership(models.Model):
+    """A person's role in one project. A role in the whole installation (their group) counts in every project."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="memberships")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=12, choices=[(role, role) for role in roles.ROLES])
+    created = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["user__username"]
+        constraints = [models.UniqueConstraint(fields=["project", "user"], name="membership_once")]
+
+    def __str__(self) -> str:
+        return f"{self.user}: {self.role} of {self.project}"
+
 
 class ApiToken(AbstractAuthToken):
-    """One token of one person. Only its SHA-512 digest and first characters are stored; the token is shown once."""
+    """One token of one person in one project. Only its SHA-512 digest and first characters are stored; it is shown once."""
 
     class Scope(models.TextChoices):
         READ = "read"       # reading only, whatever the person may do
@@ -15,6 +51,9 @@ class ApiToken(AbstractAuthToken):
 
     name = models.CharField(max_length=80)
     scope = models.CharField(max_length=8, choices=Scope, default=Scope.WRITE)
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, default=FIRST_PROJECT, db_default=FIRST_PROJECT,
+                                related_name="tokens")
+    project_path: ClassVar[str] = "project"
 
     class Meta:
         ordering = ["-created"]

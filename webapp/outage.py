@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +20,7 @@ DISK_FULL = "53100"
 # PostgreSQL's classes: connection lost, shutting down or starting up, no connection left
 AWAY_STATES = ("08", "57P", "53300")
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_API = re.compile(r"(?:/p/[^/]+)?/api/")
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def outage_data(outage: Outage, where: str) -> dict[str, str]:
 
 def outage_answer(outage: Outage, path: str, method: str | None) -> HttpResponse:
     """Return JSON for the API, else a page in the site's frame; no query is made for it."""
-    if path.startswith("/api/"):
+    if _API.match(path):
         return JsonResponse(outage_data(outage, path), status=outage.status, headers=outage.headers)
     page = _page(outage, again=outage.status == 503 and method == "GET")
     return HttpResponse(page, status=outage.status, headers=outage.headers)

@@ -1,6 +1,8 @@
 """Roles: three groups with permissions, each with those of the one before.
 
-Views ask for a permission, never for a role. The groups are brought in line with this table after every migrate.
+A person's group is their role in the whole installation; without one they have the roles of their memberships, each in its
+project alone and without what concerns everybody (`INSTALLATION`). Views ask for a permission, never for a role. The groups are
+brought in line with this table after every migrate.
 """
 
 from __future__ import annotations
@@ -37,9 +39,21 @@ ROLES: dict[str, list[str]] = {
         "tuner.change_revalidationpolicy",
         "tuner.delete_suite", "tuner.add_notified", "tuner.change_notified", "tuner.delete_notified",
         "auth.view_user", "auth.add_user", "auth.change_user", "auth.delete_user",
-        "webapp.view_apitoken", "webapp.delete_apitoken",
+        "webapp.view_apitoken", "webapp.delete_apitoken", "webapp.add_project", "webapp.change_project",
+        "webapp.add_membership", "webapp.change_membership", "webapp.delete_membership",
     ],
 }
+
+# what nobody may do or see by a role in one project: people, code that workers load, the fleet's sums, rules for all entries
+INSTALLATION = ("auth.", "webapp.add_project", "webapp.change_project", "webapp.delete_project", "webapp.view_apitoken",
+                "webapp.delete_apitoken", "tuner.add_operatorpackage", "tuner.change_operatorpackage",
+                "tuner.delete_operatorpackage", "tuner.change_bucketpolicy", "tuner.change_revalidationpolicy",
+                "profiles.view_fleetcontext")
+
+
+def is_of_installation(permission: str) -> bool:
+    """Return whether a permission ("auth.add_user") takes a role in the whole installation."""
+    return permission.startswith(INSTALLATION)
 
 
 def groups_update(**signal: Any) -> None:

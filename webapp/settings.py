@@ -67,6 +67,7 @@ MIDDLEWARE = [
     "webapp.statics.compressed.CompressedAnswers",
     "django.middleware.security.SecurityMiddleware",
     "webapp.errors.RefuseNul",
+    "webapp.projects.request.ProjectAddress",
     "webapp.errors.RedirectToForm",
     "csp.middleware.CSPMiddleware",
     "webapp.statics.compressed.CompressedStatic",
@@ -75,6 +76,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "webapp.accounts.LocalModeMiddleware",
+    "webapp.projects.request.ProjectScope",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -170,6 +172,7 @@ STAGE_MEMORY_MB = int(os.environ.get("RIDGEPOINT_STAGE_MEMORY_MB", 2000))
 # Arrow's allocator asks for 1 GB before it needs any, and a limit of memory would count it. Read when Arrow loads: after this.
 os.environ.setdefault("MIMALLOC_ARENA_EAGER_COMMIT", "0")
 
+AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend", "webapp.projects.permissions.MembershipRoles"]
 AUTH_PASSWORD_VALIDATORS = [{"NAME": f"django.contrib.auth.password_validation.{name}"} for name in (
     "UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator", "NumericPasswordValidator")]
 LOGIN_URL = "login"
@@ -196,7 +199,7 @@ CONTENT_SECURITY_POLICY = {"DIRECTIVES": {
 }}
 PERFETTO_URL = os.environ.get("RIDGEPOINT_PERFETTO_URL", "https://ui.perfetto.dev")     # or one's own, where that is out of reach
 REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": ["knox.auth.TokenAuthentication", "rest_framework.authentication.SessionAuthentication"],
+    "DEFAULT_AUTHENTICATION_CLASSES": ["webapp.accounts.ProjectToken", "rest_framework.authentication.SessionAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["webapp.accounts.RolePermission"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],

@@ -8,6 +8,7 @@ from webapp import accounts, kernels, metrics, pages
 from webapp.frame import api as frame_api
 from webapp.frame import pages as frame_pages
 from webapp.problem import pages as problem_pages
+from webapp.projects import pages as project_pages
 
 handler400, handler403, handler404, handler500 = (
     f"webapp.errors.{name}" for name in ("bad_request", "forbidden", "not_found", "server_error"))
@@ -34,6 +35,7 @@ urlpatterns = [
     path("kernels/problem/guard/", problem_pages.problem_guard, name="problem-guard"),
     # people
     path("accounts/", include(accounts.urlpatterns)),                              # sign in and out, tokens
+    path("projects/", include(project_pages.urlpatterns)),
     path("admin/", admin.site.urls),
     # API
     path("api/activity/", frame_api.ActivityApi.as_view(), name="api-activity"),

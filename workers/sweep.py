@@ -7,6 +7,7 @@ A worker that is killed at any point loses nothing: what it had is in rows, and 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from django.db.models import Model, QuerySet
 
@@ -25,6 +26,7 @@ from tuner.team.services import packages_wake
 from workers import jobs
 from workers.metrics import otlp
 from workers.row_kinds import ROW_KINDS, RowKind
+from workers.scope import each_project
 
 log = logging.getLogger(__name__)
 _TURN_KEY, _TURN_MS = "ridgepoint:sweep", 2000
@@ -37,22 +39,27 @@ def sweep() -> dict[str, list[int]]:
         return {}
     profiles_fail_hopeless()
     woken = {held.task: _wake(held, held.leases.abandoned_rows(jobs.waiting(held.task))) for held in ROW_KINDS.values()}
-    woken["gate"] = wake_gates()                 # their jobs have ended, and nobody said so
-    woken["schedule"] = queue_due_suites()            # suites that are measured by the clock
+    woken["gate"] = in_each(wake_gates)                 # their jobs have ended, and nobody said so
+    woken["schedule"] = in_each(queue_due_suites)            # suites that are measured by the clock
     woken["operators"] = packages_wake()         # packages that were enabled before a worker had them
     woken["notify"] = wake_due_deliveries(jobs.waiting("notify"))        # messages whose next try is due
     woken["fleet"] = wake_fleet(jobs.waiting("fleet"))             # sums of agents that came since
-    woken["join"] = wake_joins(jobs.waiting("join"))           # traces of ranks whose others ended without one
-    woken["schedules"] = wake_schedules(jobs.waiting("schedules"))
+    woken["join"] = in_each(lambda: wake_joins(jobs.waiting("join")))           # traces of ranks whose others ended without one
+    woken["schedules"] = in_each(lambda: wake_schedules(jobs.waiting("schedules")))
     woken["production"] = wake_production(jobs.waiting("production"))         # days of the fleet that were summed since
-    woken["series"] = wake_stale_series()         # runs over which nobody looked for changes
+    woken["series"] = in_each(wake_stale_series)         # runs over which nobody looked for changes
     if jobs.connection().set(_DOUBT_KEY, 1, nx=True, px=_DOUBT_MS):
-        woken["revalidate"] = wake_revalidations()                   # winners that an environment made doubtful
+        woken["revalidate"] = in_each(wake_revalidations)                   # winners that an environment made doubtful
     otlp.send_when_due()
     for task, ids in woken.items():
         if ids:
             log.info("%s %s: no worker held it, woken again", task, ", ".join(map(str, ids)))
     return woken
+
+
+def in_each(work: Callable[[], list[int]]) -> list[int]:
+    """Do work that looks at rows of one project in every project; return all ids."""
+    return [row for _ in each_project() for row in work()]
 
 
 def release(worker: str) -> None:

@@ -10,28 +10,50 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
+from django.db.models import Model
+
+from profiles.models import FleetCapture, Profile
 from profiles.upload.services import profile_ingest
-from tuner.models import SuiteJob, TuneJob
+from tuner.models import Suite, SuiteJob, TuneJob
 from tuner.trial import cleaned
 from workers import jobs, stages
 from workers.core.periodic import keep_heartbeat
 from workers.row_kinds import ROW_KINDS, RowKind
+from workers.scope import each_project, scope_of_row, within
 
 log = logging.getLogger(__name__)
+R = TypeVar("R")
 
 
+def in_project_of(model: type[Model]) -> Callable[[Callable[[int], R]], Callable[[int], R]]:
+    """Let a task of one row see that row's project alone."""
+    def wrap(task: Callable[[int], R]) -> Callable[[int], R]:
+        @wraps(task)
+        def run(row_id: int) -> R:
+            with within(scope_of_row(model, row_id)):
+                return task(row_id)
+
+        return run
+
+    return wrap
+
+
+@in_project_of(Profile)
 def ingest_profile(profile_id: int) -> str:
     """Read an upload and do what follows on it. Return why the process that read it ended early, "" where it did not."""
     return stages.ingest(profile_id, worker_name(), lambda: _run(ROW_KINDS["ingest"], profile_id, profile_ingest))
 
 
+@in_project_of(Profile)
 def analyse_profile(profile_id: int) -> None:
     """Make the topics of a large trace that a page asked for."""
     stages.analyse(profile_id)
 
 
+@in_project_of(Profile)
 def compare_builds(profile_id: int) -> None:
     """Compare anew what the newest builds changed: a profile went or changed its build."""
     stages.compare_builds()
@@ -44,6 +66,7 @@ def merge_fleet(batch_id: int) -> None:
     log.info("fleet (woken by batch %s): %s merged, %s days summed", batch_id, merge_waiting(), len(fleet_tend()))
 
 
+@in_project_of(FleetCapture)
 def join_captures(capture_id: int) -> None:
     """Make one profile of the traces of ranks that were captured together."""
     from profiles.running.join_services import join
@@ -82,6 +105,7 @@ def next_job_id(job_id: int) -> int | None:
     return next_job(job_id, "gpu", models) if models else job_id      # without a GPU it fails, and says what to do
 
 
+@in_project_of(TuneJob)
 def run_assist(job_id: int) -> None:
     """Help with a job."""
     from workers.tune.assist import run
@@ -118,7 +142,7 @@ def run_schedules(schedule_id: int) -> None:
     """Run the schedules of captures that are due, whichever woke it."""
     from profiles.running.schedule_services import run_due
 
-    log.info("schedules (woken by %s): %s ran", schedule_id, run_due())
+    log.info("schedules (woken by %s): %s ran", schedule_id, [each for _ in each_project() for each in run_due()])
 
 
 def run_ceilings(run_id: int) -> None:
@@ -128,6 +152,7 @@ def run_ceilings(run_id: int) -> None:
     _run(ROW_KINDS["ceilings"], run_id, run)
 
 
+@in_project_of(SuiteJob)
 def run_suite(job_id: int) -> None:
     """Run a suite job."""
     from workers.gate.suite import continue_followers, run
@@ -144,6 +169,7 @@ def describe_operators(package_id: int) -> None:
     describe_package(package_id, worker_name())
 
 
+@in_project_of(Suite)
 def run_series(suite_id: int) -> None:
     """Find the builds from which kernels of a suite take another time."""
     from tuner.gate.history.series_services import update_series  # with ruptures: 1 s that nobody else needs
@@ -160,7 +186,7 @@ def _run(held: RowKind, row_id: int, service: Callable[[int, str], Any]) -> None
     worker, began_s = worker_name(), time.monotonic()
     log.info("%s %s: taken up", held.task, row_id)
     try:
-        with keep_heartbeat(held.leases, row_id, worker):
+        with within(scope_of_row(held.leases.model, row_id)), keep_heartbeat(held.leases, row_id, worker):
             service(row_id, worker)
     except MemoryError:         # of a stage whose memory is bounded: who started it ends the row
         raise

@@ -6,12 +6,16 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from workers.scope import BelowProject
 
-class AdviceDecision(models.Model):
+
+class AdviceDecision(BelowProject):
     """What was decided about one piece of advice: of a kernel's family on one GPU model, or (`family` null) of a model's runs.
 
     It holds for every profile of that family and GPU until a later profile closes it: `outcome` with the gain measured.
     """
+
+    project_path = "family__project"
 
     class State(models.TextChoices):
         TAKEN = "taken", "taken up"         # somebody works on it: the next profile of another build says whether it helped

@@ -22,6 +22,7 @@ from profiles.rows import json_safe, text
 from profiles.store.frame import frame_read
 from profiles.trace import TraceError
 from workers import jobs
+from workers.scope import each_project
 
 log = logging.getLogger(__name__)
 VERSION = 2                     # rises with every change of what a comparison finds
@@ -37,6 +38,10 @@ def pairs_refresh() -> int:
 
     A build is as old as its first profile: adding a run to an old build does not make it the newest.
     """
+    return sum(_pairs_refresh() for _ in each_project())
+
+
+def _pairs_refresh() -> int:
     groups: dict[tuple[str, str, str], list[str]] = {}
     builds = (Profile.objects.filter(status=Profile.Status.READY, kind__in=COMPARED).exclude(build="").order_by()
               .values("model", "gpu", "kind", "build").annotate(first=Min("created")).order_by("-first"))

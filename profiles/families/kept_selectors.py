@@ -15,6 +15,8 @@ from typing import TypeVar
 
 from django.db import connection
 
+from workers.scope import current
+
 LARGE_ROWS = 100_000            # of the kernel table, as the database estimates them
 SMALL_ROWS = 10_000             # of kernels, and of their shapes, as counted
 KEPT_ANSWERS = 32
@@ -46,7 +48,7 @@ def cached_answer(key: Hashable, make: Callable[[], Answer]) -> Answer:
         rows, most, *state = cursor.fetchone()
     if rows < LARGE_ROWS and most > SMALL_ROWS:
         return make()
-    key = (connection.settings_dict["NAME"], key)
+    key = (connection.settings_dict["NAME"], current().sees, key)
     with _lock:
         at_s, seen, answer = _kept.get(key, (0.0, (), None))
         if seen != tuple(state) or time.monotonic() - at_s > KEPT_FOR_S:

@@ -7,8 +7,10 @@ from django.conf import settings
 from django.db import models
 from django.db.models.functions import MD5
 
+from workers.scope import BelowProject, OfProject
 
-class KernelFamily(models.Model):
+
+class KernelFamily(OfProject):
     """One kernel as people think of it. `FamilyRule` says what belongs to it."""
 
     name = models.CharField(max_length=200)                 # shown; automatic until somebody renames it
@@ -26,7 +28,7 @@ class KernelFamily(models.Model):
         return self.name
 
 
-class FamilyRule(models.Model):
+class FamilyRule(OfProject):
     """What belongs to a family: a key of `analysis.identity`, or one full name, which goes before every key."""
 
     class Kind(models.TextChoices):
@@ -39,14 +41,16 @@ class FamilyRule(models.Model):
 
     class Meta:
         # by digest: a btree row ends at 2704 bytes, C++ template names do not
-        constraints = [models.UniqueConstraint("kind", MD5("value"), name="familyrule_once")]
+        constraints = [models.UniqueConstraint("project", "kind", MD5("value"), name="familyrule_once")]
 
     def __str__(self) -> str:
         return self.value
 
 
-class FamilyEdit(models.Model):
+class FamilyEdit(BelowProject):
     """What somebody changed: kept for good, undone by another change of this row."""
+
+    project_path = "family__project"
 
     class Kind(models.TextChoices):
         MERGE = "merge"         # everything of `family` went to `other`
@@ -69,8 +73,10 @@ class FamilyEdit(models.Model):
         return f"{self.kind} {self.family}"
 
 
-class FamilyNote(models.Model):
+class FamilyNote(BelowProject):
     """What somebody wrote about a kernel, for everybody who opens its page."""
+
+    project_path = "family__project"
 
     family = models.ForeignKey(KernelFamily, on_delete=models.CASCADE, related_name="notes")
     author = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
@@ -85,8 +91,10 @@ class FamilyNote(models.Model):
         return self.text[:60]
 
 
-class KernelShape(models.Model):
+class KernelShape(BelowProject):
     """Launches of one kernel of one profile with one grid, block and problem: between the kernel table and the single launch."""
+
+    project_path = "kernel__profile__project"
 
     kernel = models.ForeignKey("profiles.KernelStat", on_delete=models.CASCADE, related_name="shapes")
     grid = models.CharField(max_length=60, blank=True)      # "512×1×1"; "": not known, or all further shapes
@@ -119,7 +127,7 @@ class KernelShape(models.Model):
         return f"{self.kernel} {self.grid}"
 
 
-class BuildPair(models.Model):
+class BuildPair(OfProject):
     """The two newest builds of one model, GPU and kind of profile, compared; made anew when one of them gets a profile."""
 
     model = models.CharField(max_length=120, blank=True)
@@ -136,14 +144,16 @@ class BuildPair(models.Model):
 
     class Meta:
         ordering = ["-made"]
-        constraints = [models.UniqueConstraint(fields=["model", "gpu", "kind"], name="buildpair_once")]
+        constraints = [models.UniqueConstraint(fields=["project", "model", "gpu", "kind"], name="buildpair_once")]
 
     def __str__(self) -> str:
         return f"{self.old_build} → {self.new_build}"
 
 
-class BuildChange(models.Model):
+class BuildChange(BelowProject):
     """One kernel (and shape) that a pair of builds changed beyond its noise."""
+
+    project_path = "pair__project"
 
     pair = models.ForeignKey(BuildPair, on_delete=models.CASCADE, related_name="changes")
     kernel = models.ForeignKey("profiles.KernelStat", null=True, on_delete=models.CASCADE, related_name="changes")    # new

@@ -6,11 +6,13 @@ from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
+from workers.scope import BelowProject, FleetWide, OfProject
 
-class FleetAgent(models.Model):
+
+class FleetAgent(OfProject):
     """One agent of one host, as it last told of itself."""
 
-    name = models.CharField(max_length=200, unique=True)
+    name = models.CharField(max_length=200)
     host = models.CharField(max_length=200, blank=True)
     simulated = models.BooleanField(default=False)
     first_seen = models.DateTimeField(auto_now_add=True)
@@ -23,13 +25,16 @@ class FleetAgent(models.Model):
 
     class Meta:
         ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["project", "name"], name="fleetagent_once")]
 
     def __str__(self) -> str:
         return self.name
 
 
-class FleetBatch(models.Model):
+class FleetBatch(BelowProject):
     """A batch that was acknowledged. Its sequence stays when it is merged: what comes twice counts once."""
+
+    project_path = "agent__project"
 
     agent = models.ForeignKey(FleetAgent, on_delete=models.CASCADE, related_name="batch_rows")
     sequence = models.BigIntegerField()
@@ -48,7 +53,7 @@ class FleetBatch(models.Model):
         return f"{self.agent_id} {self.sequence}"
 
 
-class FleetCapture(models.Model):
+class FleetCapture(OfProject):
     """A deep capture of one process that was ordered here; its agent learns of it with the receipt of its next batch."""
 
     class State(models.TextChoices):
@@ -97,6 +102,8 @@ class FleetKernel(models.Model):
     short_name = models.CharField(max_length=80, blank=True)
     first_seen = models.DateTimeField(auto_now_add=True)
 
+    objects = FleetWide()
+
     def __str__(self) -> str:
         return self.short_name
 
@@ -109,6 +116,8 @@ class FleetSignature(models.Model):
     grid = ArrayField(models.BigIntegerField(), size=3)
     block = ArrayField(models.BigIntegerField(), size=3)
     shared_bytes = models.BigIntegerField()
+
+    objects = FleetWide()
 
     def __str__(self) -> str:
         return f"{self.kernel_id} {self.grid}"
@@ -127,6 +136,8 @@ class FleetContext(models.Model):
     simulated = models.BooleanField(default=False)
     first_seen = models.DateTimeField(auto_now_add=True)
 
+    objects = FleetWide()
+
     def __str__(self) -> str:
         return f"{self.job} {self.build}"
 
@@ -138,6 +149,8 @@ class FleetGpu(models.Model):
     host = models.CharField(max_length=200, db_index=True)
     simulated = models.BooleanField(default=False)          # a simulated job was seen on it
     first_seen = models.DateTimeField(auto_now_add=True)
+
+    objects = FleetWide()
 
     def __str__(self) -> str:
         return self.uuid

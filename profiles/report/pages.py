@@ -6,6 +6,7 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
@@ -29,7 +30,8 @@ def report(request: HttpRequest, pk: int) -> HttpResponse:
         "analyses": [{**each, "pieces": code_pieces(each["answer"] or "")} for each in document["analyses"]],
         "findings": [{**each, "title_pieces": code_pieces(each["title"]), "advice_pieces": code_pieces(each["advice"])}
                      for each in document["findings"][:FINDINGS]],
-        "kernels": document["kernels"][:KERNELS], "now": timezone.now(), "address": request.build_absolute_uri(f"/profiles/{pk}/")})
+        "kernels": document["kernels"][:KERNELS], "now": timezone.now(),
+        "address": request.build_absolute_uri(reverse("profile", args=[pk]))})
 
 
 def _shown_gpus(gpus: list[dict[str, Any]]) -> list[dict[str, Any]]:

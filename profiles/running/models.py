@@ -7,9 +7,10 @@ from django.db import models
 from django.db.models import Q
 
 from workers.leases import Leases
+from workers.scope import BelowProject, OfProject
 
 
-class EngineServer(models.Model):
+class EngineServer(OfProject):
     """A vLLM or SGLang server that an owner named: engineers may capture it, nobody is shown its token."""
 
     class Kind(models.TextChoices):
@@ -20,7 +21,7 @@ class EngineServer(models.Model):
         FOLDER = "folder", "a folder that the worker sees"
         BUCKET = "bucket", "a folder of the object store"
 
-    name = models.CharField(max_length=80, unique=True)
+    name = models.CharField(max_length=80)
     kind = models.CharField(max_length=8, choices=Kind)
     address = models.CharField(max_length=500)
     token = models.CharField(max_length=500, blank=True)            # sealed (workers.secret)
@@ -35,13 +36,16 @@ class EngineServer(models.Model):
 
     class Meta:
         ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["project", "name"], name="engineserver_once")]
 
     def __str__(self) -> str:
         return self.name
 
 
-class EngineCapture(models.Model):
+class EngineCapture(BelowProject):
     """One capture of a serving engine: a worker starts and stops it over the engine's own routes and fetches what it wrote."""
+
+    project_path = "server__project"
 
     class Status(models.TextChoices):
         QUEUED = "queued"
@@ -87,7 +91,7 @@ class EngineCapture(models.Model):
         return f"{self.server_id} {self.status}"
 
 
-class CaptureSchedule(models.Model):
+class CaptureSchedule(OfProject):
     """Captures that nobody asks for one by one: when, of what, and how many a day at most."""
 
     class When(models.TextChoices):
@@ -96,7 +100,7 @@ class CaptureSchedule(models.Model):
         REQUESTS = "requests", "one of so many requests"
         REGRESSION = "regression", "a production regression opens"
 
-    name = models.CharField(max_length=120, unique=True)
+    name = models.CharField(max_length=120)
     enabled = models.BooleanField(default=True)
     when = models.CharField(max_length=12, choices=When)
     minute = models.IntegerField(default=120)                       # night: of the day, UTC
@@ -118,6 +122,7 @@ class CaptureSchedule(models.Model):
 
     class Meta:
         ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["project", "name"], name="captureschedule_once")]
 
     def __str__(self) -> str:
         return self.name

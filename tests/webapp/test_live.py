@@ -13,7 +13,7 @@ from webapp.asgi import application
 from webapp.live import MAX_TOPICS, SIGNED_OUT, is_same_origin, session_topic
 from workers import jobs
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.django_db(transaction=True)]
 
 HOST, ORIGIN = b"localhost:8000", b"http://localhost:8000"
 

@@ -6,8 +6,10 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from workers.scope import BelowProject, OfProject
 
-class TuneGroup(models.Model):
+
+class TuneGroup(OfProject):
     """Many shapes tuned as one order: a model's list, or the hot shapes of a profile. What one learns, the next starts from."""
 
     name = models.CharField(max_length=120)
@@ -22,8 +24,10 @@ class TuneGroup(models.Model):
         return self.name
 
 
-class TuneMember(models.Model):
+class TuneMember(BelowProject):
     """One worker's part in a job: the lead asks the strategy and measures, helpers measure what the lead gives out."""
+
+    project_path = "job__project"
 
     class Role(models.TextChoices):
         LEAD = "lead"
@@ -50,8 +54,10 @@ class TuneMember(models.Model):
         return f"{self.worker} in {self.job_id}"
 
 
-class TuneTask(models.Model):
+class TuneTask(BelowProject):
     """A configuration that the lead gave out. Gone in the transaction that stores its trial, or when it is taken back."""
+
+    project_path = "job__project"
 
     job = models.ForeignKey("tuner.TuneJob", on_delete=models.CASCADE, related_name="tasks")
     config = models.JSONField()

@@ -90,9 +90,11 @@ def _create_job(suite: Suite, configs: dict[str, dict[str, Any]], runs: int, abo
 def _winners_suite(gpu: str, policy: str) -> Suite:
     name = f"cached winners, {policy}: {gpu or 'any GPU'}"           # no team's suite can be called so
     short = name if len(name) <= 60 else f"{name[:47]} {hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    suite: Suite
     suite, _ = Suite.everything.get_or_create(name=short, defaults={
         "kind": Suite.Kind.WINNERS, "device": f"{devices.GPU}:{gpu}" if gpu else devices.GPU, "policy": {"kind": policy}})
-    return Suite.everything.select_for_update().get(pk=suite.pk)
+    suite = Suite.everything.select_for_update().get(pk=suite.pk)
+    return suite
 
 
 # ---- decided ----

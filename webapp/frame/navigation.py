@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Protocol
 
-from django.urls import reverse
+from django.urls import get_script_prefix, reverse
 
 from webapp.frame.documents import titles
 
@@ -33,8 +33,14 @@ class Page:
     docs: tuple[str, ...] = ()          # documents that explain it
 
     @cached_property
+    def path(self) -> str:
+        """Return the address within the site, whichever project is worked in."""
+        return f"/{reverse(self.route).removeprefix(get_script_prefix())}"
+
+    @property
     def url(self) -> str:
-        return reverse(self.route)
+        """Return the address in the project that is worked in."""
+        return get_script_prefix().rstrip("/") + self.path
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,7 @@ class Section:
         return self.pages[0].url
 
 
+WHOLE = "profiles.view_fleetcontext"        # a role in the whole installation
 SECTIONS = (
     Section("Overview", (Page("Overview", "home", "h", words="home start", docs=("features",)),)),
     Section("Profiles", (
@@ -65,10 +72,10 @@ SECTIONS = (
         Page("Audit log", "advice", words="advice decisions"),
     )),
     Section("Fleet", (
-        Page("Kernels", "fleet", "f", words="hours production", docs=("fleet", "fleet-store", "fleet-loss")),
-        Page("Slow GPUs", "fleet-gpus", words="outliers"),
-        Page("Utilisation", "fleet-utilisation", words="busy", docs=("fleet", "fleet-monitoring")),
-        Page("Regressions", "production-list", words="production change points", docs=("fleet-regressions",)),
+        Page("Kernels", "fleet", "f", needs=WHOLE, words="hours production", docs=("fleet", "fleet-store", "fleet-loss")),
+        Page("Slow GPUs", "fleet-gpus", needs=WHOLE, words="outliers"),
+        Page("Utilisation", "fleet-utilisation", needs=WHOLE, words="busy", docs=("fleet", "fleet-monitoring")),
+        Page("Regressions", "production-list", needs=WHOLE, words="production change points", docs=("fleet-regressions",)),
         Page("Captures", "fleet-captures", words="deep capture vllm sglang schedules nightly",
              docs=("captures-running", "fleet-agent")),
         Page("Agents", "fleet-agents", words="hosts", docs=("fleet-agent", "fleet-loss")),
@@ -91,6 +98,7 @@ SETTINGS = Section("Settings", (
     Page("Operators", "operators", words="packages team kernels", docs=("operators", "client")),
     Page("Capture targets", "capture-targets", needs="profiles.add_capturetarget", words="scripts programs"),
     Page("API tokens", "tokens", words="CI authorization", docs=("gate-ci",)),
+    Page("Projects", "project-list", words="teams spaces members roles people"),
 ))
 FURTHER = (                             # of a section's pages, without a tab
     Page("Search methods", "leaderboard", words="strategies scores leaderboard"),
@@ -132,7 +140,7 @@ class Place:
 @cache
 def _prefixes() -> list[tuple[str, Place]]:
     found = [(prefix, Place(section, page)) for section in (*SECTIONS, SETTINGS) for page in section.pages
-             for prefix in (page.url, *page.also) if prefix != "/"]
+             for prefix in (page.path, *page.also) if prefix != "/"]
     return sorted(found, key=lambda each: -len(each[0]))
 
 
@@ -163,7 +171,6 @@ def entries(user: Allowed | None) -> list[dict[str, Any]]:
     return found + _document_entries()
 
 
-@cache
 def _document_entries() -> list[dict[str, Any]]:
     return [{"kind": "document", "title": title, "url": reverse("document", args=[name]), "words": "", "keys": ""}
             for name, title in titles().items()]

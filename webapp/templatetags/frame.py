@@ -7,10 +7,12 @@ from typing import Any
 from django import template
 from django.conf import settings
 from django.template.context import Context
+from django.urls import get_script_prefix
 from django.utils.safestring import mark_safe
 
 from webapp.frame import navigation
 from webapp.frame.documents import titles
+from webapp.projects.request import PREFIX
 
 register = template.Library()
 
@@ -29,11 +31,11 @@ def keep_title(context: Context, content: str) -> str:
 def frame(context: Context) -> dict[str, Any]:
     """Return sections, tabs and entries for the request's address and person; without a request (an outage) no query is made."""
     request = context.get("request")
-    path, user = (request.path, getattr(request, "user", None)) if request is not None else ("", None)
+    path, user = (request.path_info, getattr(request, "user", None)) if request is not None else ("", None)
     place = navigation.place_of(path)
     return {
-        "sections": [{"title": each.title, "url": each.url, "lit": place is not None and place.section is each}
-                     for each in navigation.SECTIONS],
+        "sections": [{"title": each.title, "url": next((page.url for page in navigation.allowed(each.pages, user)), each.url),
+                      "lit": place is not None and place.section is each} for each in navigation.SECTIONS],
         "section": place.section.title if place else "",
         "tabs": [{"title": page.title, "url": page.url, "lit": place is not None and place.page is page}
                  for page in navigation.allowed(navigation.tabs_of(path), user)],
@@ -41,6 +43,17 @@ def frame(context: Context) -> dict[str, Any]:
                      for page in navigation.allowed(navigation.SETTINGS.pages, user)],
         "docs": [{"name": name, "title": titles()[name]} for name in (place.page.docs if place else ()) if name in titles()],
         "entries": navigation.entries(user),
+        "root": get_script_prefix(),
+        "project": getattr(request, "seat", None),
+        "projects": _others(request),
         "upload_max_bytes": settings.UPLOAD_MAX_BYTES,
         "person": user.get_username() if user is not None and user.is_authenticated else "",
     }
+
+
+def _others(request: Any) -> list[dict[str, Any]]:
+    """Return the projects to switch between; none where there is one."""
+    access, seat = getattr(request, "access", None), getattr(request, "seat", None)
+    if access is None or len(access.seats) < 2:
+        return []
+    return [{"name": each.name, "url": f"{request.root}{PREFIX}{each.slug}/", "lit": each == seat} for each in access.seats]

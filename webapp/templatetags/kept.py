@@ -16,6 +16,7 @@ from typing import Any
 from django import template
 from django.template.base import FilterExpression, NodeList, Parser, Token
 from django.template.context import Context
+from django.urls import get_script_prefix
 from django.utils.safestring import SafeString, mark_safe
 
 KEPT_BYTES = 32_000_000         # of text in a process, those shown last
@@ -44,7 +45,7 @@ class KeptNode(template.Node):
 
     def render(self, context: Context) -> SafeString:
         values = [(name, expression.resolve(context, ignore_failures=True)) for name, expression in self.values]
-        key = (self.number, hashlib.sha256(pickle.dumps(values, protocol=5)).digest())
+        key = (self.number, hashlib.sha256(pickle.dumps((get_script_prefix(), values), protocol=5)).digest())
         with _lock:
             if key in _kept:
                 _kept.move_to_end(key)

@@ -1,5 +1,7 @@
 // What the palette lists for what was typed: pages, actions and recent objects, by how well their words fit. No DOM.
 
+import { root } from "../lib/root.js";
+
 /** @typedef {{kind: string, title: string, url: string, words?: string, detail?: string, keys?: string, run?: () => void}} Entry */
 /** @typedef {{title: string, entries: Entry[]}} Group */
 
@@ -85,7 +87,7 @@ export function groups(query, { entries, recent, hits }) {
   return [
     { title: "Jump to", entries: best },
     ...others,
-    { title: "Everything", entries: [{ kind: "search", title: `Search for “${typed}”`, url: `/search/?q=${encodeURIComponent(typed)}` }] },
+    { title: "Everything", entries: [{ kind: "search", title: `Search for “${typed}”`, url: `${root}search/?q=${encodeURIComponent(typed)}` }] },
   ].filter((group) => group.entries.length);
 }
 

@@ -1,5 +1,7 @@
 // Requests to our own API: JSON in and out, one kind of error, uploads with progress.
 
+import { root } from "./root.js";
+
 /** What went wrong, where, and what to do about it: the API's {"error", "where", "hint"}. */
 export class ApiError extends Error {
   /** @param {number} status 0 = the server could not be reached @param {any} body parsed answer, if any */
@@ -97,7 +99,7 @@ export async function getStream(url, { signal, onProgress = () => {} } = {}) {
 /** A table as a file made by the server, for forms that browsers cannot write. @param {string} format "parquet" or "arrow" @returns {Promise<Blob>} */
 export async function convert(format, table) {
   const headers = { "Content-Type": "application/json", Accept: "*/*", "X-CSRFToken": csrfToken() };
-  const response = await fetch(`/api/tables/?format=${format}`, { method: "POST", credentials: "same-origin", headers, body: JSON.stringify(table) })
+  const response = await fetch(`${root}api/tables/?format=${format}`, { method: "POST", credentials: "same-origin", headers, body: JSON.stringify(table) })
     .catch(() => { throw new ApiError(0, null); });
   if (!response.ok) throw new ApiError(response.status, parsed(await response.text()));
   return response.blob();

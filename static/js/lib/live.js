@@ -1,6 +1,8 @@
 // One WebSocket per page for all that changes by itself. It tells only what is new: pages catch up from the API
 // whenever onState("live") is called, which is after the server confirmed the topics, so nothing falls between.
 
+import { root } from "./root.js";
+
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 10000;
 const LOST_AFTER_MS = 3000;
@@ -77,7 +79,7 @@ function closed(event) {
 function connect() {
   clearTimeout(timer);
   if (socket || !watchers.size) return;
-  socket = new WebSocket(`${location.protocol === "https:" ? "wss:" : "ws:"}//${location.host}/ws/live/`);
+  socket = new WebSocket(`${location.protocol === "https:" ? "wss:" : "ws:"}//${location.host}${root.replace(/p\/[^/]+\/$/, "")}ws/live/`);
   socket.onopen = send;
   socket.onmessage = received;
   socket.onclose = closed;

@@ -3,6 +3,7 @@
 import { getJson } from "../lib/http.js";
 import { watch } from "../lib/live.js";
 import { count, ns, pct } from "../lib/units.js";
+import { root } from "../lib/root.js";
 
 const SHOWN = { gpu: (x) => x || "", steps: count, wall_ns: ns, busy_pct: pct, launches: count, gpu_time_ns: ns, top_kernel: (x) => x };
 const MARKS = { ready: ["mark-ok", "ready"], failed: ["mark-bad", "✕ failed"], deleted: ["muted", "deleted"], uploaded: ["muted", "waiting"] };
@@ -35,7 +36,7 @@ function progress(id, data) {
 }
 
 async function refresh(id) {
-  const row = await getJson(`/api/profiles/${id}/`).catch(() => null);
+  const row = await getJson(`${root}api/profiles/${id}/`).catch(() => null);
   if (!row) return;
   if (row.status === "ingesting") { progress(id, row.progress ?? {}); return; }
   mark(id, row.status, row.error?.what ?? "");

@@ -1,6 +1,7 @@
 // The list of jobs follows their starts and ends: the answer and the queue by themselves, the table with the next visit.
 
 import { watch } from "../lib/live.js";
+import { root } from "../lib/root.js";
 import { refresh, refreshSoon } from "../lib/refresh.js";
 import { dragging, reorder } from "./queue.js";
 
@@ -13,5 +14,5 @@ const offer = document.getElementById("compare-picked");
 const selected = () => [...document.querySelectorAll("#table-jobs tr[aria-selected]")].map((row) => /(\d+)\/$/.exec(row.querySelector("a[href]")?.getAttribute("href") ?? "")?.[1]).filter(Boolean);
 if (offer) {
   document.addEventListener("rowselect", () => { offer.hidden = selected().length !== 2; });
-  offer.querySelector("button").addEventListener("click", () => { const [a, b] = selected(); location.href = `/tune/compare/?a=${a}&b=${b}`; });
+  offer.querySelector("button").addEventListener("click", () => { const [a, b] = selected(); location.href = `${root}tune/compare/?a=${a}&b=${b}`; });
 }

@@ -26,7 +26,7 @@ needs_triton = pytest.mark.skipif(not (find_spec("torch") and find_spec("triton"
 
 @pytest.fixture(autouse=True)
 def looked_anew(monkeypatch):
-    monkeypatch.setattr(services, "_newest", (0.0, ""))
+    monkeypatch.setattr(services, "_newest", {})
     monkeypatch.setattr(services, "LOOK_EVERY_S", 0.0)
     yield
     library._LIVING.clear()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
+from workers.scope import OfProject
+
 
 class BucketPolicy(models.Model):
     """How the shapes of one operator are rounded, where somebody chose otherwise than `tuner.cache.buckets.BUCKETS`."""
@@ -40,7 +42,7 @@ class GpuEnvironment(models.Model):
         return f"{self.gpu}: {self.toolkit}, driver {self.driver or 'unknown'}"
 
 
-class ImportedFile(models.Model):
+class ImportedFile(OfProject):
     """A file of another project: what it held, what became of it, and its trials where it has them."""
 
     name = models.CharField(max_length=255)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
+from workers.scope import BelowProject, OfProject
 
-class ConfigSnapshot(models.Model):
+
+class ConfigSnapshot(OfProject):
     """The cache at one moment. A job that names its id gets the same answers on every rank, whatever is tuned meanwhile."""
 
     name = models.CharField(max_length=32, primary_key=True)     # tuner.cache.serve.resolve.content_id(content)
@@ -22,8 +24,10 @@ class ConfigSnapshot(models.Model):
         return self.name
 
 
-class SnapshotView(models.Model):
+class SnapshotView(BelowProject):
     """A snapshot as one GPU and toolkit are served it: resolved once, so that it does not change with measured losses."""
+
+    project_path = "snapshot__project"
 
     snapshot = models.ForeignKey(ConfigSnapshot, on_delete=models.CASCADE, related_name="views")
     gpu = models.CharField(max_length=120)
@@ -39,7 +43,7 @@ class SnapshotView(models.Model):
         return f"{self.snapshot_id} for {self.gpu}"
 
 
-class ServedCount(models.Model):
+class ServedCount(OfProject):
     """Launches of one day that were served one answer, summed over all jobs that told."""
 
     day = models.DateField()
@@ -59,7 +63,8 @@ class ServedCount(models.Model):
     class Meta:
         ordering = ["-day", "-launches"]
         constraints = [models.UniqueConstraint(
-            fields=["day", "operator", "dtype", "shape_bucket", "gpu", "toolkit", "rule", "entry"], name="servedcount_once")]
+            fields=["project", "day", "operator", "dtype", "shape_bucket", "gpu", "toolkit", "rule", "entry"],
+            name="servedcount_once")]
 
     def __str__(self) -> str:
         return f"{self.launches} × {self.operator} {self.shape_bucket}: {self.rule}"

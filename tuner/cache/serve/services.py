@@ -18,28 +18,29 @@ from tuner.cache.serve import resolve, selectors
 from tuner.models import CachedConfig, ConfigSnapshot, SnapshotView
 from tuner.operators import Operator, all_operators, limits
 from tuner.trial import Config
+from workers.scope import FIRST_PROJECT, current
 
 LOOK_EVERY_S = 3.0              # so often at most the cache is read for a new snapshot: a thousand clients cost what one does
 KEEP = timedelta(days=90)       # snapshots that nobody asked for
 MAX_VIEWS = 200                 # GPUs and toolkits that a snapshot is kept for
 _lock = threading.Lock()
-_newest: tuple[float, str] = (0.0, "")
+_newest: dict[int, tuple[float, str]] = {}          # project -> when it was looked at, the snapshot
 
 
 def take_snapshot() -> str:
     """Return the id of the cache as it is, stored when it is new."""
-    global _newest
+    project = current().project
     with _lock:
-        looked, name = _newest
+        looked, name = _newest.get(project, (0.0, ""))
         if time.monotonic() - looked < LOOK_EVERY_S and ConfigSnapshot.objects.filter(pk=name).exists():
             return name
         content = selectors.cache_content()
-        name = resolve.content_id(content)
+        name = resolve.content_id(content if project == FIRST_PROJECT else {**content, "project": project})
         _, made = ConfigSnapshot.objects.get_or_create(
             name=name, defaults={"content": content, "entries": len(content["entries"])})
         if made:
             ConfigSnapshot.objects.filter(used__lt=timezone.now() - KEEP).delete()
-        _newest = (time.monotonic(), name)
+        _newest[project] = (time.monotonic(), name)
         return name
 
 
@@ -70,13 +71,14 @@ def record_launches(*, reporter: Any, snapshot: str, gpu: str, toolkit: str, hos
     if toolkit and gpu and counted:            # launches ran there, not only somebody who says so
         config_services.record_environment(gpu, toolkit, "")
     now = timezone.now()
-    values = [(now.date(), *key[:3], gpu, toolkit, *key[3:], launches, snapshot, host, reporter.pk if reporter else None, now)
+    values = [(current().project, now.date(), *key[:3], gpu, toolkit, *key[3:], launches, snapshot, host,
+               reporter.pk if reporter else None, now)
               for key, launches in sorted(counted.items())]        # in one order, so that two reports cannot wait for each other
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.executemany("""
-            INSERT INTO tuner_servedcount (day, operator, dtype, shape_bucket, gpu, toolkit, rule, entry, launches, snapshot, host,
-                                           reporter_id, updated)
-            VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+            INSERT INTO tuner_servedcount (project_id, day, operator, dtype, shape_bucket, gpu, toolkit, rule, entry, launches,
+                                           snapshot, host, reporter_id, updated)
+            VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
             ON CONFLICT ON CONSTRAINT servedcount_once DO UPDATE SET
                 launches = LEAST(tuner_servedcount.launches::numeric + EXCLUDED.launches, 9223372036854775807),
                 snapshot = EXCLUDED.snapshot, host = EXCLUDED.host, reporter_id = EXCLUDED.reporter_id,

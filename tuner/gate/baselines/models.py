@@ -5,9 +5,13 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
+from workers.scope import BelowProject
 
-class BaselineChange(models.Model):
+
+class BaselineChange(BelowProject):
     """What a person said a kernel is compared with. Rows are never changed: the newest that applies is in force."""
+
+    project_path = "suite__project"
 
     class Action(models.TextChoices):
         PIN = "pin"                  # always compare with the runs of `build`

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 from django.conf import settings
 from django.db import models
 
+from workers.scope import BelowProject, InProject, OfProject
 
-class Team(models.Manager["Build"]):
+
+class Team(InProject["Build"]):
     """States of the team's code, without the sides of a re-validation."""
 
     def get_queryset(self) -> models.QuerySet[Build]:
         return super().get_queryset().filter(side=False)
 
 
-class Build(models.Model):
+class Build(OfProject):
     """One state of the team's code. `name` is what profiles, captures and runs call it: a git sha or a name."""
 
-    name = models.CharField(max_length=80, unique=True)
+    name = models.CharField(max_length=80)
     parent = models.CharField(max_length=80, blank=True)         # name of the build before it, where somebody said so
     branch = models.CharField(max_length=120, blank=True)
     title = models.CharField(max_length=300, blank=True)         # first line of the commit message
@@ -26,18 +30,21 @@ class Build(models.Model):
     side = models.BooleanField(default=False)                    # no code: one side when cached winners are measured again
     created = models.DateTimeField(auto_now_add=True)
 
-    objects = Team()
-    everything: models.Manager[Build] = models.Manager()
+    objects: ClassVar[Team] = Team()
+    everything: ClassVar[InProject[Any]] = InProject()
 
     class Meta:
         ordering = ["-at", "-id"]
+        constraints = [models.UniqueConstraint(fields=["project", "name"], name="build_once")]
 
     def __str__(self) -> str:
         return self.name
 
 
-class Regression(models.Model):
+class Regression(BelowProject):
     """A kernel family that a build made slower on one GPU: whatever gates and change points tell of it is one row."""
+
+    project_path = "suite__project"
 
     class State(models.TextChoices):
         OPEN = "open"
@@ -77,8 +84,10 @@ class Regression(models.Model):
         return f"{self.family} in {self.build_id}"
 
 
-class KernelSeries(models.Model):
+class KernelSeries(BelowProject):
     """One kernel over builds in one environment: where its speed changed, worked out when runs arrive."""
+
+    project_path = "kernel__suite__project"
 
     kernel = models.ForeignKey("tuner.SuiteKernel", on_delete=models.CASCADE, related_name="series")
     gpu = models.CharField(max_length=120, blank=True)

@@ -37,6 +37,7 @@ def ensure_build(name: str, *, parent: str = "", branch: str = "", title: str = 
                              {"branch": branch, "title": title, "author": author, "url": url}.items() if value}
     given |= {"parent": parent} if parent and parent != name else {}
     given |= {"at": _moment(at)} if at is not None else {}
+    row: Build
     row, made = Build.everything.get_or_create(
         name=name, defaults={"at": given.get("at") or _first_seen(name, parent), "side": side, **given})
     if row.side != side:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
+from workers.scope import BelowProject, OfProject
 
-class Notified(models.Model):
+
+class Notified(OfProject):
     """Somewhere that verdicts are sent to: a webhook or a mailbox."""
 
     class Kind(models.TextChoices):
@@ -30,8 +32,10 @@ class Notified(models.Model):
         return f"{self.kind} {self.address}"
 
 
-class Delivery(models.Model):
+class Delivery(BelowProject):
     """One message to one place, and whether it arrived."""
+
+    project_path = "to__project"
 
     to = models.ForeignKey(Notified, on_delete=models.CASCADE, related_name="deliveries")
     gate = models.ForeignKey("tuner.Gate", null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries")

@@ -8,6 +8,8 @@ from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
+from workers.scope import FleetWide
+
 
 class ProductionDay(models.Model):
     """A day of the fleet whose points are kept. One that was summed again since is read again."""
@@ -15,6 +17,8 @@ class ProductionDay(models.Model):
     day = models.DateField(primary_key=True)
     summed = models.DateTimeField()                 # `FleetDay.rolled` of what was read
     computed = models.DateTimeField(auto_now=True)
+
+    objects = FleetWide()
 
     def __str__(self) -> str:
         return self.day.isoformat()
@@ -34,6 +38,8 @@ class ProductionPoint(models.Model):
     launches = models.BigIntegerField()
     total_ns = models.BigIntegerField()
     gpus = models.IntegerField()                    # most of them in an hour
+
+    objects = FleetWide()
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["day", "signature", "gpu_model", "model", "simulated", "build"],
@@ -86,6 +92,8 @@ class ProductionRegression(models.Model):
     guarded_by = models.ForeignKey("tuner.SuiteKernel", null=True, on_delete=models.SET_NULL, related_name="+")
     created = models.DateTimeField(auto_now_add=True)
     changed = models.DateTimeField(auto_now=True)
+
+    objects = FleetWide()
 
     class Meta:
         ordering = ["-created", "-id"]

@@ -80,7 +80,7 @@ def fleet_url(row: ProductionRegression) -> str:
     """The fleet's page, filtered to the kernel on this GPU model, by build."""
     asked = {"kernel": row.kernel if len(row.kernel) <= 300 else "", "signature": str(row.signature), "gpu_model": row.gpu_model,
              "group": "build", "simulated": "yes" if row.simulated else "no"}
-    return f"/fleet/?{urlencode({name: value for name, value in asked.items() if value})}"
+    return f"{reverse('fleet')}?{urlencode({name: value for name, value in asked.items() if value})}"
 
 
 def links(row: ProductionRegression) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
@@ -10,16 +10,17 @@ from django.db import models
 from django.db.models import Q
 
 from workers.leases import Leases
+from workers.scope import BelowProject, InProject, OfProject
 
 
-class Team(models.Manager["Suite"]):
+class Team(InProject["Suite"]):
     """Suites that people made. What the cache measures its winners with shows nowhere among them."""
 
     def get_queryset(self) -> models.QuerySet[Suite]:
         return super().get_queryset().exclude(kind=Suite.Kind.WINNERS)
 
 
-class Suite(models.Model):
+class Suite(OfProject):
     """Kernels that are watched together. A gate speaks for a suite."""
 
     class Kind(models.TextChoices):
@@ -28,7 +29,7 @@ class Suite(models.Model):
         UPLOADED = "uploaded"        # runs that CI measured itself and sends
         WINNERS = "winners"          # the config cache's own, one for each GPU model: its builds are configurations
 
-    name = models.SlugField(max_length=60, unique=True)
+    name = models.SlugField(max_length=60)
     title = models.CharField(max_length=200, blank=True)
     kind = models.CharField(max_length=12, choices=Kind, default=Kind.OPERATORS)
     device = models.CharField(max_length=120, default="gpu")     # "gpu", "gpu:<model>" or "replay:<stem of recorded runs>"
@@ -48,19 +49,22 @@ class Suite(models.Model):
     created = models.DateTimeField(auto_now_add=True)
     changed = models.DateTimeField(auto_now=True)
 
-    objects = Team()
-    everything: models.Manager[Suite] = models.Manager()
+    objects: ClassVar[Team] = Team()
+    everything: ClassVar[InProject[Any]] = InProject()
 
     class Meta:
         ordering = ["name"]
-        constraints = [models.CheckConstraint(name="suite_runs_positive", condition=Q(runs__gte=1, baseline_runs__gte=1))]
+        constraints = [models.CheckConstraint(name="suite_runs_positive", condition=Q(runs__gte=1, baseline_runs__gte=1)),
+                       models.UniqueConstraint(fields=["project", "name"], name="suite_once")]
 
     def __str__(self) -> str:
         return self.name
 
 
-class SuiteKernel(models.Model):
+class SuiteKernel(BelowProject):
     """One kernel of a suite: declared as operator and shape, or seen in a capture or an upload."""
+
+    project_path = "suite__project"
 
     suite = models.ForeignKey(Suite, on_delete=models.CASCADE, related_name="kernels")
     key = models.CharField(max_length=300)             # "matmul M=4096 N=4096 K=4096 bf16": canonical, unique in the suite
@@ -84,8 +88,10 @@ class SuiteKernel(models.Model):
         return self.key
 
 
-class SuiteJob(models.Model):
+class SuiteJob(BelowProject):
     """One order to measure a suite: so many fresh runs of one or more builds, interleaved. `status` is its truth."""
+
+    project_path = "suite__project"
 
     class Status(models.TextChoices):
         QUEUED = "queued"
@@ -127,8 +133,10 @@ class SuiteJob(models.Model):
 SUITE_LEASES = Leases(SuiteJob, SuiteJob.Status.QUEUED, SuiteJob.Status.RUNNING)
 
 
-class KernelRun(models.Model):
+class KernelRun(BelowProject):
     """One kernel in one fresh process: the unit of replication. Samples in µs, in the order taken."""
+
+    project_path = "kernel__suite__project"
 
     shown_facts: list[Any]                # both of rows that the page of a kernel shows, which sets them
     shown_config: dict[str, Any]
@@ -171,8 +179,10 @@ class KernelRun(models.Model):
         return f"{self.kernel_id} of {self.build_id}, run {self.run}"
 
 
-class SuiteCapture(models.Model):
+class SuiteCapture(BelowProject):
     """One capture that a suite of kind `target` asked for: when its profile is ready, its kernels become runs."""
+
+    project_path = "job__suite__project"
 
     job = models.ForeignKey(SuiteJob, on_delete=models.CASCADE, related_name="captures")
     build = models.CharField(max_length=80)

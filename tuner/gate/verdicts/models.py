@@ -5,9 +5,13 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
+from workers.scope import BelowProject
 
-class Gate(models.Model):
+
+class Gate(BelowProject):
     """One build of one suite in one environment, judged. `verdict` is "" until it is known."""
+
+    project_path = "suite__project"
 
     class Status(models.TextChoices):
         WAITING = "waiting"          # for uploaded runs
@@ -49,8 +53,10 @@ class Gate(models.Model):
         return f"gate {self.pk}"
 
 
-class GateKernel(models.Model):
+class GateKernel(BelowProject):
     """What a gate says of one kernel, and which runs it rests on."""
+
+    project_path = "gate__suite__project"
 
     gate = models.ForeignKey(Gate, on_delete=models.CASCADE, related_name="kernels")
     kernel = models.ForeignKey("tuner.SuiteKernel", on_delete=models.CASCADE, related_name="verdicts")

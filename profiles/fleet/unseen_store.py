@@ -1,0 +1,32 @@
+"""The store of who may not see the fleet's sums: it answers as one that holds nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from profiles.fleet.slow.gpu_hours import GpuHours
+from profiles.fleet.store import Coverage, SumRow
+
+_NOTHING = SumRow(None, 0, 0, 0.0, 0.0, 0.0, 0.0, None, None)
+
+
+class UnseenStore:
+    """`profiles.fleet.store.FleetStore` without rows; nothing is written through it."""
+
+    shares_transaction = True
+
+    def top(self, question: Any) -> tuple[list[SumRow], SumRow]:
+        return [], _NOTHING
+
+    def coverage(self, question: Any) -> Coverage:
+        return Coverage()
+
+    def extent(self) -> None:
+        return None
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("over_time", "watched", "watched_gpus", "telemetry"):
+            return lambda *question, **more: []
+        if name == "gpu_hours":
+            return lambda question: GpuHours.of_rows([])
+        raise AttributeError(f"the fleet's sums are of the whole installation: {name} is not for a member of one project")
