@@ -37,6 +37,8 @@ def build_command(options: Options, target: Sequence[str], paths: Paths | None =
     several = launchers.starts_several(target)
     if several and tool.one_process:
         raise TargetError(f"the target starts several processes ({several}): {tool.one_process}")
+    if hosts := launchers.asks_for_hosts(target):
+        raise TargetError(f"the target runs on several hosts ({hosts}): {launchers.SEVERAL_HOSTS}")
     if several and getattr(options, "launcher", launchers.PROGRAM) != launchers.PROGRAM and tool.gpus(options) > 1:
         raise TargetError(f"the target begins with {several} itself", "launcher")
     rank = launchers.rank_variable(options)

@@ -20,6 +20,7 @@ from profiles.capture.result_services import Found, results_find, results_keep, 
 from profiles.capture.selectors import ability_for
 from profiles.capture.services import publish_capture
 from profiles.capture.tools import CAPTURE_TOOLS
+from profiles.capture.tools.launchers import SEVERAL_HOSTS, launcher_of
 from profiles.capture.tools.options import Options, OptionsError
 from profiles.capture.tools.tool import PROFILE, CaptureTool, Failure, Paths, Resolved, TargetError
 from profiles.models import CAPTURE_LEASES, Capture
@@ -28,6 +29,8 @@ from tuner.models import SuiteCapture
 from workers.capture.execute import STOPPED, TIME_LIMIT, Cancelled, Ended, execute
 from workers.capture.facts import facts_store, said_by_tool
 from workers.capture.log import CaptureLog
+from workers.capture.rank import GPUS
+from workers.capture.ranks import Launcher, Ranks, find_launcher
 from workers.core import build_code, gpu
 from workers.core.child import SandboxError, safe_environment
 from workers.fresh import captured
@@ -40,6 +43,9 @@ MAX_ATTEMPTS = 3        # a capture that took its worker down this often is not 
 # What the target or the launcher says, whatever the tool; between the two stand the tool's own failures.
 _NO_GPU = Failure(r"ridgepoint: torch sees no CUDA GPU", "torch sees no CUDA GPU on this worker",
                   "install a CUDA build of torch; try nvidia-smi there")
+_RANK_KILLED = Failure(r"(Exit code: +|exited with (exit )?code |EXIT CODE: |exited with status )137|\bKilled\b",
+                       "a rank was killed (SIGKILL), and the launcher ended the others",
+                       "did the host run out of memory? See the log and dmesg")
 _NOT_STARTED = Failure(r"cannot run ", "the program could not be started", "check the target's path and the worker's PATH")
 
 
@@ -62,6 +68,7 @@ class Plan:
     cwd: Path
     environ: dict[str, str]
     resolved: Resolved
+    launcher: Launcher
 
 
 def run(capture_id: int, worker: str) -> None:
@@ -116,6 +123,9 @@ def _capture(capture: Capture, worker: str, folder: Path) -> None:
     if not any(each.result.role == PROFILE for each in found):
         _keep(capture, worker, found)
         raise _no_result(plan, after or ended, text)
+    wrote, asked = sum(each.result is plan.tool.results[0] for each in found), getattr(plan.options, "processes", 1)
+    if launcher_of(plan.options) and wrote < asked:
+        text.add(f"ridgepoint: {wrote} of {asked} ranks wrote a result: the profile lacks the others")
     if ended.told:
         text.add(f"ridgepoint: ended by the {ended.told}; what it had recorded is kept")
     elif after or ended.status:
@@ -159,7 +169,8 @@ def _cards(capture: Capture, worker: str, options: Options, count: int) -> list[
         _hand_on(capture, worker)
     if not here:
         raise CaptureError("GPU", "this worker sees no NVIDIA GPU", "check nvidia-smi on the worker")
-    raise CaptureError("GPU", f"this worker has {len(here)} GPUs, the capture asks for {count}", "ask for fewer processes")
+    raise CaptureError("GPU", f"this worker has {len(here)} GPUs, the capture asks for {count}",
+                       f"ask for fewer processes; {SEVERAL_HOSTS}")
 
 
 def _hand_on(capture: Capture, worker: str) -> NoReturn:
@@ -181,7 +192,12 @@ def _run_on_gpus(capture: Capture, cards: Sequence[gpu.Gpu], count: int, plan: P
 
 
 def _run(plan: Plan, environ: dict[str, str], text: CaptureLog) -> Ended:
-    return execute(plan.argv, plan.cwd, {**plan.environ, **environ}, text, plan.options.time_limit_s, plan.tool.stop)
+    environ = {**plan.environ, **environ}
+    if not plan.launcher.through_rank:
+        return execute(plan.argv, plan.cwd, environ, text, plan.options.time_limit_s, plan.tool.stop)
+    if "CUDA_VISIBLE_DEVICES" in environ and not plan.launcher.grants_gpus:
+        environ[GPUS] = environ["CUDA_VISIBLE_DEVICES"]
+    return execute(plan.argv, plan.cwd, environ, text, plan.options.time_limit_s, plan.tool.stop, Ranks(Path(plan.paths.folder)))
 
 
 def _after(plan: Plan, text: CaptureLog) -> Ended | None:
@@ -204,7 +220,13 @@ def make_plan(capture: Capture, options: Options, folder: Path) -> Plan:
     installed = {} if tool.runs_in_target else tool.installed()
     if "missing" in installed:
         raise CaptureError(tool.name, installed["missing"], f"install {tool.title} on the worker")
-    paths = Paths(installed.get("path", ""), python=sys.executable, project=str(PROJECT), folder=str(folder), installed=installed)
+    own = {**safe_environment(), "PYTHONUNBUFFERED": "1", **target.env}
+    try:
+        launcher = find_launcher(options, tool.gpus(options), own)
+    except TargetError as error:
+        raise CaptureError(error.field, str(error), "choose another launcher, or another worker") from error
+    paths = Paths(installed.get("path", ""), python=sys.executable, project=str(PROJECT), folder=str(folder), installed=installed,
+                  launcher=launcher.words)
     try:
         resolved = tool.resolve(options, paths)
     except TargetError as error:
@@ -217,9 +239,8 @@ def make_plan(capture: Capture, options: Options, folder: Path) -> Plan:
     cwd = Path(target.cwd) if target.cwd else PROJECT
     if not cwd.is_dir():
         raise CaptureError(f"target {target.name}", f"the worker has no folder {cwd}", "change the target's folder")
-    environ = {**safe_environment(), "PYTHONUNBUFFERED": "1", **target.env, **_build_environment(capture),
-               **tool.environ(options, paths)}
-    return Plan(tool, options, argv, paths, cwd, environ, resolved)
+    environ = {**launcher.environ, **own, **_build_environment(capture), **tool.environ(options, paths)}
+    return Plan(tool, options, argv, paths, cwd, environ, resolved, launcher)
 
 
 def _build_environment(capture: Capture) -> dict[str, str]:
@@ -250,7 +271,7 @@ def _failure(plan: Plan, status: int, text: CaptureLog) -> CaptureError:
     where = f"{Path(plan.argv[0]).name}, exit status {status}"
     if own := re.search(r"ridgepoint: (.{1,300} cannot be launched: .{1,300})", text.tail):
         return CaptureError(where, own[1], "the log has the whole story")
-    for failure in (_NO_GPU, *plan.tool.failures, _NOT_STARTED):
+    for failure in (_NO_GPU, *plan.tool.failures, *((_RANK_KILLED,) if plan.launcher.through_rank else ()), _NOT_STARTED):
         if re.search(failure.pattern, text.tail, re.IGNORECASE):
             return CaptureError(where, failure.what, failure.hint)
     last = next((line for line in reversed(text.tail.splitlines()) if line.strip() and not line.startswith("$ ")),

@@ -40,6 +40,7 @@ class Paths:
     project: str = ""          # Ridgepoint's folder
     folder: str = "."          # the result is written into it
     installed: Mapping[str, str] = field(default_factory=dict)     # what the tool says of itself there; {} where nobody said
+    launcher: tuple[str, ...] = ()                                 # what the launcher of several processes needs there
 
 
 @dataclass(frozen=True)
