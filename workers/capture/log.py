@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 from profiles.models import Capture
@@ -11,6 +12,7 @@ TAIL_CHARS = 64_000
 LINE_CHARS = 2000
 LINES_AT_ONCE = 200
 FLUSH_EVERY_S = 0.4
+_COLOR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")        # the CUTLASS profiler writes them into pipes as well
 
 
 class CaptureLog:
@@ -35,7 +37,7 @@ class CaptureLog:
 
     def add(self, line: str) -> None:
         """Add a line."""
-        clean = "".join(char if char.isprintable() or char == "\t" else "�" for char in line)
+        clean = "".join(char if char.isprintable() or char == "\t" else "�" for char in _COLOR.sub("", line))
         line = clean if len(clean) <= LINE_CHARS else clean[:LINE_CHARS] + " …"
         self._new.append(line)
         self.tail = (self.tail + line + "\n")[-TAIL_CHARS:]
