@@ -16,6 +16,8 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 # rank, number of ranks, rank on this host: the first of a launcher whose rank is there
@@ -43,8 +45,8 @@ def main(argv: list[str]) -> int:
     if gpus := os.environ.pop(GPUS, ""):
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus
     try:
-        with socket.socket(socket.AF_UNIX) as asker:
-            asker.connect(os.path.join(folder, SOCKET))
+        with socket.socket(socket.AF_UNIX) as asker, short_path(folder) as path:
+            asker.connect(path)
             os.dup2(asker.fileno(), 0)
     except OSError as error:
         print(f"ridgepoint: rank {rank} does not reach the worker in {folder}: {error.strerror}", flush=True)
@@ -65,6 +67,16 @@ def main(argv: list[str]) -> int:
         os.close(output)
     marking.join()
     return status
+
+
+@contextmanager
+def short_path(folder: str) -> Iterator[str]:
+    """Give a path of the socket in a folder that is no longer than the 107 bytes that an address may have."""
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{held}/{SOCKET}"
+    finally:
+        os.close(held)
 
 
 def mark_output(mark: bytes) -> threading.Thread:

@@ -15,7 +15,7 @@ from typing import Any
 from profiles.capture.tools import launchers
 from profiles.capture.tools.installed import program_help
 from profiles.capture.tools.tool import TargetError
-from workers.capture.rank import SOCKET
+from workers.capture.rank import SOCKET, short_path
 
 AFTER_ONE_FAILED_S = 10         # Open MPI gives the others so long to write what they have; by itself 1 s
 
@@ -82,7 +82,8 @@ class Ranks:
     def __init__(self, folder: Path) -> None:
         self._path = folder / SOCKET
         self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(self._path))
+        with short_path(str(folder)) as path:
+            self._listener.bind(path)
         self._listener.listen(launchers.MAX_PROCESSES)
         self._connections: list[socket.socket] = []
         self._sent = b""

@@ -2,6 +2,9 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -9,6 +12,7 @@ from django.conf import settings
 
 from profiles.capture import selectors, services
 from profiles.capture.command import build_command, shell_text
+from profiles.capture.tools.launchers import RANK
 from profiles.capture.tools.ncu import NcuOptions
 from profiles.capture.tools.nsys import NsysOptions, installed_nsys
 from profiles.capture.tools.options import OptionsError
@@ -20,7 +24,7 @@ from tests.workers.capture.test_capture import wait_for
 from tests.workers.tune import stand_ins
 from workers import jobs
 from workers.capture import run
-from workers.capture.ranks import Launcher, find_launcher
+from workers.capture.ranks import Launcher, Ranks, find_launcher
 from workers.core import gpu
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)
@@ -153,6 +157,21 @@ def test_a_launcher_that_is_not_there(tmp_path):
     with pytest.raises(TargetError, match="neither Open MPI nor MPICH: something else"):
         find_launcher(options, 2, {"PATH": str(tmp_path)})
     assert find_launcher(NsysOptions(processes=2), 2, {}) == find_launcher(NcuOptions(), 1, {}) == Launcher()
+
+
+def test_ranks_below_a_long_path(tmp_path):
+    folder = tmp_path / ("x" * 200)
+    folder.mkdir()
+    ranks = Ranks(folder)
+    rank = subprocess.Popen([sys.executable, run.PROJECT / RANK, "srun", folder, "sleep", "3600"],
+                            env={**os.environ, "SLURM_PROCID": "1"})
+    ranks.accept()
+    assert ranks.send(signal.SIGTERM) and rank.wait(20) == 128 + signal.SIGTERM
+    ranks.close()
+    gone = subprocess.run([*rank.args], env={**os.environ, "SLURM_PROCID": "1"}, capture_output=True, text=True, timeout=20)
+    assert gone.returncode == 78 and gone.stdout.startswith("ridgepoint: rank 1 does not reach the worker in ")
+    alone = subprocess.run([*rank.args], env={"PATH": "/bin"}, capture_output=True, text=True, timeout=20)
+    assert alone.returncode == 78 and "srun cannot be used: it set none of SLURM_PROCID" in alone.stdout
 
 
 def test_gpus_that_slurm_manages(tmp_path):
