@@ -1,4 +1,4 @@
-"""Captures over HTTP: ask for one, follow it, stop it; what may be captured, by what."""
+"""Captures over HTTP: ask for one, follow it, stop it, delete it; what may be captured, by what."""
 
 from __future__ import annotations
 
@@ -52,6 +52,10 @@ def refusal_response(error: services.CaptureRefused) -> Response:
     hint = "correct these fields" if fields else "captures need a live gpu worker: see /api/workers/"
     body = {"error": whole or str(error), "where": ", ".join(fields) or "workers", "hint": hint, "fields": fields}
     return Response(body, status=400 if fields else 409)
+
+
+def conflict_response(error: services.CaptureRefused) -> Response:
+    return Response({"error": str(error), "where": "capture", "hint": "read the capture for its state"}, status=409)
 
 
 class CaptureListApi(APIView):
@@ -109,11 +113,22 @@ class CapturePreviewApi(APIView):
 
 
 class CaptureApi(APIView):
+    write_permission = "profiles.delete_capture"
+
     @extend_schema(operation_id="captures_get", responses=JSON, description="The capture with the tail of its log and its files.")
     def get(self, request: Request, pk: int) -> Response:
         capture = get_object_or_404(Capture.objects.select_related("target", "owner", "profile", "baseline"), pk=pk)
         said = selectors.capture_json(capture, log=True, owner=request.user.has_perm(selectors.OWNER))
         return Response({**said, "cost": cost_selectors.cost(capture).as_json()})
+
+    @extend_schema(operation_id="captures_delete", responses={204: None},
+                   description="Deletes an ended capture with its log and the files that were kept; profiles that it made stay.")
+    def delete(self, request: Request, pk: int) -> Response:
+        try:
+            services.capture_delete(get_object_or_404(Capture, pk=pk))
+        except services.CaptureRefused as refused:
+            return conflict_response(refused)
+        return Response(status=204)
 
 
 class CaptureStopApi(APIView):
@@ -126,6 +141,21 @@ class CaptureStopApi(APIView):
         services.capture_stop(get_object_or_404(Capture, pk=pk))
         capture = get_object_or_404(Capture.objects.select_related("target", "owner"), pk=pk)
         return Response(selectors.capture_json(capture))
+
+
+class CaptureDumpApi(APIView):
+    write_permission = "profiles.add_capture"
+
+    @extend_schema(operation_id="captures_dump", request=None, responses={202: JSON},
+                   description="Asks a running capture of torch.profiler that records memory history for a snapshot now. The "
+                               "program goes on; the snapshot becomes a profile, named among `files`. At most `dumps.most` of one.")
+    def post(self, request: Request, pk: int) -> Response:
+        capture = get_object_or_404(Capture.objects.select_related("target", "owner"), pk=pk)
+        try:
+            services.capture_dump(capture)
+        except services.CaptureRefused as refused:
+            return conflict_response(refused)
+        return Response(selectors.capture_json(capture), status=202)
 
 
 class CaptureTargetListApi(APIView):

@@ -118,6 +118,7 @@ def capture_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "name": CAPTURE_TOOLS[capture.tool].title, "ability": selectors.ability()[capture.tool],
         "files": selectors.file_rows(capture, request.user.has_perm(selectors.OWNER)),
         "can_finish": CAPTURE_TOOLS[capture.tool].stop is not None,
+        "dumps": selectors.dumps_json(capture),
         "may_stop": live and request.user.has_perm("profiles.add_capture")})
 
 
@@ -139,6 +140,33 @@ def capture_stop(request: HttpRequest, pk: int) -> HttpResponse:
     if not services.capture_stop(capture):
         messages.info(request, f"It had ended already: {capture.status}.")
     return redirect("capture", pk=pk)
+
+
+@require_POST
+@permission_required("profiles.add_capture", raise_exception=True)
+def capture_dump(request: HttpRequest, pk: int) -> HttpResponse:
+    try:
+        number = services.capture_dump(get_object_or_404(Capture, pk=pk))
+        messages.success(request, f"Snapshot {number} is asked for: it comes among the files.")
+    except services.CaptureRefused as refused:
+        messages.error(request, f"No snapshot: {refused}.")
+    return redirect("capture", pk=pk)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@permission_required("profiles.delete_capture", raise_exception=True)
+def capture_delete(request: HttpRequest, pk: int) -> HttpResponse:
+    """GET asks, POST deletes."""
+    capture = get_object_or_404(Capture.objects.select_related("target"), pk=pk)
+    if request.method == "POST":
+        try:
+            services.capture_delete(capture)
+        except services.CaptureRefused as refused:
+            messages.error(request, f"Not deleted: {refused}.")
+            return redirect("capture", pk=pk)
+        messages.success(request, f"Deleted capture {pk}.")
+        return redirect("capture-list")
+    return render(request, "profiles/capture/delete.html", {"capture": capture, "held": selectors.held_by(capture)})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -194,6 +194,28 @@ def file_rows(capture: Capture, owner: bool = False) -> list[dict[str, Any]]:
             for row in capture.files.select_related("profile")]
 
 
+def most_dumps(capture: Capture) -> int:
+    """Return how many snapshots of memory may be asked for while it runs; 0 where none can be made."""
+    try:
+        tool = CAPTURE_TOOLS[capture.tool]
+        return tool.dumps(tool.options.parse(capture.options))
+    except (KeyError, OptionsError):
+        return 0
+
+
+def dumps_json(capture: Capture) -> dict[str, int]:
+    """Return {"asked", "most"}: snapshots of memory asked for while it runs, and how many may be."""
+    return {"asked": capture.dumps_asked, "most": most_dumps(capture)}
+
+
+def held_by(capture: Capture) -> dict[str, int]:
+    """Return what deleting a capture takes away and leaves: {"kept": files, "bytes": of them, "profiles": made of it}."""
+    rows = list(capture.files.all())
+    kept = [row.bytes for row in rows if row.key]
+    made = {capture.profile_id, *(row.profile_id for row in rows)} - {None}
+    return {"kept": len(kept), "bytes": sum(kept), "profiles": len(made)}
+
+
 def kept_file(capture: Capture, file_id: int, owner: bool) -> tuple[str, File[bytes]]:
     """Return name and bytes of a kept file. Raises FileNotFoundError."""
     row = capture.files.filter(pk=file_id).exclude(key="").first()
@@ -210,7 +232,8 @@ def capture_json(capture: Capture, log: bool = False, owner: bool = False) -> di
         "tags": capture.tags, "status": capture.status, "error": capture.error, "profile": capture.profile_id,
         "owner": capture.owner.get_username() if capture.owner else None, "worker": capture.worker,
         "created": capture.created, "started": capture.started, "finished": capture.finished,
-        "stopping": capture.stop_asked is not None, "baseline": capture.baseline_id, "facts": capture.facts,
+        "stopping": capture.stop_asked is not None, "dumps": dumps_json(capture),
+        "baseline": capture.baseline_id, "facts": capture.facts,
     }
     return {**data, "log": capture.log, "files": file_rows(capture, owner), "result": result_url(capture),
             "profile_status": capture.profile.status if capture.profile else ""} if log else data

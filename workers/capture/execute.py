@@ -7,7 +7,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,8 +34,8 @@ class Ended:
 
 
 def execute(argv: Sequence[str], cwd: Path, environ: Mapping[str, str], text: CaptureLog, limit_s: float,
-            stop: Stop | None = None) -> Ended:
-    """Run to the end; nothing that it started is left afterwards. Raises Cancelled.
+            stop: Stop | None = None, tend: Callable[[], object] = lambda: None) -> Ended:
+    """Run to the end, `tend` called a few times a second; nothing that it started is left afterwards. Raises Cancelled.
 
     At the time limit it is killed at once; with `stop` it gets that signal and time to finish before, also when a stop is asked
     for. Where the row is not ours any more it is killed.
@@ -43,13 +43,14 @@ def execute(argv: Sequence[str], cwd: Path, environ: Mapping[str, str], text: Ca
     process = subprocess.Popen([sys.executable, reaper.__file__, *argv], cwd=cwd, env=dict(environ), stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     try:
-        told = _follow(process, text, limit_s, stop)
+        told = _follow(process, text, limit_s, stop, tend)
         return Ended(reaper.KILLED if told and stop is None else process.wait(), told)
     finally:
         _end_process(process)
 
 
-def _follow(process: subprocess.Popen[bytes], text: CaptureLog, limit_s: float, stop: Stop | None) -> str:
+def _follow(process: subprocess.Popen[bytes], text: CaptureLog, limit_s: float, stop: Stop | None,
+            tend: Callable[[], object]) -> str:
     """Feed the log until the command closes its output or has to be killed; return what made it end."""
     output = process.stdout.fileno() if process.stdout else -1
     told, end = "", time.monotonic() + limit_s
@@ -62,6 +63,7 @@ def _follow(process: subprocess.Popen[bytes], text: CaptureLog, limit_s: float, 
             text.feed(data)
         if not text.flush():
             raise Cancelled
+        tend()
         over = time.monotonic() > end
         if told and over:
             text.add(f"ridgepoint: not finished {stop.grace_s if stop else 0:g} s later: killed")

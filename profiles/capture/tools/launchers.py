@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from profiles.capture.tools.options import Options, choice_of, whole_number
+from profiles.capture.tools.options import ProgramOptions, choice_of, whole_number
 from profiles.capture.tools.tool import Field, Group, Paths
 
 MAX_PROCESSES = 64
@@ -21,7 +21,7 @@ _ELASTIC = ("torch.distributed.run", "torch.distributed.launch")
 
 
 @dataclass(frozen=True)
-class ProcessOptions(Options):
+class ProcessOptions(ProgramOptions):
     """Options of a tool that can record several processes: one GPU each, all on one host."""
 
     processes: int = 1

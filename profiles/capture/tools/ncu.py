@@ -16,7 +16,7 @@ from profiles.capture.tools.installed import program_version
 from profiles.capture.tools.options import (
     MAX_NAMES,
     TIME_LIMIT_S,
-    Options,
+    ProgramOptions,
     choice_of,
     names_like,
     read_regex,
@@ -27,6 +27,7 @@ from profiles.capture.tools.options import (
 )
 from profiles.capture.tools.tool import (
     COMMON_FAILURES,
+    PLAIN_RUN,
     TIME_LIMIT,
     CaptureTool,
     Failure,
@@ -92,7 +93,7 @@ def read_sampling(value: Any) -> str:
 
 
 @dataclass(frozen=True)
-class NcuOptions(Options):
+class NcuOptions(ProgramOptions):
     """A replay with hardware counters by Nsight Compute."""
 
     kernel: str = ""                       # regular expression on the kernels' names; empty: every kernel
@@ -126,14 +127,15 @@ class NcuOptions(Options):
         "kernel_id": text_like(_KERNEL_ID, "such as ::matmul:2 or :7:regex:^gemm:"),
         "target_processes": choice_of(PROCESSES), "graph_profiling": choice_of(GRAPHS),
         "section_folder": text_like(_FOLDER, "such as team: a name, not a path"), "pm_sampling_interval": whole_number(0, 10**9),
-        "warp_sampling_interval": read_sampling, "import_source": read_yes_or_no, "time_limit_s": whole_number(*TIME_LIMIT_S)}
+        "warp_sampling_interval": read_sampling, "import_source": read_yes_or_no, "plain_run": read_yes_or_no,
+        "time_limit_s": whole_number(*TIME_LIMIT_S)}
 
     def problems(self) -> dict[str, str]:
         if self.set == "none" and not self.sections and not self.metrics:
             return {"set": "with the set none, name at least one section or metric"}
         if self.range_filter and not any(char.isdigit() for char in self.range_filter):
             return {"range_filter": "the number of a range, such as :2: for the second"}
-        return {}
+        return super().problems()
 
 
 def build_argv(options: NcuOptions, program: Sequence[str], report: str, paths: Paths) -> list[str]:
@@ -258,6 +260,7 @@ TOOL = CaptureTool(
             Field("pm_sampling_interval", "PM sampling interval", "number", "ns or cycles, by GPU; 0: ncu chooses"),
             Field("warp_sampling_interval", "Warp sampling interval", "number", "0 to 31: every 2^(5 + n) cycles, or auto"))),
         Field("import_source", "Keep source lines in the report", "yes"),
+        PLAIN_RUN,
         TIME_LIMIT,
     ),
     failures=(

@@ -18,7 +18,7 @@ function append(text) {
   if (atEnd) log.scrollTop = log.scrollHeight;
 }
 
-/** @param {{status: string, error: any, worker: string, profile: number|null, stopping: boolean}} row */
+/** @param {{status: string, error: any, worker: string, profile: number|null, stopping: boolean, dumps: {asked: number, most: number}}} row */
 function show(row) {
   root.dataset.status = row.status;
   const live = UNDER_WAY.includes(row.status);
@@ -33,6 +33,12 @@ function show(row) {
   document.getElementById("capture-log-note").textContent = live ? "as it comes" : "complete";
   const stop = document.getElementById("capture-stop");
   if (stop) stop.hidden = !live;
+  const dump = document.getElementById("capture-dump");
+  if (dump) {
+    dump.hidden = row.status !== "running" || row.stopping;
+    /** @type {HTMLButtonElement} */ (document.getElementById("capture-dump-button")).disabled = row.dumps.asked >= row.dumps.most;
+    document.getElementById("capture-dumps").textContent = `${row.dumps.asked} of ${row.dumps.most} asked for`;
+  }
   const profile = /** @type {HTMLAnchorElement} */ (document.getElementById("capture-profile"));
   profile.hidden = !row.profile;
   if (row.profile) profile.href = root.dataset.profileUrl.replace("/0/", `/${row.profile}/`);
