@@ -92,7 +92,8 @@ class CapturePreviewApi(APIView):
     @extend_schema(operation_id="captures_preview", request=CaptureSerializer, responses=inline_serializer("CapturePreview", {
         "command": serializers.CharField(), "argv": serializers.ListField(), "environ": serializers.DictField(),
         "slowdown": serializers.CharField(), "fields": serializers.DictField(),
-        "able": serializers.BooleanField(), "queue": serializers.CharField(), "metrics": serializers.ListField()}))
+        "able": serializers.BooleanField(), "own": serializers.CharField(), "common": serializers.CharField(),
+        "queue": serializers.CharField(), "metrics": serializers.ListField()}))
     def post(self, request: Request) -> Response:
         asked = CaptureSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
@@ -101,7 +102,8 @@ class CapturePreviewApi(APIView):
         fields, able = services.capture_problems(target=target, tool=given["tool"], options=given["options"])
         able = able or selectors.ability()[given["tool"]]
         told: dict[str, Any] = {"command": "", "argv": [], "fields": fields, "environ": {}, "slowdown": "",
-                                "able": able.able, "queue": selectors.queue_text(able), "metrics": []}
+                                "able": able.able, "own": able.own, "common": able.common, "queue": selectors.queue_text(able),
+                                "metrics": []}
         if not fields and target is not None:
             tool, paths = CAPTURE_TOOLS[given["tool"]], Paths(installed=able.installed)
             options = tool.options.parse(given["options"])

@@ -28,10 +28,15 @@ class Ability:
     """Whether a tool can be used at this moment: by whom, or why not."""
 
     able: bool
-    why: str                    # a sentence for the page: what would run it, or what is missing
+    own: str                    # a sentence of this tool: what would run it, or what is missing; "" where that is said for all
+    common: str = ""            # what is missing for every tool alike: no worker, or none with a GPU
     workers: tuple[str, ...] = ()
     gpu: str = ""               # "": on a worker without one
     installed: Mapping[str, str] = field(default_factory=dict)      # what the tool says of itself on the first of the workers
+
+    @property
+    def why(self) -> str:
+        return f"{self.common} {self.own}".strip()
 
     def as_json(self) -> dict[str, Any]:
         return {"able": self.able, "why": self.why, "workers": list(self.workers), "gpu": self.gpu}
@@ -53,8 +58,9 @@ def ability_sentence(able: Mapping[str, Ability]) -> str:
     """Return a sentence: what can be captured now, or why nothing can."""
     ready = [tool for tool in able if able[tool].able]
     if not ready:
-        return f"Nobody can capture at the moment. {next(iter(able.values())).why}"
-    lacking = next((f" {one.why}" for one in able.values() if not one.able), "")
+        first = next(iter(able.values()))
+        return f"Nobody can capture at the moment. {first.common or first.own}"
+    lacking = next((f" {one.common or one.own}" for one in able.values() if not one.able), "")
     what = next((able[tool].gpu for tool in ready if able[tool].gpu), "What needs no GPU")
     return f"{what} can be captured now with {' and '.join(CAPTURE_TOOLS[tool].title for tool in ready)}.{lacking}"
 
@@ -66,15 +72,15 @@ def _serving() -> list[dict[str, Any]]:
 def _ability(tool: CaptureTool, serving: list[dict[str, Any]], gpus: int) -> Ability:
     """`gpus`: how many are needed; 0 where any worker will do."""
     if not serving:
-        return Ability(False, f"No gpu worker is running: {START_ONE}.")
+        return Ability(False, "", f"No gpu worker is running: {START_ONE}.")
     fitting = [worker for worker in serving if len(worker.get("gpus") or ()) >= gpus]
     if not fitting:
         most = max(serving, key=lambda worker: len(worker.get("gpus") or ()))
         if most.get("gpus"):
             return Ability(False, f"{gpus} GPUs are asked for; the worker with most has {len(most['gpus'])} ({most.get('host')}).")
         hosts = ", ".join(sorted({str(worker.get("host")) for worker in serving}))
-        instead = f" Without one {tool.title} records {tool.without_gpu}." if tool.without_gpu else ""
-        return Ability(False, f"The gpu worker on {hosts} sees no NVIDIA GPU: {START_ONE}, and check nvidia-smi there.{instead}")
+        return Ability(False, f"Without a GPU {tool.title} records {tool.without_gpu}." if tool.without_gpu else "",
+                       f"The gpu worker on {hosts} sees no NVIDIA GPU: {START_ONE}, and check nvidia-smi there.")
     having = sorted((worker for worker in fitting if "missing" not in _tool(worker, tool.name)),
                     key=lambda worker: not worker.get("gpus"))       # with a GPU first
     if not having:
@@ -83,7 +89,7 @@ def _ability(tool: CaptureTool, serving: list[dict[str, Any]], gpus: int) -> Abi
     first, said = having[0], _tool(having[0], tool.name)
     card = first["gpus"][0]["name"] if first.get("gpus") else ""
     where = f"on {card} ({first.get('host')})" if card else f"on {first.get('host')}, without a GPU: {tool.without_gpu}"
-    return Ability(True, f"{tool.title} {said.get('version', '')} {where}", tuple(str(worker["name"]) for worker in having),
+    return Ability(True, f"{tool.title} {said.get('version', '')} {where}", "", tuple(str(worker["name"]) for worker in having),
                    card, said)
 
 

@@ -63,11 +63,11 @@ ONE_PROCESS = ("ncu runs each kernel again for every pass, and a collective that
 _SECTION = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 _METRIC = re.compile(r"((group|breakdown|pmsampling):)?[A-Za-z][A-Za-z0-9_]*__[A-Za-z0-9_.]+")
 _WILDCARD = re.compile(r"[A-Za-z*?][A-Za-z0-9_*?]*[A-Za-z0-9_.*?]*")
-_NVTX = re.compile(r"[A-Za-z0-9_@][A-Za-z0-9_@ .:/\[\]*+-]{0,199}")
+_NVTX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_@ .:/\[\]*+-]{0,199}")      # @ at its start would name a response file
 _RANGE_FILTER = re.compile(r"(yes|no|on|off)?:[0-9\[\]|-]{0,60}:[0-9\[\]|-]{0,60}")
 _KERNEL_ID = re.compile(r"[0-9]{0,9}:[0-9]{0,9}:((regex:)?[^:\s\x00-\x1f-][^:\x00-\x1f]{0,199}:[0-9]{0,9}|:[0-9]{1,9})")
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
-read_nvtx_range = text_like(_NVTX, "such as step/ or Domain@range/, at most 200 characters, no dash at its start")
+read_nvtx_range = text_like(_NVTX, "such as step/ or Domain@range/, at most 200 characters, no dash or @ at its start")
 
 
 def read_metrics(value: Any) -> tuple[str, ...]:
