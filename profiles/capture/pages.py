@@ -36,8 +36,8 @@ def capture_list(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def capture_new(request: HttpRequest) -> HttpResponse:
     """The form. Query string: about, tool, target (id), kernel (names), options of the tool, build, model, tags, baseline (id);
-    again (id of a capture: all as it was); fresh: not as it was asked last; profile (id), whose kernel it is about: the program
-    is the one that was captured for it, or the form asks for it."""
+    again (id of a capture: all as it was); fresh: not as it was asked last; profile (id), whose kernel it is about. Where a
+    profile, kernel or build is named, the program is the one that made it, as far as a capture tells, else the form asks for it."""
     if request.method == "POST":
         return _create(request)
     tool, filled = request.GET.get("tool", ""), prefill_selectors.asked(request.GET)
@@ -46,10 +46,10 @@ def capture_new(request: HttpRequest) -> HttpResponse:
         tool = tool or once_more.tool
         filled = {"target": str(once_more.target_id), "build": once_more.build, "model": once_more.model,
                   "tags": ", ".join(once_more.tags), **filled}
-    if "profile" in request.GET and "target" not in filled and (made_by := selectors.target_of(request.GET["profile"])):
+    if "target" not in filled and (made_by := prefill_selectors.program_for(request.GET)):
         filled["target"] = made_by
     what = WhatForm(targets=selectors.targets(), baselines=prefill_selectors.baselines(filled.get("baseline", "")), initial=filled,
-                    ask="profile" in request.GET and "target" not in filled)
+                    ask=prefill_selectors.is_about_something(request.GET) and "target" not in filled)
     about, target = about_of(request.GET.get("about", ""), tool), filled.get("target", "") or _first_target(what)
     last = {name: prefill_selectors.last_capture(request.user, target, name) for name in FORMS}
     if once_more is not None and target == str(once_more.target_id):

@@ -192,9 +192,12 @@ def option_rows(capture: Capture) -> list[tuple[str, str]]:
 def file_rows(capture: Capture, owner: bool = False) -> list[dict[str, Any]]:
     """Return the files that the capture left, with what became of each; none of captures before files were rows.
 
-    `kept`: it can be downloaded, by an `owner` or by everybody.
+    `kept`: it can be downloaded, by an `owner` or by everybody. `holds`: what is in a file that is not read.
     """
-    return [{"id": row.pk, "name": row.name, "what": row.what, "role": row.role, "bytes": row.bytes, "sha256": row.sha256,
+    told: Any = capture.facts.get("holds") if isinstance(capture.facts, dict) else None
+    holds = {name: text for name, text in told.items() if isinstance(text, str)} if isinstance(told, dict) else {}
+    return [{"holds": holds.get(row.name, "")[:400],
+             "id": row.pk, "name": row.name, "what": row.what, "role": row.role, "bytes": row.bytes, "sha256": row.sha256,
              "profile": row.profile_id, "profile_name": row.profile.name if row.profile else None,
              "kept": bool(row.key) and (owner or row.role != OWNERS)}
             for row in capture.files.select_related("profile")]

@@ -15,6 +15,7 @@ from typing import NoReturn
 from django.utils import timezone
 
 from profiles import scratch
+from profiles.capture import chakra
 from profiles.capture import command as capture_command
 from profiles.capture.result_services import Found, results_find, results_keep, results_store
 from profiles.capture.selectors import ability_for
@@ -131,6 +132,8 @@ def _capture(capture: Capture, worker: str, folder: Path) -> None:
         ended = after or ended
         text.add(f"ridgepoint: the command ended with status {ended.status}; what it wrote is kept")
     text.flush(force=True)
+    if traces := {each.path.name: chakra.holds(each.path) for each in found if each.path.name.startswith("execution_trace")}:
+        facts_store(capture, worker, {"holds": traces})
     try:
         mine = results_store(capture, worker, found, notes=f"Capture {capture.pk}: {_shown(plan)}",
                              name=title)
@@ -196,8 +199,8 @@ def _run(capture: Capture, worker: str, plan: Plan, environ: Mapping[str, str], 
     limit_s, began_s = plan.options.time_limit_s, time.monotonic()
     ended = execute(plan.argv, plan.cwd, {**plan.environ, **environ}, text, limit_s, plan.tool.stop, dumps.tend)
     whole = not (ended.told or ended.status)
-    facts_store(capture, worker, {"wall_s": round(time.monotonic() - began_s, 2), "whole": whole,
-                                  **said_by_tool(Path(plan.paths.folder))})
+    facts_store(capture, worker, {**said_by_tool(Path(plan.paths.folder)),
+                                  "wall_s": round(time.monotonic() - began_s, 2), "whole": whole})
     if whole and isinstance(plan.options, ProgramOptions) and plan.options.plain_run:
         argv = capture_command.plain_command(plan.options, capture.target.argv, plan.paths)
         plain = measure_plain(argv, plan.cwd, {**plan.program_environ, **environ}, text, limit_s)

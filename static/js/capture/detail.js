@@ -56,7 +56,7 @@ function goOn(row) {
 }
 
 /** What it left: a profile each, or a file to download.
- * @param {{id: number, name: string, what: string, bytes: number, sha256: string, profile: number|null, profile_name: string|null, kept: boolean}[]} files */
+ * @param {{id: number, name: string, what: string, holds: string, bytes: number, sha256: string, profile: number|null, profile_name: string|null, kept: boolean}[]} files */
 function showFiles(files) {
   const section = document.getElementById("capture-files");
   section.hidden = !files.length;
@@ -70,6 +70,12 @@ function showFiles(files) {
     said.className = "muted";
     said.textContent = [file.what, si(file.bytes, "B")].filter(Boolean).join(" · ");
     item.append(link, " ", said);
+    if (file.holds) {
+      const holds = document.createElement("span");
+      holds.className = "why";
+      holds.textContent = file.holds;
+      item.append(holds);
+    }
     return item;
   }));
 }

@@ -84,6 +84,20 @@ def test_one_under_way_is_stopped_first(api, client, alice, capture, status):
     assert held() == before and Capture.objects.filter(pk=row.pk).exists()
 
 
+HOLDS = {"holds": {"report0.nsys-rep": "66 nodes <b>"}}
+
+
+@pytest.mark.parametrize("facts", [
+    HOLDS, {"holds": 7}, {"holds": {"report0.nsys-rep": [1]}}, {"holds": ["report0.nsys-rep"]}, {"plain": 3}, {"plain": {"s": "x"}},
+    {"gpu": [1], "whole": True}])
+def test_what_a_kept_file_holds_is_said(client, alice, capture, facts):
+    row = capture(facts=facts)
+    client.force_login(alice)
+    page = client.get(reverse("capture", args=[row.pk]))
+    assert page.status_code == 200
+    assert ("66 nodes &lt;b&gt;" in page.content.decode()) == (facts == HOLDS)
+
+
 def test_one_that_runs_of_a_suite_rest_on_stays(capture, alice):
     row = capture()
     suite = Suite.objects.create(name="s", kind="target")

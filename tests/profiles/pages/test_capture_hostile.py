@@ -17,9 +17,10 @@ HOSTILE = (
     "@file", "@/etc/passwd", "--config-file-path=/x", "--command-file=/x", "--stats=true", "--import=/x", "--section-folder=/x",
     "--env-var=LD_PRELOAD=/x", "-e", "--", "-", "x\n--export=/x", "x --export=/x", "x,--export=/x", "../x", "/etc/passwd",
     "%q{HOME}", "%p", "$(id)", "`id`", "a;b", "a\0b", "regex:@file", "1:@file", "::@file:1", "::--x:1", "step@--x",
-    "LD_PRELOAD=/x.so", "problem-sizes-file=x", "kernels-file=x", "output=x", "append=x", "save-workspace=always", "A=@file", "K\u200bx", "\u0661", "ſ")
+    "LD_PRELOAD=/x.so", "problem-sizes-file=x", "kernels-file=x", "output=x", "append=x",
+    "save-workspace=always", "A=@file", "K\u200bx", "\u0661", "\u017f")
 TYPED = st.sampled_from(HOSTILE) | st.text("-=@a_.1 ,;:/%{}\n", max_size=12)
-FLAGS = {name: {f"--{word}" for word in words.split()} for name, words in {       # every flag that a builder of ours writes
+FLAGS = {name: {f"--{word}" for word in words.split()} for name, words in {       # all that builders write
     "ncu": "export force-overwrite target-processes replay-mode cache-control clock-control launch-skip launch-count kernel-name "
            "kernel-id set section-folder section metrics nvtx nvtx-include nvtx-exclude range-filter graph-profiling "
            "pm-sampling-interval warp-sampling-interval import-source",
