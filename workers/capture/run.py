@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +39,7 @@ from workers.fresh import captured
 log = logging.getLogger(__name__)
 PROJECT = Path(__file__).resolve().parents[2]
 AFTER_LIMIT_S = 1800    # of one command that follows the program, such as an export
+SIGNALLED = 128         # an exit status above it: ended by the signal of the rest
 MAX_ATTEMPTS = 3        # a capture that took its worker down this often is not tried again
 
 # What the target or the launcher says, whatever the tool; between the two stand the tool's own failures.
@@ -277,6 +279,11 @@ def _failure(plan: Plan, status: int, text: CaptureLog) -> CaptureError:
     for failure in (_NO_GPU, *plan.tool.failures, _NOT_STARTED):
         if re.search(failure.pattern, text.tail, re.IGNORECASE):
             return CaptureError(where, failure.what, failure.hint)
+    if status > SIGNALLED:              # as a shell tells it, and the reaper
+        number = status - SIGNALLED
+        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+        return CaptureError(where, f"ended by {name} before a report was written",
+                            "the system's out-of-memory killer sends SIGKILL: see dmesg on the worker; the log has the last lines")
     last = next((line for line in reversed(text.tail.splitlines()) if line.strip() and not line.startswith("$ ")),
                 "it printed nothing")
     return CaptureError(where, f"no report was written; the last line was: {last[:300]}", "the log has the whole story")
