@@ -49,7 +49,8 @@ def capture_new(request: HttpRequest) -> HttpResponse:
     if "target" not in filled and (made_by := prefill_selectors.program_for(request.GET)):
         filled["target"] = made_by
     what = WhatForm(targets=selectors.targets(), baselines=prefill_selectors.baselines(filled.get("baseline", "")), initial=filled,
-                    ask=prefill_selectors.is_about_something(request.GET) and "target" not in filled)
+                    ask="target" not in filled and prefill_selectors.is_about_something(request.GET)
+                    and selectors.targets().count() > 1)
     about, target = about_of(request.GET.get("about", ""), tool), filled.get("target", "") or _first_target(what)
     last = {name: prefill_selectors.last_capture(request.user, target, name) for name in FORMS}
     if once_more is not None and target == str(once_more.target_id):
