@@ -219,6 +219,7 @@ class Capture(models.Model):
     started = models.DateTimeField(null=True)
     finished = models.DateTimeField(null=True)
     stop_asked = models.DateTimeField(null=True)       # while it runs: the tool is to finish its report now
+    dumps_asked = models.IntegerField(default=0)       # memory snapshots asked for while it runs, of this attempt
     worker = models.CharField(max_length=120, blank=True)
     heartbeat = models.DateTimeField(null=True)
     attempts = models.IntegerField(default=0)

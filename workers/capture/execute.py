@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +37,8 @@ class Ended:
 
 
 def execute(argv: Sequence[str], cwd: Path, environ: Mapping[str, str], text: CaptureLog, limit_s: float,
-            stop: Stop | None = None, ranks: Ranks | None = None) -> Ended:
-    """Run to the end; nothing that it started is left afterwards. Raises Cancelled.
+            stop: Stop | None = None, ranks: Ranks | None = None, tend: Callable[[], object] = lambda: None) -> Ended:
+    """Run to the end, `tend` called a few times a second; nothing that it started is left afterwards. Raises Cancelled.
 
     A stop goes to each of the `ranks` where a launcher starts some, and they are closed at the end.
 
@@ -49,13 +49,14 @@ def execute(argv: Sequence[str], cwd: Path, environ: Mapping[str, str], text: Ca
     process = subprocess.Popen([sys.executable, reaper.__file__, *patience, *argv], cwd=cwd, env=dict(environ),
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     try:
-        told = _follow(process, text, limit_s, stop, ranks)
+        told = _follow(process, text, limit_s, stop, ranks, tend)
         return Ended(reaper.KILLED if told and stop is None else process.wait(), told)
     finally:
         _end(process, ranks)
 
 
-def _follow(process: subprocess.Popen[bytes], text: CaptureLog, limit_s: float, stop: Stop | None, ranks: Ranks | None) -> str:
+def _follow(process: subprocess.Popen[bytes], text: CaptureLog, limit_s: float, stop: Stop | None, ranks: Ranks | None,
+            tend: Callable[[], object]) -> str:
     """Feed the log until the command closes its output or has to be killed; return what made it end."""
     output = process.stdout.fileno() if process.stdout else -1
     told, end = "", time.monotonic() + limit_s
@@ -70,6 +71,7 @@ def _follow(process: subprocess.Popen[bytes], text: CaptureLog, limit_s: float, 
             text.feed(data)
         if not text.flush():
             raise Cancelled
+        tend()
         over = time.monotonic() > end
         if told and over:
             text.add(f"ridgepoint: not finished {stop.grace_s if stop else 0:g} s later: killed")

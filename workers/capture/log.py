@@ -22,6 +22,7 @@ class CaptureLog:
         self.capture_id, self.worker = capture_id, worker
         self.tail = ""
         self.stop_asked = False             # as of the last flush
+        self.dumps_asked = 0                # so too
         self._partial = b""
         self._new: list[str] = []
         self._flushed_s = 0.0
@@ -53,10 +54,10 @@ class CaptureLog:
             return True
         self._flushed_s = time.monotonic()
         mine = Capture.objects.filter(pk=self.capture_id, worker=self.worker, status=Capture.Status.RUNNING)
-        row = mine.values("stop_asked").first()
+        row = mine.values("stop_asked", "dumps_asked").first()
         if row is None:
             return False
-        self.stop_asked = row["stop_asked"] is not None
+        self.stop_asked, self.dumps_asked = row["stop_asked"] is not None, row["dumps_asked"]
         if not self._new:
             return True
         lines, self._new = self._new, []

@@ -62,7 +62,7 @@ def read_arguments(value: Any) -> tuple[str, ...]:
     """Return further arguments NAME=value, none of which names a file or is given already. Raises ValueError."""
     arguments: tuple[str, ...] = _read_arguments(value)
     names = [each.partition("=")[0] for each in arguments]
-    if taken := [name for name in names if name in _NOT_ARGUMENTS]:
+    if taken := [name for name in names if name in _NOT_ARGUMENTS or "file" in name.lower()]:
         raise ValueError(f"{taken[0]} is not asked for here")
     if len(set(names)) < len(names):
         raise ValueError("each argument once")

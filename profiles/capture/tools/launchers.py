@@ -9,7 +9,7 @@ from itertools import pairwise, takewhile
 from pathlib import PurePosixPath
 from typing import Any
 
-from profiles.capture.tools.options import Options, choice_of, whole_number
+from profiles.capture.tools.options import ProgramOptions, choice_of, whole_number
 from profiles.capture.tools.tool import Field, Group, Paths
 
 MAX_PROCESSES = 64
@@ -28,7 +28,7 @@ _PYTHON = re.compile(r"python|\{python\}")
 
 
 @dataclass(frozen=True)
-class ProcessOptions(Options):
+class ProcessOptions(ProgramOptions):
     """Options of a tool that can record several processes: one GPU each, all on one host."""
 
     processes: int = 1

@@ -1,4 +1,4 @@
-"""Captures of what runs already, from the command line: one JSON document, and exit 1 where no profile came of it."""
+"""Captures from the command line: of what runs already; a memory snapshot of one under way. Exit 1 where nothing came of it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from profiles.capture import services
 from profiles.fleet import capture_services
 from profiles.fleet.browse import capture_selectors
 from profiles.fleet.browse.capture_selectors import CaptureLine
-from profiles.models import FleetCapture
+from profiles.models import Capture, FleetCapture
 
 WAIT_S, LOOK_S = 300.0, 0.5
 NOBODY = "no such process asks for captures: it needs KINETO_USE_DAEMON=1, and an agent or a GPU worker on its host"
@@ -20,7 +21,8 @@ APPEAR_S = 15.0                     # a process that just began asks every 5 s
 
 
 class Command(BaseCommand):
-    help = "Capture processes that run: PyTorch, started with KINETO_USE_DAEMON=1, on a host with an agent or a GPU worker."
+    help = ("Capture processes that run (PyTorch, started with KINETO_USE_DAEMON=1, on a host with an agent or a GPU worker); "
+            "ask a capture under way for a memory snapshot; delete an ended one.")
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -40,8 +42,14 @@ class Command(BaseCommand):
         running.add_argument("--wait", type=float, default=WAIT_S, metavar="S",
                              help="for the process and its profile (default %(default)s)")
         running.add_argument("--json", action="store_true", help="one JSON document on standard output")
+        dump = commands.add_parser("dump", help="a memory snapshot now, of a capture that records memory history")
+        delete = commands.add_parser("delete", help="an ended capture with its log and the files that were kept; profiles stay")
+        for command in (dump, delete):
+            command.add_argument("capture", type=int, metavar="ID")
 
     def handle(self, *_: Any, **options: Any) -> None:
+        if options["what"] != "running":
+            return self.change(options["what"], options["capture"])
         document = self.running(options)
         if options["json"]:
             self.stdout.write(json.dumps(document))
@@ -49,6 +57,19 @@ class Command(BaseCommand):
             self.stdout.write(f"{document['status']}: {document.get('why') or 'profile'} {document['profile'] or ''}".strip())
         if document["status"] != "ready":
             raise SystemExit(1)
+
+    def change(self, what: str, capture_id: int) -> None:
+        capture = Capture.objects.filter(pk=capture_id).first()
+        if capture is None:
+            raise CommandError(f"there is no capture {capture_id}")
+        try:
+            if what == "dump":
+                self.stdout.write(f"snapshot {services.capture_dump(capture)} of capture {capture_id} is asked for")
+            else:
+                services.capture_delete(capture)
+                self.stdout.write(f"deleted capture {capture_id}")
+        except services.CaptureRefused as refused:
+            raise CommandError(f"capture {capture_id}: {refused}") from refused
 
     def running(self, options: dict[str, Any]) -> dict[str, Any]:
         """Order, and wait until the profile is ready: {"profile", "status", "captures"}, with "why" where it is not."""
