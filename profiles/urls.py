@@ -190,6 +190,7 @@ urlpatterns = [
     path("api/fleet/captures/<int:pk>/stop/", fleet_api.FleetCaptureStopApi.as_view(), name="api-fleet-capture-stop"),  # POST
     path("api/fleet/captures/<int:pk>/trace/", running_agents_api.FleetTraceApi.as_view(), name="api-fleet-capture-trace"),  # POST
     path("api/fleet/orders/", running_agents_api.FleetOrdersApi.as_view(), name="api-fleet-orders"),      # POST, of agents
+    path("api/fleet/fetches/<int:pk>/<int:number>/", running_agents_api.FleetFetchApi.as_view(), name="api-fleet-fetch"),  # POST
     path("api/engines/", running_api.ServersApi.as_view(), name="api-engine-servers"),
     path("api/engines/<int:pk>/captures/", running_api.ServerCapturesApi.as_view(), name="api-engine-captures"),
     path("api/engines/captures/<int:pk>/", running_api.EngineCaptureApi.as_view(), name="api-engine-capture"),

@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from profiles.running import engine_services, schedule_services, selectors
+from profiles.running.fetch_services import hosts
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
 
 JSON = OpenApiTypes.OBJECT
@@ -27,6 +28,8 @@ class ServerSerializer(serializers.Serializer[Any]):
     token = serializers.CharField(max_length=300, required=False, allow_blank=True, default="", help_text="never shown again")
     results = serializers.ChoiceField(choices=EngineServer.Results.values, required=False, default="folder")
     folder = serializers.CharField(max_length=400)
+    host = serializers.CharField(max_length=200, required=False, allow_blank=True, default="",
+                                 help_text="results=agent: whose agent fetches the traces")
 
 
 class EngineCaptureSerializer(serializers.Serializer[Any]):
@@ -62,8 +65,9 @@ class ServersApi(APIView):
 
     @extend_schema(operation_id="engine_servers", responses=JSON)
     def get(self, request: Request) -> Response:
-        """Serving engines that may be captured, without their tokens."""
-        return Response({"servers": [selectors.server_json(row) for row in EngineServer.objects.all()]})
+        """Serving engines that may be captured, without their tokens; and hosts whose agents fetch traces, with their folders."""
+        return Response({"servers": [selectors.server_json(row) for row in EngineServer.objects.all()],
+                         "hosts": [selectors.host_json(each) for each in hosts()]})
 
     @extend_schema(operation_id="engine_server_create", request=ServerSerializer, responses={201: JSON})
     def post(self, request: Request) -> Response:

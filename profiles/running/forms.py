@@ -10,6 +10,7 @@ from django import forms
 from profiles.fleet.capture_services import MILLISECONDS, MOST_MS, MOST_PROCESSES, MOST_STEPS
 from profiles.running.engine_services import KEPT, MOST_S
 from profiles.running.engines.parameters import BOOLEAN, INTEGER, OBJECT, PARAMETERS, TEXTS
+from profiles.running.fetch_services import hosts
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
 
 
@@ -24,12 +25,21 @@ class ServerForm(forms.Form):
     token = forms.CharField(required=False, max_length=300, widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
                             help_text="admin or API key; stored sealed, never shown")
     results = forms.ChoiceField(choices=EngineServer.Results.choices, label="Traces lie in")
+    host = forms.ChoiceField(required=False, label="Host", help_text="whose agent fetches them, and from where it may")
     folder = forms.CharField(max_length=400, widget=forms.TextInput(attrs={"placeholder": "/shared/traces/llama"}))
     enabled = forms.BooleanField(required=False, initial=True)
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        known = {each.host: each.words for each in hosts()}
+        kept = self.initial.get("host")             # of a server whose agent is not known any more
+        every = {**({kept: kept} if kept and kept not in known else {}), **known}
+        self.fields["host"].choices = [("", "none" if every else "no agent allows a folder"),   # type: ignore[attr-defined]
+                                       *every.items()]
+
     @classmethod
     def of(cls, server: EngineServer) -> ServerForm:
-        names = ("name", "kind", "address", "results", "folder", "enabled")
+        names = ("name", "kind", "address", "results", "host", "folder", "enabled")
         form = cls(initial={name: getattr(server, name) for name in names})
         form.fields["token"].widget.attrs["placeholder"] = "unchanged" if server.token else "none"
         return form

@@ -34,8 +34,10 @@ TRACE = gzip.compress(json.dumps({"schemaVersion": 1, "traceEvents": [
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_worker, "BESIDE_S", 0.3)
-    monkeypatch.setattr(engine_worker, "RESULTS_S", 6.0)
+    for kind in (engine_results.Results, engine_results.AgentResults):
+        monkeypatch.setattr(kind, "longest_s", 6.0)
     monkeypatch.setattr(engine_results, "SETTLE_S", 0.3)
+    monkeypatch.setattr(engine_results, "LOOK_S", 0.2)
 
 
 def server(own: Peer, folder: Path, **more: Any) -> EngineServer:
