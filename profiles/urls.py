@@ -196,6 +196,7 @@ urlpatterns = [
     path("api/engines/captures/<int:pk>/", running_api.EngineCaptureApi.as_view(), name="api-engine-capture"),
     path("api/engines/captures/<int:pk>/stop/", running_api.EngineCaptureStopApi.as_view(), name="api-engine-capture-stop"),  # POST
     path("api/captures/schedules/", running_api.SchedulesApi.as_view(), name="api-capture-schedules"),
+    path("api/captures/schedules/<int:pk>/", running_api.ScheduleApi.as_view(), name="api-capture-schedule"),   # PATCH, DELETE
     path("api/fleet/top/", fleet_api.FleetTopApi.as_view(), name="api-fleet-top"),
     path("api/fleet/gpus/", fleet_api.FleetGpusApi.as_view(), name="api-fleet-gpus"),
     path("api/ceilings/", ceilings_api.CeilingListApi.as_view(), name="api-ceilings"),

@@ -51,9 +51,12 @@ class ScheduleSerializer(serializers.Serializer[Any]):
     host = serializers.CharField(max_length=200, required=False, allow_blank=True, default="")
     ranks = serializers.CharField(max_length=100, required=False, allow_blank=True, default="")
     most = serializers.IntegerField(min_value=1, max_value=16, required=False, default=1)
-    options = serializers.DictField(required=False, default=dict)
+    options = serializers.DictField(required=False, default=dict, help_text=(
+        "of processes: steps or milliseconds, shapes, stacks; of a server, as of a capture: until, seconds, threshold_ms, latency, "
+        "options"))
     per_day = serializers.IntegerField(min_value=1, max_value=100, required=False, default=1)
     per_job_day = serializers.IntegerField(min_value=1, max_value=100, required=False, default=4)
+    enabled = serializers.BooleanField(required=False, default=True)
 
 
 def _refused(errors: Any) -> ValidationError:
@@ -134,5 +137,35 @@ class SchedulesApi(APIView):
             row = schedule_services.schedule_save(author=request.user, **given.validated_data)
         except schedule_services.ScheduleRefused as refused:
             raise _refused(refused.errors) from refused
-        made = next(line for line in selectors.schedule_lines() if line.row.pk == row.pk)
-        return Response(selectors.schedule_json(made), status=201)
+        return Response(_schedule_json(row), status=201)
+
+
+class ScheduleApi(APIView):
+    write_permission = "profiles.change_captureschedule"
+
+    @extend_schema(operation_id="capture_schedule", responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        return Response(_schedule_json(get_object_or_404(CaptureSchedule, pk=pk)))
+
+    @extend_schema(operation_id="capture_schedule_change", request=ScheduleSerializer, responses=JSON)
+    def patch(self, request: Request, pk: int) -> Response:
+        """Change some of its fields; `enabled` pauses and resumes it."""
+        row = get_object_or_404(CaptureSchedule, pk=pk)
+        given = ScheduleSerializer(data=request.data, partial=True)
+        given.is_valid(raise_exception=True)
+        changed = {name: value for name, value in given.validated_data.items() if name in request.data}
+        try:
+            schedule_services.schedule_save(row, **{**schedule_services.schedule_fields(row), **changed})
+        except schedule_services.ScheduleRefused as refused:
+            raise _refused(refused.errors) from refused
+        return Response(_schedule_json(row))
+
+    @extend_schema(operation_id="capture_schedule_delete", responses={204: None})
+    def delete(self, request: Request, pk: int) -> Response:
+        """Delete it; what it captured stays."""
+        schedule_services.schedule_change(get_object_or_404(CaptureSchedule, pk=pk), "delete")
+        return Response(status=204)
+
+
+def _schedule_json(row: CaptureSchedule) -> dict[str, Any]:
+    return selectors.schedule_json(selectors.schedule_line(row))

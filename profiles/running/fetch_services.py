@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 from django.conf import settings
 from django.core.files.base import File
@@ -164,7 +165,7 @@ def take_file(fetch_id: int, number: int, file: File[bytes]) -> None:
         FetchRefused: nobody waits for it, or it is too much.
     """
     name = (file.name or "trace.json")[-200:]
-    key = default_storage.save(f"{FOLDER}/{fetch_id}/{number}", file)
+    key = default_storage.save(f"{FOLDER}/{fetch_id}/{number}-{uuid4().hex[:12]}", file)
     try:
         with transaction.atomic():
             fetch = EngineFetch.objects.select_for_update(of=("self",)).select_related("capture").get(pk=fetch_id)

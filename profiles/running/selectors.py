@@ -113,7 +113,11 @@ class ScheduleLine:
 
 def schedule_lines() -> list[ScheduleLine]:
     """Return every schedule by name."""
-    return [ScheduleLine(row, spent(row), _last(row)) for row in CaptureSchedule.objects.select_related("server", "author")]
+    return [schedule_line(row) for row in CaptureSchedule.objects.select_related("server", "author")]
+
+
+def schedule_line(row: CaptureSchedule) -> ScheduleLine:
+    return ScheduleLine(row, spent(row), _last(row))
 
 
 def schedule_json(line: ScheduleLine) -> dict[str, Any]:

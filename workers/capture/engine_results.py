@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -146,20 +146,24 @@ class BucketResults(ListedResults):
     hint = "does the engine write into this folder of the object store?"
 
     def names(self) -> list[str]:
-        try:
-            names = default_storage.listdir(self.folder)[1]
-        except FileNotFoundError:
-            return []
+        with _asking_store():
+            try:
+                names = default_storage.listdir(self.folder)[1]
+            except FileNotFoundError:       # of a folder in its place: nothing was written yet
+                return []
         if len(names) > MOST_LISTED:
             raise EngineProblem(f"{self.folder} holds more than {MOST_LISTED:,} objects", OWN_FOLDER)
         return [name for name in names if name.endswith(TRACES)]
 
     def listed(self) -> list[Listed]:
         """An object's size is a question of its own: of what is known it is not asked."""
-        return [Listed(name, 0 if name in self.known else default_storage.size(self._key(name))) for name in self.names()]
+        names = self.names()
+        with _asking_store():
+            return [Listed(name, 0 if name in self.known else default_storage.size(self._key(name))) for name in names]
 
     def opened(self, listed: Listed) -> Any:
-        return default_storage.open(self._key(listed.name))
+        with _asking_store():
+            return default_storage.open(self._key(listed.name))
 
     def _key(self, name: str) -> str:
         return f"{self.folder.rstrip('/')}/{name}"
@@ -228,6 +232,16 @@ def results_of(row: EngineCapture, prefix: str) -> Results:
     if server.results == EngineServer.Results.BUCKET:
         return BucketResults(server.folder, prefix)
     return FolderResults(str(Path(server.folder)), prefix)
+
+
+@contextmanager
+def _asking_store() -> Iterator[None]:
+    """Every kind of store has errors of its own: whatever it says ends the capture, in words."""
+    try:
+        yield
+    except Exception as error:
+        hint = "is RIDGEPOINT_S3_BUCKET there, and may this server read it?"
+        raise EngineProblem(f"the object store: {error}"[:300], hint) from error
 
 
 def _traces(found: Sequence[T], names: Sequence[str]) -> list[T]:
