@@ -80,12 +80,27 @@ def agent_for(host: str, folder: str) -> FleetAgent:
     return found.agent
 
 
-def begin(capture: EngineCapture, host: str, folder: str, prefix: str) -> EngineFetch:
-    """Order an agent to watch a folder from now on. Raises FetchRefused: it may not, or is away."""
+def present_agent(host: str, folder: str) -> FleetAgent:
+    """Return the agent that may fetch from a folder of a host, and asks for orders. Raises FetchRefused."""
     agent = agent_for(host, folder)
     if HostFolders(agent, ()).is_away:
         raise FetchRefused(f"the agent of {host} is away: it was heard last at {agent.last_seen:%Y-%m-%d %H:%M:%S} UTC",
                            "start it again: systemctl status ridgepoint-agent")
+    return agent
+
+
+def why_not(host: str, folder: str) -> str:
+    """Return why nothing would be fetched now, "" where it would."""
+    try:
+        present_agent(host, folder)
+    except FetchRefused as refused:
+        return f"{refused}. {refused.hint}"
+    return ""
+
+
+def begin(capture: EngineCapture, host: str, folder: str, prefix: str) -> EngineFetch:
+    """Order an agent to watch a folder from now on. Raises FetchRefused: it may not, or is away."""
+    agent = present_agent(host, folder)
     return EngineFetch.objects.create(capture=capture, agent=agent, folder=folder, prefix=prefix, heard=timezone.now())
 
 

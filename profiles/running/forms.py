@@ -27,12 +27,15 @@ class ServerForm(forms.Form):
                             help_text="admin or API key; stored sealed, never shown")
     results = forms.ChoiceField(choices=EngineServer.Results.choices, label="Traces lie in")
     host = forms.ChoiceField(required=False, label="Host", help_text="whose agent fetches them, and from where it may")
-    folder = forms.CharField(max_length=400, widget=forms.TextInput(attrs={"placeholder": "/shared/traces/llama"}))
+    folder = forms.CharField(max_length=400, widget=forms.TextInput(
+        attrs={"placeholder": "/shared/traces/llama", "list": "folders"}))
     enabled = forms.BooleanField(required=False, initial=True)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        known = {each.host: each.words for each in hosts()}
+        allowed = hosts()
+        self.folders = list(dict.fromkeys(folder for each in allowed for folder in each.folders))
+        known = {each.host: each.words for each in allowed}
         kept = self.initial.get("host")             # of a server whose agent is not known any more
         every = {**({kept: kept} if kept and kept not in known else {}), **known}
         self.fields["host"].choices = [("", "none" if every else "no agent allows a folder"),   # type: ignore[attr-defined]
@@ -55,7 +58,8 @@ class EngineForm(forms.Form):
     """When a capture ends. The parameters of the engine follow (`parameter_form`)."""
 
     until = forms.ChoiceField(choices=EngineCapture.Until.choices, initial=EngineCapture.Until.SECONDS, label="Until")
-    seconds = forms.CharField(required=False, initial="2", widget=_number(), label=f"Seconds (at most {MOST_S:g})")
+    seconds = forms.CharField(required=False, label=f"Seconds (at most {MOST_S:g})", widget=forms.TextInput(
+        attrs={"inputmode": "decimal", "class": "num", "size": "8", "placeholder": "2; steps, slow: 60"}))
     threshold_ms = forms.CharField(required=False, widget=_number(), label="Slow from (ms)")
     latency = forms.ChoiceField(required=False, choices=[("e2e", "whole request"), ("ttft", "first token")], label="Latency")
     build = forms.CharField(required=False, max_length=80)
@@ -138,7 +142,8 @@ class ScheduleForms:
     def __init__(self, data: Any = None, row: CaptureSchedule | None = None, filled: Mapping[str, str] | None = None) -> None:
         self.schedule = ScheduleForm(data) if data is not None else ScheduleForm.of(row) if row else ScheduleForm(initial=filled)
         options = row.options if row is not None and row.server is not None else {}
-        self.engine = EngineForm(data, initial={**options} if options else None)
+        ends = {name: f"{value:g}" if isinstance(value, float) else value for name, value in options.items() if name != "options"}
+        self.engine = EngineForm(data, initial=ends or None)
         del self.engine.fields["build"]                 # of a schedule: its server's version
         parameters = as_text(options.get("options", {}))
         self.parameters = {kind: parameter_form(kind)(data, prefix=kind, initial=parameters) for kind in PARAMETERS}

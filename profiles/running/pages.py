@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from profiles.running import engine_services, schedule_services, selectors
+from profiles.running import engine_services, fetch_services, schedule_services, selectors
 from profiles.running.engines.parameters import NEEDS
 from profiles.running.forms import EngineForm, ScheduleForms, ServerForm, parameter_form
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
@@ -83,6 +83,7 @@ def server(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "profiles/running/server.html", {
         "here": "fleet-captures", "server": row, "form": form, "parameters": parameters, "page": page, "lines": lines,
         "any_open": any(line.is_open for line in lines), "needs": NEEDS[row.kind], "able": selectors.has_worker(),
+        "away": fetch_services.why_not(row.host, row.folder) if row.host else "",
         "may_capture": request.user.has_perm("profiles.add_enginecapture"),
         "may_define": request.user.has_perm("profiles.change_engineserver")}, status=status)
 

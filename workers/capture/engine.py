@@ -160,7 +160,9 @@ def _capture_into(own: Run, results: Results) -> None:
         own.edge_s = own.slow_edge()
     slow_from = own.last[1] if own.last else None
     results.begin()
-    own.wait(results.is_ready, READY_S, "its agent took no order")
+    if not results.is_ready():
+        own.phase("waits for the agent of its host")
+        own.wait(results.is_ready, READY_S, "the agent of its host took no order")
     if not ENGINE_LEASES.write(row.pk, own.worker, started_at_engine=timezone.now()):
         raise Cancelled
     try:
@@ -176,7 +178,7 @@ def _capture_into(own: Run, results: Results) -> None:
         if row.until != EngineCapture.Until.STEPS:      # after its steps it has stopped itself, and some refuse a second stop
             raise
         log.info("engine capture %s: %s", row.pk, problem.what)
-    own.phase("waits for the traces")
+    own.phase(results.waits)
     results.collect()
     own.wait(results.are_whole, results.longest_s, f"no trace came within {results.longest_s:.0f} s: {results.where}", results.hint)
     own.watch("after", BESIDE_S)

@@ -36,6 +36,11 @@ class Results(ABC):
     longest_s = WRITTEN_S
 
     @property
+    def waits(self) -> str:
+        """Return what is waited for once the engine has stopped, in words."""
+        return "waits for the traces"
+
+    @property
     @abstractmethod
     def where(self) -> str:
         """Return where they are looked for, in words."""
@@ -180,12 +185,16 @@ class AgentResults(Results):
     longest_s = FETCHED_S
 
     @property
+    def waits(self) -> str:
+        return f"the agent of {self.row.server.host} fetches the traces"
+
+    @property
     def where(self) -> str:
         return f"the agent of {self.row.server.host} looked for *{', *'.join(TRACES)} in {self.row.server.folder}"
 
     def check(self) -> None:
         try:
-            fetch_services.agent_for(self.row.server.host, self.row.server.folder)
+            fetch_services.present_agent(self.row.server.host, self.row.server.folder)
         except FetchRefused as refused:
             raise _problem(refused) from refused
 

@@ -159,7 +159,8 @@ def test_steps_end_when_the_agent_sees_their_traces(quick: None, host: Host) -> 
 
 @pytest.mark.process
 @pytest.mark.django_db(transaction=True)
-def test_an_agent_that_is_killed_meanwhile_leaves_a_clear_state(quick: None, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_is_killed_meanwhile_leaves_a_clear_state(quick: None, host: Host, monkeypatch: pytest.MonkeyPatch,
+                                                                client: Client, olga: Any) -> None:
     monkeypatch.setattr(fetch_services, "LEAST_SILENT_S", 4.0)
     monkeypatch.setattr(fetch_services, "again_s", lambda: 0.5)
     host.start()
@@ -174,6 +175,9 @@ def test_an_agent_that_is_killed_meanwhile_leaves_a_clear_state(quick: None, hos
         assert row.status == "failed" and "the agent of gpu-7 went silent" in row.error["what"], row.error
         assert str(host.traces) in row.error["hint"] and "/stop_profile" in own.paths()
         assert row.fetch.state == "failed"
+        client.force_login(olga)
+        assert "the agent of gpu-7 is away" in client.get(reverse("engine-server", args=[row.server_id])).content.decode()
+        assert "(away)" in client.get(reverse("engine-servers")).content.decode()
         again = services.capture_create(row.server, {"seconds": 0.3}, None)
         engine_worker.run(again.pk, "worker-1")
         again.refresh_from_db()
