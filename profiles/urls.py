@@ -192,6 +192,7 @@ urlpatterns = [
     path("api/fleet/orders/", running_agents_api.FleetOrdersApi.as_view(), name="api-fleet-orders"),      # POST, of agents
     path("api/fleet/fetches/<int:pk>/<int:number>/", running_agents_api.FleetFetchApi.as_view(), name="api-fleet-fetch"),  # POST
     path("api/engines/", running_api.ServersApi.as_view(), name="api-engine-servers"),
+    path("api/engines/<int:pk>/", running_api.ServerApi.as_view(), name="api-engine-server"),        # PATCH, DELETE
     path("api/engines/<int:pk>/captures/", running_api.ServerCapturesApi.as_view(), name="api-engine-captures"),
     path("api/engines/captures/<int:pk>/", running_api.EngineCaptureApi.as_view(), name="api-engine-capture"),
     path("api/engines/captures/<int:pk>/stop/", running_api.EngineCaptureStopApi.as_view(), name="api-engine-capture-stop"),  # POST

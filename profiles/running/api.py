@@ -30,6 +30,7 @@ class ServerSerializer(serializers.Serializer[Any]):
     folder = serializers.CharField(max_length=400)
     host = serializers.CharField(max_length=200, required=False, allow_blank=True, default="",
                                  help_text="results=agent: whose agent fetches the traces")
+    enabled = serializers.BooleanField(required=False, default=True)
 
 
 class EngineCaptureSerializer(serializers.Serializer[Any]):
@@ -82,6 +83,34 @@ class ServersApi(APIView):
         except engine_services.EngineRefused as refused:
             raise _refused(refused.errors) from refused
         return Response(selectors.server_json(engine_services.ask_version(row)), status=201)
+
+
+class ServerApi(APIView):
+    write_permission = {"PATCH": "profiles.change_engineserver", "DELETE": "profiles.delete_engineserver"}
+
+    @extend_schema(operation_id="engine_server", responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        return Response(selectors.server_json(get_object_or_404(EngineServer, pk=pk)))
+
+    @extend_schema(operation_id="engine_server_change", request=ServerSerializer, responses=JSON)
+    def patch(self, request: Request, pk: int) -> Response:
+        """Change some of its fields; without `token` it keeps its own. It is asked for its version."""
+        row = get_object_or_404(EngineServer, pk=pk)
+        given = ServerSerializer(data=request.data, partial=True)
+        given.is_valid(raise_exception=True)
+        kept = {name: getattr(row, name) for name in ("name", "kind", "address", "results", "folder", "host", "enabled")}
+        changed = {name: value for name, value in given.validated_data.items() if name in request.data}
+        try:
+            engine_services.server_save(row, **{**kept, **changed})
+        except engine_services.EngineRefused as refused:
+            raise _refused(refused.errors) from refused
+        return Response(selectors.server_json(engine_services.ask_version(row)))
+
+    @extend_schema(operation_id="engine_server_delete", responses={204: None})
+    def delete(self, request: Request, pk: int) -> Response:
+        """Delete it with its captures; their profiles stay."""
+        get_object_or_404(EngineServer, pk=pk).delete()
+        return Response(status=204)
 
 
 class ServerCapturesApi(APIView):
@@ -141,7 +170,7 @@ class SchedulesApi(APIView):
 
 
 class ScheduleApi(APIView):
-    write_permission = "profiles.change_captureschedule"
+    write_permission = {"PATCH": "profiles.change_captureschedule", "DELETE": "profiles.delete_captureschedule"}
 
     @extend_schema(operation_id="capture_schedule", responses=JSON)
     def get(self, request: Request, pk: int) -> Response:

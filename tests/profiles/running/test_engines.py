@@ -349,3 +349,19 @@ def test_the_command_captures_a_server_and_waits(quick: None, tmp_path: Path, ca
                            ("llama-sglang -p x", "NAME=VALUE"), ("llama-sglang --seconds 999", "seconds")):
             with pytest.raises(CommandError, match=why):
                 call_command("capture", "engine", *wrong.split())
+
+
+@pytest.mark.django_db
+def test_owners_change_and_delete_servers_by_api(api: Any, olga: Any, alice: Any, tmp_path: Path) -> None:
+    with peer() as own:
+        row = server(own, tmp_path, token="s3cret-token")
+        url = reverse("api-engine-server", args=[row.pk])
+        for method in (api(alice).patch, api(alice).delete):
+            assert method(url, {"enabled": False}, format="json").status_code == 403
+        changed = api(olga).patch(url, {"enabled": False, "name": "other"}, format="json")
+        assert changed.status_code == 200 and (changed.json()["name"], changed.json()["enabled"]) == ("other", False)
+        row.refresh_from_db()
+        assert services.engine_of(row).token == "s3cret-token" and row.folder == str(tmp_path) and b"s3cret" not in changed.content
+        assert "folder" in api(olga).patch(url, {"folder": "relative"}, format="json").json()["fields"]
+        assert api(alice).get(url).status_code == 200
+        assert api(olga).delete(url).status_code == 204 and not EngineServer.objects.exists()
