@@ -24,11 +24,11 @@ from profiles.fleet.models import (
     FleetMonth,
     FleetSignature,
 )
-from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
+from profiles.running.models import CaptureSchedule, EngineCapture, EngineFetch, EngineServer
 from workers.leases import Leases
 
 __all__ = ["AdviceDecision", "BuildChange", "BuildPair", "Capture", "CaptureFile", "CaptureSchedule", "CaptureTarget",
-           "CeilingRun", "EngineCapture", "EngineServer", "FamilyEdit", "FamilyNote", "FamilyRule", "Finding",
+           "CeilingRun", "EngineCapture", "EngineFetch", "EngineServer", "FamilyEdit", "FamilyNote", "FamilyRule", "Finding",
            "FleetAgent", "FleetBatch", "FleetCapture", "FleetContext", "FleetDay", "FleetGpu", "FleetHour",
            "FleetKernel", "FleetMonth", "FleetSignature", "KernelFamily", "KernelShape", "KernelStat",
            "LaunchCounters", "Profile", "SavedQuery", "TimelineNote", "first_uploads"]

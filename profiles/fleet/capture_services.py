@@ -128,7 +128,7 @@ def orders_for(name: str, host: str, state: Mapping[str, Any]) -> dict[str, Any]
     """Take what an agent says of its processes and orders, between its batches; return {"orders", "again_s"}."""
     with transaction.atomic():
         agent, _ = FleetAgent.objects.select_for_update().get_or_create(name=name)
-        kept = {key: state[key] for key in ("asking", "captures", "kind", "version", "run") if key in state}
+        kept = {key: state[key] for key in ("asking", "captures", "folders", "kind", "version", "run") if key in state}
         agent.state = json_safe({**(agent.state if isinstance(agent.state, dict) else {}), **kept})
         agent.host, agent.last_seen = host or agent.host, timezone.now()
         agent.save(update_fields=["state", "host", "last_seen"])

@@ -4,7 +4,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ("profiles", "0022_running_captures"),
+        ("profiles", "0023_running"),
     ]
 
     operations = [

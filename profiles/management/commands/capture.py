@@ -13,6 +13,7 @@ from profiles.capture import services
 from profiles.fleet import capture_services
 from profiles.fleet.browse import capture_selectors
 from profiles.fleet.browse.capture_selectors import CaptureLine
+from profiles.management.running_commands import add_engine_arguments, add_schedule_arguments, capture_engine, change_schedules
 from profiles.models import Capture, FleetCapture
 
 WAIT_S, LOOK_S = 300.0, 0.5
@@ -21,8 +22,8 @@ APPEAR_S = 15.0                     # a process that just began asks every 5 s
 
 
 class Command(BaseCommand):
-    help = ("Capture processes that run (PyTorch, started with KINETO_USE_DAEMON=1, on a host with an agent or a GPU worker); "
-            "ask a capture under way for a memory snapshot; delete an ended one.")
+    help = ("Capture what runs: PyTorch processes that were started with KINETO_USE_DAEMON=1, on a host with an agent or a GPU "
+            "worker; vLLM and SGLang servers; and both by a schedule. Ask a capture under way for a memory snapshot; delete one.")
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -46,16 +47,33 @@ class Command(BaseCommand):
         delete = commands.add_parser("delete", help="an ended capture with its log and the files that were kept; profiles stay")
         for command in (dump, delete):
             command.add_argument("capture", type=int, metavar="ID")
+        add_engine_arguments(commands.add_parser("engine", help="capture a vLLM or SGLang server; waits for the profile"))
+        add_schedule_arguments(commands.add_parser("schedule", help="list, add, change, pause, resume or delete schedules"))
 
     def handle(self, *_: Any, **options: Any) -> None:
-        if options["what"] != "running":
-            return self.change(options["what"], options["capture"])
-        document = self.running(options)
-        if options["json"]:
+        if options["what"] in ("dump", "delete"):
+            self.change(options["what"], options["capture"])
+        elif options["what"] == "schedule":
+            self.schedules(change_schedules(options), options["json"])
+        elif options["what"] == "engine":
+            self.end(capture_engine(options), options["json"], "done")
+        else:
+            self.end(self.running(options), options["json"], "ready")
+
+    def schedules(self, document: dict[str, Any], as_json: bool) -> None:
+        for each in document["schedules"] if not as_json else ():
+            paused = "" if each["enabled"] else " (paused)"
+            self.stdout.write(f"{each['name']}{paused}: {each['when']}, next {each['next_due'] or 'when one opens'}, "
+                              f"{each['spent']} of {each['per_day']} today {each['last_why']}".rstrip())
+        if as_json:
+            self.stdout.write(json.dumps(document))
+
+    def end(self, document: dict[str, Any], as_json: bool, good: str) -> None:
+        if as_json:
             self.stdout.write(json.dumps(document))
         else:
             self.stdout.write(f"{document['status']}: {document.get('why') or 'profile'} {document['profile'] or ''}".strip())
-        if document["status"] != "ready":
+        if document["status"] != good or not document["profile"]:
             raise SystemExit(1)
 
     def change(self, what: str, capture_id: int) -> None:
