@@ -35,7 +35,7 @@ MEMBERS = {
     "tuner.models": ("tuner.models", "tuner.*.models"),
     "tuner.cache.rules": ("tuner.cache.rules", "tuner.cache.buckets", "tuner.cache.default_check", "tuner.cache.portability"),
     "tuner.cache.client": ("tuner.cache.client", "tuner.cache.listener"),
-    "workers.jobs": ("workers.jobs", "workers.leases", "workers.outgoing", "workers.secret"),
+    "workers.jobs": ("workers.jobs", "workers.disk", "workers.leases", "workers.outgoing", "workers.secret"),
     "workers.process": ("workers.process", "workers.tasks", "workers.sweep", "workers.messages", "workers.row_kinds",
                         "workers.stages", "workers.bounded_process"),
 }

@@ -21,6 +21,8 @@ RIDGEPOINT_EMAIL_URL       smtp://user:password@host:587?tls=1 (or ?ssl=1); with
 RIDGEPOINT_EMAIL_FROM      sender of mails
 RIDGEPOINT_STAGE_MEMORY_MB memory that each stage of the work on a profile (ingest, families, analyses) may take, in MB of 10^6 B
                            (default: 2000). A bound of one process: programs that it starts (decoders, nsys) have as much each
+RIDGEPOINT_DISK_REST       room that new uploads and captures leave free on each disk: a size, a share, or both (the smaller one
+                           holds; default: "2 GB, 5 %")
 RIDGEPOINT_LOG             level of our own log, on standard error (default: INFO)
 """
 
@@ -166,6 +168,7 @@ WHITENOISE_IMMUTABLE_FILE_TEST = r"^/static/bundles/"       # their address hold
 FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.TemporaryFileUploadHandler"]   # to disk, never to memory
 FILE_UPLOAD_TEMP_DIR = None
 UPLOAD_MAX_BYTES = int(os.environ.get("RIDGEPOINT_UPLOAD_MAX_BYTES", 20 * 2**30))
+DISK_REST = os.environ.get("RIDGEPOINT_DISK_REST", "2 GB, 5 %")
 STAGE_MEMORY_MB = int(os.environ.get("RIDGEPOINT_STAGE_MEMORY_MB", 2000))
 # Arrow's allocator asks for 1 GB before it needs any, and a limit of memory would count it. Read when Arrow loads: after this.
 os.environ.setdefault("MIMALLOC_ARENA_EAGER_COMMIT", "0")

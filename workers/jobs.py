@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import logging
 import secrets
+import socket
+import time
 from functools import lru_cache
 from typing import Any
 
@@ -100,6 +102,18 @@ def publish(topic: str, event: str, data: dict[str, Any]) -> None:
 def announce(worker: str, facts: dict[str, Any]) -> None:
     """A worker says that it lives: queues, host, pid, GPU, tools and why a tool is missing. Kept for 15 s."""
     connection().set(_WORKERS_KEY + worker, json.dumps(facts), ex=_ANNOUNCE_TTL_S)
+
+
+def clock_skew_s() -> float:
+    """This host's clock less Valkey's, in seconds; right to half of what the question takes."""
+    before_s = time.time()
+    seconds, microseconds = connection().time()
+    return (before_s + time.time()) / 2 - (seconds + microseconds / 1e6)
+
+
+def host() -> str:
+    """This host, as workers call it."""
+    return socket.gethostname()
 
 
 def retire(worker: str) -> None:

@@ -25,7 +25,7 @@ from rq import Queue
 from rq import Worker as RqWorker
 from rq.job import Job
 
-from workers import jobs
+from workers import disk, jobs
 from workers.core import facts
 
 log = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ def _announce_and_sweep(name: str, queues: list[str], done: threading.Event, swe
         try:
             if now >= announce_at:
                 announce_at = now + ANNOUNCE_EVERY_S
-                jobs.announce(name, {**facts.add_readings(said), "busy": _current_task(name)})
+                jobs.announce(name, {**facts.add_readings(said), "busy": _current_task(name), **_host_state()})
             if now >= sweep_at:
                 sweep_at = now + SWEEP_EVERY_S
                 sweep()
@@ -143,6 +143,11 @@ def _announce_and_sweep(name: str, queues: list[str], done: threading.Event, swe
         finally:
             connections.close_all()     # never open while the parent forks
     connections.close_all()
+
+
+def _host_state() -> dict[str, Any]:
+    """Return what the status page compares between hosts: this one's clock and disks."""
+    return {"clock_skew_s": jobs.clock_skew_s(), "disks": [place.as_json() for place in disk.places()]}
 
 
 def _tell_metrics(said: dict[str, Any]) -> None:
