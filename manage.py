@@ -40,7 +40,7 @@ def main() -> None:
         import django
 
         django.setup()          # while the servers come up
-        ensure.wait_for_servers()
+        ensure.wait_for_servers(for_room=command == "serve")
         if command not in UNMIGRATED:
             from webapp import schema  # needs the app registry
 
