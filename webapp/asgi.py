@@ -14,11 +14,12 @@ from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from django.urls import path  # noqa: E402
 
 from webapp.live import LiveConsumer, SameOrigin  # noqa: E402
+from webapp.operate.bodies import Bodies  # noqa: E402
 from webapp.operate.probes import Probes  # noqa: E402
 from webapp.slots import Slots  # noqa: E402
 
 # the stubs know paths to views alone, not to consumers
 application = ProtocolTypeRouter({
-    "http": Probes(Slots(http)),
+    "http": Probes(Bodies(Slots(http))),
     "websocket": SameOrigin(AuthMiddlewareStack(URLRouter([path("ws/live/", LiveConsumer.as_asgi())]))),     # type: ignore[arg-type, list-item]
 })
