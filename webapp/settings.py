@@ -23,7 +23,8 @@ RIDGEPOINT_STAGE_MEMORY_MB memory that each stage of the work on a profile (inge
                            (default: 2000). A bound of one process: programs that it starts (decoders, nsys) have as much each
 RIDGEPOINT_DISK_REST       room that new uploads and captures leave free on each disk: a size, a share, or both (the smaller one
                            holds; default: "2 GB, 5 %")
-RIDGEPOINT_LOG             level of our own log, on standard error (default: INFO)
+RIDGEPOINT_LOG             level of our own log, on standard error (default: INFO); "json": one object a line, "json DEBUG" both
+RIDGEPOINT_ACCESS_LOG      1: a line for every request; without it for refused and failed ones (as JSON always every one)
 """
 
 import os
@@ -67,6 +68,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "webapp.statics.streaming.stream_in_pieces",
     "webapp.statics.compressed.CompressedAnswers",
+    "webapp.operate.observed.NoteView",
     "django.middleware.security.SecurityMiddleware",
     "webapp.errors.RefuseNul",
     "webapp.errors.RedirectToForm",
@@ -215,19 +217,20 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {"ProfileKindEnum": "profiles.models.Profile.Kind",
                             "ChartKindEnum": "profiles.sql.query_services.CHARTS"},
 }
+_LOG = os.environ.get("RIDGEPOINT_LOG", "").lower().replace(",", " ").split()
+LOG_JSON = "json" in _LOG
+LOG_LEVEL = next((word.upper() for word in _LOG if word != "json"), "INFO")
+LOG_REQUESTS = LOG_JSON or os.environ.get("RIDGEPOINT_ACCESS_LOG") == "1"
 LOGGING = {
     "version": 1, "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(levelname).1s %(name)s: %(message)s"}},
-    "filters": {"one_line": {"()": "webapp.logs.OneLine"}, "outage": {"()": "webapp.logs.OutageInOneLine"}},
-    "handlers": {
-        "stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["outage"]},
-        "brief": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["one_line"]},
-    },
+    "formatters": {"text": {"format": "%(levelname).1s %(name)s: %(message)s%(suffix)s"}, "json": {"()": "webapp.logs.JsonLine"}},
+    "filters": {name: {"()": f"webapp.logs.{name}"} for name in ("ExpectedInOneLine", "OutageInOneLine", "AddTrail")},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json" if LOG_JSON else "text",
+                            "filters": ["ExpectedInOneLine", "OutageInOneLine", "AddTrail"]}},
     "root": {"handlers": ["stderr"], "level": "WARNING"},
     "loggers": {
-        **{name: {"level": os.environ.get("RIDGEPOINT_LOG", "INFO")} for name in ("profiles", "tuner", "webapp", "workers")},
+        **{name: {"level": LOG_LEVEL} for name in ("profiles", "tuner", "webapp", "workers")},
         "django": {"level": "WARNING"},          # in place of its own handlers, which know DEBUG only
-        "django.security.DisallowedHost": {"handlers": ["brief"], "propagate": False},
         "django.server": {"level": "WARNING", "handlers": [], "propagate": True},
     },
 }

@@ -25,7 +25,7 @@ from rq import Queue
 from rq import Worker as RqWorker
 from rq.job import Job
 
-from workers import disk, jobs
+from workers import disk, jobs, trail
 from workers.core import facts
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,8 @@ class Worker(RqWorker):
         _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != self.pid:    # it died before we asked to be told
             os._exit(1)
+        if given := job.meta.get("request_id"):
+            trail.begin(str(given))
         super().main_work_horse(job, queue)
 
     def request_stop(self, signum: int, frame: FrameType | None) -> None:

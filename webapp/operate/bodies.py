@@ -164,7 +164,8 @@ def is_known(scope: dict[str, Any]) -> bool:
 
 
 def _has_token(request: HttpRequest) -> bool:
-    for authentication in api_settings.DEFAULT_AUTHENTICATION_CLASSES:
+    classes: Any = api_settings.DEFAULT_AUTHENTICATION_CLASSES         # the stubs say names
+    for authentication in classes:
         if issubclass(authentication, SessionAuthentication):       # looked at above; it would read the body for its CSRF token
             continue
         with suppress(APIException, UnicodeDecodeError):
