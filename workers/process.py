@@ -27,11 +27,13 @@ from rq.job import Job
 
 from workers import disk, jobs, trail
 from workers.core import facts
+from workers.metrics.durations import count_job
 
 log = logging.getLogger(__name__)
 ANNOUNCE_EVERY_S = 5.0
 SWEEP_EVERY_S = 3.0
 SMALL = "messages"              # a worker of this queue alone sweeps nothing else: it is spared the imports
+COUNTED_BY_ROW = ("ingest", "tune", "capture", "engine", "ceilings", "suite")
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 
@@ -52,6 +54,14 @@ class Worker(RqWorker):
         if given := job.meta.get("request_id"):
             trail.begin(str(given))
         super().main_work_horse(job, queue)
+
+    def perform_job(self, job: Job, queue: Queue) -> bool:
+        """Perform it, and count how long it took; tasks of rows count themselves, by how the row ended."""
+        began_s = time.monotonic()
+        done: bool = super().perform_job(job, queue)
+        if (task := job.id.split("-")[0]) not in COUNTED_BY_ROW:
+            count_job(task, "done" if done else "failed", time.monotonic() - began_s)
+        return done
 
     def request_stop(self, signum: int, frame: FrameType | None) -> None:
         """Stop without waiting for the task: its row is released, the next worker goes on."""

@@ -17,6 +17,7 @@ from tuner.models import SuiteJob, TuneJob
 from tuner.trial import cleaned
 from workers import disk, jobs, stages
 from workers.core.periodic import keep_heartbeat
+from workers.metrics.durations import count_job
 from workers.row_kinds import ROW_KINDS, RowKind
 
 log = logging.getLogger(__name__)
@@ -174,7 +175,9 @@ def _run(held: RowKind, row_id: int, service: Callable[[int, str], Any]) -> None
             log.exception("%s %s failed", held.task, row_id)
         _fail(held, row_id, worker, error)
     status = held.leases.model._default_manager.filter(pk=row_id).values_list("status", flat=True).first()
-    log.info("%s %s: %s after %.1f s", held.task, row_id, status or "deleted", time.monotonic() - began_s)
+    seconds = time.monotonic() - began_s
+    count_job(held.task, status or "deleted", seconds)
+    log.info("%s %s: %s after %.1f s", held.task, row_id, status or "deleted", seconds)
 
 
 def _fail(held: RowKind, row_id: int, worker: str, error: Exception) -> None:

@@ -19,6 +19,7 @@ from rq.job import Job
 from webapp import logs
 from webapp.asgi import application
 from webapp.models import ApiToken
+from webapp.operate import observed
 from webapp.slots import Slots
 from webapp.supervisor import Child, Supervisor
 from workers import jobs, trail
@@ -61,7 +62,9 @@ def told(lines: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines.getvalue().splitlines()]
 
 
-async def test_a_refusal_is_one_line_with_its_number(lines: io.StringIO, sign_in_mode: None) -> None:
+async def test_a_refusal_is_one_line_with_its_number_and_counted(lines: io.StringIO, sign_in_mode: None) -> None:
+    counted = observed.REQUESTS.labels("GET", "api/profiles/<int:pk>/", "401")
+    before = counted._value.get()
     status, headers = await ask("/api/profiles/7/", x_request_id="from-the-proxy.7")
     assert status == 401 and headers["x-request-id"] == "from-the-proxy.7"
     [line] = told(lines)
@@ -69,6 +72,7 @@ async def test_a_refusal_is_one_line_with_its_number(lines: io.StringIO, sign_in
     assert {name: line[name] for name in ("method", "path", "status", "route", "request_id", "client")} == {
         "method": "GET", "path": "/api/profiles/7/", "status": 401, "route": "api/profiles/<int:pk>/",
         "request_id": "from-the-proxy.7", "client": "10.0.0.9"}
+    assert counted._value.get() == before + 1
     assert line["ms"] > 0 and "person" not in line and "trace" not in line
 
 
@@ -87,10 +91,15 @@ async def test_what_is_expected_has_no_trace(
     assert line["message"].isprintable()
 
 
+@pytest.fixture
+def token(alice: Any) -> str:
+    _, made = ApiToken.objects.create(alice, name="t", scope="write")
+    return str(made)
+
+
 async def test_the_person_stands_in_it_and_a_number_that_is_none_is_replaced(
-        lines: io.StringIO, alice: Any, sign_in_mode: None, settings: Any) -> None:
+        lines: io.StringIO, token: str, sign_in_mode: None, settings: Any) -> None:
     settings.LOG_REQUESTS = True
-    _, token = await ApiToken_create(alice)
     status, headers = await ask("/api/workers/", authorization=f"Token {token}", x_request_id="no number\x07")
     assert status == 200 and len(headers["x-request-id"]) == 16
     [line] = told(lines)
@@ -98,12 +107,6 @@ async def test_the_person_stands_in_it_and_a_number_that_is_none_is_replaced(
     settings.LOG_REQUESTS = False
     await ask("/api/workers/", authorization=f"Token {token}")
     assert len(told(lines)) == 1
-
-
-async def ApiToken_create(person: Any) -> Any:
-    from asgiref.sync import sync_to_async
-
-    return await sync_to_async(ApiToken.objects.create)(person, name="t", scope="write")
 
 
 async def test_a_fault_keeps_its_trace(lines: io.StringIO, sign_in_mode: None, monkeypatch: pytest.MonkeyPatch) -> None:
