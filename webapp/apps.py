@@ -10,11 +10,13 @@ class WebappConfig(AppConfig):
 
     def ready(self) -> None:
         from webapp.live import connections_close  # models are loaded now
+        from webapp.operate.limits import limits_parse
         from webapp.roles import groups_update
         from workers import disk
 
         try:
             disk.rest_parse(settings.DISK_REST)
+            limits_parse(settings.LIMITS)
         except ValueError as error:
             raise ImproperlyConfigured(str(error)) from error
         # Sent for every app that has models, in order: after the last one all permissions exist.

@@ -118,6 +118,7 @@ HINTS = {
     403: "a program sends “Authorization: Token …” (your name in the menu → API tokens); a page is reloaded; else ask an owner "
          "for the role",
     404: "it may have been deleted",
+    429: "wait as many seconds as Retry-After says; an owner may raise RIDGEPOINT_LIMITS",
     500: "nothing that was stored is lost; the server's log has the trace",
     405: "see /api/docs/ for what this address takes",
 }

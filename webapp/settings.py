@@ -23,6 +23,8 @@ RIDGEPOINT_STAGE_MEMORY_MB memory that each stage of the work on a profile (inge
                            (default: 2000). A bound of one process: programs that it starts (decoders, nsys) have as much each
 RIDGEPOINT_DISK_REST       room that new uploads and captures leave free on each disk: a size, a share, or both (the smaller one
                            holds; default: "2 GB, 5 %")
+RIDGEPOINT_LIMITS          how often a person or token may upload, run SQL and search: "upload=120/min, sql=120/min, search=600/min"
+                           (these are the defaults; sql=0: without limit)
 RIDGEPOINT_LOG             level of our own log, on standard error (default: INFO); "json": one object a line, "json DEBUG" both
 RIDGEPOINT_ACCESS_LOG      1: a line for every request; without it for refused and failed ones (as JSON always every one)
 """
@@ -80,6 +82,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "webapp.accounts.LocalModeMiddleware",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "webapp.operate.limits.LimitPages",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -171,6 +174,7 @@ FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.TemporaryFileUploadHand
 FILE_UPLOAD_TEMP_DIR = None
 UPLOAD_MAX_BYTES = int(os.environ.get("RIDGEPOINT_UPLOAD_MAX_BYTES", 20 * 2**30))
 DISK_REST = os.environ.get("RIDGEPOINT_DISK_REST", "2 GB, 5 %")
+LIMITS = os.environ.get("RIDGEPOINT_LIMITS", "")
 STAGE_MEMORY_MB = int(os.environ.get("RIDGEPOINT_STAGE_MEMORY_MB", 2000))
 # Arrow's allocator asks for 1 GB before it needs any, and a limit of memory would count it. Read when Arrow loads: after this.
 os.environ.setdefault("MIMALLOC_ARENA_EAGER_COMMIT", "0")
@@ -203,6 +207,7 @@ PERFETTO_URL = os.environ.get("RIDGEPOINT_PERFETTO_URL", "https://ui.perfetto.de
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["knox.auth.TokenAuthentication", "rest_framework.authentication.SessionAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["webapp.accounts.RolePermission"],
+    "DEFAULT_THROTTLE_CLASSES": ["webapp.operate.limits.Throttle"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "EXCEPTION_HANDLER": "webapp.errors.exception_handler",
