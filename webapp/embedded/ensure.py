@@ -69,6 +69,16 @@ def wait_for_servers(*, for_room: bool = False) -> None:
         starts = [Start(server) for server in _kept]
 
 
+def name_servers(home: Path) -> None:
+    """Name the private servers where the environment names none, as a start would, without starting them."""
+    pg, queue = home / "pg", home / "redis"     # where these are missing, nothing was ever started, and nothing is made
+    if not os.environ.get("DATABASE_URL"):
+        never = f"postgresql://ridgepoint@/postgres?host={pg / 's'}&port={postgres.PORT}"
+        os.environ["DATABASE_URL"] = Postgres(pg / "data").url if pg.is_dir() else never
+    if not os.environ.get("REDIS_URL"):
+        os.environ["REDIS_URL"] = Redis(queue).url if queue.is_dir() else f"unix://{queue / 'redis.sock'}"
+
+
 def start_servers(home: Path) -> None:
     """Start private servers where the environment names none, and wait until they are up."""
     begin_servers(home)

@@ -73,16 +73,19 @@ def valkey() -> Check:
 
 
 def disks() -> list[Check]:
-    """Return the room on each disk of this host, and of the workers' hosts that have too little."""
-    found = [Check(f"Disk: {place.title}", BAD if place.is_short else OK,
-                   f"{disk.size(place.free_bytes)} of {disk.size(place.total_bytes)} free, {disk.size(place.rest_bytes)} kept",
-                   "uploads and captures are refused: " + disk.HINT if place.is_short else "", place.as_json())
+    """Return the room on each disk of this host."""
+    return [Check(f"Disk: {place.title}", BAD if place.is_short else OK,
+                  f"{disk.size(place.free_bytes)} of {disk.size(place.total_bytes)} free, {disk.size(place.rest_bytes)} kept",
+                  "uploads and captures are refused: " + disk.HINT if place.is_short else "", place.as_json())
              for place in disk.places()]
-    for host, places in {worker.get("host", "?"): worker.get("disks", []) for worker in jobs.workers()}.items():
-        found += [Check(f"Disk of {host}: {', '.join(place['names'])}", BAD, f"{disk.size(place['free_bytes'])} free",
-                        "its workers take no files and captures: make room there", {**place, "host": host})
-                  for place in places if place.get("short") and host != jobs.host()]
-    return found
+
+
+def worker_disks() -> list[Check]:
+    """Return the disks of other hosts whose workers have too little room."""
+    told = {worker.get("host", "?"): worker.get("disks", []) for worker in jobs.workers()}
+    return [Check(f"Disk of {host}: {', '.join(place['names'])}", BAD, f"{disk.size(place['free_bytes'])} free",
+                  "its workers take no files and captures: make room there", {**place, "host": host})
+            for host, places in told.items() for place in places if place.get("short") and host != jobs.host()]
 
 
 def workers() -> Check:
@@ -132,6 +135,7 @@ RUNNING: Table = (
     ("Migrations", migrations),
     ("Valkey", valkey),
     ("Disk", disks),
+    ("Disks of workers", worker_disks),
     ("Workers", workers),
     ("Queues", queues),
     ("Clocks", clocks),
@@ -145,7 +149,10 @@ def run(table: Table) -> list[Check]:
         try:
             result = function()
         except (DatabaseError, psycopg.Error, RedisError, OSError) as error:
-            result = Check(name, BAD, " ".join(str(error).split())[:300] or type(error).__name__, "see its log and its disk")
+            said = " ".join(str(error).split())[:300] or type(error).__name__
+            known = next((check for check in found if check.says == said), None)
+            result = (Check(name, WARN, f"unknown: see {known.name}") if known else
+                      Check(name, BAD, said, "start it (make run), or see its log and its disk"))
         found += result if isinstance(result, list) else [result]
     return found
 

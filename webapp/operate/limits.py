@@ -96,8 +96,9 @@ def _count(keys: list[str], period_s: int) -> list[int]:
     try:
         with jobs.connection().pipeline() as batch:
             for key in keys:
-                batch.incr(key).expire(key, period_s + 1)
-            return batch.execute()[::2]
+                batch.incr(key)
+                batch.expire(key, period_s + 1)
+            return [int(count) for count in batch.execute()[::2]]
     except redis.RedisError as error:
         _away_until_s = time.monotonic() + TRY_AGAIN_S
         log.warning("requests are not counted: %s", error)

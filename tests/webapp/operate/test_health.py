@@ -100,7 +100,7 @@ def test_the_oldest_entry_and_a_wrong_clock_are_seen() -> None:
         clocks = checks.clocks()
         assert clocks.state == checks.WARN and "far" in clocks.says and clocks.hint
         assert checks.workers().facts["by_queue"]["gpu"] == 1
-        assert [check.state for check in checks.disks() if check.name == "Disk of far: temporary files"] == [checks.BAD]
+        assert [check.state for check in checks.worker_disks() if check.name == "Disk of far: temporary files"] == [checks.BAD]
     finally:
         jobs.connection().flushdb()
 
