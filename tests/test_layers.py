@@ -35,7 +35,8 @@ MEMBERS = {
     "tuner.models": ("tuner.models", "tuner.*.models"),
     "tuner.cache.rules": ("tuner.cache.rules", "tuner.cache.buckets", "tuner.cache.default_check", "tuner.cache.portability"),
     "tuner.cache.client": ("tuner.cache.client", "tuner.cache.listener"),
-    "workers.jobs": ("workers.jobs", "workers.disk", "workers.trail", "workers.leases", "workers.outgoing", "workers.secret"),
+    "workers.jobs": ("workers.jobs", "workers.disk", "workers.leases", "workers.outgoing", "workers.secret", "workers.spans",
+                     "workers.trail"),
     "workers.process": ("workers.process", "workers.tasks", "workers.sweep", "workers.messages", "workers.row_kinds",
                         "workers.stages", "workers.bounded_process"),
 }
@@ -243,7 +244,7 @@ PACKAGES = {
     "msgspec": ("profiles.ingest.*", "profiles.exports.*", "profiles.store.*", "profiles.fleet.feed", "workers.agent.*"),
     "ncu_report": ("profiles.ingest.ncu.ncu_child",),
     "numpy": ("profiles.*", "tuner.*", "workers.*", "webapp.examples.*"),
-    "opentelemetry": ("workers.metrics.otlp",),
+    "opentelemetry": ("workers.metrics.otlp", "workers.spans"),
     "prometheus_client": ("workers.metrics.prometheus", "webapp.operate.observed"),
     "psutil": ("webapp.*", "workers.*"),
     "psycopg": ("webapp.*",),

@@ -8,7 +8,7 @@ RIDGEPOINT_FLEET_HOURS     days that the fleet's hours are kept (90); its days: 
                            its months: RIDGEPOINT_FLEET_MONTHS (3650)
 RIDGEPOINT_GPU_HOUR_PRICE  what an hour of a GPU costs, and its currency: "3.20 USD" (none: no money is shown)
 RIDGEPOINT_METRICS_TOKEN   lets a scraper of another machine read /metrics (loopback needs none); OTEL_EXPORTER_OTLP_ENDPOINT sends
-                           the same by OpenTelemetry. RIDGEPOINT_GRAFANA_URL: address of the dashboard, for links to it
+                           the same by OpenTelemetry, and traces. RIDGEPOINT_GRAFANA_URL: address of the dashboard, for links to it
 RIDGEPOINT_SIGN_IN         1: people sign in; 0: single-user local mode, loopback only (the default)
 RIDGEPOINT_HOSTS           comma-separated host names the web server answers to
 RIDGEPOINT_SECRET_KEY      signs sessions and seals webhooks' secrets; the same on every host (default: one made in RIDGEPOINT_HOME)

@@ -1,4 +1,4 @@
-"""Queues, progress and the workers' own announcements. Imports nothing of ours but `workers.trail`: everybody may import it.
+"""Queues, progress and the workers' own announcements. Imports nothing of ours beside `trail` and `spans`: everybody may import it.
 
 The row of a job is the truth; a queue entry only wakes a worker and carries the row's id.
 """
@@ -21,7 +21,7 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 from rq import Queue
 
-from workers import trail
+from workers import spans, trail
 
 log = logging.getLogger(__name__)
 QUEUES = ("ingest", "compile", "gpu", "replay", "messages")
@@ -62,7 +62,7 @@ def enqueue(queue: str, task: str, row_id: int) -> None:
     """Wake a worker of `queue` for the row. Twice does no harm: the task claims the row by a conditional update."""
     Queue(queue, connection=connection()).enqueue(
         TASKS[task], row_id, job_id=f"{task}-{row_id}-{secrets.token_hex(4)}", job_timeout=-1, result_ttl=0, failure_ttl=3600,
-        meta={"request_id": trail.request_id()})
+        meta={"request_id": trail.request_id(), "trace": spans.carried()})
 
 
 def enqueue_on_commit(queue: str, task: str, row_id: int) -> None:

@@ -25,7 +25,7 @@ from rq import Queue
 from rq import Worker as RqWorker
 from rq.job import Job
 
-from workers import disk, jobs, trail
+from workers import disk, jobs, spans, trail
 from workers.core import facts
 from workers.metrics.durations import count_job
 
@@ -57,9 +57,13 @@ class Worker(RqWorker):
 
     def perform_job(self, job: Job, queue: Queue) -> bool:
         """Perform it, and count how long it took; tasks of rows count themselves, by how the row ended."""
-        began_s = time.monotonic()
-        done: bool = super().perform_job(job, queue)
-        if (task := job.id.split("-")[0]) not in COUNTED_BY_ROW:
+        began_s, task = time.monotonic(), job.id.split("-")[0]
+        with spans.span(task, "CONSUMER", job.meta.get("trace") or {}, {
+                "messaging.destination.name": queue.name, "ridgepoint.job": job.id,
+                "ridgepoint.request_id": str(job.meta.get("request_id", ""))}):
+            done: bool = super().perform_job(job, queue)
+        spans.flush()
+        if task not in COUNTED_BY_ROW:
             count_job(task, "done" if done else "failed", time.monotonic() - began_s)
         return done
 

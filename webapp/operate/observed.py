@@ -14,11 +14,12 @@ from django.http import HttpRequest, HttpResponse
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 
 from webapp.operate import probes
-from workers import trail
+from workers import spans, trail
 from workers.trail import Trail
 
 log = logging.getLogger("webapp.requests")
 ID_HEADER = b"x-request-id"
+GONE = 499              # nginx's number: the client left before there was an answer
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")      # would begin another line, or steer the terminal
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 QUIET = ("static", "metrics", "health/", probes.LIVE.strip("/"), probes.READY.strip("/"))      # asked very often
@@ -38,8 +39,8 @@ class Observed:
         self.app = app
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
-        given = next((value for name, value in scope["headers"] if name == ID_HEADER), b"")
-        now, began_s, status = trail.begin(given.decode("latin-1")), time.perf_counter(), 500
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        now, began_s, status = trail.begin(headers.get("x-request-id", "")), time.perf_counter(), GONE
 
         async def pass_on(message: dict[str, Any]) -> None:
             nonlocal status
@@ -49,7 +50,14 @@ class Observed:
             await send(message)
 
         try:
-            await self.app(scope, receive, pass_on)
+            with spans.span(scope["method"], "SERVER", headers, {"url.path": scope["path"][:500]}) as recorded:
+                await self.app(scope, receive, pass_on)
+                now.route = now.route or _route_outside_django(scope["path"])
+                if recorded is not None:
+                    _describe(recorded, now, scope["method"], status)
+        except Exception:
+            status = 500 if status == GONE else status
+            raise
         finally:
             now.route = now.route or _route_outside_django(scope["path"])
             _note(now, scope, status, time.perf_counter() - began_s)
@@ -77,13 +85,20 @@ def _route_outside_django(path: str) -> str:
     return path.strip("/") if path.rstrip("/") in (probes.LIVE, probes.READY) else "none"
 
 
+def _describe(recorded: Any, now: Trail, method: str, status: int) -> None:
+    """Name the span for its route, with the attributes of OpenTelemetry's conventions for HTTP."""
+    recorded.update_name(f"{method} {now.route}")
+    recorded.set_attributes({"http.request.method": method, "http.route": now.route, "http.response.status_code": status,
+                             "ridgepoint.request_id": now.request_id})
+
+
 def _note(now: Trail, scope: dict[str, Any], status: int, seconds: float) -> None:
     method = scope["method"] if scope["method"] in METHODS else "other"
     REQUESTS.labels(method, now.route, str(status)).inc()
     DURATIONS.labels(now.route).observe(seconds)
-    if status < 400 and (not settings.LOG_REQUESTS or now.route in QUIET):
+    if (status < 400 or status == GONE) and (not settings.LOG_REQUESTS or now.route in QUIET):
         return
-    level = logging.INFO if status < 400 else logging.WARNING if status < 500 else logging.ERROR
+    level = logging.INFO if status < 400 or status == GONE else logging.WARNING if status < 500 else logging.ERROR
     path, ms = scope["path"][:500], round(1e3 * seconds, 1)
     said = f"{method} {path} {status} {ms:.0f} ms" + (f" {now.person}" if now.person else "") + (f": {now.why}" if now.why else "")
     log.log(level, "%s", _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", said), extra={

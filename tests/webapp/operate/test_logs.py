@@ -109,6 +109,15 @@ async def test_the_person_stands_in_it_and_a_number_that_is_none_is_replaced(
     assert len(told(lines)) == 1
 
 
+async def test_a_client_that_left_is_no_fault(lines: io.StringIO, sign_in_mode: None) -> None:
+    page = ApplicationCommunicator(application, {
+        "type": "http", "path": "/", "raw_path": b"/", "method": "GET", "query_string": b"", "headers": [(b"host", b"localhost")],
+        "client": ["10.0.0.9", 5], "server": ["localhost", 80], "http_version": "1.1", "scheme": "http"})
+    await page.send_input({"type": "http.disconnect"})
+    await page.wait(30)
+    assert told(lines) == [] and observed.REQUESTS.labels("GET", "none", "499")._value.get() > 0
+
+
 async def test_a_fault_keeps_its_trace(lines: io.StringIO, sign_in_mode: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: Any, request: Any) -> Any:
         raise RuntimeError("a fault")
