@@ -100,8 +100,8 @@ class _Body:
         headers = _headers(scope)
         announced = headers.get("content-length", "")
         self.announced_bytes = int(announced) if announced.isdecimal() and len(announced) < 19 else 0
-        is_form = headers.get("content-type", "").lower().startswith("multipart/")
-        self.most_bytes = settings.UPLOAD_MAX_BYTES + FORM_BYTES if is_form else OTHER_BYTES
+        self.is_form = headers.get("content-type", "").lower().startswith("multipart/")
+        self.most_bytes = settings.UPLOAD_MAX_BYTES + FORM_BYTES if self.is_form else OTHER_BYTES
         self.received_bytes, self.waited_s = 0, 0.0
         self.admitted = self.ended = False
 
@@ -142,7 +142,8 @@ class _Body:
 
     def _too_large(self, has: str) -> Outage:
         return Outage(413, f"the request has {has}; at most {self.most_bytes:,} are taken",
-                      "compress the file (.gz), record fewer steps, or let the owner raise RIDGEPOINT_UPLOAD_MAX_BYTES")
+                      "compress the file (.gz), record fewer steps, or let the owner raise RIDGEPOINT_UPLOAD_MAX_BYTES"
+                      if self.is_form else "send files as multipart/form-data")
 
 
 def _ask(scope: dict[str, Any]) -> bool:

@@ -6,11 +6,13 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable
+from http.client import responses
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.http import HttpRequest, HttpResponse
+from django.urls import Resolver404, resolve
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 
 from webapp.operate import probes
@@ -82,7 +84,12 @@ class NoteView:
 def _route_outside_django(path: str) -> str:
     if path.startswith(settings.STATIC_URL):
         return "static"
-    return path.strip("/") if path.rstrip("/") in (probes.LIVE, probes.READY) else "none"
+    if path.rstrip("/") in (probes.LIVE, probes.READY):
+        return path.strip("/")
+    try:
+        return str(resolve(path).route)         # refused before Django saw it
+    except Resolver404:
+        return "none"
 
 
 def _describe(recorded: Any, now: Trail, method: str, status: int) -> None:
@@ -100,7 +107,9 @@ def _note(now: Trail, scope: dict[str, Any], status: int, seconds: float) -> Non
         return
     level = logging.INFO if status < 400 or status == GONE else logging.WARNING if status < 500 else logging.ERROR
     path, ms = scope["path"][:500], round(1e3 * seconds, 1)
-    said = f"{method} {path} {status} {ms:.0f} ms" + (f" {now.person}" if now.person else "") + (f": {now.why}" if now.why else "")
+    why = now.why.removesuffix(f": {path}")
+    why = "" if why.title() == responses.get(status, "").title() else why       # "Not Found: /x" says nothing more
+    said = f"{method} {path} {status} {ms:.0f} ms" + (f" {now.person}" if now.person else "") + (f": {why}" if why else "")
     log.log(level, "%s", _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", said), extra={
         "method": method, "path": path, "status": status, "ms": ms, "client": (scope.get("client") or ("",))[0],
-        **({"why": now.why} if now.why else {})})
+        **({"why": why} if why else {})})
