@@ -10,6 +10,8 @@ from pythonjsonlogger.json import JsonFormatter
 
 from workers import trail
 
+OUTAGES = (503, 507)
+
 
 class AddTrail(logging.Filter):
     """Adds the request, and the person and route as far as they are known."""
@@ -24,15 +26,18 @@ class AddTrail(logging.Filter):
 
 
 class ExpectedInOneLine(logging.Filter):
-    """Refusals (4xx) have no trace. Within a request Django's line is dropped: that of the request says the same, and why."""
+    """Refusals (4xx) and outages have no trace. Within a request their line is dropped: the request's says the same, and why."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if not 400 <= getattr(record, "status_code", 0) < 500:
+        status = getattr(record, "status_code", 0)
+        if not 400 <= status < 500 and status not in OUTAGES:
             return True
+        cause = record.exc_info[1] if record.exc_info and status in OUTAGES else None
         record.exc_info = record.exc_text = None
         now = trail.current()
         if now is not None:
-            now.why = " ".join(record.getMessage().split())[:300]
+            said = f"{record.getMessage()}: {cause}" if cause else record.getMessage()
+            now.why = now.why or " ".join(said.split())[:300]
         return now is None
 
 

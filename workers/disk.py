@@ -65,7 +65,7 @@ class NoRoom(OSError):
     def __init__(self, place: Place) -> None:
         free, rest = size(place.free_bytes), size(place.rest_bytes)
         self.place, self.hint = place, HINT
-        self.what = f"the disk is full: {free} free for the {place.title}, {rest} are kept for what runs"
+        self.what = f"the disk is full: {free} free, {rest} are kept for what runs ({place.title})"
         super().__init__(errno.ENOSPC, self.what)
 
     def __str__(self) -> str:

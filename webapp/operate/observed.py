@@ -15,6 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import Resolver404, resolve
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 
+from webapp.logs import OUTAGES
 from webapp.operate import probes
 from workers import spans, trail
 from workers.trail import Trail
@@ -105,7 +106,8 @@ def _note(now: Trail, scope: dict[str, Any], status: int, seconds: float) -> Non
     DURATIONS.labels(now.route).observe(seconds)
     if (status < 400 or status == GONE) and (not settings.LOG_REQUESTS or now.route in QUIET):
         return
-    level = logging.INFO if status < 400 or status == GONE else logging.WARNING if status < 500 else logging.ERROR
+    expected = status < 500 or status in OUTAGES
+    level = logging.INFO if status < 400 or status == GONE else logging.WARNING if expected else logging.ERROR
     path, ms = scope["path"][:500], round(1e3 * seconds, 1)
     why = now.why.removesuffix(f": {path}")
     why = "" if why.title() == responses.get(status, "").title() else why       # "Not Found: /x" says nothing more

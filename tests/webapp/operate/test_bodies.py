@@ -101,7 +101,7 @@ def test_what_is_no_form_has_a_limit_of_its_own(site: Site, monkeypatch: pytest.
 def test_without_room_nothing_large_is_read(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk, "shortage", lambda: disk.Place(("object store",), "/x", 1000, 10**9, 10**8))
     answer = requests.post(f"{site.url}/api/profiles/", data=bytes(1 << 20), headers=FORM, timeout=60)
-    assert answer.status_code == 507 and "1 kB free for the object store" in answer.json()["error"] and not site.read_bytes
+    assert answer.status_code == 507 and "1 kB free, 100 MB are kept" in answer.json()["error"] and not site.read_bytes
 
 
 def slow_answer(site: Site, tell: Callable[[socket.socket], None]) -> bytes:

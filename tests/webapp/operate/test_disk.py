@@ -99,7 +99,7 @@ def test_new_work_is_refused_with_507_and_words_on_every_way(alice: Any, store: 
     client.force_login(alice)
     ballast = fill(store, 2 << 20)
     answer = client.post("/api/profiles/", {"file": trace()})
-    assert answer.status_code == 507 and "2.1 MB free for the object store, 4.19 MB are kept" in answer.json()["error"]
+    assert answer.status_code == 507 and "2.1 MB free, 4.19 MB are kept for what runs (object store)" in answer.json()["error"]
     assert answer.json()["hint"] and "Retry-After" not in answer.headers
     page = client.post("/profiles/upload/", {"file": trace()})
     assert page.status_code == 507 and "4.19 MB are kept" in page.content.decode()

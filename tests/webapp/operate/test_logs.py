@@ -9,11 +9,12 @@ import logging.config
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
 from asgiref.testing import ApplicationCommunicator
 from django.conf import settings as django_settings
 from django.core.exceptions import PermissionDenied
-from django.db import connection
+from django.db import OperationalError, connection
 from rq.job import Job
 
 from webapp import logs
@@ -107,6 +108,20 @@ async def test_the_person_stands_in_it_and_a_number_that_is_none_is_replaced(
     settings.LOG_REQUESTS = False
     await ask("/api/workers/", authorization=f"Token {token}")
     assert len(told(lines)) == 1
+
+
+async def test_an_outage_is_one_line_and_says_what(lines: io.StringIO, sign_in_mode: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: Any) -> Any:
+        raise OperationalError("nobody listens") from psycopg.OperationalError("nobody listens")
+
+    monkeypatch.setattr("webapp.overview.queues", away)
+    monkeypatch.setattr("webapp.accounts.RolePermission.has_permission", lambda *_: True)
+    assert (await ask("/api/workers/"))[0] == 503
+    monkeypatch.setattr("webapp.errors.RedirectToForm.__call__", away)
+    assert (await ask("/"))[0] == 503
+    api, page = told(lines)
+    assert "the database does not answer" in api["why"] and "nobody listens" in page["why"]
+    assert {line["level"] for line in (api, page)} == {"warning"} and "trace" not in page
 
 
 async def test_a_client_that_left_is_no_fault(lines: io.StringIO, sign_in_mode: None) -> None:
