@@ -2,7 +2,8 @@
 
 Django's handler writes a body to a temporary file before it asks who sent it. This wrapper stands before it:
 
-- of a body beyond SMALL_BYTES nothing more is read until the session or the token is found valid, and the disk has room;
+- of a body beyond SMALL_BYTES nothing more is read until the session or the token is found valid, nor of an upload while the
+  disk has too little room;
 - one that announces more than the limit is refused at once, one that does not is cut there;
 - a sender has GRACE_S and a second more for each RATE_BYTES_S that arrived, and may be silent for IDLE_S.
 
@@ -77,9 +78,9 @@ class Bodies:
             if not started:
                 await _refuse(refused.outage, scope, receive, send)
 
-    async def admit(self, scope: dict[str, Any]) -> None:
-        """Return where more than a little may be read. Raises Refused."""
-        if place := disk.shortage():
+    async def admit(self, scope: dict[str, Any], *, is_form: bool) -> None:
+        """Return where more than a little may be read; results of CI, which are no forms, use the kept room. Raises Refused."""
+        if is_form and (place := disk.shortage()):
             full = disk.NoRoom(place)
             raise Refused(Outage(507, full.what, full.hint))
         try:
@@ -95,7 +96,7 @@ class Bodies:
 class _Body:
     """The body of one request as it comes in."""
 
-    def __init__(self, scope: dict[str, Any], receive: Receive, admit: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+    def __init__(self, scope: dict[str, Any], receive: Receive, admit: Callable[..., Awaitable[None]]) -> None:
         self.scope, self._receive, self._admit = scope, receive, admit
         headers = _headers(scope)
         announced = headers.get("content-length", "")
@@ -134,7 +135,7 @@ class _Body:
 
     async def _let_in(self) -> None:
         if not self.admitted:
-            await self._admit(self.scope)
+            await self._admit(self.scope, is_form=self.is_form)
             self.admitted = True
 
     def _patience_s(self) -> float:

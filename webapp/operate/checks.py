@@ -17,6 +17,7 @@ from workers.metrics.queues import queue_states
 
 OK, WARN, BAD = "ok", "warn", "bad"
 LATE_S = 600.0                  # an entry that waits longer has nobody who serves it
+LEAST_POSTGRESQL = 140_000      # of Django 5.2
 SKEW_WARN_S = 1.0               # between two hosts' clocks
 
 
@@ -40,11 +41,13 @@ def database() -> Check:
     with connection.cursor() as cursor:
         cursor.execute("""SELECT current_setting('server_version'), pg_database_size(current_database()),
                           (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
-                          current_setting('max_connections')::int""")
-        version, size_bytes, used, most = cursor.fetchone()
+                          current_setting('max_connections')::int, current_setting('server_version_num')::int""")
+        version, size_bytes, used, most, number = cursor.fetchone()
     ms = 1e3 * (time.perf_counter() - began_s)
     facts = {"version": version, "ms": round(ms, 2), "bytes": size_bytes, "connections": used, "max_connections": most}
     says = f"PostgreSQL {version.split()[0]} · {ms:.1f} ms · {used} of {most} connections · {disk.size(size_bytes)}"
+    if number < LEAST_POSTGRESQL:
+        return Check("Database", BAD, says, f"move to PostgreSQL {LEAST_POSTGRESQL // 10_000} or later", facts)
     if used > 0.9 * most:
         return Check("Database", WARN, says, "raise max_connections, or run fewer workers", facts)
     return Check("Database", OK, says, facts=facts)

@@ -28,7 +28,7 @@ from workers import jobs
 log = logging.getLogger(__name__)
 DEFAULTS = {"upload": (120, 60), "sql": (120, 60), "search": (600, 60)}         # times, in seconds
 API = {("api-profiles", "POST"): "upload", ("api-fleet-capture-trace", "POST"): "upload", ("api-sql", "POST"): "sql",
-       ("api-sql-timeline", "GET"): "sql", ("api-search", "GET"): "search"}
+       ("api-search", "GET"): "search"}
 PAGES = {("profile-upload", "POST"): "upload", ("search", "GET"): "search"}
 ADDRESS_TIMES = 4
 TRY_AGAIN_S = 5.0           # after Valkey did not answer, nobody waits for it that long
