@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +17,9 @@ pytestmark = [pytest.mark.django_db, pytest.mark.servers]
 
 
 @pytest.fixture(autouse=True)
-def counted_anew() -> None:
+def counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was counted, and no minute ends in the middle of a test."""
+    monkeypatch.setattr(limits, "time", SimpleNamespace(time=lambda: 1_800_000_010.0, monotonic=time.monotonic))
     for key in jobs.connection().scan_iter("ridgepoint:rate:*"):
         jobs.connection().delete(key)
 
