@@ -104,7 +104,8 @@ class _Body:
         self.is_form = headers.get("content-type", "").lower().startswith("multipart/")
         self.most_bytes = settings.UPLOAD_MAX_BYTES + FORM_BYTES if self.is_form else OTHER_BYTES
         self.received_bytes, self.waited_s = 0, 0.0
-        self.admitted = self.ended = False
+        self.admitted = False
+        self.ended = not {"content-length", "transfer-encoding"} & headers.keys()       # without either there is none (RFC 9112)
 
     async def check_announced(self) -> None:
         """Raise Refused where the header says enough."""
