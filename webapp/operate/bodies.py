@@ -32,7 +32,7 @@ from rest_framework.settings import api_settings
 
 from webapp.accounts import is_local
 from webapp.outage import Outage, outage_answer, outage_of
-from workers import disk
+from workers import disk, trail
 
 SMALL_BYTES = 64 << 10
 FORM_BYTES = 1 << 20            # of an upload beside its files
@@ -75,6 +75,8 @@ class Bodies:
             await body.check_announced()
             await self.app(scope, body.receive, pass_on)
         except Refused as refused:
+            if now := trail.current():
+                now.why = refused.outage.what
             if not started:
                 await _refuse(refused.outage, scope, receive, send)
 

@@ -124,6 +124,12 @@ async def test_an_outage_is_one_line_and_says_what(lines: io.StringIO, sign_in_m
     assert {line["level"] for line in (api, page)} == {"warning"} and "trace" not in page
 
 
+async def test_a_body_that_is_not_read_says_why(lines: io.StringIO, sign_in_mode: None) -> None:
+    assert (await ask("/api/profiles/", "POST", b"x", content_length="5000000", content_type="multipart/form-data"))[0] == 401
+    [line] = told(lines)
+    assert line["why"].startswith("sign in before sending") and line["route"] == "api/profiles/"
+
+
 async def test_a_client_that_left_is_no_fault(lines: io.StringIO, sign_in_mode: None) -> None:
     page = ApplicationCommunicator(application, {
         "type": "http", "path": "/", "raw_path": b"/", "method": "GET", "query_string": b"", "headers": [(b"host", b"localhost")],
