@@ -10,6 +10,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from webapp.accounts import is_local
+from webapp.operate import observed
 from workers.metrics.prometheus import exposition
 
 
@@ -25,5 +26,5 @@ def metrics(request: HttpRequest) -> HttpResponse:
     if not known and not is_local(request.META.get("REMOTE_ADDR", ""), headers):
         return HttpResponse("a metrics token is needed: Authorization: Bearer …\n", "text/plain; charset=utf-8", 401,
                             headers={"WWW-Authenticate": 'Bearer realm="metrics"'})
-    body, content_type = exposition(headers.get("accept", ""))
+    body, content_type = exposition(headers.get("accept", ""), also=[observed.REGISTRY])
     return HttpResponse(body, content_type)

@@ -21,7 +21,7 @@ from profiles.capture.tools.tool import Paths, TargetError
 from profiles.models import CAPTURE_LEASES, Capture, CaptureTarget, Profile
 from profiles.store.objects import capture_objects_delete
 from profiles.upload.services import tags_clean
-from workers import jobs
+from workers import disk, jobs
 from workers.leases import is_alive
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -45,8 +45,9 @@ def capture_create(*, owner: Any, target: CaptureTarget | None, tool: str, optio
                    model: str = "", tags: Iterable[str] = (), baseline: Profile | None = None) -> Capture:
     """Queue a capture; a gpu worker is woken on commit. Raises CaptureRefused with every reason at once.
 
-    `baseline`: an earlier profile; the result opens beside it.
+    `baseline`: an earlier profile; the result opens beside it. Raises NoRoom where the disk is too full for its results.
     """
+    disk.require_room()
     errors, able = capture_problems(target=target, tool=tool, options=options)
     if able is not None and not able.able:
         errors[""] = able.why

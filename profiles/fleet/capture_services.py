@@ -19,6 +19,7 @@ from django.utils import timezone
 from profiles.fleet.models import FleetAgent, FleetCapture
 from profiles.models import Profile
 from profiles.rows import json_safe
+from workers import disk
 
 GPU_WORKERS = "gpu-worker:"         # names of GPU workers that stand in for an agent of their host
 SILENT = timedelta(minutes=3)       # of an agent that sent nothing for so long: an order would not reach it
@@ -167,7 +168,9 @@ def order(keys: Collection[str], steps: int | None, milliseconds: int | None, us
 
     Raises:
         OrderRefused: no process, too many, one that is gone, or sizes outside their limits.
+        NoRoom: the disk is too full for what they would send.
     """
+    disk.require_room()
     wanted = Wanted(steps, milliseconds, shapes, stacks)
     keys = list(dict.fromkeys(keys))
     if not keys:

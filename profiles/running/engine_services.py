@@ -15,7 +15,7 @@ from profiles.running.engines.metrics import LATENCIES
 from profiles.running.engines.parameters import STEPS, read_parameters
 from profiles.running.fetch_services import FetchRefused, agent_for, hosts
 from profiles.running.models import ENGINE_LEASES, CaptureSchedule, EngineCapture, EngineServer
-from workers import jobs
+from workers import disk, jobs
 from workers.outgoing import Refused, parse_address
 from workers.secret import Unreadable, seal, unseal
 
@@ -159,7 +159,8 @@ def wanted(server: EngineServer, given: Mapping[str, Any]) -> tuple[dict[str, An
 
 def capture_create(server: EngineServer, given: Mapping[str, Any], owner: Any,
                    schedule: CaptureSchedule | None = None) -> EngineCapture:
-    """Queue a capture of a server; a worker is woken on commit. Raises EngineRefused."""
+    """Queue a capture of a server; a worker is woken on commit. Raises EngineRefused, NoRoom."""
+    disk.require_room()
     fields, errors = wanted(server, given)
     if not server.enabled:
         errors[""] = "the server is switched off"

@@ -21,7 +21,7 @@ from profiles.running import engine_services
 from profiles.running.engine_services import EngineRefused
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
 from profiles.running.schedule_looks import Look, look_at, may_ask
-from workers import jobs
+from workers import disk, jobs
 
 log = logging.getLogger(__name__)
 QUEUE, TASK = "replay", "schedules"
@@ -236,7 +236,7 @@ def _capture(schedule: CaptureSchedule, why: str, build: str = "") -> str:
         return problem
     try:
         engine_services.capture_create(schedule.server, schedule.options, schedule.author, schedule)
-    except EngineRefused as refused:
+    except (EngineRefused, disk.NoRoom) as refused:
         return str(refused)
     return ""
 
@@ -253,7 +253,7 @@ def _capture_processes(schedule: CaptureSchedule, names: Sequence[str], why: str
             options = dict(schedule.options)
             capture_services.order(keys, options.pop("steps", None), options.pop("milliseconds", None), schedule.author,
                                    f"{schedule.name}: {why}", schedule_id=schedule.pk, **options)
-        except OrderRefused as refused:
+        except (OrderRefused, disk.NoRoom) as refused:
             problem = str(refused)
             continue
         return ""

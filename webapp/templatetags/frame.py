@@ -11,6 +11,7 @@ from django.utils.safestring import mark_safe
 
 from webapp.frame import navigation
 from webapp.frame.documents import titles
+from workers import disk
 
 register = template.Library()
 
@@ -42,5 +43,6 @@ def frame(context: Context) -> dict[str, Any]:
         "docs": [{"name": name, "title": titles()[name]} for name in (place.page.docs if place else ()) if name in titles()],
         "entries": navigation.entries(user),
         "upload_max_bytes": settings.UPLOAD_MAX_BYTES,
+        "short_disk": disk.shortage() if user is not None and user.is_authenticated else None,
         "person": user.get_username() if user is not None and user.is_authenticated else "",
     }
