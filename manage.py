@@ -11,8 +11,9 @@ from pathlib import Path
 from webapp.embedded import ensure
 from webapp.embedded.launch import CannotStart
 
-# Commands that read or make files only.
-SERVERLESS = {"help", "version", "--help", "-h", "--version", "collectstatic", "findstatic", "diffsettings", "spectacular"}
+# Commands that read or make files only; the doctor asks servers that run, and starts none.
+SERVERLESS = {"help", "version", "--help", "-h", "--version", "collectstatic", "findstatic", "diffsettings", "spectacular",
+              "doctor"}
 # Commands that manage the tables themselves, or wait for others to do it.
 UNMIGRATED = {"migrate", "makemigrations", "showmigrations", "sqlmigrate", "optimizemigration", "squashmigrations",
               "dbshell", "flush", "check", "shell", "web"}
@@ -26,6 +27,14 @@ def offline(command: str, arguments: list[str]) -> bool:
     return command == "gate" and any(each.partition("=")[0] in ("--baseline", "--candidate") for each in arguments)
 
 
+def prepare_doctor(home: Path) -> None:
+    """It starts nothing, makes no key, and waits for nobody long."""
+    ensure.name_servers(home)
+    os.environ["RIDGEPOINT_WEB_PROCESS"] = "1"
+    if not os.access(home / "secret_key", os.R_OK):
+        os.environ.setdefault("RIDGEPOINT_SECRET_KEY", "none was made yet: it is looked at, not used")
+
+
 def main() -> None:
     project = Path(__file__).resolve().parent
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
@@ -35,12 +44,14 @@ def main() -> None:
     command = sys.argv[1] if len(sys.argv) > 1 else "help"
     if command == "web":
         os.environ["RIDGEPOINT_WEB_PROCESS"] = "1"      # before the settings are read
+    if command == "doctor":
+        prepare_doctor(Path(os.environ.get("RIDGEPOINT_HOME", project / "var")))
     if command not in SERVERLESS and "--help" not in sys.argv and not offline(command, sys.argv[2:]):
         ensure.begin_servers(Path(os.environ.get("RIDGEPOINT_HOME", project / "var")))
         import django
 
         django.setup()          # while the servers come up
-        ensure.wait_for_servers()
+        ensure.wait_for_servers(for_room=command == "serve")
         if command not in UNMIGRATED:
             from webapp import schema  # needs the app registry
 
@@ -64,6 +75,10 @@ if __name__ == "__main__":
         sys.stderr.write(f"{error}\n")
         sys.exit(3 if sys.argv[1:2] == ["gate"] else 1)
     except Exception as error:
+        from django.core.exceptions import ImproperlyConfigured
+
+        if isinstance(error, ImproperlyConfigured):
+            sys.exit(str(error))
         from webapp.outage import outage_of  # what it imports is imported by now
 
         outage, is_gate = outage_of(error), sys.argv[1:2] == ["gate"]

@@ -24,12 +24,12 @@ from profiles.fleet.models import (
     FleetMonth,
     FleetSignature,
 )
-from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
+from profiles.running.models import CaptureSchedule, EngineCapture, EngineFetch, EngineServer
 from workers.leases import Leases
 from workers.scope import BelowProject, OfProject
 
 __all__ = ["AdviceDecision", "BuildChange", "BuildPair", "Capture", "CaptureFile", "CaptureSchedule", "CaptureTarget",
-           "CeilingRun", "EngineCapture", "EngineServer", "FamilyEdit", "FamilyNote", "FamilyRule", "Finding",
+           "CeilingRun", "EngineCapture", "EngineFetch", "EngineServer", "FamilyEdit", "FamilyNote", "FamilyRule", "Finding",
            "FleetAgent", "FleetBatch", "FleetCapture", "FleetContext", "FleetDay", "FleetGpu", "FleetHour",
            "FleetKernel", "FleetMonth", "FleetSignature", "KernelFamily", "KernelShape", "KernelStat",
            "LaunchCounters", "Profile", "SavedQuery", "TimelineNote", "first_uploads"]
@@ -229,6 +229,7 @@ class Capture(OfProject):
     started = models.DateTimeField(null=True)
     finished = models.DateTimeField(null=True)
     stop_asked = models.DateTimeField(null=True)       # while it runs: the tool is to finish its report now
+    dumps_asked = models.IntegerField(default=0)       # memory snapshots asked for while it runs, of this attempt
     worker = models.CharField(max_length=120, blank=True)
     heartbeat = models.DateTimeField(null=True)
     attempts = models.IntegerField(default=0)

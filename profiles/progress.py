@@ -7,7 +7,7 @@ import time
 from django.db.models.functions import Now
 
 from profiles.models import Profile
-from workers import jobs
+from workers import disk, jobs
 
 PUBLISH_EVERY_S = 0.2
 KEEP_EVERY_S = 1.0
@@ -21,7 +21,7 @@ class Progress:
     """Called by readers and the store: ``progress(phase, done_bytes, total_bytes, records)``.
 
     The row keeps the latest state (`summary["progress"]`), so that a page that was away catches up, and its heartbeat.
-    Raises `Superseded` when the row is no longer this worker's.
+    Raises `Superseded` when the row is no longer this worker's, NoRoom before the disk is full.
     """
 
     def __init__(self, profile_id: int, worker: str) -> None:
@@ -41,6 +41,7 @@ class Progress:
         state = self._state(now_s, done_bytes, total_bytes, records)
         if now_s - self.kept_s >= KEEP_EVERY_S:
             self.kept_s = now_s
+            disk.require_rest()
             self._keep(state)
         jobs.publish(f"profile.{self.profile_id}", "progress", {"status": Profile.Status.INGESTING, **state})
 

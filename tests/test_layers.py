@@ -35,7 +35,8 @@ MEMBERS = {
     "tuner.models": ("tuner.models", "tuner.*.models"),
     "tuner.cache.rules": ("tuner.cache.rules", "tuner.cache.buckets", "tuner.cache.default_check", "tuner.cache.portability"),
     "tuner.cache.client": ("tuner.cache.client", "tuner.cache.listener"),
-    "workers.jobs": ("workers.jobs", "workers.leases", "workers.scope", "workers.outgoing", "workers.secret"),
+    "workers.jobs": ("workers.jobs", "workers.disk", "workers.leases", "workers.outgoing", "workers.scope", "workers.secret",
+                     "workers.spans", "workers.trail"),
     "workers.process": ("workers.process", "workers.tasks", "workers.sweep", "workers.messages", "workers.row_kinds",
                         "workers.stages", "workers.bounded_process"),
 }
@@ -186,7 +187,7 @@ ARROWS = {
         "tuner.models tuner.trial tuner.cache.formats tuner.cache.rules tuner.operators tuner.measure tuner.search tuner.texts "
         "tuner.cache.entries tuner.devices tuner.jobs",
     "tuner.cache.serve":
-        "tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.texts tuner.cache.entries tuner.query_api",
+        "tuner.models workers.jobs tuner.trial tuner.cache.rules tuner.operators tuner.texts tuner.cache.entries tuner.query_api",
     "tuner.cache.browse":
         "tuner.models tuner.cache.rules tuner.operators tuner.texts tuner.cache.entries tuner.revalidation tuner.cache.exchange "
         "tuner.cache.serve",
@@ -240,14 +241,16 @@ PACKAGES = {
     "isal": ("profiles.ingest.*", "profiles.downloads.*", "profiles.sql.*", "profiles.timeline.*"),
     "knox": ("webapp.*",),
     "markdown_it": ("webapp.frame.documents",),
-    "msgspec": ("profiles.ingest.*", "profiles.exports.*", "profiles.store.*", "profiles.fleet.feed", "workers.agent.*"),
+    "msgspec": ("profiles.ingest.*", "profiles.exports.*", "profiles.store.*", "profiles.fleet.feed", "profiles.capture.chakra",
+                "workers.agent.*"),
     "ncu_report": ("profiles.ingest.ncu.ncu_child",),
     "numpy": ("profiles.*", "tuner.*", "workers.*", "webapp.examples.*"),
-    "opentelemetry": ("workers.metrics.otlp",),
-    "prometheus_client": ("workers.metrics.prometheus",),
+    "opentelemetry": ("workers.metrics.otlp", "workers.spans"),
+    "prometheus_client": ("workers.metrics.prometheus", "webapp.operate.observed"),
     "psutil": ("webapp.*", "workers.*"),
     "psycopg": ("webapp.*",),
     "pyarrow": ("profiles.*",),
+    "pythonjsonlogger": ("webapp.logs",),
     "pynvml": ("tuner.measure.nvml", "workers.fresh.clocks"),
     "redis": ("tuner.measure.remote_cache", "webapp.*", "workers.*"),
     "rest_framework": API,

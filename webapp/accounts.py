@@ -85,10 +85,11 @@ class ProjectToken(TokenAuthentication):
         user, token = found
         access = access_of(user)
         seat = access.seat_of(token.project_id)
-        asked = request._request.project_slug       # type: ignore[attr-defined]
+        own = getattr(request, "_request", request)         # the body's guard asks before there is a request of DRF's
+        asked = getattr(own, "project_slug", "")
         if seat is None or asked not in ("", seat.slug):
             raise AuthenticationFailed("This token is of a project that its person does not work in, or that was not asked for.")
-        seat_take(request._request, access, seat)
+        seat_take(own, access, seat)
         return user, token
 
 

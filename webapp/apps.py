@@ -1,5 +1,7 @@
 from django.apps import AppConfig, apps
+from django.conf import settings
 from django.contrib.auth.signals import user_logged_out
+from django.core.exceptions import ImproperlyConfigured
 from django.db.models.signals import post_migrate
 
 
@@ -8,9 +10,16 @@ class WebappConfig(AppConfig):
 
     def ready(self) -> None:
         from webapp.live import connections_close  # models are loaded now
+        from webapp.operate.limits import limits_parse
         from webapp.projects.services import first_project_ensure
         from webapp.roles import groups_update
+        from workers import disk
 
+        try:
+            disk.rest_parse(settings.DISK_REST)
+            limits_parse(settings.LIMITS)
+        except ValueError as error:
+            raise ImproperlyConfigured(str(error)) from error
         # Sent for every app that has models, in order: after the last one all permissions exist.
         last = [config for config in apps.get_app_configs() if config.models_module][-1]
         user_logged_out.connect(connections_close, dispatch_uid="ridgepoint connections")

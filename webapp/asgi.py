@@ -14,10 +14,13 @@ from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from django.urls import path  # noqa: E402
 
 from webapp.live import LiveConsumer, SameOrigin  # noqa: E402
+from webapp.operate.bodies import Bodies  # noqa: E402
+from webapp.operate.observed import Observed  # noqa: E402
+from webapp.operate.probes import Probes  # noqa: E402
 from webapp.slots import Slots  # noqa: E402
 
 # the stubs know paths to views alone, not to consumers
 application = ProtocolTypeRouter({
-    "http": Slots(http),
+    "http": Observed(Probes(Bodies(Slots(http)))),
     "websocket": SameOrigin(AuthMiddlewareStack(URLRouter([path("ws/live/", LiveConsumer.as_asgi())]))),     # type: ignore[arg-type, list-item]
 })

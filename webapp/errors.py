@@ -19,7 +19,8 @@ from rest_framework.views import exception_handler as drf_exception_handler
 
 from profiles.trace import TraceError
 from tuner.gate.errors import Refusal
-from webapp.outage import outage_answer, outage_data, outage_of
+from webapp.outage import Outage, outage_answer, outage_data, outage_of
+from workers import trail
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
     """
     if outage := outage_of(error):
         path = context["request"].path if context.get("request") else ""
-        log.warning("%s: %s (%s)", path, outage.what, str(error).strip())
+        _note_outage(path, outage, error)
         return Response(outage_data(outage, path), status=outage.status, headers=outage.headers)
     if isinstance(error, RecursionError):              # of the JSON parser: [[[[[…
         error = ParseError("the JSON is nested too deeply")
@@ -48,6 +49,15 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
     if response is not None:
         response.data = _error_json(response.data, response.status_code)
     return response
+
+
+def _note_outage(path: str, outage: Outage, error: Exception) -> None:
+    """Tell the line of the request, else a line of its own, what was away or full."""
+    said = outage.what if str(error) == outage.what else f"{outage.what} ({' '.join(str(error).split())})"
+    if now := trail.current():
+        now.why = said[:300]
+    else:
+        log.warning("%s: %s", path, said)
 
 
 def _error_json(data: Any, status: int) -> dict[str, Any]:
@@ -118,6 +128,7 @@ HINTS = {
     403: "a program sends “Authorization: Token …” (your name in the menu → API tokens); a page is reloaded; else ask an owner "
          "for the role",
     404: "it may have been deleted",
+    429: "wait as many seconds as Retry-After says; an owner may raise RIDGEPOINT_LIMITS",
     500: "nothing that was stored is lost; the server's log has the trace",
     405: "see /api/docs/ for what this address takes",
 }

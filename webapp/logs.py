@@ -1,14 +1,44 @@
-"""Filters that shorten log records."""
+"""The log's lines: what stands in each, as text or as JSON, and which traces say nothing."""
+
+from __future__ import annotations
 
 import logging
+from typing import Any
+
+from pythonjsonlogger.core import RESERVED_ATTRS
+from pythonjsonlogger.json import JsonFormatter
+
+from workers import trail
+
+OUTAGES = (503, 507)
 
 
-class OneLine(logging.Filter):
-    """Drops the trace of events whose cause is outside, such as a foreign Host header."""
+class AddTrail(logging.Filter):
+    """Adds the request, and the person and route as far as they are known."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.exc_info = record.exc_text = None
+        now = trail.current()
+        record.suffix = f" [{now.request_id}]" if now else ""
+        if now is not None:
+            known = {"request_id": now.request_id, "person": now.person, "route": now.route}
+            record.__dict__.update({name: value for name, value in known.items() if value})
         return True
+
+
+class ExpectedInOneLine(logging.Filter):
+    """Refusals (4xx) and outages have no trace. Within a request their line is dropped: the request's says the same, and why."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        status = getattr(record, "status_code", 0)
+        if not 400 <= status < 500 and status not in OUTAGES:
+            return True
+        cause = record.exc_info[1] if record.exc_info and status in OUTAGES else None
+        record.exc_info = record.exc_text = None
+        now = trail.current()
+        if now is not None:
+            said = f"{record.getMessage()}: {cause}" if cause else record.getMessage()
+            now.why = now.why or " ".join(said.split())[:300]
+        return now is None
 
 
 class OutageInOneLine(logging.Filter):
@@ -22,3 +52,15 @@ class OutageInOneLine(logging.Filter):
                 record.msg, record.args = " ".join(f"{record.getMessage()}: {record.exc_info[1]}".split()), ()
                 record.exc_info = record.exc_text = None
         return True
+
+
+class JsonLine(JsonFormatter):
+    """One object a line: time (UTC), level, logger, message, and whatever the record carries besides."""
+
+    def __init__(self) -> None:
+        super().__init__("{levelname}{name}{message}", style="{", timestamp="time", json_ensure_ascii=False,
+                         rename_fields={"levelname": "level", "name": "logger", "exc_info": "trace"},
+                         reserved_attrs=[*RESERVED_ATTRS, "request", "suffix", "server_time"])
+
+    def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
+        return {"time": log_data.pop("time", None), "level": str(log_data.pop("level", "")).lower(), **log_data}

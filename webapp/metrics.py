@@ -10,7 +10,9 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from webapp.accounts import is_local
+from webapp.operate import observed
 from workers.metrics.prometheus import exposition
+from workers.scope import EVERYTHING, within
 
 
 @login_not_required
@@ -25,5 +27,6 @@ def metrics(request: HttpRequest) -> HttpResponse:
     if not known and not is_local(request.META.get("REMOTE_ADDR", ""), headers):
         return HttpResponse("a metrics token is needed: Authorization: Bearer …\n", "text/plain; charset=utf-8", 401,
                             headers={"WWW-Authenticate": 'Bearer realm="metrics"'})
-    body, content_type = exposition(headers.get("accept", ""))
+    with within(EVERYTHING):        # a scraper has no project
+        body, content_type = exposition(headers.get("accept", ""), also=[observed.REGISTRY])
     return HttpResponse(body, content_type)

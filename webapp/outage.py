@@ -15,8 +15,9 @@ from django.db import Error as DjangoDatabaseError
 from django.http import HttpResponse, JsonResponse
 from django.template.loader import render_to_string
 
+from workers import disk
+
 RETRY_AFTER_S = 5
-DISK_FULL = "53100"
 # PostgreSQL's classes: connection lost, shutting down or starting up, no connection left
 AWAY_STATES = ("08", "57P", "53300")
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -83,12 +84,12 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 def _outage(error: BaseException) -> Outage | None:
     if isinstance(error, Busy):
         return BUSY
-    if isinstance(error, OSError) and error.errno in NO_SPACE:
+    if isinstance(error, disk.NoRoom):
+        return Outage(507, error.what, error.hint)
+    if disk.is_full_error(error):
         return FULL
     if isinstance(error, redis.ConnectionError | redis.TimeoutError):
-        return VALKEY_AWAY
-    if isinstance(error, redis.ResponseError) and any(word in str(error) for word in ("MISCONF ", "OOM command")):
-        return FULL
+        return _with_reason(VALKEY_AWAY)
     if isinstance(error, DjangoDatabaseError | psycopg.Error):
         return _database_outage(error)
     return None
@@ -97,10 +98,17 @@ def _outage(error: BaseException) -> Outage | None:
 def _database_outage(error: Exception) -> Outage | None:
     cause = error if isinstance(error, psycopg.Error) else error.__cause__
     state = getattr(cause, "sqlstate", None)
-    if state == DISK_FULL:
+    if disk.is_full_error(cause):
         return FULL
     if state is not None:
-        return DATABASE_AWAY if state.startswith(AWAY_STATES) else None
+        return _with_reason(DATABASE_AWAY) if state.startswith(AWAY_STATES) else None
     # Without a state nobody answered: no connection, or it broke. Interface errors also tell of wrong use of a cursor.
     lost = isinstance(cause, psycopg.OperationalError) or ("connection" in str(error) and isinstance(cause, psycopg.InterfaceError))
-    return DATABASE_AWAY if lost else None
+    return _with_reason(DATABASE_AWAY) if lost else None
+
+
+def _with_reason(outage: Outage) -> Outage:
+    """Return the outage with a full disk of this machine as its likely cause: the private servers end where theirs is."""
+    full = next((place for place in disk.places() if place.is_full), None)
+    return outage if full is None else Outage(
+        outage.status, f"{outage.what}: the disk of the {full.title} is full", "make room on the server; everything goes on then")

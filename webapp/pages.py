@@ -22,7 +22,7 @@ from profiles.models import Profile
 from webapp import finder, overview
 from webapp.examples import environments, guard, profiles
 from webapp.outage import RETRY_AFTER_S
-from workers import jobs
+from workers import disk, jobs
 
 
 @require_safe
@@ -135,7 +135,7 @@ class WorkersApi(APIView):
 @login_not_required
 @require_safe
 def health(request: HttpRequest) -> JsonResponse:
-    """Return 200 while database and Redis answer, else 503 naming which does not; no sign-in."""
+    """Return 200 while database and Redis answer, else 503 naming which does not; a disk without room is named; no sign-in."""
     state = {"database": "ok", "redis": "ok"}
     try:
         with connection.cursor() as cursor:
@@ -147,5 +147,7 @@ def health(request: HttpRequest) -> JsonResponse:
     except RedisError as error:
         state["redis"] = type(error).__name__
     well = set(state.values()) == {"ok"}
+    if disk.shortage():
+        state["disk"] = "full"
     return JsonResponse({"status": "ok" if well else "unavailable", **state}, status=200 if well else 503,
                         headers={} if well else {"Retry-After": str(RETRY_AFTER_S)})

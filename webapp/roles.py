@@ -19,7 +19,8 @@ ROLES: dict[str, list[str]] = {
     VIEWER: [],         # and the view permission of every row of profiles and tuner
     ENGINEER: [
         "profiles.add_profile", "profiles.change_profile", "profiles.delete_profile",
-        "profiles.add_capture", "profiles.change_capture", "profiles.add_fleetbatch", "profiles.add_fleetcapture",
+        "profiles.add_capture", "profiles.change_capture", "profiles.delete_capture",
+        "profiles.add_fleetbatch", "profiles.add_fleetcapture",
         "profiles.add_enginecapture", "profiles.change_enginecapture", "profiles.add_captureschedule",
         "profiles.change_captureschedule", "profiles.delete_captureschedule",
         "profiles.add_timelinenote", "profiles.change_timelinenote", "profiles.delete_timelinenote",

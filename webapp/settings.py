@@ -8,7 +8,7 @@ RIDGEPOINT_FLEET_HOURS     days that the fleet's hours are kept (90); its days: 
                            its months: RIDGEPOINT_FLEET_MONTHS (3650)
 RIDGEPOINT_GPU_HOUR_PRICE  what an hour of a GPU costs, and its currency: "3.20 USD" (none: no money is shown)
 RIDGEPOINT_METRICS_TOKEN   lets a scraper of another machine read /metrics (loopback needs none); OTEL_EXPORTER_OTLP_ENDPOINT sends
-                           the same by OpenTelemetry. RIDGEPOINT_GRAFANA_URL: address of the dashboard, for links to it
+                           the same by OpenTelemetry, and traces. RIDGEPOINT_GRAFANA_URL: address of the dashboard, for links to it
 RIDGEPOINT_SIGN_IN         1: people sign in; 0: single-user local mode, loopback only (the default)
 RIDGEPOINT_HOSTS           comma-separated host names the web server answers to
 RIDGEPOINT_SECRET_KEY      signs sessions and seals webhooks' secrets; the same on every host (default: one made in RIDGEPOINT_HOME)
@@ -21,7 +21,12 @@ RIDGEPOINT_EMAIL_URL       smtp://user:password@host:587?tls=1 (or ?ssl=1); with
 RIDGEPOINT_EMAIL_FROM      sender of mails
 RIDGEPOINT_STAGE_MEMORY_MB memory that each stage of the work on a profile (ingest, families, analyses) may take, in MB of 10^6 B
                            (default: 2000). A bound of one process: programs that it starts (decoders, nsys) have as much each
-RIDGEPOINT_LOG             level of our own log, on standard error (default: INFO)
+RIDGEPOINT_DISK_REST       room that new uploads and captures leave free on each disk: a size, a share, or both (the smaller one
+                           holds; default: "2 GB, 5 %")
+RIDGEPOINT_LIMITS          how often a person or token may upload, run SQL and search: "upload=120/min, sql=120/min, search=600/min"
+                           (these are the defaults; sql=0: without limit)
+RIDGEPOINT_LOG             level of our own log, on standard error (default: INFO); "json": one object a line, "json DEBUG" both
+RIDGEPOINT_ACCESS_LOG      1: a line for every request; without it for refused and failed ones (as JSON always every one)
 """
 
 import os
@@ -65,6 +70,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "webapp.statics.streaming.stream_in_pieces",
     "webapp.statics.compressed.CompressedAnswers",
+    "webapp.operate.observed.NoteView",
     "django.middleware.security.SecurityMiddleware",
     "webapp.errors.RefuseNul",
     "webapp.projects.request.ProjectAddress",
@@ -78,6 +84,7 @@ MIDDLEWARE = [
     "webapp.accounts.LocalModeMiddleware",
     "webapp.projects.request.ProjectScope",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "webapp.operate.limits.LimitPages",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -168,6 +175,8 @@ WHITENOISE_IMMUTABLE_FILE_TEST = r"^/static/bundles/"       # their address hold
 FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.TemporaryFileUploadHandler"]   # to disk, never to memory
 FILE_UPLOAD_TEMP_DIR = None
 UPLOAD_MAX_BYTES = int(os.environ.get("RIDGEPOINT_UPLOAD_MAX_BYTES", 20 * 2**30))
+DISK_REST = os.environ.get("RIDGEPOINT_DISK_REST", "2 GB, 5 %")
+LIMITS = os.environ.get("RIDGEPOINT_LIMITS", "")
 STAGE_MEMORY_MB = int(os.environ.get("RIDGEPOINT_STAGE_MEMORY_MB", 2000))
 # Arrow's allocator asks for 1 GB before it needs any, and a limit of memory would count it. Read when Arrow loads: after this.
 os.environ.setdefault("MIMALLOC_ARENA_EAGER_COMMIT", "0")
@@ -201,6 +210,7 @@ PERFETTO_URL = os.environ.get("RIDGEPOINT_PERFETTO_URL", "https://ui.perfetto.de
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["webapp.accounts.ProjectToken", "rest_framework.authentication.SessionAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["webapp.accounts.RolePermission"],
+    "DEFAULT_THROTTLE_CLASSES": ["webapp.operate.limits.Throttle"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "EXCEPTION_HANDLER": "webapp.errors.exception_handler",
@@ -215,19 +225,20 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {"ProfileKindEnum": "profiles.models.Profile.Kind",
                             "ChartKindEnum": "profiles.sql.query_services.CHARTS"},
 }
+_LOG = os.environ.get("RIDGEPOINT_LOG", "").lower().replace(",", " ").split()
+LOG_JSON = "json" in _LOG
+LOG_LEVEL = next((word.upper() for word in _LOG if word != "json"), "INFO")
+LOG_REQUESTS = LOG_JSON or os.environ.get("RIDGEPOINT_ACCESS_LOG") == "1"
 LOGGING = {
     "version": 1, "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(levelname).1s %(name)s: %(message)s"}},
-    "filters": {"one_line": {"()": "webapp.logs.OneLine"}, "outage": {"()": "webapp.logs.OutageInOneLine"}},
-    "handlers": {
-        "stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["outage"]},
-        "brief": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["one_line"]},
-    },
+    "formatters": {"text": {"format": "%(levelname).1s %(name)s: %(message)s%(suffix)s"}, "json": {"()": "webapp.logs.JsonLine"}},
+    "filters": {name: {"()": f"webapp.logs.{name}"} for name in ("ExpectedInOneLine", "OutageInOneLine", "AddTrail")},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json" if LOG_JSON else "text",
+                            "filters": ["ExpectedInOneLine", "OutageInOneLine", "AddTrail"]}},
     "root": {"handlers": ["stderr"], "level": "WARNING"},
     "loggers": {
-        **{name: {"level": os.environ.get("RIDGEPOINT_LOG", "INFO")} for name in ("profiles", "tuner", "webapp", "workers")},
+        **{name: {"level": LOG_LEVEL} for name in ("profiles", "tuner", "webapp", "workers")},
         "django": {"level": "WARNING"},          # in place of its own handlers, which know DEBUG only
-        "django.security.DisallowedHost": {"handlers": ["brief"], "propagate": False},
         "django.server": {"level": "WARNING", "handlers": [], "propagate": True},
     },
 }

@@ -1,4 +1,4 @@
-"""Keeps processes running under one terminal: prefixed logs, restarts, one clean stop.
+"""Keeps processes running under one terminal: prefixed logs (or JSON ones), restarts, one clean stop.
 
 One thread looks after the children; each watch (of what is no child: the shared servers, the address) has a thread of its own.
 Whatever goes wrong is said and tried again, and holds up nothing else.
@@ -11,6 +11,7 @@ and Valkey, which other commands start and stop as well: the larger part of this
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import selectors
 import signal
@@ -21,6 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import BinaryIO
 
 TICK_S = 0.1
@@ -80,8 +82,9 @@ class Child:
 class Supervisor:
     """Runs children until a signal asks to stop and every child is gone."""
 
-    def __init__(self, children: Sequence[Child], out: BinaryIO | None = None) -> None:
+    def __init__(self, children: Sequence[Child], out: BinaryIO | None = None, *, as_json: bool = False) -> None:
         self.children = list(children)
+        self.as_json = as_json
         self.out = out or sys.stderr.buffer
         self.width = max(len(child.name) for child in children)
         self.colour = os.isatty(self.out.fileno()) and not os.environ.get("NO_COLOR")
@@ -211,8 +214,9 @@ class Supervisor:
     def _line(self, name: str, text: bytes, colour: int) -> None:
         label = name.ljust(max(self.width, len("ridgepoint")))
         prefix = f"\033[{colour}m{label} │\033[0m " if self.colour else f"{label} | "
+        line = _json_line(name, text) if self.as_json else prefix.encode() + text
         with self.writing, suppress(OSError, ValueError):       # a full disk or a closed terminal under the log ends nobody
-            self.out.write(prefix.encode() + text + b"\n")
+            self.out.write(line + b"\n")
             self.out.flush()
 
     def _stop_all(self) -> None:
@@ -233,6 +237,16 @@ class Supervisor:
         for child in self.children:
             if child.is_running and child.process is not None:
                 child.process.send_signal(number)
+
+
+def _json_line(name: str, text: bytes) -> bytes:
+    """Return the line of a child that writes JSON with the child's name in it; what is none becomes the message of one."""
+    process = json.dumps({"process": name})
+    if text.startswith(b'{"') and text.endswith(b"}"):
+        return process[:-1].encode() + b", " + text[1:]
+    now = datetime.now(UTC).isoformat()
+    return json.dumps({"process": name, "time": now, "level": "info", "logger": "supervisor",
+                       "message": text.decode(errors="replace")}, ensure_ascii=False).encode()
 
 
 def _error_line(error: Exception) -> str:

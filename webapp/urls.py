@@ -7,6 +7,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from webapp import accounts, kernels, metrics, pages
 from webapp.frame import api as frame_api
 from webapp.frame import pages as frame_pages
+from webapp.operate import pages as operate_pages
 from webapp.problem import pages as problem_pages
 from webapp.projects import pages as project_pages
 
@@ -25,6 +26,7 @@ urlpatterns = [
     path("examples/guard/", pages.examples_guard, name="examples-guard"),          # POST: a suite over recorded runs
     path("search/", pages.search, name="search"),
     path("workers/", pages.workers, name="workers"),
+    path("status/", operate_pages.status, name="status"),
     path("docs/", frame_pages.document_list, name="document-list"),
     path("docs/<slug:name>/", frame_pages.document, name="document"),
     path("docs/<slug:name>/<path:file>", frame_pages.document_file, name="document-file"),
@@ -41,8 +43,9 @@ urlpatterns = [
     path("api/activity/", frame_api.ActivityApi.as_view(), name="api-activity"),
     path("api/search/", frame_api.SearchApi.as_view(), name="api-search"),                  # ?q=
     path("api/workers/", pages.WorkersApi.as_view(), name="api-workers"),
+    path("api/status/", operate_pages.StatusApi.as_view(), name="api-status"),
     path("api/schema/", SpectacularAPIView.as_view(), name="api-schema"),
     path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="api-schema"), name="api-docs"),
     path("metrics", metrics.metrics, name="metrics"),
-    path("health/", pages.health, name="health"),
+    path("health/", pages.health, name="health"),                   # /health/live and /health/ready: webapp.operate.probes
 ]

@@ -1,4 +1,4 @@
-"""Queues, progress and the workers' own announcements. Imports nothing of ours: everybody may import it.
+"""Queues, progress and the workers' own announcements. Imports nothing of ours beside `trail` and `spans`: everybody may import it.
 
 The row of a job is the truth; a queue entry only wakes a worker and carries the row's id.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import logging
 import secrets
+import socket
+import time
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +21,7 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 from rq import Queue
 
+from workers import spans, trail
 from workers.scope import Scope, current
 
 log = logging.getLogger(__name__)
@@ -60,7 +63,8 @@ def connection() -> redis.Redis:
 def enqueue(queue: str, task: str, row_id: int) -> None:
     """Wake a worker of `queue` for the row. Twice does no harm: the task claims the row by a conditional update."""
     Queue(queue, connection=connection()).enqueue(
-        TASKS[task], row_id, job_id=f"{task}-{row_id}-{secrets.token_hex(4)}", job_timeout=-1, result_ttl=0, failure_ttl=3600)
+        TASKS[task], row_id, job_id=f"{task}-{row_id}-{secrets.token_hex(4)}", job_timeout=-1, result_ttl=0, failure_ttl=3600,
+        meta={"request_id": trail.request_id(), "trace": spans.carried()})
 
 
 def enqueue_on_commit(queue: str, task: str, row_id: int) -> None:
@@ -108,6 +112,18 @@ def publish(topic: str, event: str, data: dict[str, Any]) -> None:
 def announce(worker: str, facts: dict[str, Any]) -> None:
     """A worker says that it lives: queues, host, pid, GPU, tools and why a tool is missing. Kept for 15 s."""
     connection().set(_WORKERS_KEY + worker, json.dumps(facts), ex=_ANNOUNCE_TTL_S)
+
+
+def clock_skew_s() -> float:
+    """This host's clock less Valkey's, in seconds; right to half of what the question takes."""
+    before_s = time.time()
+    seconds, microseconds = connection().time()
+    return (before_s + time.time()) / 2 - (seconds + microseconds / 1e6)
+
+
+def host() -> str:
+    """This host, as workers call it."""
+    return socket.gethostname()
 
 
 def retire(worker: str) -> None:

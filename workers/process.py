@@ -25,13 +25,15 @@ from rq import Queue
 from rq import Worker as RqWorker
 from rq.job import Job
 
-from workers import jobs
+from workers import disk, jobs, spans, trail
 from workers.core import facts
+from workers.metrics.durations import count_job
 
 log = logging.getLogger(__name__)
 ANNOUNCE_EVERY_S = 5.0
 SWEEP_EVERY_S = 3.0
 SMALL = "messages"              # a worker of this queue alone sweeps nothing else: it is spared the imports
+COUNTED_BY_ROW = ("ingest", "tune", "capture", "engine", "ceilings", "suite")
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 
@@ -49,7 +51,21 @@ class Worker(RqWorker):
         _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != self.pid:    # it died before we asked to be told
             os._exit(1)
+        if given := job.meta.get("request_id"):
+            trail.begin(str(given))
         super().main_work_horse(job, queue)
+
+    def perform_job(self, job: Job, queue: Queue) -> bool:
+        """Perform it, and count how long it took; tasks of rows count themselves, by how the row ended."""
+        began_s, task = time.monotonic(), job.id.split("-")[0]
+        with spans.span(task, "CONSUMER", job.meta.get("trace") or {}, {
+                "messaging.destination.name": queue.name, "ridgepoint.job": job.id,
+                "ridgepoint.request_id": str(job.meta.get("request_id", ""))}):
+            done: bool = super().perform_job(job, queue)
+        spans.flush()
+        if task not in COUNTED_BY_ROW:
+            count_job(task, "done" if done else "failed", time.monotonic() - began_s)
+        return done
 
     def request_stop(self, signum: int, frame: FrameType | None) -> None:
         """Stop without waiting for the task: its row is released, the next worker goes on."""
@@ -134,7 +150,7 @@ def _announce_and_sweep(name: str, queues: list[str], done: threading.Event, swe
         try:
             if now >= announce_at:
                 announce_at = now + ANNOUNCE_EVERY_S
-                jobs.announce(name, {**facts.add_readings(said), "busy": _current_task(name)})
+                jobs.announce(name, {**facts.add_readings(said), "busy": _current_task(name), **_host_state()})
             if now >= sweep_at:
                 sweep_at = now + SWEEP_EVERY_S
                 sweep()
@@ -143,6 +159,11 @@ def _announce_and_sweep(name: str, queues: list[str], done: threading.Event, swe
         finally:
             connections.close_all()     # never open while the parent forks
     connections.close_all()
+
+
+def _host_state() -> dict[str, Any]:
+    """Return what the status page compares between hosts: this one's clock and disks."""
+    return {"clock_skew_s": jobs.clock_skew_s(), "disks": [place.as_json() for place in disk.places()]}
 
 
 def _tell_metrics(said: dict[str, Any]) -> None:

@@ -16,12 +16,16 @@ from workers.leases import Leases
 
 @dataclass(frozen=True)
 class RowKind:
-    """A kind of row; `queue` names where a row is woken, pages watch "`topic`.<id>"."""
+    """A kind of row; `queue` names where a row is woken, pages watch "`topic`.<id>".
+
+    `fills_disk`: its work waits while a disk has too little room.
+    """
 
     leases: Leases[Any]
     task: str
     topic: str
     queue: Callable[[Any], str]
+    fills_disk: bool = False
 
 
 def _tune_queue(job: TuneJob) -> str:
@@ -37,10 +41,10 @@ def _suite_queue(job: SuiteJob) -> str:
 
 
 ROW_KINDS = {held.task: held for held in (
-    RowKind(INGEST_LEASES, "ingest", "profile", lambda row: "ingest"),
+    RowKind(INGEST_LEASES, "ingest", "profile", lambda row: "ingest", fills_disk=True),
     RowKind(TUNE_LEASES, "tune", "tune", _tune_queue),
-    RowKind(CAPTURE_LEASES, "capture", "capture", lambda row: "gpu"),
-    RowKind(ENGINE_LEASES, "engine", "engine-capture", lambda row: "replay"),
+    RowKind(CAPTURE_LEASES, "capture", "capture", lambda row: "gpu", fills_disk=True),
+    RowKind(ENGINE_LEASES, "engine", "engine-capture", lambda row: "replay", fills_disk=True),
     RowKind(CEILING_LEASES, "ceilings", "ceilings", lambda row: "gpu"),
     RowKind(SUITE_LEASES, "suite", "suite", _suite_queue),
 )}

@@ -14,7 +14,7 @@ from django.db.models import Model, QuerySet
 from profiles.fleet.services import wake_fleet
 from profiles.running.join_services import wake_joins
 from profiles.running.schedule_services import wake_schedules
-from profiles.upload.services import profiles_fail_hopeless
+from profiles.upload.services import profiles_fail_hopeless, profiles_retry_without_room
 from tuner.gate.history.series_services import wake_stale_series
 from tuner.gate.notify.sending_services import wake_due_deliveries
 from tuner.gate.production.point_services import wake_production
@@ -23,7 +23,7 @@ from tuner.gate.verdicts.decide_services import wake_gates
 from tuner.jobs.sharing_services import worker_leave
 from tuner.revalidation.policy_services import wake_revalidations
 from tuner.team.services import packages_wake
-from workers import jobs
+from workers import disk, jobs
 from workers.metrics import otlp
 from workers.row_kinds import ROW_KINDS, RowKind
 from workers.scope import each_project
@@ -38,7 +38,11 @@ def sweep() -> dict[str, list[int]]:
     if not jobs.connection().set(_TURN_KEY, 1, nx=True, px=_TURN_MS):
         return {}
     profiles_fail_hopeless()
-    woken = {held.task: _wake(held, held.leases.abandoned_rows(jobs.waiting(held.task))) for held in ROW_KINDS.values()}
+    short = disk.shortage() is not None
+    if not short:
+        profiles_retry_without_room()
+    woken = {held.task: _wake(held, held.leases.abandoned_rows(jobs.waiting(held.task))) for held in ROW_KINDS.values()
+             if not (short and held.fills_disk)}
     woken["gate"] = in_each(wake_gates)                 # their jobs have ended, and nobody said so
     woken["schedule"] = in_each(queue_due_suites)            # suites that are measured by the clock
     woken["operators"] = packages_wake()         # packages that were enabled before a worker had them

@@ -19,8 +19,9 @@ from profiles.models import FleetCapture, Profile
 from profiles.upload.services import profile_ingest
 from tuner.models import Suite, SuiteJob, TuneJob
 from tuner.trial import cleaned
-from workers import jobs, stages
+from workers import disk, jobs, stages
 from workers.core.periodic import keep_heartbeat
+from workers.metrics.durations import count_job
 from workers.row_kinds import ROW_KINDS, RowKind
 from workers.scope import each_project, scope_of_row, within
 
@@ -184,6 +185,9 @@ def worker_name() -> str:
 
 def _run(held: RowKind, row_id: int, service: Callable[[int, str], Any]) -> None:
     worker, began_s = worker_name(), time.monotonic()
+    if held.fills_disk and (place := disk.shortage()):
+        log.warning("%s %s: waits, %s free for the %s", held.task, row_id, disk.size(place.free_bytes), place.title)
+        return
     log.info("%s %s: taken up", held.task, row_id)
     try:
         with within(scope_of_row(held.leases.model, row_id)), keep_heartbeat(held.leases, row_id, worker):
@@ -191,15 +195,22 @@ def _run(held: RowKind, row_id: int, service: Callable[[int, str], Any]) -> None
     except MemoryError:         # of a stage whose memory is bounded: who started it ends the row
         raise
     except Exception as error:
-        log.exception("%s %s failed", held.task, row_id)
+        if disk.is_full_error(error):
+            log.warning("%s %s: the disk is full (%s)", held.task, row_id, error)
+        else:
+            log.exception("%s %s failed", held.task, row_id)
         _fail(held, row_id, worker, error)
     status = held.leases.model._default_manager.filter(pk=row_id).values_list("status", flat=True).first()
-    log.info("%s %s: %s after %.1f s", held.task, row_id, status or "deleted", time.monotonic() - began_s)
+    seconds = time.monotonic() - began_s
+    count_job(held.task, status or "deleted", seconds)
+    log.info("%s %s: %s after %.1f s", held.task, row_id, status or "deleted", seconds)
 
 
 def _fail(held: RowKind, row_id: int, worker: str, error: Exception) -> None:
     what = cleaned(f"unexpected {type(error).__name__}: {error}")[:500]
     told = {"where": held.task, "what": what, "hint": "A fault of Ridgepoint: the worker's log has the trace. Try it again."}
+    if disk.is_full_error(error):
+        told |= {"what": cleaned(f"the worker's disk is full ({error})")[:500], "hint": "Make room there, then try again."}
     if not held.leases.end(row_id, worker, "failed", error=told):
         return
     if held.task == "suite":

@@ -50,6 +50,8 @@ def capture(kernel: KernelStat) -> Action:
     profile, wanted = kernel.profile, bare_name(kernel.name)
     fields: dict[str, Any] = {"tool": "ncu", "kernel": re.escape(wanted), "launch_count": 1, "profile": profile.pk,
                               "build": profile.build, "model": profile.model}
+    if profile.kind == Profile.Kind.COUNTERS:           # the new counters open beside these
+        fields["baseline"] = profile.pk
     frame = _frame(profile)
     said = f"Filled in for {kernel.short_name} of {profile.name}"
     if frame is not None:

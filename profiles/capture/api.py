@@ -1,4 +1,4 @@
-"""Captures over HTTP: ask for one, follow it, stop it; what may be captured, by what."""
+"""Captures over HTTP: ask for one, follow it, stop it, delete it; what may be captured, by what."""
 
 from __future__ import annotations
 
@@ -54,6 +54,10 @@ def refusal_response(error: services.CaptureRefused) -> Response:
     return Response(body, status=400 if fields else 409)
 
 
+def conflict_response(error: services.CaptureRefused) -> Response:
+    return Response({"error": str(error), "where": "capture", "hint": "read the capture for its state"}, status=409)
+
+
 class CaptureListApi(APIView):
     write_permission = "profiles.add_capture"
 
@@ -88,7 +92,8 @@ class CapturePreviewApi(APIView):
     @extend_schema(operation_id="captures_preview", request=CaptureSerializer, responses=inline_serializer("CapturePreview", {
         "command": serializers.CharField(), "argv": serializers.ListField(), "environ": serializers.DictField(),
         "slowdown": serializers.CharField(), "fields": serializers.DictField(),
-        "able": serializers.BooleanField(), "queue": serializers.CharField(), "metrics": serializers.ListField()}))
+        "able": serializers.BooleanField(), "own": serializers.CharField(), "common": serializers.CharField(),
+        "queue": serializers.CharField(), "metrics": serializers.ListField()}))
     def post(self, request: Request) -> Response:
         asked = CaptureSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
@@ -97,7 +102,8 @@ class CapturePreviewApi(APIView):
         fields, able = services.capture_problems(target=target, tool=given["tool"], options=given["options"])
         able = able or selectors.ability()[given["tool"]]
         told: dict[str, Any] = {"command": "", "argv": [], "fields": fields, "environ": {}, "slowdown": "",
-                                "able": able.able, "queue": selectors.queue_text(able), "metrics": []}
+                                "able": able.able, "own": able.own, "common": able.common, "queue": selectors.queue_text(able),
+                                "metrics": []}
         if not fields and target is not None:
             tool, paths = CAPTURE_TOOLS[given["tool"]], Paths(installed=able.installed)
             options = tool.options.parse(given["options"])
@@ -109,11 +115,22 @@ class CapturePreviewApi(APIView):
 
 
 class CaptureApi(APIView):
+    write_permission = "profiles.delete_capture"
+
     @extend_schema(operation_id="captures_get", responses=JSON, description="The capture with the tail of its log and its files.")
     def get(self, request: Request, pk: int) -> Response:
         capture = get_object_or_404(Capture.objects.select_related("target", "owner", "profile", "baseline"), pk=pk)
         said = selectors.capture_json(capture, log=True, owner=request.user.has_perm(selectors.OWNER))
         return Response({**said, "cost": cost_selectors.cost(capture).as_json()})
+
+    @extend_schema(operation_id="captures_delete", responses={204: None},
+                   description="Deletes an ended capture with its log and the files that were kept; profiles that it made stay.")
+    def delete(self, request: Request, pk: int) -> Response:
+        try:
+            services.capture_delete(get_object_or_404(Capture, pk=pk))
+        except services.CaptureRefused as refused:
+            return conflict_response(refused)
+        return Response(status=204)
 
 
 class CaptureStopApi(APIView):
@@ -126,6 +143,21 @@ class CaptureStopApi(APIView):
         services.capture_stop(get_object_or_404(Capture, pk=pk))
         capture = get_object_or_404(Capture.objects.select_related("target", "owner"), pk=pk)
         return Response(selectors.capture_json(capture))
+
+
+class CaptureDumpApi(APIView):
+    write_permission = "profiles.add_capture"
+
+    @extend_schema(operation_id="captures_dump", request=None, responses={202: JSON},
+                   description="Asks a running capture of torch.profiler that records memory history for a snapshot now. The "
+                               "program goes on; the snapshot becomes a profile, named among `files`. At most `dumps.most` of one.")
+    def post(self, request: Request, pk: int) -> Response:
+        capture = get_object_or_404(Capture.objects.select_related("target", "owner"), pk=pk)
+        try:
+            services.capture_dump(capture)
+        except services.CaptureRefused as refused:
+            return conflict_response(refused)
+        return Response(selectors.capture_json(capture), status=202)
 
 
 class CaptureTargetListApi(APIView):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 
 from profiles.capture.tools import CAPTURE_TOOLS, launchers
 from profiles.capture.tools.options import Options
@@ -37,11 +38,23 @@ def build_command(options: Options, target: Sequence[str], paths: Paths | None =
     several = launchers.starts_several(target)
     if several and tool.one_process:
         raise TargetError(f"the target starts several processes ({several}): {tool.one_process}")
+    if hosts := launchers.asks_for_hosts(target):
+        raise TargetError(f"the target runs on several hosts ({hosts}): {launchers.SEVERAL_HOSTS}")
     if several and getattr(options, "launcher", launchers.PROGRAM) != launchers.PROGRAM and tool.gpus(options) > 1:
         raise TargetError(f"the target begins with {several} itself", "launcher")
     rank = launchers.rank_variable(options)
     report = tool.results[0].name.replace("*", f"-rank%q{{{rank}}}" if rank else "")
     return launchers.launch(options, tool.argv(options, program, f"{paths.folder}/{report}", paths), paths)
+
+
+def plain_command(options: Options, target: Sequence[str], paths: Paths) -> list[str]:
+    """Return what runs the program without the tool, as many processes of it."""
+    return launchers.launch(options, [paths.python if part == PYTHON else part for part in target], paths)
+
+
+def program_digest(options: Options, target: Sequence[str]) -> str:
+    """Return what tells runs of one program from those of another or of another number of processes."""
+    return sha256("\0".join(plain_command(options, target, Paths())).encode()).hexdigest()[:16]
 
 
 def shell_text(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> str:

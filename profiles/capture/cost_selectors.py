@@ -1,4 +1,4 @@
-"""What captures cost: steps timed by the launchers before, while and after they recorded, and the time of a whole replay."""
+"""What captures cost: steps timed before, while and after they were recorded; whole programs with a tool and without."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from profiles.analysis.core.sentences import plural, time_text
+from profiles.capture.command import program_digest
 from profiles.capture.tools import CAPTURE_TOOLS
-from profiles.capture.tools.options import Options
+from profiles.capture.tools.options import Options, OptionsError, ProgramOptions
 from profiles.models import Capture, CaptureTarget
 
 PHASES = {"first": "the first step", "before": "before", "warmup": "warm-up", "recording": "while recording",
@@ -40,6 +41,7 @@ class Cost:
     """What one capture cost. `ratio`: a step while recording over one without; None where that is unknown, for `why`.
 
     `apart`: no step while recording took as long as one without, or the other way round: the ratio is no chance of few steps.
+    `plain_s`: the whole program without the tool, as capture `plain_of` measured it; None where none did on such a GPU.
     """
 
     phases: list[Phase]
@@ -50,6 +52,16 @@ class Cost:
     kernels_ns: float | None            # what the profiled launches took by themselves
     launches: int
     apart: bool = False
+    plain_s: float | None = None
+    plain_of: int | None = None
+
+    @property
+    def program_ratio(self) -> float | None:
+        return self.wall_s / self.plain_s if self.wall_s and self.plain_s else None
+
+    @property
+    def is_measured(self) -> bool:
+        return self.ratio is not None or self.program_ratio is not None
 
     @property
     def says(self) -> str:
@@ -57,6 +69,9 @@ class Cost:
         if self.ratio is not None:
             said = f"a step took {self.ratio:.2f} times as long while it recorded"
             return said if self.apart else f"{said}, within the spread of steps"
+        if self.program_ratio is not None and self.wall_s is not None and self.plain_s is not None:
+            return (f"the whole program took {self.program_ratio:.2f} times as long: {time_text(self.wall_s * 1e9)}, "
+                    f"{time_text(self.plain_s * 1e9)} without")
         if self.wall_s is not None and self.kernels_ns:
             launches = plural(self.launches, "launch")
             return f"{time_text(self.wall_s * 1e9)} in all for {launches} of {time_text(self.kernels_ns)} together"
@@ -65,7 +80,8 @@ class Cost:
     def as_json(self) -> dict[str, Any]:
         steps = {phase.name: {"n": phase.n, "median_ms": phase.median_ms, "min_ms": phase.min_ms, "max_ms": phase.max_ms}
                  for phase in self.phases}
-        return {"ratio": self.ratio, "apart": self.apart, "why": self.why, "wall_s": self.wall_s, "write_s": self.write_s,
+        return {"ratio": self.ratio, "apart": self.apart, "why": self.why, "wall_s": self.wall_s, "plain_s": self.plain_s,
+                "plain_of": self.plain_of, "program_ratio": self.program_ratio, "write_s": self.write_s,
                 "kernels_ns": self.kernels_ns, "launches": self.launches, "steps": steps}
 
 
@@ -86,17 +102,42 @@ def cost(capture: Capture) -> Cost:
     profile = capture.profile if capture.tool == "ncu" else None
     return Cost(phases, recorded["median_ms"] / plain if recorded and plain else None, why, _number(facts.get("wall_s")),
                 _number(facts.get("write_s")), float(profile.gpu_time_ns) if profile and profile.gpu_time_ns else None,
-                int(profile.launches or 0) if profile else 0, apart)
+                int(profile.launches or 0) if profile else 0, apart, *_plain(capture, facts))
+
+
+def _plain(capture: Capture, facts: dict[str, Any]) -> tuple[float | None, int | None]:
+    """Return the seconds of the program without the tool, and the capture that measured them: itself, else the newest before.
+
+    Of the same program, as many processes and the same model of GPU; nothing where the program did not run to its end.
+    """
+    own = facts.get("plain")
+    if isinstance(own, dict) and (took_s := _number(own.get("s"))) is not None:
+        return took_s, capture.pk
+    try:
+        options = CAPTURE_TOOLS[capture.tool].options.parse(capture.options)
+    except (KeyError, OptionsError):
+        return None, None
+    if not isinstance(options, ProgramOptions) or options.cut_short() or facts.get("whole") is not True:
+        return None, None
+    rows = Capture.objects.filter(target=capture.target_id, facts__plain__program=program_digest(options, capture.target.argv),
+                                  facts__plain__has_key="s", facts__gpu=facts.get("gpu"), pk__lt=capture.pk)
+    found = rows.order_by("-pk").values_list("pk", "facts__plain__s").first()
+    return (_number(found[1]), found[0]) if found else (None, None)
 
 
 def expected(options: Options, target: CaptureTarget) -> str:
-    """Return what a capture would cost: as the newest measured one of this program and tool did, else the tool's known range."""
+    """Return what a capture would cost: as the newest measured one of this program and tool did; and the tool's known range."""
     known = CAPTURE_TOOLS[options.TOOL].slowdown(options)
     rows = Capture.objects.filter(target=target, tool=options.TOOL, status=Capture.Status.DONE).select_related("profile")
-    for row in rows.defer("log")[:LOOKED_AT]:
-        if said := cost(row).says:
-            return f"{said} (measured, capture {row.pk}){'; ' + known if known else ''}"
-    return known
+    said, took = "", ""
+    for row in rows.select_related("target").defer("log")[:LOOKED_AT]:
+        one = cost(row)
+        if one.is_measured:
+            said = f"{one.says} (measured, capture {row.pk})"
+            break
+        took = took or (f" (capture {row.pk}: {one.says})" if one.says else "")
+    said = said or f"not measured with this program{took}"
+    return f"{said}; {known}" if known else said
 
 
 def _timed(said: Any) -> dict[str, float]:

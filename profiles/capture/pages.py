@@ -36,8 +36,8 @@ def capture_list(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def capture_new(request: HttpRequest) -> HttpResponse:
     """The form. Query string: about, tool, target (id), kernel (names), options of the tool, build, model, tags, baseline (id);
-    again (id of a capture: all as it was); fresh: not as it was asked last; profile (id), whose kernel it is about: the program
-    is the one that was captured for it, or the form asks for it."""
+    again (id of a capture: all as it was); fresh: not as it was asked last; profile (id), whose kernel it is about. Where a
+    profile, kernel or build is named, the program is the one that made it, as far as a capture tells, else the form asks for it."""
     if request.method == "POST":
         return _create(request)
     tool, filled = request.GET.get("tool", ""), prefill_selectors.asked(request.GET)
@@ -46,10 +46,11 @@ def capture_new(request: HttpRequest) -> HttpResponse:
         tool = tool or once_more.tool
         filled = {"target": str(once_more.target_id), "build": once_more.build, "model": once_more.model,
                   "tags": ", ".join(once_more.tags), **filled}
-    if "profile" in request.GET and "target" not in filled and (made_by := selectors.target_of(request.GET["profile"])):
+    if "target" not in filled and (made_by := prefill_selectors.program_for(request.GET)):
         filled["target"] = made_by
     what = WhatForm(targets=selectors.targets(), baselines=prefill_selectors.baselines(filled.get("baseline", "")), initial=filled,
-                    ask="profile" in request.GET and "target" not in filled)
+                    ask="target" not in filled and prefill_selectors.is_about_something(request.GET)
+                    and selectors.targets().count() > 1)
     about, target = about_of(request.GET.get("about", ""), tool), filled.get("target", "") or _first_target(what)
     last = {name: prefill_selectors.last_capture(request.user, target, name) for name in FORMS}
     if once_more is not None and target == str(once_more.target_id):
@@ -118,6 +119,7 @@ def capture_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "name": CAPTURE_TOOLS[capture.tool].title, "ability": selectors.ability()[capture.tool],
         "files": selectors.file_rows(capture, request.user.has_perm(selectors.OWNER)),
         "can_finish": CAPTURE_TOOLS[capture.tool].stop is not None,
+        "dumps": selectors.dumps_json(capture),
         "may_stop": live and request.user.has_perm("profiles.add_capture")})
 
 
@@ -139,6 +141,33 @@ def capture_stop(request: HttpRequest, pk: int) -> HttpResponse:
     if not services.capture_stop(capture):
         messages.info(request, f"It had ended already: {capture.status}.")
     return redirect("capture", pk=pk)
+
+
+@require_POST
+@permission_required("profiles.add_capture", raise_exception=True)
+def capture_dump(request: HttpRequest, pk: int) -> HttpResponse:
+    try:
+        number = services.capture_dump(get_object_or_404(Capture, pk=pk))
+        messages.success(request, f"Snapshot {number} is asked for: it comes among the files.")
+    except services.CaptureRefused as refused:
+        messages.error(request, f"No snapshot: {refused}.")
+    return redirect("capture", pk=pk)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@permission_required("profiles.delete_capture", raise_exception=True)
+def capture_delete(request: HttpRequest, pk: int) -> HttpResponse:
+    """GET asks, POST deletes."""
+    capture = get_object_or_404(Capture.objects.select_related("target"), pk=pk)
+    if request.method == "POST":
+        try:
+            services.capture_delete(capture)
+        except services.CaptureRefused as refused:
+            messages.error(request, f"Not deleted: {refused}.")
+            return redirect("capture", pk=pk)
+        messages.success(request, f"Deleted capture {pk}.")
+        return redirect("capture-list")
+    return render(request, "profiles/capture/delete.html", {"capture": capture, "held": selectors.held_by(capture)})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from django.db.models import QuerySet
 from django.http import QueryDict
 
 from profiles.capture.about import About
-from profiles.capture.selectors import kernel_regex
+from profiles.capture.selectors import bare_name, kernel_regex, target_of
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.models import Capture, Profile
 
@@ -59,6 +60,23 @@ def baselines(chosen: str) -> QuerySet[Profile]:
     if chosen.isdecimal() and len(chosen) < 19:
         kept.append(int(chosen))
     return ready.filter(pk__in=kept)
+
+
+def is_about_something(query: Mapping[str, str]) -> bool:
+    """Return whether the address names what is to be captured: then no program is chosen that may have nothing to do with it."""
+    return any(query.get(name) for name in ("profile", "kernel", "build"))
+
+
+def program_for(query: Mapping[str, str]) -> str:
+    """Return the id of the program that made what the address names: the profile, else the kernel, the build; "" if unknown."""
+    if made := target_of(query.get("profile", "")):
+        return made
+    rows = Capture.objects.filter(target__enabled=True).order_by("-pk")
+    kernel = bare_name(re.sub(r"\\(.)", r"\1", query.get("kernel", "")))[:200]
+    found = rows.filter(profile__kernels__name__contains=kernel).first() if kernel else None
+    if found is None and query.get("build"):
+        found = rows.filter(build=query["build"][:80]).first()
+    return str(found.target_id) if found is not None else ""
 
 
 def asked(query: Mapping[str, str]) -> dict[str, str]:

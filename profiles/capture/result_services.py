@@ -66,6 +66,26 @@ def results_store(capture: Capture, worker: str, found: Sequence[Found], *, name
         raise
 
 
+def dump_store(capture: Capture, worker: str, found: Found, *, name: str) -> bool:
+    """Create the profile of one file while the capture goes on. False, with nothing stored, when it is no longer `worker`'s.
+
+    The capture's row is not locked meanwhile: its heartbeat goes on. Raises TraceError.
+    """
+    if not CAPTURE_LEASES.is_held(capture.pk, worker):
+        return False
+    profile = None
+    try:
+        with transaction.atomic():
+            profile = _profile(capture, [found], f"{name} · {found.result.what} ({found.path.stem})",
+                               f"Asked for while capture {capture.pk} ran.")
+            CaptureFile.objects.bulk_create(_rows_of_profile(capture, [found], profile))
+    except BaseException:               # the store knows no transaction
+        if profile is not None:
+            objects_delete(profile.pk)
+        raise
+    return True
+
+
 def results_keep(capture: Capture, worker: str, found: Sequence[Found]) -> None:
     """Keep for download what a capture left that cannot become a profile. Raises TraceError, with nothing stored."""
     try:

@@ -28,10 +28,15 @@ class Ability:
     """Whether a tool can be used at this moment: by whom, or why not."""
 
     able: bool
-    why: str                    # a sentence for the page: what would run it, or what is missing
+    own: str                    # a sentence of this tool: what would run it, or what is missing; "" where that is said for all
+    common: str = ""            # what is missing for every tool alike: no worker, or none with a GPU
     workers: tuple[str, ...] = ()
     gpu: str = ""               # "": on a worker without one
     installed: Mapping[str, str] = field(default_factory=dict)      # what the tool says of itself on the first of the workers
+
+    @property
+    def why(self) -> str:
+        return f"{self.common} {self.own}".strip()
 
     def as_json(self) -> dict[str, Any]:
         return {"able": self.able, "why": self.why, "workers": list(self.workers), "gpu": self.gpu}
@@ -53,8 +58,9 @@ def ability_sentence(able: Mapping[str, Ability]) -> str:
     """Return a sentence: what can be captured now, or why nothing can."""
     ready = [tool for tool in able if able[tool].able]
     if not ready:
-        return f"Nobody can capture at the moment. {next(iter(able.values())).why}"
-    lacking = next((f" {one.why}" for one in able.values() if not one.able), "")
+        first = next(iter(able.values()))
+        return f"Nobody can capture at the moment. {first.common or first.own}"
+    lacking = next((f" {one.common or one.own}" for one in able.values() if not one.able), "")
     what = next((able[tool].gpu for tool in ready if able[tool].gpu), "What needs no GPU")
     return f"{what} can be captured now with {' and '.join(CAPTURE_TOOLS[tool].title for tool in ready)}.{lacking}"
 
@@ -66,15 +72,15 @@ def _serving() -> list[dict[str, Any]]:
 def _ability(tool: CaptureTool, serving: list[dict[str, Any]], gpus: int) -> Ability:
     """`gpus`: how many are needed; 0 where any worker will do."""
     if not serving:
-        return Ability(False, f"No gpu worker is running: {START_ONE}.")
+        return Ability(False, "", f"No gpu worker is running: {START_ONE}.")
     fitting = [worker for worker in serving if len(worker.get("gpus") or ()) >= gpus]
     if not fitting:
         most = max(serving, key=lambda worker: len(worker.get("gpus") or ()))
         if most.get("gpus"):
             return Ability(False, f"{gpus} GPUs are asked for; the worker with most has {len(most['gpus'])} ({most.get('host')}).")
         hosts = ", ".join(sorted({str(worker.get("host")) for worker in serving}))
-        instead = f" Without one {tool.title} records {tool.without_gpu}." if tool.without_gpu else ""
-        return Ability(False, f"The gpu worker on {hosts} sees no NVIDIA GPU: {START_ONE}, and check nvidia-smi there.{instead}")
+        return Ability(False, f"Without a GPU {tool.title} records {tool.without_gpu}." if tool.without_gpu else "",
+                       f"The gpu worker on {hosts} sees no NVIDIA GPU: {START_ONE}, and check nvidia-smi there.")
     having = sorted((worker for worker in fitting if "missing" not in _tool(worker, tool.name)),
                     key=lambda worker: not worker.get("gpus"))       # with a GPU first
     if not having:
@@ -83,7 +89,7 @@ def _ability(tool: CaptureTool, serving: list[dict[str, Any]], gpus: int) -> Abi
     first, said = having[0], _tool(having[0], tool.name)
     card = first["gpus"][0]["name"] if first.get("gpus") else ""
     where = f"on {card} ({first.get('host')})" if card else f"on {first.get('host')}, without a GPU: {tool.without_gpu}"
-    return Ability(True, f"{tool.title} {said.get('version', '')} {where}", tuple(str(worker["name"]) for worker in having),
+    return Ability(True, f"{tool.title} {said.get('version', '')} {where}", "", tuple(str(worker["name"]) for worker in having),
                    card, said)
 
 
@@ -186,12 +192,37 @@ def option_rows(capture: Capture) -> list[tuple[str, str]]:
 def file_rows(capture: Capture, owner: bool = False) -> list[dict[str, Any]]:
     """Return the files that the capture left, with what became of each; none of captures before files were rows.
 
-    `kept`: it can be downloaded, by an `owner` or by everybody.
+    `kept`: it can be downloaded, by an `owner` or by everybody. `holds`: what is in a file that is not read.
     """
-    return [{"id": row.pk, "name": row.name, "what": row.what, "role": row.role, "bytes": row.bytes, "sha256": row.sha256,
+    told: Any = capture.facts.get("holds") if isinstance(capture.facts, dict) else None
+    holds = {name: text for name, text in told.items() if isinstance(text, str)} if isinstance(told, dict) else {}
+    return [{"holds": holds.get(row.name, "")[:400],
+             "id": row.pk, "name": row.name, "what": row.what, "role": row.role, "bytes": row.bytes, "sha256": row.sha256,
              "profile": row.profile_id, "profile_name": row.profile.name if row.profile else None,
              "kept": bool(row.key) and (owner or row.role != OWNERS)}
             for row in capture.files.select_related("profile")]
+
+
+def most_dumps(capture: Capture) -> int:
+    """Return how many snapshots of memory may be asked for while it runs; 0 where none can be made."""
+    try:
+        tool = CAPTURE_TOOLS[capture.tool]
+        return tool.dumps(tool.options.parse(capture.options))
+    except (KeyError, OptionsError):
+        return 0
+
+
+def dumps_json(capture: Capture) -> dict[str, int]:
+    """Return {"asked", "most"}: snapshots of memory asked for while it runs, and how many may be."""
+    return {"asked": capture.dumps_asked, "most": most_dumps(capture)}
+
+
+def held_by(capture: Capture) -> dict[str, int]:
+    """Return what deleting a capture takes away and leaves: {"kept": files, "bytes": of them, "profiles": made of it}."""
+    rows = list(capture.files.all())
+    kept = [row.bytes for row in rows if row.key]
+    made = {capture.profile_id, *(row.profile_id for row in rows)} - {None}
+    return {"kept": len(kept), "bytes": sum(kept), "profiles": len(made)}
 
 
 def kept_file(capture: Capture, file_id: int, owner: bool) -> tuple[str, File[bytes]]:
@@ -210,7 +241,8 @@ def capture_json(capture: Capture, log: bool = False, owner: bool = False) -> di
         "tags": capture.tags, "status": capture.status, "error": capture.error, "profile": capture.profile_id,
         "owner": capture.owner.get_username() if capture.owner else None, "worker": capture.worker,
         "created": capture.created, "started": capture.started, "finished": capture.finished,
-        "stopping": capture.stop_asked is not None, "baseline": capture.baseline_id, "facts": capture.facts,
+        "stopping": capture.stop_asked is not None, "dumps": dumps_json(capture),
+        "baseline": capture.baseline_id, "facts": capture.facts,
     }
     return {**data, "log": capture.log, "files": file_rows(capture, owner), "result": result_url(capture),
             "profile_status": capture.profile.status if capture.profile else ""} if log else data

@@ -1,4 +1,4 @@
-"""What may be done to a capture: ask for one, stop it; owners define what may be captured."""
+"""What may be done to a capture: ask for one, ask it for a memory snapshot, stop it, delete it; owners define what may run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F
 from django.db.models.functions import Now
 
 from profiles.capture import command as capture_command
@@ -18,8 +19,9 @@ from profiles.capture.tools.ncu_metrics import MetricsError
 from profiles.capture.tools.options import OptionsError
 from profiles.capture.tools.tool import Paths, TargetError
 from profiles.models import CAPTURE_LEASES, Capture, CaptureTarget, Profile
+from profiles.store.objects import capture_objects_delete
 from profiles.upload.services import tags_clean
-from workers import jobs
+from workers import disk, jobs
 from workers.leases import is_alive
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -43,8 +45,9 @@ def capture_create(*, owner: Any, target: CaptureTarget | None, tool: str, optio
                    model: str = "", tags: Iterable[str] = (), baseline: Profile | None = None) -> Capture:
     """Queue a capture; a gpu worker is woken on commit. Raises CaptureRefused with every reason at once.
 
-    `baseline`: an earlier profile; the result opens beside it.
+    `baseline`: an earlier profile; the result opens beside it. Raises NoRoom where the disk is too full for its results.
     """
+    disk.require_room()
     errors, able = capture_problems(target=target, tool=tool, options=options)
     if able is not None and not able.able:
         errors[""] = able.why
@@ -103,6 +106,44 @@ def capture_stop(capture: Capture) -> bool:
     return bool(stopped)
 
 
+def capture_dump(capture: Capture) -> int:
+    """Ask a running capture for a snapshot of memory now; return which one of it that is. Raises CaptureRefused.
+
+    Its program writes it within a second or so and goes on; it becomes a profile beside the capture's.
+    """
+    most = capture_selectors.most_dumps(capture)
+    if not most:
+        raise CaptureRefused({"": "this capture records no memory history: capture with torch.profiler and a memory snapshot"})
+    rows = Capture.objects.filter(pk=capture.pk)
+    running = rows.filter(is_alive(), status=Capture.Status.RUNNING, stop_asked=None)
+    if not running.filter(dumps_asked__lt=most).update(dumps_asked=F("dumps_asked") + 1):
+        full = running.exists()
+        raise CaptureRefused({"": f"{most} snapshots were asked for already: stop it, and capture again" if full else
+                              "it does not run (any more): a snapshot comes of a running program"})
+    capture.refresh_from_db(fields=["dumps_asked"])
+    publish_capture(Capture.objects.get(pk=capture.pk))
+    return capture.dumps_asked
+
+
+def capture_delete(capture: Capture) -> None:
+    """Delete the row now, and the files that were kept of it when that is committed. Profiles that it made stay.
+
+    Raises CaptureRefused for one that waits or runs, and for one that a benchmark suite rests on.
+    """
+    capture_id = capture.pk
+    with transaction.atomic():
+        row = Capture.objects.select_for_update().filter(pk=capture_id).first()
+        if row is None:
+            return
+        if row.status in (Capture.Status.QUEUED, Capture.Status.RUNNING):
+            raise CaptureRefused({"": f"it is {row.status}: stop it first"})
+        if hasattr(row, "suite_capture"):
+            raise CaptureRefused({"": "runs of a benchmark suite were made of it: it stays with them"})
+        row.delete()
+        transaction.on_commit(lambda: capture_objects_delete(capture_id), robust=True)
+    jobs.publish("home", "capture", {"id": capture_id, "status": "deleted"})
+
+
 def target_save(*, target: CaptureTarget | None = None, name: str, argv: Sequence[str], description: str = "",
                 cwd: str = "", env: Mapping[str, str] | None = None, enabled: bool = True) -> CaptureTarget:
     """Define or change what engineers may capture. Raises CaptureRefused."""
@@ -143,6 +184,7 @@ def example_targets() -> list[CaptureTarget]:
 def publish_capture(capture: Capture) -> None:
     """Tell the pages that watch it."""
     data = {"id": capture.pk, "status": capture.status, "error": capture.error, "worker": capture.worker,
-            "profile": capture.profile_id, "stopping": capture.stop_asked is not None}
+            "profile": capture.profile_id, "stopping": capture.stop_asked is not None,
+            "dumps": capture_selectors.dumps_json(capture)}
     jobs.publish(f"capture.{capture.pk}", "status", data)
     jobs.publish("home", "capture", {"id": capture.pk, "status": capture.status})

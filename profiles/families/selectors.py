@@ -304,8 +304,8 @@ def _capture(kernel: KernelStat, skip: int | None) -> str:
     """A filled-in ncu capture of the longest launch; it asks for the target."""
     if kernel.category == COMMUNICATION:        # replaying a collective on one rank waits for the others for good
         return ""
-    query: dict[str, Any] = {"tool": "ncu", "kernel": re.escape(bare(kernel.name)), "build": kernel.profile.build,
-                             "model": kernel.profile.model}
+    query: dict[str, Any] = {"tool": "ncu", "kernel": re.escape(bare(kernel.name)), "profile": kernel.profile_id,
+                             "build": kernel.profile.build, "model": kernel.profile.model}
     if skip is not None:
         query |= {"launch_skip": skip, "launch_count": 1}
     return f"{reverse('capture-new')}?{urlencode({name: value for name, value in query.items() if value != ''})}"

@@ -19,6 +19,7 @@ from django.utils import timezone
 from profiles.fleet.models import FleetAgent, FleetCapture
 from profiles.models import Profile
 from profiles.rows import json_safe
+from workers import disk
 
 GPU_WORKERS = "gpu-worker:"         # names of GPU workers that stand in for an agent of their host
 SILENT = timedelta(minutes=3)       # of an agent that sent nothing for so long: an order would not reach it
@@ -128,7 +129,7 @@ def orders_for(name: str, host: str, state: Mapping[str, Any]) -> dict[str, Any]
     """Take what an agent says of its processes and orders, between its batches; return {"orders", "again_s"}."""
     with transaction.atomic():
         agent, _ = FleetAgent.objects.select_for_update().get_or_create(name=name)
-        kept = {key: state[key] for key in ("asking", "captures", "kind", "version", "run") if key in state}
+        kept = {key: state[key] for key in ("asking", "captures", "folders", "kind", "version", "run") if key in state}
         agent.state = json_safe({**(agent.state if isinstance(agent.state, dict) else {}), **kept})
         agent.host, agent.last_seen = host or agent.host, timezone.now()
         agent.save(update_fields=["state", "host", "last_seen"])
@@ -167,7 +168,9 @@ def order(keys: Collection[str], steps: int | None, milliseconds: int | None, us
 
     Raises:
         OrderRefused: no process, too many, one that is gone, or sizes outside their limits.
+        NoRoom: the disk is too full for what they would send.
     """
+    disk.require_room()
     wanted = Wanted(steps, milliseconds, shapes, stacks)
     keys = list(dict.fromkeys(keys))
     if not keys:

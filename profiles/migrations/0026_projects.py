@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('profiles', '0022_running_captures'),
+        ('profiles', '0024_capture_request'),
         ('webapp', '0002_projects'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]

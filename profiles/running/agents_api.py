@@ -1,4 +1,5 @@
-"""JSON over HTTP for agents whose processes ask for captures: orders between their batches, and traces."""
+"""JSON over HTTP for agents whose processes ask for captures, or that fetch traces of serving engines: orders between their
+batches, and files."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from rest_framework.views import APIView
 
 from profiles.fleet import capture_services, services
 from profiles.models import FleetCapture
-from profiles.running import join_services
+from profiles.running import fetch_services, join_services
+from profiles.running.models import EngineFetch
 from profiles.trace import TraceError
 from profiles.upload.services import tags_parse, upload_check
 
@@ -33,6 +35,9 @@ class OrdersSerializer(serializers.Serializer[Any]):
     run = serializers.IntegerField(min_value=0, max_value=2**62, required=False, default=0)
     asking = serializers.ListField(child=serializers.JSONField(), max_length=1024)
     captures = serializers.ListField(child=serializers.JSONField(), max_length=1024, required=False, default=list)
+    folders = serializers.ListField(child=serializers.CharField(max_length=400), max_length=16, required=False,
+                                    help_text="that traces of serving engines may be fetched from")
+    fetches = serializers.ListField(child=serializers.JSONField(), max_length=64, required=False, default=list)
 
 
 class FleetOrdersApi(APIView):
@@ -40,15 +45,16 @@ class FleetOrdersApi(APIView):
 
     @extend_schema(operation_id="fleet_orders", request=OrdersSerializer, responses=JSON)
     def post(self, request: Request) -> Response:
-        """Captures that an agent shall make, and after how many seconds to ask again: for agents with processes to capture."""
+        """Captures that an agent shall make, traces that it shall fetch, and after how many seconds to ask again."""
         if int(request.META.get("CONTENT_LENGTH") or 0) > MOST_STATE:
             raise ValidationError({"asking": [f"at most {MOST_STATE:,} bytes"]})
         given = OrdersSerializer(data=request.data)
         given.is_valid(raise_exception=True)
         told = given.validated_data
-        if not services.is_shallow(told["asking"]) or not services.is_shallow(told["captures"]):
+        if not all(services.is_shallow(told[name]) for name in ("asking", "captures", "fetches")):
             raise ValidationError({"asking": ["too many levels"]})
-        return Response(capture_services.orders_for(told["agent"], told["host"], told))
+        answer = capture_services.orders_for(told["agent"], told["host"], told)
+        return Response({**answer, "orders": [*answer["orders"], *fetch_services.orders_for(told["agent"], told)]})
 
 
 class TraceSerializer(serializers.Serializer[Any]):
@@ -59,6 +65,28 @@ class TraceSerializer(serializers.Serializer[Any]):
     notes = serializers.CharField(max_length=20_000, required=False, allow_blank=True, default="")
 
 
+def _check_size(request: Request) -> None:
+    if int(request.META.get("CONTENT_LENGTH") or 0) > settings.UPLOAD_MAX_BYTES + (1 << 20):
+        raise TraceError("request", f"at most {settings.UPLOAD_MAX_BYTES:,} bytes are taken", "record fewer steps")
+
+
+class FleetFetchApi(APIView):
+    write_permission = "profiles.add_fleetcapture"
+    parser_classes = [MultiPartParser]
+
+    @extend_schema(operation_id="fleet_fetch_file", request={"multipart/form-data": OpenApiTypes.OBJECT}, responses={201: JSON})
+    def post(self, request: Request, pk: int, number: int) -> Response:
+        """A file that was ordered of an agent: a trace that a serving engine of its host wrote."""
+        fetch = get_object_or_404(EngineFetch.objects.select_related("capture"), pk=pk)
+        _check_size(request)
+        try:
+            fetch_services.check_upload(fetch, number)              # before the file is read
+            fetch_services.take_file(pk, number, upload_check(request.FILES.get("file")))
+        except fetch_services.FetchRefused as refused:
+            raise ValidationError({"file": [str(refused)]}) from refused
+        return Response({"fetch": pk, "number": number}, status=201)
+
+
 class FleetTraceApi(APIView):
     write_permission = "profiles.add_fleetcapture"
     parser_classes = [MultiPartParser]
@@ -67,8 +95,7 @@ class FleetTraceApi(APIView):
     def post(self, request: Request, pk: int) -> Response:
         """The trace of an order. `id`: its profile; null where it is joined with those of other ranks once they came."""
         row = get_object_or_404(FleetCapture, pk=pk)
-        if int(request.META.get("CONTENT_LENGTH") or 0) > settings.UPLOAD_MAX_BYTES + (1 << 20):
-            raise TraceError("request", f"at most {settings.UPLOAD_MAX_BYTES:,} bytes are taken", "record fewer steps")
+        _check_size(request)
         fields = TraceSerializer(data=request.data)
         fields.is_valid(raise_exception=True)
         given = fields.validated_data

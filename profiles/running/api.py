@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from profiles.running import engine_services, schedule_services, selectors
+from profiles.running.fetch_services import hosts
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
 
 JSON = OpenApiTypes.OBJECT
@@ -27,6 +28,9 @@ class ServerSerializer(serializers.Serializer[Any]):
     token = serializers.CharField(max_length=300, required=False, allow_blank=True, default="", help_text="never shown again")
     results = serializers.ChoiceField(choices=EngineServer.Results.values, required=False, default="folder")
     folder = serializers.CharField(max_length=400)
+    host = serializers.CharField(max_length=200, required=False, allow_blank=True, default="",
+                                 help_text="results=agent: whose agent fetches the traces")
+    enabled = serializers.BooleanField(required=False, default=True)
 
 
 class EngineCaptureSerializer(serializers.Serializer[Any]):
@@ -48,9 +52,12 @@ class ScheduleSerializer(serializers.Serializer[Any]):
     host = serializers.CharField(max_length=200, required=False, allow_blank=True, default="")
     ranks = serializers.CharField(max_length=100, required=False, allow_blank=True, default="")
     most = serializers.IntegerField(min_value=1, max_value=16, required=False, default=1)
-    options = serializers.DictField(required=False, default=dict)
+    options = serializers.DictField(required=False, default=dict, help_text=(
+        "of processes: steps or milliseconds, shapes, stacks; of a server, as of a capture: until, seconds, threshold_ms, latency, "
+        "options"))
     per_day = serializers.IntegerField(min_value=1, max_value=100, required=False, default=1)
     per_job_day = serializers.IntegerField(min_value=1, max_value=100, required=False, default=4)
+    enabled = serializers.BooleanField(required=False, default=True)
 
 
 def _refused(errors: Any) -> ValidationError:
@@ -62,8 +69,9 @@ class ServersApi(APIView):
 
     @extend_schema(operation_id="engine_servers", responses=JSON)
     def get(self, request: Request) -> Response:
-        """Serving engines that may be captured, without their tokens."""
-        return Response({"servers": [selectors.server_json(row) for row in EngineServer.objects.all()]})
+        """Serving engines that may be captured, without their tokens; and hosts whose agents fetch traces, with their folders."""
+        return Response({"servers": [selectors.server_json(row) for row in EngineServer.objects.all()],
+                         "hosts": [selectors.host_json(each) for each in hosts()]})
 
     @extend_schema(operation_id="engine_server_create", request=ServerSerializer, responses={201: JSON})
     def post(self, request: Request) -> Response:
@@ -75,6 +83,34 @@ class ServersApi(APIView):
         except engine_services.EngineRefused as refused:
             raise _refused(refused.errors) from refused
         return Response(selectors.server_json(engine_services.ask_version(row)), status=201)
+
+
+class ServerApi(APIView):
+    write_permission = {"PATCH": "profiles.change_engineserver", "DELETE": "profiles.delete_engineserver"}
+
+    @extend_schema(operation_id="engine_server", responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        return Response(selectors.server_json(get_object_or_404(EngineServer, pk=pk)))
+
+    @extend_schema(operation_id="engine_server_change", request=ServerSerializer, responses=JSON)
+    def patch(self, request: Request, pk: int) -> Response:
+        """Change some of its fields; without `token` it keeps its own. It is asked for its version."""
+        row = get_object_or_404(EngineServer, pk=pk)
+        given = ServerSerializer(data=request.data, partial=True)
+        given.is_valid(raise_exception=True)
+        kept = {name: getattr(row, name) for name in ("name", "kind", "address", "results", "folder", "host", "enabled")}
+        changed = {name: value for name, value in given.validated_data.items() if name in request.data}
+        try:
+            engine_services.server_save(row, **{**kept, **changed})
+        except engine_services.EngineRefused as refused:
+            raise _refused(refused.errors) from refused
+        return Response(selectors.server_json(engine_services.ask_version(row)))
+
+    @extend_schema(operation_id="engine_server_delete", responses={204: None})
+    def delete(self, request: Request, pk: int) -> Response:
+        """Delete it with its captures; their profiles stay."""
+        get_object_or_404(EngineServer, pk=pk).delete()
+        return Response(status=204)
 
 
 class ServerCapturesApi(APIView):
@@ -130,5 +166,35 @@ class SchedulesApi(APIView):
             row = schedule_services.schedule_save(author=request.user, **given.validated_data)
         except schedule_services.ScheduleRefused as refused:
             raise _refused(refused.errors) from refused
-        made = next(line for line in selectors.schedule_lines() if line.row.pk == row.pk)
-        return Response(selectors.schedule_json(made), status=201)
+        return Response(_schedule_json(row), status=201)
+
+
+class ScheduleApi(APIView):
+    write_permission = {"PATCH": "profiles.change_captureschedule", "DELETE": "profiles.delete_captureschedule"}
+
+    @extend_schema(operation_id="capture_schedule", responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        return Response(_schedule_json(get_object_or_404(CaptureSchedule, pk=pk)))
+
+    @extend_schema(operation_id="capture_schedule_change", request=ScheduleSerializer, responses=JSON)
+    def patch(self, request: Request, pk: int) -> Response:
+        """Change some of its fields; `enabled` pauses and resumes it."""
+        row = get_object_or_404(CaptureSchedule, pk=pk)
+        given = ScheduleSerializer(data=request.data, partial=True)
+        given.is_valid(raise_exception=True)
+        changed = {name: value for name, value in given.validated_data.items() if name in request.data}
+        try:
+            schedule_services.schedule_save(row, **{**schedule_services.schedule_fields(row), **changed})
+        except schedule_services.ScheduleRefused as refused:
+            raise _refused(refused.errors) from refused
+        return Response(_schedule_json(row))
+
+    @extend_schema(operation_id="capture_schedule_delete", responses={204: None})
+    def delete(self, request: Request, pk: int) -> Response:
+        """Delete it; what it captured stays."""
+        schedule_services.schedule_change(get_object_or_404(CaptureSchedule, pk=pk), "delete")
+        return Response(status=204)
+
+
+def _schedule_json(row: CaptureSchedule) -> dict[str, Any]:
+    return selectors.schedule_json(selectors.schedule_line(row))

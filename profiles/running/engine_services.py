@@ -13,8 +13,9 @@ from django.utils import timezone
 from profiles.running.engines.client import Engine, EngineProblem
 from profiles.running.engines.metrics import LATENCIES
 from profiles.running.engines.parameters import STEPS, read_parameters
+from profiles.running.fetch_services import FetchRefused, agent_for, hosts
 from profiles.running.models import ENGINE_LEASES, CaptureSchedule, EngineCapture, EngineServer
-from workers import jobs
+from workers import disk, jobs
 from workers.outgoing import Refused, parse_address
 from workers.secret import Unreadable, seal, unseal
 
@@ -34,18 +35,26 @@ class EngineRefused(ValueError):
 
 
 def server_save(server: EngineServer | None = None, *, name: str, kind: str, address: str, token: str = KEPT,
-                results: str = "folder", folder: str = "", enabled: bool = True, author: Any = None) -> EngineServer:
-    """Name a server or change one. `token`: KEPT leaves it as it is. Raises EngineRefused."""
+                results: str = "folder", folder: str = "", host: str = "", enabled: bool = True,
+                author: Any = None) -> EngineServer:
+    """Name a server or change one. `token`: KEPT leaves it as it is. `host`: whose agent fetches the traces.
+
+    Raises:
+        EngineRefused: what is wrong, by field.
+    """
     server = server or EngineServer(author=author if getattr(author, "is_authenticated", False) else None)
     token = "" if token == KEPT and server.pk is None else token
     name, address, folder = name.strip(), address.strip().rstrip("/"), folder.strip()
+    host = host.strip() if results == EngineServer.Results.AGENT else ""
     errors = _server_problems(server, name, kind, address, token, results, folder)
+    if host or results == EngineServer.Results.AGENT:
+        errors |= _host_problems(host, folder)
     if errors:
         raise EngineRefused(errors)
     if address != server.address or kind != server.kind:
         server.version, server.problem, server.asked = "", "", None
     server.name, server.kind, server.address, server.results, server.folder = name, kind, address, results, folder
-    server.enabled = enabled
+    server.host, server.enabled = host, enabled
     if token != KEPT:
         server.token = seal(token)
     server.save()
@@ -80,6 +89,15 @@ def _server_problems(server: EngineServer, name: str, kind: str, address: str, t
     if server.pk is None and EngineServer.objects.count() >= MOST_SERVERS:
         errors["name"] = f"{MOST_SERVERS} servers are named already"
     return errors
+
+
+def _host_problems(host: str, folder: str) -> dict[str, str]:
+    try:
+        agent_for(host, folder)
+    except FetchRefused as refused:
+        of_folder = any(each.host == host for each in hosts())
+        return {"folder" if of_folder else "host": f"{refused}: {refused.hint}"}
+    return {}
 
 
 def engine_of(server: EngineServer) -> Engine:
@@ -141,7 +159,8 @@ def wanted(server: EngineServer, given: Mapping[str, Any]) -> tuple[dict[str, An
 
 def capture_create(server: EngineServer, given: Mapping[str, Any], owner: Any,
                    schedule: CaptureSchedule | None = None) -> EngineCapture:
-    """Queue a capture of a server; a worker is woken on commit. Raises EngineRefused."""
+    """Queue a capture of a server; a worker is woken on commit. Raises EngineRefused, NoRoom."""
+    disk.require_room()
     fields, errors = wanted(server, given)
     if not server.enabled:
         errors[""] = "the server is switched off"

@@ -20,13 +20,15 @@ class EngineServer(OfProject):
     class Results(models.TextChoices):
         FOLDER = "folder", "a folder that the worker sees"
         BUCKET = "bucket", "a folder of the object store"
+        AGENT = "agent", "a folder of its host, fetched by the agent there"
 
     name = models.CharField(max_length=80)
     kind = models.CharField(max_length=8, choices=Kind)
     address = models.CharField(max_length=500)
     token = models.CharField(max_length=500, blank=True)            # sealed (workers.secret)
     results = models.CharField(max_length=8, choices=Results, default=Results.FOLDER)
-    folder = models.CharField(max_length=400, blank=True)           # where its traces lie: as the worker sees it, or in the store
+    folder = models.CharField(max_length=400, blank=True)           # its traces: as the worker or its host sees it, or in the store
+    host = models.CharField(max_length=200, blank=True)             # whose agent fetches them
     enabled = models.BooleanField(default=True)
     version = models.CharField(max_length=80, blank=True)           # as it answered last
     asked = models.DateTimeField(null=True)                         # when it was asked for it
@@ -89,6 +91,37 @@ class EngineCapture(BelowProject):
 
     def __str__(self) -> str:
         return f"{self.server_id} {self.status}"
+
+
+class EngineFetch(BelowProject):
+    """Traces of one capture that the agent of the engine's host fetches: it learns of them as it asks for orders."""
+
+    project_path = "capture__server__project"
+
+    class State(models.TextChoices):
+        ORDERED = "ordered"
+        WATCHING = "watching"       # the agent knows what lay in the folder before
+        UPLOADING = "uploading"
+        FETCHED = "fetched"
+        FAILED = "failed"
+
+    capture = models.OneToOneField(EngineCapture, on_delete=models.CASCADE, related_name="fetch")
+    agent = models.ForeignKey("profiles.FleetAgent", on_delete=models.CASCADE, related_name="fetches")
+    folder = models.CharField(max_length=400)
+    prefix = models.CharField(max_length=200)
+    state = models.CharField(max_length=12, choices=State, default=State.ORDERED)
+    collect = models.BooleanField(default=False)                    # the engine has stopped: what came is uploaded
+    whole = models.BooleanField(default=False)                      # as the agent told: files came, and none grew lately
+    why = models.CharField(max_length=300, blank=True)
+    parts = models.JSONField(default=dict)                          # number -> [key in the object store, name, bytes]
+    heard = models.DateTimeField(null=True)                         # when the agent spoke of it last
+    created = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"{self.capture_id} {self.state}"
 
 
 class CaptureSchedule(OfProject):

@@ -14,9 +14,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from profiles.running import engine_services, schedule_services, selectors
+from profiles.running import engine_services, fetch_services, schedule_services, selectors
 from profiles.running.engines.parameters import NEEDS
-from profiles.running.forms import EngineForm, ScheduleForm, ServerForm, parameter_form
+from profiles.running.forms import EngineForm, ScheduleForms, ServerForm, parameter_form
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
 
 PAGE_ROWS = 50
@@ -83,6 +83,7 @@ def server(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "profiles/running/server.html", {
         "here": "fleet-captures", "server": row, "form": form, "parameters": parameters, "page": page, "lines": lines,
         "any_open": any(line.is_open for line in lines), "needs": NEEDS[row.kind], "able": selectors.has_worker(),
+        "away": fetch_services.why_not(row.host, row.folder) if row.host else "",
         "may_capture": request.user.has_perm("profiles.add_enginecapture"),
         "may_define": request.user.has_perm("profiles.change_engineserver")}, status=status)
 
@@ -117,21 +118,21 @@ def schedules(request: HttpRequest) -> HttpResponse:
     may_change = request.user.has_perm("profiles.change_captureschedule")
     edited = _chosen(request, CaptureSchedule)
     filled = {name: request.GET[name][:200] for name in PREFILLED if name in request.GET}
-    form = ScheduleForm(request.POST) if request.method == "POST" else \
-        ScheduleForm.of(edited) if edited else ScheduleForm(initial=filled)
+    own = ScheduleForms(request.POST if request.method == "POST" else None, edited, filled)
     status = 200
     if request.method == "POST":
         if not may_change:
             raise PermissionDenied("engineers and owners make schedules")
-        if form.is_valid():
+        if own.is_valid():
             try:
-                schedule_services.schedule_save(edited, author=request.user, **form.given())
+                schedule_services.schedule_save(edited, author=request.user, **own.given())
                 return redirect("capture-schedules")
             except schedule_services.ScheduleRefused as refused:
-                _show_errors(refused.errors, form)
+                for form, field, text in own.show(refused.errors):
+                    form.add_error(field, text)
         status = 400
     return render(request, "profiles/running/schedules.html", {
-        "here": "fleet-captures", "lines": selectors.schedule_lines(), "form": form, "edited": edited, "may_change": may_change},
+        "here": "fleet-captures", "lines": selectors.schedule_lines(), "forms": own, "edited": edited, "may_change": may_change},
         status=status)
 
 

@@ -1,7 +1,7 @@
 """Captures by a schedule: which are due, what they capture, and the budgets that hold.
 
-Rows are the truth: the sweep wakes a worker when one is due, which locks the row, decides and writes what came of it. Budgets count
-rows of captures of the day (UTC)."""
+Rows are the truth: the sweep wakes a worker when one is due, which asks the server while nothing is locked, then locks the row,
+looks whether it is still due, decides and writes what came of it. Budgets count rows of captures of the day (UTC)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from profiles.fleet.capture_services import OrderRefused, Wanted
 from profiles.models import FleetCapture, FleetContext
 from profiles.running import engine_services
 from profiles.running.engine_services import EngineRefused
-from profiles.running.engines.client import EngineProblem
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
-from workers import jobs
+from profiles.running.schedule_looks import Look, look_at, may_ask
+from workers import disk, jobs
 
 log = logging.getLogger(__name__)
 QUEUE, TASK = "replay", "schedules"
@@ -126,16 +126,23 @@ def wake_schedules(waiting: Collection[int] = ()) -> list[int]:
 
 
 def run_due() -> list[int]:
-    """Run every schedule that is due; return them. Each is locked, so two workers run none twice."""
+    """Run every schedule that is due; return them. Each is locked while it is decided, so two workers run none twice."""
     ran = []
-    for pk in list(CaptureSchedule.objects.filter(enabled=True, next_due__lte=timezone.now()).values_list("pk", flat=True)):
+    for pk in list(_due().values_list("pk", flat=True)):
+        schedule = _due().select_related("server").filter(pk=pk).first()
+        if schedule is None or not may_ask(schedule):
+            continue
+        look = look_at(schedule)
         with transaction.atomic():
-            schedule = CaptureSchedule.objects.select_for_update(skip_locked=True, of=("self",)).select_related("server").filter(
-                pk=pk, enabled=True, next_due__lte=timezone.now()).first()
-            if schedule is not None:
-                _run(schedule)
+            now = _due().select_for_update(skip_locked=True, of=("self",)).select_related("server").filter(pk=pk).first()
+            if now is not None and now.server_id == look.server_id and now.when == schedule.when:       # changed: at the next sweep
+                _run(now, look)
                 ran.append(pk)
     return ran
+
+
+def _due() -> QuerySet[CaptureSchedule]:
+    return CaptureSchedule.objects.filter(enabled=True, next_due__lte=timezone.now())
 
 
 @transaction.atomic
@@ -178,23 +185,23 @@ def _today(rows: QuerySet[Any]) -> int:
     return rows.filter(together=None).count() + rows.exclude(together=None).values("together").distinct().count()
 
 
-def _run(schedule: CaptureSchedule) -> None:
+def _run(schedule: CaptureSchedule, look: Look) -> None:
     now = timezone.now()
     due = schedule.next_due or now
     schedule.next_due = next_due(schedule, now)
     if schedule.when == When.NIGHT:
         _note(schedule, f"nobody ran it within {LATE.seconds // 3600} h" if now - due > LATE else _capture(schedule, "nightly"))
     elif schedule.when == When.BUILD:
-        _run_for_build(schedule)
+        _run_for_build(schedule, look)
     elif schedule.when == When.REQUESTS:
-        _run_for_requests(schedule)
+        _run_for_requests(schedule, look)
     CaptureSchedule.objects.filter(pk=schedule.pk).update(next_due=schedule.next_due)
 
 
-def _run_for_build(schedule: CaptureSchedule) -> None:
+def _run_for_build(schedule: CaptureSchedule, look: Look) -> None:
     """A server's build is its version. Builds may run beside each other: each is captured once, the others at the next looks."""
     if schedule.server is not None:
-        builds = {engine_services.ask_version(schedule.server).version}
+        builds = {look.version}
     else:
         builds = {each.build for each in capture_services.processes(schedule.job, schedule.host)}
     known = schedule.seen.get("builds", [])
@@ -207,17 +214,11 @@ def _run_for_build(schedule: CaptureSchedule) -> None:
     _note(schedule, why)
 
 
-def _run_for_requests(schedule: CaptureSchedule) -> None:
-    assert schedule.server is not None
-    try:
-        count = engine_services.engine_of(schedule.server).metrics().requests(schedule.server.kind)
-    except EngineProblem as problem:
-        _note(schedule, problem.what, tried=False)
-        return
+def _run_for_requests(schedule: CaptureSchedule, look: Look) -> None:
+    count, before = look.requests, schedule.seen.get("requests")
     if count is None:
-        _note(schedule, "its metrics do not count requests", tried=False)
+        _note(schedule, look.problem, tried=False)
         return
-    before = schedule.seen.get("requests")
     if before is None or count < before:            # first look, or the server was started anew
         schedule.seen = {"requests": count}
         schedule.save(update_fields=["seen"])
@@ -235,7 +236,7 @@ def _capture(schedule: CaptureSchedule, why: str, build: str = "") -> str:
         return problem
     try:
         engine_services.capture_create(schedule.server, schedule.options, schedule.author, schedule)
-    except EngineRefused as refused:
+    except (EngineRefused, disk.NoRoom) as refused:
         return str(refused)
     return ""
 
@@ -252,7 +253,7 @@ def _capture_processes(schedule: CaptureSchedule, names: Sequence[str], why: str
             options = dict(schedule.options)
             capture_services.order(keys, options.pop("steps", None), options.pop("milliseconds", None), schedule.author,
                                    f"{schedule.name}: {why}", schedule_id=schedule.pk, **options)
-        except OrderRefused as refused:
+        except (OrderRefused, disk.NoRoom) as refused:
             problem = str(refused)
             continue
         return ""
@@ -273,6 +274,13 @@ def _note(schedule: CaptureSchedule, why: str, tried: bool = True) -> None:
         schedule.last_run = timezone.now()
     schedule.save(update_fields=["last_why", "last_run", "seen"])
     log.info("schedule %s: %s", schedule.name, why or "captured")
+
+
+def schedule_fields(schedule: CaptureSchedule) -> dict[str, Any]:
+    """Return a schedule as `schedule_save` takes it, for a change of some of its fields."""
+    names = ("name", "when", "server", "job", "host", "ranks", "most", "minute", "requests", "options", "per_day", "per_job_day",
+             "enabled")
+    return {name: getattr(schedule, name) for name in names}
 
 
 def schedule_change(schedule: CaptureSchedule, do: str) -> None:

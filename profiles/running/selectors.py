@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 
 from profiles.models import FleetCapture
 from profiles.running.engine_services import QUEUE
+from profiles.running.fetch_services import HostFolders
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
 from profiles.running.schedule_services import spent
 from workers import jobs
@@ -67,8 +68,12 @@ def engine_json(row: EngineCapture) -> dict[str, Any]:
 def server_json(row: EngineServer) -> dict[str, Any]:
     """Return a server without its token."""
     return {"id": row.pk, "name": row.name, "kind": row.kind, "address": row.address, "has_token": bool(row.token),
-            "results": row.results, "folder": row.folder, "enabled": row.enabled, "version": row.version or None,
+            "results": row.results, "folder": row.folder, "host": row.host, "enabled": row.enabled, "version": row.version or None,
             "problem": row.problem, "asked": row.asked.isoformat() if row.asked else None}
+
+
+def host_json(each: HostFolders) -> dict[str, Any]:
+    return {"host": each.host, "agent": each.agent.name, "folders": list(each.folders), "away": each.is_away}
 
 
 def has_worker() -> bool:
@@ -108,7 +113,11 @@ class ScheduleLine:
 
 def schedule_lines() -> list[ScheduleLine]:
     """Return every schedule by name."""
-    return [ScheduleLine(row, spent(row), _last(row)) for row in CaptureSchedule.objects.select_related("server", "author")]
+    return [schedule_line(row) for row in CaptureSchedule.objects.select_related("server", "author")]
+
+
+def schedule_line(row: CaptureSchedule) -> ScheduleLine:
+    return ScheduleLine(row, spent(row), _last(row))
 
 
 def schedule_json(line: ScheduleLine) -> dict[str, Any]:

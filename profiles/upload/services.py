@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import logging
 import time
@@ -26,17 +25,19 @@ from profiles.rows import json_safe, kernels_copy, text
 from profiles.store.objects import bytes_store, derived_delete, objects_delete, plain_name, prefix
 from profiles.trace import DifferentJobs, TraceError
 from profiles.upload import ingest_run
-from workers import jobs
+from workers import disk, jobs
 
 log = logging.getLogger(__name__)
 MAX_ATTEMPTS = 3        # a file that took its worker down this often is not tried again
+NO_ROOM = "no room"     # kind of an error that ends by itself once the disk has room
 
 
 def upload_check(file: File[bytes] | None) -> File[bytes]:
     """Refuse what can be known to be wrong before a byte is read.
 
-    A form or an API refuses with it. Raises TraceError.
+    A form or an API refuses with it. Raises TraceError, and NoRoom where the disk is too full for new work.
     """
+    disk.require_room()
     if file is None:
         raise TraceError("request", "no file in the upload", "send one or several files in the field `file`")
     where = text(str(file.name or "upload"), 200)
@@ -168,11 +169,13 @@ def profile_ingest(profile_id: int, worker: str) -> Profile | None:
     except MemoryError:                 # no room to end the row here: whoever bounded this process does (workers.stages)
         raise
     except Exception as error:
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            log.info("profile %s: %s", profile_id, error)
+        if disk.is_full_error(error):
+            log.warning("profile %s: the disk is full (%s); read again when there is room", profile_id, error)
         else:
             log.exception("profile %s: ingest failed", profile_id)
         _fail(profile_id, worker, _unexpected_error(error), opened_s)
+        if disk.is_full_error(error):
+            _note_room(profile_id)
     profile = Profile.objects.filter(pk=profile_id).first()
     if profile is not None:
         _publish(profile)
@@ -180,9 +183,10 @@ def profile_ingest(profile_id: int, worker: str) -> Profile | None:
 
 
 def _unexpected_error(error: Exception) -> dict[str, str]:
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return {"where": "object store", "what": f"no room for the profile's columns ({error.strerror})",
-                "hint": "Free some space, or delete profiles that nobody needs, and upload it again."}
+    if disk.is_full_error(error):
+        return {"kind": NO_ROOM, "where": "object store", "what": f"no room on the disk for what it makes ({str(error)[:300]})",
+                "hint": "The upload is kept and read again by itself when there is room: free some space, or delete profiles that "
+                        "nobody needs."}
     return {"where": "ingest", "what": f"unexpected {type(error).__name__}: {error}"[:500],
             "hint": "This is a fault of Ridgepoint, not necessarily of the file: the worker's log has the traceback. "
                     "The upload is kept; upload it again after an update."}
@@ -318,6 +322,27 @@ def profiles_fail_hopeless() -> None:
         profile_fail(profile.pk, profile.worker,
                      what=f"the worker died {profile.attempts} times while it read this file",
                      hint="It may need more memory than the worker has: see the worker's log, or record fewer steps.")
+
+
+def _note_room(profile_id: int) -> None:
+    """Keep how much was free when a failed ingest had left its room: with no more than that it would fail again."""
+    row = Profile.objects.filter(pk=profile_id, status=Profile.Status.FAILED, error__kind=NO_ROOM).first()
+    if row is not None and row.error is not None:
+        Profile.objects.filter(pk=profile_id, status=Profile.Status.FAILED).update(
+            error={**row.error, "free_bytes": disk.least_free_bytes()})
+
+
+def profiles_retry_without_room() -> None:
+    """Let the rows wait again whose ingest met a full disk, where there is more room now than it had."""
+    free_bytes = disk.least_free_bytes(less_rest=True)
+    for profile in Profile.objects.filter(status=Profile.Status.FAILED, error__kind=NO_ROOM):
+        if free_bytes < (profile.error or {}).get("free_bytes", 0):
+            continue
+        if Profile.objects.filter(pk=profile.pk, status=Profile.Status.FAILED).update(
+                status=Profile.Status.UPLOADED, error=None, worker="", attempts=0):
+            log.info("profile %s: there is room again, it is read once more", profile.pk)
+            profile.refresh_from_db()
+            _publish(profile)
 
 
 def _publish(profile: Profile) -> None:

@@ -13,8 +13,8 @@ from tests.product import Product
 
 PAGES = (
     "/", "/profiles/", "/kernels/", "/fleet/", "/fleet/agents/", "/tune/", "/tune/new/", "/captures/new/", "/gates/new/", "/cache/",
-    "/workers/", "/docs/formats/", "/profiles/{trace}/", "/profiles/{trace}/kernels/", "/profiles/{trace}/analysis/causes/",
-    "/profiles/{trace}/timeline/", "/profiles/{report}/", "/profiles/{report}/roofline/")
+    "/workers/", "/status/", "/docs/formats/", "/profiles/{trace}/", "/profiles/{trace}/kernels/",
+    "/profiles/{trace}/analysis/causes/", "/profiles/{trace}/timeline/", "/profiles/{report}/", "/profiles/{report}/roofline/")
 
 def test_theme_is_right_at_first_paint_and_remembered(product: Product, context: Any) -> None:
     page = context.new_page()

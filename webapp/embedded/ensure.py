@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import logging
 import os
 import threading
 import time
@@ -17,10 +18,12 @@ from pathlib import Path
 from typing import TextIO
 
 from webapp.embedded import launch, postgres, redis
-from webapp.embedded.launch import Server, Start
+from webapp.embedded.launch import CannotStart, Server, Start
 from webapp.embedded.postgres import Postgres
 from webapp.embedded.redis import Redis
 
+ROOM_EVERY_S = 1.0              # between two looks at a full disk
+log = logging.getLogger(__name__)
 _kept: list[Server] = []        # the private servers of this process
 _starts: list[Start] = []       # those that were begun and not waited for
 _keepers: list[Keeper] = []
@@ -46,14 +49,34 @@ def begin_servers(home: Path) -> None:
         _kept.append(queue)
     _starts.extend(map(Start, _kept))
     for start in reversed(_starts):             # the first PostgreSQL of a data folder takes seconds to be made
-        start.step()
+        with contextlib.suppress(CannotStart):      # who waits tries again, and is told
+            start.step()
 
 
-def wait_for_servers() -> None:
-    """Return when what was begun answers. Raises CannotStart and TimeoutError."""
+def wait_for_servers(*, for_room: bool = False) -> None:
+    """Return when what was begun answers; for_room: on a full disk, whenever that is. Raises CannotStart and TimeoutError."""
     starts = _starts[:]
     _starts.clear()
-    launch.wait(*starts)
+    while True:
+        try:
+            return launch.wait(*starts)
+        except CannotStart as error:
+            if not for_room or not any(launch.disk_is_full(server.folder) for server in _kept):
+                raise
+            log.warning("%s; waiting for room", error)
+        while any(launch.disk_is_full(server.folder) for server in _kept):
+            time.sleep(ROOM_EVERY_S)
+        starts = [Start(server) for server in _kept]
+
+
+def name_servers(home: Path) -> None:
+    """Name the private servers where the environment names none, as a start would, without starting them."""
+    pg, queue = home / "pg", home / "redis"     # where these are missing, nothing was ever started, and nothing is made
+    if not os.environ.get("DATABASE_URL"):
+        never = f"postgresql://ridgepoint@/postgres?host={pg / 's'}&port={postgres.PORT}"
+        os.environ["DATABASE_URL"] = Postgres(pg / "data").url if pg.is_dir() else never
+    if not os.environ.get("REDIS_URL"):
+        os.environ["REDIS_URL"] = Redis(queue).url if queue.is_dir() else f"unix://{queue / 'redis.sock'}"
 
 
 def start_servers(home: Path) -> None:

@@ -5,13 +5,15 @@ import os
 import secrets
 from pathlib import Path
 
+FILE_NAME = "secret_key"
+
 
 def secret_key(home: Path) -> str:
     """Return the key, made where it is missing."""
-    path = home / "secret_key"
+    path = home / FILE_NAME
     if not path.exists():
         home.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f"secret_key.{os.getpid()}")
+        fresh = path.with_name(f"{FILE_NAME}.{os.getpid()}")
         with open(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w") as out:
             out.write(secrets.token_urlsafe(48))
         with contextlib.suppress(FileExistsError):

@@ -14,6 +14,7 @@ from django.db import connection, transaction
 from profiles.ceilings.services import ceilings_load, ceilings_read
 from profiles.models import Profile
 from profiles.upload.services import profile_create
+from workers import disk
 
 FOLDER = Path(settings.BASE_DIR) / "tests" / "data" / "h200"
 TRACED = "recorded on NVIDIA H200, 2026-11-21"  # the date that the traces state
@@ -107,7 +108,8 @@ def loaded_profiles() -> dict[str, Profile]:
 
 
 def load(owner: Any) -> list[Profile]:
-    """Create missing example profiles and return them; safe when clicked often."""
+    """Create missing example profiles and return them; safe when clicked often. Raises NoRoom."""
+    disk.require_room()
     absent = set(missing_files())
     with transaction.atomic():
         with connection.cursor() as cursor:

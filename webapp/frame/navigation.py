@@ -95,6 +95,7 @@ SECTIONS = (
 )
 SETTINGS = Section("Settings", (
     Page("Workers", "workers", "w", words="queues GPUs jobs", docs=("tuning",)),
+    Page("Status", "status", words="health disk database clock queues", docs=("operate",)),
     Page("Operators", "operators", words="packages team kernels", docs=("operators", "client")),
     Page("Capture targets", "capture-targets", needs="profiles.add_capturetarget", words="scripts programs"),
     Page("API tokens", "tokens", words="CI authorization", docs=("gate-ci",)),

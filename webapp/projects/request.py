@@ -81,7 +81,6 @@ class ProjectScope:
             if found.status_code < 400:
                 if request.path_info.startswith("/api/"):
                     return found
-                found.close()
                 return HttpResponseRedirect(_address(request, other))
         seat_take(request, access, seat)
         return None

@@ -13,6 +13,7 @@ from django.utils.safestring import mark_safe
 from webapp.frame import navigation
 from webapp.frame.documents import titles
 from webapp.projects.request import PREFIX
+from workers import disk
 
 register = template.Library()
 
@@ -47,6 +48,7 @@ def frame(context: Context) -> dict[str, Any]:
         "project": getattr(request, "seat", None),
         "projects": _others(request),
         "upload_max_bytes": settings.UPLOAD_MAX_BYTES,
+        "short_disk": disk.shortage() if user is not None and user.is_authenticated else None,
         "person": user.get_username() if user is not None and user.is_authenticated else "",
     }
 

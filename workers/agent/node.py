@@ -24,6 +24,7 @@ from workers.agent.aggregate import Aggregator
 from workers.agent.deep.asking import Askers
 from workers.agent.deep.captures import Budget, Captures
 from workers.agent.deep.engines import ENGINES, EngineRefused, ask_engine
+from workers.agent.deep.fetches import Fetches, folders_of, is_fetch
 from workers.agent.deep.kineto import KinetoDaemon
 from workers.agent.deep.processes import gpus_by_process
 from workers.agent.launches import MINUTE_NS
@@ -48,8 +49,10 @@ class Node:
     """Everything but the sender runs in the thread that calls `run`."""
 
     def __init__(self, spool: Spool, sender: Sender, listen_at: str, host: str, telemetry: Telemetry | None = None,
-                 kineto: KinetoDaemon | None = None, budget: Budget | None = None) -> None:
+                 kineto: KinetoDaemon | None = None, budget: Budget | None = None, folders: Sequence[str] = ()) -> None:
         self.spool, self.sender, self.host = spool, sender, host
+        self.fetches = Fetches(folders, sender.post) if folders else None
+        self._run = int(time.time() * 1e3)                  # of an agent without `asking`, which has its own
         self.aggregator = Aggregator(MOST_PLACES)
         self.telemetry = telemetry
         self.kineto = kineto
@@ -58,7 +61,7 @@ class Node:
         self.orders = self.asking.orders if self.asking else None
         self.jobs: dict[int, tuple[float, dict[str, Any]]] = {}
         self._pids: frozenset[int] = frozenset()            # that asked when it was last told
-        self._next_orders_s, self._orders_body = 0.0, b""   # of the small question for orders; "": nobody asks for captures
+        self._next_orders_s, self._orders_body = 0.0, b""   # of the small question for orders; "": nothing to order
         self.refused_windows = 0
         self.ended = threading.Event()
         self.listener = Listener(listen_at, self._take, self._gone)
@@ -112,22 +115,38 @@ class Node:
                 "telemetry": self.telemetry.why if self.telemetry else "not asked for",
                 "kineto": (self.kineto.why or f"{len(self.kineto.processes)} processes ask") if self.kineto else "not asked for",
                 **(self.asking.state() if self.asking else {"asking": [], "captures": []}),
+                **({"folders": self.fetches.roots} if self.fetches else {}),
                 "jobs": [{name: told.get(name) for name in JOB_FIELDS} for _, told in list(self.jobs.values())[:MOST_JOBS]]}
+
+    def _deep(self) -> dict[str, Any]:
+        """Return what is told between batches."""
+        return {"run": self._run, **(self.asking.state() if self.asking else {"asking": [], "captures": []}),
+                **(self.fetches.state() if self.fetches else {})}
 
     def _each_second(self) -> None:
         if self.telemetry is not None:
             self.telemetry.sample(time.time_ns())
+        while not self.sender.orders.empty():
+            self._order(self.sender.orders.get())
+        if self.fetches is not None:
+            self.fetches.tend()
         if self.asking is not None:
             self.asking.tend()
             self._tell_of_captures(self.asking)
+        asks = self._pids or self.fetches is not None
+        self._orders_body = json.dumps({"agent": self.spool.agent, "host": self.host, **self._deep()}).encode() if asks else b""
+
+    def _order(self, order: object) -> None:
+        if is_fetch(order):
+            if self.fetches is not None:
+                self.fetches.take(order)
+        elif self.asking is not None:
+            self.asking.orders.take(order)
 
     def _tell_of_captures(self, asking: Askers) -> None:
-        while not self.sender.orders.empty():
-            asking.orders.take(self.sender.orders.get())
         if asking.orders.changed() or asking.pids() != self._pids:      # the server shows it without waiting for the minute
             self._pids = asking.pids()
             self.flush(time.time_ns() // MINUTE_NS)
-        self._orders_body = json.dumps({"agent": self.spool.agent, **asking.state()}).encode() if self._pids else b""
 
     def _take(self, pid: int, message: dict[str, Any]) -> dict[str, Any] | None:
         kind = message.get("kind")
@@ -188,7 +207,7 @@ class Node:
 
 
     def _ask_for_orders(self) -> None:
-        """Between batches, while processes ask for captures: as often as the server says."""
+        """Between batches, while processes ask for captures or folders may be fetched from: as often as the server says."""
         if self._orders_body and time.monotonic() >= self._next_orders_s:
             self._next_orders_s = time.monotonic() + self.sender.ask_for_orders(self._orders_body)
 
@@ -217,6 +236,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked.add_argument("--host", default=os.environ.get("RIDGEPOINT_HOST") or socket.gethostname())
     asked.add_argument("--no-telemetry", action="store_true", help="do not ask NVML and DCGM")
     asked.add_argument("--no-captures", action="store_true", help="do not listen as Kineto's daemon")
+    asked.add_argument("--trace-folders", default=os.environ.get("RIDGEPOINT_AGENT_TRACE_FOLDERS", ""), metavar="/A:/B",
+                       help="folders that traces of serving engines may be fetched from; no other path is read")
     asked.add_argument("--captures-per-job-day", type=int, default=Budget.per_job_day)
     asked.add_argument("--captures-per-day", type=int, default=Budget.per_host_day, help="on this host")
     asked.add_argument("--steps", type=int, help=f"of a capture (default {Budget.steps})")
@@ -247,7 +268,7 @@ def _run(options: argparse.Namespace) -> int:
         sender = Sender(spool, options.server, lambda: Path(options.token_file).read_text().strip())
         node = Node(spool, sender, options.socket, options.host, None if options.no_telemetry else Telemetry(options.host),
                     None if options.no_captures else KinetoDaemon(),
-                    Budget(options.captures_per_job_day, options.captures_per_day))
+                    Budget(options.captures_per_job_day, options.captures_per_day), folders_of(options.trace_folders))
     except (OSError, ValueError, SocketTaken) as error:
         return _tell({"why": str(error)})
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -87,8 +87,8 @@ class Sender:
         for order in orders[:MOST_ORDERS] if isinstance(orders, list) else ():
             self.orders.put(order)
 
-    def post(self, path: str, body: bytes, headers: dict[str, str]) -> bytes:
-        """Return the answer to a POST with the token."""
+    def post(self, path: str, body: Any, headers: dict[str, str]) -> bytes:
+        """Return the answer to a POST with the token. `body`: bytes, or what is read as it is sent, with its Content-Length."""
         headers = {**headers, "Authorization": f"Token {self.token()}", "User-Agent": f"ridgepoint-agent/{VERSION}",
                    "Accept": "application/json"}
         request = urllib.request.Request(self.server + path, body, headers, method="POST")

@@ -17,16 +17,16 @@ from profiles.running.engine_services import engine_of, publish
 from profiles.running.engines.client import Engine, EngineProblem
 from profiles.running.engines.metrics import LATENCIES, NO_METRICS, Reading, edge_of, slow_between, tokens_between
 from profiles.running.engines.parameters import PREFIX
+from profiles.running.fetch_services import clear_ended
 from profiles.running.models import ENGINE_LEASES, EngineCapture
 from profiles.trace import TraceError
 from profiles.upload.services import profile_create
 from workers.agent.deep.pace import FEWEST, Rows, compare
-from workers.capture.engine_results import Results, results_of
+from workers.capture.engine_results import READY_S, Results, results_of
 
 log = logging.getLogger(__name__)
 TICK_S = 0.25
 BESIDE_S = 6                        # seconds of metrics before and after
-RESULTS_S = 240.0                   # for traces to be written
 STOP_NOW_S = 20.0                   # of a stop that nobody waits for
 
 
@@ -71,6 +71,15 @@ class Run:
         self.read(when)
         return done()
 
+    def wait(self, done: Callable[[], bool], seconds: float, why: str, hint: str = "") -> None:
+        """Wait until something is done. Raises Cancelled, EngineProblem: it took too long."""
+        deadline_s = time.monotonic() + seconds
+        while not done():
+            self.check()
+            if time.monotonic() > deadline_s:
+                raise EngineProblem(why, hint)
+            time.sleep(TICK_S)
+
     def read(self, when: str) -> None:
         if self.no_metrics:
             return
@@ -113,6 +122,7 @@ def run(capture_id: int, worker: str) -> None:
         return
     row = EngineCapture.objects.select_related("server", "owner").get(pk=capture_id)
     publish(row)
+    clear_ended()
     try:
         engine = engine_of(row.server)
         if row.started_at_engine is not None:
@@ -134,17 +144,27 @@ def _fail(row: EngineCapture, worker: str, what: str, hint: str) -> None:
 
 
 def _capture(own: Run) -> None:
-    row = own.row
-    results = results_of(row.server, _prefix(row))
+    results = results_of(own.row, _prefix(own.row))
     results.check()
+    try:
+        _capture_into(own, results)
+    finally:
+        results.end()
+
+
+def _capture_into(own: Run, results: Results) -> None:
+    row = own.row
     own.phase("asks the engine, reads its metrics")
     own.watch("before", BESIDE_S)
     if row.until == EngineCapture.Until.SLOW:
         own.edge_s = own.slow_edge()
     slow_from = own.last[1] if own.last else None
+    results.begin()
+    if not results.is_ready():
+        own.phase("waits for the agent of its host")
+        own.wait(results.is_ready, READY_S, "the agent of its host took no order")
     if not ENGINE_LEASES.write(row.pk, own.worker, started_at_engine=timezone.now()):
         raise Cancelled
-    results.begin()
     try:
         own.engine.start(_parameters(row))
         _record(own, results, slow_from)
@@ -158,13 +178,9 @@ def _capture(own: Run) -> None:
         if row.until != EngineCapture.Until.STEPS:      # after its steps it has stopped itself, and some refuse a second stop
             raise
         log.info("engine capture %s: %s", row.pk, problem.what)
-    own.phase("waits for the traces")
-    deadline_s = time.monotonic() + RESULTS_S
-    while not results.are_whole():
-        own.check()
-        if time.monotonic() > deadline_s:
-            raise EngineProblem(f"no trace came within {RESULTS_S:.0f} s: {results.where}", results.hint)
-        time.sleep(TICK_S)
+    own.phase(results.waits)
+    results.collect()
+    own.wait(results.are_whole, results.longest_s, f"no trace came within {results.longest_s:.0f} s: {results.where}", results.hint)
     own.watch("after", BESIDE_S)
     _keep(own, results)
 

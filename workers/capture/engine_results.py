@@ -1,136 +1,262 @@
-"""Where a serving engine's traces lie: a folder that the worker sees, or one of the object store. Both are listed within bounds."""
+"""Where a serving engine's traces lie: a folder that the worker sees, one of the object store, or one of the engine's host, which
+the agent there fetches. All are listed within bounds."""
 
 from __future__ import annotations
 
-import os
-import stat
 import time
 from abc import ABC, abstractmethod
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.core.files.base import File
 from django.core.files.storage import default_storage
 
+from profiles.running import fetch_services
 from profiles.running.engines.client import EngineProblem
-from profiles.running.models import EngineServer
+from profiles.running.fetch_services import FetchRefused
+from profiles.running.models import EngineCapture, EngineFetch, EngineServer
+from workers.agent.deep.folders import MOST_LISTED, TRACES, FolderProblem, Listed, fresh, list_files, open_file
 
-ENDINGS = (".json", ".json.gz", ".pickle", ".hatchet", ".msgpack")
 OWN_FOLDER = "give the engine a folder of its own"
 SETTLE_S = 2.0                      # nothing grew for so long
-ANOTHERS = "capture-"               # of processes, by an agent (workers.agent.deep.captures)
-EARLY_S = 2.0                       # clocks of file servers differ
-MOST_FILES, MOST_LISTED, MOST_DEPTH = 64, 20_000, 3
+LOOK_S = 1.0                        # between looks into a folder
+WRITTEN_S, FETCHED_S = 240.0, 900.0     # for traces to be written; and to be fetched from another host
+T = TypeVar("T")
+READY_S = 75.0                      # for an agent to take an order: it asks every 2 s, of many agents up to every 60 s
 
 
-@dataclass
 class Results(ABC):
-    """Files below a folder that are newer than `begin()`. Where the capture's own word is in any name, only those count."""
+    """`hint`: what helps where none come. `longest_s`: that they may take once the engine has stopped."""
 
-    folder: str
-    prefix: str
-    hint: str = "does the engine write into this folder, and does the worker see it?"
-    began_s: float = 0.0
-    known: set[str] = field(default_factory=set)
-    grew: tuple[tuple[tuple[str, int], ...], float] = ((), 0.0)
+    hint = ""
+    longest_s = WRITTEN_S
 
     @property
+    def waits(self) -> str:
+        """Return what is waited for once the engine has stopped, in words."""
+        return "waits for the traces"
+
+    @property
+    @abstractmethod
     def where(self) -> str:
-        return f"looked for *{', *'.join(ENDINGS)} in {self.folder}"
+        """Return where they are looked for, in words."""
 
     def check(self) -> None:        # noqa: B027 - an object store has nothing to look for before
         """Raises EngineProblem where nothing could come."""
 
+    @abstractmethod
     def begin(self) -> None:
-        self.began_s = time.time()
-        self.known = {name for name, _, _ in self.listed()}
+        """What is there by now is old. Raises EngineProblem."""
+
+    def is_ready(self) -> bool:
+        """Return whether the engine may start. Raises EngineProblem."""
+        return True
+
+    def collect(self) -> None:      # noqa: B027 - where the worker itself looks, nobody has to be told
+        """The engine has stopped."""
 
     @abstractmethod
-    def listed(self) -> list[tuple[str, int, float]]:
-        """Return (name, bytes, when it was changed) of files with one of the endings."""
-
-    @abstractmethod
-    def opened(self, name: str) -> Any:
-        """Return a listed file, open for reading bytes."""
-
-    def fresh(self) -> list[tuple[str, int]]:
-        found = [(name, size) for name, size, changed_s in self.listed() if size and name not in self.known
-                 and changed_s >= self.began_s - EARLY_S and not name.rsplit("/", 1)[-1].startswith(ANOTHERS)]
-        own = [each for each in found if self.prefix in each[0].rsplit("/", 1)[-1]]
-        return sorted(own or found)[:MOST_FILES]
-
     def are_whole(self) -> bool:
-        """Return whether files came, and none grew lately."""
-        now = tuple(self.fresh())
-        if now != self.grew[0]:
-            self.grew = (now, time.monotonic())
-        return bool(now) and time.monotonic() - self.grew[1] >= SETTLE_S
+        """Return whether files came, and none grew lately. Raises EngineProblem where none can come any more."""
 
+    @abstractmethod
     def files(self, opened: ExitStack) -> list[File[bytes]]:
         """Return what came, opened. Raises EngineProblem where it is too much."""
-        fresh = self.fresh()
-        if not fresh:
+
+    def end(self) -> None:          # noqa: B027 - nothing is kept of what lies in a folder
+        """Nobody waits any more."""
+
+
+@dataclass
+class ListedResults(Results):
+    """Files below a folder whose names are new. Where the capture's own word is in any name, only those count."""
+
+    folder: str
+    prefix: str
+    known: frozenset[str] = frozenset()
+    grew: tuple[list[Listed], float] = field(default_factory=lambda: ([], 0.0))
+    looked_s: float = 0.0
+
+    @property
+    def where(self) -> str:
+        return f"looked for *{', *'.join(TRACES)} in {self.folder}"
+
+    def begin(self) -> None:
+        self.known = frozenset(self.names())
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Return the names of files with one of the endings."""
+
+    @abstractmethod
+    def listed(self) -> list[Listed]:
+        """Return files with one of the endings; of those that are known the size may be 0."""
+
+    @abstractmethod
+    def opened(self, listed: Listed) -> Any:
+        """Return a listed file, open for reading bytes."""
+
+    def fresh(self) -> list[Listed]:
+        return fresh(self.listed(), self.known, self.prefix)
+
+    def are_whole(self) -> bool:
+        now_s = time.monotonic()
+        if now_s - self.looked_s >= LOOK_S:
+            self.looked_s, now = now_s, self.fresh()
+            if now != self.grew[0]:
+                self.grew = (now, now_s)
+        return bool(self.grew[0]) and now_s - self.grew[1] >= SETTLE_S
+
+    def files(self, opened: ExitStack) -> list[File[bytes]]:
+        found = self.fresh()
+        if not found:
             raise EngineProblem(f"its traces went away again: {self.where}", OWN_FOLDER)
-        if sum(size for _, size in fresh) > settings.UPLOAD_MAX_BYTES:
+        if sum(each.size for each in found) > settings.UPLOAD_MAX_BYTES:
             raise EngineProblem(f"its traces are above {settings.UPLOAD_MAX_BYTES:,} bytes", "record fewer steps")
-        traces = [each for each in fresh if not each[0].endswith(".pickle")] or fresh
-        return [File(opened.enter_context(self.opened(name)), name=name.rsplit("/", 1)[-1]) for name, _ in traces]
+        return [File(opened.enter_context(self.opened(each)), name=each.name.rsplit("/", 1)[-1])
+                for each in _traces(found, [each.name for each in found])]
 
 
-class FolderResults(Results):
+class FolderResults(ListedResults):
+    hint = "does the engine write into this folder, and does the worker see it?"
+
     def check(self) -> None:
-        if not os.path.isdir(self.folder):
-            raise EngineProblem(f"the worker sees no folder {self.folder}", "mount it where the worker runs")
+        try:
+            self.listed()
+        except EngineProblem as problem:
+            hint = problem.hint or "mount it where the worker runs"
+            raise EngineProblem(f"the worker cannot read it: {problem.what}", hint) from problem
 
-    def listed(self) -> list[tuple[str, int, float]]:
-        found: list[tuple[str, int, float]] = []
-        looked = 0
-        for root, folders, names in os.walk(self.folder):
-            if root[len(self.folder):].count(os.sep) >= MOST_DEPTH:
-                folders.clear()
-            for name in names:
-                looked += 1
-                if looked > MOST_LISTED:
-                    raise EngineProblem(f"{self.folder} holds more than {MOST_LISTED:,} files", OWN_FOLDER)
-                if name.endswith(ENDINGS) and (told := _lstat(os.path.join(root, name))):
-                    found.append((os.path.join(root, name), told.st_size, told.st_mtime))
-        return found
+    def names(self) -> list[str]:
+        return [each.name for each in self.listed()]
 
-    def opened(self, name: str) -> Any:
-        return os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+    def listed(self) -> list[Listed]:
+        try:
+            return list_files(self.folder)
+        except FolderProblem as problem:
+            raise EngineProblem(str(problem), OWN_FOLDER if "more than" in str(problem) else "") from problem
+
+    def opened(self, listed: Listed) -> Any:
+        try:
+            return open_file(self.folder, "", listed)
+        except FolderProblem as problem:
+            raise EngineProblem(str(problem), OWN_FOLDER) from problem
 
 
-class BucketResults(Results):
+class BucketResults(ListedResults):
     hint = "does the engine write into this folder of the object store?"
 
-    def listed(self) -> list[tuple[str, int, float]]:
-        try:
-            names = default_storage.listdir(self.folder)[1]
-        except FileNotFoundError:
-            return []
+    def names(self) -> list[str]:
+        with _asking_store():
+            try:
+                names = default_storage.listdir(self.folder)[1]
+            except FileNotFoundError:       # of a folder in its place: nothing was written yet
+                return []
         if len(names) > MOST_LISTED:
             raise EngineProblem(f"{self.folder} holds more than {MOST_LISTED:,} objects", OWN_FOLDER)
-        keys = [f"{self.folder.rstrip('/')}/{name}" for name in names if name.endswith(ENDINGS)]
-        fresh = [key for key in keys if key not in self.known]
-        return [(key, default_storage.size(key), default_storage.get_modified_time(key).timestamp()) for key in fresh] + [
-            (key, 0, 0.0) for key in keys if key in self.known]
+        return [name for name in names if name.endswith(TRACES)]
 
-    def opened(self, name: str) -> Any:
-        return default_storage.open(name)
+    def listed(self) -> list[Listed]:
+        """An object's size is a question of its own: of what is known it is not asked."""
+        names = self.names()
+        with _asking_store():
+            return [Listed(name, 0 if name in self.known else default_storage.size(self._key(name))) for name in names]
+
+    def opened(self, listed: Listed) -> Any:
+        with _asking_store():
+            return default_storage.open(self._key(listed.name))
+
+    def _key(self, name: str) -> str:
+        return f"{self.folder.rstrip('/')}/{name}"
 
 
-def results_of(server: EngineServer, prefix: str) -> Results:
-    """Return where to look for a server's traces."""
-    kind = BucketResults if server.results == EngineServer.Results.BUCKET else FolderResults
-    return kind(str(Path(server.folder)) if kind is FolderResults else server.folder, prefix)
+@dataclass
+class AgentResults(Results):
+    """A folder of the engine's host: its agent watches it from `begin`, and uploads what came after `collect`."""
+
+    row: EngineCapture
+    prefix: str
+    fetch: EngineFetch | None = None
+    hint = "does the engine write into this folder of its host?"
+    longest_s = FETCHED_S
+
+    @property
+    def waits(self) -> str:
+        return f"the agent of {self.row.server.host} fetches the traces"
+
+    @property
+    def where(self) -> str:
+        return f"the agent of {self.row.server.host} looked for *{', *'.join(TRACES)} in {self.row.server.folder}"
+
+    def check(self) -> None:
+        try:
+            fetch_services.present_agent(self.row.server.host, self.row.server.folder)
+        except FetchRefused as refused:
+            raise _problem(refused) from refused
+
+    def begin(self) -> None:
+        server = self.row.server
+        try:
+            self.fetch = fetch_services.begin(self.row, server.host, server.folder, self.prefix)
+        except FetchRefused as refused:
+            raise _problem(refused) from refused
+
+    def is_ready(self) -> bool:
+        return self._now().state != EngineFetch.State.ORDERED
+
+    def collect(self) -> None:
+        fetch_services.collect(self._now())
+
+    def are_whole(self) -> bool:
+        now = self._now()
+        return now.state == EngineFetch.State.FETCHED if now.collect else now.whole
+
+    def files(self, opened: ExitStack) -> list[File[bytes]]:
+        parts = [part for _, part in sorted(self._now().parts.items(), key=lambda each: int(each[0]))]
+        if not parts:
+            raise EngineProblem(f"the agent of {self.row.server.host} told that it sent the traces, and none came", "try again")
+        return [File(opened.enter_context(default_storage.open(key)), name=name)
+                for key, name, _ in _traces(parts, [name for _, name, _ in parts])]
+
+    def end(self) -> None:
+        fetch_services.end(self.row)
+
+    def _now(self) -> EngineFetch:
+        assert self.fetch is not None
+        try:
+            return fetch_services.check(self.fetch)
+        except FetchRefused as refused:
+            raise _problem(refused) from refused
 
 
-def _lstat(path: str) -> os.stat_result | None:
+def results_of(row: EngineCapture, prefix: str) -> Results:
+    """Return where to look for the traces of a capture."""
+    server = row.server
+    if server.results == EngineServer.Results.AGENT:
+        return AgentResults(row, prefix)
+    if server.results == EngineServer.Results.BUCKET:
+        return BucketResults(server.folder, prefix)
+    return FolderResults(str(Path(server.folder)), prefix)
+
+
+@contextmanager
+def _asking_store() -> Iterator[None]:
+    """Every kind of store has errors of its own: whatever it says ends the capture, in words."""
     try:
-        told = os.lstat(path)
-    except OSError:
-        return None
-    return told if stat.S_ISREG(told.st_mode) else None
+        yield
+    except Exception as error:
+        hint = "is RIDGEPOINT_S3_BUCKET there, and may this server read it?"
+        raise EngineProblem(f"the object store: {error}"[:300], hint) from error
+
+
+def _traces(found: Sequence[T], names: Sequence[str]) -> list[T]:
+    """Return what is a trace: snapshots of memory (.pickle) only where nothing else came."""
+    return [each for each, name in zip(found, names, strict=True) if not name.endswith(".pickle")] or list(found)
+
+
+def _problem(refused: FetchRefused) -> EngineProblem:
+    return EngineProblem(str(refused), refused.hint)

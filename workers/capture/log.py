@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 from profiles.models import Capture
@@ -11,6 +12,7 @@ TAIL_CHARS = 64_000
 LINE_CHARS = 2000
 LINES_AT_ONCE = 200
 FLUSH_EVERY_S = 0.4
+_COLOR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")        # the CUTLASS profiler writes them into pipes as well
 
 
 class CaptureLog:
@@ -20,6 +22,7 @@ class CaptureLog:
         self.capture_id, self.worker = capture_id, worker
         self.tail = ""
         self.stop_asked = False             # as of the last flush
+        self.dumps_asked = 0                # so too
         self._partial = b""
         self._new: list[str] = []
         self._flushed_s = 0.0
@@ -35,7 +38,7 @@ class CaptureLog:
 
     def add(self, line: str) -> None:
         """Add a line."""
-        clean = "".join(char if char.isprintable() or char == "\t" else "�" for char in line)
+        clean = "".join(char if char.isprintable() or char == "\t" else "�" for char in _COLOR.sub("", line))
         line = clean if len(clean) <= LINE_CHARS else clean[:LINE_CHARS] + " …"
         self._new.append(line)
         self.tail = (self.tail + line + "\n")[-TAIL_CHARS:]
@@ -51,10 +54,10 @@ class CaptureLog:
             return True
         self._flushed_s = time.monotonic()
         mine = Capture.objects.filter(pk=self.capture_id, worker=self.worker, status=Capture.Status.RUNNING)
-        row = mine.values("stop_asked").first()
+        row = mine.values("stop_asked", "dumps_asked").first()
         if row is None:
             return False
-        self.stop_asked = row["stop_asked"] is not None
+        self.stop_asked, self.dumps_asked = row["stop_asked"] is not None, row["dumps_asked"]
         if not self._new:
             return True
         lines, self._new = self._new, []

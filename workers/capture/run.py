@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -15,19 +16,25 @@ from typing import NoReturn
 from django.utils import timezone
 
 from profiles import scratch
+from profiles.capture import chakra
 from profiles.capture import command as capture_command
 from profiles.capture.result_services import Found, results_find, results_keep, results_store
 from profiles.capture.selectors import ability_for
 from profiles.capture.services import publish_capture
 from profiles.capture.tools import CAPTURE_TOOLS
-from profiles.capture.tools.options import Options, OptionsError
+from profiles.capture.tools.launchers import SEVERAL_HOSTS, launcher_of
+from profiles.capture.tools.options import Options, OptionsError, ProgramOptions
 from profiles.capture.tools.tool import PROFILE, CaptureTool, Failure, Paths, Resolved, TargetError
 from profiles.models import CAPTURE_LEASES, Capture
 from profiles.trace import TraceError
 from tuner.models import SuiteCapture
+from workers.capture.dumps import Dumps
 from workers.capture.execute import STOPPED, TIME_LIMIT, Cancelled, Ended, execute
 from workers.capture.facts import facts_store, said_by_tool
 from workers.capture.log import CaptureLog
+from workers.capture.plain import measure_plain
+from workers.capture.rank import GPUS
+from workers.capture.ranks import Launcher, Ranks, find_launcher
 from workers.core import build_code, gpu
 from workers.core.child import SandboxError, safe_environment
 from workers.fresh import captured
@@ -35,11 +42,15 @@ from workers.fresh import captured
 log = logging.getLogger(__name__)
 PROJECT = Path(__file__).resolve().parents[2]
 AFTER_LIMIT_S = 1800    # of one command that follows the program, such as an export
+SIGNALLED = 128         # an exit status above it: ended by the signal of the rest
 MAX_ATTEMPTS = 3        # a capture that took its worker down this often is not tried again
 
 # What the target or the launcher says, whatever the tool; between the two stand the tool's own failures.
 _NO_GPU = Failure(r"ridgepoint: torch sees no CUDA GPU", "torch sees no CUDA GPU on this worker",
                   "install a CUDA build of torch; try nvidia-smi there")
+_RANK_KILLED = Failure(r"(Exit code: +|exited with (exit )?code |EXIT CODE: |exited with status )137|\bKilled\b",
+                       "a rank was killed (SIGKILL), and the launcher ended the others",
+                       "did the host run out of memory? See the log and dmesg")
 _NOT_STARTED = Failure(r"cannot run ", "the program could not be started", "check the target's path and the worker's PATH")
 
 
@@ -60,8 +71,10 @@ class Plan:
     argv: list[str]
     paths: Paths
     cwd: Path
+    program_environ: dict[str, str]     # as it runs without the tool
     environ: dict[str, str]
     resolved: Resolved
+    launcher: Launcher
 
 
 def run(capture_id: int, worker: str) -> None:
@@ -86,11 +99,13 @@ def run(capture_id: int, worker: str) -> None:
     except (Cancelled, gpu.NoLease):
         CAPTURE_LEASES.end(capture.pk, worker, Capture.Status.CANCELLED)       # where it is still ours: a stop that was asked for
         log.info("capture %s: stopped", capture_id)
-    publish_capture(Capture.objects.get(pk=capture_id))
+    ended = Capture.objects.filter(pk=capture_id).first()
+    if ended is not None:                   # its target or its job may be deleted meanwhile
+        publish_capture(ended)
 
 
 def _claim(capture_id: int, worker: str) -> Capture | None:
-    claimed = CAPTURE_LEASES.claim(capture_id, worker, started=timezone.now(), log="", error=None, facts={})
+    claimed = CAPTURE_LEASES.claim(capture_id, worker, started=timezone.now(), log="", error=None, facts={}, dumps_asked=0)
     return Capture.objects.select_related("target", "owner").get(pk=capture_id) if claimed else None
 
 
@@ -107,24 +122,33 @@ def _capture(capture: Capture, worker: str, folder: Path) -> None:
     for line in plan.resolved.lines:
         text.add(line)
     facts_store(capture, worker, plan.resolved.facts)
-    began_s = time.monotonic()
-    ended = _run_on_gpus(capture, cards, count, plan, text) if count else _run(plan, {}, text)
-    facts_store(capture, worker, {"wall_s": round(time.monotonic() - began_s, 2), **said_by_tool(folder)})
+    title = f"{captured.capture_title(capture)}: {plan.tool.label(plan.options)}"
+    dumps = Dumps(capture, worker, plan.tool, folder, text, title)
+
+    def run_program(environ: Mapping[str, str]) -> Ended:
+        return _run(capture, worker, plan, environ, text, dumps)
+
+    ended = _run_on_gpus(capture, worker, cards, count, plan, text, run_program) if count else run_program({})
     text.flush(force=True)              # of a tool that fails at once, the last lines say why
     after = _after(plan, text)
     found = results_find(folder, plan.tool.results)
     if not any(each.result.role == PROFILE for each in found):
         _keep(capture, worker, found)
         raise _no_result(plan, after or ended, text)
+    wrote, asked = sum(each.result is plan.tool.results[0] for each in found), getattr(plan.options, "processes", 1)
+    if launcher_of(plan.options) and wrote < asked:
+        text.add(f"ridgepoint: {wrote} of {asked} ranks wrote a result: the profile lacks the others")
     if ended.told:
         text.add(f"ridgepoint: ended by the {ended.told}; what it had recorded is kept")
     elif after or ended.status:
         ended = after or ended
         text.add(f"ridgepoint: the command ended with status {ended.status}; what it wrote is kept")
     text.flush(force=True)
+    if traces := {each.path.name: chakra.holds(each.path) for each in found if each.path.name.startswith("execution_trace")}:
+        facts_store(capture, worker, {"holds": traces})
     try:
         mine = results_store(capture, worker, found, notes=f"Capture {capture.pk}: {_shown(plan)}",
-                             name=f"{captured.capture_title(capture)}: {plan.tool.label(plan.options)}")
+                             name=title)
     except TraceError as error:
         raise CaptureError(error.where, error.what, error.hint) from error
     if not mine:
@@ -159,7 +183,8 @@ def _cards(capture: Capture, worker: str, options: Options, count: int) -> list[
         _hand_on(capture, worker)
     if not here:
         raise CaptureError("GPU", "this worker sees no NVIDIA GPU", "check nvidia-smi on the worker")
-    raise CaptureError("GPU", f"this worker has {len(here)} GPUs, the capture asks for {count}", "ask for fewer processes")
+    raise CaptureError("GPU", f"this worker has {len(here)} GPUs, the capture asks for {count}",
+                       f"ask for fewer processes; {SEVERAL_HOSTS}")
 
 
 def _hand_on(capture: Capture, worker: str) -> NoReturn:
@@ -168,7 +193,8 @@ def _hand_on(capture: Capture, worker: str) -> NoReturn:
     raise Cancelled
 
 
-def _run_on_gpus(capture: Capture, cards: Sequence[gpu.Gpu], count: int, plan: Plan, text: CaptureLog) -> Ended:
+def _run_on_gpus(capture: Capture, worker: str, cards: Sequence[gpu.Gpu], count: int, plan: Plan, text: CaptureLog,
+                 run_program: Callable[[Mapping[str, str]], Ended]) -> Ended:
     """Run the tool on GPUs of its own, leased together. Raises NoLease where it is stopped before they are free."""
     def stopped() -> bool:
         return not text.flush(force=True) or text.stop_asked
@@ -176,12 +202,34 @@ def _run_on_gpus(capture: Capture, cards: Sequence[gpu.Gpu], count: int, plan: P
     with gpu.lease_several(cards, count, should_stop=stopped) as held:
         for card in held:
             text.add(f"ridgepoint: on {card.name} (GPU {card.index}, driver {card.driver})")
-        return _run(plan, {"CUDA_VISIBLE_DEVICES": ",".join(card.uuid for card in held),
-                           **captured.capture_environ(capture, held[0], Path(plan.paths.folder))}, text)
+        facts_store(capture, worker, {"gpu": held[0].name})
+        return run_program({"CUDA_VISIBLE_DEVICES": ",".join(card.uuid for card in held),
+                            **captured.capture_environ(capture, held[0], Path(plan.paths.folder))})
 
 
-def _run(plan: Plan, environ: dict[str, str], text: CaptureLog) -> Ended:
-    return execute(plan.argv, plan.cwd, {**plan.environ, **environ}, text, plan.options.time_limit_s, plan.tool.stop)
+def _run(capture: Capture, worker: str, plan: Plan, environ: Mapping[str, str], text: CaptureLog, dumps: Dumps) -> Ended:
+    """Run the program under the tool and, where that was asked for, once without; note what both took."""
+    limit_s, began_s = plan.options.time_limit_s, time.monotonic()
+    given = {**environ, GPUS: environ["CUDA_VISIBLE_DEVICES"]} if _hides_gpus(plan, environ) else dict(environ)
+    ended = execute(plan.argv, plan.cwd, {**plan.environ, **given}, text, limit_s, plan.tool.stop, _ranks(plan), dumps.tend)
+    whole = not (ended.told or ended.status)
+    facts_store(capture, worker, {**said_by_tool(Path(plan.paths.folder)),
+                                  "wall_s": round(time.monotonic() - began_s, 2), "whole": whole})
+    if whole and isinstance(plan.options, ProgramOptions) and plan.options.plain_run:
+        argv = capture_command.plain_command(plan.options, capture.target.argv, plan.paths)
+        plain = measure_plain(argv, plan.cwd, {**plan.program_environ, **given}, text, limit_s, _ranks(plan))
+        facts_store(capture, worker, {"plain": {
+            **plain, "program": capture_command.program_digest(plan.options, capture.target.argv)}})
+    return ended
+
+
+def _hides_gpus(plan: Plan, environ: Mapping[str, str]) -> bool:
+    """Return whether the launcher may take the GPUs' variable away before the ranks start."""
+    return plan.launcher.through_rank and not plan.launcher.grants_gpus and "CUDA_VISIBLE_DEVICES" in environ
+
+
+def _ranks(plan: Plan) -> Ranks | None:
+    return Ranks(Path(plan.paths.folder)) if plan.launcher.through_rank else None
 
 
 def _after(plan: Plan, text: CaptureLog) -> Ended | None:
@@ -204,7 +252,13 @@ def make_plan(capture: Capture, options: Options, folder: Path) -> Plan:
     installed = {} if tool.runs_in_target else tool.installed()
     if "missing" in installed:
         raise CaptureError(tool.name, installed["missing"], f"install {tool.title} on the worker")
-    paths = Paths(installed.get("path", ""), python=sys.executable, project=str(PROJECT), folder=str(folder), installed=installed)
+    own = {**safe_environment(), "PYTHONUNBUFFERED": "1", **target.env}
+    try:
+        launcher = find_launcher(options, tool.gpus(options), own)
+    except TargetError as error:
+        raise CaptureError(error.field, str(error), "choose another launcher, or another worker") from error
+    paths = Paths(installed.get("path", ""), python=sys.executable, project=str(PROJECT), folder=str(folder), installed=installed,
+                  launcher=launcher.words)
     try:
         resolved = tool.resolve(options, paths)
     except TargetError as error:
@@ -217,9 +271,8 @@ def make_plan(capture: Capture, options: Options, folder: Path) -> Plan:
     cwd = Path(target.cwd) if target.cwd else PROJECT
     if not cwd.is_dir():
         raise CaptureError(f"target {target.name}", f"the worker has no folder {cwd}", "change the target's folder")
-    environ = {**safe_environment(), "PYTHONUNBUFFERED": "1", **target.env, **_build_environment(capture),
-               **tool.environ(options, paths)}
-    return Plan(tool, options, argv, paths, cwd, environ, resolved)
+    environ = {**launcher.environ, **own, **_build_environment(capture)}
+    return Plan(tool, options, argv, paths, cwd, environ, {**environ, **tool.environ(options, paths)}, resolved, launcher)
 
 
 def _build_environment(capture: Capture) -> dict[str, str]:
@@ -250,9 +303,14 @@ def _failure(plan: Plan, status: int, text: CaptureLog) -> CaptureError:
     where = f"{Path(plan.argv[0]).name}, exit status {status}"
     if own := re.search(r"ridgepoint: (.{1,300} cannot be launched: .{1,300})", text.tail):
         return CaptureError(where, own[1], "the log has the whole story")
-    for failure in (_NO_GPU, *plan.tool.failures, _NOT_STARTED):
+    for failure in (_NO_GPU, *plan.tool.failures, *((_RANK_KILLED,) if plan.launcher.through_rank else ()), _NOT_STARTED):
         if re.search(failure.pattern, text.tail, re.IGNORECASE):
             return CaptureError(where, failure.what, failure.hint)
+    if status > SIGNALLED:              # as a shell tells it, and the reaper
+        number = status - SIGNALLED
+        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+        return CaptureError(where, f"ended by {name} before a report was written",
+                            "the system's out-of-memory killer sends SIGKILL: see dmesg on the worker; the log has the last lines")
     last = next((line for line in reversed(text.tail.splitlines()) if line.strip() and not line.startswith("$ ")),
                 "it printed nothing")
     return CaptureError(where, f"no report was written; the last line was: {last[:300]}", "the log has the whole story")

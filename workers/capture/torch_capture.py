@@ -10,8 +10,9 @@ What counts as a step, first that applies:
 2. a call of `step()` of any torch optimizer.
 A program that has neither is run a second time and recorded as a whole (`--steps whole` does so at once).
 
-Beside the trace: `cycle-2.json.gz` … of further cycles, `execution_trace.json.gz` (Chakra), `snapshot.pickle` of the allocator, and
-`ridgepoint.json` with the step times before, while and after it recorded.
+Beside the trace: `cycle-2.json.gz` … of further cycles, `execution_trace.json.gz` (Chakra), `snapshot.pickle` of the allocator,
+`dump-1.pickle` … asked for while it runs (torch_memory.py), and `ridgepoint.json` with the step times before, while and after it
+recorded.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def main(argv: list[str]) -> int:
     import torch  # after the arguments, so that a wrong command line is told at once
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    memory = load("torch_memory").Memory(torch, options.memory, options.memory_entries, beside(options, SNAPSHOT), say)
+    memory = load("torch_memory").Memory(torch, options.memory, options.memory_entries,
+                                           lambda name: beside(options, name), say)
     recorder = Recorder(options, torch, memory)
     register_optimizer_step_post_hook(recorder.optimizer_step)
     stop = launching.Stop()
@@ -66,6 +68,7 @@ def main(argv: list[str]) -> int:
         stop.ignore()
         launching.attempt("the trace", recorder.stop)
         launching.attempt("the memory snapshot", memory.end)
+        memory.close()
         if beside(options, "*") in (beside(options, ""), beside(options, "-rank0")):       # ranks measure alike: one says it
             launching.facts_write(options.out, recorder.facts())
         if not recorder.cycles and memory.written:
@@ -203,7 +206,7 @@ class Recorder:
             self.profiler.step()        # type: ignore[union-attr]
             if self.cycles >= self.options.repeat:
                 self.stop()
-                self.memory.end()
+                self.memory.trace_written()
         self.times.begin()
 
     def _phase(self) -> str:

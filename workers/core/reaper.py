@@ -4,6 +4,8 @@
 the asker was killed, the command and everything it started is killed, also what left its process group. A byte written to it is
 a signal for the command: its number, plus 128 where the command's whole process group is to have it. Exit status: the
 command's, 128 + signal when it died of one.
+
+With `--patience=SECONDS` before the command it is asked by SIGTERM and has so long to end: srun gives its allocation back.
 """
 
 from __future__ import annotations
@@ -21,12 +23,14 @@ import psutil
 
 _PR_SET_CHILD_SUBREAPER = 36
 _PATIENCE_S = 10.0
+PATIENCE = "--patience="
 TO_GROUP = 128
 KILLED = 137                # the status of a command that was ended, as a shell tells SIGKILL
 
 
 def main(argv: list[str]) -> int:
     """Run the command; return its exit status."""
+    patience_s = float(argv.pop(0).removeprefix(PATIENCE)) if argv[0].startswith(PATIENCE) else 0.0
     # A worker that a shell put into the background ignores these, and what it starts would too: a stop would not be heard.
     for ignored in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(ignored, signal.SIG_DFL)
@@ -42,6 +46,7 @@ def main(argv: list[str]) -> int:
         if asker:
             asked = os.read(0, 1)
             if not asked:
+                let_end(process, patience_s)
                 break
             send(process, asked[0])
     status = process.poll()
@@ -58,6 +63,14 @@ def send(process: subprocess.Popen[bytes], asked: int) -> None:
             os.killpg(process.pid, asked - TO_GROUP)      # it leads a group of its own
         else:
             process.send_signal(asked)
+
+
+def let_end(process: subprocess.Popen[bytes], patience_s: float) -> None:
+    """Ask the command to end and wait for it."""
+    if patience_s:
+        send(process, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience_s)
 
 
 def end_all() -> None:

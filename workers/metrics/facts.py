@@ -5,16 +5,18 @@ No label takes more values than a constant here allows: jobs, kernels and agents
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+import redis
+from django.db import DatabaseError
 from django.db.models import Count, Min, Q, Sum
 from django.db.models.functions import Length
 from django.utils import timezone
-from rq import Queue
 
 from profiles.fleet.capture_services import GPU_WORKERS
 from profiles.fleet.models import FleetAgent, FleetBatch, FleetContext, FleetKernel
@@ -22,24 +24,14 @@ from profiles.fleet.store import Question, Window
 from profiles.fleet.stores import fleet_store
 from profiles.models import Profile
 from tuner.models import Gate, ProductionRegression, Regression, ServedCount
-from workers import jobs
+from workers.metrics import server
+from workers.metrics.families import Family, Labels, Reading, label
 
+log = logging.getLogger(__name__)
 KEPT_S = 15.0               # answers are kept that long: asking more often costs nothing
 JOBS, KERNELS, AGENTS = 20, 10, 200
-LABEL_CHARS = 80
 LATE_S, GONE_S = 180, 3600  # since an agent was seen
 SERVED_DAYS = 7
-Labels = tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Family:
-    """One metric. `name` as Prometheus has it; `unit` as UCUM, for OpenTelemetry."""
-
-    name: str
-    help: str
-    labels: Labels = ()
-    unit: str = "1"
 
 
 @dataclass
@@ -70,14 +62,14 @@ FAMILIES: tuple[Family, ...] = (
     Family("ridgepoint_fleet_batches_waiting_bytes", "Their bytes", (), "By"),
     Family("ridgepoint_fleet_batches_oldest_seconds", "How long the oldest of them waits", (), "s"),
     Family("ridgepoint_fleet_batches_refused", "Batches that no worker could merge"),
-    Family("ridgepoint_workers", "Workers that live, by queue", ("queue",)),
-    Family("ridgepoint_queue_entries", "Entries that wait in a queue", ("queue",)),
     Family("ridgepoint_cache_launches", f"Launches of the last {SERVED_DAYS} days by the rule that served them", ("rule",)),
     Family("ridgepoint_cache_hit_ratio",
            f"Launches of the last {SERVED_DAYS} days that were served a measured configuration, 0 to 1"),
     Family("ridgepoint_gates", "Gates by verdict; their status where none is decided", ("verdict",)),
     Family("ridgepoint_profiles", "Profiles by status", ("status",)),
     Family("ridgepoint_regressions", "Regressions by where they were found (ci, production) and state", ("found", "state")),
+    *server.FAMILIES,
+    Family("ridgepoint_readable", "1 where this part of the readings was read, 0 where its server is away", ("part",)),
 )
 NAMES = frozenset(family.name for family in FAMILIES)
 _kept = Readings()
@@ -90,9 +82,8 @@ def readings() -> Readings:
     with _reading:
         if not _kept.read_s or time.monotonic() - _kept.read_s > KEPT_S:
             values: dict[str, dict[Labels, float]] = {}
-            for part in PARTS:
-                for name, labels, value in part():
-                    values.setdefault(name, {})[labels] = value
+            for name, part in PARTS.items():
+                values.setdefault("ridgepoint_readable", {})[name,] = float(_read(part, values))
             _kept = Readings(values, time.monotonic())
         return _kept
 
@@ -101,14 +92,6 @@ def forget_readings() -> None:
     """Read anew at the next question."""
     global _kept
     _kept = Readings()
-
-
-Reading = tuple[str, Labels, float]
-
-
-def label(text: str) -> str:
-    """A label's value: bounded, never empty."""
-    return text[:LABEL_CHARS] or "unknown"
 
 
 def _fleet() -> Iterator[Reading]:
@@ -166,13 +149,6 @@ def _batches() -> Iterator[Reading]:
     yield "ridgepoint_fleet_batches_refused", (), FleetBatch.objects.exclude(error="").count()
 
 
-def _workers() -> Iterator[Reading]:
-    alive = jobs.workers()
-    for queue in jobs.QUEUES:
-        yield "ridgepoint_workers", (queue,), sum(queue in worker.get("queues", ()) for worker in alive)
-        yield "ridgepoint_queue_entries", (queue,), Queue(queue, connection=jobs.connection()).count
-
-
 def _cache() -> Iterator[Reading]:
     since = timezone.localdate() - timedelta(days=SERVED_DAYS - 1)
     rows = list(ServedCount.objects.filter(day__gte=since).order_by().values_list("rule").annotate(
@@ -198,4 +174,17 @@ def _counts() -> Iterator[Reading]:
             yield "ridgepoint_regressions", (where, state), number
 
 
-PARTS: Sequence[Callable[[], Iterator[Reading]]] = (_fleet, _agents, _batches, _workers, _cache, _counts)
+def _read(part: Callable[[], Iterator[Reading]], values: dict[str, dict[Labels, float]]) -> bool:
+    """Add what a part reads; False where its server is away: then nothing of it is told."""
+    try:
+        found = list(part())
+    except (DatabaseError, redis.RedisError) as error:
+        log.warning("metrics were not read: %s", " ".join(str(error).split()))
+        return False
+    for name, labels, value in found:
+        values.setdefault(name, {})[labels] = value
+    return True
+
+
+PARTS: Mapping[str, Callable[[], Iterator[Reading]]] = {
+    "fleet": _fleet, "agents": _agents, "batches": _batches, "cache": _cache, "counts": _counts, **server.PARTS}

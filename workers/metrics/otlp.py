@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 
 from workers import jobs
-from workers.metrics.facts import FAMILIES, Family, readings
+from workers.metrics.facts import FAMILIES, readings
+from workers.metrics.families import Family
 
 if TYPE_CHECKING:       # the SDK is imported where a collector is named: other workers are spared it
     from opentelemetry.metrics import CallbackOptions, Observation

@@ -50,6 +50,7 @@ _NOT_ARGUMENTS = frozenset((
     "operation", "function", "kernels", "operation_names", "m", "n", "k", "providers", "profiling-iterations", "warmup-iterations",
     "verification-enabled", "output", "junit-output", "append", "kernels-file", "testlist-file", "save-workspace", "devices",
     "mode", "help", "version", "device-info", "verbose"))
+_NO_GPU = "cudaGetNumDevices() failed"
 _KERNEL = re.compile(r"[A-Za-z0-9_*][A-Za-z0-9_*.-]{0,199}")
 _SIZES = re.compile(r"[1-9][0-9]{0,7}(:[1-9][0-9]{0,7}){0,2}(,[1-9][0-9]{0,7}(:[1-9][0-9]{0,7}){0,2}){0,31}")
 _ARGUMENT = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}=[A-Za-z0-9_.*:+-]{1,150}")
@@ -61,7 +62,7 @@ def read_arguments(value: Any) -> tuple[str, ...]:
     """Return further arguments NAME=value, none of which names a file or is given already. Raises ValueError."""
     arguments: tuple[str, ...] = _read_arguments(value)
     names = [each.partition("=")[0] for each in arguments]
-    if taken := [name for name in names if name in _NOT_ARGUMENTS]:
+    if taken := [name for name in names if name in _NOT_ARGUMENTS or "file" in name.lower()]:
         raise ValueError(f"{taken[0]} is not asked for here")
     if len(set(names)) < len(names):
         raise ValueError("each argument once")
@@ -117,8 +118,12 @@ def installed_cutlass() -> dict[str, str]:
     if path is None:
         return {"missing": f"{PROGRAM} is neither on PATH nor at {', '.join(PLACES)}; RIDGEPOINT_CUTLASS_PROFILER may name it"}
     said = program_help([path, "--version"])
-    version = re.search(r"CUTLASS (\S+)", said)
-    return {"path": path, "version": version[1]} if version else {"missing": f"{path} --version says: {said.strip()[:300]}"}
+    version = re.search(r"^CUTLASS (\S+) built on (\w+ +\d+ \d+)", said, re.MULTILINE)
+    if version is None:         # it looks for a GPU before it reads its arguments
+        why = "it sees no CUDA GPU" if _NO_GPU in said else f"--version says: {said.strip()[:300]}"
+        return {"missing": f"{path}: {why}"}
+    # one that was built as the sources stand prints the name of a variable in place of the version
+    return {"path": path, "version": f"built {' '.join(version[2].split())}" if version[1].startswith("@") else version[1]}
 
 
 TOOL = CaptureTool(
@@ -143,7 +148,7 @@ TOOL = CaptureTool(
         TIME_LIMIT,
     ),
     failures=(
-        Failure(r"cudaGetNumDevices\(\) failed|cudaGetDeviceProperties\(\) failed", "the CUTLASS profiler sees no CUDA GPU",
+        Failure(rf"{re.escape(_NO_GPU)}|cudaGetDeviceProperties\(\) failed", "the CUTLASS profiler sees no CUDA GPU",
                 "try nvidia-smi on the worker; build it with a toolkit that the driver takes"),
         Failure(r"Could not open output file", "the CUTLASS profiler could not write its table", "free space on the worker"),
         *COMMON_FAILURES,

@@ -16,7 +16,7 @@ from profiles.capture.tools.installed import program_version
 from profiles.capture.tools.options import (
     MAX_NAMES,
     TIME_LIMIT_S,
-    Options,
+    ProgramOptions,
     choice_of,
     names_like,
     read_regex,
@@ -27,6 +27,7 @@ from profiles.capture.tools.options import (
 )
 from profiles.capture.tools.tool import (
     COMMON_FAILURES,
+    PLAIN_RUN,
     TIME_LIMIT,
     CaptureTool,
     Failure,
@@ -62,11 +63,11 @@ ONE_PROCESS = ("ncu runs each kernel again for every pass, and a collective that
 _SECTION = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 _METRIC = re.compile(r"((group|breakdown|pmsampling):)?[A-Za-z][A-Za-z0-9_]*__[A-Za-z0-9_.]+")
 _WILDCARD = re.compile(r"[A-Za-z*?][A-Za-z0-9_*?]*[A-Za-z0-9_.*?]*")
-_NVTX = re.compile(r"[A-Za-z0-9_@][A-Za-z0-9_@ .:/\[\]*+-]{0,199}")
+_NVTX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_@ .:/\[\]*+-]{0,199}")      # @ at its start would name a response file
 _RANGE_FILTER = re.compile(r"(yes|no|on|off)?:[0-9\[\]|-]{0,60}:[0-9\[\]|-]{0,60}")
 _KERNEL_ID = re.compile(r"[0-9]{0,9}:[0-9]{0,9}:((regex:)?[^:\s\x00-\x1f-][^:\x00-\x1f]{0,199}:[0-9]{0,9}|:[0-9]{1,9})")
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
-read_nvtx_range = text_like(_NVTX, "such as step/ or Domain@range/, at most 200 characters, no dash at its start")
+read_nvtx_range = text_like(_NVTX, "such as step/ or Domain@range/, at most 200 characters, no dash or @ at its start")
 
 
 def read_metrics(value: Any) -> tuple[str, ...]:
@@ -92,7 +93,7 @@ def read_sampling(value: Any) -> str:
 
 
 @dataclass(frozen=True)
-class NcuOptions(Options):
+class NcuOptions(ProgramOptions):
     """A replay with hardware counters by Nsight Compute."""
 
     kernel: str = ""                       # regular expression on the kernels' names; empty: every kernel
@@ -126,14 +127,15 @@ class NcuOptions(Options):
         "kernel_id": text_like(_KERNEL_ID, "such as ::matmul:2 or :7:regex:^gemm:"),
         "target_processes": choice_of(PROCESSES), "graph_profiling": choice_of(GRAPHS),
         "section_folder": text_like(_FOLDER, "such as team: a name, not a path"), "pm_sampling_interval": whole_number(0, 10**9),
-        "warp_sampling_interval": read_sampling, "import_source": read_yes_or_no, "time_limit_s": whole_number(*TIME_LIMIT_S)}
+        "warp_sampling_interval": read_sampling, "import_source": read_yes_or_no, "plain_run": read_yes_or_no,
+        "time_limit_s": whole_number(*TIME_LIMIT_S)}
 
     def problems(self) -> dict[str, str]:
         if self.set == "none" and not self.sections and not self.metrics:
             return {"set": "with the set none, name at least one section or metric"}
         if self.range_filter and not any(char.isdigit() for char in self.range_filter):
             return {"range_filter": "the number of a range, such as :2: for the second"}
-        return {}
+        return super().problems()
 
 
 def build_argv(options: NcuOptions, program: Sequence[str], report: str, paths: Paths) -> list[str]:
@@ -258,6 +260,7 @@ TOOL = CaptureTool(
             Field("pm_sampling_interval", "PM sampling interval", "number", "ns or cycles, by GPU; 0: ncu chooses"),
             Field("warp_sampling_interval", "Warp sampling interval", "number", "0 to 31: every 2^(5 + n) cycles, or auto"))),
         Field("import_source", "Keep source lines in the report", "yes"),
+        PLAIN_RUN,
         TIME_LIMIT,
     ),
     failures=(

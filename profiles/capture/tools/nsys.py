@@ -21,6 +21,7 @@ from profiles.capture.tools.options import (
 from profiles.capture.tools.tool import (
     LINKED,
     OWNERS,
+    PLAIN_RUN,
     TIME_LIMIT,
     CaptureTool,
     Field,
@@ -86,10 +87,11 @@ class NsysOptions(ProcessOptions):
         "gpu_metrics_frequency": whole_number(10, 200_000), "cuda_graph_trace": choice_of(GRAPHS),
         "cuda_memory_usage": read_yes_or_no, "show_output": read_yes_or_no,
         "trtllm_steps": text_like(_STEPS, "iterations such as 100-150"), "trtllm_torch_trace": read_yes_or_no,
-        "trtllm_nvtx": read_yes_or_no, "time_limit_s": whole_number(*TIME_LIMIT_S), **READ_PROCESSES}
+        "trtllm_nvtx": read_yes_or_no, "plain_run": read_yes_or_no,
+        "time_limit_s": whole_number(*TIME_LIMIT_S), **READ_PROCESSES}
 
     def problems(self) -> dict[str, str]:
-        wrong = {}
+        wrong = super().problems()
         if self.capture_range == "nvtx" and not self.nvtx_capture:
             wrong["nvtx_capture"] = "the range that starts the capture, for example step"
         if self.capture_range == "nvtx" and "nvtx" not in self.trace:
@@ -101,6 +103,12 @@ class NsysOptions(ProcessOptions):
         if not self.trace and self.sample == "none" and not self.python_sampling and self.gpu_metrics_devices == "none":
             wrong["trace"] = "nothing is recorded: choose a trace, sampling or GPU metrics"
         return wrong
+
+    def cut_short(self) -> str:
+        if self.duration:
+            return "nsys ends the program after the duration"
+        shut = self.capture_range != "none" and "shutdown" in self.capture_range_end
+        return f"nsys ends the program at the range's end ({self.capture_range_end})" if shut else ""
 
     def needs_gpu(self) -> bool:
         """Return whether anything asked for is of a GPU."""
@@ -255,6 +263,7 @@ TOOL = CaptureTool(
             Field("trtllm_torch_trace", "Its torch trace as well (TLLM_TORCH_PROFILE_TRACE)", "yes"),
             Field("trtllm_nvtx", "More NVTX ranges (TLLM_NVTX_DEBUG)", "yes"))),
         PROCESS_FIELDS,
+        PLAIN_RUN,
         TIME_LIMIT,
     ),
 )

@@ -64,6 +64,21 @@ class Options:
                 ((name, getattr(self, name)) for name in self.READ)}
 
 
+@dataclass(frozen=True)
+class ProgramOptions(Options):
+    """Options of a tool that slows a program down: what it costs can be measured by a run without it."""
+
+    plain_run: bool = False        # run the program once more, without the tool
+
+    def cut_short(self) -> str:
+        """Return why the program may not run to its end under the tool, "" where it does: then the two times compare."""
+        return ""
+
+    def problems(self) -> dict[str, str]:
+        why = self.cut_short()
+        return {"plain_run": f"nothing to compare: {why}"} if self.plain_run and why else {}
+
+
 def choice_of(choices: Mapping[str, str]) -> Read:
     """Return a reader that takes one of the names in `choices`."""
     def read(value: Any) -> str:

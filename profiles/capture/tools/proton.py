@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from profiles.capture.tools.installed import package_version
-from profiles.capture.tools.options import TIME_LIMIT_S, Options, choice_of, read_yes_or_no, whole_number
+from profiles.capture.tools.options import TIME_LIMIT_S, ProgramOptions, choice_of, read_yes_or_no, whole_number
 from profiles.capture.tools.tool import (
     COMMON_FAILURES,
     LINKED,
+    PLAIN_RUN,
     TIME_LIMIT,
     CaptureTool,
     Failure,
@@ -33,7 +34,7 @@ MAX_STEPS = 100_000
 
 
 @dataclass(frozen=True)
-class ProtonOptions(Options):
+class ProtonOptions(ProgramOptions):
     """A profile by Proton."""
 
     data: str = "tree"
@@ -50,14 +51,18 @@ class ProtonOptions(Options):
     READ = {
         "data": choice_of(DATA), "context": choice_of(CONTEXT), "backend": choice_of(BACKEND), "mode": choice_of(MODE),
         "interval": whole_number(1, 10**9), "hook": read_yes_or_no, "skip_first": whole_number(0, STARTS_AT),
-        "active": whole_number(0, MAX_STEPS), "end_after": read_yes_or_no, "time_limit_s": whole_number(*TIME_LIMIT_S)}
+        "active": whole_number(0, MAX_STEPS), "end_after": read_yes_or_no,
+        "plain_run": read_yes_or_no, "time_limit_s": whole_number(*TIME_LIMIT_S)}
 
     def problems(self) -> dict[str, str]:
         if self.mode != "none" and self.backend == "instrumentation":
             return {"mode": f"{self.mode} is of CUPTI: with instrumentation, none"}
         if self.mode == "pcsampling" and self.data == "trace":
             return {"data": "PC sampling counts: tree"}
-        return {}
+        return super().problems()
+
+    def cut_short(self) -> str:
+        return "steps are timed with and without recording in the same run" if self.active else ""
 
 
 def build_argv(options: ProtonOptions, program: Sequence[str], result: str, paths: Paths) -> list[str]:
@@ -101,6 +106,7 @@ TOOL = CaptureTool(
             Field("mode", "Mode", "choice", choices=MODE),
             Field("interval", "PC sampling interval", "number"))),
         Field("end_after", "End the program once the profile is written", "yes"),
+        PLAIN_RUN,
         TIME_LIMIT,
     ),
     failures=(

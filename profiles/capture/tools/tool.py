@@ -40,6 +40,7 @@ class Paths:
     project: str = ""          # Ridgepoint's folder
     folder: str = "."          # the result is written into it
     installed: Mapping[str, str] = field(default_factory=dict)     # what the tool says of itself there; {} where nobody said
+    launcher: tuple[str, ...] = ()                                 # what the launcher of several processes needs there
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,7 @@ class CaptureTool:
     needs_gpu: Callable[[Any], bool] = lambda options: True
     without_gpu: str = ""                # what it can record where there is no GPU, for people; "": nothing
     stop: Stop | None = None             # None: Stop ends it at once and nothing is kept
+    dumps: Callable[[Any], int] = lambda options: 0      # snapshots of memory that may be asked for while it runs, at most
     one_process: str = ""                # why it cannot record several processes of a job; "": it can
     slowdown: Callable[[Any], str] = lambda options: ""         # expected, for people: "10 to 100 times slower"
 
@@ -147,6 +149,7 @@ class CaptureTool:
 
 
 TIME_LIMIT = Field("time_limit_s", "Time limit (s)", "number")
+PLAIN_RUN = Field("plain_run", "Measure its cost: run the program once more without the tool", "yes")
 COMMON_FAILURES = (
     Failure(r"already profiled|Another profiler|CUPTI_ERROR_MULTIPLE_SUBSCRIBERS|DriverConflict|ResourceUnavailable",
             "another profiler holds the GPU's counters", "stop dcgm's profiling module or the other profiler, then try again"),

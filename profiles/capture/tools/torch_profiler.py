@@ -14,6 +14,7 @@ from profiles.capture.tools.tool import (
     COMMON_FAILURES,
     KEPT,
     LINKED,
+    PLAIN_RUN,
     TIME_LIMIT,
     CaptureTool,
     Failure,
@@ -26,11 +27,13 @@ from profiles.capture.tools.tool import (
 )
 
 LAUNCHER = "workers/capture/torch_capture.py"       # below Ridgepoint's folder
+DUMP = "dump-*.pickle"                              # one each time that somebody asks for a snapshot
 MAX_STEPS = 1000
 MAX_SKIPPED = 1_000_000
+MOST_DUMPS = 8                                      # memory snapshots asked for while it runs; workers.capture.torch_memory too
 STEPS = {"auto": "the program's own steps", "whole": "the whole run", "none": "no trace: a memory snapshot alone"}
 MEMORY = {"off": "", "end": "at the end, or when memory runs out", "oom": "only when memory runs out",
-          "request": "on Stop, or where the program calls ridgepoint_snapshot()"}
+          "request": "when asked on its page, on Stop, or where the program calls ridgepoint_snapshot()"}
 _FLAGS = ("record_shapes", "with_stack", "profile_memory", "with_flops", "with_modules", "all_threads", "sync_events",
           "execution_trace", "end_after")
 
@@ -62,12 +65,15 @@ class TorchOptions(ProcessOptions):
         "steps": choice_of(STEPS), "skip_first": whole_number(0, MAX_SKIPPED), "wait": whole_number(0, MAX_STEPS),
         "warmup": whole_number(0, MAX_STEPS), "active": whole_number(1, MAX_STEPS), "repeat": whole_number(1, 20),
         **dict.fromkeys(_FLAGS, read_yes_or_no), "memory": choice_of(MEMORY), "memory_entries": whole_number(1000, 5_000_000),
-        **READ_PROCESSES, "time_limit_s": whole_number(*TIME_LIMIT_S)}
+        **READ_PROCESSES, "plain_run": read_yes_or_no, "time_limit_s": whole_number(*TIME_LIMIT_S)}
 
     def problems(self) -> dict[str, str]:
         if self.steps == "none" and self.memory == "off":
             return {"memory": "without a trace, choose when the memory snapshot is written"}
         return super().problems()
+
+    def cut_short(self) -> str:
+        return "steps are timed with and without recording in the same run" if self.steps == "auto" else ""
 
     def steps_needed(self) -> int:
         """Return how many steps the program must make until the last trace is written."""
@@ -113,9 +119,11 @@ TOOL = CaptureTool(
     options=TorchOptions, argv=build_argv, results=(
         Result("trace*.json.gz"), Result("only-snapshot*.pickle", what="memory snapshot"),
         Result("cycle-*.json.gz", LINKED), Result("snapshot*.pickle", LINKED, "memory snapshot"),
+        Result(DUMP, LINKED, "memory snapshot on request"),
         Result("execution_trace*.json.gz", KEPT, "execution trace (Chakra)")), installed=lambda: package_version("torch"),
     runs_in_target=True, label=lambda options: "memory snapshot" if options.steps == "none" else "torch.profiler",
     stop=Stop(grace_s=120, signal=signal.SIGTERM), slowdown=slowdown,
+    dumps=lambda options: MOST_DUMPS if options.memory != "off" else 0,
     form=(
         Field("steps", "Record", "choice", choices=STEPS),
         Group((Field("wait", "Wait", "number", "steps passed over"),
@@ -137,6 +145,7 @@ TOOL = CaptureTool(
             Field("memory_entries", "Events kept", "number", "the allocator's last ones"))),
         Field("end_after", "End the program once the trace is written", "yes"),
         PROCESS_FIELDS,
+        PLAIN_RUN,
         TIME_LIMIT,
     ),
     failures=(

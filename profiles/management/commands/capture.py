@@ -1,4 +1,4 @@
-"""Captures of what runs already, from the command line: one JSON document, and exit 1 where no profile came of it."""
+"""Captures from the command line: of what runs already; a memory snapshot of one under way. Exit 1 where nothing came of it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from profiles.capture import services
 from profiles.fleet import capture_services
 from profiles.fleet.browse import capture_selectors
 from profiles.fleet.browse.capture_selectors import CaptureLine
-from profiles.models import FleetCapture
+from profiles.management.running_commands import add_engine_arguments, add_schedule_arguments, capture_engine, change_schedules
+from profiles.models import Capture, FleetCapture
 
 WAIT_S, LOOK_S = 300.0, 0.5
 NOBODY = "no such process asks for captures: it needs KINETO_USE_DAEMON=1, and an agent or a GPU worker on its host"
@@ -20,7 +22,8 @@ APPEAR_S = 15.0                     # a process that just began asks every 5 s
 
 
 class Command(BaseCommand):
-    help = "Capture processes that run: PyTorch, started with KINETO_USE_DAEMON=1, on a host with an agent or a GPU worker."
+    help = ("Capture what runs: PyTorch processes that were started with KINETO_USE_DAEMON=1, on a host with an agent or a GPU "
+            "worker; vLLM and SGLang servers; and both by a schedule. Ask a capture under way for a memory snapshot; delete one.")
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -40,15 +43,51 @@ class Command(BaseCommand):
         running.add_argument("--wait", type=float, default=WAIT_S, metavar="S",
                              help="for the process and its profile (default %(default)s)")
         running.add_argument("--json", action="store_true", help="one JSON document on standard output")
+        dump = commands.add_parser("dump", help="a memory snapshot now, of a capture that records memory history")
+        delete = commands.add_parser("delete", help="an ended capture with its log and the files that were kept; profiles stay")
+        for command in (dump, delete):
+            command.add_argument("capture", type=int, metavar="ID")
+        add_engine_arguments(commands.add_parser("engine", help="capture a vLLM or SGLang server; waits for the profile"))
+        add_schedule_arguments(commands.add_parser("schedule", help="list, add, change, pause, resume or delete schedules"))
 
     def handle(self, *_: Any, **options: Any) -> None:
-        document = self.running(options)
-        if options["json"]:
+        if options["what"] in ("dump", "delete"):
+            self.change(options["what"], options["capture"])
+        elif options["what"] == "schedule":
+            self.schedules(change_schedules(options), options["json"])
+        elif options["what"] == "engine":
+            self.end(capture_engine(options), options["json"], "done")
+        else:
+            self.end(self.running(options), options["json"], "ready")
+
+    def schedules(self, document: dict[str, Any], as_json: bool) -> None:
+        for each in document["schedules"] if not as_json else ():
+            paused = "" if each["enabled"] else " (paused)"
+            self.stdout.write(f"{each['name']}{paused}: {each['when']}, next {each['next_due'] or 'when one opens'}, "
+                              f"{each['spent']} of {each['per_day']} today {each['last_why']}".rstrip())
+        if as_json:
+            self.stdout.write(json.dumps(document))
+
+    def end(self, document: dict[str, Any], as_json: bool, good: str) -> None:
+        if as_json:
             self.stdout.write(json.dumps(document))
         else:
             self.stdout.write(f"{document['status']}: {document.get('why') or 'profile'} {document['profile'] or ''}".strip())
-        if document["status"] != "ready":
+        if document["status"] != good or not document["profile"]:
             raise SystemExit(1)
+
+    def change(self, what: str, capture_id: int) -> None:
+        capture = Capture.objects.filter(pk=capture_id).first()
+        if capture is None:
+            raise CommandError(f"there is no capture {capture_id}")
+        try:
+            if what == "dump":
+                self.stdout.write(f"snapshot {services.capture_dump(capture)} of capture {capture_id} is asked for")
+            else:
+                services.capture_delete(capture)
+                self.stdout.write(f"deleted capture {capture_id}")
+        except services.CaptureRefused as refused:
+            raise CommandError(f"capture {capture_id}: {refused}") from refused
 
     def running(self, options: dict[str, Any]) -> dict[str, Any]:
         """Order, and wait until the profile is ready: {"profile", "status", "captures"}, with "why" where it is not."""

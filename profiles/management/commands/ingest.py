@@ -23,7 +23,7 @@ from profiles.models import Profile
 from profiles.profile.selectors import kernel_rows, shape_rows
 from profiles.trace import TraceError
 from profiles.upload.services import profile_create, profile_fail
-from workers import jobs
+from workers import disk, jobs
 
 TOP_KERNELS = 20
 
@@ -59,9 +59,12 @@ def _ingest(names: list[str], fields: dict[str, Any]) -> dict[str, Any]:
     """One profile of the files, read by a child process. What cannot even be opened is an entry without an id."""
     worker = f"command-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     try:
+        disk.require_room()
         with ExitStack() as opened:
             files = [File(opened.enter_context(Path(name).open("rb")), name=Path(name).name) for name in names]
             profile = profile_create(owner=None, file=files[0], more_files=files[1:], worker=worker, **fields)
+    except disk.NoRoom as error:
+        return _entry(names, None, {"where": names[0], "what": error.what, "hint": error.hint})
     except OSError as error:
         return _entry(names, None, {"where": error.filename or names[0], "what": error.strerror or str(error),
                                     "hint": "check the path and that it can be read"})

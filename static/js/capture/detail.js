@@ -18,7 +18,7 @@ function append(text) {
   if (atEnd) log.scrollTop = log.scrollHeight;
 }
 
-/** @param {{status: string, error: any, worker: string, profile: number|null, stopping: boolean}} row */
+/** @param {{status: string, error: any, worker: string, profile: number|null, stopping: boolean, dumps: {asked: number, most: number}}} row */
 function show(row) {
   root.dataset.status = row.status;
   const live = UNDER_WAY.includes(row.status);
@@ -33,6 +33,12 @@ function show(row) {
   document.getElementById("capture-log-note").textContent = live ? "as it comes" : "complete";
   const stop = document.getElementById("capture-stop");
   if (stop) stop.hidden = !live;
+  const dump = document.getElementById("capture-dump");
+  if (dump) {
+    dump.hidden = row.status !== "running" || row.stopping;
+    /** @type {HTMLButtonElement} */ (document.getElementById("capture-dump-button")).disabled = row.dumps.asked >= row.dumps.most;
+    document.getElementById("capture-dumps").textContent = `${row.dumps.asked} of ${row.dumps.most} asked for`;
+  }
   const profile = /** @type {HTMLAnchorElement} */ (document.getElementById("capture-profile"));
   profile.hidden = !row.profile;
   if (row.profile) profile.href = root.dataset.profileUrl.replace("/0/", `/${row.profile}/`);
@@ -50,7 +56,7 @@ function goOn(row) {
 }
 
 /** What it left: a profile each, or a file to download.
- * @param {{id: number, name: string, what: string, bytes: number, sha256: string, profile: number|null, profile_name: string|null, kept: boolean}[]} files */
+ * @param {{id: number, name: string, what: string, holds: string, bytes: number, sha256: string, profile: number|null, profile_name: string|null, kept: boolean}[]} files */
 function showFiles(files) {
   const section = document.getElementById("capture-files");
   section.hidden = !files.length;
@@ -64,6 +70,12 @@ function showFiles(files) {
     said.className = "muted";
     said.textContent = [file.what, si(file.bytes, "B")].filter(Boolean).join(" · ");
     item.append(link, " ", said);
+    if (file.holds) {
+      const holds = document.createElement("span");
+      holds.className = "why";
+      holds.textContent = file.holds;
+      item.append(holds);
+    }
     return item;
   }));
 }

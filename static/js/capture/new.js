@@ -30,7 +30,8 @@ function options() {
 function showTool() {
   for (const section of form.querySelectorAll("[data-tool]")) /** @type {HTMLElement} */ (section).hidden = section.getAttribute("data-tool") !== tool();
   const radio = /** @type {HTMLInputElement} */ (form.querySelector('[name="tool"]:checked'));
-  tellQueue(radio.dataset.able === "1", radio.dataset.able === "1" ? "" : form.querySelector(`[data-why="${tool()}"]`)?.textContent ?? "");
+  const own = form.querySelector(`[data-why="${tool()}"]:not([data-common])`); // what every tool lacks stands at the top
+  tellQueue(radio.dataset.able === "1", radio.dataset.able === "1" ? "" : own?.textContent ?? "");
 }
 
 /** @param {boolean} able whether a living worker can run it @param {string} queue what it would meet */
@@ -86,7 +87,7 @@ checkForm(form, {
     tellMetrics(answer.metrics ?? []);
     slowdown.hidden = !answer.slowdown;
     slowdown.textContent = `Expected: ${answer.slowdown}`;
-    tellQueue(answer.able, answer.queue);
+    tellQueue(answer.able, answer.common ? answer.own : answer.queue);
   },
   onError: (error) => { command.textContent = `${error.error} ${error.hint}`; },
 });

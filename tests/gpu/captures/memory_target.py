@@ -1,11 +1,12 @@
 """Trains a little and, where asked, takes all memory at last: what a memory snapshot is written for.
 
-    python -m tests.gpu.captures.memory_target [--steps 12] [--exhaust]
+    python -m tests.gpu.captures.memory_target [--steps 12] [--pause-ms 20] [--exhaust]
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 
 import torch
 
@@ -13,6 +14,7 @@ import torch
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--pause-ms", type=float, default=0.0, help="after each step: a program that goes on for long")
     parser.add_argument("--exhaust", action="store_true")
     options = parser.parse_args()
     model = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 1024)).cuda().bfloat16()
@@ -23,6 +25,7 @@ def main() -> None:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         print(f"step {step}: loss {loss.item():.4f}", flush=True)
+        time.sleep(options.pause_ms / 1e3)
     if options.exhaust:
         held = []
         while True:

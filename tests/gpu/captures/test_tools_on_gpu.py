@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 import time
 from pathlib import Path
@@ -28,13 +29,15 @@ KERNELS = "matmul\nsoftmax"
 def targets(site: Site) -> dict[str, int]:
     """Programs of this test and the bundled ones, by a word of their names."""
     site.post("/captures/targets/", data={"examples": "1"})
-    for name, argv in (("memory", ["--steps", "12"]), ("exhaust", ["--steps", "2", "--exhaust"]), ("proton", ["--steps", "40"])):
+    for name, argv in (("memory", ["--steps", "12"]), ("exhaust", ["--steps", "2", "--exhaust"]), ("proton", ["--steps", "40"]),
+                       ("steady", ["--steps", "100000", "--pause-ms", "100"])):
         module = "tests.gpu.captures.proton_target" if name == "proton" else "tests.gpu.captures.memory_target"
         known = [row["name"] for row in site.get("/api/captures/targets/")["results"]]
         if name not in known:
             site.post("/api/captures/targets/", {"name": name, "argv": ["{python}", "-m", module, *argv]})
     found = site.get("/api/captures/targets/")["results"]
-    return {word: row["id"] for row in found for word in ("layer", "memory", "exhaust", "proton") if word in row["name"]}
+    return {word: row["id"] for row in found for word in ("layer", "memory", "exhaust", "proton", "steady")
+            if word in row["name"]}
 
 
 def captured(site: Site, report: Report, stage: str, target: int, tool: str, **options: Any) -> dict[str, Any]:
@@ -115,6 +118,8 @@ def test_torch_with_cycles_and_an_execution_trace(site: Site, report: Report, ta
     names = {file["name"]: file for file in row["files"]}
     assert {"trace.json.gz", "cycle-2.json.gz", "execution_trace.json.gz"} <= set(names)
     assert profile["steps"] == 2 and row["cost"]["ratio"] and names["execution_trace.json.gz"]["kept"]
+    report.add("chakra", holds=names["execution_trace.json.gz"]["holds"])
+    assert " operators of " in names["execution_trace.json.gz"]["holds"]
     second = site.wait(f"/api/profiles/{names['cycle-2.json.gz']['profile']}/", ("ready", "failed"), 60)
     assert second["status"] == "ready" and second["steps"] == 2
     keep(report, upload_of(site, profile), "torch_cycle_1.json.gz")
@@ -137,6 +142,57 @@ def test_a_snapshot_when_memory_runs_out(site: Site, report: Report, targets: di
     assert profile["format"] == "torch-snapshot" and "memory snapshot written (out of memory)" in row["log"]
     assert row["result"].endswith("/analysis/memory/")
     keep(report, upload_of(site, profile), "memory_snapshot_oom.pickle")
+
+
+def test_snapshots_on_request(site: Site, report: Report, targets: dict[str, int]) -> None:
+    """Two asked for while the program trains on: each is a profile before the capture has ended."""
+    made = site.post("/api/captures/", {"target": targets["steady"], "tool": "torch", "options": {
+        "steps": "none", "memory": "request", "memory_entries": 5000}})
+    path = f"/api/captures/{made['id']}/"
+    took_s = []
+    until(lambda: "step 20:" in site.get(path)["log"], 90)
+    for number in (1, 2):
+        http = site.http.post(f"{site.product.url}{path}dump/", headers={
+            "X-CSRFToken": site.http.cookies.get("csrftoken", ""), "Referer": site.product.url})
+        assert http.status_code == 202 and http.json()["dumps"]["asked"] == number, http.text
+        began_s = time.monotonic()
+        until(lambda number=number: f"memory snapshot {number} written" in site.get(path)["log"], 30)
+        took_s.append(round(time.monotonic() - began_s, 2))
+    files = until(lambda: [file for file in site.get(path)["files"] if file["name"].startswith("dump-") and file["profile"]][1:]
+                  and site.get(path)["files"], 60)
+    read = [site.wait(f"/api/profiles/{file['profile']}/", ("ready", "failed"), 60) for file in files]
+    row = site.get(path)
+    steps = steps_made(row["log"])
+    report.add("snapshots on request", took_s=took_s, steps=steps, read=[each["format"] for each in read],
+               bytes=[file["bytes"] for file in files], log=row["log"][-1500:])
+    assert row["status"] == "running" and [each["format"] for each in read] == ["torch-snapshot"] * 2, (
+        [each["error"] for each in read])
+    until(lambda: steps_made(site.get(path)["log"]) > steps, 30)                 # it trains on
+    site.post(f"{path}stop/")
+    ended = site.wait(path, ENDED, 60)
+    assert ended["status"] == "done" and "memory snapshot written (end)" in ended["log"], (ended["error"], ended["log"][-2000:])
+    keep(report, upload_of(site, read[0]), "memory_snapshot_on_request.pickle")
+
+
+def steps_made(log: str) -> int:
+    return int(re.findall(r"(?m)^step (\d+):", log)[-1])
+
+
+def until(condition: Any, within_s: float) -> Any:
+    end = time.monotonic() + within_s
+    while not (found := condition()):
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.1)
+    return found
+
+
+def test_what_a_whole_program_costs_under_ncu(site: Site, report: Report, targets: dict[str, int]) -> None:
+    row = captured(site, report, "ncu with a plain run", targets["layer"], "ncu", kernel="softmax", launch_count=1, set="basic",
+                   plain_run=True)
+    ready(row)
+    told = site.post("/api/captures/preview/", {"target": targets["layer"], "tool": "ncu", "options": {}})["slowdown"]
+    report.add("cost of a whole program", cost=row["cost"], told=told)
+    assert row["cost"]["program_ratio"] > 0 and row["cost"]["plain_of"] == row["id"] and "times as long" in told
 
 
 @pytest.mark.parametrize(("data", "options"), [

@@ -51,6 +51,7 @@ def test_the_form_says_why_nobody_can_capture(client, alice, target):
     assert "Nobody can capture at the moment" in page and "No gpu worker is running" in page
     assert 'name="ncu-kernel"' in page and 'name="torch-active"' in page  # the fields are there all the same
     assert 'id="capture-submit" disabled' in page
+    assert page.count("No gpu worker is running") == 1 and "manage.py worker gpu" in page        # once, not at each tool
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,8 @@ def test_the_form_says_why_nobody_can_capture(client, alice, target):
 )
 def test_the_form_says_what_the_worker_lacks(client, alice, target, change, words):
     jobs.announce("gpu@node7", {**WORKER, **change})
-    assert words in signed_in(client, alice).get(reverse("capture-new")).content.decode()
+    page = signed_in(client, alice).get(reverse("capture-new")).content.decode()
+    assert words in page and page.count("sees no NVIDIA GPU") <= 1
 
 
 def test_one_tool_may_be_there_and_the_other_not(client, alice, target, worker):

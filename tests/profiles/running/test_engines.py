@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connections
 from django.test import Client
 from django.urls import reverse
@@ -34,8 +35,10 @@ TRACE = gzip.compress(json.dumps({"schemaVersion": 1, "traceEvents": [
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_worker, "BESIDE_S", 0.3)
-    monkeypatch.setattr(engine_worker, "RESULTS_S", 6.0)
+    for kind in (engine_results.Results, engine_results.AgentResults):
+        monkeypatch.setattr(kind, "longest_s", 6.0)
     monkeypatch.setattr(engine_results, "SETTLE_S", 0.3)
+    monkeypatch.setattr(engine_results, "LOOK_S", 0.2)
 
 
 def server(own: Peer, folder: Path, **more: Any) -> EngineServer:
@@ -318,3 +321,47 @@ def test_what_cannot_be_captured_is_said(given: dict[str, Any], field: str) -> N
     with pytest.raises(services.EngineRefused) as refused:
         services.capture_create(row, given, None)
     assert list(refused.value.errors) == [field] and not EngineCapture.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_command_captures_a_server_and_waits(quick: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with peer("sglang") as own:
+        server(own, tmp_path)
+
+        def work() -> None:
+            end = time.monotonic() + 20
+            while not (row := EngineCapture.objects.filter(status="queued").first()) and time.monotonic() < end:
+                time.sleep(0.1)
+            assert row is not None
+            own.on["/stop_profile"] = writes(tmp_path, f"ridgepoint-{row.pk}.json.gz")
+            engine_worker.run(row.pk, "worker-1")
+            Profile.objects.update(status="ready")
+            connections.close_all()
+        worker = threading.Thread(target=work)
+        worker.start()
+        call_command("capture", "engine", "llama-sglang", "--seconds", "0.3", "-p", "activities=GPU", "-p", "with_stack=true",
+                     "--json")
+        worker.join()
+        document = json.loads(capsys.readouterr().out)
+        assert document["status"] == "done" and document["profile"]
+        assert document["options"] == {"activities": ["GPU"], "with_stack": True}
+        for wrong, why in (("nobody", "there is no server 'nobody': llama-sglang"), ("llama-sglang -p x=1", "no such parameter"),
+                           ("llama-sglang -p x", "NAME=VALUE"), ("llama-sglang --seconds 999", "seconds")):
+            with pytest.raises(CommandError, match=why):
+                call_command("capture", "engine", *wrong.split())
+
+
+@pytest.mark.django_db
+def test_owners_change_and_delete_servers_by_api(api: Any, olga: Any, alice: Any, tmp_path: Path) -> None:
+    with peer() as own:
+        row = server(own, tmp_path, token="s3cret-token")
+        url = reverse("api-engine-server", args=[row.pk])
+        for method in (api(alice).patch, api(alice).delete):
+            assert method(url, {"enabled": False}, format="json").status_code == 403
+        changed = api(olga).patch(url, {"enabled": False, "name": "other"}, format="json")
+        assert changed.status_code == 200 and (changed.json()["name"], changed.json()["enabled"]) == ("other", False)
+        row.refresh_from_db()
+        assert services.engine_of(row).token == "s3cret-token" and row.folder == str(tmp_path) and b"s3cret" not in changed.content
+        assert "folder" in api(olga).patch(url, {"folder": "relative"}, format="json").json()["fields"]
+        assert api(alice).get(url).status_code == 200
+        assert api(olga).delete(url).status_code == 204 and not EngineServer.objects.exists()

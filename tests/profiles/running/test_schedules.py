@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import threading
 import uuid
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection, connections, transaction
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -15,8 +20,8 @@ from django.utils import timezone
 from profiles.models import FleetAgent, FleetCapture, FleetContext, Profile
 from profiles.running import engine_services, selectors
 from profiles.running import schedule_services as services
-from profiles.running.models import CaptureSchedule, EngineCapture
-from tests.profiles.running.peer import peer
+from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
+from tests.profiles.running.peer import Peer, peer
 
 pytestmark = pytest.mark.django_db
 
@@ -159,11 +164,13 @@ def test_what_is_no_schedule_is_refused(given: dict[str, Any], field: str) -> No
 def test_the_page_lists_makes_changes_and_pauses(client: Client, alice: Any, bob: Any) -> None:
     agent = asking()
     client.force_login(alice)
-    given = {"name": "nightly", "when": "night", "at": "03:30", "job": "train", "most": "1", "milliseconds": "250", "per_day": "2",
+    given = {"name": "nightly", "when": "night", "at": "03:30", "job": "train", "most": "1", "milliseconds": "250", "shapes": "on",
+             "per_day": "2",
              "per_job_day": "4", "enabled": "on"}
     page = client.post(reverse("capture-schedules"), given, follow=True).content.decode()
     row = CaptureSchedule.objects.get()
-    assert "every night 03:30 UTC" in page and "0 of 2" in page and row.options == {"milliseconds": 250, "stacks": False}
+    assert "every night 03:30 UTC" in page and "0 of 2" in page
+    assert row.options == {"milliseconds": 250, "shapes": True, "stacks": False}
     profile = Profile.objects.create(name="of the night", status="ready")
     FleetCapture.objects.create(agent=agent, pid=10, job="train", schedule=row, profile=profile, state="uploaded")
     page = client.get(reverse("capture-schedules")).content.decode()
@@ -181,3 +188,122 @@ def test_the_page_lists_makes_changes_and_pauses(client: Client, alice: Any, bob
     assert client.get(reverse("capture-schedules")).status_code == 200 and len(selectors.schedule_lines()) == 2
     for url in (reverse("capture-schedules"), reverse("capture-schedule", args=[row.pk])):
         assert client.post(url, given).status_code == 403
+
+
+# ---- servers: asked while nothing is locked; the page, the API and the command take the same
+@pytest.fixture
+def llama(tmp_path: Path) -> Iterator[tuple[Peer, EngineServer]]:
+    with peer("sglang") as own:
+        yield own, engine_services.server_save(name="llama", kind="sglang", address=own.address, folder=str(tmp_path))
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("together", [False, True])
+def test_two_sweeps_at_once_make_one_capture_and_lock_nothing_while_they_ask(llama: tuple[Peer, EngineServer], together: bool,
+                                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    own, server = llama
+    row = services.schedule_save(name="builds", when="build", server=server, per_day=9, per_job_day=9)
+    due()
+    if together:                                        # as where Valkey lost who asks
+        monkeypatch.setattr(services, "may_ask", lambda schedule: True)
+    asked, go_on = threading.Semaphore(0), threading.Event()
+
+    def slow(_: Any) -> Any:
+        asked.release()
+        go_on.wait(20)
+        return 200, b'{"version": "0.5.23"}', {}
+    own.on["/server_info"] = slow
+    ran: list[list[int]] = []
+
+    def sweep() -> None:
+        ran.append(services.run_due())
+        connections.close_all()
+    sweeps = [threading.Thread(target=sweep) for _ in range(2)]
+    for each in sweeps:
+        each.start()
+    for _ in range(1 + together):
+        assert asked.acquire(timeout=20)
+    with transaction.atomic(), connection.cursor() as cursor:       # pausing it does not wait for the server
+        cursor.execute("SET LOCAL lock_timeout = '500ms'")
+        CaptureSchedule.objects.select_for_update().get(pk=row.pk)
+    go_on.set()
+    for each in sweeps:
+        each.join(20)
+    assert sorted(ran) == [[], [row.pk]] and EngineCapture.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_schedule_that_is_changed_while_its_server_is_asked_is_decided_anew(llama: tuple[Peer, EngineServer]) -> None:
+    own, server = llama
+    row = services.schedule_save(name="builds", when="build", server=server)
+    due()
+
+    def paused(_: Any) -> Any:
+        services.schedule_change(CaptureSchedule.objects.get(pk=row.pk), "pause")
+        connections.close_all()
+        return 200, b'{"version": "0.5.23"}', {}
+    own.on["/server_info"] = paused
+    assert services.run_due() == [] and not EngineCapture.objects.exists()
+
+
+WANTED = {"until": "slow", "seconds": 30.0, "threshold_ms": 1500.0, "latency": "ttft",
+          "options": {"activities": ["CPU", "GPU"], "profile_by_stage": True, "profile_stages": ["decode"], "with_stack": False,
+                      "profile_prefix": "night"}}
+
+
+def test_page_api_and_command_take_the_same_schedule_of_a_server(client: Client, alice: Any, llama: tuple[Peer, EngineServer],
+                                                                 capsys: pytest.CaptureFixture[str]) -> None:
+    _, server = llama
+    client.force_login(alice)
+    page = {"name": "by page", "when": "night", "at": "04:05", "server": server.pk, "most": "1", "per_day": "2", "per_job_day": "3",
+            "enabled": "on", "until": "slow", "seconds": "30", "threshold_ms": "1500", "latency": "ttft",
+            "sglang-activities": ["CPU", "GPU"],
+            "sglang-profile_by_stage": "true", "sglang-profile_stages": ["decode"], "sglang-with_stack": "false",
+            "sglang-profile_prefix": "night", "vllm-max_iterations": "not of this engine"}
+    assert client.post(reverse("capture-schedules"), page).status_code == 302
+    given = {"name": "by api", "when": "night", "minute": 245, "server": server.pk, "per_day": 2, "per_job_day": 3,
+             "options": WANTED}
+    made = client.post(reverse("api-capture-schedules"), given, content_type="application/json")
+    assert made.status_code == 201, made.content
+    ends = ["--until", "slow", "--seconds", "30", "--threshold-ms", "1500", "--latency", "ttft"]
+    parameters = ["activities=CPU,GPU", "profile_by_stage=true", "profile_stages=decode", "with_stack=false"]
+    parameters += ["profile_prefix=night"]
+    call_command("capture", "schedule", "add", "by command", "--when", "night", "--at", "04:05", "--server", "llama",
+                 "--per-day", "2", "--per-job-day", "3", *ends, *[word for each in parameters for word in ("-p", each)], "--json")
+    rows = {row.name: row for row in CaptureSchedule.objects.all()}
+    fields = [{**services.schedule_fields(row), "name": ""} for row in rows.values()]
+    assert len(fields) == 3 and fields[0] == fields[1] == fields[2] and fields[0]["options"] == WANTED, fields
+    assert json.loads(capsys.readouterr().out)["schedules"][0]["name"] == "by command"
+    form = client.get(f"{reverse('capture-schedules')}?edit={rows['by page'].pk}").content.decode()     # it comes back as it was
+    assert 'name="sglang-profile_prefix" value="night"' in form and 'name="threshold_ms" value="1500"' in form
+    wrong = client.post(reverse("capture-schedules"), {**page, "name": "x", "sglang-profile_prefix": "../x", "threshold_ms": ""})
+    assert wrong.status_code == 400 and wrong.content.decode().count("field-error") == 2
+
+
+def test_a_schedule_is_changed_paused_and_deleted_by_api_and_command(
+        api: Any, alice: Any, bob: Any, llama: tuple[Peer, EngineServer], capsys: pytest.CaptureFixture[str]) -> None:
+    _, server = llama
+    row = services.schedule_save(name="nightly", when="night", server=server, options=WANTED, per_day=2)
+    url = reverse("api-capture-schedule", args=[row.pk])
+    changed = api(alice).patch(url, {"minute": 5, "enabled": False}, format="json")
+    assert changed.status_code == 200 and changed.json()["options"] == WANTED, changed.content
+    row.refresh_from_db()
+    assert (row.minute, row.enabled, row.per_day, row.options) == (5, False, 2, WANTED)
+    assert api(alice).patch(url, {"per_day": 0}, format="json").status_code == 400
+    wrong = api(alice).patch(url, {"options": {"until": "steps"}}, format="json")
+    assert wrong.status_code == 400 and wrong.json()["fields"] == {"num_steps": ["how many steps are recorded"]}
+    assert api(bob).patch(url, {"minute": 6}, format="json").status_code == 403 and api(bob).get(url).status_code == 200
+    call_command("capture", "schedule", "resume", "nightly", "--json")
+    call_command("capture", "schedule", "change", "nightly", "--at", "00:07", "--json")
+    row.refresh_from_db()
+    assert (row.minute, row.enabled, row.options) == (7, True, WANTED)
+    capsys.readouterr()
+    with pytest.raises(CommandError, match="num_steps: how many steps"):
+        call_command("capture", "schedule", "change", "nightly", "--until", "steps")
+    with pytest.raises(CommandError, match="no schedule 'nobody'"):
+        call_command("capture", "schedule", "pause", "nobody")
+    call_command("capture", "schedule", "delete", "nightly", "--json")
+    assert json.loads(capsys.readouterr().out) == {"schedules": []}
+    other = services.schedule_save(name="b", when="night", server=server)
+    assert api(bob).delete(reverse("api-capture-schedule", args=[other.pk])).status_code == 403
+    assert api(alice).delete(reverse("api-capture-schedule", args=[other.pk])).status_code == 204

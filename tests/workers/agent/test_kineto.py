@@ -131,3 +131,16 @@ def test_a_real_job_is_captured_and_its_trace_arrives(tmp_path: Path, server: Se
     trace = json.loads(gzip.decompress(body[body.index(b"\x1f\x8b"):body.rindex(b"\r\n--")]))
     names = {event.get("name") for event in trace["traceEvents"]}
     assert "aten::tanh" in names and "aten::mm" in names
+
+
+def test_the_socket_folder_is_made_for_jobs_of_anyone_and_what_keeps_it_is_said(tmp_path: Path) -> None:
+    folder = tempfile.mkdtemp(prefix="rp", dir="/tmp")
+    try:
+        own = KinetoDaemon({"KINETO_IPC_SOCKET_DIR": f"{folder}/a/kineto"})
+        assert own.why == "" and Path(folder, "a/kineto").stat().st_mode & 0o7777 == 0o1777
+        own.close()
+        Path(folder, "file").touch()
+        own = KinetoDaemon({"KINETO_IPC_SOCKET_DIR": f"{folder}/file"})
+        assert own.socket is None and f"no socket for captures at {folder}/file/dynolog" in own.why
+    finally:
+        shutil.rmtree(folder)

@@ -9,13 +9,14 @@ from profiles.trace import Category, Report, Summary, Trace
 from tests.profiles.ingest.corpus import DATA
 
 CAPTURED = DATA / "captured"
+AT_THE_END = "h100_memory_snapshot.pickle.gz"
 
 
 @pytest.mark.parametrize("path", sorted(CAPTURED.glob("h?00_*")), ids=lambda path: path.name)
 def test_nothing_of_a_capture_is_lost(path: Path) -> None:
     read = ingest.read(path)
-    assert isinstance(read, {".ncu-rep": Report, ".hatchet": Summary}.get(Path(path.stem).suffix, Trace))
-    lost = {"the start of an annotation without its end": 1} if "snapshot" in path.name else {}  # open when it was dumped
+    assert isinstance(read, {".ncu-rep": Report, ".hatchet": Summary, ".csv": Summary}.get(Path(path.stem).suffix, Trace))
+    lost = {"the start of an annotation without its end": 1} if path.name == AT_THE_END else {}  # open when it was dumped
     assert read.integrity.not_kept == lost and read.integrity.truncated_at is None
 
 
@@ -41,3 +42,24 @@ def test_each_cycle_is_a_trace_of_two_steps() -> None:
 def test_a_job_that_ran_was_recorded_for_five_steps_with_its_kernels() -> None:
     trace = ingest.read(CAPTURED / "h200_running_5_steps.json.gz")
     assert isinstance(trace, Trace) and trace.integrity.kinds["kernel"] == 795
+
+
+def test_a_snapshot_when_memory_ran_out_holds_the_request_that_failed() -> None:
+    trace = ingest.read(CAPTURED / "h100_memory_snapshot_oom.pickle.gz")
+    assert isinstance(trace, Trace) and trace.integrity.kinds["entry: oom"] == 1
+
+
+def test_a_snapshot_on_request_was_taken_while_the_program_trained_on() -> None:
+    trace = ingest.read(CAPTURED / "h100_memory_snapshot_on_request.pickle.gz")
+    assert isinstance(trace, Trace) and trace.integrity.kinds["annotation"] == 100
+    assert trace.integrity.kinds["entry: alloc"] == 744 and "entry: oom" not in trace.integrity.kinds
+
+
+def test_the_cutlass_profiler_s_own_numbers_are_shown() -> None:
+    """GFLOPs of its table are 10^9 a second, GB/s 2^30 bytes; its work holds 2·m·n for the epilogue."""
+    summary = ingest.read(CAPTURED / "h100_cutlass_gemm.csv.gz")
+    assert isinstance(summary, Summary) and len(summary.kernels) == 12
+    tried = next(each for each in summary.tables if each.title == "All kernels that were tried")
+    first = dict(zip([column.name for column in tried.columns], tried.rows[0], strict=True))
+    assert first["Time of a launch"] == 838_555 and first["Disposition"] == "passed"
+    assert first["Operations per second"] == pytest.approx((2 * 1024 * 4096 * 4096 + 2 * 1024 * 4096) / 838_555e-9, rel=1e-4)

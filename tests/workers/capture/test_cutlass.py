@@ -1,6 +1,8 @@
 """The CUTLASS profiler as a tool: a process that stands in for it writes its CSV, which becomes a profile."""
 
 import os
+import re
+from pathlib import Path
 
 import pytest
 from django.conf import settings
@@ -9,7 +11,6 @@ from profiles.capture import selectors
 from profiles.capture.command import build_command
 from profiles.capture.tools import cutlass
 from profiles.capture.tools.cutlass import CutlassOptions, installed_cutlass
-from profiles.capture.tools.installed import program_help
 from profiles.capture.tools.options import OptionsError
 from profiles.capture.tools.tool import Paths, TargetError
 from profiles.models import Capture, CaptureTarget, Profile
@@ -93,9 +94,31 @@ def test_what_is_refused(given_options, field):
     assert field in refused.value.errors
 
 
-@pytest.mark.skipif("missing" in installed_cutlass(), reason="the CUTLASS profiler is not installed here")
-def test_the_installed_version_knows_the_whole_command():
-    text = program_help([installed_cutlass()["path"], "--help"])
-    for word in build_command(CutlassOptions(kernels=("x",)), ["cutlass_profiler"])[1:]:
-        assert word.partition("=")[0] in text or word.partition("=")[0] in ("--m", "--n", "--k")
-    assert cutlass.PROGRAM in text or "CUTLASS" in text
+@pytest.mark.parametrize(("said", "told"), [
+    ("CUTLASS 4.2.1 built on Nov  1 2026 at 10:00:00 with commit 1a2b3c", {"version": "4.2.1"}),
+    ("CUTLASS @CUTLASS_VERSION@ built on Nov  6 2026 at 05:51:28 with commit @CUTLASS_REVISION@", {"version": "built Nov 6 2026"}),
+    ("terminate called after throwing an instance of 'std::runtime_error'\n  what():  cudaGetNumDevices() failed",
+     {"missing": "{path}: it sees no CUDA GPU"})])
+def test_what_a_profiler_says_of_itself(tmp_path, monkeypatch, said, told):
+    """As those of 4.2.1 and 4.6.2 print it, and 4.6.2 on a host without a GPU, where even --version ends so."""
+    program = tmp_path / "cutlass_profiler"
+    (tmp_path / "said").write_text(said)
+    stand_ins.executable(program, f"#!/bin/sh\ncat {tmp_path}/said\n")
+    monkeypatch.setenv("RIDGEPOINT_CUTLASS_PROFILER", str(program))
+    installed_cutlass.cache_clear()
+    found = installed_cutlass()
+    installed_cutlass.cache_clear()
+    assert found.items() >= {name: text.format(path=program) for name, text in told.items()}.items()
+
+
+# `cutlass_profiler --help` and `--operation=gemm --help` of CUTLASS 4.6.2
+HELP = Path(__file__).with_name("cutlass_4_6_2_help.txt").read_text()
+
+
+def test_the_real_profiler_knows_the_whole_command():
+    known = set(re.findall(r"--[A-Za-z][A-Za-z0-9_-]*", HELP))
+    argv = build_command(CutlassOptions(kernels=("x",), arguments=("A=f16:row", "cluster_m=2")), ["cutlass_profiler"])
+    assert {word.partition("=")[0] for word in argv[1:]} <= known
+    assert {f"--{name}" for name in cutlass._NOT_ARGUMENTS} <= known | {"--function", "--operation_names"}      # other names of two
+    named = re.findall(r"^     (\w+) {3,}[A-Z]", HELP, re.MULTILINE)
+    assert set(cutlass.OPERATIONS) == set(named)

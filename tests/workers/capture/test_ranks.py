@@ -2,6 +2,9 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -9,6 +12,7 @@ from django.conf import settings
 
 from profiles.capture import selectors, services
 from profiles.capture.command import build_command, shell_text
+from profiles.capture.tools.launchers import RANK
 from profiles.capture.tools.ncu import NcuOptions
 from profiles.capture.tools.nsys import NsysOptions, installed_nsys
 from profiles.capture.tools.options import OptionsError
@@ -20,6 +24,7 @@ from tests.workers.capture.test_capture import wait_for
 from tests.workers.tune import stand_ins
 from workers import jobs
 from workers.capture import run
+from workers.capture.ranks import Launcher, Ranks, find_launcher
 from workers.core import gpu
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)
@@ -103,9 +108,9 @@ def test_one_that_another_worker_can_run_is_left_to_it(alice, two_gpus, monkeypa
 @pytest.mark.parametrize(("launcher", "words"), [
     ("torchrun", "python -m torch.distributed.run --standalone --nproc-per-node 4 --no-python nsys profile --output "
                  "'./report-rank%q{RANK}' "),
-    ("mpirun", "mpirun -n 4 nsys profile --output './report-rank%q{OMPI_COMM_WORLD_RANK}' "),
-    ("mpiexec", "mpiexec -n 4 nsys profile --output './report-rank%q{PMI_RANK}' "),
-    ("srun", "srun --nodes=1 --ntasks=4 nsys profile --output './report-rank%q{SLURM_PROCID}' "),
+    ("mpirun", "mpirun -n 4 python workers/capture/rank.py mpirun . nsys profile --output './report-rank%q{RANK}' "),
+    ("mpiexec", "mpiexec -n 4 python workers/capture/rank.py mpiexec . nsys profile --output './report-rank%q{RANK}' "),
+    ("srun", "srun --nodes=1 --ntasks=4 python workers/capture/rank.py srun . nsys profile --output './report-rank%q{RANK}' "),
     ("program", "nsys profile --output ./report "),
 ])
 def test_the_launcher_stands_before_the_tool(launcher, words):
@@ -128,9 +133,57 @@ def test_what_cannot_be_captured_as_several_processes():
     with pytest.raises(TargetError) as refused:
         build_command(TorchOptions(processes=2, launcher="program"), ["{python}", "train.py"])
     assert refused.value.field == "launcher"
+    for words in (["torchrun", "--nnodes=2", "t.py"], ["srun", "-N2", "./a"], ["srun", "--nodes", "2-4", "./a"],
+                  ["mpirun", "-H", "a,b", "./a"],
+                  ["srun", "-w", "node[1-2]", "./a"], ["{python}", "-m", "torch.distributed.run", "--nnodes", "4", "t.py"],
+                  ["mpiexec", "-hosts", "a,b", "{python}", "t.py"], ["deepspeed", "--num_nodes=2", "t.py"]):
+        with pytest.raises(TargetError, match=r"runs on several hosts .*agent on each host"):
+            build_command(NsysOptions(), words)
+    for words in (["torchrun", "--nnodes=1", "t.py"], ["torchrun", "t.py", "--nnodes", "4"],
+                  ["srun", "-N", "1", "-w", "node1", "./a"],
+                  ["{python}", "t.py", "--nodes=3"], ["mpirun", "--host", "localhost:2", "./a"], ["./a", "-N2"]):
+        assert build_command(NsysOptions(), words)[-len(words[1:]):] == words[1:]
     for wrong in ({"processes": 0}, {"processes": 65}, {"launcher": "--x"}):
         with pytest.raises(OptionsError):
             NsysOptions.parse(wrong)
+
+
+def test_a_launcher_that_is_not_there(tmp_path):
+    options = NsysOptions(processes=2, launcher="mpirun")
+    with pytest.raises(TargetError, match="no mpirun on its PATH") as refused:
+        find_launcher(options, 2, {"PATH": str(tmp_path)})
+    assert refused.value.field == "launcher"
+    stand_ins.executable(tmp_path / "mpirun", "#!/bin/sh\necho something else\n")
+    with pytest.raises(TargetError, match="neither Open MPI nor MPICH: something else"):
+        find_launcher(options, 2, {"PATH": str(tmp_path)})
+    assert find_launcher(NsysOptions(processes=2), 2, {}) == find_launcher(NcuOptions(), 1, {}) == Launcher()
+
+
+def test_ranks_below_a_long_path(tmp_path):
+    folder = tmp_path / ("x" * 200)
+    folder.mkdir()
+    ranks = Ranks(folder)
+    rank = subprocess.Popen([sys.executable, run.PROJECT / RANK, "srun", folder, "sleep", "3600"],
+                            env={**os.environ, "SLURM_PROCID": "1"})
+    ranks.accept()
+    assert ranks.send(signal.SIGTERM) and rank.wait(20) == 128 + signal.SIGTERM
+    ranks.close()
+    gone = subprocess.run([*rank.args], env={**os.environ, "SLURM_PROCID": "1"}, capture_output=True, text=True, timeout=20)
+    assert gone.returncode == 78 and gone.stdout.startswith("ridgepoint: rank 1 does not reach the worker in ")
+    alone = subprocess.run([*rank.args], env={"PATH": "/bin"}, capture_output=True, text=True, timeout=20)
+    assert alone.returncode == 78 and "srun cannot be used: it set none of SLURM_PROCID" in alone.stdout
+
+
+def test_gpus_that_slurm_manages(tmp_path):
+    """Alone it asks Slurm for GPUs and keeps those that it is given; in an allocation, whose GPUs it leases, it asks for none."""
+    options = NsysOptions(processes=2, launcher="srun")
+    stand_ins.executable(tmp_path / "srun", "#!/bin/sh\n")
+    stand_ins.executable(tmp_path / "sinfo", "#!/bin/sh\necho gpu:h200:8\n")
+    alone = find_launcher(options, 2, {"PATH": f"{tmp_path}:/bin"})
+    assert alone.grants_gpus and alone.words[-1] == "--gpus=2" and "--overlap" not in alone.words
+    inside = find_launcher(options, 2, {"PATH": f"{tmp_path}:/bin", "SLURM_JOB_ID": "7", "SLURMD_NODENAME": "gpu-3"})
+    assert not inside.grants_gpus and inside.words[0] == "--nodelist=gpu-3" and inside.words[-1] == "--overlap"
+    assert find_launcher(options, 0, {"PATH": f"{tmp_path}:/bin"}).words[-1] == "--job-name=ridgepoint"
 
 
 def test_ability_counts_gpus(monkeypatch):

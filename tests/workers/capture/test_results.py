@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import signal
 import subprocess
 import threading
@@ -135,7 +136,8 @@ def test_a_step_that_fails_is_told(alice, recorder, tmp_store):
     assert (kept.name, kept.role) == ("a.raw", "kept") and default_storage.open(kept.key).read() == b"raw\n"
 
 
-FINISHES = "trap 'cp $TRACE trace.json; exit 0' INT; echo up; setsid sleep 84.25 & while true; do sleep 0.05; done"
+SLEEP = f"sleep 84.{os.getpid()}"        # of this process's tests alone: others of this file run beside it
+FINISHES = f"trap 'cp $TRACE trace.json; exit 0' INT; echo up; setsid {SLEEP} & while true; do sleep 0.05; done"
 
 
 @pytest.fixture(params=[signal.default_int_handler, signal.SIG_IGN], ids=["heard", "ignored"])
@@ -155,7 +157,7 @@ def test_stop_lets_the_tool_finish_and_keeps_its_report(alice, recorder, tmp_sto
     thread.join(30)
     row.refresh_from_db()
     assert row.status == "done" and row.profile and "ended by the stop; what it had recorded is kept" in row.log
-    assert not subprocess.run(["pgrep", "-f", "-x", "sleep 84.25"], capture_output=True).stdout
+    assert not subprocess.run(["pgrep", "-f", "-x", SLEEP], capture_output=True).stdout
 
 
 def test_the_time_limit_lets_the_tool_finish_too(alice, recorder, tmp_store):

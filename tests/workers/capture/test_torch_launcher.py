@@ -147,4 +147,4 @@ def test_the_tool_names_every_file_that_the_launcher_writes():
     tool = CAPTURE_TOOLS["torch"]
     assert [(result.name, result.role) for result in tool.results] == [
         ("trace*.json.gz", "profile"), ("only-snapshot*.pickle", "profile"), ("cycle-*.json.gz", "linked"),
-        ("snapshot*.pickle", "linked"), ("execution_trace*.json.gz", "kept")]
+        ("snapshot*.pickle", "linked"), ("dump-*.pickle", "linked"), ("execution_trace*.json.gz", "kept")]

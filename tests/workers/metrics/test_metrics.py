@@ -22,11 +22,12 @@ from profiles.fleet.models import FleetAgent
 from tuner.models import Build, Gate, ServedCount, Suite
 from workers import jobs
 from workers.agent.wire import pack
-from workers.metrics import facts, otlp
+from workers.metrics import durations, facts, families, otlp
 from workers.metrics.facts import AGENTS, FAMILIES, JOBS, KERNELS, NAMES
 
 pytestmark = pytest.mark.django_db
-DASHBOARD = Path(django_settings.BASE_DIR) / "docs" / "grafana-fleet.json"
+DASHBOARDS = [Path(django_settings.BASE_DIR) / "docs" / f"grafana-{name}.json" for name in ("fleet", "server")]
+COUNTED = {"ridgepoint_http_requests", "ridgepoint_http_request_seconds", "ridgepoint_job_seconds"}      # with labels of their own
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +66,8 @@ def test_without_a_token_nobody_outside_is_answered(client: Any, settings: Any) 
 
 def test_an_empty_server_names_every_metric(client: Any) -> None:
     found = scrape(client)
-    assert set(found) == NAMES
+    assert {name for name in found if not name.startswith("process_")} == NAMES | COUNTED
+    assert found["ridgepoint_readable"] == {(part,): 1 for part in facts.PARTS}
     assert found["ridgepoint_fleet_batches_waiting"] == {(): 0} and found["ridgepoint_cache_hit_ratio"] == {}
     assert set(found["ridgepoint_workers"]) == {(queue,) for queue in jobs.QUEUES}
 
@@ -107,7 +109,7 @@ def test_labels_are_bounded_and_answers_are_kept(client: Any, django_assert_max_
         found = scrape(client)
     assert all(len(found[family.name]) <= max(AGENTS, 2 * JOBS * KERNELS) for family in FAMILIES)
     assert len(found["ridgepoint_fleet_agent_lag_seconds"]) == AGENTS
-    assert all(len(value) <= facts.LABEL_CHARS for family in found.values() for labels in family for value in labels)
+    assert all(len(value) <= families.LABEL_CHARS for family in found.values() for labels in family for value in labels)
     with django_assert_max_num_queries(3):
         scrape(client)
 
@@ -167,27 +169,64 @@ def test_it_is_sent_once_an_interval_and_off_without_a_collector(collector: list
     assert not otlp.is_on() and not otlp.send_when_due()
 
 
+def test_jobs_of_all_workers_are_one_histogram(client: Any) -> None:
+    jobs.connection().delete(durations.KEY)
+    for seconds in (0.05, 0.1, 2.0, 20_000.0):
+        durations.count_job("ingest", "ready", seconds)
+    durations.count_job("fleet", "failed", 1.5)
+    text = client.get("/metrics").content.decode()
+    jobs.connection().delete(durations.KEY)
+    read = {(sample.name, sample.labels.get("task"), sample.labels.get("le")): sample.value
+            for family in text_string_to_metric_families(text) if family.name == "ridgepoint_job_seconds"
+            for sample in family.samples}
+    edges = ("0.1", "1.0", "3.0", "10000.0", "+Inf")
+    assert [read["ridgepoint_job_seconds_bucket", "ingest", edge] for edge in edges] == [2, 2, 3, 3, 4]
+    assert read["ridgepoint_job_seconds_count", "ingest", None] == 4
+    assert read["ridgepoint_job_seconds_sum", "ingest", None] == pytest.approx(20_002.15)
+    assert read["ridgepoint_job_seconds_count", "fleet", None] == 1
+
+
+def test_tasks_of_rows_count_themselves() -> None:
+    from workers.process import COUNTED_BY_ROW
+    from workers.row_kinds import ROW_KINDS
+
+    assert set(COUNTED_BY_ROW) == set(ROW_KINDS)
+
+
+def test_what_is_away_is_said_and_the_rest_is_told(client: Any, settings: Any, tmp_path: Path) -> None:
+    own, settings.REDIS_URL = settings.REDIS_URL, f"unix://{tmp_path}/nobody.sock"
+    jobs.connection.cache_clear()
+    try:
+        found = scrape(client)
+    finally:
+        settings.REDIS_URL = own
+        jobs.connection.cache_clear()
+    assert found["ridgepoint_readable"][("queues",)] == 0 and found["ridgepoint_readable"][("counts",)] == 1
+    assert found["ridgepoint_queue_entries"] == {} and found["ridgepoint_profiles"]
+
+
 # ---- the dashboard ----
 
-def test_every_metric_and_label_of_the_dashboard_is_exported() -> None:
-    document = json.loads(DASHBOARD.read_text())
-    expressions = [target["expr"] for panel in document["panels"] for target in panel["targets"]]
-    expressions += [variable["query"] for variable in document["templating"]["list"] if variable["type"] == "query"]
-    named = {name for each in expressions for name in re.findall(r"\bridgepoint_[a-z_]+", each)}
-    assert named == NAMES                                   # and all that is exported is shown
-    labels = {label for family in FAMILIES for label in family.labels}
+def test_every_metric_and_label_of_the_dashboards_is_exported() -> None:
+    documents = [json.loads(path.read_text()) for path in DASHBOARDS]
+    targets = [target for document in documents for panel in document["panels"] for target in panel["targets"]]
+    expressions = [target["expr"] for target in targets]
+    expressions += [variable["query"] for document in documents for variable in document["templating"]["list"]
+                    if variable["type"] == "query"]
+    named = {re.sub("_(total|bucket)$", "", name) for each in expressions for name in re.findall(r"\bridgepoint_[a-z_]+", each)}
+    assert named == NAMES | COUNTED                         # and all that is exported is shown
+    labels = {label for family in FAMILIES for label in family.labels} | {"route", "status", "task"}
     used = {label for each in expressions for label in re.findall(r'(\w+)=~?"', each)}
-    legends = {label for panel in document["panels"] for target in panel["targets"]
-               for label in re.findall(r"{{(\w+)}}", target["legendFormat"])}
+    legends = {label for target in targets for label in re.findall(r"{{(\w+)}}", target["legendFormat"])}
     assert used | legends <= labels
 
 
 def test_the_dashboard_links_to_pages_that_are_there() -> None:
     from django.urls import Resolver404, resolve
 
-    text = DASHBOARD.read_text()
+    text = "".join(path.read_text() for path in DASHBOARDS)
     paths = set(re.findall(r'\$\{ridgepoint\}(/[a-z/]*)', text))
-    assert "/fleet/regressions/" in paths
+    assert {"/fleet/regressions/", "/status/"} <= paths
     for path in paths - {"/fleet/", "/fleet/agents/"}:      # pages of the fleet itself
         try:
             resolve(path)

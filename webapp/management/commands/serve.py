@@ -44,7 +44,7 @@ class Command(BaseCommand):
         count = _gpu_count() if gpus is None else gpus
         children += [Child(_child_name("gpu", i, count), _manage_command("worker", "gpu"), {**env, "CUDA_VISIBLE_DEVICES": str(i)})
                      for i in range(count)]
-        supervisor = Supervisor(children)
+        supervisor = Supervisor(children, as_json=settings.LOG_JSON)
         supervisor.say(f"starting {', '.join(child.name for child in children)}; data in {settings.HOME}")
         announcer = _Announcer(supervisor, host, bound, port, signed_in=env["RIDGEPOINT_SIGN_IN"] == "1")
         watches = [Watch(keeper.server.name, keeper.look, LOOK_EVERY_S) for keeper in ensure.make_keepers(supervisor.say)]

@@ -1,6 +1,5 @@
 """`manage.py web`: the web server alone (HTTP and WebSocket), one process."""
 
-import os
 import socket
 from contextlib import suppress
 from typing import Any
@@ -28,7 +27,8 @@ class Command(BaseCommand):
             "webapp.asgi:application", host=host, port=port,
             lifespan="off",         # the ASGI application has no lifespan handler
             proxy_headers=not settings.LOCAL_MODE,      # local mode trusts the socket's own address only
-            access_log=os.environ.get("RIDGEPOINT_ACCESS_LOG") == "1", log_level="warning", log_config=None,
+            access_log=False,       # webapp.operate.observed says more
+            log_level="warning", log_config=None,
             timeout_graceful_shutdown=3, ws_max_size=1 << 20, server_header=False)
         sockets = [socket.socket(fileno=fd)] if fd is not None else None
         uvicorn.Server(config).run(sockets=sockets)

@@ -10,6 +10,7 @@ calls itself counts within its own container only."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import struct
@@ -73,6 +74,9 @@ class KinetoDaemon:
         self.socket: socket.socket | None = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             if self.path:
+                if not self.path.parent.exists():           # Kineto makes none, and binds its own sockets in it as anyone
+                    self.path.parent.mkdir(parents=True)
+                    self.path.parent.chmod(0o1777)
                 self.path.unlink(missing_ok=True)
             self.socket.bind(str(self.path) if self.path else name)
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -80,7 +84,8 @@ class KinetoDaemon:
             if self.path:
                 self.path.chmod(0o666)              # jobs run as anyone
         except OSError as error:
-            self.why = f"a dynolog daemon listens already ({error}): captures are asked for there"
+            self.why = f"a dynolog daemon listens already ({error}): captures are asked for there" if \
+                error.errno == errno.EADDRINUSE else f"no socket for captures at {self.path or 'dynolog'}: {error}"
             self.socket.close()
             self.socket = None
 
