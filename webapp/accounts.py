@@ -8,13 +8,15 @@ from typing import Any
 
 from django import forms
 from django.conf import settings
+from django.contrib import messages
 from django.contrib.auth import get_user_model
 from django.contrib.auth import views as auth_views
+from django.contrib.auth.forms import PasswordChangeForm
 from django.contrib.auth.models import AbstractUser
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.urls import path
+from django.urls import path, reverse_lazy
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.cache import never_cache
@@ -28,7 +30,7 @@ from rest_framework.request import Request
 from webapp.models import ApiToken
 from webapp.projects.request import seat_take
 from webapp.projects.selectors import Seat, access_of
-from webapp.sign_in import SignInForm
+from webapp.sign_in import ResetForm, SignInForm
 
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 LOCAL_USER = "local"
@@ -119,6 +121,30 @@ class RolePermission(BasePermission):
         return needed is not None and request.user.has_perm(needed)
 
 
+class PasswordForm(PasswordChangeForm):
+    """The person's own new password."""
+
+    keep_tokens = forms.BooleanField(required=False, label="Keep my API tokens", help_text="Without it they end.")
+
+    def save(self, commit: bool = True) -> Any:
+        setattr(self.user, "keep_tokens", self.cleaned_data["keep_tokens"])  # noqa: B010    # read by `webapp.changes`
+        return super().save(commit)
+
+
+class PasswordView(auth_views.PasswordChangeView):
+    """Change one's password: other sessions and the tokens end."""
+
+    form_class = PasswordForm
+    template_name = "accounts/password.html"
+    success_url = reverse_lazy("tokens")
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        answer = super().form_valid(form)
+        kept = "your tokens are kept" if form.cleaned_data["keep_tokens"] else "your tokens have ended"
+        messages.success(self.request, f"Your password is changed; other sessions are signed out, {kept}.")
+        return answer
+
+
 class TokenForm(forms.Form):
     """A new token; `days` empty: no end."""
 
@@ -184,8 +210,18 @@ def _tokens_page(request: Any, form: TokenForm, *, new_token: str = "", status: 
 
 
 urlpatterns = [
-    path("login/", auth_views.LoginView.as_view(template_name="accounts/login.html", authentication_form=SignInForm), name="login"),
+    path("login/", auth_views.LoginView.as_view(
+        template_name="accounts/login.html", authentication_form=SignInForm,
+        extra_context={"sends_mail": bool(settings.EMAIL_HOST)}), name="login"),
     path("logout/", auth_views.LogoutView.as_view(), name="logout"),
+    path("password/", PasswordView.as_view(), name="password"),
+    path("reset/", auth_views.PasswordResetView.as_view(
+        form_class=ResetForm, template_name="accounts/reset.html", email_template_name="accounts/reset_mail.txt",
+        subject_template_name="accounts/reset_subject.txt", extra_email_context={"public_url": settings.PUBLIC_URL},
+        success_url=reverse_lazy("reset-sent")), name="reset"),
+    path("reset/sent/", auth_views.PasswordResetDoneView.as_view(template_name="accounts/reset_sent.html"), name="reset-sent"),
+    path("reset/<uidb64>/<token>/", auth_views.PasswordResetConfirmView.as_view(
+        template_name="accounts/reset_confirm.html", success_url=reverse_lazy("login")), name="password_reset_confirm"),
     path("tokens/", tokens, name="tokens"),
     path("tokens/create/", token_create, name="token-create"),                       # POST
     path("tokens/<str:digest>/revoke/", token_revoke, name="token-revoke"),          # POST

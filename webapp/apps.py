@@ -9,7 +9,8 @@ class WebappConfig(AppConfig):
     name = "webapp"
 
     def ready(self) -> None:
-        from webapp.live import connections_close  # models are loaded now
+        from webapp import changes  # models are loaded now
+        from webapp.live import connections_close
         from webapp.operate.limits import limits_parse
         from webapp.projects.services import first_project_ensure
         from webapp.roles import groups_update
@@ -22,6 +23,7 @@ class WebappConfig(AppConfig):
             raise ImproperlyConfigured(str(error)) from error
         # Sent for every app that has models, in order: after the last one all permissions exist.
         last = [config for config in apps.get_app_configs() if config.models_module][-1]
+        changes.connect()
         user_logged_out.connect(connections_close, dispatch_uid="ridgepoint connections")
         post_migrate.connect(first_project_ensure, sender=self, dispatch_uid="ridgepoint first project")
         post_migrate.connect(groups_update, sender=last, dispatch_uid="ridgepoint roles")

@@ -19,6 +19,7 @@ from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from channels.security.websocket import WebsocketDenier
 from django.apps import apps
 from django.conf import settings
+from django.db import transaction
 from django.http.request import split_domain_port, validate_host
 
 from webapp.accounts import is_local, local_user
@@ -73,7 +74,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
     """Forwards messages of the topics that a page watches."""
     async def connect(self) -> None:
         self.topics: set[str] = set()
-        self.session = ""
+        self.session = self.person = ""
         client = self.scope.get("client") or [""]
         local = settings.LOCAL_MODE and is_local(client[0], _headers(self.scope))
         user = self.scope["user"]
@@ -83,9 +84,10 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
             return
         self.access = await database_sync_to_async(access_of)(user if signed_in else await database_sync_to_async(local_user)())
         await self.accept()
-        if signed_in and (session_key := self.scope["session"].session_key):
-            self.session = session_topic(session_key)
-            await self.channel_layer.group_add(f"live.{self.session}", self.channel_name)
+        if user is not None and signed_in and (session_key := self.scope["session"].session_key):
+            self.session, self.person = session_topic(session_key), person_topic(user.pk)
+            for topic in (self.session, self.person):
+                await self.channel_layer.group_add(f"live.{topic}", self.channel_name)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **_: object) -> None:
         asked = _watch_list(text_data)
@@ -104,12 +106,15 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
 
     async def disconnect(self, code: int) -> None:
         groups = [group for topic in self.topics for group in groups_of(topic, self.access)]
-        for group in filter(None, (*groups, self.session)):
+        for group in filter(None, (*groups, self.session, self.person)):
             await self.channel_layer.group_discard(f"live.{group}", self.channel_name)
 
     async def live_message(self, message: dict[str, Any]) -> None:
         if message["topic"] == self.session:
             await self.close(code=SIGNED_OUT)
+            return
+        if message["topic"] == self.person:         # whoever may still connect does so again, with what they may see now
+            await self.close(code=TRY_AGAIN_LATER)
             return
         await self.send_json({key: message[key] for key in ("topic", "event", "data")})
 
@@ -143,6 +148,16 @@ def _project_of(topic: str) -> int | None:
 def session_topic(session_key: str) -> str:
     """Return the topic on which connections of a session are told that it ended."""
     return f"session.{hashlib.sha256(session_key.encode()).hexdigest()[:32]}"
+
+
+def person_topic(user: int) -> str:
+    """Return the topic on which connections of a person are told that what they may do has changed."""
+    return f"person.{user}"
+
+
+def connections_renew(user: int) -> None:
+    """Close a person's connections once the change is committed: their pages connect again, as who they are then."""
+    transaction.on_commit(lambda: jobs.publish(person_topic(user), "changed", {}), robust=True)
 
 
 def connections_close(request: Any = None, **signal: Any) -> None:

@@ -13,6 +13,7 @@ RIDGEPOINT_SIGN_IN         1: people sign in; 0: single-user local mode, loopbac
 RIDGEPOINT_HOSTS           comma-separated host names the web server answers to
 RIDGEPOINT_SECRET_KEY      signs sessions and seals webhooks' secrets; the same on every host (default: one made in RIDGEPOINT_HOME)
 RIDGEPOINT_SECRET_KEY_OLD  the one before, after it was changed: what was sealed under it is still read
+RIDGEPOINT_PROXIES         addresses or networks of proxies whose X-Forwarded-For is believed: "10.0.0.5,10.1.0.0/16" (none)
 RIDGEPOINT_HTTPS           1: a proxy in front speaks HTTPS; cookies are sent over HTTPS only
 RIDGEPOINT_PUBLIC_URL      https://guard.example: put before links in messages and mails; without it they carry paths
 RIDGEPOINT_WEBHOOK_PRIVATE 1: webhooks may go to addresses inside this network too (loopback, private, link-local)
@@ -45,6 +46,7 @@ SECRET_KEY_FALLBACKS = [os.environ["RIDGEPOINT_SECRET_KEY_OLD"]] if os.environ.g
 ALLOWED_HOSTS = os.environ.get("RIDGEPOINT_HOSTS", "localhost,127.0.0.1,[::1]").split(",")
 LOCAL_MODE = os.environ.get("RIDGEPOINT_SIGN_IN", "0") != "1"
 HTTPS = os.environ.get("RIDGEPOINT_HTTPS") == "1"
+PROXIES = os.environ.get("RIDGEPOINT_PROXIES", "")
 WEB_PROCESS = os.environ.get("RIDGEPOINT_WEB_PROCESS") == "1"        # set by manage.py and webapp.asgi
 REDIS_URL = os.environ.get("REDIS_URL", "")
 

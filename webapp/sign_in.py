@@ -8,7 +8,7 @@ import logging
 from typing import Any
 
 from django.contrib.admin.forms import AdminAuthenticationForm
-from django.contrib.auth.forms import AuthenticationForm
+from django.contrib.auth.forms import AuthenticationForm, PasswordResetForm
 from django.core.exceptions import ValidationError
 from redis import RedisError
 
@@ -17,6 +17,7 @@ from workers import jobs
 log = logging.getLogger(__name__)
 REST_S = 15 * 60
 FAILURES = 10                # of one name from one address
+RESETS = 3                   # mails to one address
 FAILURES_ANYWHERE = 100      # of one name: a proxy or a botnet; high, so that strangers hardly lock a person out
 _KEY = "ridgepoint:sign-in:"
 
@@ -29,14 +30,10 @@ class RateLimitMixin:
 
     def clean(self) -> dict[str, Any]:
         keys = _keys(self.cleaned_data.get("username") or "", self.request)
-        if _is_blocked(keys):
+        if not _take(keys):
             raise ValidationError(f"Too many failed sign-ins: try again in {REST_S // 60} minutes.", code="throttled")
-        try:
-            cleaned: dict[str, Any] = super().clean()  # type: ignore[misc]  # of the form
-        except ValidationError:
-            _count(keys)
-            raise
-        _forget(list(keys)[:1])
+        cleaned: dict[str, Any] = super().clean()  # type: ignore[misc]  # of the form; where it raises, the try stays counted
+        _give_back(keys)
         return cleaned
 
 
@@ -48,35 +45,57 @@ class AdminSignInForm(RateLimitMixin, AdminAuthenticationForm):
     pass
 
 
+class ResetForm(PasswordResetForm):
+    """Sends a link, to one address a few times only."""
+
+    def clean_email(self) -> str:
+        email: str = self.cleaned_data["email"]
+        if not _take({_key(f"reset\0{email.lower()}"): RESETS}):
+            raise ValidationError(f"Too many mails to this address: try again in {REST_S // 60} minutes.", code="throttled")
+        return email
+
+
 def _keys(name: str, request: Any) -> dict[str, int]:
     """Return Redis keys and the failures that each may count."""
     address = request.META.get("REMOTE_ADDR", "") if request else ""
     marks = {f"{name.lower()}\0{address}": FAILURES, name.lower(): FAILURES_ANYWHERE}
-    return {_KEY + hashlib.sha256(mark.encode("utf-8", "replace")).hexdigest(): most for mark, most in marks.items()}
+    return {_key(mark): most for mark, most in marks.items()}
 
 
-def _is_blocked(keys: dict[str, int]) -> bool:
-    try:
-        counts = jobs.connection().mget(list(keys))
-    except RedisError as error:
-        log.warning("sign-in is not limited: %s", error)
-        return False
-    return any(int(count or 0) >= most for count, most in zip(counts, keys.values(), strict=True))
+def _key(mark: str) -> str:
+    return _KEY + hashlib.sha256(mark.encode("utf-8", "replace")).hexdigest()
 
 
-def _count(keys: dict[str, int]) -> None:
+def _take(keys: dict[str, int]) -> bool:
+    """Count a try before the password is looked at; False where one of the counts is full.
+
+    Every try of many at once gets a number of its own, so no more are looked at than may fail.
+    """
     try:
         with jobs.connection().pipeline() as pipe:
             for key in keys:
                 pipe.incr(key)
+            counts = pipe.execute()
+            if any(count > most for count, most in zip(counts, keys.values(), strict=True)):
+                for key in keys:
+                    pipe.decr(key)
+                pipe.execute()
+                return False
+            for key in keys:
                 pipe.expire(key, REST_S)
             pipe.execute()
     except RedisError as error:
-        log.warning("a failed sign-in was not counted: %s", error)
+        log.warning("sign-in is not limited: %s", error)
+    return True
 
 
-def _forget(keys: list[str]) -> None:
+def _give_back(keys: dict[str, int]) -> None:
+    """Forget the failures of this name from this address, and this one try of the name from anywhere."""
+    own, anywhere = keys
     try:
-        jobs.connection().delete(*keys)
+        with jobs.connection().pipeline() as pipe:
+            pipe.delete(own)
+            pipe.decr(anywhere)
+            pipe.execute()
     except RedisError as error:
         log.warning("failed sign-ins were not forgotten: %s", error)

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import set_script_prefix
+from django.urls import Resolver404, resolve, set_script_prefix
 
 from webapp.projects.selectors import Access, Seat, access_of
 from workers.scope import enter
@@ -52,7 +52,8 @@ class ProjectScope:
         seat_take(request, access, seat)
         slug: str = request.project_slug        # type: ignore[attr-defined]
         if slug and seat is None and request.user.is_authenticated:
-            return self._elsewhere(request, access, None) or _not_found(request)
+            found = _is_of_an_object(request) and request.method in SAFE and self._elsewhere(request, access, None)
+            return found or _not_found(request)
         page = request.method in SAFE and not request.path_info.startswith(NO_PAGES)
         if page and seat is not None and len(access.seats) > 1:
             if not slug:
@@ -84,6 +85,13 @@ class ProjectScope:
                 return HttpResponseRedirect(_address(request, other))
         seat_take(request, access, seat)
         return None
+
+
+def _is_of_an_object(request: HttpRequest) -> bool:
+    try:
+        return bool(resolve(request.path_info).kwargs)
+    except Resolver404:
+        return False
 
 
 def seat_take(request: Any, access: Access, seat: Seat | None) -> None:

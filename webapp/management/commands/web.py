@@ -26,7 +26,8 @@ class Command(BaseCommand):
         config = uvicorn.Config(
             "webapp.asgi:application", host=host, port=port,
             lifespan="off",         # the ASGI application has no lifespan handler
-            proxy_headers=not settings.LOCAL_MODE,      # local mode trusts the socket's own address only
+            proxy_headers=bool(settings.PROXIES) and not settings.LOCAL_MODE,      # local mode: the socket's own address
+            forwarded_allow_ips=settings.PROXIES,
             access_log=False,       # webapp.operate.observed says more
             log_level="warning", log_config=None,
             timeout_graceful_shutdown=3, ws_max_size=1 << 20, server_header=False)
