@@ -27,6 +27,7 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
+from webapp.audit import services as audit
 from webapp.models import ApiToken
 from webapp.projects.request import seat_take
 from webapp.projects.selectors import Seat, access_of
@@ -92,6 +93,7 @@ class ProjectToken(TokenAuthentication):
         if seat is None or asked not in ("", seat.slug):
             raise AuthenticationFailed("This token is of a project that its person does not work in, or that was not asked for.")
         seat_take(own, access, seat)
+        audit.enter(audit.Actor(user, own.META.get("REMOTE_ADDR") or None, token.name))
         return user, token
 
 

@@ -10,6 +10,7 @@ class WebappConfig(AppConfig):
 
     def ready(self) -> None:
         from webapp import changes  # models are loaded now
+        from webapp.audit import services as audit
         from webapp.live import connections_close
         from webapp.operate.limits import limits_parse
         from webapp.projects.services import first_project_ensure
@@ -24,6 +25,7 @@ class WebappConfig(AppConfig):
         # Sent for every app that has models, in order: after the last one all permissions exist.
         last = [config for config in apps.get_app_configs() if config.models_module][-1]
         changes.connect()
+        audit.connect()
         user_logged_out.connect(connections_close, dispatch_uid="ridgepoint connections")
         post_migrate.connect(first_project_ensure, sender=self, dispatch_uid="ridgepoint first project")
         post_migrate.connect(groups_update, sender=last, dispatch_uid="ridgepoint roles")

@@ -9,7 +9,7 @@ from django.db import models
 from knox.models import AbstractAuthToken
 
 from webapp import roles
-from workers.scope import FIRST_PROJECT
+from workers.scope import FIRST_PROJECT, InProject
 
 
 class Project(models.Model):
@@ -33,6 +33,7 @@ class Membership(models.Model):
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships")
     role = models.CharField(max_length=12, choices=[(role, role) for role in roles.ROLES])
     created = models.DateTimeField(auto_now_add=True)
+    project_path: ClassVar[str] = "project"
 
     class Meta:
         ordering = ["user__username"]
@@ -60,3 +61,30 @@ class ApiToken(AbstractAuthToken):
 
     def __str__(self) -> str:
         return f"{self.name} of {self.user}"
+
+
+class AuditEntry(models.Model):
+    """One change of rights, tokens or what may be executed, one delete or export. A trigger refuses to change or delete it."""
+
+    at = models.DateTimeField(auto_now_add=True, db_index=True)
+    # without a constraint: who deletes the own account is told with the lines of that deletion
+    actor = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+", db_constraint=False)
+    actor_name = models.CharField(max_length=150, blank=True)        # stays when the person is deleted; "": a command or a worker
+    token = models.CharField(max_length=80, blank=True)              # name of the token that acted
+    address = models.GenericIPAddressField(null=True)
+    action = models.CharField(max_length=20)
+    kind = models.CharField(max_length=60)                           # of row, or the route of an export
+    target = models.CharField(max_length=200)
+    target_id = models.CharField(max_length=80, blank=True)
+    changes = models.JSONField(default=dict)                         # column -> [before, after]
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, default=FIRST_PROJECT, db_default=FIRST_PROJECT,
+                                related_name="+")
+    project_path: ClassVar[str] = "project"
+    objects = InProject()
+
+    class Meta:
+        ordering = ["-at", "-id"]
+        verbose_name_plural = "audit entries"
+
+    def __str__(self) -> str:
+        return f"{self.actor_name} {self.action} {self.target}"

@@ -41,7 +41,7 @@ ROLES: dict[str, list[str]] = {
         "tuner.delete_suite", "tuner.add_notified", "tuner.change_notified", "tuner.delete_notified",
         "auth.view_user", "auth.add_user", "auth.change_user", "auth.delete_user",
         "webapp.view_apitoken", "webapp.delete_apitoken", "webapp.add_project", "webapp.change_project",
-        "webapp.add_membership", "webapp.change_membership", "webapp.delete_membership",
+        "webapp.add_membership", "webapp.view_auditentry", "webapp.change_membership", "webapp.delete_membership",
     ],
 }
 

@@ -5,6 +5,7 @@ from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from webapp import accounts, kernels, metrics, pages
+from webapp.audit import pages as audit_pages
 from webapp.frame import api as frame_api
 from webapp.frame import pages as frame_pages
 from webapp.operate import pages as operate_pages
@@ -38,6 +39,8 @@ urlpatterns = [
     # people
     path("accounts/", include(accounts.urlpatterns)),                              # sign in and out, tokens
     path("projects/", include(project_pages.urlpatterns)),
+    path("audit/", audit_pages.audit, name="audit"),                              # ?q=&action=&kind=&person=
+    path("api/audit/", audit_pages.AuditApi.as_view(), name="api-audit"),
     path("admin/", admin.site.urls),
     # API
     path("api/activity/", frame_api.ActivityApi.as_view(), name="api-activity"),

@@ -100,6 +100,7 @@ SETTINGS = Section("Settings", (
     Page("Capture targets", "capture-targets", needs="profiles.add_capturetarget", words="scripts programs"),
     Page("API tokens", "tokens", words="CI authorization", docs=("gate-ci",)),
     Page("Projects", "project-list", words="teams spaces members roles people"),
+    Page("Audit log", "audit", needs="webapp.view_auditentry", words="who changed rights deletes exports"),
 ))
 FURTHER = (                             # of a section's pages, without a tab
     Page("Search methods", "leaderboard", words="strategies scores leaderboard"),

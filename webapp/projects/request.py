@@ -9,8 +9,10 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import Resolver404, resolve, set_script_prefix
 
+from webapp.audit import services as audit
+from webapp.audit.kinds import EXPORTS
 from webapp.projects.selectors import Access, Seat, access_of
-from workers.scope import enter
+from workers.scope import current, enter
 
 PREFIX = "/p/"
 LAST = "project"            # in the session: the slug of the project that was opened last
@@ -47,6 +49,15 @@ class ProjectScope:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
+        scope, actor = current(), audit.acting()
+        response = self._answer(request)
+        audit.enter(actor)
+        if not response.streaming:          # what is still to come of a streamed answer sees what its view saw
+            enter(scope)
+        return response
+
+    def _answer(self, request: HttpRequest) -> HttpResponse:
+        audit.enter(audit.Actor(getattr(request, "user", None), request.META.get("REMOTE_ADDR") or None))
         access = access_of(getattr(request, "user", None))
         seat = _seat(request, access)
         seat_take(request, access, seat)
@@ -61,6 +72,9 @@ class ProjectScope:
             if request.session.get(LAST) != slug:
                 request.session[LAST] = slug
         response = self.get_response(request)
+        match = request.resolver_match
+        if match is not None and match.url_name in EXPORTS and response.status_code == 200 and request.method != "HEAD":
+            audit.record("exported", match.url_name or "", request.get_full_path())
         if response.status_code == 404 and request.method in SAFE and len(access.seats) > 1:
             return self._elsewhere(request, access, seat) or response
         return response

@@ -20,7 +20,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from webapp.models import ApiToken, Membership, Project
-from workers.scope import BelowProject, OfProject, within
+from workers.scope import EVERYTHING, BelowProject, OfProject, enter, within
 
 pytestmark = [pytest.mark.django_db, pytest.mark.servers]
 
@@ -93,14 +93,15 @@ class Filler:
 
 
 @pytest.fixture
-def other(tmp_store: Any) -> Filler:
+def other(tmp_store: Any) -> Iterator[Filler]:
     """Another project, with a row of everything."""
     project = Project.objects.create(pk=PK, slug=NAME, name="Others")
     filler = Filler()
     with within(project.pk):
         for model in scoped_models():
             filler.row(model)
-    return filler
+    yield filler
+    enter(EVERYTHING)           # a streamed answer keeps its scope; a server's requests have a context each, tests have not
 
 
 @pytest.fixture
