@@ -219,7 +219,18 @@ def _compare_kernel(kernel: SuiteKernel, stored: Baseline, timed: list[KernelRun
             return KernelComparison(kernel, stored, timed[:MOST_RUNS], rejected=rejected), build.name
         taken = Baseline(kernel, stored.mode, baseline[:MOST_RUNS], [build], stored.change)
         return KernelComparison(kernel, taken, candidate[:MOST_RUNS], stage, rejected), ""
-    return KernelComparison(kernel, stored, timed[:MOST_RUNS], rejected=rejected), ""
+    kept, left_out = _on_the_baselines_cards(kernel, stored, timed)
+    return KernelComparison(kernel, stored, kept[:MOST_RUNS], rejected=[*rejected, *left_out]), ""
+
+
+def _on_the_baselines_cards(kernel: SuiteKernel, stored: Baseline, timed: list[KernelRun]) -> tuple[list[KernelRun], list[str]]:
+    """Return the runs of cards that the baseline ran on, where those are enough, and lines about the others."""
+    cards = {row.gpu_uuid for row in stored.runs}
+    shared = [row for row in timed if row.gpu_uuid in cards]
+    if "" in cards or len(shared) == len(timed) or len(shared) < kernel.suite.runs:
+        return timed, []
+    return shared, [f"{row.run}: on {row.gpu_uuid or 'a card that was not named'}, and the baseline has no run of that card"
+                    for row in timed if row.gpu_uuid not in cards]
 
 
 # ---- the same elsewhere ----

@@ -23,6 +23,7 @@ from tuner.gate.stats.runs import KernelRuns
 from tuner.gate.stats.suite import judge, suite_reason
 from tuner.gate.suites.selectors import kernel_runs_of
 from tuner.gate.verdicts import sides_selectors
+from tuner.gate.verdicts.card_selectors import doubt_other_cards
 from tuner.gate.verdicts.sides_selectors import AGAIN, KernelComparison, Sides
 from tuner.models import Build, Gate, GateKernel, KernelRun, Suite
 
@@ -52,6 +53,7 @@ def judge_gate(gate: Gate) -> Judgement:
     rounds = [_judge_round(gate, group, len(sides.kernels)) for group in split_rounds(sides.kernels)]
     of = {each.key: each for part in rounds for each in part.kernels}
     kernels = [_explain(of[one.kernel.key], one, sides) for one in sides.kernels if one.kernel.key in of]
+    kernels = doubt_other_cards(gate, sides, kernels)
     kernels.sort(key=lambda each: (ORDER.index(each.verdict), -(each.p50.ratio if each.p50 else 0.0)))
     verdict = worst_verdict([each.verdict for each in kernels])
     reason = _no_data_reason(kernels, sides) if verdict == Verdict.NO_DATA else suite_reason(verdict, kernels)
