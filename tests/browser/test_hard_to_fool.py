@@ -57,7 +57,7 @@ def test_a_drift_has_its_page(watched: Any, server_url: str, send: Any) -> None:
                 for run in range(5)]
         send("POST", "/api/runs/", {"suite": "drifting", "build": f"drift-{n:02}", "gpu": "NVIDIA RTX A4000", "runs": runs})
     for _ in range(60):
-        found = [row for row in send("GET", "/api/regressions/?suite=drifting")["regressions"] if row["kind"] == "drift"]
+        found = [row for row in send("GET", "/api/regressions/?suite=drifting")["results"] if row["kind"] == "drift"]
         if found:
             break
         watched.wait_for_timeout(1000)
