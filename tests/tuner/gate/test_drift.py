@@ -16,6 +16,7 @@ from tuner.gate.baselines.services import record_baseline_change
 from tuner.gate.builds.selectors import slow_builds
 from tuner.gate.history.series_services import update_series
 from tuner.gate.regressions.services import change_regression
+from tuner.gate.reports.message import regression_message
 from tuner.gate.stats.drift import find_drift
 from tuner.models import Build, KernelRun, Regression, Suite, SuiteKernel
 
@@ -68,6 +69,9 @@ def test_a_drift_is_one_regression_with_its_ends_and_trend(kernel: SuiteKernel, 
     assert "% a build; no single gate was SLOWER" in row.why and 1.03 < row.ratio < 1.06
     arrive(kernel, drawn(60, 0.001)[55:], first=55)
     assert Regression.objects.filter(kind="drift").count() == 1, "once per drift, not with each build"
+    told = regression_message({"suite": "long", "family": "gemm", "kind": row.kind, "build": row.build.name, "good": row.good.name,
+                               "ratio": row.ratio, "low": row.low, "high": row.high}, "found")
+    assert told["subject"].startswith("gemm of long drifted from b000 to b054: +") and "was not" not in told["mail"]
     client.force_login(alice)
     page = client.get(reverse("regression", args=[row.pk])).content.decode()
     assert "drifted" in page and "b000" in page and "b054" in page
