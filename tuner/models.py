@@ -170,12 +170,12 @@ from tuner.gate.environments.models import RevalidationPolicy  # noqa: E402
 from tuner.gate.notify.models import Delivery, Notified  # noqa: E402
 from tuner.gate.production.models import ProductionDay, ProductionPoint, ProductionRegression  # noqa: E402
 from tuner.gate.suites.models import KernelRun, Suite, SuiteCapture, SuiteJob, SuiteKernel  # noqa: E402
-from tuner.gate.verdicts.models import Gate, GateKernel  # noqa: E402
+from tuner.gate.verdicts.models import Gate, GateKernel, SlowerVerdict  # noqa: E402
 from tuner.jobs.models import Quarantine, TuneGroup, TuneMember, TuneTask  # noqa: E402  they refer to the rows above
 from tuner.team.models import OperatorAudit, OperatorPackage  # noqa: E402
 
 __all__ = ["BaselineChange", "BucketPolicy", "Build", "CachedConfig", "ConfigSnapshot", "Delivery", "Gate", "GateKernel",
            "GpuEnvironment", "ImportedFile", "KernelRun", "KernelSeries", "Notified", "OperatorAudit", "OperatorPackage",
            "ProductionDay", "ProductionPoint", "ProductionRegression", "Quarantine", "Regression", "RevalidationPolicy",
-           "ServedCount", "SnapshotView", "Suite", "SuiteCapture",
+           "ServedCount", "SlowerVerdict", "SnapshotView", "Suite", "SuiteCapture",
            "SuiteJob", "SuiteKernel", "TrialRow", "TuneGroup", "TuneJob", "TuneMember", "TuneTask"]

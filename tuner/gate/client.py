@@ -198,6 +198,12 @@ def gate_table(gate: Mapping[str, Any]) -> str:
         why = str(kernel.get("reason") or "")
         if kernel.get("verdict") in ("SLOWER", "AMBIGUOUS", "NO DATA") and why and why not in str(gate.get("reason")):
             lines.append("{} {}: {}".format(MARK[kernel["verdict"]], _name(kernel), why))
+    for each in gate.get("standing") or []:
+        if isinstance(each, dict) and each.get("says") and str(each["says"]) not in "\n".join(lines):
+            lines.append(str(each["says"]))
+    lines += [f"Note: {note}" for note in (gate.get("notes") or [])[:SHOWN]]
+    if gate.get("green"):
+        lines.append(str(gate["green"]))
     page = (gate.get("links") or {}).get("page")
     if (gate.get("environment") or {}).get("recorded"):
         lines.append("These times are {}".format(gate["environment"]["recorded"]))

@@ -218,10 +218,11 @@ class TestApi:
         text = "\n".join(map(json.dumps, lines())).encode()
         again = client.post("/api/runs/?suite=ci&build=a&gpu=NVIDIA H200", text, content_type="application/x-ndjson").json()
         assert (again["stored"], again["known"]) == (0, 5)
-        packed = client.post("/api/runs/?suite=ci&build=b&gpu=NVIDIA H200", gzip.compress(text), content_type="application/gzip")
+        other = "\n".join(json.dumps({**line, "us": line["us"][::-1]}) for line in lines()).encode()
+        packed = client.post("/api/runs/?suite=ci&build=b&gpu=NVIDIA H200", gzip.compress(other), content_type="application/gzip")
         assert packed.json()["stored"] == 5
         read_back = client.get("/api/runs/?suite=ci&build=b&samples=1&limit=2").json()
-        assert read_back["total"] == 5 and read_back["runs"][1]["us"] == lines()[3]["us"]
+        assert read_back["total"] == 5 and read_back["runs"][1]["us"] == lines()[3]["us"][::-1]
         odd = {"driver": "5\0", "cuda": "\ud800", "a\0": {"\ud800": "b\0"}}                   # what no row can hold is left out
         sent = {"suite": "ci", "build": "c", "gpu": "NVIDIA H200", "environment": odd, "runs": lines()}
         assert client.post("/api/runs/", json.dumps(sent), content_type="application/json").status_code == 201

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.gate.errors import Refusal
-from tuner.models import BaselineChange, Build, KernelRun, Suite, SuiteKernel
+from tuner.models import BaselineChange, Build, KernelRun, SlowerVerdict, Suite, SuiteKernel
 from tuner.trial import storable
 
 MOST_NOTE = 2000
@@ -36,8 +36,23 @@ def record_baseline_change(suite: Suite, action: str, *, build: Build | None = N
     if action == Action.PIN and build is not None and not _has_runs(suite, build, kernel, gpu):
         raise Refusal({"build": f"{build.name} has no runs of this {'kernel' if kernel else 'suite'}"
                            f"{f' on {gpu}' if gpu else ''}: measure it first"})
+    if action == Action.PIN and build is not None and (slower := _slower_verdict(suite, build, kernel, gpu)) is not None:
+        raise Refusal({"build": f"gate {slower.number} called {build.name} SLOWER in {slower.kernel.key}: say \"intended\" with "
+                                "the reason, or pin another build"})
     return BaselineChange.objects.create(suite=suite, kernel=kernel, gpu=gpu, action=action, note=note.strip(), author=author,
                                          build=build if action != Action.ROLL else None)
+
+
+def _slower_verdict(suite: Suite, build: Build, kernel: SuiteKernel | None, gpu: str) -> SlowerVerdict | None:
+    """Return the verdict that still stands against a build: a slow build is made the measure by a reason, not by a pin."""
+    rows = SlowerVerdict.objects.filter(suite=suite, build=build, over=None).select_related("kernel")
+    rows = rows.filter(kernel=kernel) if kernel else rows
+    meant = BaselineChange.objects.filter(suite=suite, action=Action.INTENDED, build=build)
+    for row in rows.filter(gpu=gpu) if gpu else rows:
+        if not any(change.kernel_id in (None, row.kernel_id) and change.gpu in ("", row.gpu) and change.created > row.created
+                   for change in meant):
+            return row
+    return None
 
 
 def _has_runs(suite: Suite, build: Build, kernel: SuiteKernel | None, gpu: str) -> bool:

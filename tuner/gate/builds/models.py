@@ -53,6 +53,10 @@ class Regression(BelowProject):
         FIXED = "fixed"                  # by a person's word or by a later gate
         ENVIRONMENT = "environment"      # the toolkit, driver or GPU did it, not the build
 
+    class Kind(models.TextChoices):
+        STEP = "step"                    # one build made it slower
+        DRIFT = "drift"                  # many builds together did, `good` to `build`, and no single gate was SLOWER
+
     suite = models.ForeignKey("tuner.Suite", on_delete=models.CASCADE, related_name="regressions")
     family = models.CharField(max_length=200)                    # SuiteKernel.family: operator or kernel family
     build = models.ForeignKey(Build, on_delete=models.CASCADE, related_name="regressions")     # first that is known to be slower
@@ -66,6 +70,7 @@ class Regression(BelowProject):
     low = models.FloatField(null=True)                           # its interval
     high = models.FloatField(null=True)
     found_by = models.CharField(max_length=12)                   # "gate" | "series"
+    kind = models.CharField(max_length=8, choices=Kind, default=Kind.STEP)
     why = models.TextField(blank=True)                           # what the gate or the series said of it: one sentence
     state = models.CharField(max_length=16, choices=State, default=State.OPEN)
     note = models.TextField(blank=True)                          # why it is intended, what fixed it
@@ -77,7 +82,7 @@ class Regression(BelowProject):
 
     class Meta:
         ordering = ["-created", "-id"]
-        constraints = [models.UniqueConstraint(fields=["suite", "family", "build", "gpu", "toolkit", "driver", "recorded"],
+        constraints = [models.UniqueConstraint(fields=["suite", "family", "build", "gpu", "toolkit", "driver", "recorded", "kind"],
                                                name="regression_once")]
 
     def __str__(self) -> str:

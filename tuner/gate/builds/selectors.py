@@ -98,7 +98,7 @@ def count_states(found: QuerySet[Regression]) -> tuple[dict[str, int], Regressio
 def slow_builds(suite: Suite, environment: Mapping[str, str]) -> dict[str, list[tuple[Position, Position | None]]]:
     """Kernel key -> ranges of builds that are known to be slower: from the regression's build up to, without it, the one that fixed
     it (None: to this day). Such builds are no baseline. A slowdown that is meant, or the environment's, is none of these."""
-    rows = Regression.objects.filter(suite=suite, state__in=[*WATCHED, Regression.State.FIXED],
+    rows = Regression.objects.filter(suite=suite, kind=Regression.Kind.STEP, state__in=[*WATCHED, Regression.State.FIXED],
                                      **{name: environment[name] for name in ENVIRONMENT})
     # fixed by a person's word, or because more runs no longer show it: nobody knows from when on
     rows = rows.exclude(state=Regression.State.FIXED, fixed_in=None)
@@ -128,7 +128,7 @@ def later_builds(row: Regression) -> list[Build]:
 def regression_json(row: Regression) -> dict[str, Any]:
     return {
         "id": row.pk, "suite": row.suite.name, "family": row.family, "kernels": row.kernels, "build": row.build.name,
-        "good": row.good.name if row.good else None, "state": row.state, "found_by": row.found_by, "why": row.why,
+        "good": row.good.name if row.good else None, "state": row.state, "kind": row.kind, "found_by": row.found_by, "why": row.why,
         "ratio": row.ratio, "ci": [row.low, row.high] if row.low is not None and row.high is not None else None,
         "environment": {name: getattr(row, name) for name in ENVIRONMENT},
         "note": row.note, "fixed_in": row.fixed_in.name if row.fixed_in else None, "history": row.history,

@@ -38,7 +38,8 @@ def page_sentence(page: Page) -> str:
         worst = max(own, key=lambda row: row.ratio or 0.0) if own else page.regressions[0]
         more = len(page.regressions) - 1
         tail = f", and {plural(more, 'more regression')}" if more else ""
-        return (f"Did we get slower? Yes: {worst.family} is {size_text(worst)} since build {worst.build.name}{tail}; "
+        since = f"since build {worst.build.name}" if worst.kind == worst.Kind.STEP else f"by drift up to build {worst.build.name}"
+        return (f"Did we get slower? Yes: {worst.family} is {size_text(worst)} {since}{tail}; "
                 f"looked at {looked}.")
     slower = [(one, step) for one in page.found for step in one.steps if step.slower and step is one.steps[-1]]
     if slower:

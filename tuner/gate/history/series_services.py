@@ -11,6 +11,7 @@ from django.db.models import Count, Max
 
 from tuner.gate.builds.selectors import ENVIRONMENT, MAIN, WATCHED, position
 from tuner.gate.builds.services import SERIES_QUEUE, SERIES_TASK
+from tuner.gate.history.drift_services import update_drifts
 from tuner.gate.history.series_selectors import Point, Series, Step, name_steps, run_medians
 from tuner.gate.notify.services import write_regression_messages
 from tuner.gate.regressions.services import mark_fixed, publish_regression
@@ -93,7 +94,8 @@ def _update_line(suite: Suite, branch: str, env: Mapping[str, Any]) -> int:
             KernelSeries.objects.update_or_create(kernel=one.kernel, branch=branch, **env, defaults={
                 "changes": [asdict(step) for step in one.steps], "builds": len(one.points), "newest_run": newest[one.kernel.pk],
                 "runs": sum(len(point.us) for point in one.points)})
-        for row in _update_regressions(suite, env, made, {build.name: build for build in builds}):
+        changed = _update_regressions(suite, env, made, {build.name: build for build in builds})
+        for row in changed + (update_drifts(suite, env, made) if branch == "" else []):
             publish_regression(row)
     return len(made)
 
@@ -103,7 +105,7 @@ def _update_line(suite: Suite, branch: str, env: Mapping[str, Any]) -> int:
 def _update_regressions(suite: Suite, env: Mapping[str, str], found: Sequence[Series],
                         builds: Mapping[str, Build]) -> list[Regression]:
     """Slower steps as rows, one for each family and range of builds; what is back at its old speed, or did not last, is closed."""
-    rows = list(Regression.objects.filter(suite=suite, **env).select_related("build", "good"))
+    rows = list(Regression.objects.filter(suite=suite, kind=Regression.Kind.STEP, **env).select_related("build", "good"))
     meant, floor = _intended_changes(suite, env["gpu"]), rule_of(suite.rule).floor
     touched: dict[int, Regression] = {}
     for one in found:
@@ -197,7 +199,7 @@ def _narrow_down(row: Regression, kernel: SuiteKernel, step: Step, builds: Mappi
 
 def _begins_another(row: Regression, build: Build) -> bool:
     same = {name: getattr(row, name) for name in ("suite", "family", *ENVIRONMENT)}
-    return Regression.objects.filter(build=build, **same).exclude(pk=row.pk).exists()
+    return Regression.objects.filter(build=build, kind=Regression.Kind.STEP, **same).exclude(pk=row.pk).exists()
 
 
 def _close_if_over(row: Regression, of_key: Mapping[str, Series], builds: Mapping[str, Build], floor: float) -> bool:

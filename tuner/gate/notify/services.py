@@ -119,7 +119,8 @@ def write_regression_messages(regression: Regression, event: str = "found") -> i
     places = _destinations_for(REGRESSION, regression.suite_id)
     if event != "found":
         places = [place for place in places if REGRESSION in place.verdicts]       # not unless asked for
-    row = {"id": regression.pk, "suite": regression.suite.name, "family": regression.family, "build": regression.build.name,
+    row = {"id": regression.pk, "suite": regression.suite.name, "family": regression.family, "kind": regression.kind,
+           "build": regression.build.name,
            "good": regression.good.name if regression.good else None, "kernels": regression.kernels, "state": regression.state,
            **{name: getattr(regression, name) for name in ("gpu", "toolkit", "driver", "recorded", "ratio", "low", "high", "note")},
            "page": _page_url("regression", regression.pk)}

@@ -41,7 +41,7 @@ def update_regressions(gate: Gate) -> list[Regression]:
     baselines = _baseline_builds(lines)
     families: dict[str, list[GateKernel]] = {}
     for each in lines:
-        if each.verdict == Verdict.SLOWER:
+        if each.verdict == Verdict.SLOWER and not each.facts.get("stays"):       # said before, not found anew
             families.setdefault(each.kernel.family, []).append(each)
     touched = [_record_slowdown(gate, family, slower, baselines) for family, slower in families.items()]
     touched += _close_passed(gate, lines, baselines)
@@ -140,7 +140,8 @@ def _is_at_old_speed(line: GateKernel, row: Regression, builds: Sequence[Build],
 
 
 def _regressions_here(gate: Gate) -> QuerySet[Regression]:
-    return Regression.objects.filter(suite=gate.suite, **{name: getattr(gate, name) for name in ENVIRONMENT})
+    where = {name: getattr(gate, name) for name in ENVIRONMENT}
+    return Regression.objects.filter(suite=gate.suite, kind=Regression.Kind.STEP, **where)
 
 
 def change_regression(row: Regression, state: str, *, note: str = "", by: Any = None, fixed_in: Build | None = None) -> Regression:

@@ -63,6 +63,9 @@ class GateDocument(TypedDict, total=False):
     asked_url: str
     alpha: float | None                  # stated risk of one false SLOWER in the whole suite
     plan: Mapping[str, Any]
+    notes: Sequence[str]
+    standing: Sequence[Mapping[str, Any]]        # earlier SLOWER verdicts of the build: "says", "stays", "accepted"
+    green: str                           # of a build that is SLOWER: what makes it green
     error: Mapping[str, Any] | None
     created: str
     finished: str | None

@@ -40,7 +40,8 @@ def junit_xml(of: GateDocument) -> bytes:
         ET.SubElement(properties, "property", {"name": key, "value": _strip_unwritable(value)})
     suite.extend(cases)
     out = ET.SubElement(suite, "system-out")
-    out.text = _strip_unwritable("\n".join([words.headline(of), *words.error_rates(of)]))
+    said = [str(each["says"]) for each in of.get("standing") or () if each.get("says")]
+    out.text = _strip_unwritable("\n".join([words.headline(of), *said, *filter(None, [of.get("green")]), *words.error_rates(of)]))
     ET.indent(root)
     return bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
 

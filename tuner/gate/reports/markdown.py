@@ -28,6 +28,7 @@ def comment(of: GateDocument, limit: int = LIMIT) -> str:
         top += [escape(of["reason"]), ""]
     if of.get("error"):
         top += [f"**{escape((of['error'] or {}).get('what', ''))}** {escape((of['error'] or {}).get('hint', ''))}", ""]
+    top += _earlier(of)
     bottom = _footer(of)
     room = limit - _size(top) - _size(bottom) - 400        # 400: heads of tables, the fold, and how many are left out
     rows, room = _take_fitting(map(_row, first), room)
@@ -87,6 +88,14 @@ def _reasons(kernels: Sequence[KernelDocument], said: str) -> list[str]:
         lines += [f"  - {code(metric.get('metric', ''))}: {escape(metric.get('reason', ''))[:300]}"
                   for metric in kernel.get("metrics") or () if metric.get("verdict") not in (None, "", "PASS")]
     return lines
+
+
+def _earlier(of: GateDocument) -> list[str]:
+    """Earlier verdicts of the build, who accepted what, and what makes it green."""
+    said = [str(each.get("says", "")) for each in of.get("standing") or () if each.get("says")]
+    lines = [line for line in (*said[:SHOWN], *(of.get("notes") or ())[:SHOWN], of.get("green") or "") if line]
+    shown = [line for line in lines if line not in str(of.get("reason", ""))]
+    return [*(f"- {escape(line)[:1000]}" for line in shown), ""] if shown else []
 
 
 def _footer(of: GateDocument) -> list[str]:

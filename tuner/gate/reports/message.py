@@ -29,14 +29,17 @@ def gate_message(of: GateDocument) -> dict[str, Any]:
 def regression_message(row: Mapping[str, Any], event: str) -> dict[str, Any]:
     """Return the message about a regression.
 
-    `row`: suite, family, build, good, gpu, toolkit, driver, recorded, kernels, ratio, low, high, state, note, page.
+    `row`: suite, family, kind, build, good, gpu, toolkit, driver, recorded, kernels, ratio, low, high, state, note, page.
     """
     change = words.change_text(row.get("ratio"))
     ends = words.interval_text([row.get("low"), row.get("high")])
     sure = f" ({ends})" if ends != words.UNKNOWN else ""
     found = f"{row['family']} of {row['suite']} is slower since {row['build']}: {change}{sure}"
+    if drift := row.get("kind") == "drift":
+        since = row.get("good") or "the oldest build"
+        found = f"{row['family']} of {row['suite']} drifted from {since} to {row['build']}: {change}{sure}"
     subject = found if event == "found" else f"{row['family']} of {row['suite']}, slower since {row['build']}: {event}"
-    lines = [found + (f"; {row['good']} was not" if row.get("good") else "") + ".",
+    lines = [found + (f"; {row['good']} was not" if row.get("good") and not drift else "") + ".",
              words.place_text({"environment": {name: row.get(name) for name in ("gpu", "toolkit", "driver", "recorded")}}),
              f"Kernels: {', '.join(map(str, list(row.get('kernels') or ())[:KERNELS]))}" if row.get("kernels") else "",
              f"State: {row.get('state', '')}" + (f", {row['note']}" if row.get("note") else ""), str(row.get("page", ""))]

@@ -3,7 +3,8 @@
     {"run": 1, "op": "matmul", "shape": {"M": 4096, …}, "config": {…}, "us": [195.488, …], "clocks": "1980, 3201, 38, 108.56"}
 
 One line is one kernel in one fresh process; kernels of one process share `run`. Beside these a line may say dtype, tag,
-sm_clock_mhz, registers, spills, smem_bytes, facts, metrics, gpu, toolkit (or cuda and triton), driver, source_hash and rejected.
+sm_clock_mhz, registers, spills, smem_bytes, facts, metrics, gpu, gpu_uuid (the card), toolkit (or cuda and triton), driver,
+source_hash and rejected.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ MAX_RECORDS, MAX_SAMPLES = 50_000, 20_000
 MAX_SAMPLES_IN_ALL = 2_000_000           # of one upload: 13 kernels × 24 runs × 100 samples are 31,200
 MIN_US, MAX_US = 1e-6, 1e9               # µs: a sample longer than 1,000 s is no measurement of a kernel
 FACTS = ("registers", "spills", "smem_bytes")
-WORDS = {"dtype": 16, "tag": 60, "gpu": 120, "toolkit": 80, "driver": 40, "source_hash": 64, "cuda": 40, "triton": 40}
+WORDS = {"dtype": 16, "tag": 60, "gpu": 120, "toolkit": 80, "driver": 40, "source_hash": 64, "cuda": 40, "triton": 40,
+         "gpu_uuid": 80}
 
 
 @dataclass(frozen=True)

@@ -158,6 +158,7 @@ def _store_rows(lines: Sequence[Record], kernels: Sequence[SuiteKernel], build: 
         labels[kernel_id, run] = pk
         if us:
             samples[_run_identity(kernel_id, run, us)] = pk
+    others = _runs_of_other_builds(lines, kernels, build) if not said["recorded"] else {}
     numbers: dict[str, int] = {}
     fresh: list[tuple[int, KernelRun]] = []
     ids: list[int | None] = []
@@ -171,6 +172,12 @@ def _store_rows(lines: Sequence[Record], kernels: Sequence[SuiteKernel], build: 
             ids.append(at)
             continue
         pending.add(same)
+        if (owner := others.get((kernel.pk, line.us))) is not None:
+            if (at := labels.get((kernel.pk, line.run))) is not None:
+                known += 1
+                ids.append(at)
+                continue
+            line = replace(line, us=(), rejected=f"these are the samples of a run of {owner}: a run counts for one build")
         label = _free_label(line.run, kernel.pk, labels)
         labels[kernel.pk, label] = 0
         number = numbers.setdefault(line.run, len(numbers))
@@ -184,6 +191,23 @@ def _store_rows(lines: Sequence[Record], kernels: Sequence[SuiteKernel], build: 
     return StoredRuns(len(made), known, sum(bool(row.rejected) for row in made),
                       list(dict.fromkeys(kernel.key for kernel in kernels)),
                   [pk for pk in ids if pk], list(dict.fromkeys(row.rejected for row in made if row.rejected))[:10])
+
+
+def _runs_of_other_builds(lines: Sequence[Record], kernels: Sequence[SuiteKernel],
+                          build: Build) -> dict[tuple[int, tuple[float, ...]], str]:
+    """(kernel, samples) -> the other build that these very samples stand for already. Recorded runs repeat by their nature."""
+    telling = [(kernel.pk, line.us) for line, kernel in zip(lines, kernels, strict=True)
+               if len(line.us) >= TELLING_SAMPLES and len(set(line.us)) > 1]
+    if not telling:
+        return {}
+    medians = {told["p50_us"] for told in run_percentiles(us for _, us in telling)}
+    rows = KernelRun.objects.filter(kernel__in={kernel for kernel, _ in telling}, p50_us__in=medians, rejected="")
+    rows = rows.exclude(build=build)
+    wanted, found = set(telling), {}
+    for kernel, us, name in rows.order_by("-id").values_list("kernel_id", "us", "build__name").iterator(chunk_size=500):
+        if (kernel, tuple(us)) in wanted:
+            found[kernel, tuple(us)] = name
+    return found
 
 
 def _run_identity(kernel: int, run: str, us: Sequence[float]) -> Same:
@@ -207,5 +231,6 @@ def _make_row(line: Record, kernel: SuiteKernel, build: Build, label: str, numbe
         kernel=kernel, build=build, run=label[:80], number=number, us=list(line.us), n=len(line.us), rejected=line.rejected,
         sm_clock_mhz=line.sm_clock_mhz, facts=dict(line.facts),
         config=dict(line.config) if line.config else None, source_hash=words.get("source_hash", ""),
-        gpu=words.get("gpu") or said["gpu"], toolkit=(words.get("toolkit") or cache_toolkit(words) or said["toolkit"])[:80],
+        gpu=words.get("gpu") or said["gpu"], gpu_uuid=words.get("gpu_uuid", ""),
+        toolkit=(words.get("toolkit") or cache_toolkit(words) or said["toolkit"])[:80],
         driver=words.get("driver") or said["driver"], environment=dict(environment), recorded=said["recorded"])

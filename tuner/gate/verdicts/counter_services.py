@@ -57,8 +57,8 @@ def capture_slower_kernels(gate: Gate) -> SuiteJob | None:
     """Queue counters of the slowest kernels after a gate, where its suite asks for them."""
     if gate.verdict != Verdict.SLOWER or not gate.suite.capture_slower:
         return None
-    rows = list(gate.kernels.filter(verdict=Verdict.SLOWER).select_related("gate__suite", "gate__against", "kernel")
-                .order_by("place", "id")[:AFTER_A_GATE])
+    rows = list(gate.kernels.filter(verdict=Verdict.SLOWER).exclude(facts__has_key="stays")
+                .select_related("gate__suite", "gate__against", "kernel").order_by("place", "id")[:AFTER_A_GATE])
     old = compared_build(rows[0]) if rows else ""
     return request_counters_of_slower(gate.suite, [row.kernel.key for row in rows], old, gate.build.name, owner=gate.owner)
 

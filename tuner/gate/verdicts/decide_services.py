@@ -7,6 +7,7 @@ for a worker that died between a job's end and the verdict.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 from django.conf import settings
@@ -25,6 +26,7 @@ from tuner.gate.verdicts import rounds_selectors, sides_selectors
 from tuner.gate.verdicts.counter_services import capture_slower_kernels
 from tuner.gate.verdicts.rounds_selectors import PlannedRound
 from tuner.gate.verdicts.selectors import gate_document, gate_short
+from tuner.gate.verdicts.standing_services import green_ways, keep_verdicts, named_sides, standing_json, weigh_earlier_verdicts
 from tuner.gate.verdicts.verdict_services import Judgement, judge_gate, write_verdict
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob
 from workers import jobs
@@ -132,8 +134,15 @@ def job_device(suite: Suite, environment: dict[str, Any]) -> str:
 
 def conclude_gate(gate: Gate, judged: Judgement, notes: list[str]) -> None:
     """Write the verdict and run what follows on it; an error there does not take the verdict back."""
-    write_verdict(gate, judged, notes, baseline_offer(gate, judged))
-    if gate.report["offer"]:
+    own = judged
+    judged, earlier = weigh_earlier_verdicts(gate, own)
+    if judged.verdict.verdict == Verdict.SLOWER:
+        rows = [each.row for each in earlier if each.row.build_id == gate.build_id]
+        judged = replace(judged, green=green_ways(gate, rows))
+    judged = replace(judged, standing=[standing_json(each) for each in earlier])
+    write_verdict(gate, judged, [*notes, *named_sides(gate, own)], baseline_offer(gate, own))
+    keep_verdicts(gate, own, earlier)
+    if gate.report["offer"] and judged.verdict.verdict == Verdict.NO_DATA:
         gate.reason = gate.report["offer"]["says"]
     gate.status, gate.finished = Status.DONE, timezone.now()
     gate.save()

@@ -82,3 +82,39 @@ class GateKernel(BelowProject):
 
     def __str__(self) -> str:
         return f"{self.kernel_id}: {self.verdict}"
+
+
+class SlowerVerdict(models.Model):
+    """The first SLOWER of a kernel of a build in one environment, and how that gate was asked.
+
+    It stands until a gate that was asked in at least the same way says otherwise, or a person accepts the new speed; it outlives
+    the gate's own row and its re-runs.
+    """
+
+    suite = models.ForeignKey("tuner.Suite", on_delete=models.CASCADE, related_name="slower_verdicts")
+    build = models.ForeignKey("tuner.Build", on_delete=models.CASCADE, related_name="slower_verdicts")
+    kernel = models.ForeignKey("tuner.SuiteKernel", on_delete=models.CASCADE, related_name="slower_verdicts")
+    gpu = models.CharField(max_length=120, blank=True)
+    toolkit = models.CharField(max_length=80, blank=True)
+    driver = models.CharField(max_length=40, blank=True)
+    recorded = models.CharField(max_length=120, blank=True)
+    gate = models.ForeignKey(Gate, null=True, on_delete=models.SET_NULL, related_name="+")
+    number = models.BigIntegerField()                  # of that gate, known after its row is gone
+    against = models.CharField(max_length=80, blank=True)        # build that it was told to compare with; "": the baseline
+    first = models.BooleanField(default=True)          # no gate of this suite had decided on the build before
+    basis = models.JSONField(default=dict)             # how it was asked: tuner.gate.verdicts.asking.Basis
+    ratio = models.FloatField(null=True)
+    said_slower = models.IntegerField(default=1)       # gates that were asked in at least the same way and say SLOWER …
+    said_not = models.IntegerField(default=0)          # … and PASS or FASTER
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created = models.DateTimeField(auto_now_add=True)
+    over = models.DateTimeField(null=True)             # since when it does not stand any more …
+    over_because = models.TextField(blank=True)        # … and why
+
+    class Meta:
+        ordering = ["created", "id"]
+        constraints = [models.UniqueConstraint(fields=["build", "kernel", "gpu", "toolkit", "driver", "recorded", "against"],
+                                               name="slowerverdict_once")]
+
+    def __str__(self) -> str:
+        return f"{self.kernel_id} of {self.build_id}"

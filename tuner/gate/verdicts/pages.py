@@ -69,6 +69,7 @@ def gate_detail(request: HttpRequest, pk: int) -> HttpResponse:
     at = request.GET.get("at", "")
     chosen = next((row for row in drawn if str(row.pk) == at), drawn[0] if drawn else None)
     rule, tally, builds = page_selectors.gate_rule(gate), page_selectors.verdict_tally(gate), page_selectors.baseline_builds(gate)
+    around = selectors.gate_around(gate)
     lines, count = [page_selectors.KernelLine(row) for row in page], sum(tally.values())
     return render(request, "gate/verdicts/detail.html", {
         "gate": gate, "page": page, "lines": lines, "wanted": wanted, "filtered": any(wanted.values()), "count": count,
@@ -77,8 +78,9 @@ def gate_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "largest": page_selectors.largest_change(gate), "worst": drawn[0] if drawn else None,
         "plot": charts.interval_plot([_point(row) for row in drawn], rule.floor, rule.target, PICTURE_ROWS, count)
         if any(row.ratio_p50 for row in drawn) else None,
-        "baseline_builds": builds, "compare_with": _compare_with(gate, builds), "exit_code": selectors.exit_code(gate),
-        "under_way": gate.status in Gate.UNDER_WAY, "document": selectors.gate_around(gate),
+        "baseline_builds": builds, "compare_with": _compare_with(gate, builds), 
+        "exit_code": 1 if around["later"] else selectors.exit_code(gate),
+        "under_way": gate.status in Gate.UNDER_WAY, "document": around,
         "picture_says": _plot_description(drawn, count), "build_url": reverse("build", args=[gate.build.name]),
         "most_runs": MOST_RUNS, "more_runs": page_selectors.runs_to_offer(gate),
         "full_sha": _FULL_SHA.fullmatch(gate.build.name) is not None,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import urlencode
 
-from django.db.models import Count, Min, QuerySet
+from django.db.models import Count, Min, Q, QuerySet
 from django.db.models.fields.json import KT
 from django.urls import reverse
 
@@ -14,7 +14,7 @@ from tuner.gate.builds.selectors import ENVIRONMENT
 from tuner.gate.reports.document import GateDocument
 from tuner.gate.stats.rule import ERROR_EXIT_CODE, EXIT_CODE, Verdict
 from tuner.gate.suites.selectors import why_waiting
-from tuner.models import Gate, GateKernel, KernelRun, SuiteJob
+from tuner.models import Gate, GateKernel, KernelRun, SlowerVerdict, SuiteJob
 from tuner.trial import storable
 
 FILTERS = {"suite": "suite__name", "build": "build__name", "verdict": "verdict", "status": "status", "gpu": "gpu"}
@@ -69,21 +69,34 @@ def progress(gate: Gate, asks_workers: bool = False) -> dict[str, Any]:
 def gate_document(gate: Gate, *, base: str = "") -> GateDocument:
     """Return the JSON that API, reports, client and webhooks share; `base` ("https://host") goes before every link."""
     kernels = [kernel_json(row, base) for row in gate.kernels.select_related("kernel").order_by("place", "pk")]
-    report = gate.report
+    report, later = gate.report, later_verdict(gate)
     return cast(GateDocument, {
         **gate_short(gate, base), "progress": progress(gate, asks_workers=True),
         "against": gate.against.name if gate.against else None, "branch": gate.build.branch,
         "title": gate.build.title, "parent": gate.build.parent,
         "environment": {name: getattr(gate, name) for name in ENVIRONMENT},
         "asked": gate.environment, "asked_url": gate.url, "alpha": report.get("alpha"), "plan": report.get("plan") or {},
-        "rule": report.get("rule") or {}, "notes": report.get("notes") or [], "offer": offer_json(gate, base),
+        **({"exit_code": EXIT_CODE[Verdict.SLOWER]} if later else {}),
+        "rule": report.get("rule") or {}, "notes": [*(report.get("notes") or []), *filter(None, [later])],
+        "standing": report.get("standing") or [], "green": report.get("green") or "", "offer": offer_json(gate, base),
         "history": report.get("rounds") or [], "error": gate.error, "kernels": kernels,
         "jobs": list(gate.jobs.order_by("id").values_list("id", flat=True)), "links": links(gate, base)})
 
 
+def later_verdict(gate: Gate) -> str:
+    """Return what a later gate says of a build that this one let pass, where it still stands; "" nothing."""
+    if gate.status != Gate.Status.DONE or gate.verdict not in (Verdict.PASS, Verdict.FASTER) or gate.finished is None:
+        return ""
+    rows = SlowerVerdict.objects.filter(suite=gate.suite_id, build=gate.build_id, over=None, created__gt=gate.finished)
+    asked = gate.against.name if gate.against else ""
+    row = rows.exclude(number=gate.pk).filter(Q(against__in=["", asked]) | Q(first=True)).select_related("kernel").first()
+    return f"since then gate {row.number} says SLOWER of {row.kernel.key} in this build: the build's exit code is 1" if row else ""
+
+
 def gate_around(gate: Gate) -> dict[str, Any]:
     """Return what the gate's own page needs of the document; it reads kernels one page at a time."""
-    return {"progress": progress(gate, asks_workers=True), "offer": offer_json(gate, ""), "links": links(gate, "")}
+    return {"progress": progress(gate, asks_workers=True), "offer": offer_json(gate, ""), "links": links(gate, ""),
+            "later": later_verdict(gate)}
 
 
 def offer_json(gate: Gate, base: str) -> dict[str, Any] | None:
@@ -107,7 +120,7 @@ def kernel_json(row: GateKernel, base: str = "") -> dict[str, Any]:
         "baseline_runs": len(row.baseline_runs), "candidate_runs": len(row.candidate_runs), "detectable": row.detectable,
         **{name: facts.get(name) for name in ("false_alarms", "more_runs", "change")},
         **{name: facts.get(name) or [] for name in ("metrics", "excluded")}, "clocks": facts.get("clocks") or {},
-        "baseline": facts.get("baseline") or {}, "confirmed": bool(facts.get("confirmed")),
+        "baseline": facts.get("baseline") or {}, "stays": facts.get("stays"), "confirmed": bool(facts.get("confirmed")),
         "environment": facts.get("environment"), "regression": row.regression_id,
         "links": {"page": link(base, "gate-kernel", row.gate_id, row.pk)}}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -45,7 +46,8 @@ def create_gate(suite: Suite | str, build: str, *, owner: Any = None, environmen
     against  a build to compare with, instead of the baseline
     request_key  of the caller's making: a request that is sent again, because its answer was lost, finds the gate it made
     """
-    if request_key and (standing := _existing_gate(request_key, owner, suite, build)) is not None:
+    request = _request_digest(environment, against, configs, runs, records) if request_key else ""
+    if request_key and (standing := _existing_gate(request_key, owner, suite, build, request)) is not None:
         return standing
     found = find_suite(suite)
     asked = parse_environment(environment)
@@ -64,7 +66,7 @@ def create_gate(suite: Suite | str, build: str, *, owner: Any = None, environmen
             row = ensure_build(build, parent=parent, branch=branch, title=title, author=author, url=url, at=at)
             gate = Gate.objects.create(suite=found, build=row, against=_comparison_build(against, row, found), environment=asked,
                                        url=row.url if url else "", owner=owner, configs=dict(configs or {}),
-                                       request_key=request_key,
+                                       request_key=request_key, report={"request": request} if request else {},
                                        status=Gate.Status.WAITING if uploaded else Gate.Status.MEASURING)
             if uploaded:
                 _store_runs(gate, records)
@@ -72,7 +74,7 @@ def create_gate(suite: Suite | str, build: str, *, owner: Any = None, environmen
                 _queue_first_round(gate, runs)
             transaction.on_commit(lambda: publish_gate(gate), robust=True)
     except IntegrityError:                         # the same request, sent twice, has just committed
-        if request_key and (standing := _existing_gate(request_key, owner, suite, build)) is not None:
+        if request_key and (standing := _existing_gate(request_key, owner, suite, build, request)) is not None:
             return standing
         raise
     except Refusal as refused:
@@ -83,13 +85,20 @@ def create_gate(suite: Suite | str, build: str, *, owner: Any = None, environmen
     return gate
 
 
-def _existing_gate(request_key: str, owner: Any, suite: Suite | str, build: str) -> Gate | None:
+def _request_digest(*asked: Any) -> str:
+    """Return what tells one request from another that bears the same key."""
+    return sha256(repr(asked).encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def _existing_gate(request_key: str, owner: Any, suite: Suite | str, build: str, request: str) -> Gate | None:
     """Return the gate that this very request made before, None where there is none. Raises Refusal."""
     if not storable(request_key) or len(request_key) > 80 or not request_key.isprintable():
         raise Refusal({"Idempotency-Key": "at most 80 printable characters"})
     gate = Gate.objects.select_related("suite", "build", "against").filter(owner=owner, request_key=request_key).first()
     if gate is not None and (gate.suite.name, gate.build.name) != (getattr(suite, "name", suite), build.strip()):
         raise Refusal({"Idempotency-Key": f"gate {gate.pk} of another suite or build was asked for with it"}, 409)
+    if gate is not None and gate.report.get("request", request) != request:
+        raise Refusal({"Idempotency-Key": f"gate {gate.pk} was asked for with it in another way; take a new key"}, 409)
     return gate
 
 
@@ -149,7 +158,7 @@ def _store_runs(gate: Gate, records: Sequence[Any] | bytes | None) -> None:
     places = [Env(*place) for place in rows.values_list(*ENVIRONMENT).distinct()[:MOST_PLACES]]
     if len(places) == 1:
         gate.gpu, gate.toolkit, gate.driver, gate.recorded = places[0].where().values()
-    gate.report = {"mixed": sorted(place.text for place in places)} if len(places) > 1 else {}
+    gate.report = {**gate.report, **({"mixed": sorted(place.text for place in places)} if len(places) > 1 else {})}
     gate.save(update_fields=[*ENVIRONMENT, "report"])
 
 

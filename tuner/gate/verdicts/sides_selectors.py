@@ -87,13 +87,17 @@ def candidate_runs(gate: Gate) -> list[KernelRun]:
         return list(rows.filter(job__gate=gate).order_by("-created", "-id"))
     if environment_of(gate) != Env():                       # the runs that came with the request said where they were taken
         rows = rows.filter(**environment_of(gate).where())
-    taken: Counter[int] = Counter()
-    kept = []
-    for row in rows.order_by("-created", "-id").iterator(chunk_size=500):
-        taken[row.kernel_id] += 1
-        if taken[row.kernel_id] <= MOST_RUNS:
-            kept.append(row)
-    return kept
+    ids: dict[int, list[int]] = defaultdict(list)
+    for kernel, pk in rows.order_by("-created", "-id").values_list("kernel_id", "pk").iterator():
+        ids[kernel].append(pk)
+    chosen = {pk for of in ids.values() for pk in spread_over(of, MOST_RUNS)}
+    newest = rows.order_by("-created", "-id")
+    return list(newest if len(chosen) == sum(map(len, ids.values())) else newest.filter(pk__in=chosen))
+
+
+def spread_over(of: Sequence[int], most: int) -> list[int]:
+    """Return at most so many, evenly from first to last: who sends runs until the newest are fast has sent the others too."""
+    return list(of) if len(of) <= most else [of[place * (len(of) - 1) // (most - 1)] for place in range(most)]
 
 
 def _rejected_by_kernel(rows: Iterable[KernelRun]) -> dict[int, list[str]]:
@@ -215,7 +219,18 @@ def _compare_kernel(kernel: SuiteKernel, stored: Baseline, timed: list[KernelRun
             return KernelComparison(kernel, stored, timed[:MOST_RUNS], rejected=rejected), build.name
         taken = Baseline(kernel, stored.mode, baseline[:MOST_RUNS], [build], stored.change)
         return KernelComparison(kernel, taken, candidate[:MOST_RUNS], stage, rejected), ""
-    return KernelComparison(kernel, stored, timed[:MOST_RUNS], rejected=rejected), ""
+    kept, left_out = _on_the_baselines_cards(kernel, stored, timed)
+    return KernelComparison(kernel, stored, kept[:MOST_RUNS], rejected=[*rejected, *left_out]), ""
+
+
+def _on_the_baselines_cards(kernel: SuiteKernel, stored: Baseline, timed: list[KernelRun]) -> tuple[list[KernelRun], list[str]]:
+    """Return the runs of cards that the baseline ran on, where those are enough, and lines about the others."""
+    cards = {row.gpu_uuid for row in stored.runs}
+    shared = [row for row in timed if row.gpu_uuid in cards]
+    if "" in cards or len(shared) == len(timed) or len(shared) < kernel.suite.runs:
+        return timed, []
+    return shared, [f"{row.run}: on {row.gpu_uuid or 'a card that was not named'}, and the baseline has no run of that card"
+                    for row in timed if row.gpu_uuid not in cards]
 
 
 # ---- the same elsewhere ----

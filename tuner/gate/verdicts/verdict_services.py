@@ -23,6 +23,7 @@ from tuner.gate.stats.runs import KernelRuns
 from tuner.gate.stats.suite import judge, suite_reason
 from tuner.gate.suites.selectors import kernel_runs_of
 from tuner.gate.verdicts import sides_selectors
+from tuner.gate.verdicts.card_selectors import doubt_other_cards
 from tuner.gate.verdicts.sides_selectors import AGAIN, KernelComparison, Sides
 from tuner.models import Build, Gate, GateKernel, KernelRun, Suite
 
@@ -37,7 +38,9 @@ class Judgement:
 
     sides: Sides
     verdict: SuiteVerdict
-    of: Mapping[str, KernelVerdict]         # by kernel key
+    of: Mapping[str, KernelVerdict]         # by kernel key, by this gate's runs alone
+    standing: Sequence[Mapping[str, Any]] = ()      # earlier SLOWER verdicts of the build, and what became of each
+    green: str = ""                         # of a build that is SLOWER: what makes it green
 
 
 def judge_gate(gate: Gate) -> Judgement:
@@ -50,6 +53,7 @@ def judge_gate(gate: Gate) -> Judgement:
     rounds = [_judge_round(gate, group, len(sides.kernels)) for group in split_rounds(sides.kernels)]
     of = {each.key: each for part in rounds for each in part.kernels}
     kernels = [_explain(of[one.kernel.key], one, sides) for one in sides.kernels if one.kernel.key in of]
+    kernels = doubt_other_cards(gate, sides, kernels)
     kernels.sort(key=lambda each: (ORDER.index(each.verdict), -(each.p50.ratio if each.p50 else 0.0)))
     verdict = worst_verdict([each.verdict for each in kernels])
     reason = _no_data_reason(kernels, sides) if verdict == Verdict.NO_DATA else suite_reason(verdict, kernels)
@@ -123,21 +127,24 @@ def write_verdict(gate: Gate, judged: Judgement, notes: Sequence[str] = (), offe
     gate.verdict, gate.reason = judged.verdict.verdict, judged.verdict.reason
     told = suite_json(judged.verdict)
     environment, says = attribute_kernels(gate, judged.sides)
-    kept = {"mixed": gate.report["mixed"]} if gate.report.get("mixed") else {}
+    kept = {name: gate.report[name] for name in ("mixed", "request") if gate.report.get(name)}
     gate.report = {**kept, **{name: value for name, value in told.items() if name not in ("kernels", "verdict", "reason")},
                    "rule": asdict(rule_of(gate.suite.rule)),
                    "rules": {one.kernel.key: one.kernel.rule for one in judged.sides.kernels if one.kernel.rule},
                    "notes": [*judged.sides.notes, *notes, *filter(None, [says])], "offer": offer,
+                   "standing": [dict(each) for each in judged.standing if each["says"]], "green": judged.green,
                    "rounds": [_round_json(job) for job in gate.jobs.order_by("id")]}
     compared = {one.kernel.key: one for one in judged.sides.kernels}
+    stays = {each["kernel"]: each for each in judged.standing if each["stays"]}
     rows = [GateKernel(gate=gate, kernel=compared[said.key].kernel,
-                       **_row_fields(said, compared[said.key], place, environment.get(said.key)))
+                       **_row_fields(said, compared[said.key], place, environment.get(said.key), stays.get(said.key)))
             for place, said in enumerate(judged.verdict.kernels)]
     GateKernel.objects.bulk_create(rows, update_conflicts=True, unique_fields=["gate", "kernel"], update_fields=WRITTEN)
     gate.kernels.exclude(kernel__in=[row.kernel for row in rows]).delete()
 
 
-def _row_fields(said: KernelVerdict, one: KernelComparison, place: int, environment: Mapping[str, Any] | None) -> dict[str, Any]:
+def _row_fields(said: KernelVerdict, one: KernelComparison, place: int, environment: Mapping[str, Any] | None,
+                stays: Mapping[str, Any] | None) -> dict[str, Any]:
     p50 = said.p50
     return {
         "verdict": said.verdict, "reason": said.reason, "baseline_us": said.baseline_us, "candidate_us": said.candidate_us,
@@ -153,7 +160,8 @@ def _row_fields(said: KernelVerdict, one: KernelComparison, place: int, environm
             "metrics": [dict(each) for each in said.metrics], "clocks": dict(said.clocks), "excluded": list(said.excluded),
             "baseline": {"mode": one.baseline.mode, "builds": [build.name for build in one.baseline.builds],
                          "says": one.baseline.says},
-            "confirmed": one.confirmed, "stage": one.stage, "environment": environment})}
+            "confirmed": one.confirmed, "stage": one.stage, "environment": environment,
+            **({"stays": {"gate": stays["gate"], "by_itself": stays["by_itself"]}} if stays else {})})}
 
 
 def _round_json(job: Any) -> dict[str, Any]:

@@ -1,0 +1,258 @@
+"""Red stays red: a build that a gate called SLOWER is not cleared by a gate that was asked in a weaker way.
+
+Each kernel's first SLOWER is a row (SlowerVerdict). A later gate of the build that says otherwise clears it if it was asked in at
+least the same way, and no fewer such gates say so than say SLOWER; else the kernel stays SLOWER and the verdict names what was
+asked otherwise. What a person accepts ("intended", or "environment" on the regression) clears it too, with name and time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from django.db.models import F
+from django.utils import timezone
+
+from tuner.gate.baselines.selectors import Baseline, Env
+from tuner.gate.builds.selectors import ENVIRONMENT, position
+from tuner.gate.stats.results import KernelVerdict
+from tuner.gate.stats.rule import ORDER, Verdict, worst_verdict
+from tuner.gate.verdicts.asking import basis_from, basis_of, weaker_points
+from tuner.gate.verdicts.sides_selectors import KernelComparison
+from tuner.gate.verdicts.verdict_services import Judgement
+from tuner.models import BaselineChange, Gate, KernelRun, Regression, SlowerVerdict
+
+FINE = (Verdict.PASS, Verdict.FASTER)
+MOST_POINTS = 6                     # ways in which a gate was asked otherwise, in one sentence
+MOST_NAMED = 3                      # kernels in a gate's reason
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One earlier SLOWER and what this gate makes of it."""
+
+    row: SlowerVerdict
+    stays: bool
+    says: str                               # one sentence
+    by_itself: str = ""                     # what this gate says without it; "": it has no run of the kernel
+    accepted: bool = False                  # by a person
+
+
+def standing_rows(gate: Gate) -> list[SlowerVerdict]:
+    """Return the earlier SLOWER verdicts that bear on a gate: of its build, or of the same code under another name.
+
+    One of a gate that was told which build to compare with bears on others only where it was the first verdict of the build.
+    """
+    rows = SlowerVerdict.objects.filter(suite=gate.suite_id, over=None).select_related("kernel", "build", "owner")
+    asked = gate.against.name if gate.against else ""
+    mine = [row for row in rows.filter(build=gate.build_id) if row.against in ("", asked) or row.first]
+    known = {row.kernel_id for row in mine}
+    return mine + [row for row in _renamed(gate, rows.exclude(build=gate.build_id)) if row.kernel_id not in known]
+
+
+def _renamed(gate: Gate, rows: Any) -> list[SlowerVerdict]:
+    """Rows of builds that are this one under another name: same place among builds, same kernel source."""
+    found = [row for row in rows.filter(against="")[:500] if _same_change(gate, row)]
+    return [row for row in found if _sources(row.build_id, row.kernel_id) & _sources(gate.build_id, row.kernel_id)]
+
+
+def _same_change(gate: Gate, row: SlowerVerdict) -> bool:
+    ours, other = gate.build, row.build
+    return bool(ours.branch == other.branch and (ours.at == other.at or (ours.url and ours.url == other.url)
+                                                 or (ours.parent and ours.parent == other.parent)))
+
+
+def _sources(build: int, kernel: int) -> set[str]:
+    rows = KernelRun.objects.filter(build=build, kernel=kernel, rejected="").exclude(source_hash="").order_by()
+    return set(rows.values_list("source_hash", flat=True).distinct()[:20])
+
+
+def weigh_earlier_verdicts(gate: Gate, judged: Judgement) -> tuple[Judgement, list[Standing]]:
+    """Return the judgement with kernels that stay SLOWER, and what is said of each earlier verdict. Writes nothing."""
+    rows = standing_rows(gate)
+    compared = {one.kernel.pk: one for one in judged.sides.kernels}
+    found = [_weigh(gate, row, compared.get(row.kernel_id), judged) for row in rows]
+    kernels = {each.key: each for each in judged.verdict.kernels}
+    sides = list(judged.sides.kernels)
+    for each in found:
+        key, one = each.row.kernel.key, compared.get(each.row.kernel_id)
+        said = kernels.get(key)
+        if each.stays and (said is None or one is None):
+            kernels[key] = KernelVerdict(each.row.kernel.op, each.row.kernel.shape, None, key, Verdict.SLOWER, each.says)
+            if one is None:
+                sides.append(_absent(each.row))
+        elif said is not None and each.stays:
+            kernels[key] = replace(said, verdict=Verdict.SLOWER, reason=f"{each.says}. By itself {said.verdict}: {said.reason}")
+        elif said is not None and each.accepted and said.verdict == Verdict.NO_DATA:
+            kernels[key] = replace(said, verdict=Verdict.PASS, reason=each.says)
+    ordered = sorted(kernels.values(), key=lambda each: (ORDER.index(each.verdict), -(each.p50.ratio if each.p50 else 0.0)))
+    verdict = worst_verdict([each.verdict for each in ordered])
+    stays = [each for each in found if each.stays]
+    reason = judged.verdict.reason
+    if verdict != judged.verdict.verdict:
+        reason = _stays_sentence(stays) if stays else _accepted_sentence(found)
+    told = replace(judged.verdict, verdict=verdict, reason=reason, kernels=ordered)
+    return replace(judged, verdict=told, sides=replace(judged.sides, kernels=sides)), found
+
+
+def _absent(row: SlowerVerdict) -> KernelComparison:
+    return KernelComparison(row.kernel, Baseline(row.kernel, "rolling"), [])
+
+
+def _weigh(gate: Gate, row: SlowerVerdict, one: KernelComparison | None, judged: Judgement) -> Standing:
+    """What becomes of one earlier SLOWER by what this gate says."""
+    said = judged.of.get(row.kernel.key)
+    before = _earlier_text(row)
+    answer, full = acceptance(row)
+    if row.build_id != gate.build_id and (one is None or said is None or
+                                          basis_from(row.basis).config != basis_of(one, said).config):
+        return Standing(row, False, "", str(said.verdict) if said else "")      # another configuration: may well be the fix
+    if said is None or one is None:
+        if full:
+            return Standing(row, False, f"{before}; {answer}", accepted=True)
+        why = "it is switched off in the suite or bears another name" if not row.kernel.enabled else "this gate has no run of it"
+        return Standing(row, True, f"{before} and stays so: {why}")
+    if said.verdict == Verdict.SLOWER:
+        return Standing(row, False, "", str(said.verdict))
+    if full:
+        return Standing(row, False, f"{before}; {answer}", str(said.verdict), accepted=True)
+    env = judged.sides.env
+    points = [] if env == _env(row) else [f"on {env.text if env else 'an unknown GPU'} instead of {_env(row).text}"]
+    points += weaker_points(basis_from(row.basis), basis_of(one, said, asked_runs(gate)), gate.suite.kind, accepted=bool(answer))
+    if said.verdict not in FINE:
+        # in doubt or without runs, asked in the same way: that is this gate's answer, and the earlier one is not taken back
+        stays = bool(points)
+        told = f"{before} and stays so, this gate was asked otherwise: {'; '.join(points[:MOST_POINTS])}" if stays else ""
+        return Standing(row, stays, told, str(said.verdict))
+    if points:
+        return Standing(row, True, f"{before} and stays so, this gate was asked otherwise: {'; '.join(points[:MOST_POINTS])}",
+                        str(said.verdict))
+    if row.said_not + 1 < row.said_slower:
+        return Standing(row, True, f"{before} and stays so: {row.said_slower} gates asked in this way say SLOWER, "
+                                   f"{row.said_not + 1} do{'es' if row.said_not == 0 else ''} not", str(said.verdict))
+    more = f" ({answer})" if answer else ""
+    return Standing(row, False, f"{before}; asked in at least the same way, this gate does not{more}", str(said.verdict))
+
+
+def asked_runs(gate: Gate) -> int | None:
+    """Return the fresh runs of the smallest round; None where runs were sent."""
+    return min(gate.jobs.order_by().values_list("runs", flat=True), default=None)
+
+
+def _env(row: SlowerVerdict) -> Env:
+    return Env(row.gpu, row.toolkit, row.driver, row.recorded)
+
+
+def _earlier_text(row: SlowerVerdict) -> str:
+    size = f" ({100 * (row.ratio - 1):+.1f} %)" if row.ratio else ""
+    return f"gate {row.number} called {row.kernel.key} SLOWER in build {row.build.name}{size}"
+
+
+def acceptance(row: SlowerVerdict) -> tuple[str, bool]:
+    """Return what a person said of the slowdown since, with name and time ("": nothing), and whether it covers this build."""
+    changes = BaselineChange.objects.filter(suite=row.suite_id, action=BaselineChange.Action.INTENDED, gpu__in=["", row.gpu],
+                                            created__gt=row.created).select_related("author", "build")
+    for change in changes:
+        if change.kernel_id in (None, row.kernel_id) and change.build is not None:
+            full = position(change.build) >= position(row.build)
+            who = change.author.get_username() if change.author else "somebody"
+            return f"{who} said on {_day(change.created)} that the speed of {change.build.name} is intended: {change.note}", full
+    where = {name: getattr(row, name) for name in ENVIRONMENT}
+    for found in Regression.objects.filter(suite=row.suite_id, state=Regression.State.ENVIRONMENT, build=row.build_id,
+                                           kind=Regression.Kind.STEP, **where):
+        if row.kernel.key in found.kernels:
+            last: Mapping[str, Any] = found.history[-1] if found.history else {}
+            note = f": {found.note}" if found.note else ""
+            return (f"{last.get('who') or 'somebody'} said on {str(last.get('at', ''))[:10]} that the environment did it, not the "
+                    f"build{note}"), True
+    return "", False
+
+
+def _day(at: Any) -> str:
+    return f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+def _stays_sentence(stays: Sequence[Standing]) -> str:
+    named = "; ".join(each.says for each in stays[:MOST_NAMED])
+    more = len(stays) - MOST_NAMED
+    return named + (f"; and {more} more kernel{'s' if more != 1 else ''}" if more > 0 else "")
+
+
+def _accepted_sentence(found: Sequence[Standing]) -> str:
+    return "; ".join(each.says for each in found if each.accepted and each.says)[:2000]
+
+
+def green_ways(gate: Gate, rows: Sequence[SlowerVerdict]) -> str:
+    """Return what makes a SLOWER build green, in one sentence."""
+    first = basis_from(rows[0].basis) if rows else None
+    same = ""
+    if first is not None:
+        builds = ", ".join(list(first.baseline_builds)[:MOST_NAMED]) or "its baseline"
+        runs = f"at least {first.candidate_runs} runs" if gate.suite.kind != gate.suite.Kind.UPLOADED else "more of its own runs"
+        same = f"a gate of this build asked as gate {rows[0].number} was ({runs}, against {builds}) that does not say SLOWER; "
+    return (f"Green again by: a new build that is no slower; {same}or a person's word on the regression, "
+            "\"intended\" or \"environment\", which verdicts then name")
+
+
+def named_sides(gate: Gate, own: Judgement) -> list[str]:
+    """Return what a reader must know of the other side: a person pinned it, or it is itself known to be slower."""
+    pinned = {one.baseline.change.pk: one.baseline.change for one in own.sides.kernels
+              if one.baseline.mode == "pinned" and one.baseline.change is not None}
+    notes = [f"the baseline is pinned to {change.build} by {change.author.get_username() if change.author else 'somebody'}, "
+             f"{_day(change.created)}{f': {change.note}' if change.note else ''}" for change in list(pinned.values())[:MOST_NAMED]]
+    chosen = [one for one in own.sides.kernels if one.baseline.mode != "rolling"]
+    pairs = {(build.pk, one.kernel.pk) for one in chosen for build in one.baseline.builds if build.pk != gate.build_id}
+    if pairs:
+        slow = SlowerVerdict.objects.filter(suite=gate.suite_id, over=None, build__in={build for build, _ in pairs})
+        notes += [f"compared with {row.build.name}, which gate {row.number} called SLOWER in {row.kernel.key}"
+                  for row in slow.select_related("build", "kernel")[:20] if (row.build_id, row.kernel_id) in pairs]
+    return notes
+
+
+# ---- rows ----
+
+def keep_verdicts(gate: Gate, own: Judgement, found: Sequence[Standing]) -> None:
+    """Write what this gate adds: new first SLOWER verdicts, counts of those that agree, and those that are over.
+
+    own  the judgement before earlier verdicts were weighed
+    """
+    now = timezone.now()
+    for each in found:
+        if each.row.build_id != gate.build_id or each.by_itself == Verdict.SLOWER:
+            continue
+        if each.by_itself in FINE and not each.accepted and "asked otherwise" not in each.says:
+            SlowerVerdict.objects.filter(pk=each.row.pk).update(said_not=F("said_not") + 1)
+        if not each.stays and each.says and (each.by_itself in FINE or each.accepted):
+            SlowerVerdict.objects.filter(pk=each.row.pk).update(over=now, over_because=each.says)
+    env = own.sides.env
+    if env is None:
+        return
+    against = gate.against.name if gate.against else ""
+    decided = Gate.objects.filter(suite=gate.suite_id, build=gate.build_id, status=Gate.Status.DONE,
+                                  verdict__in=[*FINE, Verdict.SLOWER]).exclude(pk=gate.pk).exists()
+    compared = {one.kernel.key: one for one in own.sides.kernels}
+    for key, said in own.of.items():
+        if said.verdict == Verdict.SLOWER and key in compared:
+            _keep_slower(gate, compared[key], said, env, against, not decided)
+
+
+def _keep_slower(gate: Gate, one: KernelComparison, said: KernelVerdict, env: Env, against: str, first: bool) -> None:
+    fresh = {"suite": gate.suite, "gate": gate, "number": gate.pk, "first": first,
+             "basis": asdict(basis_of(one, said, asked_runs(gate))), "ratio": said.p50.ratio if said.p50 else None,
+             "owner": gate.owner}
+    row, made = SlowerVerdict.objects.get_or_create(build=gate.build, kernel=one.kernel, against=against, **env.where(),
+                                                    defaults=fresh)
+    if made:
+        return
+    if row.over is not None:                    # it was cleared, and is said anew
+        SlowerVerdict.objects.filter(pk=row.pk).update(**{**fresh, "created": timezone.now()}, over=None, over_because="",
+                                                       said_slower=1, said_not=0)
+    elif not weaker_points(basis_from(row.basis), basis_of(one, said, asked_runs(gate)), gate.suite.kind):
+        SlowerVerdict.objects.filter(pk=row.pk).update(said_slower=F("said_slower") + 1)
+
+
+def standing_json(each: Standing) -> dict[str, Any]:
+    """Return one earlier verdict as a gate's report keeps it."""
+    return {"kernel": each.row.kernel.key, "gate": each.row.number, "build": each.row.build.name, "stays": each.stays,
+            "accepted": each.accepted, "says": each.says, "by_itself": each.by_itself}
