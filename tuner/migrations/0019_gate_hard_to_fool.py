@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('tuner', '0017_job_version'),
+        ('tuner', '0018_projects'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

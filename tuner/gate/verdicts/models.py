@@ -84,12 +84,14 @@ class GateKernel(BelowProject):
         return f"{self.kernel_id}: {self.verdict}"
 
 
-class SlowerVerdict(models.Model):
+class SlowerVerdict(BelowProject):
     """The first SLOWER of a kernel of a build in one environment, and how that gate was asked.
 
     It stands until a gate that was asked in at least the same way says otherwise, or a person accepts the new speed; it outlives
     the gate's own row and its re-runs.
     """
+
+    project_path = "suite__project"
 
     suite = models.ForeignKey("tuner.Suite", on_delete=models.CASCADE, related_name="slower_verdicts")
     build = models.ForeignKey("tuner.Build", on_delete=models.CASCADE, related_name="slower_verdicts")
