@@ -10,6 +10,7 @@ from webapp.frame import api as frame_api
 from webapp.frame import pages as frame_pages
 from webapp.operate import pages as operate_pages
 from webapp.problem import pages as problem_pages
+from webapp.projects import api as project_api
 from webapp.projects import pages as project_pages
 
 handler400, handler403, handler404, handler500 = (
@@ -39,6 +40,8 @@ urlpatterns = [
     # people
     path("accounts/", include(accounts.urlpatterns)),                              # sign in and out, tokens
     path("projects/", include(project_pages.urlpatterns)),
+    path("api/projects/", project_api.ProjectsApi.as_view(), name="api-projects"),
+    path("api/projects/<slug:slug>/members/", project_api.MembersApi.as_view(), name="api-members"),
     path("audit/", audit_pages.audit, name="audit"),                              # ?q=&action=&kind=&person=
     path("api/audit/", audit_pages.AuditApi.as_view(), name="api-audit"),
     path("admin/", admin.site.urls),

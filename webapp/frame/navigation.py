@@ -99,8 +99,9 @@ SETTINGS = Section("Settings", (
     Page("Operators", "operators", words="packages team kernels", docs=("operators", "client")),
     Page("Capture targets", "capture-targets", needs="profiles.add_capturetarget", words="scripts programs"),
     Page("API tokens", "tokens", words="CI authorization", docs=("gate-ci",)),
-    Page("Projects", "project-list", words="teams spaces members roles people"),
-    Page("Audit log", "audit", needs="webapp.view_auditentry", words="who changed rights deletes exports"),
+    Page("Projects", "project-list", words="teams spaces members roles people", docs=("people",)),
+    Page("Audit log", "audit", needs="webapp.view_auditentry", words="who changed rights deletes exports",
+         docs=("people",)),
 ))
 FURTHER = (                             # of a section's pages, without a tab
     Page("Search methods", "leaderboard", words="strategies scores leaderboard"),

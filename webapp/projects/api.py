@@ -1,0 +1,106 @@
+"""Projects and their members over the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.shortcuts import get_object_or_404
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import NotFound, PermissionDenied, ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from webapp.models import Membership, Project
+from webapp.projects import selectors, services
+from webapp.projects.request import seat_take
+from webapp.roles import ROLES
+
+
+class ProjectSerializer(serializers.ModelSerializer[Project]):
+    """`slug` is in its addresses, /p/<slug>/."""
+
+    class Meta:
+        model = Project
+        fields = ["slug", "name", "created"]
+        read_only_fields = ["slug", "created"]
+
+
+class MemberSerializer(serializers.Serializer[Any]):
+    """A person by user name."""
+
+    person = serializers.CharField(source="user.username", max_length=150)
+    role = serializers.ChoiceField(choices=list(ROLES))
+
+
+class ProjectsApi(APIView):
+    """The projects that the person, or the token, may open; owners of the installation make them."""
+
+    write_permission = "webapp.add_project"
+
+    @extend_schema(responses=ProjectSerializer(many=True))
+    def get(self, request: Request) -> Response:
+        """List them."""
+        return Response(ProjectSerializer(selectors.project_rows(_access(request).seats), many=True).data)
+
+    @extend_schema(request=ProjectSerializer, responses={201: ProjectSerializer})
+    def post(self, request: Request) -> Response:
+        """Make one."""
+        given = ProjectSerializer(data=request.data)
+        given.is_valid(raise_exception=True)
+        return Response(ProjectSerializer(_do(services.project_create, given.validated_data["name"])).data, status=201)
+
+
+class MembersApi(APIView):
+    """Who works in a project by a membership; its owners say."""
+
+    write_permission = {"POST": "webapp.change_membership", "DELETE": "webapp.delete_membership"}
+
+    def initial(self, request: Request, *args: Any, **options: Any) -> None:
+        """Ask for permissions in the project that the address names."""
+        self.perform_authentication(request)
+        own, access = request._request, _access(request)
+        seat = access.seat(options["slug"])
+        if seat is None:
+            raise NotFound("there is no such project")
+        if request.auth is not None and seat != own.seat:       # type: ignore[attr-defined]
+            raise PermissionDenied("this token is of another project")
+        if not access.alone:
+            seat_take(own, access, seat)
+        self.project = get_object_or_404(Project, pk=seat.pk)
+        super().initial(request, *args, **options)
+
+    @extend_schema(responses=MemberSerializer(many=True))
+    def get(self, request: Request, slug: str) -> Response:
+        """List them."""
+        return Response(MemberSerializer(selectors.members(self.project), many=True).data)
+
+    @extend_schema(request=MemberSerializer, responses=MemberSerializer)
+    def post(self, request: Request, slug: str) -> Response:
+        """Give a person a role, or another one."""
+        given = MemberSerializer(data=request.data)
+        given.is_valid(raise_exception=True)
+        member = _do(services.member_set, self.project, given.validated_data["user"]["username"], given.validated_data["role"])
+        return Response(MemberSerializer(member).data)
+
+    @extend_schema(request=MemberSerializer, responses={204: None})
+    def delete(self, request: Request, slug: str) -> Response:
+        """Take a person out: {"person": …}."""
+        given: Any = request.data
+        name = str(given.get("person", "")) if isinstance(given, dict) else ""
+        member = get_object_or_404(Membership, project=self.project, user__username=name)
+        services.member_remove(self.project, member.user_id)
+        return Response(status=204)
+
+
+def _access(request: Request) -> selectors.Access:
+    access: selectors.Access = request._request.access      # type: ignore[attr-defined]
+    return access
+
+
+def _do(service: Any, *given: Any) -> Any:
+    try:
+        return service(*given)
+    except services.ProjectRefused as refused:
+        raise ValidationError({{"username": "person"}.get(refused.field, refused.field): [refused.what]}) from refused
