@@ -17,7 +17,8 @@ from webapp.frame import navigation
 from webapp.roles import ENGINEER, VIEWER, role_set
 
 pytestmark = pytest.mark.django_db
-NOWHERE = ("/search/", "/accounts/log", "/metrics", "/health/", "/api/", "/admin/", "/examples/", "/bisect/", "/docs/")
+NOWHERE = ("/search/", "/accounts/log", "/accounts/password/", "/accounts/reset/", "/metrics", "/health/", "/api/", "/admin/",
+           "/examples/", "/bisect/", "/docs/")
 
 
 @pytest.fixture
