@@ -262,7 +262,6 @@ PACKAGES = {
     "triton": ("tuner.kernels.*", "tuner.measure.*", "tuner.cache.listener", "workers.capture.proton_capture"),
     "uvicorn": ("webapp.*",),
     "whitenoise": ("webapp.*",),
-    "boto3": ("webapp.backup.stores",),
     "botocore": ("webapp.backup.stores",),
     "storages": ("webapp.backup.stores",),
     "setuptools": ("workers.agent.setup", "workers.agent.injection.setup"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -196,14 +195,9 @@ def open_place(place: str) -> Store:
                             endpoint_url=os.environ.get("AWS_ENDPOINT_URL_S3"), default_acl=None))
 
 
-def bucket_errors() -> tuple[type[Exception], ...]:
-    """Return what an S3 client raises, () where none was used: it is known only once it is imported."""
-    if "boto3" not in sys.modules:
-        return ()
-    from boto3.exceptions import Boto3Error
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    return Boto3Error, BotoCoreError, ClientError
+def is_bucket_error(error: Exception) -> bool:
+    """Return whether an S3 client raised it; its classes are known only where one was used."""
+    return any(kind.__module__.startswith(("boto3.", "botocore.")) for kind in type(error).__mro__)
 
 
 def product_store() -> Store:

@@ -14,7 +14,7 @@ from webapp.backup.errors import BackupError
 from webapp.backup.manifest import choose
 from webapp.backup.progress import readable
 from webapp.backup.seal import VARIABLE, read_passphrase
-from webapp.backup.stores import Store, bucket_errors, open_place
+from webapp.backup.stores import Store, is_bucket_error, open_place
 
 
 class Command(BaseCommand):
@@ -43,7 +43,9 @@ class Command(BaseCommand):
                 self._check(store, options["backup"], passphrase, options["json"])
             else:
                 self._make(store, passphrase, options)
-        except (BackupError, OSError, *bucket_errors()) as error:
+        except Exception as error:
+            if not isinstance(error, BackupError | OSError) and not is_bucket_error(error):
+                raise
             raise CommandError(str(error), returncode=getattr(error, "exit_code", 1)) from error
 
     def _make(self, place: Store, passphrase: str | None, options: dict[str, Any]) -> None:

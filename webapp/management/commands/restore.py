@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from webapp.backup.errors import BackupError
 from webapp.backup.restore import backup_restore
 from webapp.backup.seal import VARIABLE, read_passphrase
-from webapp.backup.stores import bucket_errors, open_place
+from webapp.backup.stores import is_bucket_error, open_place
 
 
 class Command(BaseCommand):
@@ -37,7 +37,9 @@ class Command(BaseCommand):
             restored = backup_restore(
                 open_place(place), options["backup"], say=self._say, passphrase=read_passphrase(os.environ),
                 replace=options["replace"], without_keys=options["without_keys"], skip_damaged=options["skip_damaged"])
-        except (BackupError, OSError, *bucket_errors()) as error:
+        except Exception as error:
+            if not isinstance(error, BackupError | OSError) and not is_bucket_error(error):
+                raise
             raise CommandError(str(error), returncode=getattr(error, "exit_code", 1)) from error
         manifest = restored.manifest
         for note in restored.notes:
