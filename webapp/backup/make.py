@@ -81,6 +81,7 @@ def backup_make(place: Store, *, say: Callable[[str], None], passphrase: str | N
             later = _now_claims()
             parts = {OBJECTS: write_objects(place, name, objects)}
             say("writing the rows")
+            counts = rows.counts()              # of the moment too; after the objects, which must not wait
             parts[ROWS] = _write_rows(place, name, moment.name)
         left_out = [] if passphrase else [
             f"the secret key: no passphrase was given ({seal.VARIABLE}). Keep RIDGEPOINT_HOME/secret_key or RIDGEPOINT_SECRET_KEY "
@@ -92,7 +93,7 @@ def backup_make(place: Store, *, say: Callable[[str], None], passphrase: str | N
         deleted = sorted(set(moment.claims.profiles) - set(later.profiles))
         manifest = Manifest(
             name=name, made=made, postgres=rows.server_major(), migrations=moment.migrations, parts=parts, objects=len(objects),
-            object_bytes=sum(each.size for each in objects), rows=moment.counts, deleted=deleted,
+            object_bytes=sum(each.size for each in objects), rows=counts, deleted=deleted,
             deleted_captures=sorted(moment.claims.captures - later.captures),
             reread=_changed(moment.claims, later, copier.unsettled), left_out=left_out)
         write_manifest(place, manifest)
@@ -112,6 +113,7 @@ class Copier:
 
     def copy_all(self, verb: str) -> list[Kept]:
         """Copy what the pool lacks and return the objects as they stand now."""
+        self.unsettled.clear()
         entries = list(self.source.list())
         progress = Progress(self.say, verb, len(entries), sum(entry.size for entry in entries))
         found = []

@@ -36,7 +36,6 @@ class Snapshot:
     name: str
     claims: Claims
     migrations: list[list[str]]
-    counts: dict[str, int]
 
 
 @contextmanager
@@ -44,8 +43,9 @@ def snapshot() -> Iterator[Snapshot]:
     """Hold one moment of all rows, which pg_dump and this process read alike."""
     with transaction.atomic(durable=True), connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")     # it is idle while pg_dump reads
         cursor.execute("SELECT pg_export_snapshot()")
-        yield Snapshot(cursor.fetchone()[0], claims(), applied(), counts())
+        yield Snapshot(cursor.fetchone()[0], claims(), applied())
 
 
 def claims() -> Claims:

@@ -160,7 +160,8 @@ def test_it_comes_back_as_it_was(original: Original, tmp_path: Path) -> None:
             now = visitor.page(path)
             assert status == now[0] == 200, (path, status, now[0])
             found[path] = differences(text, now[1])
-        assert {path: lines for path, lines in found.items() if lines} == {}
+        told = "\n".join(f"{path}: {line}" for path, lines in found.items() for line in lines)
+        assert not told, told
     finally:
         product.stop()
 
