@@ -8,6 +8,7 @@ import sys
 import traceback
 from pathlib import Path
 
+from webapp.backup import unfinished
 from webapp.embedded import ensure
 from webapp.embedded.launch import CannotStart
 
@@ -16,14 +17,16 @@ SERVERLESS = {"help", "version", "--help", "-h", "--version", "collectstatic", "
               "doctor"}
 # Commands that manage the tables themselves, or wait for others to do it.
 UNMIGRATED = {"migrate", "makemigrations", "showmigrations", "sqlmigrate", "optimizemigration", "squashmigrations",
-              "dbshell", "flush", "check", "shell", "web"}
+              "dbshell", "flush", "check", "shell", "web", "restore"}
 
 # New objects between two collections. What a start imports stays: looking through it again and again took a sixth of its time.
 GC_THRESHOLD = 50_000
 
 
 def offline(command: str, arguments: list[str]) -> bool:
-    """`gate` between two files reads them and nothing else."""
+    """`gate` between two files, and a look at backups, read them and nothing else."""
+    if command == "backup":
+        return "--check" in arguments or "--list" in arguments
     return command == "gate" and any(each.partition("=")[0] in ("--baseline", "--candidate") for each in arguments)
 
 
@@ -46,8 +49,13 @@ def main() -> None:
         os.environ["RIDGEPOINT_WEB_PROCESS"] = "1"      # before the settings are read
     if command == "doctor":
         prepare_doctor(Path(os.environ.get("RIDGEPOINT_HOME", project / "var")))
+    if command == "restore" and (wrong := unfinished.choose_home(sys.argv[2:], os.environ)):
+        raise CannotStart(wrong)
     if command not in SERVERLESS and "--help" not in sys.argv and not offline(command, sys.argv[2:]):
-        ensure.begin_servers(Path(os.environ.get("RIDGEPOINT_HOME", project / "var")))
+        home = Path(os.environ.get("RIDGEPOINT_HOME", project / "var"))
+        if wrong := unfinished.refuse_half_restored(home, command):
+            raise CannotStart(wrong)
+        ensure.begin_servers(home)
         import django
 
         django.setup()          # while the servers come up

@@ -233,7 +233,7 @@ PACKAGES = {
     "bokeh": ("profiles.theme", "*charts*"),
     "channels": ("webapp.*", "workers.jobs"),
     "clickhouse_connect": ("profiles.fleet.clickhouse_store",),
-    "cryptography": ("workers.secret",),
+    "cryptography": ("webapp.backup.seal", "workers.secret"),
     "django": ROWS,
     "drf_spectacular": API,
     "duckdb": ("profiles.sql.*", "profiles.store.*"),
@@ -264,6 +264,8 @@ PACKAGES = {
     "triton": ("tuner.kernels.*", "tuner.measure.*", "tuner.cache.listener", "workers.capture.proton_capture"),
     "uvicorn": ("webapp.*",),
     "whitenoise": ("webapp.*",),
+    "botocore": ("webapp.backup.stores",),
+    "storages": ("webapp.backup.stores",),
     "setuptools": ("workers.agent.setup", "workers.agent.injection.setup"),
     "zstandard": ("profiles.ingest.*", "workers.agent.*"),
 }

@@ -308,6 +308,8 @@ def profile_delete(profile: Profile) -> None:
     """
     profile_id = profile.pk
     with transaction.atomic():
+        # an ingest that is about to write kernels holds the row: they are deleted with it, or it finds the row gone
+        Profile.objects.select_for_update().filter(pk=profile_id).first()
         profile.delete()
         transaction.on_commit(lambda: objects_delete(profile_id), robust=True)
         if profile.build:

@@ -1,0 +1,123 @@
+"""Read a backup again, all of it, and say what is missing or damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from webapp.backup import tools
+from webapp.backup.errors import BackupError, Damaged
+from webapp.backup.manifest import (
+    KEYS,
+    OBJECTS,
+    ROWS,
+    Digest,
+    Kept,
+    Manifest,
+    names,
+    part_key,
+    pool_key,
+    read_manifest,
+    read_objects,
+)
+from webapp.backup.progress import Progress
+from webapp.backup.stores import Store
+
+
+@dataclass
+class Checked:
+    """`faults`: what is wrong with the backup itself, in words; `objects`: those that are missing or damaged, and how."""
+
+    manifest: Manifest
+    faults: list[str] = field(default_factory=list)
+    objects: dict[str, str] = field(default_factory=dict)       # key in the product → what is wrong
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.faults and not self.objects
+
+    def describe(self) -> list[str]:
+        """Return one line for each fault."""
+        return self.faults + [f"{key}: {wrong}" for key, wrong in self.objects.items()]
+
+
+def backup_check(place: Store, name: str, *, say: Callable[[str], None], passphrase: str | None = None) -> Checked:
+    """Read every byte of a backup and compare digests. Raises Damaged where its manifest cannot be read."""
+    checked = Checked(read_manifest(place, name))
+    manifest = checked.manifest
+    for part in (ROWS, OBJECTS):
+        if part not in manifest.parts:
+            checked.faults.append(f"{part}: the manifest does not name it")
+    for part, said in manifest.parts.items():
+        if wrong := _compare(place, part_key(name, part), said.size, said.sha256):
+            checked.faults.append(f"{part_key(name, part)}: {wrong}")
+    if not checked.faults:
+        try:
+            with place.open(part_key(name, ROWS)) as dump:
+                tools.read_dump(dump, manifest.postgres)
+        except Damaged as error:
+            checked.faults.append(f"{part_key(name, ROWS)}: {error}")
+        if passphrase and manifest.has_keys:
+            open_keys(place, manifest, passphrase)
+    try:
+        objects = list(read_objects(place, manifest))
+    except Damaged as error:
+        if not any(OBJECTS in fault for fault in checked.faults):
+            checked.faults.append(str(error))
+        return checked
+    checked.objects = _check_objects(place, objects, say)
+    return checked
+
+
+def open_keys(place: Store, manifest: Manifest, passphrase: str) -> dict[str, str]:
+    """Return the sealed keys. Raises BackupError for a wrong passphrase."""
+    from webapp.backup import seal  # here: only where there are keys
+
+    with place.open(part_key(manifest.name, KEYS)) as file:
+        return seal.unseal(file.read(1 << 20), passphrase)
+
+
+def _check_objects(place: Store, objects: list[Kept], say: Callable[[str], None]) -> dict[str, str]:
+    progress = Progress(say, "read", len(objects), sum(each.size for each in objects))
+    wrong: dict[str, str] = {}
+    read: dict[str, str] = {}           # by digest: equal bytes lie once in the pool
+    for each in objects:
+        if each.sha256 not in read:
+            read[each.sha256] = _compare(place, pool_key(each.sha256), each.size, each.sha256)
+        if read[each.sha256]:
+            wrong[each.key] = f"{read[each.sha256]} ({pool_key(each.sha256)})"
+        progress.step(each.size)
+    say(progress.line)
+    return wrong
+
+
+def _compare(place: Store, key: str, size: int, sha256: str) -> str:
+    """Return what is wrong with the bytes under a key, "" for nothing."""
+    try:
+        with place.open(key) as file:
+            digest = Digest(file)
+            while digest.read():
+                pass
+    except FileNotFoundError:
+        return "missing"
+    except OSError as error:
+        return f"cannot be read: {error.strerror or error}"
+    if digest.size != size:
+        return f"damaged: {digest.size:,} bytes in place of {size:,}"
+    return "" if digest.sha256 == sha256 else "damaged: its bytes are others than those that were stored"
+
+
+def backups_describe(place: Store) -> list[dict[str, object]]:
+    """Return one row for each backup of a place, the oldest first."""
+    listed: list[dict[str, object]] = []
+    for name, whole in names(place).items():
+        row: dict[str, object] = {"name": name, "state": "finished" if whole else "unfinished"}
+        if whole:
+            try:
+                manifest = read_manifest(place, name)
+                row |= {"objects": manifest.objects, "object_bytes": manifest.object_bytes, "rows": sum(manifest.rows.values()),
+                        "dump_bytes": manifest.parts[ROWS].size, "postgres": manifest.postgres, "keys": manifest.has_keys}
+            except (BackupError, KeyError) as error:
+                row |= {"state": "damaged", "error": str(error)}
+        listed.append(row)
+    return listed

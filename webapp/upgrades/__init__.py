@@ -1,0 +1,1 @@
+"""What an upgrade does to an installation that holds data."""
