@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import Resolver404, resolve, set_script_prefix
 
 from webapp.audit import services as audit
@@ -39,7 +39,10 @@ class ProjectAddress:
             request.project_slug = slug     # type: ignore[attr-defined]
             request.path_info = f"/{rest}"
             set_script_prefix(f"{root}{PREFIX}{slug}/")
-        return self.get_response(request)
+        response = self.get_response(request)
+        if not response.streaming:
+            set_script_prefix(f"{root}/")
+        return response
 
 
 class ProjectScope:
@@ -132,4 +135,4 @@ def _address(request: HttpRequest, seat: Seat) -> str:
 def _not_found(request: HttpRequest) -> HttpResponse:
     from webapp.errors import not_found
 
-    return not_found(request)
+    return not_found(request, Http404())

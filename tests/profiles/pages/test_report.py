@@ -178,7 +178,8 @@ def test_a_kernel_that_no_operator_stands_for_goes_back_with_the_reason(layer: P
 
 def test_capture_counters_opens_a_form_with_name_and_launch_and_asks_for_the_program(layer: Profile, olga: Any) -> None:
     """Two names match the expression; the launch is the kernel's median one, counted among both in the order of launches."""
-    CaptureTarget.objects.create(name="train", argv=["python", "train.py"])
+    for name in ("train", "serve"):         # one alone would be filled in
+        CaptureTarget.objects.create(name=name, argv=["python", f"{name}.py"])
     found = kernel(layer, "nvjet_sm90_hsh_256x128")
     answer = signed_in(olga).get(reverse("kernel-capture", args=[layer.pk, found.pk]))
     fields = fields_of(answer.url)

@@ -177,7 +177,7 @@ def test_a_full_disk_fails_the_row_clearly_and_leaves_nothing(monkeypatch):
     monkeypatch.setattr(store.PreparedTrace, "_encode", full)
     profile = ingested(profile)
     assert profile.status == "failed" and profile.error["where"] == "object store"
-    assert "No space left" in profile.error["what"] and "Free some space" in profile.error["hint"]
+    assert "no room on the disk" in profile.error["what"] and "read again by itself when there is room" in profile.error["hint"]
     folders, files = default_storage.listdir(f"profiles/{profile.pk}")
     assert (folders, files) == (["upload"], [])
 

@@ -178,7 +178,7 @@ def test_the_page_holds_its_queries_and_bears_any_address(suite, viewer, django_
         kernel = kernel_of(suite, f"softmax R={2 ** place} C=64 fp16")
         for build, environment in (("a", OLD), ("a", NEW), ("b", NEW)):
             runs(kernel, build, environment, drawn(place, 3))
-    with django_assert_max_num_queries(24):
+    with django_assert_max_num_queries(25):
         assert viewer.get(reverse("environments"), {"suite": "main"}).status_code == 200
     for query in ({"suite": "no"}, {"before": "9|a", "after": "x"}, {"before": "1|"}, {"kernel": "'"},
                   {"runs": "neither"}, {"before": "99999999999|a"}, {"after": "²|a"}):

@@ -17,7 +17,7 @@ from django.contrib.auth import get_user_model
 from django.core.serializers import serialize
 from django.db import models
 from django.test import Client
-from django.urls import URLPattern, URLResolver, get_resolver
+from django.urls import URLPattern, URLResolver, get_resolver, set_script_prefix
 
 from webapp.models import ApiToken, Membership, Project
 from workers.scope import EVERYTHING, BelowProject, OfProject, enter, within
@@ -101,6 +101,7 @@ def other(tmp_store: Any) -> Iterator[Filler]:
         for model in scoped_models():
             filler.row(model)
     yield filler
+    set_script_prefix("/")
     enter(EVERYTHING)           # a streamed answer keeps its scope; a server's requests have a context each, tests have not
 
 
