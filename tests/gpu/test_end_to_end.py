@@ -88,8 +88,10 @@ def test_the_job_of_a_killed_worker_goes_on(site, report):
     while len(before := site.get(f"{path}trials/")["trials"]) < 4:
         assert time.monotonic() < end, site.product.log[-4000:]
         time.sleep(0.1)
-    [worker] = [worker for worker in workers(site) if "gpu" in worker["queues"]]
-    os.kill(worker["pid"], signal.SIGKILL)
+    holders = [worker for worker in workers(site) if "gpu" in worker["queues"]]         # one a GPU, and any may lead
+    assert holders
+    for worker in holders:
+        os.kill(worker["pid"], signal.SIGKILL)
     killed = time.monotonic()
     while len(site.get(f"{path}trials/")["trials"]) <= len(before) + 1:
         assert time.monotonic() - killed < 60, site.product.log[-6000:]
