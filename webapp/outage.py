@@ -14,6 +14,7 @@ import redis
 from django.db import Error as DjangoDatabaseError
 from django.http import HttpResponse, JsonResponse
 from django.template.loader import render_to_string
+from django.urls import get_script_prefix
 
 from workers import disk
 
@@ -64,12 +65,13 @@ def outage_answer(outage: Outage, path: str, method: str | None) -> HttpResponse
     """Return JSON for the API, else a page in the site's frame; no query is made for it."""
     if _API.match(path):
         return JsonResponse(outage_data(outage, path), status=outage.status, headers=outage.headers)
-    page = _page(outage, again=outage.status == 503 and method == "GET")
+    page = _page(outage, get_script_prefix(), again=outage.status == 503 and method == "GET")
     return HttpResponse(page, status=outage.status, headers=outage.headers)
 
 
 @lru_cache(maxsize=16)
-def _page(outage: Outage, *, again: bool) -> str:
+def _page(outage: Outage, root: str, *, again: bool) -> str:
+    """`root`: what the addresses on it begin with."""
     # Without the request: its context processors would ask the database who is signed in.
     context: dict[str, Any] = {"what": outage.what, "hint": outage.hint, "again_s": RETRY_AFTER_S if again else 0}
     return render_to_string("outage.html", context)
