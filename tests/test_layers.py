@@ -264,7 +264,6 @@ PACKAGES = {
     "triton": ("tuner.kernels.*", "tuner.measure.*", "tuner.cache.listener", "workers.capture.proton_capture"),
     "uvicorn": ("webapp.*",),
     "whitenoise": ("webapp.*",),
-    "botocore": ("webapp.backup.stores",),
     "storages": ("webapp.backup.stores",),
     "setuptools": ("workers.agent.setup", "workers.agent.injection.setup"),
     "zstandard": ("profiles.ingest.*", "workers.agent.*"),

@@ -143,8 +143,7 @@ class Bucket(Store):
             yield Entry(key, row.size, row.e_tag.strip('"'))
 
     def stat(self, key: str) -> Entry | None:
-        from botocore.exceptions import ClientError  # here: only where a bucket is used
-
+        ClientError = self.bucket.meta.client.exceptions.ClientError  # a class
         row = self.bucket.Object(self._key(key))
         try:
             return Entry(key, row.content_length, row.e_tag.strip('"'))
@@ -154,8 +153,7 @@ class Bucket(Store):
             raise
 
     def open(self, key: str) -> IO[bytes]:
-        from botocore.exceptions import ClientError
-
+        ClientError = self.bucket.meta.client.exceptions.ClientError
         try:
             body: IO[bytes] = self.bucket.Object(self._key(key)).get()["Body"]
         except ClientError as error:

@@ -10,6 +10,8 @@ from webapp.upgrades.locks import pending_locks
 
 
 class Command(migrate.Command):
+    requires_system_checks: list[str] = []      # `manage.py check` runs them
+
     def handle(self, *args: Any, **options: Any) -> None:
         if options["database"] == "default" and not options["fake"] and not options["check_unapplied"]:
             for lock in pending_locks():
