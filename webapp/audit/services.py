@@ -9,6 +9,7 @@ from typing import Any
 
 from django.apps import apps
 from django.contrib.auth import get_user_model
+from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import Model
 from django.db.models.signals import m2m_changed, post_delete, post_init, post_save
 
@@ -117,5 +118,5 @@ def _name(row: Model) -> str:
 def _project(row: Model) -> int | None:
     try:
         return row.pk if row._meta.label_lower == "webapp.project" else project_of(row)
-    except (AttributeError, Model.DoesNotExist):     # type: ignore[attr-defined]
+    except ObjectDoesNotExist:         # what it hangs from went before it
         return None

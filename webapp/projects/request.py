@@ -75,11 +75,11 @@ class ProjectScope:
             if request.session.get(LAST) != slug:
                 request.session[LAST] = slug
         response = self.get_response(request)
+        if response.status_code == 404 and request.method in SAFE and len(access.seats) > 1:
+            response = self._elsewhere(request, access, seat) or response
         match = request.resolver_match
         if match is not None and match.url_name in EXPORTS and response.status_code == 200 and request.method != "HEAD":
             audit.record("exported", match.url_name or "", request.get_full_path())
-        if response.status_code == 404 and request.method in SAFE and len(access.seats) > 1:
-            return self._elsewhere(request, access, seat) or response
         return response
 
     def process_view(self, request: HttpRequest, view: Any, args: Any, options: Any) -> None:

@@ -11,7 +11,7 @@ from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.options import OptionsError
 from profiles.capture.tools.tool import Paths, TargetError
 
-PATHS = Paths(folder="/work/capture", project="/srv/ridgepoint", python="/usr/bin/python3")
+PATHS = Paths(folder="/scratch/capture", project="/srv/ridgepoint", python="/usr/bin/python3")
 # Response files, command files and scripts of the tools, macros of their output names, what a shell would take for more.
 HOSTILE = (
     "@file", "@/etc/passwd", "--config-file-path=/x", "--command-file=/x", "--stats=true", "--import=/x", "--section-folder=/x",
@@ -63,8 +63,8 @@ def test_whatever_is_typed_stays_a_value(name, data):
             assert flag in FLAGS[name] | LAUNCHERS, word
         elif word.startswith("-") and not word.startswith(OURS[name]):
             assert re.fullmatch(r"--[A-Za-z][A-Za-z0-9_-]*=[A-Za-z0-9_.*:+-]+", word) and "file" not in word.partition("=")[0], word
-    written = [word for word in argv if "/work/capture" in word]
-    assert len(written) == 1 and re.fullmatch(r"(--output=)?/work/capture/[a-z]+(-rank%q\{[A-Z_]+\})?[a-z.-]*", written[0])
+    written = [word for word in argv if "/scratch/capture" in word]
+    assert len(written) == 1 and re.fullmatch(r"(--output=)?/scratch/capture/[a-z]+(-rank%q\{[A-Z_]+\})?[a-z.-]*", written[0])
     environ = tool.environ(options, PATHS)
     assert set(environ) <= {"TMPDIR", "TLLM_PROFILE_START_STOP", "TLLM_TORCH_PROFILE_TRACE", "TLLM_NVTX_DEBUG"}
     assert re.fullmatch(r"[0-9,-]*", environ.get("TLLM_PROFILE_START_STOP", ""))
