@@ -30,6 +30,7 @@ from profiles.models import Profile
 from tests.product import Product, seed_database
 from tests.servers import SHARED
 from tests.socket_visitor import SocketVisitor
+from tests.waiting import until
 from tuner.gate import client as gate_client
 from tuner.models import TuneJob
 from webapp import slots
@@ -71,14 +72,6 @@ def nobody_restarts(product: Product) -> Iterator[None]:
         yield
     finally:
         os.kill(product.process.pid, signal.SIGCONT)
-
-
-def until(true: Callable[[], Any], within_s: float = 90) -> Any:
-    end = time.monotonic() + within_s
-    while not (value := true()):
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    return value
 
 
 def status(product: Product, path: str) -> int:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from profiles.running import fetch_services
 from profiles.running.models import EngineCapture, EngineFetch, EngineServer
 from tests.product import PROJECT
 from tests.profiles.running.peer import Peer, peer
+from tests.waiting import until
 from webapp.models import ApiToken
 from workers.agent.deep.fetches import Body, Fetches, folders_of
 from workers.agent.deep.folders import FolderProblem, allowing, is_below, list_files, open_file
@@ -78,14 +79,6 @@ def host(live_server: Any, olga: Any) -> Iterator[Host]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_worker, "BESIDE_S", 0.3)
     monkeypatch.setattr(engine_results.AgentResults, "longest_s", 40.0)
-
-
-def until(condition: Callable[[], Any], seconds: float = 30) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := condition()) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert found
-    return found
 
 
 def server(own: Peer, host: Host, **more: Any) -> EngineServer:

@@ -10,8 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from profiles.fleet import capture_services
 from profiles.models import FleetCapture
 from profiles.running import join_services
 from tests.product import PROJECT
+from tests.waiting import until
 from webapp.models import ApiToken
 
 CONTAINER = ("unshare", "--net", "--pid", "--fork", "--mount-proc")
@@ -110,14 +110,6 @@ def hosts(live_server: Any, olga: Any) -> Iterator[Hosts]:
         yield own
     finally:
         own.close()
-
-
-def until(condition: Callable[[], Any], seconds: float = 60) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := condition()) and time.monotonic() < end:
-        time.sleep(0.2)
-    assert found
-    return found
 
 
 def test_a_process_of_a_container_is_listed_by_its_number_here_and_captured(hosts: Hosts) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.waiting import until
 from tests.workers.agent.server import Server, serve
 from workers.agent.launches import Context, Gpu, Signature, Window, sum_durations
 from workers.agent.link import Frames, Link, MessageRefused, frame, read_window, window_message
@@ -49,14 +50,6 @@ def a_window(seed: int = 1, count: int = 1000, at_ns: int | None = None) -> Wind
     sums = sum_durations(chance.integers(0, 20, count), chance.integers(1000, 10**6, count), signatures)
     return Window(Context("pretrain", "b1", "NVIDIA H200"), Gpu("GPU-1", "NVIDIA H200", "host-1"), at_ns or time.time_ns(),
                   200_000_000, 4_000_000_000, sums, 3)
-
-
-def until(true: Callable[[], Any], seconds: float = 20.0) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := true()) and time.monotonic() < end:
-        time.sleep(0.02)
-    assert found
-    return found
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import pytest
 from tests.gpu.fleet.two_jobs import MAKE_TOKEN
 from tests.product import PROJECT, Product, clean_env, seed_database
 from tests.servers import SHARED
+from tests.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow,
               pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")]
@@ -91,14 +92,6 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
         yield own
     finally:
         own.close()
-
-
-def until(condition: Callable[[], Any], seconds: float = 60) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := condition()) and time.monotonic() < end:
-        time.sleep(0.2)
-    assert found
-    return found
 
 
 def test_a_process_is_captured_by_its_number_and_read(host: Host) -> None:
