@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import pwd
 import shutil
@@ -29,10 +30,11 @@ _libc = ctypes.CDLL(None, use_errno=True)     # loaded here: between fork and ex
 
 @dataclass(frozen=True)
 class Identity:
-    """`label`: "self", "userns" or "nobody"; `popen`: arguments of subprocess to become it."""
+    """`label`: "self", "userns" or "nobody"; `popen`: arguments of subprocess to become it; `why`: what kept it from "userns"."""
 
     label: str
     popen: dict[str, Any]
+    why: str = ""
 
     def may_execute(self, path: Path) -> bool:
         done = subprocess.run(["/bin/sh", "-c", 'test -x "$0"', str(path)], cwd="/", **self.popen)
@@ -48,10 +50,14 @@ def choose_identity() -> Identity:
     """Return the identity; RIDGEPOINT_PG_ROOT_MODE=nobody skips the namespace."""
     if os.geteuid() != 0:
         return Identity("self", {})
-    if os.environ.get("RIDGEPOINT_PG_ROOT_MODE", "userns") == "userns" and _can_enter_namespace():
-        return Identity("userns", {"preexec_fn": _enter_namespace})
+    why = "RIDGEPOINT_PG_ROOT_MODE"
+    if os.environ.get("RIDGEPOINT_PG_ROOT_MODE", "userns") == "userns":
+        number = _try_namespace()
+        if number == 0:
+            return Identity("userns", {"preexec_fn": _enter_namespace})
+        why = f"user namespaces are refused here: {os.strerror(number)}"
     nobody = pwd.getpwnam("nobody")
-    return Identity("nobody", {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []})
+    return Identity("nobody", {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}, why)
 
 
 def make_tie_to_parent(before: Callable[[], None] | None, signal_number: int) -> Callable[[], None]:
@@ -90,13 +96,15 @@ def _enter_namespace() -> None:
         Path("/proc/self", name).write_text(text)
 
 
-def _can_enter_namespace() -> bool:
-    """Return whether a user namespace is allowed, tried in a child."""
+def _try_namespace() -> int:
+    """Return 0 where a user namespace can be entered, else the error number (errno). It is tried in a child."""
     pid = os.fork()
     if pid == 0:
         try:
             _enter_namespace()
             os._exit(0)
+        except OSError as error:
+            os._exit(error.errno or errno.EPERM)
         except BaseException:
-            os._exit(1)
-    return os.waitpid(pid, 0)[1] == 0
+            os._exit(errno.EPERM)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

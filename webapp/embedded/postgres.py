@@ -158,7 +158,7 @@ def _usable_binaries(who: Identity, parent: Path) -> Path:
     if not who.may_execute(bin_dir / "postgres"):
         bin_dir = identity.copy_for_nobody(bin_dir)
     if not who.may_execute(parent):
-        raise PermissionError(f"user nobody cannot enter {parent}: set RIDGEPOINT_HOME to a folder that it can reach")
+        raise PermissionError(f"user nobody cannot enter {parent} ({who.why}): set RIDGEPOINT_HOME to a folder that it can reach")
     return bin_dir
 
 

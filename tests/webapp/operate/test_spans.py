@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import os
 import subprocess
@@ -46,7 +47,9 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
     spans._provider.cache_clear()
     yield got
+    spans._provider(os.getpid()).shutdown()
     spans._provider.cache_clear()
+    gc.collect()            # while it lives it starts a thread in each fork, which may then enter no user namespace
     server.shutdown()
 
 
