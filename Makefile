@@ -4,15 +4,19 @@ BIN := $(VENV)/bin
 # the first Python of 3.11 to 3.13 that runs here, else a later one: there ruptures is missing, and with it change points
 PYTHON ?= $(shell for last in 14 99; do for p in python3 python3.13 python3.12 python3.11 python; do \
 	$$p -c "import sys; sys.exit(not (3, 11) <= sys.version_info < (3, $$last))" 2>/dev/null && echo $$p && exit; done; done)
-# what pyproject.toml asks for, with the extras named after it; versions are those of requirements.lock
-REQUIREMENTS = $(BIN)/python -c "import sys, tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-	print('\n'.join(p['dependencies'] + [r for e in sys.argv[1:] for r in p['optional-dependencies'][e]]))"
-INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -r /dev/stdin
+# what pyproject.toml asks for, with the extras named after it, in the versions of requirements.lock; a file whose hash is not there
+# is refused. An archive (make archive) brings the files in wheels/: then no network is asked
+PINS = $(BIN)/python webapp/supply/pins.py
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+INSTALL = $(PIP) --require-hashes -c requirements.lock -r /dev/stdin
+WHEELS := $(wildcard wheels/requirements.txt)
+# torch and Triton: their builds differ between machines, so they have a version and no hash
+INSTALL_UNPINNED = $(PINS) versions > $(VENV)/versions.txt && $(PIP) -c $(VENV)/versions.txt -r /dev/stdin
 GPU := $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L 2>/dev/null | grep -q '^GPU' && echo yes)
 export HOST PORT
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-gpu run test test-core test-again test-deep test-gpu check golden bench fuzz lock clean browser js bench-tuner bench-gate
+.PHONY: help install install-gpu run test test-core test-again test-deep test-gpu check golden bench fuzz lock audit licences sbom archive clean browser js bench-tuner bench-gate
 
 help:      ## this list
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1\t/p' Makefile | expand -t 18
@@ -28,7 +32,12 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: pyproject.toml requirements.lock | $(VENV)/bin/python
 	@echo "installing the dependencies (about a minute, once)"
-	@$(REQUIREMENTS) | $(INSTALL)
+ifeq ($(WHEELS),)
+	@$(PINS) pip | $(PIP) --require-hashes -r /dev/stdin
+	@$(PINS) roots | $(INSTALL)
+else
+	@$(PIP) --no-index --no-deps --require-hashes --find-links wheels -r $(WHEELS)
+endif
 	@pwd > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ridgepoint.pth"
 	@touch $@
 
@@ -42,20 +51,20 @@ $(VENV)/.installed-gpu: $(VENV)/.installed
 		echo "$$found" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch-of-the-system.pth"; \
 	else \
 		echo "installing torch and Triton (several GB, once)"; \
-		$(REQUIREMENTS) gpu | $(INSTALL) || echo "not installed: the gpu worker can capture with ncu, but not tune"; \
+		$(PINS) unpinned gpu | { $(INSTALL_UNPINNED); } || echo "not installed: the gpu worker can capture with ncu, but not tune"; \
 	fi
 	@touch $@
 
 $(VENV)/.installed-%: $(VENV)/.installed
 	@echo "installing what $* needs (once)"
-	@$(REQUIREMENTS) $* | $(INSTALL)
+	@$(PINS) roots $* | $(INSTALL)
 	@touch $@
 
 # CPU builds of torch and Triton (200 MB, not 5 GB), for the tests of the kernels; TORCH_INDEX=… names an index that has them
 $(VENV)/.installed-torch: $(VENV)/.installed-test $(if $(GPU),$(VENV)/.installed-gpu)
 ifeq ($(GPU),)
 	@echo "installing torch and Triton for the kernels' tests (once)"
-	@$(REQUIREMENTS) gpu | sed 's/^torch==.*/&+cpu/' | $(INSTALL) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) 2>/dev/null \
+	@$(PINS) unpinned gpu | sed 's/^torch==.*/&+cpu/' | { $(INSTALL_UNPINNED) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) 2>/dev/null; } \
 		|| echo "no CPU build of torch found (TORCH_INDEX=… names PyTorch's index of them): the tests of the kernels will be skipped"
 endif
 	@touch $@
@@ -88,7 +97,7 @@ test-core: $(VENV)/.installed-test ## what needs no server, no browser and no se
 test-again: $(VENV)/.installed-test $(VENV)/.installed-torch browser ## every test in random order, ten times   (TIMES=…)
 	@$(TESTS) tests.parts --again $(or $(TIMES),10)
 
-test-deep: $(VENV)/.installed-test ## hostile files at their whole size (gigabytes, many minutes)
+test-deep: $(VENV)/.installed-test ## hostile files at their whole size, several hosts, proxies (gigabytes, many minutes)
 	@RIDGEPOINT_DEEP=1 $(TESTS) pytest -m deep $(ARGS)
 
 test-gpu: $(VENV)/.installed-test $(VENV)/.installed-gpu ## the tests that need an NVIDIA GPU
@@ -98,11 +107,11 @@ js:
 	@if command -v node >/dev/null 2>&1; then node --test $$(find tests/js -name '*.test.js'); \
 	else echo "node is not installed: the tests in tests/js were skipped"; fi
 
-check: $(VENV)/.installed-test $(VENV)/.installed-check ## ruff, mypy strict, layers, JS tests
+check: $(VENV)/.installed-test $(VENV)/.installed-check ## ruff, mypy strict, layers, JS tests, known vulnerabilities
 	@$(BIN)/ruff check .
 	@RIDGEPOINT_SECRET_KEY=none $(BIN)/mypy        # its Django plugin imports the settings, which would make a key
 	@$(TESTS) pytest -p no:playwright tests/test_layers.py
-	@$(MAKE) --no-print-directory js
+	@$(MAKE) --no-print-directory js audit
 
 golden: $(VENV)/.installed-test ## write tests/data/golden anew; read the diff before you commit it
 	@RIDGEPOINT_GOLDEN=1 $(BIN)/python -m pytest -m golden $(ARGS)
@@ -129,9 +138,29 @@ bench-tuner: $(VENV)-bench-tuner/.installed ## our search methods beside Kernel 
 bench-gate: $(VENV)/.installed ## how often the gate errs on recorded runs, beside other rules -> docs/gate-bench.md
 	@$(BIN)/python -m bench.gate $(ARGS)
 
-lock: $(VENV)/.installed-test $(VENV)/.installed-check ## requirements.lock from what is installed now
-	@{ sed -n '/^#/p' requirements.lock; $(BIN)/python -m pip freeze --exclude-editable | grep -Ev '^(ridgepoint|pip|setuptools|torch|triton|.*@ )'; } > requirements.new
-	@mv requirements.new requirements.lock
+lock: $(VENV)/.installed-check ## requirements.lock: versions and hashes of what pyproject.toml asks for; those in it stay   (ARGS=--upgrade)
+	@cp requirements.lock requirements.new
+	@$(PINS) inputs | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+		--no-emit-index-url $(ARGS) -o requirements.new -
+	@{ sed -n '/^#/p' requirements.lock; sed '/^#/d' requirements.new; } > requirements.newer
+	@mv requirements.newer requirements.lock && rm requirements.new
+
+audit: $(VENV)/.installed-check ## known vulnerabilities of what is locked; what could not be audited is named, and is no success
+	@$(BIN)/python -m webapp.supply.audit
+
+licences: $(VENV)/.installed-test ## docs/licences.md: what is installed with Ridgepoint, under which licences
+	@$(BIN)/python -m tests.licences
+
+# of an environment that holds what `make run` installs and nothing else
+sbom: $(VENV)/.installed-check ## build/sbom.cdx.json: a CycloneDX bill of materials of what is installed
+	@rm -rf build/shipped && $(BIN)/python -m venv --without-pip build/shipped
+	@$(PINS) roots | $(BIN)/python -m pip --python build/shipped/bin/python install --quiet --require-hashes -c requirements.lock -r /dev/stdin
+	@$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --mc-type application --output-reproducible --of JSON \
+		-o build/sbom.cdx.json build/shipped/bin/python
+	@rm -rf build/shipped; echo build/sbom.cdx.json
+
+archive: $(VENV)/.installed ## build/ridgepoint-….tar: source and wheels, for a machine without a network   (EXTRAS="gpu")
+	@$(BIN)/python -m webapp.supply.archive $(EXTRAS)
 
 clean:     ## forget the environment and caches; var/ (your data) stays
 	rm -rf $(VENV) $(VENV)-bench $(VENV)-bench-tuner build *.egg-info .pytest_cache .mypy_cache .ruff_cache test-results

@@ -13,7 +13,7 @@ from webapp.embedded import ensure
 from webapp.embedded.launch import CannotStart
 
 # Commands that read or make files only; the doctor asks servers that run, and starts none.
-SERVERLESS = {"help", "version", "--help", "-h", "--version", "collectstatic", "findstatic", "diffsettings", "spectacular",
+SERVERLESS = {"runs", "help", "version", "--help", "-h", "--version", "collectstatic", "findstatic", "diffsettings", "spectacular",
               "doctor"}
 # Commands that manage the tables themselves, or wait for others to do it.
 UNMIGRATED = {"migrate", "makemigrations", "showmigrations", "sqlmigrate", "optimizemigration", "squashmigrations",
@@ -24,9 +24,11 @@ GC_THRESHOLD = 50_000
 
 
 def offline(command: str, arguments: list[str]) -> bool:
-    """`gate` between two files, and a look at backups, read them and nothing else."""
+    """`gate` between two files, a look at backups, and `operators` over a kernel file, read them and nothing else."""
     if command == "backup":
         return "--check" in arguments or "--list" in arguments
+    if command == "operators":
+        return next((each for each in arguments if not each.startswith("-")), "") in ("check", "init")
     return command == "gate" and any(each.partition("=")[0] in ("--baseline", "--candidate") for each in arguments)
 
 
@@ -49,6 +51,8 @@ def main() -> None:
         os.environ["RIDGEPOINT_WEB_PROCESS"] = "1"      # before the settings are read
     if command == "doctor":
         prepare_doctor(Path(os.environ.get("RIDGEPOINT_HOME", project / "var")))
+    if command == "runs" or (command in ("gate", "operators") and offline(command, sys.argv[2:])):
+        os.environ.setdefault("RIDGEPOINT_SECRET_KEY", "a look at a file needs none")
     if command == "restore" and (wrong := unfinished.choose_home(sys.argv[2:], os.environ)):
         raise CannotStart(wrong)
     if command not in SERVERLESS and "--help" not in sys.argv and not offline(command, sys.argv[2:]):

@@ -24,15 +24,17 @@ from profiles.fleet.models import (
     FleetMonth,
     FleetSignature,
 )
+from profiles.keeping.models import Keeping
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineFetch, EngineServer
+from profiles.upload.models import StoredUpload
 from workers.leases import Leases
 from workers.scope import BelowProject, OfProject
 
 __all__ = ["AdviceDecision", "BuildChange", "BuildPair", "Capture", "CaptureFile", "CaptureSchedule", "CaptureTarget",
            "CeilingRun", "EngineCapture", "EngineFetch", "EngineServer", "FamilyEdit", "FamilyNote", "FamilyRule", "Finding",
            "FleetAgent", "FleetBatch", "FleetCapture", "FleetContext", "FleetDay", "FleetGpu", "FleetHour",
-           "FleetKernel", "FleetMonth", "FleetSignature", "KernelFamily", "KernelShape", "KernelStat",
-           "LaunchCounters", "Profile", "SavedQuery", "TimelineNote", "first_uploads"]
+           "FleetKernel", "FleetMonth", "FleetSignature", "Keeping", "KernelFamily", "KernelShape", "KernelStat",
+           "LaunchCounters", "Profile", "SavedQuery", "StoredUpload", "TimelineNote", "first_uploads"]
 
 
 class Profile(OfProject):

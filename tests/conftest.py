@@ -23,6 +23,7 @@ from django.db import connection
 from django.db.backends.postgresql.operations import DatabaseOperations
 
 from tests.product import Product, seed_database
+from tests.scale import DEEP
 from tests.servers import SHARED
 
 BUCKET = "ridgepoint-test"
@@ -90,6 +91,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if (database := item.get_closest_marker("django_db")) and database.kwargs.get("transaction"):
             # with the apps named, Django would make content types, permissions and roles anew before each test
             item.add_marker(pytest.mark.django_db(**{**database.kwargs, "available_apps": None}), append=False)
+        if item.get_closest_marker("deep_only"):
+            item.add_marker("deep")
+            if not DEEP:
+                item.add_marker(pytest.mark.skip(reason="make test-deep"))
         for marker, reason in lacking.items():
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
@@ -181,7 +186,7 @@ def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[s
     return {**browser_type_launch_args, "executable_path": chromium(), "args": BROWSER_ARGS}
 
 
-# filled by the migrations' signal and changed by no test
+# filled by the migrations' signal; tests change none of them but add projects
 KEPT_TABLES = {"django_content_type", "auth_permission", "auth_group", "auth_group_permissions", "webapp_project"}
 
 
@@ -192,9 +197,10 @@ def empty_filled_tables(operations: DatabaseOperations, style: Any, tables: Iter
         cursor.execute(" UNION ALL ".join(f"SELECT '{table}' WHERE EXISTS (SELECT FROM {operations.quote_name(table)})"
                                           for table in asked))
         filled = [table for table, in cursor.fetchall()]
-    return DATABASE_FLUSH(operations, style, filled, **{**options, "allow_cascade": True})
+    return [*DATABASE_FLUSH(operations, style, filled, **{**options, "allow_cascade": True}), FIRST_PROJECT_ALONE]
 
 
+FIRST_PROJECT_ALONE = "DELETE FROM webapp_project WHERE id > (SELECT min(id) FROM webapp_project)"
 DATABASE_FLUSH = DatabaseOperations.sql_flush
 WITH_TABLES = "ridgepoint_with_tables"
 

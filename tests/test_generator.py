@@ -14,6 +14,7 @@ from profiles import ingest
 from profiles.trace import Trace
 
 
+@pytest.mark.deep_only
 @pytest.mark.slow
 def test_a_generated_trace_reads_whole(tmp_path: Path) -> None:
     file = tmp_path / "trace.json"

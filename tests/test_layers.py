@@ -2,7 +2,7 @@
 
 A module belongs to the feature with the longest name that it lies in, or that names it in `MEMBERS`. It may import its own feature
 and those that its row in `ARROWS` names, each of which stands above it: no two features can need each other. `webapp`, the apps'
-set-up and admin may import everything, and nobody imports them. Third-party packages are for those that `PACKAGES` names.
+set-up may import everything, and nobody imports them. Third-party packages are for those that `PACKAGES` names.
 A row that nothing uses any more fails as well.
 """
 
@@ -35,13 +35,13 @@ MEMBERS = {
     "tuner.models": ("tuner.models", "tuner.*.models"),
     "tuner.cache.rules": ("tuner.cache.rules", "tuner.cache.buckets", "tuner.cache.default_check", "tuner.cache.portability"),
     "tuner.cache.client": ("tuner.cache.client", "tuner.cache.listener"),
-    "workers.jobs": ("workers.jobs", "workers.disk", "workers.leases", "workers.outgoing", "workers.scope", "workers.secret",
-                     "workers.spans", "workers.trail"),
+    "workers.jobs": ("workers.jobs", "workers.away", "workers.clock", "workers.disk", "workers.fair", "workers.leases",
+                     "workers.outgoing", "workers.scope", "workers.secret", "workers.spans", "workers.trail"),
     "workers.process": ("workers.process", "workers.tasks", "workers.sweep", "workers.messages", "workers.row_kinds",
                         "workers.stages", "workers.bounded_process"),
 }
 # nobody imports these but Django, manage.py and tests; they may import everything
-TOP = ("webapp", "webapp.*", "*.apps", "*.urls", "*.admin", "*.management", "*.management.*")
+TOP = ("webapp", "webapp.*", "*.apps", "*.urls", "*.management", "*.management.*")
 
 # feature -> the features that it may import; each stands above it
 ARROWS = {
@@ -70,6 +70,7 @@ ARROWS = {
     "workers.jobs": "",
     "workers.agent": "",
     "profiles.models": "workers.jobs",
+    "profiles.keeping": "profiles.models workers.jobs",
     "profiles.library": "profiles.ingest profiles.models",
     "profiles.rows": "profiles.analysis.core profiles.models workers.jobs",
     "profiles.store":
@@ -87,12 +88,14 @@ ARROWS = {
         "profiles.charts profiles.models profiles.library workers.jobs profiles.rows profiles.store profiles.compare "
         "profiles.exports profiles.advice profiles.profile",
     "profiles.upload":
-        "profiles.trace profiles.analysis.core profiles.analysis.kernel profiles.analysis.compare profiles.analysis.trace "
+        "profiles.keeping profiles.trace profiles.analysis.core profiles.analysis.kernel profiles.analysis.compare "
+        "profiles.analysis.trace "
         "profiles.ingest.core profiles.ingest.nccl profiles.ingest profiles.models workers.jobs profiles.rows profiles.store "
         "profiles.families",
     "profiles.capture.tools": "profiles.programs",
     "profiles.capture":
-        "profiles.analysis.core profiles.analysis.compare profiles.models workers.jobs profiles.store profiles.compare "
+        "profiles.keeping profiles.analysis.core profiles.analysis.compare profiles.models workers.jobs profiles.store "
+        "profiles.compare "
         "profiles.advice profiles.upload profiles.capture.tools",
     "profiles.actions": "profiles.analysis.core profiles.models profiles.store profiles.capture",
     "profiles.ceilings": "profiles.analysis.core profiles.analysis.kernel profiles.models workers.jobs",
@@ -121,13 +124,14 @@ ARROWS = {
         "profiles.trace profiles.analysis.core profiles.theme profiles.models profiles.library profiles.rows profiles.store "
         "profiles.exports profiles.timeline profiles.topics",
     "profiles.fleet":
-        "profiles.analysis.core profiles.theme profiles.charts profiles.models workers.jobs workers.agent profiles.rows "
+        "profiles.keeping profiles.analysis.core profiles.theme profiles.charts profiles.models workers.jobs workers.agent "
+        "profiles.rows "
         "profiles.families",
     "profiles.running":
-        "profiles.trace profiles.models workers.jobs profiles.upload profiles.fleet",
+        "profiles.keeping profiles.trace profiles.models workers.jobs profiles.upload profiles.fleet",
     "profiles.notes": "profiles.models workers.jobs profiles.rows profiles.timeline",
     "profiles.overview":
-        "profiles.trace profiles.analysis.core profiles.charts profiles.models profiles.library profiles.compare "
+        "profiles.keeping profiles.trace profiles.analysis.core profiles.charts profiles.models profiles.library profiles.compare "
         "profiles.exports profiles.profile profiles.upload profiles.counters profiles.topics",
     "profiles.kernel":
         "profiles.analysis.core profiles.charts profiles.models profiles.advice profiles.counters profiles.overview "
@@ -142,6 +146,7 @@ ARROWS = {
     "tuner.team": "workers.jobs tuner.models tuner.trial tuner.kernels tuner.operators tuner.wire",
     "tuner.measure":
         "profiles.analysis.core profiles.analysis.kernel tuner.trial tuner.kernels tuner.operators tuner.wire tuner.team",
+    "tuner.bring": "tuner.trial tuner.kernels tuner.operators tuner.wire tuner.team tuner.measure",
     "tuner.search": "tuner.trial tuner.operators tuner.measure",
     "tuner.texts": "tuner.models tuner.operators tuner.measure",
     "tuner.cache.entries":
@@ -150,6 +155,7 @@ ARROWS = {
     "tuner.gate.errors": "",
     "tuner.query_api": "tuner.trial",
     "tuner.gate.stats": "",
+    "tuner.gate.benchmarks": "",
     "tuner.gate.builds": "profiles.models workers.jobs tuner.models tuner.trial tuner.gate.errors",
     "tuner.gate.suites":
         "profiles.models workers.jobs profiles.capture tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "
@@ -215,8 +221,10 @@ ARROWS = {
         "tuner.devices tuner.gate.errors tuner.gate.suites tuner.gate.verdicts tuner.revalidation workers.core workers.fresh "
         "workers.capture",
     "workers.metrics": "profiles.models workers.jobs profiles.fleet tuner.models",
+    "workers.keeping": "profiles.keeping profiles.models workers.jobs profiles.upload profiles.capture tuner.models",
     "workers.process":
-        "profiles.ingest profiles.models workers.jobs profiles.advice profiles.families profiles.fleet profiles.upload "
+        "workers.keeping profiles.ingest profiles.models workers.jobs profiles.advice profiles.families profiles.fleet "
+        "profiles.upload "
         "profiles.topics profiles.capture profiles.running "
         "tuner.models tuner.trial tuner.team tuner.devices tuner.gate.builds tuner.gate.suites tuner.gate.notify "
         "tuner.gate.production tuner.gate.verdicts tuner.jobs tuner.revalidation tuner.gate.history workers.core workers.tune "
@@ -229,6 +237,7 @@ ARROWS = {
 ROWS = ("profiles.*", "tuner.*", "workers.*", "webapp.*")
 API = ("*api", "webapp.*")
 PACKAGES = {
+    "allauth": ("webapp.people.*", "webapp.apps"),
     "asgiref": ("profiles.library.streaming_api", "webapp.*"),
     "bokeh": ("profiles.theme", "*charts*"),
     "channels": ("webapp.*", "workers.jobs"),
@@ -239,8 +248,9 @@ PACKAGES = {
     "duckdb": ("profiles.sql.*", "profiles.store.*"),
     "google": ("profiles.ingest.*",),
     "isal": ("profiles.ingest.*", "profiles.downloads.*", "profiles.sql.*", "profiles.timeline.*"),
+    "jwt": ("webapp.forges.github",),
     "knox": ("webapp.*",),
-    "markdown_it": ("webapp.frame.documents",),
+    "markdown_it": ("webapp.frame.documents", "webapp.talk.texts"),
     "msgspec": ("profiles.ingest.*", "profiles.exports.*", "profiles.store.*", "profiles.fleet.feed", "profiles.capture.chakra",
                 "workers.agent.*"),
     "ncu_report": ("profiles.ingest.ncu.ncu_child",),
@@ -248,20 +258,23 @@ PACKAGES = {
     "opentelemetry": ("workers.metrics.otlp", "workers.spans"),
     "prometheus_client": ("workers.metrics.prometheus", "webapp.operate.observed"),
     "psutil": ("webapp.*", "workers.*"),
-    "psycopg": ("webapp.*",),
+    "psycopg": ("webapp.*", "workers.away"),
     "pyarrow": ("profiles.*",),
     "pythonjsonlogger": ("webapp.logs",),
     "pynvml": ("tuner.measure.nvml", "workers.fresh.clocks"),
     "redis": ("tuner.measure.remote_cache", "webapp.*", "workers.*"),
+    "requests": ("webapp.people.*",),
     "rest_framework": API,
     "ridgepoint_client": ("tuner.cache.listener",),
     "rq": ("webapp.*", "workers.*"),
     "ruptures": ("tuner.gate.stats.*",),
     "scipy": ("tuner.gate.stats.*", "tuner.search.*"),
     "threadpoolctl": ("tuner.search.*",),
-    "torch": ("tuner.kernels.*", "tuner.measure.*", "tuner.team.*", "workers.capture.torch_capture",
+    "torch": ("tuner.bring.child", "tuner.bring.run", "tuner.kernels.*", "tuner.measure.*", "tuner.team.*",
+              "workers.capture.torch_capture",
               "workers.capture.proton_capture", "workers.targets.*"),
-    "triton": ("tuner.kernels.*", "tuner.measure.*", "tuner.cache.listener", "workers.capture.proton_capture"),
+    "triton": ("tuner.bring.child", "tuner.kernels.*", "tuner.measure.*", "tuner.cache.listener",
+               "workers.capture.proton_capture"),
     "uvicorn": ("webapp.*",),
     "whitenoise": ("webapp.*",),
     "storages": ("webapp.backup.stores",),

@@ -36,8 +36,8 @@ def test_served():
 
 @pytest.mark.parametrize(("arguments", "passed"), [
     pytest.param(("-k", "pure"), "1 passed", id="chosen"),       # the chosen tests decide, not the collected ones
-    pytest.param(("--core",), "1 passed", id="core"),
-    pytest.param(("-k", "served"), "1 passed", id="alone"),
+    pytest.param(("--core",), "1 passed", id="core", marks=pytest.mark.deep_only),
+    pytest.param(("-k", "served"), "1 passed", id="alone", marks=pytest.mark.deep_only),
     pytest.param(("-k", "served", "-n", "2"), "1 passed", id="workers"),
 ])
 def test_a_run_starts_what_its_tests_need(arguments: tuple[str, ...], passed: str, tmp_path: Path) -> None:

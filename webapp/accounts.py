@@ -16,7 +16,7 @@ from django.contrib.auth.models import AbstractUser
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.urls import path, reverse_lazy
+from django.urls import reverse_lazy
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.cache import never_cache
@@ -31,7 +31,6 @@ from webapp.audit import services as audit
 from webapp.models import ApiToken
 from webapp.projects.request import seat_take
 from webapp.projects.selectors import Seat, access_of
-from webapp.sign_in import ResetForm, SignInForm
 
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 LOCAL_USER = "local"
@@ -209,22 +208,3 @@ def _tokens_page(request: Any, form: TokenForm, *, new_token: str = "", status: 
         "tokens": ApiToken.objects.filter(user=request.user.pk).select_related("project"),
         "several": len(request.access.seats) > 1, "new_token": new_token, "form": form}
     return render(request, "accounts/tokens.html", context, status=status)
-
-
-urlpatterns = [
-    path("login/", auth_views.LoginView.as_view(
-        template_name="accounts/login.html", authentication_form=SignInForm,
-        extra_context={"sends_mail": bool(settings.EMAIL_HOST)}), name="login"),
-    path("logout/", auth_views.LogoutView.as_view(), name="logout"),
-    path("password/", PasswordView.as_view(), name="password"),
-    path("reset/", auth_views.PasswordResetView.as_view(
-        form_class=ResetForm, template_name="accounts/reset.html", email_template_name="accounts/reset_mail.txt",
-        subject_template_name="accounts/reset_subject.txt", extra_email_context={"public_url": settings.PUBLIC_URL},
-        success_url=reverse_lazy("reset-sent")), name="reset"),
-    path("reset/sent/", auth_views.PasswordResetDoneView.as_view(template_name="accounts/reset_sent.html"), name="reset-sent"),
-    path("reset/<uidb64>/<token>/", auth_views.PasswordResetConfirmView.as_view(
-        template_name="accounts/reset_confirm.html", success_url=reverse_lazy("login")), name="password_reset_confirm"),
-    path("tokens/", tokens, name="tokens"),
-    path("tokens/create/", token_create, name="token-create"),                       # POST
-    path("tokens/<str:digest>/revoke/", token_revoke, name="token-revoke"),          # POST
-]

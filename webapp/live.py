@@ -24,15 +24,16 @@ from django.http.request import split_domain_port, validate_host
 
 from webapp.accounts import is_local, local_user
 from webapp.outage import outage_of
+from webapp.people.two_factor import DUE
 from webapp.projects.selectors import Access, access_of
 from workers import jobs
 from workers.scope import project_of
 
 log = logging.getLogger(__name__)
-TOPIC = re.compile(r"(home|workers|notified|(profile|tune|capture|ceilings|suite|gate)\.\d{1,18})\Z")
+TOPIC = re.compile(r"(home|workers|notified|(profile|tune|capture|ceilings|suite|gate|thread)\.\d{1,18})\Z")
 MAX_TOPICS = 200
 _ROWS = {"profile": "profiles.Profile", "capture": "profiles.Capture", "tune": "tuner.TuneJob", "suite": "tuner.SuiteJob",
-         "gate": "tuner.Gate"}
+         "gate": "tuner.Gate", "thread": "webapp.Thread"}
 SIGNED_OUT, TRY_AGAIN_LATER = 4401, 1013
 
 
@@ -79,7 +80,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         local = settings.LOCAL_MODE and is_local(client[0], _headers(self.scope))
         user = self.scope["user"]
         signed_in = user is not None and user.is_authenticated
-        if not local and not signed_in:
+        if (not local and not signed_in) or (signed_in and user is not None and self.scope["session"].get(DUE)):
             await self.close(code=SIGNED_OUT)
             return
         self.access = await database_sync_to_async(access_of)(user if signed_in else await database_sync_to_async(local_user)())

@@ -9,7 +9,12 @@ from django.db import models
 from knox.models import AbstractAuthToken
 
 from webapp import roles
-from workers.scope import FIRST_PROJECT, InProject
+from webapp.forges.models import Forge, ForgeArrival, ForgePost, IssueLink
+from webapp.talk.models import Comment, DigestSent, Follow, Notice, TalkPreference, Thread
+from workers.scope import FIRST_PROJECT, BelowProject, InProject
+
+__all__ = ["ApiToken", "AuditEntry", "Comment", "DigestSent", "Follow", "Forge", "ForgeArrival", "ForgePost", "IssueLink",
+           "Membership", "Notice", "Project", "TalkPreference", "Thread"]
 
 
 class Project(models.Model):
@@ -61,6 +66,47 @@ class ApiToken(AbstractAuthToken):
 
     def __str__(self) -> str:
         return f"{self.name} of {self.user}"
+
+
+class Invitation(models.Model):
+    """A link that makes one account, once. Its secret is stored only as a SHA-256 digest."""
+
+    digest = models.CharField(max_length=64, unique=True)
+    email = models.EmailField(blank=True)               # whom it was meant for; "" whoever has the link
+    role = models.CharField(max_length=12, choices=[(role, role) for role in roles.ROLES])
+    invited_to = models.ForeignKey(Project, null=True, on_delete=models.CASCADE, related_name="invitations")    # null: everywhere
+    made_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created = models.DateTimeField(auto_now_add=True)
+    expires = models.DateTimeField()
+    used_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    used = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-created"]
+
+    def __str__(self) -> str:
+        where = f"of {self.invited_to}" if self.invited_to else "everywhere"
+        return f"{self.email or 'anybody with the link'}: {self.role} {where}"
+
+
+class ShareLink(BelowProject):
+    """A link under which one profile can be read without an account. Its secret is stored only as a SHA-256 digest."""
+
+    project_path = "profile__project"
+
+    digest = models.CharField(max_length=64, unique=True)
+    profile = models.ForeignKey("profiles.Profile", on_delete=models.CASCADE, related_name="share_links")
+    made_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created = models.DateTimeField(auto_now_add=True)
+    expires = models.DateTimeField()
+    opened = models.IntegerField(default=0)
+    last_opened = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-created"]
+
+    def __str__(self) -> str:
+        return f"link to {self.profile}"
 
 
 class AuditEntry(models.Model):

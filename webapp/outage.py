@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import psycopg
-import redis
 from django.db import Error as DjangoDatabaseError
 from django.http import HttpResponse, JsonResponse
 from django.template.loader import render_to_string
 from django.urls import get_script_prefix
+from psycopg.errors import DeadlockDetected, SerializationFailure
 
 from workers import disk
+from workers.away import DATABASE, VALKEY, causes, server_away
 
 RETRY_AFTER_S = 5
-# PostgreSQL's classes: connection lost, shutting down or starting up, no connection left
-AWAY_STATES = ("08", "57P", "53300")
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _API = re.compile(r"(?:/p/[^/]+)?/api/")
 
@@ -43,7 +40,9 @@ class Outage:
 _AGAIN = f"try again in {RETRY_AFTER_S} s; what was stored is kept"
 DATABASE_AWAY = Outage(503, "the database does not answer at the moment", _AGAIN)
 VALKEY_AWAY = Outage(503, "Valkey does not answer at the moment", _AGAIN)
+AWAY = {DATABASE: DATABASE_AWAY, VALKEY: VALKEY_AWAY}
 BUSY = Outage(503, "the server has more requests than it can answer at the moment", _AGAIN)
+CONFLICT = Outage(503, "two changes met in the database, and this one was taken back", _AGAIN)
 FULL = Outage(507, "the disk is full: nothing can be stored", "pages can be read; make room on the server, then try again")
 
 
@@ -53,7 +52,7 @@ class Busy(Exception):
 
 def outage_of(error: BaseException | None) -> Outage | None:
     """Return what the error, or what it was raised from, says is away or full; None where it says neither."""
-    return next(filter(None, map(_outage, _causes(error))), None)
+    return next(filter(None, map(_outage, causes(error))), None)
 
 
 def outage_data(outage: Outage, where: str) -> dict[str, str]:
@@ -77,12 +76,6 @@ def _page(outage: Outage, root: str, *, again: bool) -> str:
     return render_to_string("outage.html", context)
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__
-
-
 def _outage(error: BaseException) -> Outage | None:
     if isinstance(error, Busy):
         return BUSY
@@ -90,23 +83,12 @@ def _outage(error: BaseException) -> Outage | None:
         return Outage(507, error.what, error.hint)
     if disk.is_full_error(error):
         return FULL
-    if isinstance(error, redis.ConnectionError | redis.TimeoutError):
-        return _with_reason(VALKEY_AWAY)
-    if isinstance(error, DjangoDatabaseError | psycopg.Error):
-        return _database_outage(error)
-    return None
-
-
-def _database_outage(error: Exception) -> Outage | None:
-    cause = error if isinstance(error, psycopg.Error) else error.__cause__
-    state = getattr(cause, "sqlstate", None)
-    if disk.is_full_error(cause):
+    if isinstance(error, DjangoDatabaseError) and disk.is_full_error(error.__cause__):
         return FULL
-    if state is not None:
-        return _with_reason(DATABASE_AWAY) if state.startswith(AWAY_STATES) else None
-    # Without a state nobody answered: no connection, or it broke. Interface errors also tell of wrong use of a cursor.
-    lost = isinstance(cause, psycopg.OperationalError) or ("connection" in str(error) and isinstance(cause, psycopg.InterfaceError))
-    return _with_reason(DATABASE_AWAY) if lost else None
+    if isinstance(error, DjangoDatabaseError) and isinstance(error.__cause__, DeadlockDetected | SerializationFailure):
+        return CONFLICT
+    away = server_away(error)
+    return _with_reason(AWAY[away]) if away in AWAY else None
 
 
 def _with_reason(outage: Outage) -> Outage:

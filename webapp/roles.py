@@ -29,8 +29,10 @@ ROLES: dict[str, list[str]] = {
         "tuner.add_tunejob", "tuner.change_tunejob", "tuner.add_servedcount", "tuner.add_cachedconfig", "tuner.add_importedfile",
         "tuner.add_suite", "tuner.change_suite", "tuner.add_suitejob", "tuner.change_suitejob", "tuner.add_kernelrun",
         "tuner.add_gate", "tuner.change_gate", "tuner.add_baselinechange", "tuner.change_regression", "tuner.change_build",
+        "webapp.add_comment", "webapp.change_comment", "webapp.delete_comment", "webapp.change_thread",
     ],
     OWNER: [
+        "profiles.change_keeping",
         "profiles.moderate_savedquery",
         "profiles.moderate_timelinenote", "profiles.moderate_familynote",
         "profiles.add_capturetarget", "profiles.change_capturetarget", "profiles.delete_capturetarget",
@@ -42,6 +44,7 @@ ROLES: dict[str, list[str]] = {
         "auth.view_user", "auth.add_user", "auth.change_user", "auth.delete_user",
         "webapp.view_apitoken", "webapp.delete_apitoken", "webapp.add_project", "webapp.change_project",
         "webapp.add_membership", "webapp.view_auditentry", "webapp.change_membership", "webapp.delete_membership",
+        "webapp.delete_thread", "webapp.add_forge", "webapp.change_forge", "webapp.delete_forge",
     ],
 }
 

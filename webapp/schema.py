@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from django.apps import apps
@@ -23,9 +26,23 @@ def bring_up_to_date() -> None:
         cursor.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
         try:
             if _has_pending():
-                call_command("migrate", interactive=False, verbosity=0, stdout=sys.stderr, stderr=sys.stderr)
+                with _collecting():
+                    call_command("migrate", interactive=False, verbosity=0, stdout=sys.stderr, stderr=sys.stderr)
         finally:
             cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
+
+
+@contextmanager
+def _collecting() -> Iterator[None]:
+    """A start runs without collections. The model states of all migrations would stay: 370 MB, in forked children too."""
+    was_enabled = gc.isenabled()
+    gc.enable()
+    try:
+        yield
+        gc.collect()
+    finally:
+        if not was_enabled:
+            gc.disable()
 
 
 def pending() -> set[tuple[str, str]]:

@@ -13,7 +13,10 @@ RIDGEPOINT_SIGN_IN         1: people sign in; 0: single-user local mode, loopbac
 RIDGEPOINT_HOSTS           comma-separated host names the web server answers to
 RIDGEPOINT_SECRET_KEY      signs sessions and seals webhooks' secrets; the same on every host (default: one made in RIDGEPOINT_HOME)
 RIDGEPOINT_SECRET_KEY_OLD  the one before, after it was changed: what was sealed under it is still read
+RIDGEPOINT_OIDC_*          single sign-on: webapp/people/sso.py names them
+RIDGEPOINT_TWO_FACTOR      "owners" or "all": who must have a second factor
 RIDGEPOINT_PROXIES         addresses or networks of proxies whose X-Forwarded-For is believed: "10.0.0.5,10.1.0.0/16" (none)
+RIDGEPOINT_PREFIX          /perf: a proxy serves the site below this path of its host, and hands it on (docs/operate-deploy.md)
 RIDGEPOINT_HTTPS           1: a proxy in front speaks HTTPS; cookies are sent over HTTPS only
 RIDGEPOINT_PUBLIC_URL      https://guard.example: put before links in messages and mails; without it they carry paths
 RIDGEPOINT_WEBHOOK_PRIVATE 1: webhooks may go to addresses inside this network too (loopback, private, link-local)
@@ -31,12 +34,14 @@ RIDGEPOINT_ACCESS_LOG      1: a line for every request; without it for refused a
 """
 
 import os
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from webapp.embedded.secret import secret_key
+from webapp.people import sso
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 HOME = Path(os.environ.get("RIDGEPOINT_HOME", BASE_DIR / "var"))
@@ -46,12 +51,17 @@ SECRET_KEY_FALLBACKS = [os.environ["RIDGEPOINT_SECRET_KEY_OLD"]] if os.environ.g
 ALLOWED_HOSTS = os.environ.get("RIDGEPOINT_HOSTS", "localhost,127.0.0.1,[::1]").split(",")
 LOCAL_MODE = os.environ.get("RIDGEPOINT_SIGN_IN", "0") != "1"
 HTTPS = os.environ.get("RIDGEPOINT_HTTPS") == "1"
+PREFIX = "/".join(["", *filter(None, os.environ.get("RIDGEPOINT_PREFIX", "").split("/"))])       # "" or "/perf"
+FORCE_SCRIPT_NAME = PREFIX or None
 PROXIES = os.environ.get("RIDGEPOINT_PROXIES", "")
 WEB_PROCESS = os.environ.get("RIDGEPOINT_WEB_PROCESS") == "1"        # set by manage.py and webapp.asgi
 REDIS_URL = os.environ.get("REDIS_URL", "")
+CUT_OFF_S = 20                  # a server or client from which nothing comes for that long is given up
+REDIS_OPTIONS: dict[str, Any] = {} if REDIS_URL.startswith("unix:") else {
+    "socket_keepalive": True, "socket_keepalive_options": {
+        socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 2, socket.TCP_USER_TIMEOUT: CUT_OFF_S * 1000}}
 
 INSTALLED_APPS = [
-    "django.contrib.admin.apps.SimpleAdminConfig",      # webapp.urls looks for the models: commands and workers show none
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -64,6 +74,12 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "channels",
     "csp",
+    "allauth",
+    "allauth.account",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
+    "allauth.mfa",
+    "allauth.usersessions",
     "webapp",
     "profiles",
     "tuner",
@@ -85,9 +101,12 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "webapp.accounts.LocalModeMiddleware",
     "webapp.projects.request.ProjectScope",
+    "webapp.sharing.visits.SharedVisits",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
     "webapp.operate.limits.LimitPages",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "webapp.people.two_factor.SecondFactorFirst",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 ROOT_URLCONF = "webapp.urls"
@@ -119,9 +138,16 @@ def _database(url: str) -> dict[str, Any]:
         "PORT": query.get("port", [str(parts.port or "")])[0],
         # The web's threads are few and stay (webapp.slots): each keeps its connection. A pool waits for a database that is
         # away, and ever longer between two tries; without one a request knows at once, and so does the first after it is back.
-        "CONN_MAX_AGE": None if WEB_PROCESS else 0,
+        "CONN_MAX_AGE": 600 if WEB_PROCESS else 0,       # a new one reads the clock anew (workers.clock)
         "CONN_HEALTH_CHECKS": True,     # a connection that broke is made anew by the next request
-        "OPTIONS": {"connect_timeout": 3, "tcp_user_timeout": 10_000} if WEB_PROCESS else {},       # seconds; milliseconds
+        # seconds; milliseconds. Both ends give up a host that is cut off: it must not keep its locks, nor wait for hours.
+        "OPTIONS": {
+            **{name: query[name][0] for name in ("sslmode", "sslrootcert", "sslcert", "sslkey") if name in query},
+            "connect_timeout": 3 if WEB_PROCESS else 10, "tcp_user_timeout": 10_000 if WEB_PROCESS else CUT_OFF_S * 1000,
+            "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 2,
+            "options": "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=2 "
+                       f"-c tcp_user_timeout={CUT_OFF_S * 1000}",
+        },
     }
 
 
@@ -130,7 +156,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 CHANNEL_PREFIX = "ridgepoint"
 CHANNEL_LAYERS = {"default": {
     "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-    "CONFIG": {"hosts": [REDIS_URL], "prefix": CHANNEL_PREFIX},
+    "CONFIG": {"hosts": [{"address": REDIS_URL, "health_check_interval": 15, **REDIS_OPTIONS}], "prefix": CHANNEL_PREFIX},
 }}
 
 
@@ -163,7 +189,7 @@ STORAGES = {
     "default": object_store(os.environ),
     "staticfiles": {"BACKEND": "webapp.statics.bundled.BundledStorage"},
 }
-STATIC_URL = "/static/"
+STATIC_URL = f"{PREFIX}/static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
@@ -173,6 +199,7 @@ STATICFILES_FINDERS = [
 ]
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
+WHITENOISE_ALLOW_ALL_ORIGINS = False            # no other site loads them
 WHITENOISE_IMMUTABLE_FILE_TEST = r"^/static/bundles/"       # their address holds their hash
 FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.TemporaryFileUploadHandler"]   # to disk, never to memory
 FILE_UPLOAD_TEMP_DIR = None
@@ -186,9 +213,23 @@ os.environ.setdefault("MIMALLOC_ARENA_EAGER_COMMIT", "0")
 AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend", "webapp.projects.permissions.MembershipRoles"]
 AUTH_PASSWORD_VALIDATORS = [{"NAME": f"django.contrib.auth.password_validation.{name}"} for name in (
     "UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator", "NumericPasswordValidator")]
+# django-allauth's: second factors, sessions, single sign-on. Its own limits count in each process apart; webapp.sign_in has ours
+OIDC: sso.Provider | None = sso.read(os.environ, ("viewer", "engineer", "owner"))
+TWO_FACTOR = os.environ.get("RIDGEPOINT_TWO_FACTOR", "")
+SOCIALACCOUNT_PROVIDERS = sso.provider_settings(OIDC)
+ACCOUNT_ADAPTER, MFA_ADAPTER = "webapp.people.adapter.Accounts", "webapp.people.adapter.SecondFactor"
+SOCIALACCOUNT_ADAPTER = "webapp.people.adapter.SingleSignOn"
+ACCOUNT_EMAIL_VERIFICATION = SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_LOGIN_METHODS, ACCOUNT_SIGNUP_FIELDS, ACCOUNT_RATE_LIMITS = {"username"}, ["username*"], False
+ACCOUNT_FORMS = {"reauthenticate": "webapp.people.forms.PasswordAgainForm"}
+MFA_FORMS = {"authenticate": "webapp.people.forms.CodeForm", "reauthenticate": "webapp.people.forms.CodeAgainForm"}
+MFA_SUPPORTED_TYPES, MFA_ALLOW_UNVERIFIED_EMAIL, MFA_RECOVERY_CODES_SHOW_ONCE = ["totp", "recovery_codes"], True, True
+MFA_TOTP_TOLERANCE = 1                  # a phone's clock may be half a minute off
+SOCIALACCOUNT_LOGIN_ON_GET = True       # the policy lets no form lead to another site
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "login"
+SESSION_COOKIE_PATH = CSRF_COOKIE_PATH = f"{PREFIX}/"
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 CSRF_COOKIE_SAMESITE = "Lax"

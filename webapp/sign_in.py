@@ -7,7 +7,6 @@ import hashlib
 import logging
 from typing import Any
 
-from django.contrib.admin.forms import AdminAuthenticationForm
 from django.contrib.auth.forms import AuthenticationForm, PasswordResetForm
 from django.core.exceptions import ValidationError
 from redis import RedisError
@@ -41,10 +40,6 @@ class SignInForm(RateLimitMixin, AuthenticationForm):
     pass
 
 
-class AdminSignInForm(RateLimitMixin, AdminAuthenticationForm):
-    pass
-
-
 class ResetForm(PasswordResetForm):
     """Sends a link, to one address a few times only."""
 
@@ -53,6 +48,25 @@ class ResetForm(PasswordResetForm):
         if not _take({_key(f"reset\0{email.lower()}"): RESETS}):
             raise ValidationError(f"Too many mails to this address: try again in {REST_S // 60} minutes.", code="throttled")
         return email
+
+
+def tries_take(name: str, request: Any) -> bool:
+    """Count a try of something else than a password at the door; False where it is one too many."""
+    return _take(_keys(name, request))
+
+
+def tries_forget(name: str, request: Any) -> None:
+    """It was right: forget the failures before."""
+    _give_back(_keys(name, request))
+
+
+def code_take(person: int, code: str) -> bool:
+    """Return whether a one-time code of a person is used for the first time; it counts for longer than it is valid."""
+    try:
+        return bool(jobs.connection().set(_key(f"code\0{person}\0{code}"), 1, nx=True, ex=REST_S))
+    except RedisError as error:
+        log.warning("a code may be used twice: %s", error)
+        return True
 
 
 def _keys(name: str, request: Any) -> dict[str, int]:

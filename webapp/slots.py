@@ -15,11 +15,12 @@ from typing import Any
 from asgiref.sync import ThreadSensitiveContext
 from django.http import HttpResponse
 
-from webapp.outage import Busy, outage_answer, outage_of
+from webapp.outage import RETRY_AFTER_S, Busy, Outage, outage_answer, outage_of
 
 SLOTS, CLIENT_SLOTS, ADDRESS_SLOTS = 16, 8, 4       # at once: of all, of one client, of one client at one address
 WAITING, CLIENT_WAITING = 384, 192
 WAIT_S = 15.0
+RESTARTING = Outage(503, "the server is being restarted", f"try again in {RETRY_AFTER_S} s; what was stored is kept")
 Keys = tuple[tuple[Any, ...], tuple[Any, ...]]      # the client; the client at this address
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -43,6 +44,10 @@ class Slots:
                 raise Busy
             async with ThreadSensitiveContext(executor=visit):
                 await self.app(scope, visit.receive, visit.send)
+        except asyncio.CancelledError:          # the server stops and waits no longer; uvicorn itself would answer 500
+            if visit.started:
+                raise
+            await _send_response(outage_answer(RESTARTING, scope["path"], scope["method"]), send)
         except Exception as error:
             outage = None if visit.started else outage_of(error)
             if outage is None:

@@ -3,3 +3,8 @@ from django.apps import AppConfig
 
 class WorkersConfig(AppConfig):
     name = "workers"
+
+    def ready(self) -> None:
+        from workers import clock
+
+        clock.install()

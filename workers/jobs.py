@@ -1,4 +1,4 @@
-"""Queues, progress and the workers' own announcements. Imports nothing of ours beside `trail` and `spans`: everybody may import it.
+"""Queues, progress and the workers' own announcements: everybody may import it. Of ours it needs `clock`, `trail` and `spans`.
 
 The row of a job is the truth; a queue entry only wakes a worker and carries the row's id.
 """
@@ -10,6 +10,7 @@ import logging
 import secrets
 import socket
 import time
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import Any
 
@@ -21,7 +22,7 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 from rq import Queue
 
-from workers import spans, trail
+from workers import clock, spans, trail
 from workers.scope import Scope, current
 
 log = logging.getLogger(__name__)
@@ -44,27 +45,35 @@ TASKS = {
     "engine": "workers.tasks.run_engine_capture",
     "schedules": "workers.tasks.run_schedules",
     "production": "workers.tasks.watch_production",
+    "keeping": "workers.tasks.run_keeping",
+    "talk": "webapp.talk.tasks.send",
 }
+# task -> wakes a worker for rows that are due, of who imports workers and is imported by none of them: told when apps are ready
+WAKES: dict[str, Callable[[Collection[int]], list[int]]] = {}
+FIRST = {"suite"}           # a build of CI waits for it: before tune jobs that are queued already
 HOME = "home"
 _WORKERS_KEY = "ridgepoint:worker:"
 _ANNOUNCE_TTL_S = 15
+CONNECT_S = 5
 
 
 @lru_cache(maxsize=1)
 def connection() -> redis.Redis:
     """Return the process's client of Valkey."""
     if not settings.WEB_PROCESS:
-        return redis.Redis.from_url(settings.REDIS_URL)
+        return redis.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=CONNECT_S, **settings.REDIS_OPTIONS)
     # A page waits for nobody long: redis-py would try ten times, each for up to 5 s where Valkey is stopped.
     retry = Retry(ConstantBackoff(0.1), retries=2, supported_errors=(redis.ConnectionError,))
-    return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2, retry=retry)
+    return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2, retry=retry,
+                                **settings.REDIS_OPTIONS)
 
 
 def enqueue(queue: str, task: str, row_id: int) -> None:
     """Wake a worker of `queue` for the row. Twice does no harm: the task claims the row by a conditional update."""
     Queue(queue, connection=connection()).enqueue(
-        TASKS[task], row_id, job_id=f"{task}-{row_id}-{secrets.token_hex(4)}", job_timeout=-1, result_ttl=0, failure_ttl=3600,
-        meta={"request_id": trail.request_id(), "trace": spans.carried()})
+        TASKS[task], row_id, job_id=f"{task}-{row_id}-{secrets.token_hex(4)}", at_front=task in FIRST, job_timeout=-1,
+        result_ttl=0, failure_ttl=3600,
+        meta={"request_id": trail.request_id(), "trace": spans.carried(), "put_s": clock.now_s()})
 
 
 def enqueue_on_commit(queue: str, task: str, row_id: int) -> None:

@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 def wake() -> None:
     """Wake messages that are due again."""
     wake_due_deliveries(jobs.waiting(TASK))
+    for task, wakes in jobs.WAKES.items():
+        wakes(jobs.waiting(task))
 
 
 def send(_: int) -> None:

@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -25,13 +26,15 @@ from rq import Queue
 from rq import Worker as RqWorker
 from rq.job import Job
 
-from workers import disk, jobs, spans, trail
+from workers import clock, disk, jobs, spans, trail
 from workers.core import facts
 from workers.metrics.durations import count_job
 
 log = logging.getLogger(__name__)
 ANNOUNCE_EVERY_S = 5.0
 SWEEP_EVERY_S = 3.0
+AGAIN_EVERY_S = 2.0
+WAIT_AT_MOST_S = 60             # for an entry, in one question to Valkey
 SMALL = "messages"              # a worker of this queue alone sweeps nothing else: it is spared the imports
 COUNTED_BY_ROW = ("ingest", "tune", "capture", "engine", "ceilings", "suite")
 _PR_SET_PDEATHSIG = 1
@@ -40,6 +43,13 @@ _libc = ctypes.CDLL(None)
 
 class Worker(RqWorker):
     """RQ's worker: the task dies with it, a stop is immediate, connections are not inherited."""
+
+    asked_to_stop = False
+
+    def register_birth(self) -> None:
+        """Register, whoever had the name: it holds host and process, and a container that starts again has both as before."""
+        self.connection.delete(self.key)
+        super().register_birth()                        # type: ignore[no-untyped-call]    # RQ leaves it untyped
 
     def fork_work_horse(self, job: Job, queue: Queue) -> None:
         connections.close_all()         # two processes on one PostgreSQL connection corrupt each other's answers
@@ -69,6 +79,7 @@ class Worker(RqWorker):
 
     def request_stop(self, signum: int, frame: FrameType | None) -> None:
         """Stop without waiting for the task: its row is released, the next worker goes on."""
+        self.asked_to_stop = True
         if self.horse_pid:
             self._stop_requested = True
             self.kill_horse()
@@ -89,12 +100,13 @@ class Worker(RqWorker):
             log.warning("the task of %s died (wait status %s): its row is taken up again", job.id, ret_val)
 
 
-def work(queues: list[str]) -> None:
-    """Serve the queues until a signal says stop."""
+def work(queues: list[str]) -> bool:
+    """Serve the queues until a signal says stop. Return False where RQ's worker ended by itself: Valkey was lost in a task."""
     name = f"{'-'.join(queues)}@{socket.gethostname()}-{os.getpid()}"
-    client = redis.Redis.from_url(settings.REDIS_URL, health_check_interval=30)
+    client = redis.Redis.from_url(settings.REDIS_URL, health_check_interval=30, socket_connect_timeout=jobs.CONNECT_S,
+                                 **settings.REDIS_OPTIONS)
     worker = Worker([Queue(queue, connection=client) for queue in queues], name=name, connection=client,
-                    log_job_description=False, maintenance_interval=60)
+                    log_job_description=False, maintenance_interval=60, worker_ttl=WAIT_AT_MOST_S)
     done = threading.Event()
     sweep, release = _sweep_functions(queues)
     side = threading.Thread(target=_announce_and_sweep, args=(name, queues, done, sweep), name="announce", daemon=True)
@@ -106,10 +118,31 @@ def work(queues: list[str]) -> None:
     log.info("ready for %s", ", ".join(queues))
     try:
         worker.work(logging_level="CRITICAL")
+    except redis.RedisError as error:       # of its last words; at the start nobody was told of it yet
+        if worker.birth_date is None:
+            raise
+        log.warning("Valkey does not answer: %s", error)
     finally:
+        if worker.horse_pid:                # it would go on beside the next task
+            worker.kill_horse()
         done.set()
         side.join(timeout=SWEEP_EVERY_S)
         _retire(name, release)
+    return worker.asked_to_stop
+
+
+def begin_again() -> None:
+    """Replace this process by itself once Valkey answers: threads, connections and what a task left behind are gone with it."""
+    log.warning("the worker lost Valkey; it begins again when Valkey answers")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit())        # nothing is held any more
+    client = redis.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=jobs.CONNECT_S)
+    while True:
+        with suppress(redis.RedisError):
+            client.ping()
+            break
+        time.sleep(AGAIN_EVERY_S)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def _retire(name: str, release: Callable[[str], object]) -> None:
@@ -142,7 +175,7 @@ def _sweep_functions(queues: list[str]) -> tuple[Callable[[], object], Callable[
 
 def _announce_and_sweep(name: str, queues: list[str], done: threading.Event, sweep: Callable[[], object]) -> None:
     """Announce and sweep while tasks run; a server that is away is reported and tried again."""
-    said = {**facts.worker_facts(queues), "since": time.time()}
+    said = {**facts.worker_facts(queues), "since": clock.now_s()}
     _tell_metrics(said)
     announce_at = sweep_at = 0.0
     while not done.wait(0.2):

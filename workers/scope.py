@@ -23,11 +23,12 @@ Row = TypeVar("Row", bound=models.Model)
 @dataclass(frozen=True)
 class Scope:
     """`sees`: the project whose rows are seen, None for those of all; `project`: where new rows go; `fleet`: whether the sums of
-    all projects' jobs are seen as well."""
+    all projects' jobs are seen as well; `profile`: of the project this one alone and what hangs from it, for who has a link."""
 
     sees: int | None = None
     project: int = FIRST_PROJECT
     fleet: bool = True
+    profile: int | None = None
 
     @property
     def is_everything(self) -> bool:
@@ -104,11 +105,21 @@ class InProject(models.Manager[Row]):
         rows, sees = super().get_queryset(), current().sees
         if sees is None:
             return rows
-        first, _, rest = str(getattr(self.model, "project_path")).partition("__")  # noqa: B009    # Row has no such attribute
+        path = str(getattr(self.model, "project_path"))  # noqa: B009    # Row has no such attribute
+        if (profile := current().profile) is not None:
+            return _of_profile(rows, path, profile)
+        first, _, rest = path.partition("__")
         if not rest:
             return rows.filter(**{first: sees})
         owner: Any = self.model._meta.get_field(first).related_model
         return rows.filter(**{f"{first}__in": owner._base_manager.filter(**{rest: sees}).values("pk")})
+
+
+def _of_profile(rows: models.QuerySet[Row], path: str, profile: int) -> models.QuerySet[Row]:
+    if rows.model._meta.label == "profiles.Profile":
+        return rows.filter(pk=profile)
+    way, _, last = path.rpartition("__")
+    return rows.filter(**{way: profile}) if last == "project" and way.split("__")[-1] == "profile" else rows.none()
 
 
 class FleetWide(models.Manager[Row]):

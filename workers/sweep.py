@@ -14,6 +14,7 @@ from django.db.models import Model, QuerySet
 from profiles.fleet.services import wake_fleet
 from profiles.running.join_services import wake_joins
 from profiles.running.schedule_services import wake_schedules
+from profiles.upload.files_services import uploads_sweep
 from profiles.upload.services import profiles_fail_hopeless, profiles_retry_without_room
 from tuner.gate.history.series_services import wake_stale_series
 from tuner.gate.notify.sending_services import wake_due_deliveries
@@ -24,6 +25,7 @@ from tuner.jobs.sharing_services import worker_leave
 from tuner.revalidation.policy_services import wake_revalidations
 from tuner.team.services import packages_wake
 from workers import disk, jobs
+from workers.keeping.run import wake_nightly
 from workers.metrics import otlp
 from workers.row_kinds import ROW_KINDS, RowKind
 from workers.scope import each_project
@@ -47,12 +49,16 @@ def sweep() -> dict[str, list[int]]:
     woken["schedule"] = in_each(queue_due_suites)            # suites that are measured by the clock
     woken["operators"] = packages_wake()         # packages that were enabled before a worker had them
     woken["notify"] = wake_due_deliveries(jobs.waiting("notify"))        # messages whose next try is due
+    for task, wakes in jobs.WAKES.items():
+        woken[task] = wakes(jobs.waiting(task))
     woken["fleet"] = wake_fleet(jobs.waiting("fleet"))             # sums of agents that came since
     woken["join"] = in_each(lambda: wake_joins(jobs.waiting("join")))           # traces of ranks whose others ended without one
     woken["schedules"] = in_each(lambda: wake_schedules(jobs.waiting("schedules")))
     woken["production"] = wake_production(jobs.waiting("production"))         # days of the fleet that were summed since
     woken["series"] = in_each(wake_stale_series)         # runs over which nobody looked for changes
     if jobs.connection().set(_DOUBT_KEY, 1, nx=True, px=_DOUBT_MS):
+        uploads_sweep()
+        woken["keeping"] = wake_nightly()           # projects whose retention is due
         woken["revalidate"] = in_each(wake_revalidations)                   # winners that an environment made doubtful
     otlp.send_when_due()
     for task, ids in woken.items():

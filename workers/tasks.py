@@ -19,7 +19,8 @@ from profiles.models import FleetCapture, Profile
 from profiles.upload.services import profile_ingest
 from tuner.models import Suite, SuiteJob, TuneJob
 from tuner.trial import cleaned
-from workers import disk, jobs, stages
+from workers import disk, fair, jobs, stages
+from workers.away import server_away
 from workers.core.periodic import keep_heartbeat
 from workers.metrics.durations import count_job
 from workers.row_kinds import ROW_KINDS, RowKind
@@ -42,10 +43,12 @@ def in_project_of(model: type[Model]) -> Callable[[Callable[[int], R]], Callable
     return wrap
 
 
-@in_project_of(Profile)
 def ingest_profile(profile_id: int) -> str:
-    """Read an upload and do what follows on it. Return why the process that read it ended early, "" where it did not."""
-    return stages.ingest(profile_id, worker_name(), lambda: _run(ROW_KINDS["ingest"], profile_id, profile_ingest))
+    """Read the upload whose turn it is and do what follows on it; the entry only wakes the worker. Return why the process that read
+    it ended early, "" where it did not."""
+    first = fair.next_row(ROW_KINDS["ingest"].leases, "ingest", profile_id)
+    with within(scope_of_row(Profile, first)):
+        return stages.ingest(first, worker_name(), lambda: _run(ROW_KINDS["ingest"], first, profile_ingest))
 
 
 @in_project_of(Profile)
@@ -82,6 +85,14 @@ def watch_production(day: int) -> None:
 
     days, found = watch()
     log.info("production (woken by day %s): %s days taken up, %s regressions found", day, days, found)
+
+
+def run_keeping(project_id: int) -> None:
+    """Delete what a project keeps no longer."""
+    from workers.keeping.run import run  # with the suites: an ingest needs none
+
+    with within(project_id):
+        run(project_id)
 
 
 def run_tune(job_id: int) -> None:
@@ -195,6 +206,9 @@ def _run(held: RowKind, row_id: int, service: Callable[[int, str], Any]) -> None
     except MemoryError:         # of a stage whose memory is bounded: who started it ends the row
         raise
     except Exception as error:
+        if away := server_away(error):      # not the row's fault: it is taken again once its heartbeat is stale, and that counts
+            log.warning("%s %s: left, %s does not answer (%s)", held.task, row_id, away, error)
+            return
         if disk.is_full_error(error):
             log.warning("%s %s: the disk is full (%s)", held.task, row_id, error)
         else:

@@ -13,7 +13,8 @@ from django.db import transaction
 
 from profiles.capture.tools.tool import KEPT, OWNERS, PROFILE, Result
 from profiles.models import CAPTURE_LEASES, Capture, CaptureFile, Profile
-from profiles.store.objects import bytes_store, capture_objects_delete, capture_prefix, objects_delete
+from profiles.store.objects import bytes_store, capture_objects_delete, capture_prefix
+from profiles.upload.files_services import uploads_discard
 from profiles.upload.services import profile_create
 
 
@@ -61,7 +62,7 @@ def results_store(capture: Capture, worker: str, found: Sequence[Found], *, name
             return CAPTURE_LEASES.end(capture.pk, worker, Capture.Status.DONE, profile=profile)
     except BaseException:               # the store knows no transaction
         for each_made in made:
-            objects_delete(each_made.pk)
+            uploads_discard(each_made)
         capture_objects_delete(capture.pk)
         raise
 
@@ -81,7 +82,7 @@ def dump_store(capture: Capture, worker: str, found: Found, *, name: str) -> boo
             CaptureFile.objects.bulk_create(_rows_of_profile(capture, [found], profile))
     except BaseException:               # the store knows no transaction
         if profile is not None:
-            objects_delete(profile.pk)
+            uploads_discard(profile)
         raise
     return True
 

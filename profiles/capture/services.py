@@ -18,6 +18,7 @@ from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.ncu_metrics import MetricsError
 from profiles.capture.tools.options import OptionsError
 from profiles.capture.tools.tool import Paths, TargetError
+from profiles.keeping.services import require_quota
 from profiles.models import CAPTURE_LEASES, Capture, CaptureTarget, Profile
 from profiles.store.objects import capture_objects_delete
 from profiles.upload.services import tags_clean
@@ -48,6 +49,7 @@ def capture_create(*, owner: Any, target: CaptureTarget | None, tool: str, optio
     `baseline`: an earlier profile; the result opens beside it. Raises NoRoom where the disk is too full for its results.
     """
     disk.require_room()
+    require_quota()
     errors, able = capture_problems(target=target, tool=tool, options=options)
     if able is not None and not able.able:
         errors[""] = able.why

@@ -6,7 +6,6 @@ many."""
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +16,10 @@ from django.db import transaction
 from django.utils import timezone
 
 from profiles.fleet.models import FleetAgent, FleetCapture
+from profiles.keeping.services import require_quota
 from profiles.models import Profile
 from profiles.rows import json_safe
-from workers import disk
+from workers import clock, disk
 
 GPU_WORKERS = "gpu-worker:"         # names of GPU workers that stand in for an agent of their host
 SILENT = timedelta(minutes=3)       # of an agent that sent nothing for so long: an order would not reach it
@@ -171,6 +171,7 @@ def order(keys: Collection[str], steps: int | None, milliseconds: int | None, us
         NoRoom: the disk is too full for what they would send.
     """
     disk.require_room()
+    require_quota()
     wanted = Wanted(steps, milliseconds, shapes, stacks)
     keys = list(dict.fromkeys(keys))
     if not keys:
@@ -187,7 +188,7 @@ def order(keys: Collection[str], steps: int | None, milliseconds: int | None, us
         if agent.captures.filter(state__in=OPEN, changed__gte=timezone.now() - OVERDUE).count() + len(keys) > MOST_OPEN:
             raise OrderRefused("process", f"{agent.host}: {MOST_OPEN} orders are open")
     several = len(keys) > 1
-    start_ms = int((time.time() + together_s(known[key].agent for key in keys)) * 1e3) if several else 0
+    start_ms = int((clock.now_s() + together_s(known[key].agent for key in keys)) * 1e3) if several else 0
     counted = steps if steps is not None else 0 if milliseconds is not None or several else STEPS
     return [FleetCapture.objects.create(
         agent=each.agent, pid=each.pid, job=each.job[:MOST_WORD], rank=each.rank, steps=counted,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any
@@ -40,7 +39,7 @@ from profiles.fleet.models import FleetAgent, FleetBatch, FleetDay
 from profiles.fleet.slow.compared_services import compare_rested
 from profiles.fleet.stores import fleet_store
 from profiles.rows import json_safe
-from workers import jobs
+from workers import clock, jobs
 from workers.agent.wire import Batch, BatchRefused, unpack
 
 log = logging.getLogger(__name__)
@@ -91,7 +90,7 @@ def batch_accept(payload: bytes) -> dict[str, Any]:
             received_bytes=F("received_bytes") + len(payload) * int(made),
             state=json_safe(batch.state), host=next((gpu.host for gpu in batch.gpus), "") or _host(batch.state) or agent.host,
             simulated=any(context.simulated for context in batch.contexts) or agent.simulated,
-            lag_s=None if newest_s is None else max(0.0, time.time() - newest_s))
+            lag_s=None if newest_s is None else max(0.0, clock.now_s() - newest_s))
         orders = exchange(agent, batch.state)
     return {"sequence": batch.sequence, "rows": batch.rows, "duplicate": not made, "orders": orders}
 

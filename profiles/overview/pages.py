@@ -23,6 +23,7 @@ from profiles.charts.figure_cache import cached_figure
 from profiles.charts.minimap import lane_pictures
 from profiles.charts.scopes import tree_context
 from profiles.counters import selectors as selectors_counters
+from profiles.keeping.services import freed_bytes
 from profiles.library import selectors
 from profiles.models import Profile
 from profiles.profile import selectors as selectors_profile
@@ -190,7 +191,9 @@ def profile_delete(request: HttpRequest, pk: int) -> HttpResponse:
         services.profile_delete(profile)
         messages.success(request, f"Deleted {profile.name}.")
         return redirect("profile-list")
-    return render(request, "profiles/confirm_delete.html", {"profile": profile, "captures": selectors_profile.captures_of(profile)})
+    return render(request, "profiles/confirm_delete.html", {
+        "profile": profile, "captures": selectors_profile.captures_of(profile),
+        "freed": freed_bytes(Profile.objects.filter(pk=pk))})
 
 
 @permission_required("profiles.add_profile", raise_exception=True)

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from profiles.keeping.services import require_quota
 from profiles.running.engines.client import Engine, EngineProblem
 from profiles.running.engines.metrics import LATENCIES
 from profiles.running.engines.parameters import STEPS, read_parameters
@@ -161,6 +162,7 @@ def capture_create(server: EngineServer, given: Mapping[str, Any], owner: Any,
                    schedule: CaptureSchedule | None = None) -> EngineCapture:
     """Queue a capture of a server; a worker is woken on commit. Raises EngineRefused, NoRoom."""
     disk.require_room()
+    require_quota()
     fields, errors = wanted(server, given)
     if not server.enabled:
         errors[""] = "the server is switched off"

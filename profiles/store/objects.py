@@ -34,8 +34,8 @@ def plain_name(file: File[bytes]) -> str:
     return PurePosixPath(str(file.name or "upload").replace("\\", "/")).name
 
 
-def bytes_store(folder: str, file: File[bytes]) -> dict[str, Any]:
-    """Stream a file into `folder` with its digest; return {"key", "name", "bytes", "sha256"}.
+def bytes_digest(file: File[bytes]) -> tuple[str, int]:
+    """Read a file through; return the SHA-256 of its bytes in hex, and their number.
 
     The bound on uploads holds whatever size the client announced. Raises TraceError.
     """
@@ -47,13 +47,22 @@ def bytes_store(folder: str, file: File[bytes]) -> dict[str, Any]:
             raise TraceError(str(file.name), f"more than {settings.UPLOAD_MAX_BYTES:,} bytes", "record fewer steps")
         digest.update(chunk)
     file.seek(0)
-    plain = plain_name(file)
+    return digest.hexdigest(), size
+
+
+def safe_name(file: File[bytes]) -> str:
+    """Return the name of an incoming file as a key may end with."""
     try:
-        safe = get_valid_filename(text(plain))[-120:]
+        return get_valid_filename(text(plain_name(file)))[-120:]
     except SuspiciousFileOperation:       # nothing valid is left of the name
-        safe = "upload"
-    key = default_storage.save(f"{folder}/{safe}", file)
-    return {"key": key, "name": text(plain, 300), "bytes": size, "sha256": digest.hexdigest()}
+        return "upload"
+
+
+def bytes_store(folder: str, file: File[bytes]) -> dict[str, Any]:
+    """Store a file in `folder`; return {"key", "name", "bytes", "sha256"}. Raises TraceError, as `bytes_digest` does."""
+    sha256, size = bytes_digest(file)
+    key = default_storage.save(f"{folder}/{safe_name(file)}", file)
+    return {"key": key, "name": text(plain_name(file), 300), "bytes": size, "sha256": sha256}
 
 
 def capture_objects_delete(capture_id: int) -> None:
@@ -62,8 +71,13 @@ def capture_objects_delete(capture_id: int) -> None:
 
 
 def objects_delete(profile_id: int) -> None:
-    """Remove the upload and everything derived from it."""
+    """Remove everything that is stored for this profile alone; its upload is released (profiles.upload.files_services)."""
     _delete(prefix(profile_id), keep=())
+
+
+def folder_delete(folder: str) -> None:
+    """Remove all objects below a folder."""
+    _delete(folder, keep=())
 
 
 def derived_delete(profile_id: int) -> None:

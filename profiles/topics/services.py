@@ -97,10 +97,15 @@ def _document(profile: Profile, topic: Topic, result: Result, seconds: float) ->
 
 
 def _findings_write(profile: Profile, topic: Topic, result: Result) -> None:
-    """Keep the findings as rows: of other topics than the account those whose time it does not have already."""
+    """Keep the findings as rows: of other topics than the account those whose time it does not have already.
+
+    The profile's row is locked before its findings, as a deletion does. One that is deleted meanwhile gets none.
+    """
     kernels = dict(profile.kernels.filter(name__in={text(finding.kernel) for finding in result.findings if finding.kernel})
                    .values_list("name", "pk"))
     with transaction.atomic():
+        if Profile.objects.select_for_update(no_key=True).filter(pk=profile.pk).first() is None:
+            return
         Finding.objects.filter(profile=profile, source=topic.name).delete()
         worth = topic.name == ACCOUNT           # what there is to win is said once, by the account: others overlap
         Finding.objects.bulk_create([

@@ -19,12 +19,14 @@ from django.utils import timezone
 from profiles.analysis.trace.account.covered import COVERED
 from profiles.analysis.trace.job_names import job_name, like_ranks
 from profiles.families.assign_services import families_assign
+from profiles.keeping.services import require_quota
 from profiles.models import INGEST_LEASES, Finding, Profile
 from profiles.progress import Progress, Superseded
 from profiles.rows import json_safe, kernels_copy, text
-from profiles.store.objects import bytes_store, derived_delete, objects_delete, plain_name, prefix
+from profiles.store.objects import derived_delete, objects_delete, plain_name
 from profiles.trace import DifferentJobs, TraceError
 from profiles.upload import ingest_run
+from profiles.upload.files_services import uploads_discard, uploads_release, uploads_store
 from workers import disk, jobs
 
 log = logging.getLogger(__name__)
@@ -35,7 +37,8 @@ NO_ROOM = "no room"     # kind of an error that ends by itself once the disk has
 def upload_check(file: File[bytes] | None) -> File[bytes]:
     """Refuse what can be known to be wrong before a byte is read.
 
-    A form or an API refuses with it. Raises TraceError, and NoRoom where the disk is too full for new work.
+    A form or an API refuses with it. Raises TraceError, and NoRoom where the disk is too full for new work or the project stores
+    as much as it may.
     """
     disk.require_room()
     if file is None:
@@ -47,6 +50,7 @@ def upload_check(file: File[bytes] | None) -> File[bytes]:
     if file.size > settings.UPLOAD_MAX_BYTES:
         raise TraceError(where, f"the file has {file.size:,} bytes; at most {settings.UPLOAD_MAX_BYTES:,} are taken",
                          "compress it (.gz), record fewer steps, or let the owner raise RIDGEPOINT_UPLOAD_MAX_BYTES")
+    require_quota(file.size)
     return file
 
 
@@ -66,11 +70,10 @@ def profile_create(*, owner: Any, file: File[bytes], name: str = "", build: str 
         recorded=text(recorded, 120))
     if worker:
         profile.status, profile.worker, profile.heartbeat = Profile.Status.INGESTING, worker, timezone.now()
-    with transaction.atomic():
+    with _discard_objects_on_rollback(profile), transaction.atomic():
         profile.save()
-        with _discard_objects_on_rollback(profile.pk):
-            _uploads_store(profile, [file, *more_files])
-            profile.save()
+        _uploads_store(profile, [file, *more_files])
+        profile.save()
         if not worker:
             jobs.enqueue_on_commit("ingest", "ingest", profile.pk)
     _publish(profile)
@@ -87,23 +90,23 @@ def profile_apart(profile: Profile) -> list[Profile]:
 
     They are read from the store: nobody sends them again. Raises TraceError where the row was not refused for that.
     """
-    with transaction.atomic():
-        row = Profile.objects.select_for_update().get(pk=profile.pk)
-        stored = row.metadata.get("files") or []
-        if row.status != Profile.Status.FAILED or (row.error or {}).get("kind") != DifferentJobs.KIND or len(stored) < 2:
-            raise TraceError(row.name, "these files were not refused as ranks of different jobs", "open the profile as it is")
-        made: list[Profile] = []
-        try:
+    made: list[Profile] = []
+    try:
+        with transaction.atomic():
+            row = Profile.objects.select_for_update().get(pk=profile.pk)
+            stored = row.metadata.get("files") or []
+            if row.status != Profile.Status.FAILED or (row.error or {}).get("kind") != DifferentJobs.KIND or len(stored) < 2:
+                raise TraceError(row.name, "these files were not refused as ranks of different jobs", "open the profile as it is")
             for each in stored:
                 with default_storage.open(each["key"], "rb") as file:
                     made.append(profile_create(
                         owner=row.owner, file=File(file, name=each["name"]), build=row.build, model=row.model, tags=row.tags,
                         notes=row.notes, recorded=row.recorded))
-        except BaseException:               # the rows go with the transaction, their objects with this
-            for profile in made:
-                objects_delete(profile.pk)
-            raise
-        profile_delete(row)
+            profile_delete(row)
+    except BaseException:                   # the rows go with the transaction, their objects with this
+        for each_made in made:
+            uploads_discard(each_made)
+        raise
     return made
 
 
@@ -113,19 +116,19 @@ def _job_name(files: Sequence[File[bytes]]) -> str:
 
 
 @contextmanager
-def _discard_objects_on_rollback(profile_id: int) -> Iterator[None]:
+def _discard_objects_on_rollback(profile: Profile) -> Iterator[None]:
     """The store knows no transaction: what was stored for a row that is rolled back goes with it. Ids are never used twice."""
     try:
         yield
     except BaseException:
-        objects_delete(profile_id)
+        if profile.pk:
+            uploads_discard(profile)
         raise
 
 
 def _uploads_store(profile: Profile, files: Sequence[File[bytes]]) -> None:
     """Bytes into the store, what is known of them onto the row; the digest of several files is that of their digests."""
-    folder = f"{prefix(profile.pk)}/upload"
-    stored = [bytes_store(f"{folder}/{index}" if index else folder, each) for index, each in enumerate(files)]
+    stored = uploads_store(profile, files)
     profile.upload_key, profile.sha256 = stored[0]["key"], stored[0]["sha256"]
     profile.upload_bytes = sum(each["bytes"] for each in stored)
     if len(files) > 1:
@@ -310,7 +313,9 @@ def profile_delete(profile: Profile) -> None:
     with transaction.atomic():
         # an ingest that is about to write kernels holds the row: they are deleted with it, or it finds the row gone
         Profile.objects.select_for_update().filter(pk=profile_id).first()
+        uploads = list(profile.stored_uploads.values_list("pk", flat=True))
         profile.delete()
+        uploads_release(uploads)
         transaction.on_commit(lambda: objects_delete(profile_id), robust=True)
         if profile.build:
             jobs.enqueue_on_commit("ingest", "builds", profile_id)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.visit import eventually, fits, poll, shows
+from tests.browser.visit import WORKED_MS, eventually, fits, poll, shows
 from tests.public_timing import samples
 from tests.tuner.gate.test_gates import H200, records
 
@@ -62,14 +62,14 @@ def test_a_slower_build_is_caught_and_its_evidence_leads_on(watched: Any, server
     page.keyboard.press("Enter")
     page.wait_for_url("**/gates/*/")
     first = int(page.url.rstrip("/").rsplit("/", 1)[1])
-    page.locator("[data-state-of-gate]", has_text="NO DATA").wait_for(timeout=60_000)        # the page is made anew when it ends
+    page.locator("[data-state-of-gate]", has_text="NO DATA").wait_for(timeout=WORKED_MS)        # the page is made anew when it ends
     assert decided(send, first)["exit_code"] == 2
 
     # CI asks for the next one, which is slower: measured again in turn, then told
     pk = send("POST", "/api/gates/", {
         "suite": SUITE, "build": "second-build", "parent": "first-build", "configs": {KEY: SLOWER}})["id"]
     page.goto(f"{server_url}/gates/{pk}/")
-    page.locator(".answer", has_text="is ▲ slower").wait_for(timeout=90_000)
+    page.locator(".answer", has_text="is ▲ slower").wait_for(timeout=WORKED_MS)
     gate = decided(send, pk)
     assert (gate["verdict"], gate["exit_code"], gate["rounds"]) == ("SLOWER", 1, 2)
     worst = gate["kernels"][0]

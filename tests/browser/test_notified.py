@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.browser.visit import shows
+from tests.browser.visit import WORKED_MS, shows
 
 
 def test_a_place_is_added_tested_and_its_messages_follow(watched: Any, server_url: str) -> None:
@@ -19,7 +19,7 @@ def test_a_place_is_added_tested_and_its_messages_follow(watched: Any, server_ur
     page.get_by_role("button", name="Send a test", exact=True).click()
     page.wait_for_url("**/notified/")
     # a worker of the running product writes it; there is no mail server, and the page says so
-    page.locator("#live-messages tr", has_text="◻ a file").wait_for(timeout=60_000)
+    page.locator("#live-messages tr", has_text="◻ a file").wait_for(timeout=WORKED_MS)
     shows(page.locator(".notice", has_text="No mail server"), "mails become files")
 
     page.get_by_label("How", exact=True).select_option("webhook")
@@ -28,7 +28,7 @@ def test_a_place_is_added_tested_and_its_messages_follow(watched: Any, server_ur
     secret = page.locator("#new-secret").inner_text()
     page.get_by_role("button", name="Send a test", exact=True).click()
     failed = page.locator("#live-messages tr", has_text="✕ failed")      # an address inside this network
-    failed.wait_for(timeout=60_000)
+    failed.wait_for(timeout=WORKED_MS)
     shows(failed, "RIDGEPOINT_WEBHOOK_PRIVATE=1 allows such addresses")
     assert len(secret) > 30 and secret not in page.content()
     for address in ("http://127.0.0.1:9/hook", "kernels@team.example"):

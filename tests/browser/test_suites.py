@@ -6,7 +6,7 @@ from typing import Any
 
 from playwright.sync_api import expect
 
-from tests.browser.visit import eventually, poll, shows
+from tests.browser.visit import WORKED_MS, eventually, poll, shows
 
 KERNELS = """\
 softmax R=8192 C=4096 fp16 {STEPS=3 PER_SM=32 num_warps=8}
@@ -35,7 +35,7 @@ def test_from_a_new_suite_to_what_its_verdicts_are_worth(watched: Any, server_ur
     page.get_by_label("Fresh runs", exact=True).fill("6")
     page.locator("#measure-now").click()
     page.locator(".notice", has_text="6 fresh runs of browser-1").wait_for()
-    poll(page, "document.getElementById('suite-jobs').textContent.includes('12 of 12 kernel runs')", within_ms=60_000)
+    poll(page, "document.getElementById('suite-jobs').textContent.includes('12 of 12 kernel runs')", within_ms=WORKED_MS)
     poll(page, "document.querySelectorAll('#suite-runs .run-dot.newest').length === 12")
     shows(page.locator(".answer"), "2 kernels · newest build browser-1")
     recorded = page.locator(".facts .recorded").or_(page.locator("#suite-jobs .recorded")).first

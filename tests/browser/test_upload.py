@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.visit import H200, fits, poll, reads, shows
+from tests.browser.visit import H200, WORKED_MS, fits, poll, reads, shows
 from tests.product import Product
 
 DROP = """(name) => {
@@ -29,7 +29,7 @@ def rows(page: Any) -> list[str]:
 
 def settled(page: Any, count: int) -> list[str]:
     poll(page, f"""[...document.querySelectorAll("[data-files] > li")].filter(
-        (row) => /ready|failed/.test(row.textContent)).length === {count}""", within_ms=90_000)
+        (row) => /ready|failed/.test(row.textContent)).length === {count}""", within_ms=WORKED_MS)
     return rows(page)
 
 
@@ -99,7 +99,7 @@ def test_the_page_of_a_waiting_profile_opens_it_when_it_is_ready(watched: Any, p
     page.click("[data-submit]")
     poll(page, "!!document.querySelector('[data-files] a')")
     page.goto(page.get_attribute("[data-files] a", "href"))
-    page.locator(".answer", has_text="11 launches of").wait_for(timeout=60_000)
+    page.locator(".answer", has_text="11 launches of").wait_for(timeout=WORKED_MS)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

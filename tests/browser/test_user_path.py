@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.browser.timeline.test_timeline import APP, settled, window
-from tests.browser.visit import eventually, fits, poll, reads, shows
+from tests.browser.visit import WORKED_MS, eventually, fits, poll, reads, shows
 from tests.product import Product
 
 READ_WITHIN_MS = 180_000       # seven recordings on a shared machine
@@ -180,7 +180,7 @@ def a_tune_job_watched_to_its_end(page: Any, fresh: Product) -> None:
     page.get_by_role("button", name="Start tuning").click()
     page.wait_for_url(re.compile(r"/tune/\d+/$"))
     page.wait_for_selector("#curve .curve-best")
-    page.locator("#tune-answer", has_text="Fastest").wait_for(timeout=120_000)
+    page.locator("#tune-answer", has_text="Fastest").wait_for(timeout=WORKED_MS)
     assert "Best so far" in page.evaluate("window.said")          # it was live: the page was never reloaded
     shows(page.locator("body").first, "recorded on NVIDIA H200")
     page.goto(f"{fresh.url}/cache/")
@@ -204,7 +204,7 @@ def test_a_wrong_file_is_told_on_the_page_and_disturbs_nothing(visitor: Any, fre
     submit = page.get_by_role("button", name=re.compile("^Import"))
     if submit.count() and submit.first.is_enabled():
         submit.first.click()
-    page.get_by_text("failed").first.wait_for(timeout=60_000)
+    page.get_by_text("failed").first.wait_for(timeout=WORKED_MS)
     after = {row["id"]: row for row in profiles(page, fresh)}
     failed = next(row for pk, row in after.items() if pk not in before)
     assert failed["status"] == "failed" and set(failed["error"]) == {"where", "what", "hint"}

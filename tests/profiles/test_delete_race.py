@@ -10,35 +10,74 @@ import pytest
 from django.core.files.base import File
 from django.db import connection, transaction
 
+from profiles.analysis.core import result as analysis
 from profiles.models import Finding, Profile
+from profiles.topics import services
+from profiles.topics.table import TOPICS
 from profiles.upload.services import profile_create, profile_delete
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_rows_that_an_ingest_writes_meanwhile_go_too(tmp_store: object) -> None:
-    profile = profile_create(owner=None, file=File(io.BytesIO(b"x"), name="x.json"), worker="test")
-    failures: list[BaseException] = []
+@pytest.fixture
+def profile(tmp_store: object) -> Profile:
+    return profile_create(owner=None, file=File(io.BytesIO(b"x"), name="x.json"), worker="test")
 
-    def delete() -> None:
+
+class Deletion(threading.Thread):
+    """Deletes the profile in a connection of its own."""
+
+    def __init__(self, profile: Profile) -> None:
+        super().__init__()
+        self.profile = profile
+        self.failures: list[BaseException] = []
+
+    def run(self) -> None:
         try:
-            profile_delete(profile)
+            profile_delete(Profile.objects.get(pk=self.profile.pk))
         except BaseException as error:
-            failures.append(error)
+            self.failures.append(error)
         finally:
             connection.close()
 
-    deleting = threading.Thread(target=delete)
-    with transaction.atomic():
-        Profile.objects.select_for_update().get(pk=profile.pk)          # as the end of an ingest does
-        deleting.start()
+    def start_and_wait_until_it_waits(self) -> None:
+        """For a row that this connection holds."""
+        self.start()
         with connection.cursor() as cursor:
             end, waits = time.monotonic() + 30, 0
-            while not waits and time.monotonic() < end:                 # until the other one waits for this row
+            while not waits and time.monotonic() < end:
                 cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
                 waits = cursor.fetchone()[0]
         assert waits
+
+
+def test_rows_that_an_ingest_writes_meanwhile_go_too(profile: Profile) -> None:
+    deleting = Deletion(profile)
+    with transaction.atomic():
+        Profile.objects.select_for_update().get(pk=profile.pk)          # as the end of an ingest does
+        deleting.start_and_wait_until_it_waits()
         Finding.objects.create(profile_id=profile.pk, rule="r", severity="info", title="t", advice="a")
     deleting.join()
-    assert not failures, failures
+    assert not deleting.failures, deleting.failures
     assert not Profile.objects.exists() and not Finding.objects.exists()
+
+
+def test_findings_of_an_analysis_are_written_anew_meanwhile(profile: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither waits for what the other holds: PostgreSQL would end one of them (deadlock)."""
+    finding = analysis.Finding("r", "info", "title", "advice", {})
+    topic = next(each for each in TOPICS if each.name == "sequences")
+    services._findings_write(profile, topic, analysis.Result("answer", findings=[finding]))
+    deleting = Deletion(profile)
+
+    def clean(value: object) -> object:         # between the old rows' end and the new ones' beginning
+        deleting.start_and_wait_until_it_waits()
+        return value
+
+    monkeypatch.setattr(services, "json_safe", clean)
+    services._findings_write(profile, topic, analysis.Result("answer", findings=[finding]))
+    deleting.join()
+    assert not deleting.failures, deleting.failures
+    assert not Profile.objects.exists() and not Finding.objects.exists()
+    monkeypatch.undo()
+    services._findings_write(profile, topic, analysis.Result("answer", findings=[finding]))
+    assert not Finding.objects.exists()

@@ -21,7 +21,7 @@ import redis
 import requests
 from django.conf import settings as django_settings
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, transaction
 from django.test import Client
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
@@ -38,7 +38,7 @@ from webapp.asgi import application
 from webapp.embedded import postgres
 from webapp.embedded import redis as embedded_redis
 from webapp.live import TRY_AGAIN_LATER
-from webapp.outage import DATABASE_AWAY, FULL, VALKEY_AWAY, outage_of
+from webapp.outage import CONFLICT, DATABASE_AWAY, FULL, VALKEY_AWAY, outage_of
 from workers import jobs, sweep
 
 pytestmark = pytest.mark.process
@@ -316,7 +316,10 @@ def test_only_what_is_away_or_full_is_an_outage() -> None:
         psycopg.connect("postgresql:///x?host=/nowhere")
     assert outage_of(away.value) == DATABASE_AWAY
     assert outage_of(redis.ConnectionError("gone")) == VALKEY_AWAY and outage_of(redis.BusyLoadingError("loading")) == VALKEY_AWAY
-    with pytest.raises(DatabaseError) as wrong, connection.cursor() as cursor:
+    with pytest.raises(DatabaseError) as wrong, transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT nothing FROM nowhere")
     assert outage_of(wrong.value) is None
+    with pytest.raises(DatabaseError) as met, transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("DO $$ BEGIN RAISE EXCEPTION 'deadlock detected' USING ERRCODE = '40P01'; END $$")
+    assert outage_of(met.value) == CONFLICT and "Retry-After" in CONFLICT.headers
     assert not any(map(outage_of, (None, ValueError("x"), FileNotFoundError(2, "no such file"))))

@@ -285,7 +285,8 @@ def test_the_whole_path_over_a_bucket(seeded: Path, bucket: Any) -> None:
     finally:
         product.stop()
     keys = {row["Key"] for row in bucket.list_objects_v2(Bucket=BUCKET)["Contents"]}
-    assert any(key.endswith("/upload/t.json") for key in keys) and any(key.endswith("slices.parquet") for key in keys), keys
+    assert any(key.startswith("uploads/") and key.endswith("/t.json") for key in keys), keys
+    assert any(key.endswith("slices.parquet") for key in keys), keys
     assert not (seeded / "store").exists()
 
 

@@ -170,3 +170,17 @@ async def test_an_error_of_ours_is_still_an_error() -> None:
     visit = Visit(Slots(app))
     with pytest.raises(ValueError, match="no outage"):
         await visit.task
+
+
+async def test_a_server_that_stops_tells_who_still_waits_to_come_again() -> None:
+    """uvicorn cancels what still runs when its patience ends, and answers 500 where the application says nothing."""
+    work = Work()
+    visit = Visit(Slots(work), path="/api/gates/1/")
+    await asyncio.sleep(0.1)
+    visit.task.cancel()
+    await visit.task
+    work.may_end.set()
+    while work.running:
+        await asyncio.sleep(0.01)
+    headers = {name.lower(): value for name, value in visit.headers.items()}
+    assert visit.status == 503 and headers[b"retry-after"] == b"5" and b"restarted" in visit.body

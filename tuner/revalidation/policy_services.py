@@ -55,11 +55,12 @@ def doubtful_entries() -> list[CachedConfig]:
     return selectors.hottest_first([row for row in selectors.unverified_entries() if row.origin == rules.Origin.TUNE])
 
 
-def within_bounds(rows: Sequence[CachedConfig], most_entries: int, most_seconds: float) -> list[CachedConfig]:
+def within_bounds(rows: Sequence[CachedConfig], most_entries: int, most_seconds: float, banned: selectors.Banned | None = None,
+                  ) -> list[CachedConfig]:
     """Return the hottest entries that fit both bounds. One more costs what the whole job then takes longer."""
     chosen: list[CachedConfig] = []
     counts: dict[tuple[str, str], list[int]] = {}
-    banned = quarantined_configs()
+    banned = quarantined_configs() if banned is None else banned
     for row in rows[:most_entries]:
         mine = counts.setdefault((row.gpu, row.policy), [])
         mine.append(len(selectors.entry_sides(row, banned)))
@@ -94,15 +95,15 @@ def spent_budget(gpu: str) -> tuple[int, float]:
 
 def overview() -> dict[str, Any]:
     """Return what page, API and command show."""
-    now, rows, busy = current_policy(), doubtful_entries(), selectors.being_measured()
-    chosen = within_bounds([row for row in rows if row.pk not in busy], now.most_entries, now.most_seconds)
+    now, rows, busy, banned = current_policy(), doubtful_entries(), selectors.being_measured(), quarantined_configs()
+    chosen = within_bounds([row for row in rows if row.pk not in busy], now.most_entries, now.most_seconds, banned)
     shown = rows[:MOST_SHOWN]
     worth = selectors.entry_stakes(shown)
     return {
         "winners": selectors.has_winner(), "policy": now, "seen": seen_environments(), "doubtful": rows, "chosen": chosen,
         "shown": [
             {"row": row, "ns": worth[row.pk][0], "gain_pct": 100 * worth[row.pk][1], "job": busy.get(row.pk)} for row in shown],
-        "seconds": selectors.expected_seconds(chosen), "waiting": selectors.jobs_under_way().count(),
+        "seconds": selectors.expected_seconds(chosen, banned), "waiting": selectors.jobs_under_way().count(),
         "busy": sum(row.pk in busy for row in rows),
         "jobs": selectors.job_lines(selectors.recent_jobs(MOST_JOBS))}
 

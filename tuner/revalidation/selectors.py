@@ -142,9 +142,9 @@ def _why_not(entry: CachedConfig, known: Operator | None) -> str:
 
 # ---- what it takes ----
 
-def expected_seconds(entries: Sequence[CachedConfig]) -> float:
+def expected_seconds(entries: Sequence[CachedConfig], banned: Banned | None = None) -> float:
     """Return GPU-seconds that measuring these again may take, in one job for each GPU model."""
-    banned = quarantined_configs()
+    banned = quarantined_configs() if banned is None else banned
     groups: dict[tuple[str, str], list[int]] = {}
     for entry in entries:
         groups.setdefault((entry.gpu, entry.policy), []).append(len(entry_sides(entry, banned)))

@@ -23,7 +23,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from profiles.models import Profile
+from profiles.models import Profile, StoredUpload
 from webapp.backup import retention, rows, seal, tools
 from webapp.backup.errors import BackupError, Refused
 from webapp.backup.manifest import (
@@ -202,8 +202,13 @@ def _now_claims() -> rows.Claims:
 
 
 def _claimed(objects: Iterable[Kept], claims: rows.Claims) -> list[Kept]:
-    """Leave out objects of profiles that have no row at the moment: uploads that come in."""
-    return [each for each in objects if (owner := profile_of(each.key)) is None or owner in claims.profiles]
+    """Leave out objects that have no row at the moment: uploads that come in."""
+    def has_row(key: str) -> bool:
+        if key.startswith(f"{StoredUpload.FOLDER}/"):
+            return key in claims.uploads
+        return (owner := profile_of(key)) is None or owner in claims.profiles
+
+    return [each for each in objects if has_row(each.key)]
 
 
 def _changed(before: rows.Claims, after: rows.Claims, unsettled: Iterable[str]) -> list[int]:

@@ -64,7 +64,8 @@ def backup_restore(place: Store, name: str | None, *, say: Callable[[str], None]
     _compare_counts(manifest)
     schema.bring_up_to_date()
     lost_profiles = {pk for key in checked.objects if (pk := profile_of(key)) is not None}
-    rows.settle(manifest.deleted, manifest.deleted_captures, {*manifest.reread, *lost_profiles})
+    rows.settle(manifest.deleted, manifest.deleted_captures, {*manifest.reread, *lost_profiles,
+                                                                          *rows.users_of(checked.objects)})
     for pk in manifest.deleted:
         _clear(target, set(), f"profiles/{pk}")
     notes = _put_keys(home, keys, manifest)

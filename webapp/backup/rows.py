@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
-from profiles.models import Capture, Profile
+from profiles.models import Capture, Profile, StoredUpload
 from webapp.accounts import LOCAL_USER
 from webapp.backup.errors import Refused
 
@@ -23,10 +23,11 @@ _OURS = "{} = current_schema()::regnamespace AND NOT EXISTS (SELECT 1 FROM pg_de
 
 @dataclass(frozen=True)
 class Claims:
-    """Who holds objects at one moment: profile → (status, attempts), and captures."""
+    """Who holds objects at one moment: profile → (status, attempts), captures, and the keys of uploads."""
 
     profiles: dict[int, tuple[str, int]]
     captures: set[int]
+    uploads: set[str]
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,13 @@ def snapshot() -> Iterator[Snapshot]:
 def claims() -> Claims:
     profiles = Profile.objects.order_by().values_list("pk", "status", "attempts")
     return Claims({pk: (status, attempts) for pk, status, attempts in profiles},
-                  set(Capture.objects.order_by().values_list("pk", flat=True)))
+                  set(Capture.objects.order_by().values_list("pk", flat=True)),
+                  set(StoredUpload.objects.order_by().values_list("key", flat=True)))
+
+
+def users_of(keys: Iterable[str]) -> set[int]:
+    """Return the profiles whose uploads these objects are."""
+    return set(Profile.objects.filter(stored_uploads__key__in=keys).values_list("pk", flat=True))
 
 
 def applied() -> list[list[str]]:

@@ -59,7 +59,8 @@ WHOLE = "profiles.view_fleetcontext"        # a role in the whole installation
 SECTIONS = (
     Section("Overview", (Page("Overview", "home", "h", words="home start", docs=("features",)),)),
     Section("Profiles", (
-        Page("Profiles", "profile-list", "p", words="traces reports", also=("/timelines/",), docs=("formats", "causes", "storage")),
+        Page("Profiles", "profile-list", "p", words="traces reports", also=("/timelines/", "/sharing/"),
+             docs=("formats", "causes", "storage")),
         Page("Compare", "compare", "c", words="diff two builds progress", docs=("builds",)),
         Page("SQL", "sql", "s", words="query duckdb", docs=("sql",)),
         Page("Captures", "capture-list", "r", words="nsys ncu record", docs=("formats",)),
@@ -70,6 +71,8 @@ SECTIONS = (
         Page("Occupancy", "occupancy", "o", words="calculator registers warps"),
         Page("Ceilings", "ceilings", words="peak bandwidth measured GPU"),
         Page("Audit log", "advice", words="advice decisions"),
+        Page("Threads", "thread-list", words="comments discussion assigned status",
+             also=("/comments/", "/digest/"), docs=("threads",)),
     )),
     Section("Fleet", (
         Page("Kernels", "fleet", "f", needs=WHOLE, words="hours production", docs=("fleet", "fleet-store", "fleet-loss")),
@@ -94,16 +97,22 @@ SECTIONS = (
     )),
 )
 SETTINGS = Section("Settings", (
+    Page("Inbox", "inbox", "i", words="unread mentions notifications following", also=("/follow/",), docs=("threads",)),
     Page("Workers", "workers", "w", words="queues GPUs jobs", docs=("tuning",)),
     Page("Status", "status", words="health disk database clock queues", docs=("operate",)),
     Page("Operators", "operators", words="packages team kernels", docs=("operators", "client")),
     Page("Capture targets", "capture-targets", needs="profiles.add_capturetarget", words="scripts programs"),
+    Page("Forges", "forge-list", words="github gitlab jira issues checks webhook", also=("/issues/",), docs=("threads",)),
     Page("API tokens", "tokens", words="CI authorization", docs=("gate-ci",)),
+    Page("Storage", "storage", words="retention quota disk delete old keep days", docs=("retention",)),
+    Page("Sessions", "sessions", words="signed in devices browsers sign out", docs=("people",)),
+    Page("People", "people", needs="auth.view_user", words="users roles owners invite deactivate administration", docs=("people",)),
     Page("Projects", "project-list", words="teams spaces members roles people", docs=("people",)),
     Page("Audit log", "audit", needs="webapp.view_auditentry", words="who changed rights deletes exports",
          docs=("people",)),
 ))
 FURTHER = (                             # of a section's pages, without a tab
+    Page("Weekly digest", "digest", words="week summary report", docs=("threads",)),
     Page("Search methods", "leaderboard", words="strategies scores leaderboard"),
     Page("Quarantine", "quarantine-list", words="failed configurations"),
     Page("Configs: why this one", "cache-why", words="resolution rules"),
@@ -113,7 +122,8 @@ FURTHER = (                             # of a section's pages, without a tab
     Page("Configs: revalidations", "cache-revalidations", words="stale"),
     Page("Docs", "document-list", "d", words="documentation manual help"),
     Page("API reference", "api-docs", words="REST openapi swagger"),
-    Page("People and roles", "admin:index", needs="auth.view_user", words="administration users owners"),
+    Page("Second factor", "mfa_index", words="two-factor TOTP codes security"),
+    Page("Password", "password", words="change account"),
 )
 ACTIONS = (
     Page("Import a profile", "profile-upload", needs="profiles.add_profile", words="upload drop trace file"),

@@ -23,6 +23,7 @@ from django.conf import settings
 from webapp.embedded.secret import FILE_NAME
 from webapp.operate.checks import BAD, OK, RUNNING, WARN, Check, Table
 from webapp.roles import owner_exists
+from webapp.supply.pins import read_lock
 
 PORT, ASK_S = 8000, 2.0
 BACKUP_DAYS = 7
@@ -175,10 +176,9 @@ def _project() -> dict[str, Any]:
 
 
 def _locked() -> Iterator[tuple[str, str]]:
-    for line in (settings.BASE_DIR / "requirements.lock").read_text().splitlines():
-        name, _, wanted = line.partition("==")
-        if wanted:
-            yield name, wanted.split(";")[0].strip()
+    for name, found in read_lock(settings.BASE_DIR / "requirements.lock").items():
+        if len(found) == 1:         # of several versions the one for this Python would have to be told from markers
+            yield name, found[0].version
 
 
 def _plain(requirement: str) -> str:

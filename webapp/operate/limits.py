@@ -23,7 +23,7 @@ from rest_framework.throttling import BaseThrottle
 
 from webapp.accounts import is_local
 from webapp.outage import Outage, outage_answer
-from workers import jobs
+from workers import clock, jobs
 
 log = logging.getLogger(__name__)
 DEFAULTS = {"upload": (120, 60), "sql": (120, 60), "search": (600, 60)}         # times, in seconds
@@ -74,7 +74,7 @@ def excess(request: HttpRequest, table: dict[tuple[str, str], str]) -> Excess | 
     times, period_s = limits_parse(settings.LIMITS)[kind]
     if not times:
         return None
-    window, now_s = divmod(time.time(), period_s)
+    window, now_s = divmod(clock.now_s(), period_s)
     counts = _count([f"ridgepoint:rate:{kind}:{who}:{int(window)}" for who in (_who(request, headers), address)], period_s)
     if not counts or (counts[0] <= times and counts[1] <= ADDRESS_TIMES * times):
         return None
@@ -127,6 +127,6 @@ class LimitPages:
         over = excess(request, PAGES)
         if over is None:
             return None
-        answer = outage_answer(Outage(429, over.what, f"try again in {over.wait_s} s"), request.path, request.method)
+        answer = outage_answer(Outage(429, over.what, f"try again in {over.wait_s} s"), request.path_info, request.method)
         answer["Retry-After"] = str(over.wait_s)
         return answer

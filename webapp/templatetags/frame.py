@@ -13,6 +13,7 @@ from django.utils.safestring import mark_safe
 from webapp.frame import navigation
 from webapp.frame.documents import titles
 from webapp.projects.request import PREFIX
+from webapp.talk.notices import unread_count
 from workers import disk
 
 register = template.Library()
@@ -49,6 +50,7 @@ def frame(context: Context) -> dict[str, Any]:
         "projects": _others(request),
         "upload_max_bytes": settings.UPLOAD_MAX_BYTES,
         "short_disk": disk.shortage() if user is not None and user.is_authenticated else None,
+        "unread": unread_count(user) if user is not None and user.is_authenticated else 0,
         "person": user.get_username() if user is not None and user.is_authenticated else "",
     }
 
@@ -59,3 +61,17 @@ def _others(request: Any) -> list[dict[str, Any]]:
     if access is None or len(access.seats) < 2:
         return []
     return [{"name": each.name, "url": f"{request.root}{PREFIX}{each.slug}/", "lit": each == seat} for each in access.seats]
+
+
+BROWSERS = (("Edg/", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Safari/", "Safari"),
+            ("curl/", "curl"))
+SYSTEMS = (("Windows", "Windows"), ("Android", "Android"), ("iPhone", "iOS"), ("iPad", "iOS"), ("Mac OS X", "macOS"),
+           ("Linux", "Linux"))
+
+
+@register.filter
+def browser(agent: str) -> str:
+    """Name browser and system of a User-Agent header: what a person recognises their session by."""
+    name = next((name for word, name in BROWSERS if word in agent), agent[:40] or "unknown")
+    system = next((name for word, name in SYSTEMS if word in agent), "")
+    return f"{name} on {system}" if system else name

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from rq import Queue
 from rq.job import Job
 
-from workers import jobs
+from workers import clock, jobs
 
 
 @dataclass(frozen=True)
@@ -31,5 +30,5 @@ def _state(name: str) -> QueueState:
     entry = Job.fetch_many(first, connection=jobs.connection())[0] if first else None
     if entry is None or entry.enqueued_at is None:      # taken meanwhile
         return QueueState(name, waiting, None)
-    put = entry.enqueued_at if entry.enqueued_at.tzinfo else entry.enqueued_at.replace(tzinfo=UTC)
-    return QueueState(name, waiting, max(0.0, (datetime.now(UTC) - put).total_seconds()))
+    put_s = float(entry.meta.get("put_s") or entry.enqueued_at.timestamp())        # RQ's own time is that of the host that put it
+    return QueueState(name, waiting, max(0.0, clock.now_s() - put_s))

@@ -19,7 +19,7 @@ import redis
 from django.conf import settings
 
 from tuner import wire
-from workers import jobs
+from workers import clock, jobs
 from workers.core.child import Child, ChildDied, ChildHung, Stopped
 from workers.core.compilers import NobodyAnswers, cache_folder, cores
 
@@ -68,7 +68,7 @@ class RemoteCompiler:
             return {"ok": {}}
         reply = REPLY + secrets.token_hex(12)
         body = json.dumps({"opening": self._opening, "message": message, "limit_s": limit_s, "reply": reply,
-                           "until": time.time() + TAKEN_S})
+                           "until": clock.now_s() + TAKEN_S})
         client = jobs.connection()
         try:
             client.rpush(REQUESTS, body)
@@ -135,7 +135,7 @@ class CompileDesk:
                     continue
                 self._last_s = time.monotonic()
                 request = json.loads(entry[1])
-                if request["until"] < time.time():          # whoever asked has asked somebody else by now
+                if request["until"] < clock.now_s():          # whoever asked has asked somebody else by now
                     continue
                 self._send(client, request["reply"], {"taken": True})
                 child = child or Child(self._module, self._environ)

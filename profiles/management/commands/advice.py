@@ -6,15 +6,16 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from profiles.advice.selectors import advice_json, advice_lines
 from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.analysis.kernel.advising.advice import gain_words
 from profiles.models import Profile
+from webapp.management.in_project import ProjectCommand
 
 
-class Command(BaseCommand):
+class Command(ProjectCommand):
     help = "Ranked advice about the kernels of a profile, those of most time first."
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 

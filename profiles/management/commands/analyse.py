@@ -6,17 +6,18 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from profiles.management.bounded import within_stage_memory
 from profiles.models import Profile
 from profiles.topics.services import ACCOUNT, document_of, topic_make
 from profiles.topics.table import TOPICS, topic_of
+from webapp.management.in_project import ProjectCommand
 
 _OF_THIS_RUN = ("seconds", "written")       # of a document: not the same each time it is made
 
 
-class Command(BaseCommand):
+class Command(ProjectCommand):
     help = "Analyses of a stored trace: every topic's answer, or with --json their whole documents."
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 

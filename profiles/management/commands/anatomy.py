@@ -6,13 +6,14 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from profiles.counters.anatomy_selectors import anatomy_json, tables_of
 from profiles.models import KernelStat
+from webapp.management.in_project import ProjectCommand
 
 
-class Command(BaseCommand):
+class Command(ProjectCommand):
     help = "What one launch's counters say: speed of light by part, memory, schedulers, pipes, instructions."
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 

@@ -7,7 +7,7 @@ import time
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from profiles.capture import services
 from profiles.fleet import capture_services
@@ -15,13 +15,14 @@ from profiles.fleet.browse import capture_selectors
 from profiles.fleet.browse.capture_selectors import CaptureLine
 from profiles.management.running_commands import add_engine_arguments, add_schedule_arguments, capture_engine, change_schedules
 from profiles.models import Capture, FleetCapture
+from webapp.management.in_project import ProjectCommand
 
 WAIT_S, LOOK_S = 300.0, 0.5
 NOBODY = "no such process asks for captures: it needs KINETO_USE_DAEMON=1, and an agent or a GPU worker on its host"
 APPEAR_S = 15.0                     # a process that just began asks every 5 s
 
 
-class Command(BaseCommand):
+class Command(ProjectCommand):
     help = ("Capture what runs: PyTorch processes that were started with KINETO_USE_DAEMON=1, on a host with an agent or a GPU "
             "worker; vLLM and SGLang servers; and both by a schedule. Ask a capture under way for a memory snapshot; delete one.")
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page

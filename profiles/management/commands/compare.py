@@ -6,15 +6,16 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from profiles.analysis.compare.comparison import name_shape
 from profiles.analysis.core.sentences import time_text
 from profiles.compare.selectors import PER, comparison
 from profiles.trace import TraceError
+from webapp.management.in_project import ProjectCommand
 
 
-class Command(BaseCommand):
+class Command(ProjectCommand):
     help = "Compare two profiles (ids) or, with --builds, two builds; the second is the new one."
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 

@@ -6,14 +6,13 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
 from profiles.families.follow_services import families_catch_up
 from profiles.families.selectors import ranking, ranking_json
 from profiles.management.bounded import within_stage_memory
+from webapp.management.in_project import ProjectCommand
 
 
-class Command(BaseCommand):
+class Command(ProjectCommand):
     help = "Kernel families by what could be won back; first makes families, shapes and build changes that are missing."
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from profiles.fleet import capture_services, selectors
 from profiles.fleet.browse import capture_selectors
@@ -20,10 +20,11 @@ from profiles.fleet.store import GROUPS
 from profiles.management.fleet_demo import add_demo_arguments, run_demo, run_forget
 from profiles.models import FleetCapture
 from tuner.gate.production import selectors as production
+from webapp.management.in_project import ProjectCommand
 from workers.agent.wire import BatchRefused, pack
 
 
-class Command(BaseCommand):
+class Command(ProjectCommand):
     help = "The fleet: feed launch records of a file, list what has most time, find slow GPUs."
     failed = False
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page

@@ -16,19 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from django.core.files.base import File
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.utils.module_loading import import_string
 
 from profiles.models import Profile
 from profiles.profile.selectors import kernel_rows, shape_rows
 from profiles.trace import TraceError
 from profiles.upload.services import profile_create, profile_fail
+from webapp.management.in_project import ProjectCommand
 from workers import disk, jobs
 
 TOP_KERNELS = 20
 
 
-class Command(BaseCommand):
+class Command(ProjectCommand):
     help = "Ingest profiles: Kineto JSON, Nsight Compute reports and CSV, gzipped or not. Exit 1 when any failed."
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 

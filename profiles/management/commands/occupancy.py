@@ -6,14 +6,15 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from profiles.analysis.core.gpus import LIMITS
 from profiles.analysis.kernel.occupancy import FIELDS
 from profiles.occupancy.selectors import page_json
+from webapp.management.in_project import ProjectCommand
 
 
-class Command(BaseCommand):
+class Command(ProjectCommand):
     help = "Occupancy of a launch on a GPU architecture: what fits, what limits it, what one more block per SM takes."
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 

@@ -6,14 +6,15 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.compare.progress_selectors import STEP, progress
 from profiles.trace import TraceError
+from webapp.management.in_project import ProjectCommand
 
 
-class Command(BaseCommand):
+class Command(ProjectCommand):
     help = "Progress over successive traces of one model, or of the given profiles in this order."
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 

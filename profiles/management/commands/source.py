@@ -6,15 +6,16 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from profiles.analysis.core.sentences import pct_text
 from profiles.analysis.kernel.instructions import SAMPLES
 from profiles.models import Profile
 from profiles.source import selectors
+from webapp.management.in_project import ProjectCommand
 
 
-class Command(BaseCommand):
+class Command(ProjectCommand):
     help = "Hottest source lines of a launch of an Nsight Compute report (instructions, where it knows no lines)."
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 

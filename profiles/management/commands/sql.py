@@ -8,17 +8,18 @@ from argparse import ArgumentParser
 from typing import Any
 
 import pyarrow as pa
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from profiles.exports import cells as sql_cells
 from profiles.exports import files as exports
 from profiles.sql import services as sql_services
 from profiles.trace import TraceError
+from webapp.management.in_project import ProjectCommand
 
 CELL_CHARS = 60
 
 
-class Command(BaseCommand):
+class Command(ProjectCommand):
     help = "Run one SELECT over the tables of some profiles. The SQL page and docs list the tables."
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 

@@ -6,14 +6,15 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from profiles.models import Profile
 from profiles.report.markdown import markdown
 from profiles.report.selectors import summary
+from webapp.management.in_project import ProjectCommand
 
 
-class Command(BaseCommand):
+class Command(ProjectCommand):
     help = "Summary of a profile as Markdown on standard output."
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 

@@ -77,6 +77,7 @@ function closed(event) {
 }
 
 function connect() {
+  if (document.body?.dataset.shared) return;     // who reads by a link gets no messages
   clearTimeout(timer);
   if (socket || !watchers.size) return;
   socket = new WebSocket(`${location.protocol === "https:" ? "wss:" : "ws:"}//${location.host}${root.replace(/p\/[^/]+\/$/, "")}ws/live/`);

@@ -137,7 +137,9 @@ def compare(one: Any, other: Any, asked: Question) -> int:
     return seen
 
 
-@pytest.mark.parametrize("summed", ["hours", "days", "some days, written again"])
+@pytest.mark.parametrize("summed", [
+    pytest.param("hours", marks=pytest.mark.deep_only), "days",
+    pytest.param("some days, written again", marks=pytest.mark.deep_only)])
 def test_every_answer_is_postgresqls(tmp_path: Path, clickhouse: ClickHouseStore, summed: str) -> None:
     postgres = PostgresStore()
     fill(tmp_path, postgres, clickhouse)
@@ -159,7 +161,9 @@ def test_every_answer_is_postgresqls(tmp_path: Path, clickhouse: ClickHouseStore
     assert FleetKernel.objects.count() == 5
 
 
-@pytest.mark.parametrize("state", ["both", "one written again", "days forgotten"])
+@pytest.mark.parametrize("state", [
+    pytest.param("both", marks=pytest.mark.deep_only), "one written again",
+    pytest.param("days forgotten", marks=pytest.mark.deep_only)])
 def test_every_answer_from_months_is_postgresqls(tmp_path: Path, clickhouse: ClickHouseStore, state: str) -> None:
     both = (PostgresStore(), clickhouse)
     first, last = fill_months(tmp_path, *both)

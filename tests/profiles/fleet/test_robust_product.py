@@ -69,6 +69,7 @@ def children(product: Product, word: str) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.deep_only
 def test_whatever_is_killed_nothing_is_lost_and_nothing_counts_twice(product: Product, tmp_path: Path) -> None:
     made = [fill_spool(tmp_path / f"spool-{agent}", agent) for agent in range(AGENTS)]
     token = subprocess.run([sys.executable, "manage.py", "shell", "--no-imports", "-c", MAKE_TOKEN], cwd=PROJECT, text=True,

@@ -86,6 +86,7 @@ def holds(seeds: int, total_ns: int) -> None:
         assert sum(sum((row.sketch or {}).values()) for row in rows) == whole.launches
 
 
+@pytest.mark.deep_only
 def test_a_worker_killed_at_random_moments_loses_and_doubles_nothing(tmp_path: Path) -> None:
     chance, total_ns = np.random.default_rng(3), 0
     for turn in range(6):
@@ -97,6 +98,7 @@ def test_a_worker_killed_at_random_moments_loses_and_doubles_nothing(tmp_path: P
     holds(12, total_ns)
 
 
+@pytest.mark.deep_only
 def test_two_workers_at_once_while_batches_come_and_days_are_summed(tmp_path: Path) -> None:
     total_ns = 0
     with worker(), worker(), worker("tend"):

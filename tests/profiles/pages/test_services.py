@@ -64,7 +64,7 @@ def test_create_stores_the_bytes_and_wakes_a_worker_on_commit(django_capture_on_
                                  notes="n")
     assert (profile.status, profile.build, profile.tags, profile.name) == ("uploaded", "4f2c1e", ["a", "b"], "t.json")
     assert profile.upload_bytes == len(json.dumps(TINY)) and len(profile.sha256) == 64
-    assert profile.upload_key == f"profiles/{profile.pk}/upload/t.json"
+    assert profile.upload_key.startswith("uploads/") and profile.upload_key.endswith("/t.json")
     assert default_storage.open(profile.upload_key).read() == json.dumps(TINY).encode()
     queue_before = jobs.waiting("ingest")
     callbacks[0]()
@@ -88,11 +88,11 @@ def test_bytes_of_an_upload_that_is_rolled_back_do_not_stay(settings, tmp_store)
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "C:\\traces\\t.json", "a\x00b.json", "\ud800.json", "..", "", "x" * 400])
-def test_hostile_file_names_stay_in_the_profiles_folder(name):
+def test_hostile_file_names_stay_in_the_uploads_folder(name):
     file = upload()
     file.name = name
     profile = create(file)
-    assert profile.upload_key.startswith(f"profiles/{profile.pk}/upload/")
+    assert profile.upload_key.startswith("uploads/") and profile.upload_key.count("/") == 2
     assert ".." not in profile.upload_key and "\x00" not in profile.file_name and profile.file_name
     assert ingested(profile).status == "ready"
 
@@ -156,7 +156,7 @@ def test_unreadable_files_fail_with_where_what_and_hint(content, what):
     assert profile.status == "failed" and what in profile.error["what"]
     assert profile.error["where"] and profile.error["hint"]
     assert not KernelStat.objects.exists() and not Finding.objects.exists()
-    assert default_storage.listdir(f"profiles/{profile.pk}")[0] == ["upload"]      # the upload is kept, nothing else
+    assert default_storage.exists(profile.upload_key) and not default_storage.exists(f"profiles/{profile.pk}")
 
 
 def test_text_that_postgresql_cannot_hold_is_kept_as_near_as_can_be():
@@ -178,8 +178,7 @@ def test_a_full_disk_fails_the_row_clearly_and_leaves_nothing(monkeypatch):
     profile = ingested(profile)
     assert profile.status == "failed" and profile.error["where"] == "object store"
     assert "no room on the disk" in profile.error["what"] and "read again by itself when there is room" in profile.error["hint"]
-    folders, files = default_storage.listdir(f"profiles/{profile.pk}")
-    assert (folders, files) == (["upload"], [])
+    assert default_storage.exists(profile.upload_key) and not default_storage.exists(f"profiles/{profile.pk}")
 
 
 def test_an_unexpected_fault_fails_the_row_and_says_that_it_is_ours(monkeypatch, caplog):

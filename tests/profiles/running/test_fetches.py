@@ -178,6 +178,7 @@ def test_an_agent_that_is_killed_meanwhile_leaves_a_clear_state(quick: None, hos
         assert own.paths().count("/start_profile") == 1             # it was not begun for nothing
 
 
+@pytest.mark.deep_only
 @pytest.mark.process
 @pytest.mark.django_db(transaction=True)
 def test_an_agent_that_is_killed_while_it_uploads_and_started_anew(quick: None, host: Host,

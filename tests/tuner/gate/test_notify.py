@@ -53,7 +53,7 @@ class Listener:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
 
 @pytest.fixture
@@ -406,7 +406,7 @@ def test_a_mail_server_takes_it_and_one_that_is_away_is_tried_later(woken, setti
                     return
 
     with ThreadingTCPServer(("127.0.0.1", 0), Smtp) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         settings.EMAIL_PORT = server.server_address[1]
         sent = tried(notify_services.send_test(place, "olga").pk)
         server.shutdown()

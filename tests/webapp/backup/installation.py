@@ -70,6 +70,17 @@ class Visitor:
             assert time.monotonic() < end, [(row["name"], row["status"]) for row in self.profiles()]
             time.sleep(0.3)
 
+    def wait_for_workers(self, within_s: float = 100) -> None:
+        """Wait until every queue that this machine can serve has told of its worker: pages name those that are missing."""
+        end = time.monotonic() + within_s
+        while True:
+            checks = self.session.get(f"{self.url}/api/status/", timeout=60).json()["checks"]
+            found = next(each for each in checks if each["name"] == "Workers")
+            if found["state"] == "ok":
+                return
+            assert time.monotonic() < end, found
+            time.sleep(0.3)
+
     def page(self, path: str) -> tuple[int, bytes]:
         answer = self.session.get(self.url + path, timeout=120)
         text = answer.content

@@ -76,8 +76,8 @@ def test_what_changes_meanwhile_is_named(place: Folder, between: list[Any]) -> N
     manifest = make.backup_make(place, say=lambda line: None).manifest
     assert manifest.deleted == [deleted.pk] and manifest.deleted_captures == [capture.pk] and manifest.reread == [reread.pk]
     assert manifest.rows["profiles_profile"] == 4               # of the moment: with the deleted one, without the one that came
-    held = {each.key.split("/")[1] for each in read_objects(place, manifest)}
-    assert held == {str(kept.pk), str(reread.pk), str(waiting.pk)} and str(coming[0].pk) not in held
+    held = {each.key for each in read_objects(place, manifest)}
+    assert held == {kept.upload_key, reread.upload_key, waiting.upload_key} and coming[0].upload_key not in held
     assert backup_check(place, manifest.name, say=lambda line: None).is_whole
 
 

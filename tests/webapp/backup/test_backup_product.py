@@ -68,9 +68,11 @@ def pages_of(profiles: list[dict[str, Any]]) -> list[str]:
 
 
 def tree(store: Path, profiles: list[dict[str, Any]]) -> dict[str, str]:
-    """Return the digest of every object of these profiles."""
-    return {str(path.relative_to(store)): hashlib.sha256(path.read_bytes()).hexdigest()
-            for row in profiles for path in sorted((store / "profiles" / str(row["id"])).rglob("*")) if path.is_file()}
+    """Return the digest of every object of these profiles, their uploads' too."""
+    files = [path for row in profiles for path in sorted((store / "profiles" / str(row["id"])).rglob("*")) if path.is_file()]
+    digests = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in (*files, *sorted((store / "uploads").glob("*/*")))}
+    theirs = {row["sha256"] for row in profiles}
+    return {str(path.relative_to(store)): digest for path, digest in digests.items() if path in files or digest in theirs}
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +87,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Original:
             visitor.upload(name, (RECORDED / name).read_bytes())
         visitor.post("/examples/guard/")
         visitor.wait_until_ready()
+        visitor.wait_for_workers()
         kept = visitor.profiles()
         assert {row["status"] for row in kept} == {"ready"} and len(kept) == len(FILES)
         wait_for_gates(visitor)
@@ -144,14 +147,16 @@ def test_it_comes_back_as_it_was(original: Original, tmp_path: Path) -> None:
     try:
         product.wait_until_up()
         visitor = Visitor(product)
+        visitor.wait_for_workers()
         visitor.wait_until_ready()                  # what was being ingested at that moment is taken up again
         rows = visitor.profiles()
         assert {row["id"] for row in original.profiles} <= {row["id"] for row in rows}
         rushed = [row for row in rows if row["name"].startswith("rush-")]
         assert rushed and len(rows) == len(rushed) + len(original.profiles)
+        uploads = {hashlib.sha256(path.read_bytes()).hexdigest() for path in (home / "store" / "uploads").glob("*/*")}
         for row in rushed:                          # no row without its object
             assert row["status"] == "ready", row
-            assert list((home / "store" / "profiles" / str(row["id"]) / "upload").iterdir())
+            assert row["sha256"] in uploads
             visitor.delete(row["id"])
         with_rows = {str(row["id"]) for row in rows}
         assert {folder.name for folder in (home / "store" / "profiles").iterdir()} <= with_rows      # and none without its row
@@ -224,6 +229,7 @@ def kill_when(path: Path, process: subprocess.Popen[Any]) -> None:
     process.wait()
 
 
+@pytest.mark.deep_only
 def test_a_killed_restore_says_so_and_is_begun_anew(half_restored: Path, original: Original) -> None:
     refused = manage(half_restored, "serve", "--gpus", "0")
     assert refused.returncode == 1 and "has not ended" in refused.stderr and f"restore {original.place}" in refused.stderr
@@ -253,6 +259,7 @@ def test_a_killed_backup_is_no_backup_and_the_next_one_clears_it(original: Origi
     assert not list(place.glob(".fresh-*"))
 
 
+@pytest.mark.deep_only
 def test_to_a_bucket_and_back(original: Original, bucket: Any, tmp_path: Path) -> None:
     env = {name: os.environ[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION")}
     env["AWS_ENDPOINT_URL_S3"] = bucket.meta.endpoint_url

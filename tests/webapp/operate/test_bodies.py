@@ -1,4 +1,4 @@
-"""Bodies of requests: who may send much, how much anybody may, and how slowly."""
+"""Headers and bodies of requests: who may send much, how much anybody may, and how slowly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import uvicorn
 from django.test import Client
 
 from webapp.models import ApiToken
-from webapp.operate import bodies
+from webapp.operate import bodies, connections
 from webapp.operate.bodies import Bodies, is_known
 from workers import disk
 
@@ -33,7 +33,7 @@ class Site:
         listener.listen()
         self.address = listener.getsockname()
         self.url = "http://{}:{}".format(*self.address)
-        self.server = uvicorn.Server(uvicorn.Config(self.app, lifespan="off", log_level="error"))
+        self.server = uvicorn.Server(uvicorn.Config(self.app, http=connections.BoundedHeaders, lifespan="off", log_level="error"))
         self.thread = threading.Thread(target=lambda: asyncio.run(self.server.serve([listener])), daemon=True)
         self.thread.start()
 
@@ -172,3 +172,37 @@ def test_who_is_known(alice: Any, sign_in_mode: None, settings: Any) -> None:
     alice.save()
     settings.LOCAL_MODE = False
     assert not ask(cookie=cookie) and not ask(authorization=f"Token {token}")
+
+
+def answer_to(connection: socket.socket) -> bytes:
+    """What the server says until it closes the connection."""
+    said = b""
+    while block := connection.recv(1 << 16):
+        said += block
+    return said
+
+
+@pytest.mark.parametrize("headers", [b"", b"GET / HTTP/1.1\r\nHost: x\r\nX-A: 1"])
+def test_headers_that_do_not_end_are_cut_off(site: Site, monkeypatch: pytest.MonkeyPatch, headers: bytes) -> None:
+    monkeypatch.setattr(connections, "HEADERS_S", 0.5)
+    with socket.create_connection(site.address, 20) as connection:
+        connection.sendall(headers)
+        assert answer_to(connection).startswith(b"HTTP/1.1 408 " if headers else b"")
+    with socket.create_connection(site.address, 20) as connection:              # a second request over the same connection
+        connection.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n1")
+        time.sleep(0.7)         # longer than headers may take
+        connection.sendall(headers)
+        said = answer_to(connection)
+        assert said.startswith(b"HTTP/1.1 200 ") and (b"HTTP/1.1 408 " in said) == bool(headers)
+
+
+def test_headers_beyond_the_limit_are_cut_off(site: Site) -> None:
+    def lines(count: int) -> bytes:
+        return b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + b"X-A: %s\r\n" % (b"1" * 1_000) * count
+
+    with socket.create_connection(site.address, 20) as connection:
+        connection.sendall(lines(60) + b"\r\n")
+        assert answer_to(connection).startswith(b"HTTP/1.1 200 ")
+    with socket.create_connection(site.address, 20) as connection:
+        connection.sendall(lines(70))
+        assert answer_to(connection).startswith(b"HTTP/1.1 431 ")

@@ -134,6 +134,7 @@ def test_nothing_comes_of_a_process_that_does_not_ask(host: Host) -> None:
     assert code == 1 and document["profile"] is None and "KINETO_USE_DAEMON=1" in document["why"]
 
 
+@pytest.mark.deep_only
 def test_a_worker_that_is_killed_meanwhile_leaves_a_clear_state(host: Host) -> None:
     job = host.job("killed")
     until(lambda: any(each["pid"] == job.pid for each in host.processes()))

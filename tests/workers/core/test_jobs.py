@@ -75,3 +75,10 @@ def test_a_worker_leaves_while_the_database_is_away(caplog: pytest.LogCaptureFix
     process._retire("ingest@here-1", release)
     [said] = [record.getMessage() for record in caplog.records if record.name.startswith("workers.")]
     assert "left without handing back" in said and "unexpected postmaster exit" in said
+
+
+def test_a_suite_that_ci_waits_for_comes_before_tune_jobs_that_are_queued() -> None:
+    for task, row in (("tune", 991), ("tune", 992), ("suite", 993)):
+        jobs.enqueue("replay", task, row)
+    ids = [each.rpartition("-")[0] for each in Queue("replay", connection=jobs.connection()).get_job_ids()]
+    assert [each for each in ids if each.split("-")[1] in ("991", "992", "993")] == ["suite-993", "tune-991", "tune-992"]

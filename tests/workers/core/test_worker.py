@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import psycopg
 import pytest
 from django.conf import settings
 from django.core.files.base import ContentFile
-from django.db import connection
+from django.db import OperationalError, connection
 from django.utils import timezone
+from rq import Queue
 
 from profiles.models import Profile
 from profiles.upload.services import profile_create
@@ -27,6 +29,7 @@ from tuner.measure.recorded_runs import load_recorded
 from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel, TuneJob
 from workers import jobs
 from workers.leases import STALE_AFTER
+from workers.process import Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TAKEN_UP_WITHIN_S = 15      # of a worker being there
@@ -34,14 +37,17 @@ TAKEN_UP_WITHIN_S = 15      # of a worker being there
 
 @pytest.fixture
 def start_worker() -> Iterator[Callable[..., Product]]:
-    """`start_worker("ingest")`: a worker of this test's database and queue; it has announced itself on return."""
+    """`start_worker("ingest")`: a worker of this test's database and queue; it has announced itself on return.
+
+    `redis_url`: another way to the same Valkey.
+    """
     started: list[Product] = []
     jobs.connection().flushdb()
 
-    def start(*queues: str) -> Product:
+    def start(*queues: str, redis_url: str = "") -> Product:
         database = connection.settings_dict
         url = f"postgresql://{database['USER']}@/{database['NAME']}?host={database['HOST']}&port={database['PORT']}"
-        env = {"DATABASE_URL": url, "REDIS_URL": settings.REDIS_URL, "RIDGEPOINT_HOME": str(settings.HOME)}
+        env = {"DATABASE_URL": url, "REDIS_URL": redis_url or settings.REDIS_URL, "RIDGEPOINT_HOME": str(settings.HOME)}
         worker = Product(Path(settings.HOME), *queues, env=env, command="worker")
         started.append(worker)
         worker.wait_for(lambda line: "ready for" in line)
@@ -140,6 +146,48 @@ def test_a_stopped_worker_hands_its_row_back_at_once(start_worker: Callable[...,
     wait_until(lambda: of_job(job).status == "running", TAKEN_UP_WITHIN_S)
 
 
+def test_a_worker_that_loses_valkey_in_a_task_begins_again(start_worker: Callable[..., Product], tmp_path: Path) -> None:
+    way = tmp_path / "valkey.sock"
+    way.symlink_to(settings.REDIS_URL.removeprefix("unix://").partition("?")[0])
+    worker, job = start_worker("replay", redis_url=f"unix://{way}"), tune_job(30)
+    wait_until(lambda: of_job(job).trials.count() >= 3, 30)
+    kept = way.rename(tmp_path / "away.sock")
+    for kind in ("normal", "pubsub"):
+        jobs.connection().client_kill_filter(_type=kind, skipme=True)
+    wait_until(lambda: of_job(job).status == "done", 60)           # rows are the truth: nothing of a job is in Valkey
+    worker.wait_for(lambda line: "begins again when Valkey answers" in line, 60)
+    kept.rename(way)
+    worker.wait_for(lambda line: "ready for" in line, 60)
+    later = tune_job(5)
+    wait_until(lambda: of_job(later).status == "done", 60)
+    assert worker.process.poll() is None and of_job(job).attempts == 1 and of_job(job).trials.count() == 30
+
+
+def test_a_job_whose_server_was_away_is_no_failed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from workers import tasks
+    from workers.row_kinds import ROW_KINDS
+    from workers.tune import lead
+
+    job = tune_job(5)
+
+    def lose(job_id: int, worker: str) -> None:
+        assert lead.TUNE_LEASES.claim(job_id, worker)
+        raise OperationalError("server closed the connection unexpectedly") from psycopg.OperationalError("closed")
+
+    tasks._run(ROW_KINDS["tune"], job.pk, lose)
+    row = of_job(job)
+    assert row.status == "running" and row.error is None and row.attempts == 1, "it is taken again once its heartbeat is stale"
+
+
+def test_a_worker_takes_a_name_that_one_before_it_left(start_worker: Callable[..., Product]) -> None:
+    """A container that starts again has the host name and process number of before."""
+    name = "replay@host-1"
+    for _ in range(2):
+        worker = Worker([Queue("replay", connection=jobs.connection())], name=name, connection=jobs.connection())
+        worker.register_birth()                 # the first one was killed: it could say no last word
+    assert jobs.connection().hget(f"rq:worker:{name}", "birth")
+
+
 def test_an_idle_worker_announces_itself_and_stops_at_once(start_worker: Callable[..., Product]) -> None:
     worker = start_worker("ingest", "replay")
     said = next(each for each in jobs.workers() if each["pid"] == worker.process.pid)
@@ -155,6 +203,7 @@ def test_a_worker_says_what_it_does(start_worker: Callable[..., Product]) -> Non
     wait_until(lambda: any(said["busy"] == f"tune {job.pk}" for said in jobs.workers()), 12)
 
 
+@pytest.mark.deep_only
 def test_a_killed_replay_workers_suite_job_goes_on_from_its_rows(start_worker: Callable[..., Product]) -> None:
     suite = Suite.objects.create(name="nightly", device="replay:timing_runs")
     for place, (op, shape, dtype, configs) in enumerate(load_recorded("timing_runs").kernels()):

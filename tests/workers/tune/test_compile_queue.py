@@ -121,6 +121,7 @@ child.close()
 """
 
 
+@pytest.mark.deep_only
 @pytest.mark.torch
 def test_binaries_of_one_host_are_used_on_another(tmp_path):
     """The second host's ptxas tells its version and refuses to work: what comes out was compiled by the first."""

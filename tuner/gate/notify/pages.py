@@ -19,7 +19,8 @@ from tuner.models import Delivery, Notified, Suite
 MOST_SUITES = 1000
 WORDS = {"SLOWER": "SLOWER: a build made a kernel slower", "AMBIGUOUS": "AMBIGUOUS: could not be told apart",
          "NO DATA": "NO DATA: nothing to compare with", "FASTER": "FASTER", "PASS": "PASS",
-         "FAILED": "FAILED: the gate ended with an error", "REGRESSION": "REGRESSION: the trend over builds shows a slowdown"}
+         "FAILED": "FAILED: the gate ended with an error", "REGRESSION": "REGRESSION: the trend over builds shows a slowdown",
+         "DIGEST": "DIGEST: a week of the project, on Monday"}
 
 
 class PlaceForm(forms.Form):

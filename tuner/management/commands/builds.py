@@ -6,7 +6,7 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.utils.dateparse import parse_datetime
 
 from tuner.gate.builds import selectors as regression_selectors
@@ -14,12 +14,13 @@ from tuner.gate.builds.services import ensure_build
 from tuner.gate.errors import Refusal
 from tuner.gate.history import page_selectors, selectors, sentences
 from tuner.gate.stats.results import suite_json
+from webapp.management.in_project import ProjectCommand
 
 TEXTS = ("parent", "branch", "title", "author", "url")
 MOST_LISTED = 30
 
 
-class Command(BaseCommand):
+class Command(ProjectCommand):
     help = "Did we get slower? Without a name: the series of a suite's kernels over builds. With one: that build beside another."
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 

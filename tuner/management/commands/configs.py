@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from tuner import operators
 from tuner.cache.entries import portability_selectors, selectors
@@ -17,9 +17,10 @@ from tuner.models import TuneJob
 from tuner.revalidation import selectors as revalidation_selectors
 from tuner.revalidation import services as revalidation_services
 from tuner.texts import triton_config
+from webapp.management.in_project import ProjectCommand
 
 
-class Command(BaseCommand):
+class Command(ProjectCommand):
     help = "The config cache: list, best, why, import, export, revalidate, portability, buckets."
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 

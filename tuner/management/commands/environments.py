@@ -6,7 +6,7 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.core.serializers.json import DjangoJSONEncoder
 
 from tuner.gate.environments import observation_selectors, selectors
@@ -14,9 +14,10 @@ from tuner.gate.errors import Refusal
 from tuner.gate.stats.effects import percent_text
 from tuner.models import Suite
 from tuner.revalidation import policy_services
+from webapp.management.in_project import ProjectCommand
 
 
-class Command(BaseCommand):
+class Command(ProjectCommand):
     help = "Effects of build, toolkit, driver and GPU on a suite; what a new environment made doubtful in the cache."
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 

@@ -7,16 +7,17 @@ import time
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from tuner.gate.errors import Refusal
 from tuner.gate.notify import selectors, sending_services, services
 from tuner.models import Delivery, Notified
+from webapp.management.in_project import ProjectCommand
 
 LOOK_EVERY_S = 0.5
 
 
-class Command(BaseCommand):
+class Command(ProjectCommand):
     help = "List, add, test and remove the webhooks and mailboxes that are told of verdicts; see what became of messages."
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 

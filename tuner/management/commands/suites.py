@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from tuner.gate.errors import Refusal
 from tuner.gate.history.sentences import plural
@@ -18,11 +18,12 @@ from tuner.gate.suites.definition import definition_document
 from tuner.gate.suites.formats import MAX_BYTES, definition_toml, read_toml
 from tuner.gate.verdicts import services as gate_services
 from tuner.models import Suite, SuiteJob
+from webapp.management.in_project import ProjectCommand
 
 POLL_S = 0.5
 
 
-class Command(BaseCommand):
+class Command(ProjectCommand):
     help = "Benchmark suites: list, show, apply, export, measure, counters, upload, calibrate."
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 

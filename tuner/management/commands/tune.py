@@ -8,7 +8,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from profiles.models import Profile
 from tuner.jobs import (
@@ -25,6 +25,7 @@ from tuner.measure.policy import KINDS
 from tuner.models import Quarantine, TuneGroup, TuneJob
 from tuner.operators import find
 from tuner.search.strategies import DEFAULT, STRATEGIES
+from webapp.management.in_project import ProjectCommand
 
 LOOK_EVERY_S = 0.5
 LISTED = 50
@@ -46,7 +47,7 @@ class AnyOrder(CommandParser):
             self._inside = False
 
 
-class Command(BaseCommand):
+class Command(ProjectCommand):
     help = "Start, watch and steer tune jobs, alone or in groups; order the queue; see and lift the quarantine."
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 

@@ -65,7 +65,7 @@ class _Announcer:
             return
         reachable = "127.0.0.1" if self.host in ("0.0.0.0", "::", "") else self.host
         shown = f"[{reachable}]" if ":" in reachable else reachable
-        if not _is_healthy(f"http://{shown}:{self.bound}/health/"):
+        if not _is_healthy(f"http://{shown}:{self.bound}/health/ready"):
             return
         no_owner = self.signed_in and _lacks_owner()       # the database may just have gone: then this look fails, not the next
         self.done = True

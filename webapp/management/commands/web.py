@@ -11,6 +11,8 @@ from django.db import OperationalError, connection
 from django.template.loader import get_template
 from django.urls import get_resolver
 
+from webapp.operate.connections import BoundedHeaders
+
 
 class Command(BaseCommand):
     help = "Serve HTTP and WebSocket. `serve` runs this beside the workers."
@@ -24,7 +26,7 @@ class Command(BaseCommand):
     def handle(self, *, host: str, port: int, fd: int | None, **options: Any) -> None:
         warm_up()
         config = uvicorn.Config(
-            "webapp.asgi:application", host=host, port=port,
+            "webapp.asgi:application", host=host, port=port, http=BoundedHeaders,
             lifespan="off",         # the ASGI application has no lifespan handler
             proxy_headers=bool(settings.PROXIES) and not settings.LOCAL_MODE,      # local mode: the socket's own address
             forwarded_allow_ips=settings.PROXIES,

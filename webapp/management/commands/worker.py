@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from workers import jobs
-from workers.process import work
+from workers.process import begin_again, work
 
 
 class Command(BaseCommand):
@@ -17,4 +17,5 @@ class Command(BaseCommand):
         parser.add_argument("queues", nargs="+", choices=jobs.QUEUES, metavar="QUEUE", help=", ".join(jobs.QUEUES))
 
     def handle(self, *, queues: list[str], **options: Any) -> None:
-        work(list(dict.fromkeys(queues)))
+        if not work(list(dict.fromkeys(queues))):
+            begin_again()

@@ -1,0 +1,1 @@
+"""How long a project's rows are kept, and how much it may store."""

@@ -1,0 +1,79 @@
+"""`manage.py people`: list, invite, give a role, deactivate, sign out, help somebody who is locked out."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.core.management.base import BaseCommand, CommandError
+from django.urls import reverse
+
+from webapp.models import Project
+from webapp.people import selectors, services
+from webapp.roles import ROLES
+
+
+class Command(BaseCommand):
+    help = "List people; invite; give a role; deactivate; sign out; make a link for a new password; take a second factor away."
+    requires_system_checks: list[str] = []      # `manage.py check` runs them
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        commands = parser.add_subparsers(dest="what")
+        commands.add_parser("list", help="everybody (the default)")
+        asked = commands.add_parser("invite", help="print a link that makes one account")
+        asked.add_argument("role", choices=list(ROLES))
+        asked.add_argument("--project", default="", help="its slug; without it the role counts everywhere")
+        asked.add_argument("--email", default="")
+        asked.add_argument("--days", type=int, default=7)
+        role = commands.add_parser("role", help="give a role in the whole installation")
+        role.add_argument("name")
+        role.add_argument("role", choices=[*ROLES, "none"])
+        for what, words in (("deactivate", "nobody of this name signs in, tokens do not work"), ("activate", "let in again"),
+                            ("sign-out", "end every session"), ("password", "print a link for a new password"),
+                            ("second-factor-off", "the phone is lost")):
+            commands.add_parser(what, help=words).add_argument("name")
+
+    def handle(self, *, what: str | None, **options: Any) -> None:
+        try:
+            if what == "invite":
+                self.invite(**options)
+            elif what in (None, "list"):
+                self.list_them()
+            else:
+                self.change(what, self.person(options["name"]), options)
+        except services.PeopleRefused as refused:
+            raise CommandError(str(refused)) from refused
+
+    def person(self, name: str) -> Any:
+        found = get_user_model().objects.filter(username=name).first()
+        if found is None:
+            raise CommandError(f"nobody is called {name}: manage.py people lists everybody")
+        return found
+
+    def invite(self, *, role: str, project: str, email: str, days: int, **options: Any) -> None:
+        row = Project.objects.filter(slug=project).first() if project else None
+        if project and row is None:
+            raise CommandError(f"there is no project {project}: manage.py projects lists them")
+        _, secret = services.invite(None, role=role, project=row, email=email, days=days)
+        self.stdout.write(settings.PUBLIC_URL + reverse("invitation", args=[secret]))
+
+    def change(self, what: str, person: Any, options: dict[str, Any]) -> None:
+        if what == "role":
+            services.person_role(person, "" if options["role"] == "none" else options["role"])
+        elif what in ("activate", "deactivate"):
+            services.person_active(person, what == "activate")
+        elif what == "sign-out":
+            self.stdout.write(f"{services.sessions_end(person)} sessions ended")
+        elif what == "second-factor-off":
+            services.second_factor_off(person)
+        else:
+            uid, token = services.reset_path(person)
+            self.stdout.write(settings.PUBLIC_URL + reverse("password_reset_confirm", args=[uid, token]))
+
+    def list_them(self) -> None:
+        for each in selectors.people():
+            projects = " ".join(f"{slug}:{role}" for slug, role in each.projects)
+            self.stdout.write("\t".join((each.name, each.role or "-", projects or "-", ", ".join(each.ways) or "-",
+                                         "active" if each.active else "deactivated")))

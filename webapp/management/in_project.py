@@ -1,0 +1,43 @@
+"""Commands over the rows of projects: `--project` names the one that is worked in."""
+
+from __future__ import annotations
+
+from argparse import SUPPRESS, ArgumentParser, _SubParsersAction
+from contextlib import nullcontext
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from webapp.models import Project
+from workers.scope import within
+
+HELP = "the slug of the project to work in (manage.py projects lists them); without it all are seen, and new rows go to the first"
+
+
+class ProjectCommand(BaseCommand):
+    """A command with `--project`, before or after its sub-commands. Raises CommandError where there is no such project."""
+
+    def create_parser(self, prog_name: str, subcommand: str, **options: Any) -> CommandParser:
+        parser = super().create_parser(prog_name, subcommand, **options)
+        _add_argument(parser, default="")
+        return parser
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        slug = options.pop("project", "")
+        with within(_project_id(slug)) if slug else nullcontext():
+            return super().execute(*args, **options)
+
+
+def _project_id(slug: str) -> int:
+    found = Project.objects.filter(slug=slug).values_list("pk", flat=True).first()
+    if found is None:
+        raise CommandError(f"there is no project {slug}: manage.py projects lists them")
+    return int(found)
+
+
+def _add_argument(parser: ArgumentParser, default: str) -> None:
+    parser.add_argument("--project", default=default, metavar="SLUG", help=HELP)
+    for action in parser._actions:
+        if isinstance(action, _SubParsersAction):
+            for each in set(action.choices.values()):
+                _add_argument(each, SUPPRESS)           # what stands before the sub-command is kept

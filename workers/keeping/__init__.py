@@ -1,0 +1,1 @@
+"""What is old goes, what is needed stays: retention of a project's rows and files."""
