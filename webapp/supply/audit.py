@@ -1,0 +1,52 @@
+"""`make audit`: known vulnerabilities of what requirements.lock names. Exit code 0 only where all of it could be looked up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from webapp.supply.pins import LOCKED_EXTRAS, ROOT, UNLOCKED
+
+WITHIN_S = 600
+
+
+def report(dependencies: Sequence[dict[str, Any]], unlocked: Sequence[str] = ()) -> tuple[list[str], bool]:
+    """Return the lines to print, and whether nothing is known and everything was looked up.
+
+    `dependencies` as pip-audit's JSON has them: each with `vulns`, or with `skip_reason` where it could not be looked up.
+    `unlocked`: requirements without a locked file, which are named and fail nothing.
+    """
+    skipped = [each for each in dependencies if "skip_reason" in each]
+    found = [(each, vulnerability) for each in dependencies for vulnerability in each.get("vulns", ())]
+    lines = [f"{each['name']} {each['version']}: {vulnerability['id']}"
+             + (f", fixed in {', '.join(vulnerability['fix_versions'])}" if vulnerability["fix_versions"] else "")
+             for each, vulnerability in found]
+    if skipped:
+        lines.append(f"NOT AUDITED, {len(skipped)} of {len(dependencies)}: {', '.join(each['name'] for each in skipped)}")
+        lines.append(f"  reason: {skipped[0]['skip_reason']}")
+    lines += [f"not locked, not audited: {each} (audit it where it is installed)" for each in unlocked]
+    lines.append(f"{len(dependencies) - len(skipped)} of {len(dependencies)} packages audited, {len(found)} known vulnerabilities")
+    return lines, bool(dependencies) and not skipped and not found
+
+
+def audit(lock: Path) -> tuple[list[str], bool]:
+    """Ask pip-audit about every package of the lock file."""
+    done = subprocess.run([sys.executable, "-m", "pip_audit", "--disable-pip", "--require-hashes", "--progress-spinner", "off",
+                           "--format", "json", "-r", str(lock)], capture_output=True, text=True, timeout=WITHIN_S)
+    try:
+        dependencies = json.loads(done.stdout)["dependencies"]
+    except (ValueError, KeyError):
+        return [f"NOT AUDITED, nothing of {lock.name}: {(done.stderr.strip() or 'pip-audit said nothing').splitlines()[-1]}"], False
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    return report(dependencies, [each for extra in LOCKED_EXTRAS for each in extras[extra] if each.startswith(UNLOCKED)])
+
+
+if __name__ == "__main__":
+    told, is_clean = audit(ROOT / "requirements.lock")
+    sys.stdout.write("\n".join(told) + "\n")
+    sys.exit(0 if is_clean else 1)
