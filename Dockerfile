@@ -7,16 +7,21 @@
 #   what is wrong  docker exec … python manage.py doctor
 # An orchestrator asks /health/live (204) and /health/ready (200, 503): docs/operate.md.
 # DATABASE_URL, REDIS_URL and RIDGEPOINT_S3_BUCKET point web and workers on several hosts at shared servers.
-FROM python:3.12-slim
+# BASE: another image with Python 3.11 or later, better by its digest: --build-arg BASE=python:3.12-slim@sha256:…
+ARG BASE=python:3.12-slim
+FROM ${BASE}
 
 ARG EXTRAS=""
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 RIDGEPOINT_HOME=/data RIDGEPOINT_SIGN_IN=1
 WORKDIR /app
 
+# files whose hash is not in requirements.lock are refused; torch, of EXTRAS=gpu, has a version and no hash there
 COPY pyproject.toml requirements.lock ./
-RUN python -c "import sys, tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-        print('\n'.join(p['dependencies'] + [r for e in sys.argv[1:] for r in p['optional-dependencies'][e]]))" $EXTRAS \
-    | pip install -c requirements.lock -r /dev/stdin
+COPY webapp/supply/pins.py webapp/supply/
+RUN python webapp/supply/pins.py pip | pip install --require-hashes -r /dev/stdin \
+    && python webapp/supply/pins.py roots | pip install --require-hashes -c requirements.lock -r /dev/stdin \
+    && if [ -n "$EXTRAS" ]; then python webapp/supply/pins.py versions > /tmp/versions \
+        && python webapp/supply/pins.py unpinned $EXTRAS | pip install -c /tmp/versions -r /dev/stdin; fi
 
 COPY . .
 RUN useradd --uid 10001 --create-home ridgepoint && mkdir /data && chown ridgepoint /data

@@ -1,0 +1,133 @@
+"""What docs/deploy holds is what Compose, Helm, Kubernetes and systemd take; its commands, queues and variables are there."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import kubernetes_validate
+import pytest
+import yaml
+
+from tests.product import PROJECT
+from workers import jobs
+
+FOLDER = PROJECT / "docs" / "deploy"
+CHART, COMPOSE, UNITS = FOLDER / "chart", FOLDER / "compose.yaml", sorted((FOLDER / "systemd").iterdir())
+ANALYZE = shutil.which("systemd-analyze")
+VARIABLES = set(re.findall(r"\bRIDGEPOINT_[A-Z0-9_]+", (PROJECT / "webapp/settings.py").read_text()))
+COMMANDS = {path.stem for path in (PROJECT / "webapp/management/commands").glob("*.py")}
+
+
+def check_command(words: list[str]) -> None:
+    """Fail where manage.py has no such command, or a worker no such queue."""
+    assert words[:2] == ["python", "manage.py"] and words[2] in COMMANDS, words
+    if words[2] == "worker":
+        assert words[3:] and set(words[3:]) <= set(jobs.QUEUES), words
+
+
+def render(values: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the objects of the chart."""
+    with helm_python.Chart.load(CHART) as chart:
+        files = chart.render(values, name="guard", namespace="perf", is_install=True)
+    return [each for text in files.values() for each in yaml.safe_load_all(text) if each]
+
+
+def containers(documents: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for each in documents:
+        if each["kind"] in ("Deployment", "Job"):
+            yield from each["spec"]["template"]["spec"]["containers"]
+
+
+@pytest.mark.process
+def test_compose_follows_the_schema_of_its_specification(tmp_path: Path) -> None:
+    def check(path: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([Path(sys.executable).with_name("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", path],
+                              capture_output=True, text=True)
+
+    assert check(COMPOSE).returncode == 0, check(COMPOSE).stdout
+    (tmp_path / "wrong.yaml").write_text(COMPOSE.read_text().replace("restart: unless-stopped", "restarts: unless-stopped"))
+    assert check(tmp_path / "wrong.yaml").returncode == 1
+
+
+def test_compose_starts_what_there_is() -> None:
+    services = yaml.safe_load(COMPOSE.read_text())["services"]
+    ours = {name: each for name, each in services.items() if "ridgepoint" in each["image"]}
+    assert set(ours) == {"migrate", "web", "worker", "messages", "gpu"}
+    for each in ours.values():
+        check_command(each["command"])
+        assert {name for name in each["environment"] if name.startswith("RIDGEPOINT_")} <= VARIABLES
+    queues = [queue for each in ours.values() if each["command"][2] == "worker" for queue in each["command"][3:]]
+    assert sorted(queues) == sorted(set(jobs.QUEUES) - {"compile"})
+    said = set(re.findall(r"^(\w+)=", (FOLDER / "environment").read_text(), re.M))
+    assert set(re.findall(r"\$\{(\w+)", COMPOSE.read_text())) - {"RIDGEPOINT_VERSION"} <= said
+    assert {name for name in said if name.startswith("RIDGEPOINT_")} - {"RIDGEPOINT_HOST"} <= VARIABLES
+
+
+def test_helm_finds_nothing_in_the_chart() -> None:
+    told = helm_python.lint(CHART, strict=True)
+    assert not told["errors"] and [each["error"] for each in told["messages"] if each["severity"] > 1] == []
+    version = re.search(r'^version = "(.+)"', (PROJECT / "pyproject.toml").read_text(), re.M)
+    assert version and yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == version[1]
+
+
+@pytest.mark.parametrize("values", [
+    {}, {"ingress": {"enabled": False}}, {"prefix": "/perf", "host": "guard.example"},
+    {"workers": {"gpu": {"queues": ["gpu"], "replicas": 2, "image": "ridgepoint-gpu:1", "scratch": "50Gi",
+                         "resources": {"limits": {"nvidia.com/gpu": 1}}}}}], ids=["as it is", "no ingress", "below a path", "gpu"])
+def test_kubernetes_takes_what_the_chart_renders(values: dict[str, Any]) -> None:
+    documents = render(values)
+    for each in documents:
+        kubernetes_validate.validate(each, kubernetes_validate.latest_version(), strict=True)
+    kinds = [each["kind"] for each in documents]
+    assert {"Deployment", "Service", "Job", "PodDisruptionBudget"} <= set(kinds)
+    assert ("Ingress" in kinds) == values.get("ingress", {}).get("enabled", True)
+    for container in containers(documents):
+        check_command(container["command"])
+        names = {each["name"] for each in container["env"]}
+        assert {name for name in names if name.startswith("RIDGEPOINT_")} <= VARIABLES
+        security = container["securityContext"]
+        assert security["readOnlyRootFilesystem"] and not security["allowPrivilegeEscalation"]
+    services = [each for each in documents if each["kind"] == "Service"]
+    (web,) = [each for each in documents if each["kind"] == "Deployment" and each["metadata"]["name"] == "guard-web"]
+    assert services[0]["spec"]["selector"].items() <= web["spec"]["template"]["metadata"]["labels"].items()
+
+
+def test_kubernetes_refuses_a_wrong_chart() -> None:
+    (web, *_) = [each for each in render({}) if each["kind"] == "Deployment"]
+    web["spec"]["template"]["spec"]["containers"][0]["livenessProb"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(web, kubernetes_validate.latest_version(), strict=True)
+
+
+@pytest.mark.process
+@pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed (Debian: systemd)")
+def test_systemd_has_nothing_to_say_of_the_units(tmp_path: Path) -> None:
+    def verify(change: str = "") -> tuple[int, list[str]]:
+        made = []
+        for unit in UNITS:
+            text = unit.read_text().replace("/opt/ridgepoint/.venv/bin/python", sys.executable)
+            path = tmp_path / unit.name.replace("@", "@ingest-replay")
+            path.write_text(text.replace("RestartSec=2", change or "RestartSec=2").replace("file:///opt/ridgepoint", f"file://{PROJECT}"))
+            made.append(str(path))
+        said = subprocess.run([str(ANALYZE), "verify", *made], capture_output=True, text=True, timeout=60)
+        return said.returncode, [line for line in said.stderr.splitlines() if "ridgepoint" in line]
+
+    assert verify() == (0, [])
+    assert any("soon" in line for line in verify("RestartSec=soon")[1])       # it does read what it is given
+
+
+def test_units_start_what_there_is() -> None:
+    for unit in UNITS:
+        (line,) = re.findall(r"^ExecStart=(.+)$", unit.read_text(), re.M)
+        command = re.search(r"manage\.py (\w+)", line)
+        assert command and command[1] in COMMANDS
+    worker = (FOLDER / "systemd/ridgepoint-worker@.service").read_text()
+    for instance in re.findall(r"@([a-z-]+)", worker.splitlines()[0]):
+        assert set(instance.split("-")) <= set(jobs.QUEUES)
