@@ -21,13 +21,15 @@ def operator_list(request: HttpRequest) -> HttpResponse:
     return _page(request)
 
 
-def _page(request: HttpRequest, typed: str = "", problem: str = "", status: int = 200) -> HttpResponse:
+def _page(request: HttpRequest, typed: str = "", problem: str = "", refused: tuple[int, str] | None = None,
+          status: int = 200) -> HttpResponse:
     packages = selectors.package_list()
     by_name = all_operators()
     enabled = [package for package in packages if package.enabled]
     described = {each["name"]: {**each, "package": package.name} for package in enabled for each in package.operators}
     names = {package.name for package in packages}
     return render(request, "tuner/operators.html", {
+        "refused": refused,
         "operators": [{"operator": operator, "team": None if name in OPERATORS else described.get(name)}
                       for name, operator in by_name.items()],
         "built_in": len(OPERATORS), "of_teams": len(by_name) - len(OPERATORS), "packages": packages,
@@ -53,12 +55,17 @@ def package_enable(request: HttpRequest) -> HttpResponse:
 @permission_required("tuner.change_operatorpackage", raise_exception=True)
 @require_POST
 def package_change(request: HttpRequest, pk: int) -> HttpResponse:
-    """Disable, describe again or remove a package (POST `do`)."""
+    """Enable, disable, describe again or remove a package (POST `do`)."""
     package = get_object_or_404(OperatorPackage, pk=pk)
     do: dict[str, Any] = {"disable": services.package_disable, "remove": services.package_remove}
     asked = request.POST.get("do", "")
-    if asked == "describe":
+    if asked == "enable":
         services.package_enable(package.name, by=request.user)
+    elif asked == "describe":
+        try:
+            services.package_describe(package)
+        except services.PackageRefused as refused:
+            return _page(request, refused=(package.pk, str(refused)), status=409)
     elif asked in do:
         do[asked](package, by=request.user)
     return redirect("operators")

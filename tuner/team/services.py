@@ -33,6 +33,17 @@ def package_enable(name: str, *, by: Any) -> OperatorPackage:
     return package
 
 
+def package_describe(package: OperatorPackage) -> None:
+    """Ask a worker that has an enabled package to describe it anew. Raises PackageRefused where none can."""
+    if not package.enabled:
+        raise PackageRefused(f"{package.name} is not enabled: an owner enables it first")
+    if package.name not in selectors.packages_on_workers():
+        raise PackageRefused(f"{package.name} is installed on no gpu or compile worker that runs now: install it into their "
+                             "environment, with an entry point ridgepoint.operators, and start them anew")
+    OperatorPackage.objects.filter(pk=package.pk).update(status=Status.WAITING, error=None)
+    package_wake(package)
+
+
 def package_disable(package: OperatorPackage, *, by: Any) -> None:
     """Disable the package; its jobs end by themselves."""
     with transaction.atomic():

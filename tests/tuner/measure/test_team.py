@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import CommandError
 from django.urls import reverse
 
 from tuner import operators
@@ -300,6 +302,25 @@ def test_a_package_is_described_when_a_worker_has_it(olga, django_capture_on_com
         assert services.packages_wake() == []
     finally:
         jobs.retire("gpu@test")
+
+
+@pytest.mark.django_db
+def test_describing_enables_nothing_and_says_at_once_where_no_worker_has_it(client, olga):
+    client.force_login(olga)
+    package = services.package_enable("acme-kernels", by=olga)
+    services.package_disable(package, by=olga)
+    where = reverse("operator-package", args=[package.pk])
+    for words, enable in (("acme-kernels is not enabled", False), ("installed on no gpu or compile worker that runs now", True)):
+        if enable:
+            assert client.post(where, {"do": "enable"}).status_code == 302
+        answer = client.post(where, {"do": "describe"})
+        assert answer.status_code == 409 and words in answer.content.decode()
+        with pytest.raises(CommandError, match=words):
+            call_command("operators", "describe", "Acme_Kernels")
+        package.refresh_from_db()
+        assert package.enabled == enable
+    with pytest.raises(CommandError, match="no package is named 'other'"):
+        call_command("operators", "describe", "other")
 
 
 @pytest.mark.django_db

@@ -1,41 +1,120 @@
-"""manage.py operators [list | enable PACKAGE | disable PACKAGE | describe PACKAGE]"""
+"""manage.py operators [list | enable PACKAGE | disable PACKAGE | describe PACKAGE | check FILE.py[:NAME] | init FILE.py[:NAME]]"""
 
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from tuner.bring.check import check_file, read_file
+from tuner.bring.recorded import Call, read_calls
+from tuner.bring.report import lines_of
+from tuner.bring.source import FileRefused, Kernel
+from tuner.bring.write import module_of, write_adapter
 from tuner.models import OperatorPackage
 from tuner.operators import all_operators
 from tuner.team import selectors, services
+from tuner.team.packages import normal_name
+
+OF_PACKAGES = ("enable", "disable", "describe")
+WRONG_USE = 2
+ADAPTER = "{}_ridgepoint.py"
 
 
 class Command(BaseCommand):
-    help = "What can be tuned, and which packages of teams may bring operators (an owner's decision)."
+    help = ("What can be tuned, which packages of teams may bring operators (an owner's decision), and what a kernel file lacks "
+            "to become one. check: exit code 0 where nothing is wrong or missing, 1 where something is, 2 where there is no such "
+            "file or kernel. check and init need no server and no GPU.")
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("do", nargs="?", choices=["list", "enable", "disable", "describe"], default="list")
-        parser.add_argument("package", nargs="?", default="")
+        parser.add_argument("do", nargs="?", choices=["list", *OF_PACKAGES, "check", "init"], default="list")
+        parser.add_argument("what", nargs="?", default="", metavar="PACKAGE | FILE.py[:NAME]")
         parser.add_argument("--json", action="store_true")
+        parser.add_argument("--shape", default="", metavar="M=4096,N=4096",
+                            help="check: values of dimensions and other whole numbers")
+        parser.add_argument("--dtype", default="", help="check: of the tensors (bf16, fp16, fp32, fp8); else an operator's first")
+        parser.add_argument("--run", action="store_true",
+                            help="check: on a GPU here, check results and time the default configuration")
+        parser.add_argument("--call", type=Path, metavar="CALLS.json", help="init: a recording of `record` of the client")
+        parser.add_argument("--out", default="", metavar="FILE.py",
+                            help=f"init: where to write, - for standard output (default: {ADAPTER.format('FILE')} beside it)")
 
-    def handle(self, *args: Any, do: str, package: str, json: bool, **options: Any) -> None:
-        if do in ("enable", "describe"):
+    def handle(self, *args: Any, do: str, what: str, json: bool, **options: Any) -> None:
+        if do in (*OF_PACKAGES, "check", "init") and not what:
+            meant = "PACKAGE" if do in OF_PACKAGES else "FILE.py[:NAME]"
+            raise CommandError(f"operators {do}: of what? {meant}", returncode=WRONG_USE)
+        try:
+            if do == "check":
+                self._check(*split_name(what), json, options)
+            elif do == "init":
+                self._init(*split_name(what), options)
+            elif do == "list":
+                self._list(json)
+            else:
+                self._change(do, what)
+        except FileRefused as refused:
+            raise CommandError(str(refused), returncode=WRONG_USE) from refused
+
+    def _check(self, path: Path, name: str, as_json: bool, options: dict[str, Any]) -> None:
+        shows = not as_json and self.stderr.isatty()
+        found = check_file(path, name, read_shape(options["shape"]), options["dtype"], run=options["run"],
+                           say=lambda done, of: self.stderr.write(f"\r{done} of {of} compiled", ending="") if shows else None)
+        if shows:
+            self.stderr.write("\r\033[K", ending="")
+        if as_json:
+            self.stdout.write(json.dumps({"file": str(path), "operators": [each.as_json() for each in found]}, default=str))
+        else:
+            self.stdout.write("\n\n".join("\n".join(lines_of(each, path.name)) for each in found))
+        if any(each.problems for each in found):
+            sys.exit(1)
+
+    def _init(self, path: Path, name: str, options: dict[str, Any]) -> None:
+        calls = read_calls(options["call"]) if options["call"] else []
+        kernel = _choose(read_file(path), name, calls, path)
+        mine = [each for each in calls if each.kernel == kernel.name]
+        if calls and not mine:
+            raise FileRefused(f"{options['call'].name} holds no launch of {kernel.name}, but of "
+                              f"{', '.join(sorted({each.kernel for each in calls}))}")
+        draft = write_adapter(kernel, module_of(path.stem), mine[-1] if mine else None)
+        target = Path(options["out"]) if options["out"] else path.with_name(ADAPTER.format(path.stem))
+        if options["out"] == "-":
+            self.stdout.write(draft.text)
+            return
+        try:
+            with target.open("x") as file:
+                file.write(draft.text)
+        except FileExistsError as error:
+            raise FileRefused(f"{target} is there already: remove it, or name another file with --out") from error
+        except OSError as error:
+            raise FileRefused(f"{target}: {error.strerror}") from error
+        self.stdout.write(f"{target} is written. Left to do:" if draft.to_do else f"{target} is written.")
+        self.stdout.write("\n".join([*(f"  {each}" for each in draft.to_do), f"then: manage.py operators check {target}"]))
+
+    def _change(self, do: str, package: str) -> None:
+        if do == "enable":
             try:
                 row = services.package_enable(package, by=None)
             except services.PackageRefused as refused:
                 raise CommandError(str(refused)) from refused
             self.stdout.write(f"{row.name}: enabled; a worker that has it describes it")
-        elif do == "disable":
-            installed = OperatorPackage.objects.filter(name=package).first()
-            if installed is None:
-                raise CommandError(f"no package is named {package!r} here")
+            return
+        installed = OperatorPackage.objects.filter(name=normal_name(package)).first()
+        if installed is None:
+            raise CommandError(f"no package is named {package!r} here: an owner enables it first")
+        if do == "disable":
             services.package_disable(installed, by=None)
             self.stdout.write(f"{installed.name}: disabled")
-        else:
-            self._list(json)
+            return
+        try:
+            services.package_describe(installed)
+        except services.PackageRefused as refused:
+            raise CommandError(str(refused)) from refused
+        self.stdout.write(f"{installed.name}: a worker that has it describes it anew")
 
     def _list(self, as_json: bool) -> None:
         packages = selectors.package_list()
@@ -51,3 +130,32 @@ class Command(BaseCommand):
         for package in packages:
             problem = f": {package.error['what']}" if package.error else ""
             self.stdout.write(f"package {package.name}: {'enabled' if package.enabled else 'disabled'}, {package.status}{problem}")
+
+
+def split_name(what: str) -> tuple[Path, str]:
+    """Return file and kernel of FILE.py[:NAME]."""
+    path, colon, name = what.rpartition(":")
+    return (Path(path), name) if colon and name.isidentifier() else (Path(what), "")
+
+
+def read_shape(text: str) -> dict[str, int]:
+    """Return the numbers of "M=4096,N=4096". Raises FileRefused."""
+    shape: dict[str, int] = {}
+    for part in filter(None, text.replace(" ", ",").split(",")):
+        name, _, value = part.partition("=")
+        if not name.isidentifier() or not value.isdecimal() or len(value) > 12:
+            raise FileRefused(f"--shape {part}: expected NAME=NUMBER")
+        shape[name] = int(value)
+    return shape
+
+
+def _choose(kernels: Sequence[Kernel], name: str, calls: Sequence[Call], path: Path) -> Kernel:
+    """Return the kernel that is meant: the one named, the one that was recorded, or the only one."""
+    written = [each for each in kernels if each.kind in ("triton.jit", "triton.autotune")]
+    recorded = {each.kernel for each in calls}
+    chosen = [each for each in written if (each.name == name if name else each.name in recorded)]
+    chosen = chosen or ([] if name else written)
+    if len(chosen) != 1:
+        raise FileRefused(f"{path.name} holds {f'no kernel {name}' if name else f'{len(chosen)} kernels'}: name one of "
+                          f"{', '.join(each.name for each in written) or 'none'} as {path.name}:NAME")
+    return chosen[0]

@@ -1,0 +1,262 @@
+"""`operators check`: what a kernel file holds, whether it compiles, and what is missing before it can be tuned."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tuner.bring import process, spaces
+from tuner.bring.literals import UNKNOWN
+from tuner.bring.report import Found, Problem
+from tuner.bring.source import FileRefused, Kernel, kernels_of
+from tuner.bring.uses import Argument
+from tuner.operators.limits import Limits
+from tuner.operators.operator import Operator
+from tuner.space import Space
+from tuner.team.description import DescriptionError, make_operator
+
+GPU = Limits("H100", "9.0", 232_448, 132)       # whose limits the space is counted with
+COMPILE_S = 30.0                                # one configuration for one GPU
+SAMPLES = 2                                     # configurations compiled beside the default, of a file of few kernels
+FEW_KERNELS = 4
+DTYPE = "bf16"
+Say = Callable[[int, int], None]
+
+
+def check_file(path: Path, name: str = "", shape: Mapping[str, int] | None = None, dtype: str = "", *,
+               run: bool = False, say: Say = lambda done, of: None) -> list[Found]:
+    """Return what is found; `say` is told how many of how many compiles have ended.
+
+    Raises FileRefused for a file that is none of Python's, holds no kernel, or not the one named.
+    """
+    shape = shape or {}
+    kernels = read_file(path)
+    if name:
+        kernels = [each for each in kernels if name in (each.name, "?") or each.kind == "TritonOperator"]
+    if not kernels:
+        raise FileRefused(f"{path.name} holds no kernel {name}".rstrip()
+                          + ": looked for @triton.jit, @triton.autotune, @helion.kernel and TritonOperator")
+    with_triton = has_triton()
+    told = process.ask(path, kernels, [], [], COMPILE_S) if with_triton else {}
+    if "failed" in told:
+        return [replace_problem(_read(each, shape), Problem(f"the file cannot be imported: {told['failed']}",
+                                                                   "mend it, or install what it imports")) for each in kernels]
+    found: list[Found] = []
+    jobs: list[dict[str, Any]] = []
+    for kernel in kernels:
+        if kernel.kind != "TritonOperator":
+            real = told.get("kernels", {}).get(kernel.name, {})
+            if "configs" in real:
+                kernel = replace(kernel, configs=tuple(real["configs"]), pruned=real["pruned"], key=tuple(real["key"]))
+            each = _read(kernel, shape)
+            found.append(each)
+            if with_triton:
+                jobs += _jobs(kernel, each, shape, dtype or DTYPE, SAMPLES if len(kernels) <= FEW_KERNELS or name else 0)
+    for adapter in told.get("adapters", []):
+        each, more = _read_adapter(adapter, shape, dtype, kernels)
+        found.append(each)
+        jobs += more
+    if not with_triton:
+        unread = Problem("an operator is read by running the file", "install torch and Triton: pip install torch triton")
+        found += [Found(each.name, each.kind, each.line, problems=[unread]) for each in kernels if each.kind == "TritonOperator"]
+    if name:
+        found = [each for each in found if each.name == name]
+        if not found:
+            raise FileRefused(f"{path.name} holds no kernel {name}")
+    _compile(path, kernels, found, [job for job in jobs if any(each.name == job["name"] for each in found)], run, with_triton,
+             say)
+    return sorted(found, key=lambda each: each.line)
+
+
+def has_triton() -> bool:
+    """Return whether torch and Triton are installed here, without importing them."""
+    return all(importlib.util.find_spec(each) is not None for each in ("torch", "triton"))
+
+
+def read_file(path: Path) -> list[Kernel]:
+    """Return the kernels of a file. Raises FileRefused."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileRefused(f"{path}: {getattr(error, 'strerror', None) or 'no text'}") from error
+    return kernels_of(text)
+
+
+def replace_problem(found: Found, problem: Problem) -> Found:
+    found.problems.insert(0, problem)
+    return found
+
+
+def _read(kernel: Kernel, shape: Mapping[str, int]) -> Found:
+    """Return what the text alone says of a kernel."""
+    found = Found(kernel.name, kernel.kind, kernel.line, arguments=[
+        {"name": each.name, "kind": each.kind, "written": each.written} for each in kernel.arguments if each.kind != "constexpr"])
+    if kernel.kind == "helion.kernel":
+        return _read_helion(kernel, found)
+    if kernel.configs is None:
+        found.problems.append(Problem("its configurations are computed: the text does not tell them",
+                                      "install torch and Triton here"))
+        return found
+    params = spaces.params_of(kernel)
+    found.parameters = [{"name": name, "values": list(values)} for name, values in params.items()]
+    found.default = spaces.default_of(kernel, params)
+    found.assumed = spaces.assumed_constexprs(kernel, params, shape)
+    try:
+        _count(found, spaces.space_of(kernel, GPU))
+    except ValueError as error:
+        found.problems.append(Problem(str(error)))
+    if kernel.pruned:
+        found.pruned["prune_configs_by leaves some out for each shape"] = 0
+    _name_what_is_missing(kernel, found, params)
+    return found
+
+
+def _read_helion(kernel: Kernel, found: Found) -> Found:
+    if kernel.configs:
+        names = list(dict.fromkeys(name for config in kernel.configs for name in config))
+        found.parameters = [{"name": name, "values": [config[name] for config in kernel.configs if name in config]}
+                            for name in names]
+        found.size = found.valid = len(kernel.configs)
+    found.problems.append(Problem("nothing was compiled: Helion makes the space from the arguments, and tunes the kernel itself",
+                                  "import the configurations that it finds (Tune, Configs, Import)"))
+    return found
+
+
+def _count(found: Found, space: Space) -> None:
+    found.size, found.valid, found.pruned = space.size, len(space), dict(space.pruned)
+    if space.size and not len(space):
+        found.problems.append(Problem("no configuration of the space can run", "give smaller values"))
+
+
+def _name_what_is_missing(kernel: Kernel, found: Found, params: Mapping[str, Any]) -> None:
+    if not params:
+        found.problems.append(Problem("nothing can be tuned: the kernel has no constexpr",
+                                      "make its block sizes arguments annotated tl.constexpr"))
+    if not any(each.written for each in kernel.arguments):
+        found.problems.append(Problem("no argument is written that the text shows", "name the result as `out`", missing=True))
+    if any(each.kind == "descriptor" for each in kernel.arguments):
+        found.problems.append(Problem("it takes TMA descriptors that the host makes", "write them in `arguments`", missing=True))
+    init = "manage.py operators init writes a TritonOperator with a place for them"
+    found.problems.append(Problem("argument tensors for a shape, the launch grid, a reference, FLOP and bytes", init, missing=True))
+
+
+def _jobs(kernel: Kernel, found: Found, shape: Mapping[str, int], dtype: str, samples: int) -> list[dict[str, Any]]:
+    """Return the samples to compile of a kernel that has no operator: the default and some others of the space."""
+    if kernel.kind == "helion.kernel" or found.size is None or any(each.kind == "descriptor" for each in kernel.arguments):
+        return []
+    try:
+        space = spaces.space_of(kernel, GPU)
+    except ValueError:
+        return []
+    arguments = [{"name": each.name, "kind": each.kind, "value": _value_of(each, shape)} for each in kernel.arguments
+                 if each.kind != "constexpr"]
+    constexprs = {**found.assumed, **spaces.known_constexprs(kernel, found.default, shape)}
+    return [{"name": kernel.name, "config": config, "arguments": arguments, "dtype": dtype, "shape": dict(shape),
+             "constexprs": {name: value for name, value in constexprs.items() if name not in config}}
+            for config in _samples(found.default, space, samples)]
+
+
+def _value_of(argument: Argument, shape: Mapping[str, int]) -> Any:
+    if argument.name in shape:
+        return shape[argument.name]
+    if argument.default is not UNKNOWN and argument.default is not None:
+        return argument.default
+    return 1e-6 if argument.kind == "number" else 1024
+
+
+def _samples(default: Mapping[str, Any], space: Space, count: int) -> list[dict[str, Any]]:
+    chosen = [dict(default)] if default else []
+    for at in range(count):
+        if len(space):
+            config = space.config((2 * at + 1) * len(space) // (2 * count))
+            if config not in chosen:
+                chosen.append(config)
+    return chosen
+
+
+def _read_adapter(told: Mapping[str, Any], shape: Mapping[str, int], dtype: str, kernels: Sequence[Kernel]
+                  ) -> tuple[Found, list[dict[str, Any]]]:
+    described = told.get("described")
+    name = str(described["name"] if described else told.get("name", "?"))
+    line = next((each.line for each in kernels if each.kind == "TritonOperator" and each.name in (name, "?")), 0)
+    found = Found(name, "TritonOperator", line)
+    if described is None:
+        found.problems.append(Problem(f"it cannot be described: {told.get('failed')}"))
+        return found, []
+    try:
+        operator = make_operator(described)
+    except (DescriptionError, ValueError) as error:
+        found.problems.append(Problem(str(error)))
+        return found, []
+    if told.get("reference"):
+        found.problems.append(Problem(str(told["reference"])[:400], missing="write the reference" in told["reference"]))
+    dims = {each.name for each in operator.dims}
+    preset = {**operator.presets[0], **{dim: value for dim, value in shape.items() if dim in dims}}
+    chosen = dtype if dtype in operator.dtypes else operator.dtypes[0]
+    if problems := operator.problems(preset, chosen):
+        found.problems += [Problem(each) for each in problems.values()]
+        return found, []
+    return found, _count_adapter(found, operator, preset, chosen)
+
+
+def _count_adapter(found: Found, operator: Operator, shape: Mapping[str, int], dtype: str) -> list[dict[str, Any]]:
+    try:
+        space = operator.space(shape, dtype, GPU)
+    except ValueError as error:
+        found.problems.append(Problem(str(error)))
+        return []
+    found.parameters = [{"name": each.name, "values": list(each.values)} for each in space.params]
+    found.default = dict(operator.default_config(shape, dtype, GPU))
+    _count(found, space)
+    return [{"name": found.name, "config": config, "constexprs": {}, "arguments": [], "dtype": dtype, "shape": dict(shape)}
+            for config in _samples(found.default, space, SAMPLES)]
+
+
+def _try_floats(path: Path, kernels: Sequence[Kernel], found: Sequence[Found], jobs: Sequence[Mapping[str, Any]],
+                told: dict[str, Any]) -> None:
+    """Compile kernels once more in fp32 that take nothing shorter, and say so."""
+    compiled = told.get("compiled", {})
+    refused = {name for name, lines in compiled.items() if all("Expected dtype" in line.get("error", "") for line in lines)}
+    again = [{**job, "dtype": "fp32"} for job in jobs if job["name"] in refused and job["dtype"] != "fp32"]
+    if again:
+        compiled |= process.ask(path, kernels, again, [], COMPILE_S).get("compiled", {})
+        for each in found:
+            if each.name in {job["name"] for job in again}:
+                each.assumed["dtype"] = "fp32"
+
+
+def _compile(path: Path, kernels: Sequence[Kernel], found: Sequence[Found], jobs: list[dict[str, Any]], run: bool,
+             with_triton: bool, say: Say) -> None:
+    if not with_triton:
+        for each in found:
+            each.problems.append(Problem("nothing was compiled: torch and Triton are not installed here",
+                                         "pip install torch triton, or run this where the workers run"))
+        return
+    first = {job["name"]: job for job in reversed(jobs)}
+    told = process.ask(path, kernels, jobs, list(first.values()) if run else [], COMPILE_S, say) if jobs else {}
+    _try_floats(path, kernels, found, jobs, told)
+    order = [job["config"] for job in jobs]
+    for lines in told.get("compiled", {}).values():         # several are compiled at once
+        lines.sort(key=lambda line: (order.index(line["config"]) if line["config"] in order else len(order),
+                                     int(line["gpu"].removeprefix("sm_"))))
+    for each in found:
+        if "failed" in told and each.name in first:
+            each.problems.insert(0, Problem(f"nothing was compiled: {told['failed']}"))
+        each.compiled = told.get("compiled", {}).get(each.name, [])
+        measured = told.get("measured", {}).get(each.name)
+        each.measured = measured if measured and "failed" not in measured else None
+        if measured and measured.get("wrong"):
+            each.problems.append(Problem(f"its result is not the reference's: {measured['wrong']}",
+                                         "mend the reference, the arguments or the kernel"))
+        if measured and "failed" in measured:
+            each.problems.append(Problem(f"it does not run: {measured['failed']}"))
+        if run and measured is None and each.kind != "TritonOperator":
+            each.problems.append(Problem("nothing was run: there are no arguments for it", "manage.py operators init",
+                                         missing=True))
+        broken = {line["error"] for line in each.compiled if "error" in line and not line["error"].startswith("compiles, and")}
+        if each.compiled and all("error" in line for line in each.compiled):
+            each.problems.insert(0, Problem(f"no sample compiles: {sorted(broken)[0] if broken else each.compiled[0]['error']}",
+                                            "if what was assumed of its arguments is wrong, give --shape, or write an operator"))

@@ -1,0 +1,226 @@
+"""The process that imports a kernel file and compiles samples of it for GPUs that need not be here.
+
+Started by `process` as `python -m tuner.bring.child PARENT_PID`, with the request as JSON on standard input; it dies with its
+parent. The answer is JSON, a line for each thing found, on the file descriptor that RIDGEPOINT_ANSWER_FD names: what the file
+prints is not read as one. Every compile is a fork of its own, ended after `compile_s` seconds. No GPU is seen without
+RIDGEPOINT_BRING_RUN.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import multiprocessing
+import os
+import resource
+import sys
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from tuner import wire
+from tuner.bring.run import run_default
+from tuner.kernels.problem import torch_dtype
+from tuner.measure import offline
+from tuner.team import packages
+from tuner.team.adapter import TritonOperator
+from tuner.team.problem import TeamProblem
+
+RUNS = os.environ.get("RIDGEPOINT_BRING_RUN") == "1"
+GPUS = {"sm_80": ("8.0", 108), "sm_90": ("9.0", 132), "sm_100": ("10.0", 148)}
+MAX_DATA_BYTES = 12 << 30
+MESSAGE_CHARS = 600
+ENDLESS = "no end of the compile within"
+ELEMENTS = 1 << 20          # of a tensor that is only looked at by its type
+
+
+def main(parent_pid: str) -> int:
+    """Answer one request; return the exit status."""
+    wire.enter_child(int(parent_pid))
+    request = json.load(sys.stdin)
+    resource.setrlimit(resource.RLIMIT_DATA, (MAX_DATA_BYTES, MAX_DATA_BYTES))
+    with os.fdopen(int(os.environ["RIDGEPOINT_ANSWER_FD"]), "w") as answer:
+        saying = threading.Lock()
+
+        def say(**line: Any) -> None:
+            with saying:
+                answer.write(json.dumps(line, default=str) + "\n")
+                answer.flush()
+
+        try:
+            module = load_file(Path(request["file"]))
+        except BaseException as error:          # the file may raise anything, and may exit
+            say(failed=_say(error))
+            return 0
+        adapters = {each.name: each for each in adapters_of(module)}
+        say(adapters=[describe(each) for each in adapters.values()])
+        for each in request["kernels"]:
+            kernel = getattr(module, each["name"], None)
+            if each["kind"] != "TritonOperator" and kernel is not None:
+                say(kernel=each["name"], **facts_of(kernel))
+        endless: set[int] = set()
+
+        def compile_here(asked: tuple[dict[str, Any], str]) -> None:
+            job, gpu = asked
+            told = {"gpu": gpu, "config": job["config"], "error": "not tried: without end for another GPU"}
+            adapter, kernel = adapters.get(job["name"]), getattr(module, job["name"], None)
+            if adapter is None and kernel is None:
+                told["error"] = "it stands inside a function: no other file can import it"
+            elif id(job) not in endless:
+                told = compile_one(job, gpu, adapter, kernel, request["compile_s"])
+            if told.get("error", "").startswith(ENDLESS):
+                endless.add(id(job))
+            say(compiled=job["name"], **told)
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(compile_here, product(request["compile"], GPUS)))
+        for job in request["run"] if RUNS else ():
+            if job["name"] in adapters:
+                say(measured=job["name"], **run_default(adapters[job["name"]], job["shape"], job["dtype"], job["config"]))
+    return 0
+
+
+def load_file(path: Path) -> ModuleType:
+    """Import the file: as a part of its package where it lies in one, else by itself with its folder on the path."""
+    root, names = path.parent, [path.stem]
+    while (root / "__init__.py").exists():
+        names.insert(0, root.name)
+        root = root.parent
+    sys.path.insert(0, str(root))
+    if len(names) > 1:
+        return importlib.import_module(".".join(names if names[-1] != "__init__" else names[:-1]))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def adapters_of(module: ModuleType) -> list[TritonOperator]:
+    """Return every TritonOperator that the module holds, by itself or in a list."""
+    found: dict[int, TritonOperator] = {}
+    for value in list(vars(module).values()):
+        for each in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(each, TritonOperator):
+                found[id(each)] = each
+    return list(found.values())
+
+
+def describe(adapter: TritonOperator) -> dict[str, Any]:
+    """Return the description of an operator, or why there is none, and what its reference says of tensors without values."""
+    try:
+        described = packages.describe_adapter(adapter)
+    except Exception as error:
+        return {"name": str(adapter.name)[:60], "failed": _say(error)}
+    return {"described": described, "reference": _try_reference(adapter)}
+
+
+def _try_reference(adapter: TritonOperator) -> str:
+    """Return what is wrong with the arguments or the reference at the first preset; "" where nothing is seen to be."""
+    try:
+        args = dict(adapter.arguments(adapter.presets[0], torch_dtype(adapter.dtypes[0]), torch.device("meta")))
+    except Exception as error:
+        return f"`arguments` fails at {dict(adapter.presets[0])}: {_say(error)}"
+    out = args.get(adapter.out)
+    if not isinstance(out, torch.Tensor):
+        return f"`arguments` gives no tensor {adapter.out!r}, which `out` names"
+    try:
+        right = adapter.reference(args)
+    except Exception as error:
+        if isinstance(error, NotImplementedError | RuntimeError) and "meta" in str(error).lower():
+            return ""                       # torch names the device: this it computes of values alone
+        return f"`reference` fails: {_say(error)}"
+    if isinstance(right, torch.Tensor) and right.shape != out.shape and right.numel() != out.numel():
+        return f"`reference` gives {list(right.shape)}, the kernel writes {list(out.shape)}"
+    return ""
+
+
+def facts_of(kernel: Any) -> dict[str, Any]:
+    """Return the configurations of an autotuned kernel, as Triton itself has them; {} of any other."""
+    if not hasattr(kernel, "configs") or not hasattr(kernel, "fn"):
+        return {}
+    return {"configs": [packages.config_json(each) for each in kernel.configs], "key": list(getattr(kernel, "keys", ())),
+            "pruned": getattr(kernel, "early_config_prune", None) is not None or bool(getattr(kernel, "perf_model", None))}
+
+
+def compile_one(job: Mapping[str, Any], gpu: str, adapter: TritonOperator | None, kernel: Any, limit_s: float) -> dict[str, Any]:
+    """Compile one configuration in a fork; return its facts or why it does not compile."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_compile, args=(theirs, job, gpu, adapter, kernel), daemon=True)
+    process.start()
+    theirs.close()
+    told: dict[str, Any] = {"error": f"{ENDLESS} {limit_s:.0f} s"}
+    try:
+        if ours.poll(limit_s):
+            told = ours.recv()
+    except EOFError:
+        told = {"error": "the compiler died: more memory than it may take, or a fault of its own"}
+    finally:
+        process.kill()
+        process.join()
+    return {"gpu": gpu, "config": job["config"], **told}
+
+
+def _compile(answer: Any, job: Mapping[str, Any], gpu: str, adapter: TritonOperator | None, kernel: Any) -> None:
+    began_s = time.monotonic()
+    capability, sms = GPUS[gpu]
+    try:
+        offline.set_target(capability, sms)
+        if adapter is not None:
+            compiled = TeamProblem(adapter, job["shape"], job["dtype"], torch.device("meta"), 0).compile(job["config"])
+        else:
+            while hasattr(kernel, "configs") and hasattr(kernel, "fn"):        # below its autotuner
+                kernel = kernel.fn
+            compiled = kernel.warmup(grid=(1,), **arguments_of(job["arguments"], job["dtype"]), **_typed(job["constexprs"]),
+                                     **job["config"])
+        facts = offline.static_facts(compiled, capability)
+        told = {name: facts.get(name) for name in ("registers", "spills", "smem_bytes", "occupancy_pct")}
+        if too_much := offline.why_not_start(facts, capability):
+            told = {"error": f"compiles, and does not fit: {too_much}"}
+    except BaseException as error:
+        told = {"error": _say(error)}
+    answer.send({**told, "seconds": round(time.monotonic() - began_s, 2)})
+
+
+def arguments_of(arguments: Iterable[Mapping[str, Any]], dtype: str) -> dict[str, Any]:
+    """Return tensors without memory and numbers, as the kernel's arguments are understood."""
+    made: dict[str, Any] = {}
+    for each in arguments:
+        if each["kind"] == "pointer":
+            made[each["name"]] = torch.empty(ELEMENTS, dtype=torch_dtype(dtype), device="meta")
+        elif each["kind"] == "index":
+            made[each["name"]] = torch.empty(ELEMENTS, dtype=torch.int32, device="meta")
+        else:
+            made[each["name"]] = each["value"]
+    return made
+
+
+def _typed(constexprs: Mapping[str, Any]) -> dict[str, Any]:
+    import triton.language as tl
+
+    return {name: getattr(tl, value) if isinstance(value, str) and isinstance(getattr(tl, value, None), tl.dtype) else value
+            for name, value in constexprs.items()}
+
+
+def _say(error: BaseException) -> str:
+    text = f"{type(error).__name__}: {error}".strip()
+    if type(error).__name__ in ("CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct"):
+        at: BaseException = error
+        while type(at.__cause__).__name__ == "CompilationError":        # of a function that the kernel calls
+            at = at.__cause__                                           # type: ignore[assignment]
+        cause = f"{type(at.__cause__).__name__}: {at.__cause__}" if at.__cause__ is not None else ""
+        line = getattr(getattr(at, "node", None), "lineno", None)
+        text = (getattr(at, "error_message", None) or cause or text) + (f" (line {line} of the kernel)" if line else "")
+    return text[:MESSAGE_CHARS]
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,130 @@
+"""Values that stand in a source text: numbers, texts, lists of them, and lists of `triton.Config`, comprehensions included."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+UNKNOWN: Any = type("Unknown", (), {"__repr__": lambda self: "UNKNOWN", "__bool__": lambda self: False})()
+MAX_CONFIGS = 4096
+MAX_ITEMS = 4096
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+_DEFAULTS = {"num_warps": 4, "num_stages": 3}       # triton.Config's own
+
+
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
+    ast.NotEq: operator.ne}
+
+
+class Computed(ValueError):
+    """A value that only running the file would tell."""
+
+
+def literal(node: ast.AST) -> Any:
+    """Return the value of an expression of literals; UNKNOWN of any other."""
+    try:
+        return _value(node, {})
+    except (Computed, ArithmeticError, TypeError, ValueError, KeyError, RecursionError):
+        return UNKNOWN
+
+
+def configs_of(node: ast.AST) -> tuple[dict[str, Any], ...] | None:
+    """Return the parameters of listed configurations; None where they are computed, or more than MAX_CONFIGS."""
+    try:
+        found = list(islice(_configs(node, {}), MAX_CONFIGS + 1))
+    except (Computed, ArithmeticError, TypeError, ValueError, KeyError, RecursionError):
+        return None
+    return tuple(found) if len(found) <= MAX_CONFIGS else None
+
+
+def _configs(node: ast.AST, names: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    if isinstance(node, ast.List | ast.Tuple):
+        for each in node.elts:
+            yield from _configs(each, names)
+    elif isinstance(node, ast.ListComp):
+        for known in _rounds(node.generators, names):
+            yield from _configs(node.elt, known)
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        yield from _configs(node.left, names)
+        yield from _configs(node.right, names)
+    elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "Config":
+        given = {each.arg: _value(each.value, names) for each in node.keywords if each.arg and each.arg != "pre_hook"}
+        if helion := ast.unparse(node.func).startswith("helion"):
+            yield given
+        for at, each in enumerate(() if helion else node.args[:3]):
+            given[("kwargs", "num_warps", "num_stages")[at]] = _value(each, names)
+        if not helion:
+            options = {name: given[name] for name in _OPTIONS if given.get(name) not in (None, UNKNOWN)}
+            yield {**given.get("kwargs", {}), **_DEFAULTS, **options}
+    else:
+        raise Computed
+
+
+def _rounds(generators: list[ast.comprehension], names: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    if not generators:
+        yield names
+        return
+    first, *rest = generators
+    for value in islice(_value(first.iter, names), MAX_ITEMS):
+        known = {**names, **_bound(first.target, value)}
+        if all(_value(condition, known) for condition in first.ifs):
+            yield from _rounds(rest, known)
+
+
+def _bound(target: ast.expr, value: Any) -> dict[str, Any]:
+    if isinstance(target, ast.Name):
+        return {target.id: value}
+    if isinstance(target, ast.Tuple) and len(target.elts) == len(value):
+        return {name: its for each, part in zip(target.elts, value, strict=True) for name, its in _bound(each, part).items()}
+    raise Computed
+
+
+def _value(node: ast.AST, names: Mapping[str, Any]) -> Any:
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name) and node.id in names:
+        return names[node.id]
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_value(each, names) for each in node.elts]
+    if isinstance(node, ast.Dict):
+        return {_value(key, names): _value(value, names) for key, value in zip(node.keys, node.values, strict=True)
+                if key is not None}
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_value(node.operand, names)
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        return _compare(node.ops[0], _value(node.left, names), _value(node.comparators[0], names))
+    if isinstance(node, ast.BoolOp):
+        parts = [bool(_value(each, names)) for each in node.values]
+        return all(parts) if isinstance(node.op, ast.And) else any(parts)
+    if isinstance(node, ast.BinOp):
+        return _arithmetic(node.op, _value(node.left, names), _value(node.right, names))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range" and not node.keywords:
+        return range(*(int(_value(each, names)) for each in node.args))
+    raise Computed
+
+
+def _arithmetic(kind: ast.operator, left: Any, right: Any) -> Any:
+    if not (isinstance(left, int | float) and isinstance(right, int | float)):
+        raise Computed
+    if isinstance(kind, ast.Add):
+        return left + right
+    if isinstance(kind, ast.Sub):
+        return left - right
+    if isinstance(kind, ast.Mult):
+        return left * right
+    if isinstance(kind, ast.FloorDiv):
+        return left // right
+    if isinstance(kind, ast.Pow | ast.LShift) and 0 <= right <= 64 and abs(left) <= 64:
+        return left ** right if isinstance(kind, ast.Pow) else int(left) << int(right)
+    raise Computed
+
+
+def _compare(kind: ast.cmpop, left: Any, right: Any) -> bool:
+    holds = _COMPARE.get(type(kind))
+    if holds is None:
+        raise Computed
+    return bool(holds(left, right))

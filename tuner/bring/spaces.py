@@ -1,0 +1,122 @@
+"""The space of a kernel that names none: which constexprs can be tuned, with which values, and what cannot run."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.bring.literals import UNKNOWN
+from tuner.bring.source import LAUNCH_OPTIONS, Kernel
+from tuner.operators.limits import Limits
+from tuner.space import Constraint, Param, Space
+
+_BLOCK = re.compile(r"BLOCK|TILE|CHUNK|^B[A-Z0-9]?$|^(?:BM|BN|BK)")
+_FEW: tuple[tuple[re.Pattern[str], tuple[int, ...]], ...] = (
+    (re.compile(r"GROUP|^GM$|SWIZZLE"), (1, 4, 8, 16)), (re.compile(r"SPLIT"), (1, 2, 4, 8)),
+    (re.compile(r"UNROLL|VEC"), (1, 2, 4)), (re.compile(r"STAGES$"), (1, 2, 3, 4)),
+    (re.compile(r"ROW|PER_(?:PROGRAM|BLOCK)"), (1, 2, 4, 8)))
+_FLAG = re.compile(r"^(?:IS|HAS|USE|WITH|NEED|DO|STORE|RETURN|CAUSAL|FP8)(?:_|$)|CAUSAL|MASK$")
+LEAST_BLOCK, MOST_BLOCK, MOST_VALUES = 16, 16384, 5
+REGISTERS = 255             # of one thread, on every NVIDIA GPU since sm_35 (CUDA C++ Programming Guide, compute capabilities)
+
+
+def params_of(kernel: Kernel) -> dict[str, tuple[Any, ...]]:
+    """Return parameter → values: of a listed kernel those of its list, else a proposal around what the file launches."""
+    if kernel.configs:
+        names = list(dict.fromkeys(name for config in kernel.configs for name in config))
+        return {name: tuple(dict.fromkeys(config[name] for config in kernel.configs if name in config)) for name in names}
+    if kernel.kind != "triton.jit":
+        return {}
+    tuned = [each for each in kernel.constexprs if kernel.fixed.get(each.name) is not UNKNOWN or each.name not in kernel.fixed]
+    blocks = [each.name for each in kernel.constexprs if _BLOCK.search(each.name) and not _few(each.name)]
+    params: dict[str, tuple[Any, ...]] = {}
+    for each in tuned:
+        start = kernel.fixed.get(each.name, each.default)
+        if each.name in blocks:
+            params[each.name] = _powers(start, alone=len(blocks) == 1)
+        elif values := _few(each.name):
+            params[each.name] = tuple(sorted({*values, *([start] if isinstance(start, int) else [])}))
+    if not params and not kernel.constexprs:
+        return {"num_warps": (1, 2, 4, 8)}
+    return {**params, "num_warps": (2, 4, 8) if kernel.tiles else (1, 2, 4, 8, 16),
+            "num_stages": (2, 3, 4, 5) if kernel.tiles else (1, 2, 3) if kernel.loops else (1,)}
+
+
+def _few(name: str) -> tuple[int, ...]:
+    return next((values for pattern, values in _FEW if pattern.search(name)), ())
+
+
+def _powers(start: Any, alone: bool) -> tuple[int, ...]:
+    """Return powers of two around a size; where none is known, those that kernels with one block, or with several, use."""
+    if not isinstance(start, int) or isinstance(start, bool) or start < 1:
+        return (256, 512, 1024, 2048, 4096) if alone else (32, 64, 128, 256)
+    middle = min(max(round(math.log2(start)), 4), 14)
+    return tuple(1 << at for at in range(max(4, middle - 2), min(14, middle + 2) + 1))
+
+
+def space_of(kernel: Kernel, gpu: Limits) -> Space:
+    """Return the space with what cannot run left out, counted by reason. Raises ValueError for one that is too large."""
+    rules = [Constraint("threads per block", lambda config: 32 * int(config.get("num_warps", 4)) <= gpu.threads)]
+    for tile in kernel.tiles:
+        rules.append(Constraint(f"{' × '.join(tile)} accumulators fit into the registers", lambda config, tile=tile: (     # type: ignore[misc]
+            math.prod(config[name] for name in tile if isinstance(config.get(name), int))
+            <= REGISTERS * 32 * int(config.get("num_warps", 4)))))
+    if kernel.configs:
+        from tuner.team.description import narrow_space
+
+        names = params_of(kernel)
+        complete = [{name: config.get(name, values[0]) for name, values in names.items()} for config in kernel.configs]
+        return narrow_space([dict(each) for each in {tuple(config.items()): config for config in complete}.values()], rules)
+    params = [Param(name, values) for name, values in params_of(kernel).items()]
+    return Space.enumerate(params, rules) if params else Space.listed([])
+
+
+def default_of(kernel: Kernel, params: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+    """Return what the file launches without tuning: its own values first, then the first of a list, else the middle."""
+    listed = kernel.configs[0] if kernel.configs else {}
+    given = {each.name: each.default for each in kernel.constexprs if each.default is not UNKNOWN} | listed
+    given |= {name: value for name, value in kernel.fixed.items() if value is not UNKNOWN}
+    usual = {"num_warps": 4, "num_stages": 3 if kernel.tiles else values_middle(params.get("num_stages", (1,)))}
+    return {name: given.get(name, usual.get(name, values_middle(values))) for name, values in params.items()}
+
+
+def values_middle(values: tuple[Any, ...]) -> Any:
+    return values[(len(values) - 1) // 2]
+
+
+def assumed_constexprs(kernel: Kernel, params: Mapping[str, Any], shape: Mapping[str, int]) -> dict[str, Any]:
+    """Return values for constexprs that are not tuned and that neither file nor `shape` gives: guesses from their names."""
+    found: dict[str, Any] = {}
+    for each in kernel.constexprs:
+        known = kernel.fixed.get(each.name, each.default)
+        if each.name in params or each.name in shape or known is not UNKNOWN:
+            continue
+        name = each.name.upper()
+        if name.startswith("EVEN"):
+            found[each.name] = True
+        elif _FLAG.search(name):
+            found[each.name] = False
+        elif "ACTIVATION" in name:
+            found[each.name] = ""
+        elif "DTYPE" in name or name.endswith("_TYPE"):
+            found[each.name] = "bfloat16"
+        elif "HEAD" in name or name in ("D", "DIM", "BLOCK_D", "BLOCK_DMODEL"):
+            found[each.name] = 64
+        else:
+            found[each.name] = 1024 if "SIZE" in name or len(kernel.constexprs) == 1 or name in ("N", "M", "K", "C") else 64
+    return found
+
+
+def known_constexprs(kernel: Kernel, params: Mapping[str, Any], shape: Mapping[str, int]) -> dict[str, Any]:
+    """Return the values of constexprs that are not tuned, as far as the file or `shape` gives them."""
+    found = {}
+    for each in kernel.constexprs:
+        value = shape.get(each.name, kernel.fixed.get(each.name, UNKNOWN))
+        if each.name not in params and value is not UNKNOWN:
+            found[each.name] = value
+    return found
+
+
+OPTIONS = LAUNCH_OPTIONS

@@ -1,0 +1,253 @@
+"""`operators init`: the adapter of a kernel, with what can be proposed filled in and what only its author knows left to write."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from tuner.bring import spaces
+from tuner.bring.literals import UNKNOWN
+from tuner.bring.plan import STRIDE, Plan, make_plan
+from tuner.bring.recorded import DTYPES, Call, Tensor
+from tuner.bring.source import FileRefused, Kernel
+from tuner.bring.uses import Argument
+
+# name of a kernel → its result in terms of its inputs x, y, z; flops of one element of the result
+_REFERENCES: tuple[tuple[str, int, str, str], ...] = (
+    (r"softmax", 1, "torch.softmax({0}, -1)", "5 * {out}"),
+    (r"rms_?norm", 2, "torch.nn.functional.rms_norm({0}, {0}.shape[-1:], {1})", "4 * {out}"),
+    (r"layer_?norm", 3, "torch.nn.functional.layer_norm({0}, {0}.shape[-1:], {1}, {2})", "7 * {out}"),
+    (r"silu_?(?:and_?)?mul|swiglu", 2, "torch.nn.functional.silu({0}) * {1}", "6 * {out}"),
+    (r"gelu", 1, "torch.nn.functional.gelu({0})", "8 * {out}"),
+    (r"silu|swish", 1, "torch.nn.functional.silu({0})", "5 * {out}"),
+    (r"relu", 1, "torch.relu({0})", "{out}"),
+    (r"transpose", 1, "{0}.T", "{out}"),
+    (r"add|sum_two", 2, "{0} + {1}", "{out}"),
+    (r"mul", 2, "{0} * {1}", "{out}"),
+    (r"copy|clone", 1, "{0}", "{out}"),
+)
+_ALIKE = ("gelu", "relu", "silu")          # their result has the shape of their input
+
+@dataclass(frozen=True)
+class Draft:
+    """The text of an adapter, and what its author must look at or write."""
+
+    text: str
+    to_do: tuple[str, ...]
+
+
+def write_adapter(kernel: Kernel, module: str, call: Call | None = None) -> Draft:
+    """Return the adapter of a `@triton.jit` or `@triton.autotune` kernel. Raises FileRefused for another kind."""
+    if kernel.kind not in ("triton.jit", "triton.autotune"):
+        raise FileRefused(f"{kernel.name} is a {kernel.kind}: an adapter is written for @triton.jit and @triton.autotune")
+    plan = make_plan(kernel, call)
+    parts = [f'"""{kernel.name} as an operator of Ridgepoint: `manage.py operators check` says what is left to do."""', "",
+             "import torch", "import triton", "", f"from {module} import {kernel.name}",
+             "from tuner.team.adapter import Dim, TritonOperator",
+             "", "", *_arguments(plan), "", "", *_reference(plan), "", "", *_operator(plan), ""]
+    return Draft("\n".join(parts), tuple(plan.to_do))
+
+
+def _arguments(plan: Plan) -> list[str]:
+    lines = ["def arguments(shape, dtype, device):"]
+    lines += [f'    {name} = shape["{name}"]' for name in plan.dims]
+    for name, extents in plan.tensors.items():
+        tensor = plan.call.arguments[name] if plan.call else None
+        shape = f"({', '.join(extents)}{',' if len(extents) == 1 else ''})"
+        is_index = any(each.name == name and each.kind == "index" for each in plan.kernel.arguments)
+        if (isinstance(tensor, Tensor) and not tensor.is_float) or (tensor is None and is_index):
+            plan.to_do.append(f"arguments: what {name} holds (whole numbers)")
+            lines.append(f"    {name} = torch.zeros({shape}, dtype=torch.{tensor.dtype if tensor else 'int32'}, device=device)"
+                         "      # write what it holds")
+        else:
+            exact = f"torch.{tensor.dtype}" if isinstance(tensor, Tensor) and tensor.dtype == "float32" else "dtype"
+            lines.append(f"    {name} = torch.empty({shape}, dtype={exact}, device=device){_transposed(tensor)}")
+    given = [f'"{each.name}": {_given(each, plan)}' for each in plan.kernel.arguments if each.kind != "constexpr"]
+    params = plan.params
+    of_autotuner = {name for config in plan.kernel.configs or () for name in config}
+    for each in plan.kernel.constexprs:
+        if each.name not in params and each.name not in of_autotuner:
+            value = _constexpr(each, plan)
+            if value is not UNKNOWN:
+                given.append(f'"{each.name}": {value}')
+    return [*lines, "    return {" + ", ".join(given) + "}"]
+
+
+def _transposed(tensor: Any) -> str:
+    if isinstance(tensor, Tensor) and len(tensor.shape) == 2 and tensor.stride[0] == 1 and tensor.stride[1] > 1:
+        return ".T.contiguous().T"
+    return ""
+
+
+def _given(argument: Argument, plan: Plan) -> str:
+    if argument.name in plan.tensors or argument.name in plan.dims:
+        return argument.name
+    value = plan.call.arguments.get(argument.name) if plan.call else None
+    if STRIDE.search(argument.name) and argument.kind == "integer":
+        return _stride(argument.name, value, plan)
+    if value is not None:
+        return repr(value)
+    if argument.default is not UNKNOWN:
+        return repr(argument.default)
+    plan.to_do.append(f"arguments: the value of {argument.name}")
+    return "1e-6" if argument.kind == "number" else "None" if argument.kind == "descriptor" else "1"
+
+
+def _stride(name: str, value: Any, plan: Plan) -> str:
+    """Return `tensor.stride(axis)`: of the tensor that the name begins like, at the axis whose stride has the value."""
+    letters = re.sub(r"stride|_", "", name.lower())
+    if "stride" not in name.lower():
+        letters = letters.removeprefix("s")
+    best = sorted(plan.tensors, key=lambda each: not each.lower().startswith(letters[:1] or "?"))
+    for tensor in best:
+        rank = len(plan.tensors[tensor])
+        recorded = plan.call.arguments[tensor] if plan.call else None
+        if isinstance(recorded, Tensor) and isinstance(value, int):
+            if value in recorded.stride:
+                return f"{tensor}.stride({recorded.stride.index(value)})"
+        elif tensor.lower().startswith(letters[:1] or "?") and rank:
+            axis = next((at for at, extent in enumerate(plan.tensors[tensor]) if letters[1:] and extent.lower() == letters[1:]), 0)
+            return f"{tensor}.stride({axis})"
+    plan.to_do.append(f"arguments: the stride {name}")
+    return repr(value) if isinstance(value, int) else "1"
+
+
+def _constexpr(argument: Argument, plan: Plan) -> Any:
+    if argument.name in plan.dims:
+        return argument.name
+    if argument.name in plan.covers:
+        return f"triton.next_power_of_2({plan.covers[argument.name]})"
+    known = (plan.call.constexprs if plan.call else {}).get(argument.name, plan.kernel.fixed.get(argument.name, UNKNOWN))
+    if known is UNKNOWN and argument.default is UNKNOWN:
+        extents = next(iter(plan.tensors.values()), ["1"])
+        if re.search(r"BLOCK|SIZE", argument.name.upper()):
+            plan.to_do.append(f"arguments: {argument.name} is taken as the next power of two of a row; check it")
+            return f"triton.next_power_of_2({extents[-1]})"
+        plan.to_do.append(f"arguments: the value of {argument.name}")
+        return repr(spaces.assumed_constexprs(plan.kernel, {}, {}).get(argument.name, 1))
+    return UNKNOWN if known is UNKNOWN else repr(known)
+
+
+def _reference(plan: Plan) -> list[str]:
+    inputs = [f'args["{name}"]' for name in plan.inputs]
+    if plan.is_matmul:
+        plan.to_do.append("reference: a @ b is proposed; check it")
+        return ["def reference(args):", f"    return {inputs[0]} @ {inputs[1]}"]
+    for pattern, count, expression, _ in _REFERENCES:
+        if re.search(pattern, plan.kernel.name, re.IGNORECASE) and len(inputs) >= count:
+            plan.to_do.append("reference: proposed from the kernel's name; check it")
+            return ["def reference(args):", f"    return {expression.format(*inputs)}"]
+    plan.to_do.append("reference: what the kernel computes, in torch")
+    return ["def reference(args):", '    """Return what the kernel computes, in torch, from its arguments by name."""',
+            '    raise NotImplementedError("write the reference: what the kernel computes, in torch")']
+
+
+def _flops(plan: Plan) -> str:
+    if plan.is_matmul:
+        return "2 * M * N * K"
+    elements = " * ".join(plan.tensors.get(plan.out, ["1"])) or "1"
+    for pattern, count, _, flops in _REFERENCES:
+        if re.search(pattern, plan.kernel.name, re.IGNORECASE) and len(plan.inputs) >= count:
+            return flops.format(out=elements)
+    plan.to_do.append("flops: one per element of the result is proposed")
+    return elements
+
+
+def _operator(plan: Plan) -> list[str]:
+    kernel = plan.kernel
+    moved = " + ".join(" * ".join(extents) for extents in plan.tensors.values()) or "1"
+    dtypes = _dtypes(plan)
+    lines = ["OPERATORS = [TritonOperator(", f'    name="{kernel.name[:40]}", title="{kernel.name}", kernel={kernel.name},',
+             "    dims=(" + ", ".join(f'Dim("{name}", "{name}", high=1 << 30)' for name in plan.dims) + ",),",
+             "    dtypes=(" + ", ".join(f'"{each}"' for each in dtypes) + ",),",
+             "    presets=({" + ", ".join(f'"{name}": {value}' for name, value in plan.dims.items()) + "},),",
+             f'    arguments=arguments, grid={_grid(plan)}, out="{plan.out}",',
+             f'    reference=reference, flops="{_flops(plan)}", bytes="size * ({moved})",',
+             f'    unit="{"FLOP/s" if plan.is_matmul else "B/s"}",']
+    params = plan.params
+    if not kernel.configs:
+        default = {**spaces.default_of(kernel, params), **_launched(plan, params)}
+        values = {name: _tuple(sorted({*some, default[name]}, key=_order)) for name, some in params.items()}
+        lines += [f"    params={_mapping(values)},",
+                  f"    default={_mapping({name: repr(value) for name, value in default.items()})},"]
+        rules = {f"{' × '.join(tile)} accumulators fit into the registers": f"{' * '.join(tile)} <= 255 * 32 * num_warps"
+                 for tile in kernel.tiles if all(name in params for name in tile)}
+        if rules:
+            lines.append(f"    constraints={_mapping({reason: repr(rule) for reason, rule in rules.items()})},".replace("'", '"'))
+    lines[-1] = lines[-1].rstrip(",") + ")]"
+    return lines
+
+
+def _launched(plan: Plan, params: Mapping[str, Any]) -> dict[str, Any]:
+    given = {**plan.call.constexprs, **plan.call.options} if plan.call else {}
+    return {name: value for name, value in given.items() if name in params}
+
+
+def _order(value: Any) -> tuple[str, Any]:
+    return type(value).__name__, value
+
+
+def _tuple(values: Sequence[Any]) -> str:
+    return "(" + ", ".join(map(repr, values)) + ("," if len(values) == 1 else "") + ")"
+
+
+def _mapping(values: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f'"{name}": {value}' for name, value in values.items()) + "}"
+
+
+def _dtypes(plan: Plan) -> list[str]:
+    if plan.call is not None:
+        found = [DTYPES[each.dtype] for each in plan.call.arguments.values() if isinstance(each, Tensor) and each.is_float]
+        first = next((each for each in found if each != "fp32"), found[0] if found else "bf16")
+        return list(dict.fromkeys([first, "bf16", "fp16"])) if first in ("bf16", "fp16") else [first]
+    return ["bf16", "fp16"]
+
+
+def _grid(plan: Plan) -> str:
+    if plan.kernel.grid:
+        return plan.kernel.grid
+    if recorded := _recorded_grid(plan):
+        return recorded
+    plan.to_do.append("grid: guessed; check it")
+    params = plan.params
+    blocks = [name for name in params if name not in spaces.OPTIONS]
+    dims = [name for name in plan.dims if any(each.name == name for each in plan.kernel.arguments)]
+    tile = plan.kernel.tiles[0] if plan.kernel.tiles else ()
+    if plan.is_matmul and len(tile) == 2:
+        return f'lambda meta: (triton.cdiv(meta["M"], meta["{tile[0]}"]) * triton.cdiv(meta["N"], meta["{tile[1]}"]),)'
+    if len(dims) == 1 and blocks:
+        return f'lambda meta: (triton.cdiv(meta["{dims[0]}"], meta["{blocks[0]}"]),)'
+    return f'lambda meta: (meta["{dims[0]}"],)' if dims else "lambda meta: (1,)"
+
+
+def _recorded_grid(plan: Plan) -> str:
+    """Return the first guess for each axis that gives the recorded number of programs; "" where one has none."""
+    if plan.call is None or not plan.call.grid:
+        return ""
+    values = {**plan.call.arguments, **plan.call.constexprs}
+    given = {each.name for each in plan.kernel.arguments}
+    dims = [name for name in plan.dims if isinstance(values.get(name), int) and name in given]
+    blocks = [name for name in plan.params if isinstance(values.get(name), int) and name not in spaces.OPTIONS]
+    known = {f'triton.cdiv(meta["{dim}"], meta["{block}"])': -(-values[dim] // values[block]) for dim in dims for block in blocks}
+    known |= {f"{one} * {other}": known[one] * known[other] for one, other in combinations(list(known), 2)}
+    known |= {f'meta["{dim}"]': values[dim] for dim in dims}
+    known |= {f'meta["{name}"].shape[{axis}]': size for name in plan.tensors for axis, size in enumerate(values[name].shape)}
+    if plan.is_matmul and len(plan.kernel.tiles[0]) == 2:           # the product that is meant, where several give the number
+        rows, columns = plan.kernel.tiles[0]
+        meant = f'triton.cdiv(meta["M"], meta["{rows}"]) * triton.cdiv(meta["N"], meta["{columns}"])'
+        known = {meant: known[meant], **known} if meant in known else known
+    axes = [next((text for text, size in known.items() if size == asked), "1" if asked == 1 else "") for asked in plan.call.grid]
+    while len(axes) > 1 and axes[-1] == "1":
+        axes.pop()
+    return f"lambda meta: ({', '.join(axes)}{',' if len(axes) == 1 else ''})" if all(axes) else ""
+
+
+def module_of(name: str) -> str:
+    """Return the name by which the adapter imports the kernel's file. Raises FileRefused where Python cannot."""
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise FileRefused(f"{name}.py cannot be imported by that name: letters, digits and _ alone, no digit first")
+    return name
