@@ -4,6 +4,7 @@
     def kernel(a, b, c, M, N, K, …): …                     launched as before, without the tuned parameters
 
     best("matmul", M=4096, N=4096, K=4096).config          or ask, and pass it on yourself
+    with record("calls.json"): step()                      what a kernel is launched with, to make an operator of it
 
 RIDGEPOINT_URL, RIDGEPOINT_TOKEN   the server, and a token (scope "read and write" when what was served shall be counted)
 RIDGEPOINT_SNAPSHOT                the snapshot that all ranks of a job use; without it, the newest, looked up again now and then
@@ -18,6 +19,7 @@ from __future__ import annotations
 import atexit
 import glob
 import hashlib
+import importlib
 import json
 import logging
 import math
@@ -32,8 +34,8 @@ import urllib.parse
 import urllib.request
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from itertools import islice
 from operator import itemgetter
@@ -45,6 +47,7 @@ START_S, ASK_S = 3.0, 15.0       # how long a job waits for the server before it
 REFRESH_S, SOON_S = 60.0, 5.0     # between two questions; after one that failed
 UNREADABLE = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)     # file or answer
 MAX_TOLD = 2000                  # rows of one report, as the server takes them
+MAX_CALLS = 200                  # launches that `record` keeps
 MAX_SEEN = 4096                  # shapes remembered per kernel; a job with more begins anew
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8e5"}
 OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg"}     # of a launch, beside the kernel's own parameters
@@ -164,6 +167,23 @@ def distance(a: Mapping[str, int], b: Mapping[str, int], exact: Collection[str],
     return total
 
 
+class Refused(OSError):
+    """The server's answer to what it does not take: `code` is HTTP's, the text holds its reason."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(f"the server answers {code}: {reason}")
+        self.code = code
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    """Return what the server says is wrong and what to do; HTTP's own words where it says nothing."""
+    with suppress(*UNREADABLE):
+        told = json.loads(error.read(1 << 16))
+        if words := ": ".join(str(told[name]) for name in ("error", "hint") if told.get(name)):
+            return words[:1000]
+    return str(error.reason)
+
+
 class Server:
     """HTTP to Ridgepoint; follows no redirect, so the token goes to the named server alone."""
 
@@ -178,7 +198,7 @@ class Server:
         self._open = urllib.request.build_opener(self._Stay).open
 
     def ask(self, path: str, timeout: float, *, send: Any = None, etag: str = "") -> tuple[int, bytes]:
-        """Return status and body (304: none). Raises OSError when the server is away or refuses."""
+        """Return status and body (304: none). Raises OSError when the server is away, Refused with its reason when it refuses."""
         headers = {"Accept": "application/json", **({"Authorization": f"Token {self.token}"} if self.token else {})}
         if etag:
             headers["If-None-Match"] = etag
@@ -192,7 +212,7 @@ class Server:
         except urllib.error.HTTPError as error:
             if error.code == 304:
                 return 304, b""
-            raise
+            raise Refused(error.code, _reason(error)) from error
         if len(body) > MAX_BYTES:
             raise OSError(f"an answer of more than {MAX_BYTES:,} bytes")
         return answer.status, body
@@ -585,6 +605,54 @@ def snapshot_id() -> str:
     """Return the id for other ranks to `connect(snapshot=…)`; "" without a snapshot."""
     snapshot = connected().snapshot
     return snapshot.id if snapshot else ""
+
+
+@contextmanager
+def record(path: str) -> Iterator[None]:
+    """Write the Triton launches of the block to `path`: shapes, strides and types of tensors, numbers, constexprs, the grid.
+
+    No value of a tensor is kept. `manage.py operators init FILE.py --call PATH` makes an operator of it. Of each kernel the last
+    launch of each set of shapes is kept, MAX_CALLS in all.
+    """
+    jit: Any = importlib.import_module("triton.runtime.jit").JITFunction      # here: the file is used without Triton too
+    calls: dict[str, dict[str, Any]] = {}
+    launch = jit.run
+
+    def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+        if not warmup:
+            with suppress(Exception):               # whatever a launch is given, it goes on
+                call = _call(kernel, args, options, grid)
+                key = json.dumps([call["kernel"], call["arguments"]], sort_keys=True)
+                if key in calls or len(calls) < MAX_CALLS:
+                    calls[key] = call
+        return launch(kernel, *args, grid=grid, warmup=warmup, **options)
+
+    jit.run = run
+    try:
+        yield
+    finally:
+        jit.run = launch
+        with open(path, "w") as file:
+            json.dump({"calls": list(calls.values())}, file, indent=1)
+
+
+def _call(kernel: Any, args: Sequence[Any], options: Mapping[str, Any], grid: Any) -> dict[str, Any]:
+    """Return one launch as JSON."""
+    given = {**dict(zip(kernel.arg_names, args, strict=False)), **options}
+    fixed = {each.name for each in kernel.params if each.is_constexpr}
+    sizes = grid({**given}) if callable(grid) else grid
+    return {"kernel": kernel.fn.__name__, "module": kernel.fn.__module__, "grid": [int(each) for each in sizes],
+            "arguments": {name: _argument(given[name]) for name in kernel.arg_names if name in given and name not in fixed},
+            "constexprs": {name: value if isinstance(value, bool | int | float | str | None) else str(value)
+                           for name, value in given.items() if name in fixed},
+            "options": {name: value for name, value in given.items() if name in OPTIONS and isinstance(value, int)}}
+
+
+def _argument(value: Any) -> Any:
+    if hasattr(value, "stride") and hasattr(value, "shape"):
+        return {"shape": [int(each) for each in value.shape], "stride": [int(each) for each in value.stride()],
+                "dtype": str(value.dtype).rpartition(".")[2]}
+    return value if isinstance(value, bool | int | float | None) else str(value)[:100]
 
 
 @atexit.register

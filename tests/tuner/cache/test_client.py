@@ -221,8 +221,8 @@ class Web(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.snapshots, self.newest, self.reported, self.asked = {}, "", [], []
-        self.redirect, self.answer = "", 200
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        self.redirect, self.answer, self.refused = "", 200, b""
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
     def url(self):
@@ -242,6 +242,11 @@ class Handler(BaseHTTPRequestHandler):
         from urllib.parse import parse_qs, urlsplit
         self.server.asked.append((self.path, dict(self.headers)))
         wanted = parse_qs(urlsplit(self.path).query).get("id", [self.server.newest])[0]
+        if self.server.refused:
+            self.send_response(401)
+            self.end_headers()
+            self.wfile.write(self.server.refused)
+            return
         if self.server.redirect:
             self.send_response(302)
             self.send_header("Location", self.server.redirect)
@@ -417,6 +422,17 @@ def test_a_token_that_may_only_read_is_told_of_once(web, tmp_path, caplog):
         one.best("matmul", M=4096, N=4096, K=4096)
         assert not one.report()
     assert len(web.reported) == 1 and caplog.text.count("may not write") == 1
+
+
+@pytest.mark.parametrize(("body", "said"), [
+    (b'{"error": "the token ended yesterday", "hint": "make another"}',
+     "the server answers 401: the token ended yesterday: make another"),
+    (b"<html>", "the server answers 401: Unauthorized"), (b"[" * 60_000, "the server answers 401: Unauthorized"),
+    (b'{"error": ""}', "the server answers 401: Unauthorized")])
+def test_why_the_server_refuses_is_told(web, tmp_path, body, said):
+    web.refused = body
+    one = connect(web, tmp_path)
+    assert one.status()["problem"] == f"Refused: {said}" and f"no snapshot: Refused: {said}" in one.best("matmul", M=1).why
 
 
 def test_the_token_goes_to_no_other_server(web, tmp_path):

@@ -77,7 +77,7 @@ class Scripted:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
 
 @pytest.fixture
@@ -276,7 +276,7 @@ def test_half_an_answer_is_asked_for_again_and_never_written(tmp_path, stops):
             self.wfile.write(answers.pop(0))
 
     with ThreadingTCPServer(("127.0.0.1", 0), Dying) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         file = tmp_path / "gate.json"
         assert client.main(["--server", f"http://127.0.0.1:{server.server_address[1]}", "--suite", "s", "--build", "b",
                                  "--json", str(file)]) == 0
@@ -299,7 +299,7 @@ def test_an_answer_that_drips_ends(monkeypatch):
                     threading.Event().wait(0.05)
 
     with ThreadingTCPServer(("127.0.0.1", 0), Dripping) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         with pytest.raises(client.NoAnswer, match="not at its end after"):
             client.Server(f"http://127.0.0.1:{server.server_address[1]}", "", patience_s=0).gate(7)
         server.shutdown()
