@@ -81,6 +81,18 @@ class Visitor:
             assert time.monotonic() < end, found
             time.sleep(0.3)
 
+    def wait_until_idle(self, for_s: float = 5, within_s: float = 200) -> None:
+        """Wait until nothing waits and no worker has worked for some seconds: analyses go on after a profile is ready."""
+        end, quiet_since_s = time.monotonic() + within_s, time.monotonic()
+        while time.monotonic() - quiet_since_s < for_s:
+            checks = self.session.get(f"{self.url}/api/status/", timeout=60).json()["checks"]
+            waiting = next(each for each in checks if each["name"] == "Queues")["facts"]["waiting"]
+            busy = self.session.get(f"{self.url}/workers/", timeout=60).text.count("chip mark-warn")
+            if any(waiting.values()) or busy:
+                quiet_since_s = time.monotonic()
+            assert time.monotonic() < end, (waiting, busy)
+            time.sleep(0.3)
+
     def page(self, path: str) -> tuple[int, bytes]:
         answer = self.session.get(self.url + path, timeout=120)
         text = answer.content

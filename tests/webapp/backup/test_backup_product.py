@@ -91,6 +91,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Original:
         kept = visitor.profiles()
         assert {row["status"] for row in kept} == {"ready"} and len(kept) == len(FILES)
         wait_for_gates(visitor)
+        visitor.wait_until_idle()
         stop, failures = threading.Event(), list[BaseException]()
         rushing = threading.Thread(target=rush, args=(Visitor(product), stop, failures))
         rushing.start()
