@@ -21,7 +21,7 @@ export HOST PORT
 help:      ## this list
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1\t/p' Makefile | expand -t 18
 
-install: $(VENV)/.installed $(if $(GPU),$(VENV)/.installed-gpu) ## the environment in .venv
+install: $(VENV)/.installed $(if $(GPU),$(VENV)/.installed-gpu $(VENV)/.installed-cuda) ## the environment in .venv
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "Ridgepoint needs Python 3.11 or later: make install PYTHON=/path/to/python3.11"; exit 1; }
@@ -41,7 +41,7 @@ endif
 	@pwd > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ridgepoint.pth"
 	@touch $@
 
-install-gpu: $(VENV)/.installed-gpu ## and torch and Triton for this machine's GPU (those of the system's Python where it has them)
+install-gpu: $(VENV)/.installed-gpu $(VENV)/.installed-cuda ## and torch and Triton for this machine's GPU (those of the system's Python where it has them)
 
 $(VENV)/.installed-gpu: $(VENV)/.installed
 	@found=$$($(PYTHON) -c 'import importlib.util as u; \
@@ -83,7 +83,7 @@ browser:
 # pytest keeps its rewritten tests in __pycache__, and hundreds of processes import what is compiled once, whatever the shell says
 TESTS = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m
 
-test: $(VENV)/.installed-test $(VENV)/.installed-torch browser ## every test, servers included; nothing else is needed first
+test: $(VENV)/.installed-test $(VENV)/.installed-torch $(VENV)/.installed-cuda browser ## every test, servers included; nothing else is needed first
 ifdef ARGS
 	@$(TESTS) pytest -m "not gpu" $(ARGS)
 else
@@ -94,13 +94,13 @@ endif
 test-core: $(VENV)/.installed-test ## what needs no server, no browser and no second process: under a minute
 	@$(TESTS) pytest --core -n 3 --dist worksteal -p no:playwright $(ARGS)
 
-test-again: $(VENV)/.installed-test $(VENV)/.installed-torch browser ## every test in random order, ten times   (TIMES=…)
+test-again: $(VENV)/.installed-test $(VENV)/.installed-torch $(VENV)/.installed-cuda browser ## every test in random order, ten times   (TIMES=…)
 	@$(TESTS) tests.parts --again $(or $(TIMES),10)
 
 test-deep: $(VENV)/.installed-test ## hostile files at their whole size, several hosts, proxies (gigabytes, many minutes)
 	@RIDGEPOINT_DEEP=1 $(TESTS) pytest -m deep $(ARGS)
 
-test-gpu: $(VENV)/.installed-test $(VENV)/.installed-gpu ## the tests that need an NVIDIA GPU
+test-gpu: $(VENV)/.installed-test $(VENV)/.installed-gpu $(VENV)/.installed-cuda ## the tests that need an NVIDIA GPU
 	@$(TESTS) pytest -m gpu $(ARGS)
 
 js:

@@ -143,10 +143,13 @@ ARROWS = {
     "tuner.kernels": "tuner.trial",
     "tuner.operators": "profiles.analysis.core tuner.trial",
     "tuner.wire": "tuner.trial",
-    "tuner.team": "workers.jobs tuner.models tuner.trial tuner.kernels tuner.operators tuner.wire",
+    "tuner.cuda": "",
+    "tuner.team": "workers.jobs tuner.models tuner.trial tuner.kernels tuner.operators tuner.wire tuner.cuda",
     "tuner.measure":
         "profiles.analysis.core profiles.analysis.kernel tuner.trial tuner.kernels tuner.operators tuner.wire tuner.team",
-    "tuner.bring": "tuner.trial tuner.kernels tuner.operators tuner.wire tuner.team tuner.measure",
+    "tuner.bring":
+        "profiles.analysis.core profiles.analysis.kernel tuner.trial tuner.kernels tuner.operators tuner.wire tuner.cuda "
+        "tuner.team tuner.measure",
     "tuner.search": "tuner.trial tuner.operators tuner.measure",
     "tuner.texts": "tuner.models tuner.operators tuner.measure",
     "tuner.cache.entries":
@@ -242,6 +245,7 @@ PACKAGES = {
     "bokeh": ("profiles.theme", "*charts*"),
     "channels": ("webapp.*", "workers.jobs"),
     "clickhouse_connect": ("profiles.fleet.clickhouse_store",),
+    "cuda": ("tuner.cuda.nvrtc", "tuner.team.cuda_problem"),
     "cryptography": ("webapp.backup.seal", "workers.secret"),
     "django": ROWS,
     "drf_spectacular": API,

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tuner.bring import process, spaces
+from tuner.bring.cuda_check import check_sources, read_sources
 from tuner.bring.literals import UNKNOWN
 from tuner.bring.report import Found, Problem
-from tuner.bring.source import FileRefused, Kernel, kernels_of
+from tuner.bring.source import OPERATORS, FileRefused, Kernel, kernels_of
 from tuner.bring.uses import Argument
 from tuner.operators.limits import Limits
 from tuner.operators.operator import Operator
@@ -33,12 +34,15 @@ def check_file(path: Path, name: str = "", shape: Mapping[str, int] | None = Non
     Raises FileRefused for a file that is none of Python's, holds no kernel, or not the one named.
     """
     shape = shape or {}
+    if (sources := read_sources(path)) is not None:
+        return check_sources(path, sources, name, shape, dtype, say)
     kernels = read_file(path)
     if name:
-        kernels = [each for each in kernels if name in (each.name, "?") or each.kind == "TritonOperator"]
+        kernels = [each for each in kernels if name in (each.name, "?") or each.kind in OPERATORS]
     if not kernels:
         raise FileRefused(f"{path.name} holds no kernel {name}".rstrip()
-                          + ": looked for @triton.jit, @triton.autotune, @helion.kernel and TritonOperator")
+                          + ": looked for @triton.jit, @triton.autotune, @helion.kernel, TritonOperator and CudaOperator; "
+                            "CUDA C++ is read from .cu files and Kernel Tuner scripts")
     with_triton = has_triton()
     told = process.ask(path, kernels, [], [], COMPILE_S) if with_triton else {}
     if "failed" in told:
@@ -47,7 +51,7 @@ def check_file(path: Path, name: str = "", shape: Mapping[str, int] | None = Non
     found: list[Found] = []
     jobs: list[dict[str, Any]] = []
     for kernel in kernels:
-        if kernel.kind != "TritonOperator":
+        if kernel.kind not in OPERATORS:
             real = told.get("kernels", {}).get(kernel.name, {})
             if "configs" in real:
                 kernel = replace(kernel, configs=tuple(real["configs"]), pruned=real["pruned"], key=tuple(real["key"]))
@@ -61,7 +65,7 @@ def check_file(path: Path, name: str = "", shape: Mapping[str, int] | None = Non
         jobs += more
     if not with_triton:
         unread = Problem("an operator is read by running the file", "install torch and Triton: pip install torch triton")
-        found += [Found(each.name, each.kind, each.line, problems=[unread]) for each in kernels if each.kind == "TritonOperator"]
+        found += [Found(each.name, each.kind, each.line, problems=[unread]) for each in kernels if each.kind in OPERATORS]
     if name:
         found = [each for each in found if each.name == name]
         if not found:
@@ -181,8 +185,8 @@ def _read_adapter(told: Mapping[str, Any], shape: Mapping[str, int], dtype: str,
                   ) -> tuple[Found, list[dict[str, Any]]]:
     described = told.get("described")
     name = str(described["name"] if described else told.get("name", "?"))
-    line = next((each.line for each in kernels if each.kind == "TritonOperator" and each.name in (name, "?")), 0)
-    found = Found(name, "TritonOperator", line)
+    written = next((each for each in kernels if each.kind in OPERATORS and each.name in (name, "?")), None)
+    found = Found(name, written.kind if written else OPERATORS[0], written.line if written else 0)
     if described is None:
         found.problems.append(Problem(f"it cannot be described: {told.get('failed')}"))
         return found, []
@@ -253,7 +257,7 @@ def _compile(path: Path, kernels: Sequence[Kernel], found: Sequence[Found], jobs
                                          "mend the reference, the arguments or the kernel"))
         if measured and "failed" in measured:
             each.problems.append(Problem(f"it does not run: {measured['failed']}"))
-        if run and measured is None and each.kind != "TritonOperator":
+        if run and measured is None and each.kind not in OPERATORS:
             each.problems.append(Problem("nothing was run: there are no arguments for it", "manage.py operators init",
                                          missing=True))
         broken = {line["error"] for line in each.compiled if "error" in line and not line["error"].startswith("compiles, and")}

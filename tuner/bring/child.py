@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import multiprocessing
 import os
 import resource
 import sys
@@ -26,18 +25,19 @@ from typing import Any
 import torch
 
 from tuner import wire
+from tuner.bring.forked import ENDLESS, in_fork
 from tuner.bring.run import run_default
+from tuner.bring.source import OPERATORS
 from tuner.kernels.problem import torch_dtype
 from tuner.measure import offline
 from tuner.team import packages
 from tuner.team.adapter import TritonOperator
-from tuner.team.problem import TeamProblem
+from tuner.team.problem import make_problem
 
 RUNS = os.environ.get("RIDGEPOINT_BRING_RUN") == "1"
 GPUS = {"sm_80": ("8.0", 108), "sm_90": ("9.0", 132), "sm_100": ("10.0", 148)}
 MAX_DATA_BYTES = 12 << 30
 MESSAGE_CHARS = 600
-ENDLESS = "no end of the compile within"
 ELEMENTS = 1 << 20          # of a tensor that is only looked at by its type
 
 
@@ -63,7 +63,7 @@ def main(parent_pid: str) -> int:
         say(adapters=[describe(each) for each in adapters.values()])
         for each in request["kernels"]:
             kernel = getattr(module, each["name"], None)
-            if each["kind"] != "TritonOperator" and kernel is not None:
+            if each["kind"] not in OPERATORS and kernel is not None:
                 say(kernel=each["name"], **facts_of(kernel))
         endless: set[int] = set()
 
@@ -104,7 +104,7 @@ def load_file(path: Path) -> ModuleType:
 
 
 def adapters_of(module: ModuleType) -> list[TritonOperator]:
-    """Return every TritonOperator that the module holds, by itself or in a list."""
+    """Return every operator that the module holds, by itself or in a list."""
     found: dict[int, TritonOperator] = {}
     for value in list(vars(module).values()):
         for each in value if isinstance(value, list | tuple) else [value]:
@@ -152,30 +152,17 @@ def facts_of(kernel: Any) -> dict[str, Any]:
 
 def compile_one(job: Mapping[str, Any], gpu: str, adapter: TritonOperator | None, kernel: Any, limit_s: float) -> dict[str, Any]:
     """Compile one configuration in a fork; return its facts or why it does not compile."""
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_compile, args=(theirs, job, gpu, adapter, kernel), daemon=True)
-    process.start()
-    theirs.close()
-    told: dict[str, Any] = {"error": f"{ENDLESS} {limit_s:.0f} s"}
-    try:
-        if ours.poll(limit_s):
-            told = ours.recv()
-    except EOFError:
-        told = {"error": "the compiler died: more memory than it may take, or a fault of its own"}
-    finally:
-        process.kill()
-        process.join()
+    told = in_fork(_compile, job, gpu, adapter, kernel, limit_s=limit_s)
     return {"gpu": gpu, "config": job["config"], **told}
 
 
-def _compile(answer: Any, job: Mapping[str, Any], gpu: str, adapter: TritonOperator | None, kernel: Any) -> None:
+def _compile(job: Mapping[str, Any], gpu: str, adapter: TritonOperator | None, kernel: Any) -> dict[str, Any]:
     began_s = time.monotonic()
     capability, sms = GPUS[gpu]
     try:
         offline.set_target(capability, sms)
         if adapter is not None:
-            compiled = TeamProblem(adapter, job["shape"], job["dtype"], torch.device("meta"), 0).compile(job["config"])
+            compiled = make_problem(adapter, job["shape"], job["dtype"], torch.device("meta"), 0).compile(job["config"])
         else:
             while hasattr(kernel, "configs") and hasattr(kernel, "fn"):        # below its autotuner
                 kernel = kernel.fn
@@ -187,7 +174,7 @@ def _compile(answer: Any, job: Mapping[str, Any], gpu: str, adapter: TritonOpera
             told = {"error": f"compiles, and does not fit: {too_much}"}
     except BaseException as error:
         told = {"error": _say(error)}
-    answer.send({**told, "seconds": round(time.monotonic() - began_s, 2)})
+    return {**told, "seconds": round(time.monotonic() - began_s, 2)}
 
 
 def arguments_of(arguments: Iterable[Mapping[str, Any]], dtype: str) -> dict[str, Any]:

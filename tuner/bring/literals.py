@@ -12,6 +12,7 @@ UNKNOWN: Any = type("Unknown", (), {"__repr__": lambda self: "UNKNOWN", "__bool_
 MAX_CONFIGS = 4096
 MAX_ITEMS = 4096
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+_MAKING_LISTS = ("list", "tuple", "sorted", "np.arange", "numpy.arange")
 _DEFAULTS = {"num_warps": 4, "num_stages": 3}       # triton.Config's own
 
 
@@ -24,10 +25,10 @@ class Computed(ValueError):
     """A value that only running the file would tell."""
 
 
-def literal(node: ast.AST) -> Any:
-    """Return the value of an expression of literals; UNKNOWN of any other."""
+def literal(node: ast.AST, names: Mapping[str, Any] | None = None) -> Any:
+    """Return the value of an expression of literals, and of `names` that are known; UNKNOWN of any other."""
     try:
-        return _value(node, {})
+        return _value(node, names or {})
     except (Computed, ArithmeticError, TypeError, ValueError, KeyError, RecursionError):
         return UNKNOWN
 
@@ -90,6 +91,8 @@ def _value(node: ast.AST, names: Mapping[str, Any]) -> Any:
         return names[node.id]
     if isinstance(node, ast.List | ast.Tuple):
         return [_value(each, names) for each in node.elts]
+    if isinstance(node, ast.ListComp):
+        return [_value(node.elt, known) for known in islice(_rounds(node.generators, names), MAX_ITEMS)]
     if isinstance(node, ast.Dict):
         return {_value(key, names): _value(value, names) for key, value in zip(node.keys, node.values, strict=True)
                 if key is not None}
@@ -104,10 +107,16 @@ def _value(node: ast.AST, names: Mapping[str, Any]) -> Any:
         return _arithmetic(node.op, _value(node.left, names), _value(node.right, names))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range" and not node.keywords:
         return range(*(int(_value(each, names)) for each in node.args))
+    if isinstance(node, ast.Call) and node.args and ast.unparse(node.func) in _MAKING_LISTS:
+        made = range(*(int(_value(each, names)) for each in node.args)) if "arange" in ast.unparse(node.func) \
+            else _value(node.args[0], names)
+        return list(islice(made, MAX_ITEMS))
     raise Computed
 
 
 def _arithmetic(kind: ast.operator, left: Any, right: Any) -> Any:
+    if isinstance(kind, ast.Add) and isinstance(left, list) and isinstance(right, list) and len(left) + len(right) <= MAX_ITEMS:
+        return left + right
     if not (isinstance(left, int | float) and isinstance(right, int | float)):
         raise Computed
     if isinstance(kind, ast.Add):
@@ -116,6 +125,8 @@ def _arithmetic(kind: ast.operator, left: Any, right: Any) -> Any:
         return left - right
     if isinstance(kind, ast.Mult):
         return left * right
+    if isinstance(kind, ast.Mod):
+        return left % right
     if isinstance(kind, ast.FloorDiv):
         return left // right
     if isinstance(kind, ast.Pow | ast.LShift) and 0 <= right <= 64 and abs(left) <= 64:

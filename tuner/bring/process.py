@@ -29,18 +29,24 @@ def ask(path: Path, kernels: Sequence[Kernel], jobs: Sequence[dict[str, Any]], r
     """
     request = {"file": str(path.resolve()), "kernels": [{"name": each.name, "kind": each.kind} for each in kernels],
                "compile": list(jobs), "run": list(runs), "compile_s": compile_s}
+    return ask_child("tuner.bring.child", request, len(jobs), compile_s, say, see_gpu=bool(runs))
+
+
+def ask_child(module: str, request: dict[str, Any], jobs: int, compile_s: float, say: Callable[[int, int], None],
+              see_gpu: bool = False) -> dict[str, Any]:
+    """Start `python -m module`, give it the request, return what it told; {"failed": why} where that is nothing."""
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tuner.bring.child", str(os.getpid())], stdin=subprocess.PIPE, stdout=output,
+            [sys.executable, "-m", module, str(os.getpid())], stdin=subprocess.PIPE, stdout=output,
             stderr=subprocess.STDOUT, pass_fds=(answer.fileno(),), start_new_session=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(PROJECT), os.environ.get("PYTHONPATH")))),
-                 "RIDGEPOINT_ANSWER_FD": str(answer.fileno()), "RIDGEPOINT_BRING_RUN": "1" if runs else "0",
-                 **({} if runs else {"CUDA_VISIBLE_DEVICES": ""})})
+                 "RIDGEPOINT_ANSWER_FD": str(answer.fileno()), "RIDGEPOINT_BRING_RUN": "1" if see_gpu else "0",
+                 **({} if see_gpu else {"CUDA_VISIBLE_DEVICES": ""})})
         ended = threading.Event()
-        telling = threading.Thread(target=_tell, args=(answer.fileno(), len(jobs) * GPUS, say, ended))
+        telling = threading.Thread(target=_tell, args=(answer.fileno(), jobs * GPUS, say, ended))
         telling.start()
         try:
-            process.communicate(json.dumps(request).encode(), timeout=START_S + len(jobs) * GPUS * compile_s)
+            process.communicate(json.dumps(request).encode(), timeout=START_S + jobs * GPUS * compile_s)
         except subprocess.TimeoutExpired:
             return {"failed": "importing or compiling it took too long"}
         finally:

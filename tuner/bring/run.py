@@ -9,7 +9,7 @@ import torch
 
 from tuner.measure.accuracy import TOLERANCE, check_config
 from tuner.team.adapter import TritonOperator
-from tuner.team.problem import TeamProblem
+from tuner.team.problem import make_problem
 
 LAUNCHES, WARM_UPS = 50, 10
 
@@ -23,7 +23,7 @@ def run_default(adapter: TritonOperator, shape: Mapping[str, int], dtype: str, c
     if not torch.cuda.is_available():
         return {"failed": "no GPU here"}
     try:
-        problem = TeamProblem(adapter, shape, dtype, torch.device("cuda"), 0)
+        problem = make_problem(adapter, shape, dtype, torch.device("cuda"), 0)
         _, verdict = check_config(problem, dict(config), 0, adapter.tolerance.get(dtype, TOLERANCE.get(dtype, TOLERANCE["bf16"])))
         for _ in range(WARM_UPS):
             problem.launch(dict(config))

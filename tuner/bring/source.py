@@ -1,6 +1,7 @@
 """Kernels of a Python file, read from its text: nothing is imported and nothing runs.
 
-Found are functions under `@triton.jit`, `@triton.autotune` and `@helion.kernel`, and calls of `TritonOperator`. What an argument is
+Found are functions under `@triton.jit`, `@triton.autotune` and `@helion.kernel`, and calls of
+`TritonOperator` and `CudaOperator`. What an argument is
 follows from its use: what `tl.load` and `tl.store` are given as an address is a pointer, what is read from one and then used in an
 address is an index.
 """
@@ -18,6 +19,7 @@ from tuner.bring.uses import Argument, Uses, dotted
 MAX_FILE_BYTES = 2 << 20
 MAX_NODES = 200_000
 FLOATS = ("eps", "epsilon", "scale", "alpha", "beta", "dropout", "prob", "momentum", "lr", "rate", "slope", "softcap", "threshold")
+OPERATORS = ("TritonOperator", "CudaOperator")         # records of what has all pieces: tuner.team.adapter
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
@@ -29,7 +31,7 @@ class FileRefused(ValueError):
 class Kernel:
     """One kernel of a file.
 
-    kind      "triton.jit", "triton.autotune", "helion.kernel" or "TritonOperator"
+    kind      "triton.jit", "triton.autotune", "helion.kernel", "TritonOperator" or "CudaOperator"
     configs   of `@triton.autotune` or `@helion.kernel` where they can be read from the text; None where they are computed
     key       argument names of `@triton.autotune`
     pruned    whether `prune_configs_by` narrows the list
@@ -128,9 +130,10 @@ def _tiles(function: ast.FunctionDef) -> Iterator[tuple[str, ...]]:
 
 def _operators(tree: ast.Module) -> Iterator[Kernel]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] == "TritonOperator":
+        kind = dotted(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.Call) and kind in OPERATORS:
             name = next((literal(each.value) for each in node.keywords if each.arg == "name"), UNKNOWN)
-            yield Kernel(name if isinstance(name, str) else "?", "TritonOperator", node.lineno)
+            yield Kernel(name if isinstance(name, str) else "?", kind, node.lineno)
 
 
 def _launches(tree: ast.Module, functions: dict[str, ast.FunctionDef]) -> Iterator[tuple[str, dict[str, Any], str]]:

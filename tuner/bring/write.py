@@ -9,28 +9,13 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from tuner.bring import spaces
+from tuner.bring import references, spaces
 from tuner.bring.literals import UNKNOWN
 from tuner.bring.plan import STRIDE, Plan, make_plan
 from tuner.bring.recorded import DTYPES, Call, Tensor
 from tuner.bring.source import FileRefused, Kernel
 from tuner.bring.uses import Argument
 
-# name of a kernel → its result in terms of its inputs x, y, z; flops of one element of the result
-_REFERENCES: tuple[tuple[str, int, str, str], ...] = (
-    (r"softmax", 1, "torch.softmax({0}, -1)", "5 * {out}"),
-    (r"rms_?norm", 2, "torch.nn.functional.rms_norm({0}, {0}.shape[-1:], {1})", "4 * {out}"),
-    (r"layer_?norm", 3, "torch.nn.functional.layer_norm({0}, {0}.shape[-1:], {1}, {2})", "7 * {out}"),
-    (r"silu_?(?:and_?)?mul|swiglu", 2, "torch.nn.functional.silu({0}) * {1}", "6 * {out}"),
-    (r"gelu", 1, "torch.nn.functional.gelu({0})", "8 * {out}"),
-    (r"silu|swish", 1, "torch.nn.functional.silu({0})", "5 * {out}"),
-    (r"relu", 1, "torch.relu({0})", "{out}"),
-    (r"transpose", 1, "{0}.T", "{out}"),
-    (r"add|sum_two", 2, "{0} + {1}", "{out}"),
-    (r"mul", 2, "{0} * {1}", "{out}"),
-    (r"copy|clone", 1, "{0}", "{out}"),
-)
-_ALIKE = ("gelu", "relu", "silu")          # their result has the shape of their input
 
 @dataclass(frozen=True)
 class Draft:
@@ -134,25 +119,17 @@ def _constexpr(argument: Argument, plan: Plan) -> Any:
 
 def _reference(plan: Plan) -> list[str]:
     inputs = [f'args["{name}"]' for name in plan.inputs]
-    if plan.is_matmul:
-        plan.to_do.append("reference: a @ b is proposed; check it")
-        return ["def reference(args):", f"    return {inputs[0]} @ {inputs[1]}"]
-    for pattern, count, expression, _ in _REFERENCES:
-        if re.search(pattern, plan.kernel.name, re.IGNORECASE) and len(inputs) >= count:
-            plan.to_do.append("reference: proposed from the kernel's name; check it")
-            return ["def reference(args):", f"    return {expression.format(*inputs)}"]
-    plan.to_do.append("reference: what the kernel computes, in torch")
-    return ["def reference(args):", '    """Return what the kernel computes, in torch, from its arguments by name."""',
-            '    raise NotImplementedError("write the reference: what the kernel computes, in torch")']
+    lines, to_do = references.write(plan.kernel.name, inputs, plan.is_matmul)
+    plan.to_do.append(to_do)
+    return lines
 
 
 def _flops(plan: Plan) -> str:
     if plan.is_matmul:
         return "2 * M * N * K"
     elements = " * ".join(plan.tensors.get(plan.out, ["1"])) or "1"
-    for pattern, count, _, flops in _REFERENCES:
-        if re.search(pattern, plan.kernel.name, re.IGNORECASE) and len(plan.inputs) >= count:
-            return flops.format(out=elements)
+    if flops := references.flops(plan.kernel.name, len(plan.inputs), elements):
+        return flops
     plan.to_do.append("flops: one per element of the result is proposed")
     return elements
 

@@ -116,7 +116,7 @@ class Launchers:
         self._wanted = hasattr(nvidia, "make_launcher")
 
     def build(self, kernels: Any) -> None:
-        for kernel in _compiled_kernels(kernels) if self._wanted else ():
+        for kernel in [each for each in _compiled_kernels(kernels) if hasattr(each, "src")] if self._wanted else ():
             try:
                 nvidia.CudaLauncher(kernel.src, kernel.metadata)
             except Exception:               # no C compiler, no libcuda: the child says what is missing, if it is

@@ -1,4 +1,4 @@
-"""What a team writes to have its own Triton kernel tuned: one record beside the kernel, named by an entry point.
+"""What a team writes to have its own kernel tuned, in Triton or CUDA C++: one record beside it, named by an entry point.
 
     # pyproject.toml of the team's package
     [project.entry-points."ridgepoint.operators"]
@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tuner.operators.operator import Dim
 
-__all__ = ["ENTRY_POINTS", "Dim", "TritonOperator"]
+__all__ = ["ENTRY_POINTS", "CudaKernel", "CudaOperator", "Dim", "TritonOperator", "cdiv"]
 
 ENTRY_POINTS = "ridgepoint.operators"
 
@@ -63,3 +64,39 @@ class TritonOperator:
     kernel_names: Sequence[str] = ()                                  # in profiles, beside the function's own name
     tolerance: Mapping[str, float] = field(default_factory=dict)      # dtype → ‖out − reference‖ / ‖reference‖
     unit: str = "FLOP/s"                                              # what people compare: "FLOP/s" or "B/s"
+
+
+@dataclass(frozen=True)
+class CudaKernel:
+    """A `__global__` function of a .cu file. Every parameter of a configuration is a macro (`-D NAME=value`) in its text.
+
+    file      the .cu file; headers beside it may be included
+    function  its name
+    template  arguments of a template in order, as text over parameters and {dtype}: ("{BLOCK}", "{dtype}")
+    defines   macros beside the parameters, as text over them and {dtype}; {dtype} is float, __half or __nv_bfloat16
+    options   of NVRTC: --use_fast_math, --maxrregcount=64, …: tuner.cuda.nvrtc.OPTIONS
+    """
+
+    file: str | Path
+    function: str
+    template: Sequence[str] = ()
+    defines: Mapping[str, str] = field(default_factory=dict)
+    options: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class CudaOperator(TritonOperator):
+    """As `TritonOperator`, of a `CudaKernel`: `arguments` gives every argument of the function by its name there.
+
+    block   threads of a block from arguments and configuration; without it block_size_x, block_size_y, block_size_z, as Kernel
+            Tuner has it
+    smem    bytes of dynamic shared memory
+    """
+
+    block: Callable[[Mapping[str, Any]], tuple[int, ...]] | None = None
+    smem: Callable[[Mapping[str, Any]], int] | None = None
+
+
+def cdiv(a: int, b: int) -> int:
+    """Return a / b rounded up: blocks that cover `a`."""
+    return -(-a // b)

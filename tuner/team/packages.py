@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner import operators
+from tuner.cuda.nvrtc import headers_hash
 from tuner.operators.operator import Operator
-from tuner.team.adapter import ENTRY_POINTS, TritonOperator
+from tuner.team.adapter import ENTRY_POINTS, CudaOperator, TritonOperator
 from tuner.team.description import make_operator
 
 ENABLED = "RIDGEPOINT_OPERATOR_PACKAGES"     # set by a worker for its children: the packages that owners enabled
@@ -85,7 +86,7 @@ def describe_adapter(adapter: TritonOperator) -> dict[str, Any]:
     first = configs[0] if configs else {name: values[0] for name, values in (params or {}).items()}
     if params and configs:
         configs = []                       # the wider space holds; the listed ones are where a search may begin
-    fn, kernel = python_function(adapter.kernel), adapter.kernel
+    kernel, (function, place) = adapter.kernel, _named(adapter)
     top_k = getattr(kernel, "configs_top_k", None) if getattr(kernel, "perf_model", None) else None
     return {
         "name": adapter.name, "title": adapter.title or adapter.name,
@@ -94,10 +95,18 @@ def describe_adapter(adapter: TritonOperator) -> dict[str, Any]:
         "dtypes": list(adapter.dtypes), "presets": [dict(preset) for preset in adapter.presets], "configs": configs,
         "params": params, "constraints": dict(adapter.constraints), "default": dict(adapter.default or first),
         "flops": adapter.flops, "bytes": adapter.bytes, "tolerance": dict(adapter.tolerance), "unit": adapter.unit,
-        "kernel_names": list(dict.fromkeys([fn.__name__, *adapter.kernel_names])),
-        "kernel": f"{fn.__module__}.{fn.__qualname__}", "key": list(getattr(kernel, "keys", ())),
+        "kernel_names": list(dict.fromkeys([function, *adapter.kernel_names])),
+        "kernel": place, "key": list(getattr(kernel, "keys", ())),
         "prunes": {"early": getattr(kernel, "early_config_prune", None) is not None, "top_k": top_k},
         "source_hash": source_hash(adapter)}
+
+
+def _named(adapter: TritonOperator) -> tuple[str, str]:
+    """Return the name of the kernel's function, and where it stands."""
+    if isinstance(adapter, CudaOperator):
+        return adapter.kernel.function, f"{Path(adapter.kernel.file).name}:{adapter.kernel.function}"
+    fn = python_function(adapter.kernel)
+    return fn.__name__, f"{fn.__module__}.{fn.__qualname__}"
 
 
 def config_json(config: Any) -> dict[str, Any]:
@@ -118,6 +127,9 @@ def python_function(kernel: Any) -> Any:
 
 
 def source_hash(adapter: TritonOperator) -> str:
-    """Return the hash of the file that holds the kernel."""
+    """Return the hash of the file that holds the kernel; of CUDA C++ with the headers beside it."""
+    if isinstance(adapter, CudaOperator):
+        file = Path(adapter.kernel.file)
+        return hashlib.sha256(file.read_bytes() + headers_hash(file.parent).encode()).hexdigest()
     module = importlib.import_module(python_function(adapter.kernel).__module__)
     return hashlib.sha256(Path(module.__file__ or "").read_bytes()).hexdigest()

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 UNLOCKED = ("torch", "triton")                  # and what no install of ours has: the environments of bench
-LOCKED_EXTRAS = ("test", "clickhouse", "check", "gpu")
+LOCKED_EXTRAS = ("test", "clickhouse", "check", "gpu", "cuda")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(\[[^\]]*\])?")
 
 

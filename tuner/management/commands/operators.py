@@ -1,4 +1,4 @@
-"""manage.py operators [list | enable PACKAGE | disable PACKAGE | describe PACKAGE | check FILE.py[:NAME] | init FILE.py[:NAME]]"""
+"""manage.py operators [list | enable PACKAGE | disable PACKAGE | describe PACKAGE | check FILE[:NAME] | init FILE[:NAME]]"""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from tuner.bring.check import check_file, read_file
+from tuner.bring.cuda_check import choose_source, read_sources
+from tuner.bring.cuda_write import file_beside, write_cuda_adapter
 from tuner.bring.recorded import Call, read_calls
 from tuner.bring.report import lines_of
 from tuner.bring.source import FileRefused, Kernel
-from tuner.bring.write import module_of, write_adapter
+from tuner.bring.write import Draft, module_of, write_adapter
 from tuner.models import OperatorPackage
 from tuner.operators import all_operators
 from tuner.team import selectors, services
@@ -33,7 +35,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("do", nargs="?", choices=["list", *OF_PACKAGES, "check", "init"], default="list")
-        parser.add_argument("what", nargs="?", default="", metavar="PACKAGE | FILE.py[:NAME]")
+        parser.add_argument("what", nargs="?", default="", metavar="PACKAGE | FILE[:NAME]")
         parser.add_argument("--json", action="store_true")
         parser.add_argument("--shape", default="", metavar="M=4096,N=4096",
                             help="check: values of dimensions and other whole numbers")
@@ -46,7 +48,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, do: str, what: str, json: bool, **options: Any) -> None:
         if do in (*OF_PACKAGES, "check", "init") and not what:
-            meant = "PACKAGE" if do in OF_PACKAGES else "FILE.py[:NAME]"
+            meant = "PACKAGE" if do in OF_PACKAGES else "FILE[:NAME], of Python or CUDA C++"
             raise CommandError(f"operators {do}: of what? {meant}", returncode=WRONG_USE)
         try:
             if do == "check":
@@ -74,26 +76,40 @@ class Command(BaseCommand):
             sys.exit(1)
 
     def _init(self, path: Path, name: str, options: dict[str, Any]) -> None:
+        target = Path(options["out"]) if options["out"] else path.with_name(ADAPTER.format(path.stem))
+        sources = read_sources(path)
+        if sources is not None:
+            source = choose_source(sources, name, path)
+            file, text = file_beside(source, path if options["out"] == "-" else target)
+            draft = write_cuda_adapter(source, file)
+        else:
+            draft, text = self._draft(path, name, options), None
+        if options["out"] == "-":
+            self.stdout.write(draft.text)
+            return
+        if text is not None:
+            self._write(path.with_name(file), text)
+        self._write(target, draft.text)
+        self.stdout.write(f"{target} is written. Left to do:" if draft.to_do else f"{target} is written.")
+        self.stdout.write("\n".join([*(f"  {each}" for each in draft.to_do), f"then: manage.py operators check {target}"]))
+
+    def _write(self, target: Path, text: str) -> None:
+        try:
+            with target.open("x") as file:
+                file.write(text)
+        except FileExistsError as error:
+            raise FileRefused(f"{target} is there already: remove it, or name another file with --out") from error
+        except OSError as error:
+            raise FileRefused(f"{target}: {error.strerror}") from error
+
+    def _draft(self, path: Path, name: str, options: dict[str, Any]) -> Draft:
         calls = read_calls(options["call"]) if options["call"] else []
         kernel = _choose(read_file(path), name, calls, path)
         mine = [each for each in calls if each.kernel == kernel.name]
         if calls and not mine:
             raise FileRefused(f"{options['call'].name} holds no launch of {kernel.name}, but of "
                               f"{', '.join(sorted({each.kernel for each in calls}))}")
-        draft = write_adapter(kernel, module_of(path.stem), mine[-1] if mine else None)
-        target = Path(options["out"]) if options["out"] else path.with_name(ADAPTER.format(path.stem))
-        if options["out"] == "-":
-            self.stdout.write(draft.text)
-            return
-        try:
-            with target.open("x") as file:
-                file.write(draft.text)
-        except FileExistsError as error:
-            raise FileRefused(f"{target} is there already: remove it, or name another file with --out") from error
-        except OSError as error:
-            raise FileRefused(f"{target}: {error.strerror}") from error
-        self.stdout.write(f"{target} is written. Left to do:" if draft.to_do else f"{target} is written.")
-        self.stdout.write("\n".join([*(f"  {each}" for each in draft.to_do), f"then: manage.py operators check {target}"]))
+        return write_adapter(kernel, module_of(path.stem), mine[-1] if mine else None)
 
     def _change(self, do: str, package: str) -> None:
         if do == "enable":

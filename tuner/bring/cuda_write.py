@@ -1,0 +1,186 @@
+"""`operators init` of CUDA C++: a CudaOperator with what the text tells, and what only its author knows left to write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tuner.bring import references
+from tuner.bring.cuda_check import GPU
+from tuner.bring.cuda_source import BLOCK, CudaSource
+from tuner.bring.source import FileRefused
+from tuner.bring.write import Draft
+from tuner.cuda.text import CudaArgument
+
+SIZE, ALONE_SIZE = 4096, 1 << 22
+TYPES = {"int": "int32", "unsigned int": "int32", "unsigned": "int32", "long long": "int64", "int64_t": "int64", "int32_t": "int32",
+         "size_t": "int64", "float": "float32", "double": "float64", "__half": "float16", "half": "float16",
+         "__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16", "unsigned char": "uint8", "uint8_t": "uint8", "int8_t": "int8"}
+OF_DTYPE = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+
+
+@dataclass
+class CudaPlan:
+    """`dims` with their sizes, `tensors` with the text of each extent, `out` what is written, `to_do` for its author."""
+
+    source: CudaSource
+    dims: dict[str, int] = field(default_factory=dict)
+    tensors: dict[str, list[str]] = field(default_factory=dict)
+    out: str = ""
+    to_do: list[str] = field(default_factory=list)
+
+    @property
+    def is_matmul(self) -> bool:
+        return {"M", "N", "K"} <= self.dims.keys() and len(self.tensors) == 3
+
+    @property
+    def inputs(self) -> list[str]:
+        return [name for name in self.tensors if name != self.out]
+
+
+def write_cuda_adapter(source: CudaSource, kernel_file: str) -> Draft:
+    """Return the adapter of a function; `kernel_file` is how it names its .cu file, which lies beside it. Raises FileRefused."""
+    if any(each.kind == "struct" for each in source.function.arguments):
+        raise FileRefused(f"{source.function.name} takes a struct: only addresses and numbers can be passed")
+    plan = make_plan(source)
+    name, params = source.function.name, source.params
+    typed = [each.name for each in source.function.template if each.is_type]
+    dtypes = _dtypes(source, bool(typed))
+    moved = " + ".join(" * ".join(extents) for extents in plan.tensors.values()) or "1"
+    default = source.default_for(GPU)
+    elements = " * ".join(plan.tensors.get(plan.out, ["1"])) or "1"
+    flops = "2 * M * N * K" if plan.is_matmul else references.flops(name, len(plan.inputs), elements)
+    if not flops:
+        flops = elements
+        plan.to_do.append("flops: one per element of the result is proposed")
+    reference, to_do = references.write(name, [f'args["{each}"]' for each in plan.inputs], plan.is_matmul)
+    plan.to_do.append(to_do)
+    grid = _grid(plan)
+    template = [("{dtype}" if each.is_type else "{" + each.name + "}" if each.name in params else each.default)
+                for each in source.function.template]
+    kernel = f'CudaKernel(Path(__file__).with_name("{kernel_file}"), "{name}"'
+    kernel += f", template={_texts(template)})" if template else ")"
+    presets = ", ".join(f'"{each}": {size}' for each, size in plan.dims.items())
+    says = "`manage.py operators check` says what is left to do."
+    lines = [f'"""{name} as an operator of Ridgepoint: {says}"""', "",
+             "from pathlib import Path", "", "import torch", "",
+             "from tuner.team.adapter import CudaKernel, CudaOperator, Dim, cdiv", "", "",
+             *_arguments(plan, typed), "", "", *reference, "", "",
+             "OPERATORS = [CudaOperator(", f'    name="{name[:40]}", title="{name}", kernel={kernel},',
+             "    dims=(" + ", ".join(f'Dim("{each}", "{each}", high=1 << 30)' for each in plan.dims) + ",),",
+             f"    dtypes={_texts(dtypes)},", f"    presets=({{{presets}}},),",
+             f'    arguments=arguments, grid={grid}, out="{plan.out}",',
+             *([f'    block=lambda meta: (meta["{source.covers}"],),'] if source.covers else []),
+             f'    reference=reference, flops="{flops}", bytes="size * ({moved})",',
+             f'    unit="{"FLOP/s" if plan.is_matmul else "B/s"}",',
+             "    params={" + ", ".join(f'"{each}": {values!r}' for each, values in params.items()) + "},",
+             "    default={" + ", ".join(f'"{each}": {value!r}' for each, value in default.items()) + "},",
+             f"    constraints={_constraints(source)})]", ""]
+    return Draft("\n".join(lines), tuple(plan.to_do))
+
+
+def make_plan(source: CudaSource) -> CudaPlan:
+    """Return dimensions and tensors as far as names and the script tell them."""
+    plan = CudaPlan(source)
+    arguments = source.function.arguments
+    integers = [each.name for each in arguments if each.kind == "integer"]
+    plan.dims = dict.fromkeys(integers, SIZE if len(integers) > 1 else ALONE_SIZE)
+    sizes = (source.tuner or {}).get("sizes", [])
+    if not plan.dims:
+        names = ("N",) if len(sizes) < 2 else ("N", "M", "K")[:len(sizes)]
+        plan.dims = dict(zip(names, sizes or [ALONE_SIZE], strict=False))
+        plan.to_do.append("dims: no argument of the function tells the size; " + ", ".join(plan.dims) + " stand for it")
+    elif len(sizes) == 1 and len(plan.dims) == 1:
+        plan.dims = {integers[0]: sizes[0]}
+    pointers = [each for each in arguments if each.pointer]
+    extents = list(plan.dims)[:2]
+    matmul = {"M", "N", "K"} <= plan.dims.keys() and len(pointers) == 3
+    at = 0
+    for each in pointers:
+        plan.tensors[each.name] = extents
+        if matmul:
+            plan.tensors[each.name] = ["M", "N"] if each.written else (["M", "K"], ["K", "N"], ["M", "N"])[min(at, 2)]
+            at += not each.written
+    written = [each.name for each in pointers if each.written]
+    plan.out = written[0] if written else next((each.name for each in pointers), "")
+    plan.to_do.append("arguments: the shapes of tensors are guessed from names")
+    return plan
+
+
+def _arguments(plan: CudaPlan, typed: list[str]) -> list[str]:
+    lines = ["def arguments(shape, dtype, device):"]
+    lines += [f'    {name} = shape["{name}"]' for name in plan.dims]
+    for name, extents in plan.tensors.items():
+        argument = next(each for each in plan.source.function.arguments if each.name == name)
+        kind = TYPES.get(argument.type)
+        shape = f"({', '.join(extents)}{',' if len(extents) == 1 else ''})"
+        dtype = "dtype" if kind is None or kind in OF_DTYPE else f"torch.{kind}"
+        if kind is None and argument.type not in typed:
+            plan.to_do.append(f"arguments: {name} is a {argument.type}*")
+        make = "zeros" if dtype != "dtype" and name != plan.out else "empty"
+        lines.append(f"    {name} = torch.{make}({shape}, dtype={dtype}, device=device)")
+    given = [f'"{each.name}": {_given(each, plan)}' for each in plan.source.function.arguments]
+    return [*lines, "    return {" + ", ".join(given) + "}"]
+
+
+def _given(argument: CudaArgument, plan: CudaPlan) -> str:
+    if argument.name in plan.tensors or argument.name in plan.dims:
+        return argument.name
+    plan.to_do.append(f"arguments: the value of {argument.name}")
+    return "0.0" if argument.name == "beta" else "1.0" if argument.kind == "number" else "1"       # C = alpha A B + beta C
+
+
+def _dtypes(source: CudaSource, is_typed: bool) -> list[str]:
+    """Return the types that the function's own text allows: all of a template's, else that of its tensors."""
+    if is_typed:
+        return ["fp32", "fp16", "bf16"]
+    kinds = [TYPES.get(each.type, "") for each in source.function.arguments if each.pointer]
+    return [OF_DTYPE[each] for each in kinds if each in OF_DTYPE][:1] or ["fp32"]
+
+
+def _grid(plan: CudaPlan) -> str:
+    source, told = plan.source, plan.source.tuner
+    names = list(plan.dims)
+    if told is not None:
+        rank = max(1, min(len(told["sizes"]) or 1, len(names)))
+        axes = []
+        for axis, divisor in zip(range(rank), ("grid_div_x", "grid_div_y", "grid_div_z"), strict=False):
+            by = told[divisor] if told[divisor] is not None else [BLOCK[axis]]
+            product = " * ".join(f'meta["{each}"]' if each in source.params else each for each in by) or "1"
+            axes.append(f'cdiv(meta["{names[axis]}"], {product})')
+        if len(told["sizes"]) > len(names):
+            plan.to_do.append(f"grid: the script's problem size is {told['problem_size']}; check it")
+        return _lambda(axes)
+    if {"BM", "BN"} <= source.params.keys() and {"M", "N"} <= plan.dims.keys():
+        plan.to_do.append("grid: guessed; check it")
+        return _lambda(['cdiv(meta["N"], meta["BN"])', 'cdiv(meta["M"], meta["BM"])'])
+    plan.to_do.append("grid: guessed; check it")
+    block = source.covers or ("block_size_x" if "block_size_x" in source.params else "")
+    if len(names) > 1 and "block_size_y" in source.params:
+        return _lambda([f'cdiv(meta["{names[0]}"], meta["block_size_x"])', f'cdiv(meta["{names[1]}"], meta["block_size_y"])'])
+    return _lambda([f'cdiv(meta["{names[0]}"], {f"meta[{block!r}]" if block else "256"})'.replace("'", '"')])
+
+
+def _lambda(axes: list[str]) -> str:
+    return f"lambda meta: ({', '.join(axes)}{',' if len(axes) == 1 else ''})"
+
+
+def _constraints(source: CudaSource) -> str:
+    threads = [name for name in BLOCK if name in source.params] if not source.covers else [source.covers]
+    rules: Mapping[str, str] = {**source.rules, **({"threads per block": f"{' * '.join(threads)} <= threads"} if threads else {})}
+    return "{" + ", ".join(f"{reason!r}: {rule!r}" for reason, rule in rules.items()).replace("'", '"') + "}"
+
+
+def _texts(values: list[Any]) -> str:
+    return "(" + ", ".join(f'"{each}"' for each in values) + ("," if len(values) == 1 else "") + ")"
+
+
+def file_beside(source: CudaSource, adapter: Path) -> tuple[str, str | None]:
+    """Return how the adapter names its .cu file, and the text to write there where the kernel stood in a script."""
+    if source.tuner is not None and not source.file.exists():
+        return source.file.name, source.text
+    if source.file.parent.resolve() != adapter.parent.resolve():
+        raise FileRefused(f"the adapter must lie beside {source.file.name}: name it with --out in {source.file.parent}")
+    return source.file.name, None

@@ -1,0 +1,70 @@
+"""Headers of a host compiler that kernel files include and NVRTC has none of: what device code uses of them, from libcu++.
+
+As NVIDIA's Jitify does it: names of the C and C++ standard headers are answered with a few lines, so that a file whose kernel needs
+none of the host's library compiles as it is.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+_STD = "#pragma once\n#include <cuda/std/{0}>\nnamespace std {{ using namespace cuda::std; }}\n"
+_INTEGERS = ("#pragma once\n#include <cuda/std/cstdint>\n"
+             + "".join(f"using ::cuda::std::{sign}int{bits}_t;\n" for bits in (8, 16, 32, 64) for sign in ("", "u"))
+             + "namespace std { using namespace cuda::std; }\n")
+_NOTHING = "#pragma once\n"
+_NUMBERS = "#pragma once\n#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"          # which cuBLAS's own headers include
+# cub/cub.cuh itself refuses NVRTC: what runs within a block, a warp or a thread of it
+_CUB = "#pragma once\n" + "".join(f"#include <cub/{name}.cuh>\n" for name in (
+    "block/block_reduce", "block/block_scan", "block/block_load", "block/block_store", "block/block_radix_sort",
+    "block/block_exchange", "warp/warp_reduce", "warp/warp_scan"))
+FLOATS = """#pragma once
+#ifndef FLT_MAX
+#define FLT_MAX 3.402823466e+38F
+#define FLT_MIN 1.175494351e-38F
+#define FLT_EPSILON 1.192092896e-07F
+#define DBL_MAX 1.7976931348623158e+308
+#define DBL_EPSILON 2.2204460492503131e-16
+#endif
+"""
+INTEGER_LIMITS = """#pragma once
+#ifndef INT_MAX
+#define INT_MAX 2147483647
+#define INT_MIN (-INT_MAX - 1)
+#define UINT_MAX 4294967295u
+#define LLONG_MAX 9223372036854775807LL
+#define CHAR_BIT 8
+#endif
+"""
+HEADERS = {
+    "ridgepoint_types.h": "#pragma once\ntypedef unsigned char uchar; typedef unsigned short ushort; typedef unsigned int uint;\n"
+                          "typedef unsigned long ulong;\n"          # as glibc's sys/types.h has them
+                          "#define INFINITY __int_as_float(0x7f800000)\n#define NAN __int_as_float(0x7fffffff)\n"
+                          "#define M_PI 3.14159265358979323846\n#define M_PI_F 3.14159265f\n"
+                          "#define M_SQRT2 1.41421356237309504880\n#define M_LOG2E 1.44269504088896340736\n",     # math.h
+    **{name: _STD.format(name) for name in ("algorithm", "array", "limits", "type_traits", "utility", "tuple", "functional",
+                                            "cmath", "complex", "cstddef", "numeric")},
+    "cub/cub.cuh": _CUB,
+    "cublas_v2.h": _NUMBERS, "cublasLt.h": _NUMBERS,
+    "cstdint": _INTEGERS, "stdint.h": _INTEGERS,
+    "float.h": FLOATS, "cfloat": FLOATS, "limits.h": INTEGER_LIMITS, "climits": INTEGER_LIMITS,
+    # nothing of these is device code but printf and assert, which NVRTC knows by itself
+    **dict.fromkeys((
+        "stdio.h", "cstdio", "stdlib.h", "cstdlib", "assert.h", "cassert", "string.h", "cstring", "math.h", "iostream", "string",
+        "vector", "map", "memory", "random", "chrono", "iomanip", "fstream", "sstream", "stdexcept", "time.h", "stdbool.h",
+        "stddef.h", "unistd.h", "curand.h", "omp.h", "helper_cuda.h", "helper_functions.h",
+        "nvtx3/nvToolsExt.h"), _NOTHING),
+}
+
+
+@cache
+def folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder with these headers, the same one for the life of this process."""
+    made = tempfile.TemporaryDirectory(prefix="ridgepoint-headers-")
+    for name, text in HEADERS.items():
+        place = Path(made.name, name)
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(text)
+    return made
