@@ -3,7 +3,7 @@
     python -m tests.gpu.bring.cuda_tutorial [--out FILE.json]
 
 Needs torch, Triton, cuda-core and NVRTC. Each kernel is read, its adapter written, what its author has to write is written, the
-default is checked and timed, and the space searched by the loop, compilers, child and checks of the tuner. Exit code 1 where a kernel
+default is checked and timed, and the space searched by the loop, compilers, child and checks of the tuner. Exit code 1 where one
 does not go the whole way.
 """
 
@@ -34,6 +34,7 @@ from tuner.trial import Measured, Rejected, config_key
 from workers.core import gpu
 from workers.tune.sandbox import SandboxRunner
 
+FACTS = ("registers", "spills", "smem_bytes", "occupancy_pct", "relative_error")
 PROJECT = Path(__file__).resolve().parents[3]
 
 # name → file, text, what the author changes in the adapter, what he compares with
@@ -83,13 +84,13 @@ def tune_it(name: str, budget_s: float) -> dict[str, Any]:
     refused = [each.outcome for each in trials if isinstance(each.outcome, Rejected)]
     rejected = Counter(f"{each.reason}: {each.message[:120]}" for each in refused)
     again = next(each for each in finals if config_key(each.config) == config_key(default))
+    measured = next(each.outcome.facts for each in right if config_key(each.config) == config_key(best.config))
     assert best.median_ms is not None and again.median_ms is not None
     return {"shape": shape, "dtype": dtype, "space": len(space), "trials": len(trials), "right": len(right), "rejected": rejected,
             "default": dict(default), "default_us": again.median_ms * 1000, "best": dict(best.config),
             "best_us": best.median_ms * 1000, "library_us": (session.library_ms or 0) * 1000,
             "search_s": round(time.monotonic() - began_s - used.open_s, 2), "compile_core_s": round(used.compile_s, 2),
-            "compiled": used.compiled, "facts": {name: best.facts.get(name) for name in ("registers", "spills", "smem_bytes",
-                                                                                        "occupancy_pct", "relative_error")}}
+            "compiled": used.compiled, "facts": {name: measured.get(name) for name in FACTS}}
 
 
 def go_the_whole_way(name: str, folder: Path, budget_s: float) -> dict[str, Any]:
