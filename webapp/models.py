@@ -14,8 +14,8 @@ from webapp.forges.models import Forge, ForgeArrival, ForgePost, IssueLink
 from webapp.talk.models import Comment, DigestSent, Follow, Notice, TalkPreference, Thread
 from workers.scope import FIRST_PROJECT, BelowProject, InProject
 
-__all__ = ["AgentBudget", "AgentCall", "ApiToken", "AuditEntry", "Comment", "DigestSent", "Follow", "Forge", "ForgeArrival", "ForgePost", "IssueLink",
-           "Membership", "Notice", "Project", "TalkPreference", "Thread"]
+__all__ = ["AgentBudget", "AgentCall", "ApiToken", "AuditEntry", "Comment", "DigestSent", "Follow", "Forge", "ForgeArrival",
+           "ForgePost", "IssueLink", "Membership", "Notice", "Project", "TalkPreference", "Thread"]
 
 
 class Project(models.Model):

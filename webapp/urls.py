@@ -48,7 +48,7 @@ urlpatterns = [
     path("api/problem/", problem_api.ProblemApi.as_view(), name="api-problem"),             # ?operator=&dtype=&gpu=&M=…
     # agents: /mcp itself is answered before these (webapp.agents.door)
     path("agents/", agents_pages.agents, name="agents"),                          # ?token=&tool=&outcome=
-    path("agents/budget/", agents_pages.budget, name="agents-budget"),            # POST, owners: token, writes_per_day, gpu_s_per_day
+    path("agents/budget/", agents_pages.budget, name="agents-budget"),            # POST, owners
     path("api/agents/me/", agents_api.MeApi.as_view(), name="api-agents-me"),
     # people
     path("accounts/", include("webapp.people.urls")),                              # sign in and out, second factor, tokens

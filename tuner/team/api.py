@@ -42,7 +42,8 @@ class OperatorApi(APIView):
         shape = given or dict(operator.presets[0])
         if problems := operator.problems(shape, dtype):
             raise ValidationError({field: [problem] for field, problem in problems.items()})
-        return Response({**selectors.operator_json(operator), **selectors.space_json(operator, shape, dtype, query.get("gpu", "")[:120])})
+        space = selectors.space_json(operator, shape, dtype, query.get("gpu", "")[:120])
+        return Response({**selectors.operator_json(operator), **space})
 
 
 class PackageName(serializers.Serializer[None]):

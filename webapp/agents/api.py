@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from webapp.agents.services import budget_of, spent_today
-from webapp.models import ApiToken
+from webapp.models import ApiToken, Project
 
 
 class MeApi(APIView):
@@ -22,10 +22,10 @@ class MeApi(APIView):
         token: Any = request.auth
         if not isinstance(token, ApiToken):
             raise PermissionDenied("this address is for API tokens")
-        budget, spent = budget_of(token), spent_today(token)
+        budget, spent, project = budget_of(token), spent_today(token), Project.objects.get(tokens=token)
         return Response({
             "person": {"id": request.user.pk, "name": request.user.get_username()},
             "token": {"id": token.pk, "name": token.name, "scope": token.scope},
-            "project": {"id": token.project_id, "slug": token.project.slug, "name": token.project.name},
+            "project": {"id": project.pk, "slug": project.slug, "name": project.name},
             "budget": {"writes_per_day": budget.writes_per_day, "writes_today": spent["writes"],
                        "gpu_s_per_day": budget.gpu_s_per_day, "gpu_s_today": round(spent["gpu_s"], 3)}})

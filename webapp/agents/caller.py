@@ -1,58 +1,14 @@
-"""Who calls a tool, and the API asked in that name: through the same wrappers as any request, so that roles, projects and limits
-are those of the token."""
+"""Who calls the tool that runs, and the API asked in that name: what tools are written with."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
 
 from mcp.server.mcpserver.exceptions import ToolError
 
-Application = Callable[..., Awaitable[None]]
-MOST_BYTES = 16 << 20               # of one answer of the API
-MOST_WHY_CHARS = 1000
-# what the API's own wrappers look at: who asks, from where, which request it belongs to
-PASSED_ON = {b"host", b"user-agent", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip", b"forwarded",
-             b"via", b"traceparent", b"x-request-id"}
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What the API said: `content` is its JSON, None where it said none."""
-
-    status: int
-    content: Any
-    retry_after: str = ""
-
-    @property
-    def why(self) -> str:
-        """Return why it refused, and what to do, in one line."""
-        said = self.content if isinstance(self.content, dict) else {}
-        what = str(said.get("error") or said.get("detail") or f"the server answered {self.status}")
-        wait = f"try again in {self.retry_after} s" if self.retry_after else ""
-        return "; ".join(filter(None, (what, str(said.get("hint") or ""), wait)))[:MOST_WHY_CHARS]
-
-
-@dataclass
-class Caller:
-    """One request of a program: its token and project, and what its call led to."""
-
-    app: Application
-    scope: Mapping[str, Any]
-    token: str
-    who: Mapping[str, Any]              # of api/agents/me/
-    call_id: int | None = None          # of the row that was made before the call ran
-    led_to: tuple[str, int] | None = None
-
-    async def ask(self, method: str, path: str, query: Mapping[str, Any] | None = None, body: Any = None) -> Answer:
-        """Return the API's answer to one request. A status is not an error here."""
-        return await request_api(self.app, self.scope, self.token, method, path, query, body)
-
+from webapp.agents.inside import Caller, TooLarge
 
 _caller: ContextVar[Caller] = ContextVar("caller")
 
@@ -67,63 +23,32 @@ def current() -> Caller:
     return _caller.get()
 
 
-async def get(path: str, **query: Any) -> Any:
-    """Return what the API answers; None and "" in `query` are left out. Raises ToolError with the API's reason."""
-    return _content(await current().ask("GET", path, query))
+async def get(path: str, sizes: Mapping[str, int] | None = None, **query: Any) -> Any:
+    """Return what the API answers; None and "" in `query` are left out, and what it names goes before a dimension of `sizes`.
+
+    Raises ToolError with the API's reason.
+    """
+    return await _ask("GET", path, {**(sizes or {}), **query})
 
 
 async def find(path: str, **query: Any) -> Any:
     """Return what the API answers; None where there is nothing at this address. Raises ToolError with the API's reason."""
-    answer = await current().ask("GET", path, query)
-    return None if answer.status == 404 else _content(answer)
+    return await _ask("GET", path, query, missing=True)
 
 
 async def post(path: str, body: Any = None) -> Any:
     """Return what the API answers to a change. Raises ToolError with the API's reason."""
-    return _content(await current().ask("POST", path, body=body))
+    return await _ask("POST", path, body=body)
 
 
-def _content(answer: Answer) -> Any:
+async def _ask(method: str, path: str, query: Mapping[str, Any] | None = None, body: Any = None, *, missing: bool = False) -> Any:
+    """`missing`: 404 is the answer None."""
+    try:
+        answer = await current().ask(method, path, query, body)
+    except (TooLarge, ValueError) as wrong:         # ValueError: a number or text that is none in JSON or an address
+        raise ToolError(str(wrong)) from wrong
+    if missing and answer.status == 404:
+        return None
     if answer.status >= 400 or answer.content is None:
         raise ToolError(answer.why)
     return answer.content
-
-
-async def request_api(app: Application, outer: Mapping[str, Any], token: str, method: str, path: str,
-                      query: Mapping[str, Any] | None = None, body: Any = None) -> Answer:
-    """Send one request to `app` as the client of the request `outer`, with this token. Raises ToolError for one too large."""
-    sent = b"" if body is None else json.dumps(body, allow_nan=False).encode()
-    asked = urlencode({name: value for name, value in (query or {}).items() if value not in (None, "")}, quote_via=quote)
-    headers = [pair for pair in outer["headers"] if pair[0].lower() in PASSED_ON]
-    headers += [(b"authorization", b"Token " + token.encode()), (b"accept", b"application/json")]
-    if body is not None:
-        headers += [(b"content-type", b"application/json"), (b"content-length", str(len(sent)).encode())]
-    scope = {**{name: outer[name] for name in ("type", "asgi", "http_version", "scheme", "server", "client", "root_path")
-                if name in outer},
-             "method": method, "path": path, "raw_path": path.encode(), "query_string": asked.encode(), "headers": headers}
-    inbox = iter([{"type": "http.request", "body": sent, "more_body": False}])
-    status, told, parts, received = 500, {}, [], 0
-
-    async def receive() -> Mapping[str, Any]:
-        for message in inbox:
-            return message
-        await asyncio.Event().wait()        # the connection stays until the answer is there
-        raise AssertionError
-
-    async def send(message: Mapping[str, Any]) -> None:
-        nonlocal status, told, received
-        if message["type"] == "http.response.start":
-            status, told = message["status"], dict(message.get("headers", ()))
-        else:
-            received += len(message.get("body", b""))
-            if received > MOST_BYTES:
-                raise ToolError(f"the answer has more than {MOST_BYTES:,} bytes: ask for less")
-            parts.append(message.get("body", b""))
-
-    # a task of its own: what the request says of its project and person stays in it
-    await asyncio.create_task(app(scope, receive, send))        # type: ignore[arg-type]    # of a coroutine function
-    try:
-        content = json.loads(b"".join(parts)) if parts else None
-    except ValueError:
-        content = None
-    return Answer(status, content, told.get(b"retry-after", b"").decode("latin-1"))

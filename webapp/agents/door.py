@@ -7,32 +7,30 @@ answered holds none. Each request is served alone; nothing is kept between two.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
-from mcp.server.mcpserver import MCPServer
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from webapp.agents.caller import Answer, Application, Caller, request_api
-from webapp.agents.server import make_server
+from webapp.agents.inside import CALLER, Answer, Application, Caller, request_api
+from webapp.agents.threads import in_thread
 from webapp.live import is_same_origin
 from workers import trail
 
 PATH = "/mcp"
-CALLER = "ridgepoint.caller"            # in the scope of a request
 MOST_BYTES = 1 << 20                    # of one message
 ME = "/api/agents/me/"
-Send = Callable[[dict[str, Any]], Awaitable[None]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 UNKNOWN = "send “Authorization: Bearer …” with an API token (your name in the menu → API tokens)"
 
 
 class Agents:
     """An ASGI wrapper that answers /mcp and passes everything else on; tools ask the same `app`."""
 
-    def __init__(self, app: Application, server: MCPServer | None = None) -> None:
-        self.app, self.server = app, server
+    def __init__(self, app: Application) -> None:
+        self.app = app
+        self.serve: Callable[..., Awaitable[None]] | None = None
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Send) -> None:
         if scope["type"] != "http" or scope["path"].rstrip("/") != PATH:
@@ -59,19 +57,15 @@ class Agents:
         who = await request_api(self.app, scope, token, "GET", ME)
         if who.status != 200:
             return await _refuse_as(send, who)
-        if self.server is None:         # here and not at the start: the SDK takes 0.5 s to import, and many never ask
-            self.server = make_server()
-        caller = Caller(self.app, scope, token, who.content)
-        manager = StreamableHTTPSessionManager(self.server._lowlevel_server, json_response=True, stateless=True,
-                                               max_request_body_size=MOST_BYTES)
-        async with manager.run():
-            await manager.handle_request({**scope, CALLER: caller}, receive, send)
+        if self.serve is None:
+            self.serve = await in_thread(_load)
+        await self.serve({**scope, CALLER: Caller(self.app, scope, token, who.content)}, receive, send)
 
 
-def caller_of(request: Any) -> Caller:
-    """Return who sent a request of the transport."""
-    found: Caller = request.scope[CALLER]
-    return found
+def _load() -> Callable[..., Awaitable[None]]:
+    from webapp.agents.server import make_application  # here: the SDK takes 0.7 s to import, and many never ask
+
+    return make_application(MOST_BYTES)
 
 
 def _token(given: str) -> str:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import functools
+import json
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.mcpserver import MCPServer
-from mcp.types import CallToolResult, TextContent, ToolAnnotations
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.types import ToolAnnotations
 
 from webapp.agents import caller, services
+from webapp.agents.inside import CALLER, Caller
 from webapp.agents.models import AgentCall
 from webapp.agents.threads import in_thread
-from webapp.agents.tools import TOOLS
+from webapp.agents.tools import TOOLS, AgentTool
 
-log = logging.getLogger(__name__)
+MOST_CHARS = 200_000            # of one answer
 INSTRUCTIONS = """\
 Ridgepoint profiles, ranks, tunes, caches and guards GPU kernels. Begin with list_profiles and list_worst_kernels, look at one
 with get_kernel, see with get_problem what is known of its operator, shape and type, and start a search with start_tune_job where
@@ -29,17 +34,41 @@ def make_server() -> MCPServer:
     server: MCPServer = MCPServer("ridgepoint", title="Ridgepoint", instructions=INSTRUCTIONS, version="1", log_level="WARNING",
                                   subscriptions=False, middleware=[write_down])
     for tool in TOOLS:
-        server.add_tool(tool.run, title=tool.title, structured_output=True, annotations=ToolAnnotations(
+        server.add_tool(_bounded(tool), title=tool.title, structured_output=True, annotations=ToolAnnotations(
             title=tool.title, read_only_hint=not tool.writes, destructive_hint=tool.destroys, idempotent_hint=not tool.writes,
             open_world_hint=False))
     return server
+
+
+def make_application(most_bytes: int) -> Callable[..., Awaitable[None]]:
+    """Return the ASGI application that answers one message a request, each by itself, of at most `most_bytes` bytes."""
+    server = make_server()
+
+    async def serve(scope: Any, receive: Any, send: Any) -> None:
+        # a manager runs once, in one loop: one a request needs neither a start nor an end of the process
+        manager = StreamableHTTPSessionManager(server._lowlevel_server, json_response=True, stateless=True,
+                                               max_request_body_size=most_bytes)
+        async with manager.run():
+            await manager.handle_request(scope, receive, send)
+    return serve
+
+
+def _bounded(tool: AgentTool) -> Callable[..., Awaitable[dict[str, Any]]]:
+    """Return the tool's function with an answer of at most MOST_CHARS characters."""
+    @functools.wraps(tool.run)
+    async def run(**arguments: Any) -> dict[str, Any]:
+        answer = await tool.run(**arguments)
+        if len(json.dumps(answer)) > MOST_CHARS:
+            raise ToolError(f"the answer is longer than {MOST_CHARS:,} characters: ask for less (limit)")
+        return answer
+    return run
 
 
 async def write_down(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
     """Let a message be answered, and write down what a call of a tool was and led to."""
     if ctx.method != "tools/call" or ctx.request_id is None or ctx.request is None:
         return await call_next(ctx)
-    who = ctx.request.scope["ridgepoint.caller"]
+    who: Caller = ctx.request.scope[CALLER]
     caller.enter(who)
     asked = ctx.params or {}
     name, arguments = str(asked.get("name", "")), asked.get("arguments")
@@ -64,9 +93,6 @@ async def write_down(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -
 
 def _error_text(result: HandlerResult) -> str:
     """Return what a refused call was told; "" where it was not refused."""
-    if isinstance(result, CallToolResult):
-        texts = [part.text for part in result.content if isinstance(part, TextContent)]
-        return " ".join(texts) or "refused" if result.is_error else ""
-    if isinstance(result, dict):
-        return str(result.get("content") or "refused") if result.get("isError") else ""
-    return ""
+    if not isinstance(result, dict) or not result.get("isError"):       # after the SDK made it ready to send
+        return ""
+    return " ".join(str(part.get("text", "")) for part in result.get("content", ())) or "refused"

@@ -41,12 +41,12 @@ def call_begin(who: Mapping[str, Any], tool: str, arguments: Any, gpu_s: float) 
         token = ApiToken.objects.select_for_update().get(pk=who["token"]["id"])
         budget, spent = budget_of(token), spent_today(token)
         if spent["writes"] >= budget.writes_per_day:
-            raise OverBudget(f"this token has started {spent['writes']} of the {budget.writes_per_day} jobs and captures that it may "
-                             f"start in a day; the day begins at {_tomorrow():%Y-%m-%d %H:%M} UTC, and an owner may raise the budget")
+            raise OverBudget(f"this token has started {spent['writes']} of the {budget.writes_per_day} jobs and captures that it "
+                             f"may start in a day; wait until {_tomorrow():%Y-%m-%d %H:%M} UTC, or let an owner raise the budget")
         if gpu_s and spent["gpu_s"] + gpu_s > budget.gpu_s_per_day:
-            raise OverBudget(f"this asks for {gpu_s:,.0f} GPU-seconds, and {spent['gpu_s']:,.0f} of the {budget.gpu_s_per_day:,} that "
-                             f"this token may use in a day are taken; ask for less, wait until {_tomorrow():%Y-%m-%d %H:%M} UTC, or "
-                             "let an owner raise the budget")
+            raise OverBudget(f"this asks for {gpu_s:,.0f} GPU-seconds, and {spent['gpu_s']:,.0f} of the {budget.gpu_s_per_day:,} "
+                             f"that this token may use in a day are taken; ask for less, wait until {_tomorrow():%Y-%m-%d %H:%M} "
+                             "UTC, or let an owner raise the budget")
         row = AgentCall.objects.create(**_columns(who, tool, arguments), writes=True, gpu_s=gpu_s)
         return row.pk
 
@@ -99,9 +99,12 @@ def _whole(field: str, given: Any) -> int:
 
 
 def _columns(who: Mapping[str, Any], tool: str, arguments: Any) -> dict[str, Any]:
-    return {"token_id": who["token"]["id"] if ApiToken.objects.filter(pk=who["token"]["id"]).exists() else None,
-            "token_name": who["token"]["name"][:80], "person_id": who["person"]["id"], "person_name": who["person"]["name"][:150],
-            "tool": _text(tool)[:TOOL_CHARS], "arguments": _text(json.dumps(arguments, ensure_ascii=False, default=str))[:ARGUMENTS_CHARS]}
+    token, person = who["token"], who["person"]
+    there = ApiToken.objects.filter(pk=token["id"]).exists()         # it may have been revoked while the call ran
+    said = json.dumps(arguments, ensure_ascii=False, default=str)
+    return {"token_id": token["id"] if there else None, "token_name": token["name"][:80],
+            "person_id": person["id"], "person_name": person["name"][:150],
+            "tool": _text(tool)[:TOOL_CHARS], "arguments": _text(said)[:ARGUMENTS_CHARS]}
 
 
 def _text(given: object) -> str:

@@ -69,8 +69,9 @@ def forwarding(client: Client) -> Server[Any]:
             return CallToolResult(content=[TextContent(type="text", text=f"the server does not answer: {error}")], is_error=True)
 
     told = client.server_info
-    return Server("ridgepoint", title=told.title if told else None, instructions=client.instructions, version=told.version if told else "",
-                  on_list_tools=list_tools, on_call_tool=call_tool)
+    title, version = (told.title, told.version) if told else (None, "")
+    return Server("ridgepoint", title=title, instructions=client.instructions, version=version, on_list_tools=list_tools,
+                  on_call_tool=call_tool)
 
 
 def run(env: Mapping[str, str]) -> None:

@@ -54,8 +54,9 @@ def problem_json(one: Problem) -> dict[str, Any]:
 def _profiled(one: Problem) -> dict[str, Any]:
     seen = profiled.of_problem(one)
     kernels = {(row.kernel.profile_id, row.kernel_id): row for row in seen.rows}
-    rows = [{"profile": row.kernel.profile_id, "kernel": row.kernel_id, "name": row.kernel.short_name, "build": row.kernel.profile.build,
-             "launches": row.launches, "total_ns": row.total_ns} for row in list(kernels.values())[:MOST_KERNELS]]
+    rows = [{"profile": row.kernel.profile_id, "kernel": row.kernel_id, "name": row.kernel.short_name,
+             "build": row.kernel.profile.build, "launches": row.launches, "total_ns": row.total_ns}
+            for row in list(kernels.values())[:MOST_KERNELS]]
     return {"launches": seen.launches, "total_ns": seen.total_ns, "mean_ns": seen.mean_ns, "kernels": rows,
             "why": "" if seen.launches else "no profile here has a launch of this shape and type on this GPU"}
 
@@ -82,6 +83,7 @@ def _guarded(one: Problem) -> dict[str, Any]:
     if guarded.kernel is None:
         return {"suite": None, "why": "no suite watches it"}
     verdict, run = guarded.verdict, guarded.run
-    return {"suite": guarded.kernel.suite.name, "kernel": guarded.kernel.key, "page": reverse("suite", args=[guarded.kernel.suite_id]),
+    return {"suite": guarded.kernel.suite.name, "kernel": guarded.kernel.key,
+            "page": reverse("suite", args=[guarded.kernel.suite_id]),
             "verdict": verdict and {"gate": verdict.gate_id, "verdict": verdict.verdict, "build": verdict.gate.build.name},
             "run": run and {"build": run.build.name, "p50_us": run.p50_us}, "waiting": guarded.waiting, "why": ""}

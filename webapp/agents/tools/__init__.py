@@ -31,6 +31,7 @@ class AgentTool:
 TOOLS = (
     AgentTool(profiles.list_profiles, "List profiles"),
     AgentTool(kernels.list_worst_kernels, "Rank kernels"),
+    AgentTool(kernels.get_family, "Show a kernel family"),
     AgentTool(kernels.get_kernel, "Show a kernel with its evidence"),
     AgentTool(kernels.get_source, "Show a kernel's hot lines"),
     AgentTool(problems.list_operators, "List operators"),

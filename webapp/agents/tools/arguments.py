@@ -18,11 +18,12 @@ Job = Annotated[int, Field(ge=1, le=MOST_ID, description="id of a tune job")]
 Capture = Annotated[int, Field(ge=1, le=MOST_ID, description="id of a capture")]
 Words = Annotated[str, Field(max_length=200, description="words that names must hold; empty: all")]
 Operator = Annotated[str, Field(min_length=1, max_length=60, description="name of an operator, as list_operators gives it")]
-Dtype = Annotated[str, Field(max_length=16, description="element type, as list_operators gives it (bf16, fp16, …); empty: the operator's "
-                                                        "first")]
+Dtype = Annotated[str, Field(
+    max_length=16, description="element type, as list_operators gives it (bf16, fp16, …); empty: the operator's first")]
 Gpu = Annotated[str, Field(max_length=120, description="GPU model as its driver names it, for example NVIDIA H200")]
-Shape = Annotated[dict[Annotated[str, Field(max_length=20)], Annotated[int, Field(ge=1, le=2**31 - 1)]], Field(
-    max_length=12, description='sizes in elements by the operator\'s dimension names, for example {"M": 4096, "N": 4096, "K": 4096}')]
+Size = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Shape = Annotated[dict[Annotated[str, Field(max_length=20)], Size], Field(
+    max_length=12, description="sizes in elements by the operator's dimension names, for example {M: 4096, N: 4096, K: 4096}")]
 
 
 def pick(row: Mapping[str, Any], *names: str) -> dict[str, Any]:

@@ -26,12 +26,13 @@ async def list_capture_targets() -> dict[str, Any]:
 async def start_capture(
         target: Annotated[int, Field(ge=1, description="id of a target, as list_capture_targets gives it")],
         tool: Annotated[Literal["ncu", "torch", "nsys", "proton", "cutlass"], Field(
-            description="ncu: hardware counters of launches; torch, nsys: a timeline; proton: Triton's profiler; cutlass: its profiler")],
+            description="ncu: hardware counters of launches; torch, nsys: a timeline; proton: Triton's; cutlass: its profiler")],
         options: Annotated[dict[str, Any] | None, Field(
             max_length=40, description="options of the tool by name, as actions.capture.fields of get_kernel gives them")] = None,
-        time_limit_s: Annotated[int, Field(ge=1, le=86_400, description="seconds after which the program is ended")] = DEFAULT_LIMIT_S,
+        time_limit_s: Annotated[int, Field(ge=1, le=86_400, description="seconds after which it is ended")] = DEFAULT_LIMIT_S,
         build: Annotated[str, Field(max_length=80, description="name of the build that runs; empty: none")] = "",
-        model: Annotated[str, Field(max_length=120, description="name of the model that runs; empty: none")] = "") -> dict[str, Any]:
+        model: Annotated[str, Field(max_length=120, description="name of the model that runs; empty: none")] = "",
+        ) -> dict[str, Any]:
     """Run a target under a profiler on a GPU worker; the result becomes a profile. Takes one start of the token's day and
     time_limit_s of its GPU-seconds. Answers at once: ask get_capture. Only targets that an owner defined can run."""
     given = {**(options or {}), "time_limit_s": time_limit_s}

@@ -9,8 +9,8 @@ from pydantic import Field
 from webapp.agents import caller
 from webapp.agents.tools.arguments import Dtype, Gpu, Limit, Offset, Operator, Shape, Words, cut, top
 
-REGRESSION = ("id", "suite", "family", "kernels", "build", "good", "state", "kind", "found_by", "why", "ratio", "ci", "environment", "note",
-              "created")
+REGRESSION = ("id", "suite", "family", "kernels", "build", "good", "state", "kind", "found_by", "why", "ratio", "ci", "environment",
+              "note", "created")
 
 
 async def get_served_config(
@@ -19,7 +19,7 @@ async def get_served_config(
         limit: Limit = 10) -> dict[str, Any]:
     """Show the configuration that a launch of an operator at a shape gets now on a GPU, which rule serves it and why, and the
     entries that were considered. expected_loss is what it may cost beside one measured for the shape (0.05: 5 %), null: unknown."""
-    found = await caller.get("/api/configs/best/", operator=operator, dtype=dtype, gpu=gpu, toolkit=toolkit, why=1, **shape)
+    found = await caller.get("/api/configs/best/", shape, operator=operator, dtype=dtype, gpu=gpu, toolkit=toolkit, why=1)
     return {**{name: cut(value) for name, value in found.items() if name != "considered"},
             "considered": cut(found.get("considered", [])[:limit])}
 

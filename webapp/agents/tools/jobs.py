@@ -9,10 +9,10 @@ from pydantic import Field
 from webapp.agents import caller, spending
 from webapp.agents.tools.arguments import Dtype, Job, Limit, Offset, Operator, Shape, cut, pick, top
 
-LINE = ("id", "operator", "shape", "dtype", "device", "status", "gpu", "recorded", "best_ms", "default_ms", "library_ms", "elapsed_s",
-        "trials", "rejected", "outcome", "owner", "created", "finished")
-WHOLE = (*LINE, "strategy", "seed", "timing", "budget_trials", "budget_seconds", "plateau", "best_config", "triton", "rate", "valid_size",
-         "pruned", "failures", "ended_by", "error", "environment", "started")
+LINE = ("id", "operator", "shape", "dtype", "device", "status", "gpu", "recorded", "best_ms", "default_ms", "library_ms",
+        "elapsed_s", "trials", "rejected", "outcome", "owner", "created", "finished")
+WHOLE = (*LINE, "strategy", "seed", "timing", "budget_trials", "budget_seconds", "plateau", "best_config", "triton", "rate",
+         "valid_size", "pruned", "failures", "ended_by", "error", "environment", "started")
 TRIAL = ("number", "outcome", "reason", "message", "config", "median_ms", "min_ms", "p90_ms", "n", "at_s", "facts")
 DEFAULT_TRIALS, DEFAULT_SECONDS = 100, 180.0
 
@@ -46,19 +46,21 @@ async def get_job(
 
 async def start_tune_job(
         operator: Operator, shape: Shape, dtype: Dtype = "",
-        gpu: Annotated[str, Field(max_length=110, description="GPU model to measure on, or to find a recording of; empty: any")] = "",
-        device: Annotated[str, Field(max_length=120, description='"gpu", "gpu:<model>" or "replay:<recording>"; empty: as get_problem says')]
-        = "",
+        gpu: Annotated[str, Field(max_length=110, description="GPU model to measure on, or of a recording; empty: any")] = "",
+        device: Annotated[str, Field(
+            max_length=120, description='"gpu", "gpu:<model>" or "replay:<recording>"; empty: as get_problem says')] = "",
         budget_trials: Annotated[int, Field(ge=1, le=5000, description="configurations to try at most")] = DEFAULT_TRIALS,
         budget_seconds: Annotated[float, Field(ge=1, le=86_400, description="seconds of the job at most")] = DEFAULT_SECONDS,
         strategy: Annotated[str, Field(max_length=40, description="search method; empty: the default")] = "",
         first: Annotated[list[dict[str, int | float | str | bool]] | None, Field(
-            max_length=50, description="configurations to try before the search, each parameters by name")] = None) -> dict[str, Any]:
+            max_length=50, description="configurations to try before the search, each parameters by name")] = None,
+        ) -> dict[str, Any]:
     """Start a search of the best configuration of an operator at a shape. Takes one start of the token's day and, on a GPU,
     budget_seconds of its GPU-seconds; what the job did not use is given back when it ends. Answers at once: ask get_job."""
     if not device:
-        device = (await caller.get("/api/problem/", operator=operator, dtype=dtype, gpu=gpu, **shape))["device"]["value"]
-    asked = {"operator": operator, "shape": shape, "device": device, "budget_trials": budget_trials, "budget_seconds": budget_seconds}
+        device = (await caller.get("/api/problem/", shape, operator=operator, dtype=dtype, gpu=gpu))["device"]["value"]
+    asked: dict[str, Any] = {"operator": operator, "shape": shape, "device": device, "budget_trials": budget_trials,
+                             "budget_seconds": budget_seconds}
     asked |= {name: value for name, value in (("dtype", dtype), ("strategy", strategy), ("first", first)) if value}
     await spending.spend("start_tune_job", asked, 0.0 if device.startswith("replay:") else budget_seconds)
     made = await caller.post("/api/tune/", asked)

@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
+from urllib.parse import parse_qsl, urlsplit
 
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
 from webapp.agents import caller
-from webapp.agents.tools.arguments import Kernel, Limit, Profile, cut, pick, top
+from webapp.agents.tools.arguments import MOST_ID, Kernel, Limit, Profile, cut, pick, top
 
 ROW = ("id", "short_name", "category", "launches", "total_ns", "mean_ns", "p50_ns", "p95_ns", "share_pct", "bound", "bound_reason",
        "registers_per_thread", "smem_bytes", "occupancy_pct")
-FAMILY = ("family", "name", "op", "dtype", "category", "total_ns", "share_pct", "launches", "profiles", "gpus", "known_ns", "expected_ns",
-          "expected_low_ns", "expected_high_ns", "basis_text", "roof_pct", "why")
+FAMILY = ("family", "name", "op", "dtype", "category", "total_ns", "share_pct", "launches", "profiles", "gpus", "known_ns",
+          "expected_ns", "expected_low_ns", "expected_high_ns", "basis_text", "roof_pct", "why")
 POINT = ("time_ns", "flop", "dram_bytes", "intensity", "flop_s", "dram_bytes_s", "precision", "side", "roof", "roof_pct", "ridge",
          "recoverable_ns")
 ADVICE = ("cause", "title", "evidence", "fix", "confidence", "gain_ns", "gain_pct", "gain_source", "kind", "no_gain", "said_by")
+LINE = ("place", "text", "share_pct", "reason_title", "reason_pct", "samples", "executed", "excess_sectors", "excess_wavefronts")
 SHAPE = ("grid", "block", "operator", "dims", "dtype", "launches", "total_ns", "p50_ns", "p95_ns")
 MOST_ADVICE, MOST_SHAPES, MOST_STALLS = 8, 10, 5
 
 
 async def list_worst_kernels(
-        profile: Annotated[int | None, Field(ge=1, description="id of a profile: its kernels; without it all profiles together")] = None,
-        fleet: Annotated[bool, Field(description="sums of production in place of profiles; takes a role in the installation")] = False,
+        profile: Annotated[int | None, Field(ge=1, le=MOST_ID, description="id of a profile; without it all together")] = None,
+        fleet: Annotated[bool, Field(description="sums of production instead; takes a role in the installation")] = False,
         gpu: Annotated[str, Field(max_length=120, description="GPU model; empty: all (not for one profile)")] = "",
         limit: Limit = 10) -> dict[str, Any]:
     """Rank kernels, worst first: those of one profile by their time, or families over all profiles by what there is to win.
 
     Of all profiles, expected_ns is the time that a better kernel is expected to save, null where nothing tells, and basis_text
-    says what the number rests on. With fleet, the kernels with most GPU time in production.
+    says what the number rests on; tune holds operator, dtype and sizes of a search that would help, get_family where to look.
+    With fleet, the kernels with most GPU time in production.
     """
     if fleet:
         found = await caller.get("/api/fleet/top/", gpu_model=gpu, limit=limit)
@@ -38,9 +41,27 @@ async def list_worst_kernels(
     if profile is None:
         found = await caller.get("/api/kernels/", gpu=gpu, limit=limit)
         return {"of": "all profiles", "total_ns": found["total_ns"], "count": found["count"],
-                "kernels": top(found["families"], limit, *FAMILY)}
+                "kernels": [{**pick(row, *FAMILY), "tune": _form_fields(row["actions"]["tune"])}
+                            for row in found["families"][:limit]]}
     rows = (await caller.get(f"/api/profiles/{profile}/kernels/"))["kernels"]
     return {"of": f"profile {profile}", "count": len(rows), "kernels": top(rows, limit, *ROW)}
+
+
+async def get_family(
+        family: Annotated[int, Field(ge=1, le=MOST_ID, description="id of a family, as list_worst_kernels gives it")],
+        limit: Limit = 10) -> dict[str, Any]:
+    """Show a kernel family: what it costs and why, the profiles that have it with the ids that get_kernel takes, its shapes."""
+    found = await caller.get(f"/api/kernels/{family}/")
+    return {**pick(found, "family", "name", "op", "dtype", "answer"), "worth": pick(found["worth"] or {}, *FAMILY[5:]),
+            "profiles": top(found["profiles"], limit, "profile", "kernel", "name", "build", "gpu", "kind", "launches", "total_ns"),
+            "shapes": top(found["shapes"], limit, "gpu", "grid", "block", "build", "launches", "total_ns", "p50_ns", "p95_ns"),
+            "advice": top(found["advice"], MOST_ADVICE, *ADVICE)}
+
+
+def _form_fields(address: str) -> dict[str, Any] | None:
+    """Return what a form's address fills in; None without one."""
+    fields = dict(parse_qsl(urlsplit(address or "").query))
+    return {name: int(value) if value.isdecimal() else value for name, value in fields.items()} or None
 
 
 async def get_kernel(profile: Profile, kernel: Kernel) -> dict[str, Any]:
@@ -81,14 +102,13 @@ async def get_source(profile: Profile, kernel: Kernel, limit: Limit = 15) -> dic
     inside = f"/api/profiles/{profile}/source/{launch['index']}/" if launch else ""
     lines = await caller.find(inside, table="lines") if inside else None
     if launch is None or lines is None:
-        return {"lines": [], "instructions": [], "why": "the profile holds no instructions of this kernel: capture it with ncu, whose "
-                                                        "set “full” or “source” records them"}
+        return {"lines": [], "instructions": [], "why": "the profile holds no instructions of this kernel: capture it with ncu, "
+                                                        "whose set “full” or “source” records them"}
     code = await caller.get(inside, table="instructions")
     samples = "smsp__pcsamp_sample_count"
     hot = sorted((each for each in code["rows"] if each.get(samples)), key=lambda each: -each[samples])
     return {"launch": launch["index"], "duration_ns": launch["duration_ns"],
-            "lines": top(sorted(lines["rows"], key=lambda each: -(each["samples"] or 0)), limit, "place", "text", "share_pct", "reason_title",
-                         "reason_pct", "samples", "executed", "excess_sectors", "excess_wavefronts"),
+            "lines": top(sorted(lines["rows"], key=lambda each: -(each["samples"] or 0)), limit, *LINE),
             "instructions": [{"sass": each["sass"], "line": each["line"], "samples": each[samples]} for each in hot[:limit]],
             "why": "" if lines["rows"] else "the report names no source lines: compile with -lineinfo; Triton does so by itself"}
 
@@ -116,5 +136,6 @@ async def _point(profile: int, kernel: int) -> dict[str, Any] | None:
 def _counters(launch: dict[str, Any]) -> dict[str, Any]:
     facts = launch["facts"]
     return {"launch": launch["index"], **pick(launch, "duration_ns", "grid", "block", "incomplete"),
-            **pick(facts, "sol", "occupancy", "scheduler", "caches", "launch", "tensor_instructions", "sm_clock_hz", "dram_clock_hz"),
+            **pick(facts, "sol", "occupancy", "scheduler", "caches", "launch", "tensor_instructions", "sm_clock_hz",
+                   "dram_clock_hz"),
             "stalls": top(facts.get("stalls") or [], MOST_STALLS, "reason", "cycles", "share_pct")}

@@ -18,10 +18,13 @@ async def list_operators() -> dict[str, Any]:
     return {"operators": [pick(row, "name", "title", "package", "dtypes", "dims", "presets", "unit") for row in found["operators"]]}
 
 
-async def get_operator(operator: Operator, shape: Shape | None = None, dtype: Dtype = "", gpu: AnyGpu = "") -> dict[str, Any]:
+async def get_operator(
+        operator: Operator, shape: Annotated[Shape | None, Field(
+            description="sizes in elements by the operator's dimension names; without them its first preset")] = None,
+        dtype: Dtype = "", gpu: AnyGpu = "") -> dict[str, Any]:
     """Show an operator's search space at a shape: each parameter with its values, how many configurations are valid and why the
     others are not, the default configuration, FLOP and least bytes of one launch. Without a shape, its first preset."""
-    return dict(cut(await caller.get(f"/api/operators/{operator_path(operator)}/", dtype=dtype, gpu=gpu, **(shape or {}))))
+    return dict(cut(await caller.get(f"/api/operators/{operator_path(operator)}/", shape, dtype=dtype, gpu=gpu)))
 
 
 async def get_problem(operator: Operator, shape: Shape, gpu: Gpu, dtype: Dtype = "") -> dict[str, Any]:
@@ -30,7 +33,7 @@ async def get_problem(operator: Operator, shape: Shape, gpu: Gpu, dtype: Dtype =
     tuned.done holds the newest search (best_ms, default_ms, library_ms are milliseconds of one launch) and tuned.active one that
     runs; device says where a search would run, why_not what it would wait for.
     """
-    return dict(cut(await caller.get("/api/problem/", operator=operator, dtype=dtype, gpu=gpu, **shape)))
+    return dict(cut(await caller.get("/api/problem/", shape, operator=operator, dtype=dtype, gpu=gpu)))
 
 
 def operator_path(operator: str) -> str:

@@ -17,7 +17,7 @@ async def list_profiles(
         q: Words = "", gpu: Annotated[str, Field(max_length=120, description="GPU model; empty: all")] = "",
         build: Annotated[str, Field(max_length=80, description="name of a build; empty: all")] = "",
         kind: Annotated[Literal["", "trace", "counters", "summary"], Field(
-            description="trace: launches in time; counters: hardware counters of launches; summary: a tool's sums; empty: all")] = "",
+            description="trace: launches in time; counters: hardware counters of launches; summary: sums; empty: all")] = "",
         limit: Limit = 20, offset: Offset = 0) -> dict[str, Any]:
     """List the profiles of the project, newest first.
 

@@ -11,8 +11,8 @@ from webapp.agents.stdio import NotConnected, run
 
 
 class Command(BaseCommand):
-    help = ("Serve the tools of a running Ridgepoint over standard input and output, for clients of the Model Context Protocol that "
-            "start programs. RIDGEPOINT_URL names the server, RIDGEPOINT_TOKEN holds an API token. Starts nothing.")
+    help = ("Serve the tools of a running Ridgepoint over standard input and output, for clients of the Model Context Protocol "
+            "that start programs. RIDGEPOINT_URL names the server, RIDGEPOINT_TOKEN holds an API token. Starts nothing.")
     requires_system_checks: list[str] = []
 
     def handle(self, **options: Any) -> None:
