@@ -238,6 +238,7 @@ ROWS = ("profiles.*", "tuner.*", "workers.*", "webapp.*")
 API = ("*api", "webapp.*")
 PACKAGES = {
     "allauth": ("webapp.people.*", "webapp.apps"),
+    "anyio": ("webapp.agents.stdio",),
     "asgiref": ("profiles.library.streaming_api", "webapp.*"),
     "bokeh": ("profiles.theme", "*charts*"),
     "channels": ("webapp.*", "workers.jobs"),
@@ -247,10 +248,12 @@ PACKAGES = {
     "drf_spectacular": API,
     "duckdb": ("profiles.sql.*", "profiles.store.*"),
     "google": ("profiles.ingest.*",),
+    "httpx2": ("webapp.agents.stdio",),
     "isal": ("profiles.ingest.*", "profiles.downloads.*", "profiles.sql.*", "profiles.timeline.*"),
     "jwt": ("webapp.forges.github",),
     "knox": ("webapp.*",),
     "markdown_it": ("webapp.frame.documents", "webapp.talk.texts"),
+    "mcp": ("webapp.agents.*",),
     "msgspec": ("profiles.ingest.*", "profiles.exports.*", "profiles.store.*", "profiles.fleet.feed", "profiles.capture.chakra",
                 "workers.agent.*"),
     "ncu_report": ("profiles.ingest.ncu.ncu_child",),
@@ -261,6 +264,7 @@ PACKAGES = {
     "psycopg": ("webapp.*", "workers.away"),
     "pyarrow": ("profiles.*",),
     "pythonjsonlogger": ("webapp.logs",),
+    "pydantic": ("webapp.agents.tools.*",),
     "pynvml": ("tuner.measure.nvml", "workers.fresh.clocks"),
     "redis": ("tuner.measure.remote_cache", "webapp.*", "workers.*"),
     "requests": ("webapp.people.*",),

@@ -162,7 +162,7 @@ def is_known(scope: dict[str, Any]) -> bool:
         return True
     request = HttpRequest()
     kind, _, token = headers.get("authorization", "").partition(" ")
-    request.META["HTTP_AUTHORIZATION"] = f"{'Token' if kind.lower() == 'bearer' else kind} {token}".strip()      # as /mcp takes both
+    request.META["HTTP_AUTHORIZATION"] = f"{'Token' if kind.lower() == 'bearer' else kind} {token}".strip()    # /mcp takes both
     with suppress(CookieError):
         request.COOKIES = parse_cookie(headers.get("cookie", ""))
     request.session = import_module(settings.SESSION_ENGINE).SessionStore(request.COOKIES.get(settings.SESSION_COOKIE_NAME))

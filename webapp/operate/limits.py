@@ -2,7 +2,8 @@
 processes.
 
 RIDGEPOINT_LIMITS="upload=120/min, sql=120/min, search=600/min, agents=600/min" are the defaults; "sql=0" lifts one. An address
-has ADDRESS_TIMES as much as one person, since a company may have only one. Single-user mode is not limited, nor is anybody while Valkey is away.
+has ADDRESS_TIMES as much as one person, since a company may have only one. Single-user mode is not limited, nor is anybody while
+Valkey is away.
 """
 
 from __future__ import annotations

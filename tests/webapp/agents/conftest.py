@@ -6,16 +6,19 @@ import asyncio
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import wait
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
 import pytest
 import uvicorn
+from django.db import connection
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from webapp.models import ApiToken
+from webapp.operate.bodies import Bodies
 from workers.scope import FIRST_PROJECT
 
 
@@ -25,6 +28,7 @@ class Site:
     def __init__(self) -> None:
         from webapp.asgi import application
 
+        self.application = application
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -37,6 +41,22 @@ class Site:
     def stop(self) -> None:
         self.server.should_exit = True
         self.thread.join(20)
+        self._close_connections()
+
+    def _close_connections(self) -> None:
+        """Those that the threads of `webapp.operate.bodies` keep: else the test's database could not be dropped."""
+        app: Any = self.application.application_mapping["http"]
+        while not isinstance(app, Bodies):
+            app = app.app
+        threads = len(app.pool._threads)
+        together = threading.Barrier(threads) if threads else None
+
+        def close() -> None:
+            assert together is not None
+            together.wait(20)           # each in a thread of its own
+            connection.close()
+
+        wait([app.pool.submit(close) for _ in range(threads)])
 
 
 @pytest.fixture

@@ -129,7 +129,7 @@ def test_a_token_sees_its_project_alone(site: Site, token_of: Callable[..., str]
     assert call(site.mcp, token_of(person, project=other.pk), "list_profiles")["total"] == 1
 
 
-def test_limits_are_those_of_the_api(site: Site, alice: Any, token_of: Callable[..., str], api: Callable[..., Any], settings: Any) -> None:
+def test_limits_are_those_of_the_api(site: Site, alice: Any, token_of: Callable[..., str], settings: Any) -> None:
     for key in jobs.connection().scan_iter("ridgepoint:rate:*"):
         jobs.connection().delete(key)
     settings.LIMITS = "search=2/h"

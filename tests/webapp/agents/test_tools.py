@@ -144,7 +144,8 @@ def test_a_job_is_started_stopped_and_written_down(site: Site, alice: Any, token
     assert (started.token_name, started.person, started.person_name) == ("tuner of ops", alice, "alice") and started.ms > 0
     stopped = AgentCall.objects.get(tool="stop_job")
     assert (stopped.outcome, stopped.writes, stopped.arguments) == ("ok", False, f'{{"job": {job.pk}}}')
-    refused = call(site.mcp, token, "start_tune_job", {"operator": "softmax", "shape": {"R": 8192, "C": 4096}, "device": "replay:matmul"})
+    refused = call(site.mcp, token, "start_tune_job", {"operator": "softmax", "shape": {"R": 8192, "C": 4096},
+                                                       "device": "replay:matmul"})
     assert isinstance(refused, Told) and "this landscape recorded matmul" in refused
     row = AgentCall.objects.filter(tool="start_tune_job").first()
     assert row is not None and (row.outcome, row.writes, row.led_to) == ("refused", False, "") and "landscape" in row.answer
