@@ -26,7 +26,7 @@ ON_GPU = {"operator": "softmax", "shape": {"R": 8192, "C": 4096}, "device": "gpu
 
 
 def words_of(page: str) -> str:
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page))
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
 
 
 def budget(writes: int, gpu_s: int, token: ApiToken | None = None) -> AgentBudget:
