@@ -45,10 +45,15 @@ async def _ask(method: str, path: str, query: Mapping[str, Any] | None = None, b
     """`missing`: 404 is the answer None."""
     try:
         answer = await current().ask(method, path, query, body)
-    except (TooLarge, ValueError) as wrong:         # ValueError: a number or text that is none in JSON or an address
+    except ValueError as wrong:         # a number or text that is none in JSON or an address: nothing was sent
+        current().refused = method != "GET"
         raise ToolError(str(wrong)) from wrong
+    except TooLarge as large:
+        raise ToolError(str(large)) from large
     if missing and answer.status == 404:
         return None
+    if method != "GET" and 400 <= answer.status < 500:
+        current().refused = True        # after a 5xx it may have begun all the same
     if answer.status >= 400 or answer.content is None:
         raise ToolError(answer.why)
     return answer.content

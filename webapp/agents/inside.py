@@ -49,6 +49,7 @@ class Caller:
     who: Mapping[str, Any]              # of api/agents/me/
     call_id: int | None = None          # of the row that was made before the call ran
     led_to: tuple[str, int] | None = None
+    refused: bool = False               # the API refused the change that was asked for: nothing began
 
     async def ask(self, method: str, path: str, query: Mapping[str, Any] | None = None, body: Any = None) -> Answer:
         """Return the API's answer to one request, whatever its status. Raises TooLarge."""

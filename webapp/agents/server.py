@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from django.db import DatabaseError
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -21,6 +23,7 @@ from webapp.agents.models import AgentCall
 from webapp.agents.threads import in_thread
 from webapp.agents.tools import TOOLS, AgentTool
 
+log = logging.getLogger(__name__)
 MOST_CHARS = 200_000            # of one answer
 INSTRUCTIONS = """\
 Ridgepoint profiles, ranks, tunes, caches and guards GPU kernels. Begin with list_profiles and list_worst_kernels, look at one
@@ -87,8 +90,14 @@ async def write_down(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -
         raise
     finally:
         ms = (time.perf_counter() - began_s) * 1e3
-        await asyncio.shield(in_thread(lambda: services.call_end(
-            who.who, name, arguments, ms=ms, outcome=outcome, answer=answer, call_id=who.call_id, led_to=who.led_to)))
+        await asyncio.shield(in_thread(lambda: _end(who, name, arguments, ms=ms, outcome=outcome, answer=answer)))
+
+
+def _end(who: Caller, name: str, arguments: Any, **ended: Any) -> None:
+    try:
+        services.call_end(who.who, name, arguments, call_id=who.call_id, led_to=who.led_to, refused=who.refused, **ended)
+    except DatabaseError as error:          # the program is told what became of its call, and by the API that it is away
+        log.warning("a call of %s was not written down: %s", name[:60], error)
 
 
 def _error_text(result: HandlerResult) -> str:

@@ -52,15 +52,16 @@ def call_begin(who: Mapping[str, Any], tool: str, arguments: Any, gpu_s: float) 
 
 
 def call_end(who: Mapping[str, Any], tool: str, arguments: Any, *, ms: float, outcome: str, answer: str = "",
-             call_id: int | None = None, led_to: tuple[str, int] | None = None) -> None:
-    """Write down how a call ended; what was taken for one that began nothing is given back."""
+             call_id: int | None = None, led_to: tuple[str, int] | None = None, refused: bool = False) -> None:
+    """Write down how a call ended. What it took of the day is given back where it was `refused`; where nobody knows whether it
+    began something (the program left, a server failed), it stays taken."""
     ended = {"ms": round(ms, 3), "outcome": outcome, "answer": _text(answer)[:ANSWER_CHARS],
              "led_to": led_to[0] if led_to else "", "led_to_id": led_to[1] if led_to else None}
     with within(who["project"]["id"]):
         if call_id is None:
             AgentCall.objects.create(**_columns(who, tool, arguments), **ended)
             return
-        taken = {} if led_to else {"writes": False, "gpu_s": 0.0}
+        taken = {"writes": False, "gpu_s": 0.0} if refused else {}
         AgentCall.objects.filter(pk=call_id).update(**ended, **taken)
 
 

@@ -13,7 +13,7 @@ from webapp.agents.threads import in_thread
 async def spend(tool: str, arguments: Any, gpu_s: float = 0.0) -> None:
     """Take one write and `gpu_s` GPU-seconds of the day, before the work begins. Raises ToolError where the day is spent.
 
-    Given back where the call leads to nothing (`led_to` is not called).
+    Given back where the API refuses what is asked for then.
     """
     who = caller.current()
     try:

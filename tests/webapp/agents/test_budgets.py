@@ -74,6 +74,21 @@ def test_what_began_nothing_takes_nothing(site: Site, alice: Any, token_of: Call
     assert call(site.mcp, token, "start_tune_job", ON_GPU)["status"] == "queued"
 
 
+def test_where_nobody_knows_whether_it_began_it_stays_taken(
+        site: Site, alice: Any, token_of: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from tuner.jobs import create_services
+
+    def fail(job: TuneJob) -> None:
+        raise RuntimeError("after the job was stored")
+
+    monkeypatch.setattr(create_services, "publish_status", fail)
+    token = token_of(alice)
+    told = call(site.mcp, token, "start_tune_job", {**ON_GPU, "budget_seconds": 40})
+    assert isinstance(told, Told) and "after the job" not in told and TuneJob.objects.count() == 1
+    left = call(site.mcp, token, "get_budget")
+    assert (left["writes_today"], left["gpu_s_today"]) == (1, 40)
+
+
 def test_calls_at_once_never_take_more_than_there_is(alice: Any, token_of: Callable[..., str]) -> None:
     budget(3, 1000)
     token_of(alice)
