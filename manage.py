@@ -12,9 +12,9 @@ from webapp.backup import unfinished
 from webapp.embedded import ensure
 from webapp.embedded.launch import CannotStart
 
-# Commands that read or make files only; the doctor asks servers that run, and starts none.
+# Commands that read or make files only; the doctor and mcp ask servers that run, and start none.
 SERVERLESS = {"runs", "help", "version", "--help", "-h", "--version", "collectstatic", "findstatic", "diffsettings", "spectacular",
-              "doctor"}
+              "doctor", "mcp"}
 # Commands that manage the tables themselves, or wait for others to do it.
 UNMIGRATED = {"migrate", "makemigrations", "showmigrations", "sqlmigrate", "optimizemigration", "squashmigrations",
               "dbshell", "flush", "check", "shell", "web", "restore"}
@@ -51,7 +51,7 @@ def main() -> None:
         os.environ["RIDGEPOINT_WEB_PROCESS"] = "1"      # before the settings are read
     if command == "doctor":
         prepare_doctor(Path(os.environ.get("RIDGEPOINT_HOME", project / "var")))
-    if command == "runs" or (command in ("gate", "operators") and offline(command, sys.argv[2:])):
+    if command in ("runs", "mcp") or (command in ("gate", "operators") and offline(command, sys.argv[2:])):
         os.environ.setdefault("RIDGEPOINT_SECRET_KEY", "a look at a file needs none")
     if command == "restore" and (wrong := unfinished.choose_home(sys.argv[2:], os.environ)):
         raise CannotStart(wrong)

@@ -241,6 +241,7 @@ ROWS = ("profiles.*", "tuner.*", "workers.*", "webapp.*")
 API = ("*api", "webapp.*")
 PACKAGES = {
     "allauth": ("webapp.people.*", "webapp.apps"),
+    "anyio": ("webapp.agents.stdio",),
     "asgiref": ("profiles.library.streaming_api", "webapp.*"),
     "bokeh": ("profiles.theme", "*charts*"),
     "channels": ("webapp.*", "workers.jobs"),
@@ -251,10 +252,12 @@ PACKAGES = {
     "drf_spectacular": API,
     "duckdb": ("profiles.sql.*", "profiles.store.*"),
     "google": ("profiles.ingest.*",),
+    "httpx2": ("webapp.agents.stdio",),
     "isal": ("profiles.ingest.*", "profiles.downloads.*", "profiles.sql.*", "profiles.timeline.*"),
     "jwt": ("webapp.forges.github",),
     "knox": ("webapp.*",),
     "markdown_it": ("webapp.frame.documents", "webapp.talk.texts"),
+    "mcp": ("webapp.agents.*",),
     "msgspec": ("profiles.ingest.*", "profiles.exports.*", "profiles.store.*", "profiles.fleet.feed", "profiles.capture.chakra",
                 "workers.agent.*"),
     "ncu_report": ("profiles.ingest.ncu.ncu_child",),
@@ -265,6 +268,7 @@ PACKAGES = {
     "psycopg": ("webapp.*", "workers.away"),
     "pyarrow": ("profiles.*",),
     "pythonjsonlogger": ("webapp.logs",),
+    "pydantic": ("webapp.agents.tools.*",),
     "pynvml": ("tuner.measure.nvml", "workers.fresh.clocks"),
     "redis": ("tuner.measure.remote_cache", "webapp.*", "workers.*"),
     "requests": ("webapp.people.*",),

@@ -186,5 +186,6 @@ urlpatterns = [
     path("api/operators/", team_api.OperatorListApi.as_view(), name="api-operators"),
     path("api/operators/packages/", team_api.PackageListApi.as_view(), name="api-operator-packages"),
     path("api/operators/packages/<str:name>/", team_api.PackageApi.as_view(), name="api-operator-package"),    # DELETE
+    path("api/operators/<str:name>/", team_api.OperatorApi.as_view(), name="api-operator"),      # ?dtype=&gpu=&M=…; after packages/
     path("api/configs/best/", browse_api.ConfigBestApi.as_view(), name="api-config-best"),
 ]

@@ -44,6 +44,7 @@ ROLES: dict[str, list[str]] = {
         "auth.view_user", "auth.add_user", "auth.change_user", "auth.delete_user",
         "webapp.view_apitoken", "webapp.delete_apitoken", "webapp.add_project", "webapp.change_project",
         "webapp.add_membership", "webapp.view_auditentry", "webapp.change_membership", "webapp.delete_membership",
+        "webapp.view_agentcall", "webapp.change_agentbudget",
         "webapp.delete_thread", "webapp.add_forge", "webapp.change_forge", "webapp.delete_forge",
     ],
 }

@@ -27,8 +27,8 @@ RIDGEPOINT_STAGE_MEMORY_MB memory that each stage of the work on a profile (inge
                            (default: 2000). A bound of one process: programs that it starts (decoders, nsys) have as much each
 RIDGEPOINT_DISK_REST       room that new uploads and captures leave free on each disk: a size, a share, or both (the smaller one
                            holds; default: "2 GB, 5 %")
-RIDGEPOINT_LIMITS          how often a person or token may upload, run SQL and search: "upload=120/min, sql=120/min, search=600/min"
-                           (these are the defaults; sql=0: without limit)
+RIDGEPOINT_LIMITS          how often a person or token may upload, run SQL, search and use tools (/mcp): "upload=120/min,
+                           sql=120/min, search=600/min, agents=600/min" (these are the defaults; sql=0: without limit)
 RIDGEPOINT_LOG             level of our own log, on standard error (default: INFO); "json": one object a line, "json DEBUG" both
 RIDGEPOINT_ACCESS_LOG      1: a line for every request; without it for refused and failed ones (as JSON always every one)
 """

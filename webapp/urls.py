@@ -4,6 +4,8 @@ from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from webapp import kernels, metrics, pages
+from webapp.agents import api as agents_api
+from webapp.agents import pages as agents_pages
 from webapp.audit import pages as audit_pages
 from webapp.forges import api as forge_api
 from webapp.forges import pages as forge_pages
@@ -13,6 +15,7 @@ from webapp.keeping import pages as keeping_pages
 from webapp.operate import pages as operate_pages
 from webapp.people import api as people_api
 from webapp.people import pages as people_pages
+from webapp.problem import api as problem_api
 from webapp.problem import pages as problem_pages
 from webapp.projects import api as project_api
 from webapp.projects import pages as project_pages
@@ -42,6 +45,11 @@ urlpatterns = [
     path("kernels/problem/", problem_pages.problem, name="problem"),      # ?operator=&dtype=&gpu=&M=… or ?shape= ?kernel= ?family=
     path("kernels/problem/tune/", problem_pages.problem_tune, name="problem-tune"),         # POST, as the next
     path("kernels/problem/guard/", problem_pages.problem_guard, name="problem-guard"),
+    path("api/problem/", problem_api.ProblemApi.as_view(), name="api-problem"),             # ?operator=&dtype=&gpu=&M=…
+    # agents: /mcp itself is answered before these (webapp.agents.door)
+    path("agents/", agents_pages.agents, name="agents"),                          # ?token=&tool=&outcome=
+    path("agents/budget/", agents_pages.budget, name="agents-budget"),            # POST, owners
+    path("api/agents/me/", agents_api.MeApi.as_view(), name="api-agents-me"),
     # people
     path("accounts/", include("webapp.people.urls")),                              # sign in and out, second factor, tokens
     path("projects/", include(project_pages.urlpatterns)),

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
-from rest_framework.exceptions import ValidationError
+from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tuner.models import OperatorPackage
-from tuner.operators import all_operators
+from tuner.operators import all_operators, find
 from tuner.team import selectors, services
 
 JSON = OpenApiTypes.OBJECT
@@ -25,6 +25,25 @@ class OperatorListApi(APIView):
         owner = {each["name"]: package.name for package in selectors.package_list() for each in package.operators}
         return Response({"operators": [selectors.operator_json(operator, owner.get(name, ""))
                                        for name, operator in all_operators().items()]})
+
+
+class OperatorApi(APIView):
+    @extend_schema(operation_id="operator_get", responses=JSON, parameters=[
+        OpenApiParameter("dtype", str), OpenApiParameter("gpu", str, description="model, whose limits bound the space"),
+        OpenApiParameter("M", int, description="and the operator's other dimensions by name; without any, its first preset")])
+    def get(self, request: Request, name: str) -> Response:
+        """One operator with what a search of it would try: its parameters with their values, how many configurations are valid."""
+        operator, query = find(name), request.query_params
+        if operator is None:
+            raise NotFound(f"choose one of {', '.join(all_operators())}")
+        dtype = query.get("dtype") or operator.dtypes[0]
+        given = {dim.name: int(text) if text.isdecimal() and len(text) < 12 else -1
+                 for dim in operator.dims if (text := query.get(dim.name, ""))}
+        shape = given or dict(operator.presets[0])
+        if problems := operator.problems(shape, dtype):
+            raise ValidationError({field: [problem] for field, problem in problems.items()})
+        space = selectors.space_json(operator, shape, dtype, query.get("gpu", "")[:120])
+        return Response({**selectors.operator_json(operator), **space})
 
 
 class PackageName(serializers.Serializer[None]):

@@ -10,7 +10,7 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from tuner.models import OperatorAudit, OperatorPackage
-from tuner.operators import OPERATORS, Operator
+from tuner.operators import OPERATORS, Operator, limits
 from tuner.team.description import DescriptionError, make_operator
 from workers import jobs
 
@@ -104,3 +104,14 @@ def operator_json(operator: Operator, package: str = "") -> dict[str, Any]:
                       "only": list(dim.only)} for dim in operator.dims],
             "presets": [dict(preset) for preset in operator.presets], "kernel_names": list(operator.kernel_names),
             "unit": operator.unit}
+
+
+def space_json(operator: Operator, shape: Mapping[str, int], dtype: str, gpu: str) -> dict[str, Any]:
+    """Return what a search tries at a shape within the limits of a GPU model ("": those of an unknown one)."""
+    bounds = limits(gpu)
+    space = operator.space(shape, dtype, bounds)
+    return {"shape": dict(shape), "dtype": dtype, "gpu": gpu, "params": [
+        {"name": param.name, "values": list(param.values)} for param in space.params],
+        "valid_configs": len(space), "pruned_configs": dict(space.pruned),
+        "default_config": dict(operator.default_config(shape, dtype, bounds)),
+        "flop": operator.flops(shape), "least_bytes": operator.bytes(shape, dtype)}

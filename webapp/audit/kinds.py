@@ -32,6 +32,7 @@ KINDS = (
     Kind("webapp.Project", ("name",)),
     Kind("webapp.Membership", ("role",)),
     Kind("webapp.ApiToken", ("name", "scope", "expiry")),
+    Kind("webapp.AgentBudget", ("writes_per_day", "gpu_s_per_day")),
     Kind("webapp.ShareLink", ("expires",)),
     Kind("webapp.Invitation", ("email", "role", "expires", "used")),
     Kind("mfa.Authenticator", ("type",)), Kind("socialaccount.SocialAccount", ("provider",)),

@@ -104,6 +104,7 @@ SETTINGS = Section("Settings", (
     Page("Capture targets", "capture-targets", needs="profiles.add_capturetarget", words="scripts programs"),
     Page("Forges", "forge-list", words="github gitlab jira issues checks webhook", also=("/issues/",), docs=("threads",)),
     Page("API tokens", "tokens", words="CI authorization", docs=("gate-ci",)),
+    Page("Agents", "agents", words="MCP model context protocol tools programs calls budgets LLM", docs=("agents",)),
     Page("Storage", "storage", words="retention quota disk delete old keep days", docs=("retention",)),
     Page("Sessions", "sessions", words="signed in devices browsers sign out", docs=("people",)),
     Page("People", "people", needs="auth.view_user", words="users roles owners invite deactivate administration", docs=("people",)),

@@ -161,7 +161,8 @@ def is_known(scope: dict[str, Any]) -> bool:
     if settings.LOCAL_MODE and is_local((scope.get("client") or ("", 0))[0], headers):
         return True
     request = HttpRequest()
-    request.META["HTTP_AUTHORIZATION"] = headers.get("authorization", "")
+    kind, _, token = headers.get("authorization", "").partition(" ")
+    request.META["HTTP_AUTHORIZATION"] = f"{'Token' if kind.lower() == 'bearer' else kind} {token}".strip()    # /mcp takes both
     with suppress(CookieError):
         request.COOKIES = parse_cookie(headers.get("cookie", ""))
     request.session = import_module(settings.SESSION_ENGINE).SessionStore(request.COOKIES.get(settings.SESSION_COOKIE_NAME))

@@ -1,7 +1,9 @@
-"""How often somebody may upload, run SQL and search: by token or person, and by address, counted in Valkey by all web processes.
+"""How often somebody may upload, run SQL, search and use tools: by token or person, and by address, counted in Valkey by all web
+processes.
 
-RIDGEPOINT_LIMITS="upload=120/min, sql=120/min, search=600/min" are the defaults; "sql=0" lifts one. An address has ADDRESS_TIMES
-as much as one person, since a company may have only one. Single-user mode is not limited, nor is anybody while Valkey is away.
+RIDGEPOINT_LIMITS="upload=120/min, sql=120/min, search=600/min, agents=600/min" are the defaults; "sql=0" lifts one. An address
+has ADDRESS_TIMES as much as one person, since a company may have only one. Single-user mode is not limited, nor is anybody while
+Valkey is away.
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ from webapp.outage import Outage, outage_answer
 from workers import clock, jobs
 
 log = logging.getLogger(__name__)
-DEFAULTS = {"upload": (120, 60), "sql": (120, 60), "search": (600, 60)}         # times, in seconds
+DEFAULTS = {"upload": (120, 60), "sql": (120, 60), "search": (600, 60), "agents": (600, 60)}        # times, in seconds
 API = {("api-profiles", "POST"): "upload", ("api-fleet-capture-trace", "POST"): "upload", ("api-sql", "POST"): "sql",
-       ("api-search", "GET"): "search"}
+       ("api-search", "GET"): "search", ("api-agents-me", "GET"): "agents"}
 PAGES = {("profile-upload", "POST"): "upload", ("search", "GET"): "search"}
 ADDRESS_TIMES = 4
 TRY_AGAIN_S = 5.0           # after Valkey did not answer, nobody waits for it that long

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.apps import apps
 from django.db.models import Model, Q, QuerySet
 from django.utils import timezone
 
@@ -103,5 +104,6 @@ KINDS = {kind.name: kind for kind in (
          _delete_capture),
     Kind("jobs", "tune jobs with their trials", lambda: TuneJob.objects.filter(status__in=ENDED_JOBS).order_by("pk"),
          lambda: (("a configuration of it is served", Q(cached__isnull=False)),), _delete_row),
+    Kind("calls", "calls of agents", lambda: apps.get_model("webapp", "AgentCall").objects.order_by("pk"), lambda: (), _delete_row),
     Kind("runs", "runs of suites", lambda: KernelRun.objects.order_by("pk"), _keeps_run, _delete_row),
 )}

@@ -1,0 +1,35 @@
+"""What launches are served, and what got slower."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from webapp.agents import caller
+from webapp.agents.tools.arguments import Dtype, Gpu, Limit, Offset, Operator, Shape, Words, cut, top
+
+REGRESSION = ("id", "suite", "family", "kernels", "build", "good", "state", "kind", "found_by", "why", "ratio", "ci", "environment",
+              "note", "created")
+
+
+async def get_served_config(
+        operator: Operator, shape: Shape, gpu: Gpu, dtype: Dtype = "",
+        toolkit: Annotated[str, Field(max_length=120, description='for example "cuda 13.0, triton 3.6.0"; empty: any')] = "",
+        limit: Limit = 10) -> dict[str, Any]:
+    """Show the configuration that a launch of an operator at a shape gets now on a GPU, which rule serves it and why, and the
+    entries that were considered. expected_loss is what it may cost beside one measured for the shape (0.05: 5 %), null: unknown."""
+    found = await caller.get("/api/configs/best/", shape, operator=operator, dtype=dtype, gpu=gpu, toolkit=toolkit, why=1)
+    return {**{name: cut(value) for name, value in found.items() if name != "considered"},
+            "considered": cut(found.get("considered", [])[:limit])}
+
+
+async def list_regressions(
+        state: Annotated[Literal["", "watched", "open", "acknowledged", "intended", "fixed", "environment"], Field(
+            description="watched: open and acknowledged; empty: all")] = "watched",
+        suite: Annotated[str, Field(max_length=60, description="name of a suite; empty: all")] = "",
+        q: Words = "", limit: Limit = 20, offset: Offset = 0) -> dict[str, Any]:
+    """List kernels that got slower between builds, those without an answer first. ratio is new time ÷ old time, ci its interval of
+    confidence, null where one run alone tells; good is the last build without it."""
+    found = await caller.get("/api/regressions/", state=state, suite=suite, q=q, offset=offset)
+    return {"total": found["count"], "regressions": top(found["results"], limit, *REGRESSION)}

@@ -1,0 +1,74 @@
+"""Tune jobs: searches of configurations, measured on a GPU or replayed from a recording."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from webapp.agents import caller, spending
+from webapp.agents.tools.arguments import Dtype, Job, Limit, Offset, Operator, Shape, cut, pick, top
+
+LINE = ("id", "operator", "shape", "dtype", "device", "status", "gpu", "recorded", "best_ms", "default_ms", "library_ms",
+        "elapsed_s", "trials", "rejected", "outcome", "owner", "created", "finished")
+WHOLE = (*LINE, "strategy", "seed", "timing", "budget_trials", "budget_seconds", "plateau", "best_config", "triton", "rate",
+         "valid_size", "pruned", "failures", "ended_by", "error", "environment", "started")
+TRIAL = ("number", "outcome", "reason", "message", "config", "median_ms", "min_ms", "p90_ms", "n", "at_s", "facts")
+DEFAULT_TRIALS, DEFAULT_SECONDS = 100, 180.0
+
+
+async def list_jobs(
+        operator: Annotated[str, Field(max_length=60, description="name of an operator; empty: all")] = "",
+        status: Annotated[Literal["", "queued", "running", "paused", "done", "stopped", "failed"], Field(
+            description="state of the job; empty: all")] = "",
+        limit: Limit = 20, offset: Offset = 0) -> dict[str, Any]:
+    """List tune jobs, newest first: best, default and library time of one launch in milliseconds, null while unknown."""
+    found = await caller.get("/api/tune/", operator=operator, status=status, limit=limit, offset=offset)
+    return {"total": found["total"], "jobs": [pick(row, *LINE) for row in found["jobs"]]}
+
+
+async def get_job(
+        job: Job, trials: Annotated[int, Field(ge=0, le=200, description="trials to answer, 0 to 200")] = 10,
+        after: Annotated[int, Field(ge=-1, le=10**9, description="only trials with a greater number; -1: from the first")] = -1,
+        ) -> dict[str, Any]:
+    """Show a tune job: progress, best, default and library time (milliseconds of one launch), its best configuration, failures by
+    reason, and trials in the order in which they were known. outcome "library" means: keep the vendor's library.
+
+    next_after reads on in the trials, null when there are no more.
+    """
+    found = await caller.get(f"/api/tune/{job}/")
+    told: dict[str, Any] = {"trials": [], "next_after": None}
+    if trials:
+        told = await caller.get(f"/api/tune/{job}/trials/", limit=trials, after=after)
+    return {**pick(found, *WHOLE), "finalists": cut(found["finalists"]), "stop_requested": found["stop_requested"],
+            "attempts": top(told["trials"], trials, *TRIAL), "next_after": told["next_after"]}
+
+
+async def start_tune_job(
+        operator: Operator, shape: Shape, dtype: Dtype = "",
+        gpu: Annotated[str, Field(max_length=110, description="GPU model to measure on, or of a recording; empty: any")] = "",
+        device: Annotated[str, Field(
+            max_length=120, description='"gpu", "gpu:<model>" or "replay:<recording>"; empty: as get_problem says')] = "",
+        budget_trials: Annotated[int, Field(ge=1, le=5000, description="configurations to try at most")] = DEFAULT_TRIALS,
+        budget_seconds: Annotated[float, Field(ge=1, le=86_400, description="seconds of the job at most")] = DEFAULT_SECONDS,
+        strategy: Annotated[str, Field(max_length=40, description="search method; empty: the default")] = "",
+        first: Annotated[list[dict[str, int | float | str | bool]] | None, Field(
+            max_length=50, description="configurations to try before the search, each parameters by name")] = None,
+        ) -> dict[str, Any]:
+    """Start a search of the best configuration of an operator at a shape. Takes one start of the token's day and, on a GPU,
+    budget_seconds of its GPU-seconds; what the job did not use is given back when it ends. Answers at once: ask get_job."""
+    if not device:
+        device = (await caller.get("/api/problem/", shape, operator=operator, dtype=dtype, gpu=gpu))["device"]["value"]
+    asked: dict[str, Any] = {"operator": operator, "shape": shape, "device": device, "budget_trials": budget_trials,
+                             "budget_seconds": budget_seconds}
+    asked |= {name: value for name, value in (("dtype", dtype), ("strategy", strategy), ("first", first)) if value}
+    await spending.spend("start_tune_job", asked, 0.0 if device.startswith("replay:") else budget_seconds)
+    made = await caller.post("/api/tune/", asked)
+    spending.led_to("tune", made["id"])
+    return {"job": made["id"], **pick(made, "status", "device", "budget_trials", "budget_seconds"),
+            "next": f"get_job with job {made['id']} tells its progress"}
+
+
+async def stop_job(job: Job) -> dict[str, Any]:
+    """Stop a tune job: it keeps what it measured, and its best so far becomes its result."""
+    return pick(await caller.post(f"/api/tune/{job}/stop/"), "id", "status", "stop_requested")

@@ -1,0 +1,89 @@
+"""One kernel problem as JSON: what its page says of profiled, tuned, served and guarded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.urls import reverse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from tuner import operators
+from tuner.gate.builds.selectors import regression_json
+from tuner.jobs.selectors import speedups
+from webapp.problem import address, profiled, states
+from webapp.problem.address import Problem
+
+MOST_KERNELS = 20
+
+
+class ProblemApi(APIView):
+    """?operator=matmul&dtype=bf16&gpu=NVIDIA H200&M=4096&N=4096&K=4096"""
+
+    @extend_schema(operation_id="problem", responses=OpenApiTypes.OBJECT, parameters=[
+        OpenApiParameter("operator", str, required=True), OpenApiParameter("dtype", str), OpenApiParameter("gpu", str),
+        OpenApiParameter("M", int, description="and the operator's other dimensions by name")])
+    def get(self, request: Request) -> Response:
+        """What is known of an operator at one shape and type on one GPU model; null where nobody did it yet, with why."""
+        query = request.query_params.dict()
+        known = operators.find(query.get("operator", ""))
+        if known is None:
+            raise ValidationError({"operator": [f"choose one of {', '.join(operators.all_operators())}"]})
+        query.setdefault("dtype", known.dtypes[0])
+        problem = address.read(query)
+        if problem is None:
+            given = {dim.name: int(query[dim.name]) if query.get(dim.name, "").isdecimal() and len(query[dim.name]) < 12 else -1
+                     for dim in known.dims}
+            raise ValidationError({name: [what] for name, what in known.problems(given, query["dtype"]).items()})
+        return Response(problem_json(problem))
+
+
+def problem_json(one: Problem) -> dict[str, Any]:
+    """Return the four states of a problem; times in ns and ms as named."""
+    device = states.job_device(one)
+    return {"operator": one.operator, "dtype": one.dtype, "shape": dict(one.shape), "gpu": one.gpu, "page": one.url,
+            "profiled": _profiled(one), "tuned": _tuned(one), "served": _served(one), "guarded": _guarded(one),
+            "regressions": [regression_json(each["row"]) for each in states.regressions(one)],
+            "device": {"value": device.value, "why_not": device.why_not}}
+
+
+def _profiled(one: Problem) -> dict[str, Any]:
+    seen = profiled.of_problem(one)
+    kernels = {(row.kernel.profile_id, row.kernel_id): row for row in seen.rows}
+    rows = [{"profile": row.kernel.profile_id, "kernel": row.kernel_id, "name": row.kernel.short_name,
+             "build": row.kernel.profile.build, "launches": row.launches, "total_ns": row.total_ns}
+            for row in list(kernels.values())[:MOST_KERNELS]]
+    return {"launches": seen.launches, "total_ns": seen.total_ns, "mean_ns": seen.mean_ns, "kernels": rows,
+            "why": "" if seen.launches else "no profile here has a launch of this shape and type on this GPU"}
+
+
+def _tuned(one: Problem) -> dict[str, Any]:
+    tuned = states.tuned(one)
+    done, active = tuned.done, tuned.active
+    best = None if done is None else {
+        "job": done.pk, "best_ms": done.best_ms, "default_ms": done.default_ms, "library_ms": done.library_ms,
+        "best_config": done.best_config, "speedup": speedups(done), "recorded": done.recorded, "keep_library": tuned.keep or None}
+    return {"done": best, "active": active and {"job": active.pk, "status": active.status, "trials": tuned.trials,
+                                                "why_waiting": tuned.why_waiting},
+            "jobs": [job.pk for job in tuned.jobs], "why": "" if tuned.jobs else "nobody searched it yet"}
+
+
+def _served(one: Problem) -> dict[str, Any]:
+    served = states.served(one)
+    return {"rule": served.rule, "why": served.why, "config": served.config, "entry": served.entry.pk if served.entry else None,
+            "keep_library": served.keep or None, "launches": served.launches, "code": served.lines}
+
+
+def _guarded(one: Problem) -> dict[str, Any]:
+    guarded = states.guarded(one)
+    if guarded.kernel is None:
+        return {"suite": None, "why": "no suite watches it"}
+    verdict, run = guarded.verdict, guarded.run
+    return {"suite": guarded.kernel.suite.name, "kernel": guarded.kernel.key,
+            "page": reverse("suite", args=[guarded.kernel.suite_id]),
+            "verdict": verdict and {"gate": verdict.gate_id, "verdict": verdict.verdict, "build": verdict.gate.build.name},
+            "run": run and {"build": run.build.name, "p50_us": run.p50_us}, "waiting": guarded.waiting, "why": ""}
