@@ -46,6 +46,7 @@ MAX_BYTES = 64 * 2**20           # of a snapshot
 START_S, ASK_S = 3.0, 15.0       # how long a job waits for the server before its first launch; how long the thread waits
 REFRESH_S, SOON_S = 60.0, 5.0     # between two questions; after one that failed
 UNREADABLE = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)     # file or answer
+FORM = 2                         # of a report: "exact" is of a launch's own shape
 MAX_TOLD = 2000                  # rows of one report, as the server takes them
 MAX_CALLS = 200                  # launches that `record` keeps
 MAX_SEEN = 4096                  # shapes remembered per kernel; a job with more begins anew
@@ -56,27 +57,33 @@ OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg"}     # of a launch, 
 class Served:
     """Answer for a shape; `config` is None when nothing fits and the caller gave no default.
 
+    rule      "exact": measured at this very shape; "bucket": at `measured`, in one bucket with `shape`
+    measured  the shape that the entry was measured at; empty where the snapshot does not say
     library   the vendor library was measured so many times as fast as `config` at this bucket: keep calling it. Else None
     """
 
-    __slots__ = ("bucket", "config", "dtype", "entry", "launches", "library", "operator", "plain", "rule", "why")
+    __slots__ = ("bucket", "config", "dtype", "entry", "launches", "library", "measured", "operator", "plain", "rule", "shape",
+                 "why")
 
     def __init__(self, operator: str, dtype: str, bucket: str, rule: str, why: str, entry: int | None,
                  config: Mapping[str, Any] | None, plain: Mapping[str, Any] | None = None,
-                 library: float | None = None) -> None:
-        self.library = library
+                 library: float | None = None, shape: Mapping[str, int] | None = None,
+                 measured: Mapping[str, int] | None = None) -> None:
+        self.library, self.shape, self.measured = library, dict(shape or {}), dict(measured or {})
         self.plain = plain                   # of the entry, for kernels that do not take its newer parameters
         self.operator, self.dtype, self.bucket, self.rule, self.why = operator, dtype, bucket, rule, why
         self.entry, self.config, self.launches = entry, config, 0
 
     def __repr__(self) -> str:
-        return f"<{self.operator} {self.dtype} {self.bucket}: {self.rule}, {self.config}>"
+        asked = _shape_text(self.shape) if self.shape else self.bucket
+        return f"<{self.operator} {self.dtype} {asked}: {self.rule}, {self.config}>"
 
 
 class Snapshot:
     """Every configuration that this GPU and toolkit may be served, the rules already applied by the server.
 
     home  [place, rule] of an entry at its own bucket; None where it may not serve there
+    same  [place, rule] of it at the very shape that it was measured at; a server before that was told apart sends none
     away  [place, rule, powers of two] at another one, at most so far; None where it may not
     """
 
@@ -106,7 +113,8 @@ class Snapshot:
         exact, policy = self.operators[operator]["exact"], self.operators[operator]["policy"]
         wanted, best = bucket(shape, exact, policy), _NO_CANDIDATE
         for number, entry in self._home.get((operator, dtype, wanted), ()):
-            best = min(best, (entry["home"][0], 0.0, number, entry["home"][1], entry), key=_rank)
+            place, rule = entry["same"] if entry.get("same") and entry["shape"] == shape else entry["home"]
+            best = min(best, (place, 0.0, number, rule, entry), key=_rank)
         away = self._away.get((operator, dtype), [])
         if away and best[0] > min(entry["away"][0] for (_, entry), _ in away):
             dims = parse(wanted)
@@ -118,8 +126,14 @@ class Snapshot:
         _, _, _, rule, entry = best
         if not entry:
             return None
-        return Served(operator, dtype, wanted, rule, self.whys.get(rule, rule), entry["id"], entry["config"], entry.get("plain"),
-                      entry.get("library") if rule == "exact" else None)
+        measured = entry.get("shape") or {}
+        if rule == "exact" and measured != shape:          # so an older server calls every hit of a bucket
+            rule = "bucket"
+        why = self.whys.get(rule, rule)
+        if measured and measured != shape:
+            why = f"{why}; measured at {_shape_text(measured)}, asked for {_shape_text(shape)}"
+        return Served(operator, dtype, wanted, rule, why, entry["id"], entry["config"], entry.get("plain"),
+                      entry.get("library") if rule in ("exact", "bucket") else None, shape, measured)
 
 
 Listed = tuple[int, dict[str, Any]]                          # where an entry stands in the list, and the entry
@@ -262,7 +276,7 @@ class Client:
         if served is None:
             why = "nothing measured fits" if snapshot else f"no snapshot: {self.problem or 'RIDGEPOINT_URL names no server'}"
             place = snapshot.bucket(operator, shape) if snapshot else _shape_text(shape)
-            served = Served(operator, dtype, place, "default", why, None, default)
+            served = Served(operator, dtype, place, "default", why, None, default, shape=shape)
         with self._lock:
             self._served.append(served)
             if len(self._served) > 2 * MAX_SEEN:
@@ -379,7 +393,7 @@ class Client:
                 part = dict(islice(counted.items(), MAX_TOLD))
                 self.server.ask("/api/configs/served/", timeout, send={
                     "snapshot": self.snapshot.id if self.snapshot else "", "gpu": self.gpu, "toolkit": self.toolkit,
-                    "host": socket.gethostname(), "source": self.source,
+                    "host": socket.gethostname(), "source": self.source, "form": FORM,
                     "served": [dict(zip(names, (*key, launches), strict=True)) for key, launches in part.items()]})
                 counted = Counter({key: launches for key, launches in counted.items() if key not in part})
         except (OSError, ValueError) as error:

@@ -28,7 +28,7 @@ ATTENTION = {"dims": ["B", "D"], "exact": ["D"], "dtypes": ["fp16"], "policy": B
 
 def entry(number, bucket="K=4096 M=4096 N=4096", operator="matmul", dtype="bf16", gpu=GPU, toolkit=NOW, config=CONFIG, **more):
     key = rules.Key(operator, dtype, bucket, gpu, CAPABILITY[gpu], toolkit)
-    return rules.Entry(number, key, config, **more)
+    return rules.Entry(number, key, config, **{"shape": buckets.parse_bucket(bucket), **more})
 
 
 def document(entries, operators=None, toolkit=NOW, loss=rules.unknown_loss, plain=None):
@@ -64,6 +64,7 @@ def caches(draw):
             recorded=draw(st.booleans()), state=draw(st.sampled_from(list(rules.State))),
             origin=draw(st.sampled_from(list(rules.Origin))), shape=shape, gain=draw(st.sampled_from([None, 0.02, 0.5]))))
     wanted = [{"B": draw(sizes), "C": draw(sizes), "D": draw(st.sampled_from([32, 64, 128]))} for _ in range(8)]
+    wanted += [dict(each.shape) for each in entries[:4]]
     return policy, entries, wanted, draw(st.booleans())
 
 
@@ -81,10 +82,51 @@ def test_the_client_serves_what_the_server_would(drawn):
     snapshot = client.Snapshot(document(entries, operators, loss=loss))
     for shape in shapes:
         wanted = rules.Key("team", "fp16", buckets.bucket(shape, ("D",), policy), GPU, "9.0", NOW)
-        right = rules.look_up(entries, wanted, ("D",), policy, loss)
+        right = rules.look_up(entries, wanted, ("D",), policy, loss, shape)
         found = snapshot.find("team", "fp16", shape)
         assert (found and (found.entry, found.rule, found.config)) == (
             right and (right.entry.id, str(right.rule), dict(right.entry.config)))
+
+
+def test_another_shape_of_the_bucket_is_not_called_exact():
+    """The answer tells the word, the shape asked for, the one that was measured, and their bucket."""
+    here, there = {"M": 4096, "N": 4096, "K": 4096}, {"M": 5000, "N": 4096, "K": 4096}
+    one = client.Snapshot(document([entry(7, library=1.2)]))
+    own, other = one.find("matmul", "bf16", here), one.find("matmul", "bf16", there)
+    assert (own.rule, own.shape, own.measured, own.library) == ("exact", here, here, 1.2)
+    assert (other.rule, other.shape, other.measured, other.library) == ("bucket", there, here, 1.2)
+    assert other.bucket == own.bucket == "K=4096 M=4096 N=4096"
+    assert "measured at K=4096 M=4096 N=4096, asked for K=4096 M=5000 N=4096" in other.why and "asked" not in own.why
+    nearer = client.Snapshot(document([entry(7), entry(8, shape=there)]))          # of one bucket, each its own
+    assert [nearer.find("matmul", "bf16", shape).entry for shape in (here, there, {**there, "M": 5001})] == [7, 8, 7]
+
+
+def test_a_snapshot_of_an_older_server_is_not_believed_that_a_bucket_is_exact():
+    """It calls every hit of a bucket so, and does not say at which shape it measured."""
+    found = document([entry(7, library=1.2), entry(8, "K=64 M=64 N=64", toolkit=OLD)])
+    for each in found["entries"]:
+        each.pop("same"), each.pop("shape")
+        if each["home"] and each["home"][1] == "bucket":
+            each["home"][1] = "exact"
+    served = client.Snapshot(found).find("matmul", "bf16", {"M": 4096, "N": 4096, "K": 4096})
+    assert (served.rule, served.entry, served.measured, served.library) == ("bucket", 7, {}, 1.2)
+    assert client.Snapshot(found).find("matmul", "bf16", {"M": 64, "N": 64, "K": 64}).rule == "older toolkit"
+
+
+def test_a_rule_that_this_client_has_never_heard_of_is_told_as_it_came():
+    found = document([entry(7)])
+    found["entries"][0]["home"][1] = found["entries"][0]["same"][1] = "somehow"
+    served = client.Snapshot(found).find("matmul", "bf16", {"M": 4096, "N": 4096, "K": 4096})
+    assert (served.rule, served.why, served.config) == ("somehow", "somehow", CONFIG)
+
+
+def test_an_older_client_reads_the_newer_snapshot():
+    """It knows `home` and `away` alone, and takes the word as it comes: here is what that client did."""
+    rows = document([entry(7), entry(8, shape={"M": 5000, "N": 4096, "K": 4096}), entry(9, "K=64 M=64 N=64")])
+    assert rows["version"] == 1
+    homes = [each for each in rows["entries"] if each["home"] and each["bucket"] == "K=4096 M=4096 N=4096"]
+    place, _, rule, number = min((each["home"][0], index, each["home"][1], each["id"]) for index, each in enumerate(homes))
+    assert (rule, number, place) == ("bucket", 7, homes[0]["home"][0]) and rows["why"][rule]
 
 
 def test_the_same_entries_have_the_same_id_and_a_change_another():
@@ -136,7 +178,8 @@ def test_a_launch_gets_the_configuration_of_its_bucket():
     assert [config for _, _, config in kernel.launches] == [CONFIG] * 3 + [{"BM": 16, "BN": 16}]
     assert kernel.launches[0][:2] == ((t, t, 4096, 4096, 4096), (8,))
     one._sum_launches()
-    assert dict(one._counted) == {("matmul", "bf16", "K=4096 M=4096 N=4096", "exact", 7): 3,
+    assert dict(one._counted) == {("matmul", "bf16", "K=4096 M=4096 N=4096", "exact", 7): 2,
+                                  ("matmul", "bf16", "K=4096 M=4096 N=4096", "bucket", 7): 1,
                                   ("matmul", "bf16", "K=4096 M=3 N=4096", "default", None): 1}
 
 

@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import re
 from io import StringIO
 from pathlib import Path
 
@@ -483,13 +484,30 @@ def test_the_command(tmp_path):
 
 
 def test_another_shape_of_the_bucket_says_what_it_costs():
-    """Exact by bucket is not exact by shape: the loss is the measured one of the bucket, or unknown, never none."""
+    """Its word is bucket, not exact, and the loss is the measured one of the bucket, or unknown, never none."""
     put(shape={**SHAPE, "M": 3000}, trials={config_key(FAST): 0.2, config_key(OTHER): 0.25, config_key(DEFAULT): 0.3})
     answer = selectors.config_best("matmul", "bf16", GPU, {**SHAPE, "M": 3000})
     assert (answer["rule"], answer["expected_loss"]) == ("exact", 0.0)
     answer = selectors.config_best("matmul", "bf16", GPU, {**SHAPE, "M": 5000})
-    assert (answer["rule"], answer["expected_loss"]) == ("exact", None)
+    assert (answer["rule"], answer["expected_loss"], answer["differs"]) == ("bucket", None, ["shape"])
+    assert (answer["shape"]["M"], answer["measured_shape"]["M"], answer["bucket"]) == (5000, 3000, "K=4096 M=4096 N=4096")
     assert "another shape of the bucket" in portability_selectors.expected_loss_text(answer)
     put(shape={**SHAPE, "M": 5200}, config=OTHER, ms=0.3,
         trials={config_key(FAST): 0.4, config_key(OTHER): 0.3, config_key(DEFAULT): 0.5})
     assert selectors.config_best("matmul", "bf16", GPU, {**SHAPE, "M": 5000})["expected_loss"] == pytest.approx(0.6 ** -0.5 - 1)
+
+
+def test_a_bucket_hit_is_told_as_one_everywhere(api, client, alice):
+    """API, command, page: the rule's word, and the shapes that differ."""
+    put(shape={**SHAPE, "M": 3000})
+    query = {"operator": "matmul", "dtype": "bf16", "gpu": GPU, "M": 5000, "N": 4096, "K": 4096, "why": 1}
+    answer = api(alice).get(reverse("api-config-best"), query).json()
+    assert (answer["rule"], answer["measured_shape"]["M"]) == ("bucket", 3000) and "same bucket" in answer["why"]
+    assert [(one["rule"], one["shape"]["M"]) for one in answer["considered"]] == [("bucket", 3000)]
+    assert {one["rule"]: one["found"] for one in answer["rules"]}["exact"] == 0
+    assert command("best", "matmul", "M=5000 N=4096 K=4096", "--gpu", GPU).startswith("bucket: ")
+    client.force_login(alice)
+    page = client.get(reverse("cache-why"), {"operator": "matmul", "dtype": "bf16", "gpu": GPU,
+                                             "shape": "M=5000 N=4096 K=4096"}).content.decode()
+    assert "by the rule <b>bucket</b>" in page and "Tune this" in page
+    assert re.search(r"<dt>measured at</dt><dd[^>]*>[^<]*3000", page)

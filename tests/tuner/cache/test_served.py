@@ -4,17 +4,20 @@ import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from django.db import connection
 from django.urls import reverse
 from django.utils import timezone
 
 from tuner.cache import client as library
 from tuner.cache.buckets import Buckets
 from tuner.cache.entries import selectors as configs
-from tuner.cache.serve import reports_api, selectors, services
+from tuner.cache.serve import reports_api, resolve, selectors, services
 from tuner.models import BucketPolicy, CachedConfig, ConfigSnapshot, ServedCount, SnapshotView, TrialRow, TuneJob
 
 pytestmark = pytest.mark.django_db
@@ -104,6 +107,20 @@ def test_a_snapshot_names_the_fastest_for_kernels_without_newer_parameters(api, 
     assert document["operators"]["matmul"]["absent"] == full
 
 
+def test_a_stored_view_of_before_calls_no_bucket_exact(api, bob):
+    """A pinned snapshot serves what it did; the word is mended, and an unpinned job gets a snapshot with the shapes."""
+    entry(square(4096))
+    new = snapshot(api(bob)).json()
+    old = {**new, "entries": [{name: each[name] for name in each if name not in ("shape", "same")} | {"home": [0.0, "exact"]}
+                              for each in new["entries"]]}
+    SnapshotView.objects.update(document=old)
+    pinned = snapshot(api(bob), id=new["id"]).json()
+    assert [each["home"] for each in pinned["entries"] if each["home"]] == [[0.0, "bucket"]] * len(pinned["entries"])
+    assert "bucket" in pinned["why"] and "exact" not in json.dumps(pinned["entries"])
+    before = {name: value for name, value in ConfigSnapshot.objects.get().content.items() if name != "form"}
+    assert resolve.content_id(before) != new["id"]
+
+
 def test_quarantined_entries_are_in_no_snapshot(api, bob):
     entry(square(4096), state="quarantined")
     assert snapshot(api(bob)).json()["entries"] == []
@@ -119,7 +136,7 @@ def test_a_snapshot_asked_for_wrongly_says_why(api, bob, query):
 
 def report(http, *rows, **more):
     return http.post(reverse("api-config-served"), {
-        "snapshot": "a", "gpu": GPU, "toolkit": TOOLKIT, "host": "node-1", "served": list(rows), **more}, format="json")
+        "snapshot": "a", "gpu": GPU, "toolkit": TOOLKIT, "host": "node-1", "form": 2, "served": list(rows), **more}, format="json")
 
 
 def row(launches=10, bucket="K=64 M=64 N=64", rule="exact", number=1, operator="matmul", dtype="bf16"):
@@ -143,6 +160,33 @@ def test_counts_add_up_over_clients_and_days(api, alice, bob, client):
     page = client.get(reverse("cache-served")).content.decode()
     assert "115" in page and "13.0" in page and "operator=matmul&amp;dtype=bf16&amp;K=8192" in page
     assert "bf16</td>" in client.get(reverse("cache-served"), {"days": "1"}).content.decode()
+
+
+def test_a_report_of_an_older_client_counts_as_the_bucket_that_it_was(api, alice, client):
+    """It calls every hit of a bucket exact."""
+    stored = entry({"M": 60, "N": 64, "K": 64})
+    assert report(api(alice), row(4, number=stored.pk), row(3, rule="older toolkit"), form=1).json()["launches"] == 7
+    assert report(api(alice), row(2, number=stored.pk), row(1, rule="bucket", number=stored.pk)).json()["launches"] == 3
+    assert dict(ServedCount.objects.values_list("rule", "launches")) == {"bucket": 5, "older toolkit": 3, "exact": 2}
+    answer = api(alice).get(reverse("api-config-served")).json()
+    assert {share["rule"]: share["launches"] for share in answer["shares"]} == {"exact": 2, "bucket": 5, "older toolkit": 3}
+    assert {each["rule"]: each["measured_shape"] for each in answer["served"]}["bucket"] == {"M": 60, "N": 64, "K": 64}
+    client.force_login(alice)
+    page = client.get(reverse("cache-served")).content.decode()
+    assert "rule-bucket" in page and "at a shape of the same bucket" in page
+
+
+def test_rows_of_before_are_renamed_and_lose_no_launch(api, alice):
+    """The migration; a row that a newer web has counted under the right word meanwhile is added to."""
+    report(api(alice), row(4), row(9, number=2), row(5, "M=8192", "default", None))
+    ServedCount.objects.update(day=timezone.localdate() - timezone.timedelta(days=2))
+    report(api(alice), row(3), row(2, rule="bucket"))
+    names = import_module("tuner.migrations.0020_bucket_hits")
+    names.name_bucket_hits(None, SimpleNamespace(connection=connection))
+    rows = ServedCount.objects.order_by("-day", "entry").values_list("rule", "entry", "launches", "host", "project")
+    assert [(rule, entry, launches) for rule, entry, launches, *_ in rows] == [
+        ("bucket", 1, 5), ("default", 0, 5), ("bucket", 1, 4), ("bucket", 2, 9)]
+    assert {host for *_, host, _ in rows} == {"node-1"} and len({project for *_, project in rows}) == 1
 
 
 def test_reading_people_cannot_report(api, alice, bob):
@@ -280,7 +324,7 @@ def test_the_library_speaks_with_the_product(live_server, alice, tmp_path):
     stored = entry(square(4096))
     one = library.Client(url=live_server.url, token=token, file=str(tmp_path / "s.json"), gpu=GPU, toolkit=TOOLKIT, snapshot="")
     served = one.best("matmul", **square(4100))
-    assert (served.entry, served.rule, served.config) == (stored.pk, "exact", CONFIG)
+    assert (served.entry, served.rule, served.config) == (stored.pk, "bucket", CONFIG)
     one.close()
     assert ServedCount.objects.get().launches == 1 and ServedCount.objects.get().reporter == alice
     assert json.loads((tmp_path / "s.json").read_text())["id"] == ConfigSnapshot.objects.get().pk

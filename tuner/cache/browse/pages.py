@@ -93,7 +93,8 @@ def cache_why(request: HttpRequest) -> HttpResponse:
         given = form.cleaned_data
         answer = selectors.config_best(given["operator"], given["dtype"], given["gpu"], given["shape"], given["toolkit"], why=True,
                                        driver=given["driver"], policy=given["policy"])
-        answer["shape"] = texts.in_order(answer["operator"], answer["shape"])
+        for name in ("shape", "measured_shape"):
+            answer[name] = answer[name] and texts.in_order(answer["operator"], answer[name])
     known = operators.find(answer["operator"]) if answer else None
     return render(request, "tuner/cache/why.html", {
         "form": form, "answer": answer, "triton": texts.triton_config(answer["config"]) if answer else "",

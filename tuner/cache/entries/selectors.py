@@ -85,8 +85,8 @@ def _compute_losses(*changed: Any) -> rules.Loss:
         near[operator] = cells_by_distance(_operator_steps(operator, *changed))
 
     def loss(rule: rules.Rule, key: rules.Key, wanted: rules.Key, distance: float) -> float | None:
-        if rule == rules.Rule.EXACT:
-            return 0.0
+        if rule in rules.OWN_BUCKET:            # of another shape of the bucket: bucket_loss
+            return 0.0 if rule == rules.Rule.EXACT else None
         cell: Cell | None = None
         if rule == rules.Rule.SAME_ARCHITECTURE and key.operator in gpus:
             cell = gpus[key.operator].cells.get((key.gpu, wanted.gpu))
@@ -205,23 +205,23 @@ def config_best(operator: str, dtype: str, gpu: str, shape: Mapping[str, int], t
     rows = {row.pk: row for row in config_list().filter(operator=operator, dtype=dtype)}
     banned, exact, policy, expected = quarantined_configs(), exact_dims(operator), bucket_policy(operator), expected_losses()
     known = [as_entry(row, banned) for row in rows.values()]
-    served = rules.look_up(known, wanted, exact, policy, expected)
+    served = rules.look_up(known, wanted, exact, policy, expected, shape)
     answer: dict[str, Any] = {
         "operator": operator, "dtype": dtype, "gpu": gpu, "shape": dict(shape), "bucket": wanted.bucket,
         "compute_capability": wanted.compute_capability, "toolkit": toolkit}
     if served is None:
         rule = rules.Rule.DEFAULT
         answer |= {"rule": rule, "why": rules.WHY[rule], "config": default_config(operator, dtype, gpu, shape), "entry": None,
-                   "library": None, "expected_loss": None, "differs": [], "distance": None}
+                   "library": None, "expected_loss": None, "differs": [], "distance": None, "measured_shape": None}
     else:
-        same = dict(served.entry.shape) in ({}, dict(shape))
-        expected_loss = served.loss if same or served.rule != rules.Rule.EXACT else bucket_loss(operator, policy)
+        expected_loss = bucket_loss(operator, policy) if served.rule == rules.Rule.BUCKET else served.loss
         answer |= {"rule": served.rule, "why": served.why, "config": config_in_order(served.entry.config),
                    "entry": config_json(rows[served.entry.id]), "expected_loss": expected_loss, "differs": list(served.differs),
-                   "distance": served.distance, "library": served.entry.library if served.rule == rules.Rule.EXACT else None}
+                   "distance": served.distance, "measured_shape": dict(served.entry.shape) or None,
+                   "library": served.entry.library if served.rule in rules.OWN_BUCKET else None}
     if why:
         answer["considered"] = [
-            _considered_row(entry, rows[entry.id], rules.match_entry(entry, wanted, exact, policy, expected), served)
+            _considered_row(entry, rows[entry.id], rules.match_entry(entry, wanted, exact, policy, expected, shape), served)
             for entry in known]
         answer["considered"].sort(key=lambda one: (not one["serves"], one["refused"] is not None, one["order"], one["id"]))
         answer["rules"] = rule_table(answer["considered"], served.rule if served else rules.Rule.DEFAULT)
@@ -237,8 +237,9 @@ def default_config(operator: str, dtype: str, gpu: str, shape: Mapping[str, int]
 def _considered_row(entry: rules.Entry, row: CachedConfig, way: rules.Match | str, served: rules.Match | None) -> dict[str, Any]:
     """Return one line of "why this one": an entry, and how it could serve or why not."""
     facts: dict[str, Any] = {
-        "id": entry.id, "bucket": entry.key.bucket, "gpu": entry.key.gpu, "toolkit": entry.key.toolkit, "origin": str(entry.origin),
-        "state": str(entry.state), "recorded": row.recorded, "config": config_in_order(entry.config), "median_ms": row.median_ms,
+        "id": entry.id, "bucket": entry.key.bucket, "shape": dict(entry.shape), "gpu": entry.key.gpu, "toolkit": entry.key.toolkit,
+        "origin": str(entry.origin), "state": str(entry.state), "recorded": row.recorded,
+        "config": config_in_order(entry.config), "median_ms": row.median_ms,
         "serves": served is not None and served.entry.id == entry.id}
     if isinstance(way, str):
         return {**facts, "rule": None, "refused": way, "order": [], "differs": [], "expected_loss": None}

@@ -48,7 +48,8 @@ class ServedApi(APIView):
         rows = selectors.launches_since(min(365, max(1, int(days))) if days.isdecimal() and len(days) < 9 else selectors.DAYS)
         return Response({"shares": selectors.rule_shares(rows), "served": [
             {**{name: row[name] for name in ("operator", "dtype", "shape_bucket", "gpu", "rule", "launches")},
-             "entry": row["entry"] or None, "triton": triton_config(row["cached"].config) if row["cached"] else None,
+             "entry": row["entry"] or None, "measured_shape": row["cached"].shape if row["cached"] else None,
+             "triton": triton_config(row["cached"].config) if row["cached"] else None,
              "last": row["last"].isoformat()} for row in rows]})
 
     @extend_schema(operation_id="configs_served_report", request=ServedReport, responses=JSON)

@@ -76,6 +76,7 @@ class ServedReport(serializers.Serializer[None]):
     gpu = serializers.CharField(max_length=120, allow_blank=True)
     toolkit = serializers.CharField(max_length=80, allow_blank=True)
     host = serializers.CharField(max_length=120, allow_blank=True)
+    form = Whole(min_value=1, max_value=2**31 - 1, default=1)       # 2: "exact" is of a launch's own shape, not of its bucket
     served = serializers.ListField(child=ServedRow(), max_length=MAX_ROWS)
 
 

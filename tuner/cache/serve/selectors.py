@@ -12,14 +12,14 @@ from django.utils import timezone
 
 from tuner.cache.buckets import BUCKETS
 from tuner.cache.entries import selectors as configs
-from tuner.cache.rules import WHY, Rule
+from tuner.cache.rules import OWN_BUCKET, WHY, Rule
 from tuner.cache.serve import resolve
 from tuner.models import CachedConfig, ConfigSnapshot, ServedCount, TrialRow
 from tuner.operators import all_operators, find
 from tuner.trial import config_key
 
 DAYS = 7
-MEASURED = (Rule.EXACT, Rule.OTHER_TOOLKIT, Rule.SAME_ARCHITECTURE, Rule.NEAREST_BUCKET)     # in the order of the picture
+MEASURED = tuple(rule for rule in Rule if rule != Rule.DEFAULT)        # in the order of the picture
 
 
 def cache_content() -> dict[str, Any]:
@@ -81,7 +81,7 @@ def rule_shares(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def tune_query(row: dict[str, Any]) -> dict[str, str] | None:
     """Return a filled-in form for a bucket that no entry of its own serves; None otherwise."""
     operator = find(row["operator"])
-    if operator is None or row["rule"] == Rule.EXACT:
+    if operator is None or row["rule"] in OWN_BUCKET:
         return None
     dims = dict(part.split("=", 1) for part in row["shape_bucket"].split() if "=" in part)
     return {"operator": row["operator"], "dtype": row["dtype"], **dims} if dims.keys() == {d.name for d in operator.dims} else None

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from tuner.cache.entries import selectors as configs
 from tuner.cache.entries import services as config_services
-from tuner.cache.rules import Key
+from tuner.cache.rules import Key, Rule
 from tuner.cache.serve import resolve, selectors
 from tuner.models import CachedConfig, ConfigSnapshot, SnapshotView
 from tuner.operators import Operator, all_operators, limits
@@ -59,14 +59,19 @@ def snapshot_view(name: str, gpu: str, compute_capability: str, toolkit: str) ->
         view, _ = SnapshotView.objects.get_or_create(**key, defaults={"document": document})
     day_ago = timezone.now() - timedelta(days=1)
     ConfigSnapshot.objects.filter(pk=name, used__lt=day_ago).update(used=timezone.now())
-    return dict(view.document)
+    return resolve.name_bucket_hits(view.document)
 
 
-def record_launches(*, reporter: Any, snapshot: str, gpu: str, toolkit: str, host: str, rows: Sequence[Mapping[str, Any]]) -> int:
-    """Add up what a client served since its last report (`reports_api.ServedReport`); return launches."""
+def record_launches(*, reporter: Any, snapshot: str, gpu: str, toolkit: str, host: str, form: int,
+                    rows: Sequence[Mapping[str, Any]]) -> int:
+    """Add up what a client served since its last report (`reports_api.ServedReport`); return launches.
+
+    A client of form 1 calls every hit of a bucket exact.
+    """
     counted: dict[tuple[Any, ...], int] = {}
     for row in rows:
-        key = (row["operator"], row["dtype"], row["bucket"], row["rule"], row["entry"] or 0)
+        rule = Rule.BUCKET if form < 2 and row["rule"] == Rule.EXACT else row["rule"]
+        key = (row["operator"], row["dtype"], row["bucket"], str(rule), row["entry"] or 0)
         counted[key] = counted.get(key, 0) + row["launches"]
     if toolkit and gpu and counted:            # launches ran there, not only somebody who says so
         config_services.record_environment(gpu, toolkit, "")
