@@ -60,10 +60,12 @@ class Served:
     rule      "exact": measured at this very shape; "bucket": at `measured`, in one bucket with `shape`
     measured  the shape that the entry was measured at; empty where the snapshot does not say
     library   the vendor library was measured so many times as fast as `config` at this bucket: keep calling it. Else None
+    launches  of @tuned kernels since the last report; who launches `config` himself may add to it
+    asked     calls of best() since the last report
     """
 
-    __slots__ = ("bucket", "config", "dtype", "entry", "launches", "library", "measured", "operator", "plain", "rule", "shape",
-                 "why")
+    __slots__ = ("asked", "bucket", "config", "dtype", "entry", "launches", "library", "measured", "operator", "plain", "rule",
+                 "shape", "why")
 
     def __init__(self, operator: str, dtype: str, bucket: str, rule: str, why: str, entry: int | None,
                  config: Mapping[str, Any] | None, plain: Mapping[str, Any] | None = None,
@@ -72,7 +74,7 @@ class Served:
         self.library, self.shape, self.measured = library, dict(shape or {}), dict(measured or {})
         self.plain = plain                   # of the entry, for kernels that do not take its newer parameters
         self.operator, self.dtype, self.bucket, self.rule, self.why = operator, dtype, bucket, rule, why
-        self.entry, self.config, self.launches = entry, config, 0
+        self.entry, self.config, self.launches, self.asked = entry, config, 0, 0
 
     def __repr__(self) -> str:
         asked = _shape_text(self.shape) if self.shape else self.bucket
@@ -251,20 +253,21 @@ class Client:
         self._mute = False               # the server does not want to know what was served
         self._served: list[Served] = []
         self._asked: dict[Any, Served] = {}
-        self._counted: Counter[tuple[Any, ...]] = Counter()
+        self._counted: Counter[tuple[Any, ...]] = Counter()      # launches
+        self._inquiries: Counter[tuple[Any, ...]] = Counter()    # calls of best()
         self.kernels: weakref.WeakSet[Tuned] = weakref.WeakSet()
         self._load()
         _LIVING.add(self)
 
     def best(self, operator: str, dtype: str = "", default: Mapping[str, Any] | None = None, **shape: int) -> Served:
-        """Return the configuration of a shape, or `default`; counts one launch."""
+        """Return the configuration of a shape, or `default`. Asking is no launch, and is counted apart."""
         key = (operator, dtype, *shape.items())
         served = self._asked.get(key)
         if served is None:
             if len(self._asked) >= MAX_SEEN:
                 self._asked = {}
             served = self._asked[key] = self.look(operator, dtype, shape, default)
-        served.launches += 1
+        served.asked += 1
         return served
 
     def look(self, operator: str, dtype: str, shape: Mapping[str, int], default: Mapping[str, Any] | None) -> Served:
@@ -381,21 +384,22 @@ class Client:
         return min(self.refresh_s, max(SOON_S, 2 * last)) if self.problem else self.refresh_s
 
     def report(self, timeout: float = ASK_S) -> bool:
-        """POST launches per bucket and entry since the last time; what fails is kept for the next."""
+        """POST launches and questions per bucket and entry since the last time; what fails is kept for the next."""
         with self._lock:
             self._sum_launches()
-            counted, self._counted = self._counted, Counter()
+            counted = {key: (self._counted[key], self._inquiries[key]) for key in {**self._counted, **self._inquiries}}
+            self._counted, self._inquiries = Counter(), Counter()
         if not counted or not self.server.url or self._mute:
             return not counted
-        names = ("operator", "dtype", "bucket", "rule", "entry", "launches")
+        names = ("operator", "dtype", "bucket", "rule", "entry", "launches", "asked")
         try:
             while counted:
                 part = dict(islice(counted.items(), MAX_TOLD))
                 self.server.ask("/api/configs/served/", timeout, send={
                     "snapshot": self.snapshot.id if self.snapshot else "", "gpu": self.gpu, "toolkit": self.toolkit,
                     "host": socket.gethostname(), "source": self.source, "form": FORM,
-                    "served": [dict(zip(names, (*key, launches), strict=True)) for key, launches in part.items()]})
-                counted = Counter({key: launches for key, launches in counted.items() if key not in part})
+                    "served": [dict(zip(names, (*key, *counts), strict=True)) for key, counts in part.items()]})
+                counted = {key: counts for key, counts in counted.items() if key not in part}
         except (OSError, ValueError) as error:
             if getattr(error, "code", 0) in (401, 403):
                 self._mute = True
@@ -405,7 +409,8 @@ class Client:
             if getattr(error, "code", 0) == 400:         # never taken, so it must not stand before what comes later
                 return False
             with self._lock:
-                self._counted.update(counted)
+                self._counted.update({key: launches for key, (launches, _) in counted.items() if launches})
+                self._inquiries.update({key: asked for key, (_, asked) in counted.items() if asked})
             return False
         return True
 
@@ -414,15 +419,20 @@ class Client:
         used = {id(way[2]) for kernel in list(self.kernels) for way in list(kernel.seen.values())}
         used |= {id(served) for served in list(self._asked.values())}
         for served in self._served:
-            launches = served.launches
+            launches, asked = served.launches, served.asked
+            key = (served.operator, served.dtype, served.bucket, served.rule, served.entry)
             if launches:
                 served.launches -= launches
-                self._counted[served.operator, served.dtype, served.bucket, served.rule, served.entry] += launches
+                self._counted[key] += launches
+            if asked:
+                served.asked -= asked
+                self._inquiries[key] += asked
         self._served = [served for served in self._served if id(served) in used]
 
     def after_fork(self) -> None:
         """Reset thread and counts in the child of a fork; the parent reports them."""
-        self._lock, self._thread, self._served, self._counted = threading.Lock(), None, [], Counter()
+        self._lock, self._thread, self._served = threading.Lock(), None, []
+        self._counted, self._inquiries = Counter(), Counter()
         self._reset_kernels()
 
 

@@ -417,8 +417,30 @@ def test_what_could_not_be_told_is_told_next_time(web, tmp_path):
     assert not one.report()
     one.server.url = right
     one.best("matmul", M=4096, N=4096, K=4096)
-    assert one.report() and [row["launches"] for row in web.reported[0]["served"]] == [2]
+    assert one.report() and [(row["launches"], row["asked"]) for row in web.reported[0]["served"]] == [(0, 2)]
     assert one.report() and len(web.reported) == 1
+
+
+def test_asking_is_no_launch(web, tmp_path):
+    """One shape, launched by a kernel and asked for beside it: each is told as what it was, in one row."""
+    web.offer(entry(7))
+    one = connect(web, tmp_path)
+    kernel = client.Tuned(Kernel(), "matmul", client=one)
+    for _ in range(3):
+        kernel[(1,)](Tensor(), Tensor(), 4096, 4096, 4096)
+    asked = [one.best("matmul", M=4096, N=4096, K=4096) for _ in range(5)]
+    one.best("matmul", default=CONFIG, M=3, N=4096, K=4096)
+    web.shutdown()                                          # what cannot be told now keeps its kind
+    right, one.server.url = one.server.url, "http://127.0.0.1:9"
+    assert not one.report(1.0)
+    one.server.url = right
+    threading.Thread(target=web.serve_forever, args=(0.02,), daemon=True).start()
+    asked[0].launches += 2                                  # who launches it himself says so
+    assert one.report()
+    (told,) = web.reported
+    assert told["form"] == 2
+    assert {row["rule"]: (row["entry"], row["launches"], row["asked"]) for row in told["served"]} == {
+        "exact": (7, 5, 5), "default": (None, 0, 1)}
 
 
 def test_many_shapes_are_told_in_reports_that_the_server_takes(web, tmp_path):
@@ -503,7 +525,7 @@ def test_a_forked_child_tells_its_own_launches_only(web, tmp_path):
     one.best("matmul", M=4096, N=4096, K=4096)
     one.after_fork()
     one.best("matmul", M=4096, N=4096, K=4096)
-    assert one.report() and [row["launches"] for row in web.reported[-1]["served"]] == [1]
+    assert one.report() and [row["asked"] for row in web.reported[-1]["served"]] == [1]
 
 
 # ---- what it is made of ----

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -135,8 +136,8 @@ def test_a_snapshot_asked_for_wrongly_says_why(api, bob, query):
 # ---- what was served ----
 
 def report(http, *rows, **more):
-    return http.post(reverse("api-config-served"), {
-        "snapshot": "a", "gpu": GPU, "toolkit": TOOLKIT, "host": "node-1", "form": 2, "served": list(rows), **more}, format="json")
+    told = {"snapshot": "a", "gpu": GPU, "toolkit": TOOLKIT, "host": "node-1", "form": 2, "served": list(rows), **more}
+    return http.post(reverse("api-config-served"), {name: value for name, value in told.items() if value is not None}, format="json")
 
 
 def row(launches=10, bucket="K=64 M=64 N=64", rule="exact", number=1, operator="matmul", dtype="bf16"):
@@ -147,7 +148,7 @@ def test_counts_add_up_over_clients_and_days(api, alice, bob, client):
     served = entry(square(64))
     for _ in range(3):
         told = report(api(alice), row(10, number=served.pk), row(5, "K=8192 M=8192 N=8192", "default", None))
-        assert told.json() == {"launches": 15}
+        assert told.json() == {"launches": 15, "asked": 0}              # rows of clients that tell of no question
     assert ServedCount.objects.count() == 2
     ServedCount.objects.update(day=timezone.localdate() - timezone.timedelta(days=3))
     report(api(alice), row(70, number=served.pk))
@@ -165,7 +166,7 @@ def test_counts_add_up_over_clients_and_days(api, alice, bob, client):
 def test_a_report_of_an_older_client_counts_as_the_bucket_that_it_was(api, alice, client):
     """It calls every hit of a bucket exact."""
     stored = entry({"M": 60, "N": 64, "K": 64})
-    assert report(api(alice), row(4, number=stored.pk), row(3, rule="older toolkit"), form=1).json()["launches"] == 7
+    assert report(api(alice), row(4, number=stored.pk), row(3, rule="older toolkit"), form=None).json()["launches"] == 7
     assert report(api(alice), row(2, number=stored.pk), row(1, rule="bucket", number=stored.pk)).json()["launches"] == 3
     assert dict(ServedCount.objects.values_list("rule", "launches")) == {"bucket": 5, "older toolkit": 3, "exact": 2}
     answer = api(alice).get(reverse("api-config-served")).json()
@@ -195,9 +196,31 @@ def test_reading_people_cannot_report(api, alice, bob):
     assert not ServedCount.objects.exists()
 
 
+def test_questions_are_counted_beside_launches_and_in_no_share(api, alice, client):
+    stored = entry(square(64), toolkit="cuda 12.8, triton 3.4.0")
+    asked = {**row(0, number=stored.pk), "asked": 30}
+    assert report(api(alice), asked).json() == {"launches": 0, "asked": 30}
+    stored.refresh_from_db()
+    assert stored.state == "verified"                        # nothing ran there: no environment was seen
+    client.force_login(alice)
+    page = client.get(reverse("cache-served")).content.decode()
+    assert "No launch told in 7 d" in page and ">30</span></span> asked" in page
+    report(api(alice), asked, {**row(9, "K=8 M=8 N=8", "default", None), "asked": 1}, row(1, number=stored.pk))
+    answer = api(alice).get(reverse("api-config-served")).json()
+    assert [(each["rule"], each["launches"], each["asked"]) for each in answer["served"]] == [("default", 9, 1), ("exact", 1, 60)]
+    assert {share["rule"]: (share["launches"], share["asked"], round(share["share_pct"])) for share in answer["shares"]} == {
+        "exact": (1, 60, 10), "default": (9, 1, 90)}
+    assert selectors.entry_launches(stored) == 1 and selectors.entry_asked(stored) == 60
+    page = client.get(reverse("cache", args=[stored.pk])).content.decode()
+    assert re.search(r">1</span> launch in 7 d · asked <span[^>]*>60</span>×", page)
+    page = client.get(reverse("cache-served")).content.decode()
+    assert ">10</span></span> launches in 7 d" in page and ">61</span></span> asked" in page
+
+
 @pytest.mark.parametrize("change", [
-    {"launches": 0}, {"launches": -1}, {"launches": True}, {"launches": 10**16}, {"rule": "magic"}, {"operator": "x" * 61},
-    {"bucket": "\0"}, {"entry": -1}, {"entry": "1"}, {"dtype": None}])
+    {"asked": -1}, {"asked": "1"}, {"launches": 0, "asked": 0}, {"launches": 0}, {"launches": -1}, {"launches": True},
+    {"launches": 10**16}, {"rule": "magic"}, {"operator": "x" * 61}, {"bucket": "\0"},
+    {"entry": -1}, {"entry": "1"}, {"dtype": None}])
 def test_a_wrong_report_changes_nothing(api, alice, change):
     assert report(api(alice), row(), {**row(), **change}).status_code == 400
     assert not ServedCount.objects.exists()
@@ -326,7 +349,8 @@ def test_the_library_speaks_with_the_product(live_server, alice, tmp_path):
     served = one.best("matmul", **square(4100))
     assert (served.entry, served.rule, served.config) == (stored.pk, "bucket", CONFIG)
     one.close()
-    assert ServedCount.objects.get().launches == 1 and ServedCount.objects.get().reporter == alice
+    told = ServedCount.objects.get()
+    assert (told.launches, told.asked, told.reporter) == (0, 1, alice)
     assert json.loads((tmp_path / "s.json").read_text())["id"] == ConfigSnapshot.objects.get().pk
 
 

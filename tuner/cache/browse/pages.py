@@ -73,7 +73,7 @@ def cache_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "why_not": why_not, "again": revalidation_selectors.candidate_configs(entry),
         "again_s": None if why_not else revalidation_selectors.expected_seconds([entry]),
         "keep": texts.keep_library_text(entry.operator, selectors.kept_library(entry)),
-        "launches": served_selectors.entry_launches(entry),
+        "launches": served_selectors.entry_launches(entry), "asked": served_selectors.entry_asked(entry),
         "launch_days": served_selectors.DAYS})
 
 

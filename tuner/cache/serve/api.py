@@ -43,11 +43,11 @@ class ServedApi(APIView):
     @extend_schema(operation_id="configs_served", responses=JSON,
                    parameters=[OpenApiParameter("days", int, description="of the past, today included; 7 unless told")])
     def get(self, request: Request) -> Response:
-        """What launches were served, most first."""
+        """What launches were served, most first; `asked`: how often it was only asked for, which is in no share."""
         days = request.query_params.get("days", "")
         rows = selectors.launches_since(min(365, max(1, int(days))) if days.isdecimal() and len(days) < 9 else selectors.DAYS)
         return Response({"shares": selectors.rule_shares(rows), "served": [
-            {**{name: row[name] for name in ("operator", "dtype", "shape_bucket", "gpu", "rule", "launches")},
+            {**{name: row[name] for name in ("operator", "dtype", "shape_bucket", "gpu", "rule", "launches", "asked")},
              "entry": row["entry"] or None, "measured_shape": row["cached"].shape if row["cached"] else None,
              "triton": triton_config(row["cached"].config) if row["cached"] else None,
              "last": row["last"].isoformat()} for row in rows]})
@@ -56,7 +56,7 @@ class ServedApi(APIView):
     def post(self, request: Request) -> Response:
         """A client tells what it served since it last told."""
         given = validated(ServedReport, request.data)
-        return Response({"launches": services.record_launches(reporter=request.user, rows=given.pop("served"), **given)})
+        return Response(services.record_launches(reporter=request.user, rows=given.pop("served"), **given))
 
 
 class ListenedApi(APIView):

@@ -68,7 +68,13 @@ class ServedRow(serializers.Serializer[None]):
     bucket = Text(200)
     rule = serializers.ChoiceField([str(each) for each in Rule])
     entry = Whole(min_value=0, max_value=2**63 - 1, allow_null=True, default=None)
-    launches = Whole(min_value=1, max_value=MAX_LAUNCHES)
+    launches = Whole(min_value=0, max_value=MAX_LAUNCHES)
+    asked = Whole(min_value=0, max_value=MAX_LAUNCHES, default=0)
+
+    def validate(self, data: dict[str, Any]) -> dict[str, Any]:
+        if not data["launches"] and not data["asked"]:
+            raise serializers.ValidationError("a row tells of a launch, or of a question, at least")
+        return data
 
 
 class ServedReport(serializers.Serializer[None]):

@@ -58,23 +58,25 @@ def _plain_config(entry: int, key: str, absent: tuple[tuple[str, Any], ...]) -> 
 
 
 def launches_since(days: int = DAYS) -> list[dict[str, Any]]:
-    """Return launches of `days` by operator, dtype, bucket, GPU, rule and entry, most first."""
+    """Return launches and questions of `days` by operator, dtype, bucket, GPU, rule and entry, most first."""
     since = timezone.localdate() - timedelta(days=days - 1)
     rows = (ServedCount.objects.filter(day__gte=since).order_by()
             .values("operator", "dtype", "shape_bucket", "gpu", "rule", "entry")
-            .annotate(launches=Sum("launches"), last=Max("updated")).order_by("-launches"))
+            .annotate(launches=Sum("launches"), asked=Sum("asked"), last=Max("updated")).order_by("-launches", "-asked"))
     living = {row.pk: row for row in CachedConfig.objects.filter(pk__in={row["entry"] for row in rows})}
     return [{**row, "cached": living.get(row["entry"])} for row in rows]
 
 
 def rule_shares(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return launches by rule, in the rules' order."""
+    """Return launches by rule, in the rules' order; a rule that was only asked for has no share."""
     total = sum(row["launches"] for row in rows)
     shares = []
     for rule in (*MEASURED, Rule.DEFAULT):
         launches = sum(row["launches"] for row in rows if row["rule"] == rule)
-        if launches:
-            shares.append({"rule": str(rule), "why": WHY[rule], "launches": launches, "share_pct": 100 * launches / total})
+        asked = sum(row["asked"] for row in rows if row["rule"] == rule)
+        if launches or asked:
+            shares.append({"rule": str(rule), "why": WHY[rule], "launches": launches, "asked": asked,
+                           "share_pct": 100 * launches / total if total else 0.0})
     return shares
 
 
@@ -94,5 +96,14 @@ def recent_snapshots(count: int = 10) -> list[ConfigSnapshot]:
 
 def entry_launches(entry: CachedConfig, days: int = DAYS) -> int:
     """Return how many launches an entry served."""
+    return _sum_of(entry, "launches", days)
+
+
+def entry_asked(entry: CachedConfig, days: int = DAYS) -> int:
+    """Return how often an entry was asked for by who then launched it himself, or did not."""
+    return _sum_of(entry, "asked", days)
+
+
+def _sum_of(entry: CachedConfig, column: str, days: int) -> int:
     since = timezone.localdate() - timedelta(days=days - 1)
-    return ServedCount.objects.filter(entry=entry.pk, day__gte=since).aggregate(n=Sum("launches"))["n"] or 0
+    return ServedCount.objects.filter(entry=entry.pk, day__gte=since).aggregate(n=Sum(column))["n"] or 0

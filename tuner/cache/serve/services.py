@@ -63,32 +63,35 @@ def snapshot_view(name: str, gpu: str, compute_capability: str, toolkit: str) ->
 
 
 def record_launches(*, reporter: Any, snapshot: str, gpu: str, toolkit: str, host: str, form: int,
-                    rows: Sequence[Mapping[str, Any]]) -> int:
-    """Add up what a client served since its last report (`reports_api.ServedReport`); return launches.
+                    rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Add up what a client served since its last report (`reports_api.ServedReport`); return {"launches", "asked"}.
 
     A client of form 1 calls every hit of a bucket exact.
     """
-    counted: dict[tuple[Any, ...], int] = {}
+    counted: dict[tuple[Any, ...], tuple[int, int]] = {}
     for row in rows:
         rule = Rule.BUCKET if form < 2 and row["rule"] == Rule.EXACT else row["rule"]
         key = (row["operator"], row["dtype"], row["bucket"], str(rule), row["entry"] or 0)
-        counted[key] = counted.get(key, 0) + row["launches"]
-    if toolkit and gpu and counted:            # launches ran there, not only somebody who says so
+        launches, asked = counted.get(key, (0, 0))
+        counted[key] = launches + row["launches"], asked + row["asked"]
+    totals = {"launches": sum(launches for launches, _ in counted.values()), "asked": sum(asked for _, asked in counted.values())}
+    if toolkit and gpu and totals["launches"]:            # launches ran there, not only somebody who says so
         config_services.record_environment(gpu, toolkit, "")
     now = timezone.now()
-    values = [(current().project, now.date(), *key[:3], gpu, toolkit, *key[3:], launches, snapshot, host,
+    values = [(current().project, now.date(), *key[:3], gpu, toolkit, *key[3:], *counts, snapshot, host,
                reporter.pk if reporter else None, now)
-              for key, launches in sorted(counted.items())]        # in one order, so that two reports cannot wait for each other
+              for key, counts in sorted(counted.items())]        # in one order, so that two reports cannot wait for each other
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.executemany("""
             INSERT INTO tuner_servedcount (project_id, day, operator, dtype, shape_bucket, gpu, toolkit, rule, entry, launches,
-                                           snapshot, host, reporter_id, updated)
-            VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+                                           asked, snapshot, host, reporter_id, updated)
+            VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
             ON CONFLICT ON CONSTRAINT servedcount_once DO UPDATE SET
                 launches = LEAST(tuner_servedcount.launches::numeric + EXCLUDED.launches, 9223372036854775807),
+                asked = LEAST(tuner_servedcount.asked::numeric + EXCLUDED.asked, 9223372036854775807),
                 snapshot = EXCLUDED.snapshot, host = EXCLUDED.host, reporter_id = EXCLUDED.reporter_id,
                 updated = EXCLUDED.updated""", values)
-    return sum(counted.values())
+    return totals
 
 
 PREFIX = "triton:"               # of kernels that no operator here is
