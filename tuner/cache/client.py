@@ -9,6 +9,7 @@
 RIDGEPOINT_URL, RIDGEPOINT_TOKEN   the server, and a token (scope "read and write" when what was served shall be counted)
 RIDGEPOINT_SNAPSHOT                the snapshot that all ranks of a job use; without it, the newest, looked up again now and then
 RIDGEPOINT_SNAPSHOT_FILE           where the last snapshot is kept for the time that the server is down
+RIDGEPOINT_VERIFIED                1: serve only what a tune job proved on this installation, nothing from a file or a listener
 RIDGEPOINT_GPU                     the GPU's name, where it cannot be seen
 
 A launch reads one dictionary: no lock, no network. A snapshot is fetched once, before the first launch.
@@ -58,6 +59,7 @@ class Served:
     """Answer for a shape; `config` is None when nothing fits and the caller gave no default.
 
     rule      "exact": measured at this very shape; "bucket": at `measured`, in one bucket with `shape`
+    state     of the entry: "verified", "unverified" (of a file, a listener, an older toolkit), "stale"; "" where it is not known
     measured  the shape that the entry was measured at; empty where the snapshot does not say
     library   the vendor library was measured so many times as fast as `config` at this bucket: keep calling it. Else None
     launches  of @tuned kernels since the last report; who launches `config` himself may add to it
@@ -65,12 +67,13 @@ class Served:
     """
 
     __slots__ = ("asked", "bucket", "config", "dtype", "entry", "launches", "library", "measured", "operator", "plain", "rule",
-                 "shape", "why")
+                 "shape", "state", "why")
 
     def __init__(self, operator: str, dtype: str, bucket: str, rule: str, why: str, entry: int | None,
                  config: Mapping[str, Any] | None, plain: Mapping[str, Any] | None = None,
                  library: float | None = None, shape: Mapping[str, int] | None = None,
-                 measured: Mapping[str, int] | None = None) -> None:
+                 measured: Mapping[str, int] | None = None, state: str = "") -> None:
+        self.state = state
         self.library, self.shape, self.measured = library, dict(shape or {}), dict(measured or {})
         self.plain = plain                   # of the entry, for kernels that do not take its newer parameters
         self.operator, self.dtype, self.bucket, self.rule, self.why = operator, dtype, bucket, rule, why
@@ -94,6 +97,7 @@ class Snapshot:
             raise ValueError("not a snapshot of version 1")
         self.id, self.gpu, self.toolkit = str(document["id"]), str(document["gpu"]), str(document["toolkit"])
         self.operators, self.whys = document["operators"], document["why"]
+        self.verified = document.get("verified") is True          # it holds nothing else
         self._home: dict[tuple[str, str, str], list[Listed]] = {}
         self._away: dict[tuple[str, str], list[tuple[Listed, dict[str, int]]]] = {}
         for number, entry in enumerate(document["entries"]):
@@ -135,7 +139,8 @@ class Snapshot:
         if measured and measured != shape:
             why = f"{why}; measured at {_shape_text(measured)}, asked for {_shape_text(shape)}"
         return Served(operator, dtype, wanted, rule, why, entry["id"], entry["config"], entry.get("plain"),
-                      entry.get("library") if rule in ("exact", "bucket") else None, shape, measured)
+                      entry.get("library") if rule in ("exact", "bucket") else None, shape, measured,
+                      str(entry.get("state") or ""))
 
 
 Listed = tuple[int, dict[str, Any]]                          # where an entry stands in the list, and the entry
@@ -239,13 +244,15 @@ class Client:
 
     def __init__(self, url: str | None = None, token: str | None = None, *, snapshot: str | None = None,
                  file: str | None = None, gpu: str | None = None, toolkit: str | None = None,
-                 refresh_s: float = REFRESH_S) -> None:
+                 refresh_s: float = REFRESH_S, verified: bool | None = None) -> None:
         env = os.environ.get
         self.server = Server(env("RIDGEPOINT_URL", "") if url is None else url,
                              env("RIDGEPOINT_TOKEN", "") if token is None else token)
         self.pinned = env("RIDGEPOINT_SNAPSHOT", "") if snapshot is None else snapshot
+        self.verified = env("RIDGEPOINT_VERIFIED", "").lower() in ("1", "true", "yes") if verified is None else verified
         self.gpu, self.toolkit = gpu or gpu_name(), toolkit_name() if toolkit is None else toolkit
-        self.file = env("RIDGEPOINT_SNAPSHOT_FILE", "") or _snapshot_path(self.gpu, self.toolkit) if file is None else file
+        kept = env("RIDGEPOINT_SNAPSHOT_FILE", "") or _snapshot_path(self.gpu, self.toolkit, self.verified)
+        self.file = kept if file is None else file
         self.refresh_s, self.source, self.problem = refresh_s, "nowhere", ""
         self.snapshot: Snapshot | None = None
         self._lock, self._end = threading.Lock(), threading.Event()
@@ -314,14 +321,16 @@ class Client:
         with suppress(*UNREADABLE):
             with open(self.file, "rb") as file:
                 kept = Snapshot(json.loads(file.read(MAX_BYTES)))
-            return kept if kept.gpu == self.gpu and kept.toolkit == self.toolkit else None
+            asked = (self.gpu, self.toolkit, self.verified)
+            return kept if (kept.gpu, kept.toolkit, kept.verified) == asked else None
         return None
 
     def refresh(self, timeout: float = ASK_S) -> bool:
         """Fetch the snapshot where it changed; False without an answer, `problem` says why."""
         if not self.server.url:
             return False
-        asked = {"gpu": self.gpu, "toolkit": self.toolkit, **({"id": self.pinned} if self.pinned else {})}
+        asked = {"gpu": self.gpu, "toolkit": self.toolkit, **({"id": self.pinned} if self.pinned else {}),
+                 **({"verified": "1"} if self.verified else {})}
         etag = f'"{self.snapshot.id}"' if self.snapshot else ""
         try:
             status, body = self.server.ask("/api/configs/snapshot/?" + urllib.parse.urlencode(asked), timeout, etag=etag)
@@ -337,6 +346,8 @@ class Client:
     def _adopt(self, snapshot: Snapshot, source: str) -> None:
         if self.pinned and snapshot.id != self.pinned:
             raise ValueError(f"the server sent snapshot {snapshot.id}, pinned is {self.pinned}")
+        if self.verified and not snapshot.verified:
+            raise ValueError("the server sent what is not verified too, and only verified entries may serve")
         self.snapshot, self.source = snapshot, source
         self._reset_kernels()
 
@@ -596,8 +607,8 @@ def toolkit_name() -> str:
     return ", ".join(f"{name} {str(version).split('+')[0]}" for name, version in versions.items() if version)
 
 
-def _snapshot_path(gpu: str, toolkit: str) -> str:
-    mark = hashlib.sha256(f"{gpu}|{toolkit}".encode()).hexdigest()[:12]
+def _snapshot_path(gpu: str, toolkit: str, verified: bool = False) -> str:
+    mark = hashlib.sha256(f"{gpu}|{toolkit}{'|verified' * verified}".encode()).hexdigest()[:12]
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return os.path.join(home, "ridgepoint", f"snapshot-{mark}.json")
 

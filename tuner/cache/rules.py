@@ -125,6 +125,14 @@ class Entry:
         return off_centre(self.shape, self.key.bucket)
 
 
+def is_verified(entry: Entry) -> bool:
+    """Return whether a tune job here proved the entry, under the newest toolkit and driver seen."""
+    return entry.state == State.VERIFIED and entry.origin == Origin.TUNE and not entry.recorded
+
+
+NOT_VERIFIED = "only verified entries were asked for: measured here by a tune job, under the newest toolkit and driver seen"
+
+
 @dataclass(frozen=True)
 class Match:
     """How an entry serves a launch: rule, distance, differences and expected loss."""

@@ -342,6 +342,22 @@ def test_the_snapshot_outlives_the_server(web, tmp_path):
     assert other_gpu.best("matmul", default={"BM": 1}, M=4096, N=4096, K=4096).rule == "default"
 
 
+def test_a_job_that_wants_verified_entries_is_served_nothing_else(web, tmp_path, monkeypatch):
+    """A server that does not know the question sends everything: that is no snapshot for it, nor is such a file."""
+    web.offer(entry(7, origin=rules.Origin.IMPORT, state=rules.State.UNVERIFIED))
+    plain = connect(web, tmp_path)
+    assert plain.best("matmul", M=4096, N=4096, K=4096).state == "unverified"
+    monkeypatch.setenv("RIDGEPOINT_VERIFIED", "1")
+    strict = connect(web, tmp_path)                         # the file of the other lies there
+    assert "verified=1" in web.asked[-1][0] and strict.snapshot is None and "not verified" in strict.problem
+    assert strict.best("matmul", default={"BM": 1}, M=4096, N=4096, K=4096).rule == "default"
+    assert client._snapshot_path(GPU, NOW, True) != client._snapshot_path(GPU, NOW)
+    rows = json.loads(json.dumps(document([entry(8)])))
+    web.snapshots[rows["id"]], web.newest = {**rows, "verified": True}, rows["id"]
+    assert strict.refresh() and strict.best("matmul", M=4096, N=4096, K=4096).entry == 8
+    assert connect(web, tmp_path, verified=False).refresh() and not plain.verified
+
+
 def test_all_ranks_of_a_job_agree(web, tmp_path):
     """Rank 0 starts, the cache changes, the other ranks come later: one by the server, one by a shared file."""
     name = web.offer(entry(7))

@@ -232,6 +232,45 @@ def test_a_listeners_or_a_files_entry_never_goes_before_a_tune_jobs():
         services.evidence_put(origin="tune", operator="matmul", dtype="bf16", shape=SHAPE, gpu=GPU, config=OTHER, median_ms=1)
 
 
+IMPORTED = {"origin": "import", "operator": "matmul", "dtype": "bf16", "gpu": GPU, "toolkit": "cuda 13.0, triton 3.9.0"}
+
+
+def test_what_is_asked_for_verified_is_never_a_files(api, bob):
+    """Neither where it is all there is, nor where it is nearer than what was proven."""
+    services.evidence_put(**IMPORTED, shape=SHAPE, config=OTHER, median_ms=0.01)
+    assert selectors.config_best("matmul", "bf16", GPU, SHAPE)["entry"]["state"] == "unverified"
+    answer = selectors.config_best("matmul", "bf16", GPU, SHAPE, verified=True, why=True)
+    assert (answer["rule"], answer["entry"], answer["config"]) == ("default", None, dict(DEFAULT))
+    assert answer["considered"][0]["refused"] == rules.NOT_VERIFIED
+    put(shape={**SHAPE, "M": 16384})
+    query = {"operator": "matmul", "dtype": "bf16", "gpu": GPU, **SHAPE, "verified": 1}
+    answer = api(bob).get(reverse("api-config-best"), query).json()
+    assert (answer["rule"], answer["entry"]["state"], answer["config"]["BM"]) == ("nearest bucket", "verified", 128)
+    told = json.loads(command("best", "matmul", "M=4096 N=4096 K=4096", "--gpu", GPU, "--verified", "--json"))
+    assert told["rule"] == "nearest bucket"
+
+
+def test_a_file_that_comes_again_frees_nothing_from_quarantine():
+    entry = services.evidence_put(**IMPORTED, shape=SHAPE, config=OTHER, median_ms=0.01)
+    services.config_set_state(entry, rules.State.QUARANTINED, None, "hangs")
+    again = services.evidence_put(**IMPORTED, shape=SHAPE, config=OTHER, median_ms=0.005)
+    assert (again.pk, again.state, again.state_why) == (entry.pk, "quarantined", "by nobody known: hangs")
+    assert services.evidence_put(**IMPORTED, shape=SHAPE, config=FAST, median_ms=0.01).state == "unverified"      # another one
+
+
+def test_what_a_file_measured_elsewhere_keeps_no_proven_entry_from_serving(olga):
+    """Its trials say that a bucket away costs 25 %, which is more than the entry gains: a proven entry is not judged by them."""
+    near = put(shape={**SHAPE, "M": 8192}, ms=0.2, default_ms=0.21)
+    for m, fast, other in ((4096, 0.2, 0.1), (8192, 0.1, 0.2)):
+        times = {config_key(FAST): fast, config_key(OTHER): other}
+        ImportedFile.objects.create(
+            name="trials.json", format="t4", sha256="", size_bytes=1, operator="matmul", dtype="bf16", shape={**SHAPE, "M": m},
+            gpu=GPU, toolkit="cuda 13.0, triton 3.6.0", tested=exchange_services._pack_times(times), n_trials=2, best_ms=0.1)
+    answer = selectors.config_best("matmul", "bf16", GPU, SHAPE, why=True)
+    assert answer["rule"] == "nearest bucket" and answer["entry"]["id"] == near.pk, answer["considered"][0]["refused"]
+    assert portability_selectors.bucket_report("matmul")["pairs"]                             # the pages of portability show them
+
+
 # ---- buckets ----
 
 def test_a_bucket_policy_that_changes_loses_no_entry(api, olga):
@@ -387,6 +426,62 @@ def test_stale_and_quarantined_entries_stay_and_it_is_said():
     services.config_set_state(entry, rules.State.QUARANTINED, None, "hangs")
     with pytest.raises(FormatError, match="1 × it is quarantined"):
         export_selectors.export_entries("triton", {})
+
+
+def moe_entry(tokens, config, **more):
+    """An entry of a layer of 128 experts, 8 a token, as a tune job left it."""
+    shape = {"E": 128, "K": 2048, "M": 8 * tokens, "N": 1536}
+    return CachedConfig.objects.create(**{
+        "operator": "grouped_matmul", "dtype": "bf16", "shape": shape, "shape_key": services.shape_key(shape), "gpu": GPU,
+        "shape_bucket": selectors.bucket("grouped_matmul", shape), "compute_capability": "9.0", "median_ms": 1.0,
+        "toolkit": "cuda 13.0, triton 3.6.0", "config": config, "origin": "tune", "state": "verified", **more})
+
+
+def test_what_was_measured_here_shares_no_file_with_what_was_not(olga, api, bob, tmp_path):
+    """Batch sizes of a file, under a newer Triton, beside one that a tune job proved: vLLM's format holds no state."""
+    name = "E=128,N=768,device_name=NVIDIA_H200.json"
+    newer = moe().replace("3.6.0", "3.9.0")
+    hints = exchange_services.Hints(shape={"K": 2048, "topk": 8})
+    exchange_services.import_file(owner=olga, name=name, data=newer.encode(), hints=hints)
+    alone = export_selectors.export_entries("vllm", {"topk": "8"})
+    assert (list(alone.files), list(alone.unverified)) == ([name], [name])
+    config = dict(CachedConfig.objects.first().config)
+    moe_entry(16, {**config, "BM": 32})
+    both = export_selectors.export_entries("vllm", {"topk": "8"})
+    assert set(both.files) == {name, f"unverified/{name}"} and list(both.unverified) == [f"unverified/{name}"]
+    assert [key for key in json.loads(both.files[name]) if key != "triton_version"] == ["16"]
+    assert [key for key in json.loads(both.files[f"unverified/{name}"]) if key != "triton_version"] == ["1", "64"]
+    assert set(export_selectors.export_entries("vllm", {"topk": "8", "state": "verified"}).files) == {name}
+    answer = api(bob).get(reverse("api-export"), {"as": "vllm", "topk": 8})
+    assert answer["X-Unverified"].startswith("1 of 2 files")
+    assert "unverified: never measured here" in command("export", "vllm", "--topk", "8", "--out", str(tmp_path))
+    proven, others = (text for _, text in sorted(export_selectors.export_entries("triton", {}).files.items()))
+    assert "unverified" not in proven and proven.count("triton.Config(") == others.count("triton.Config(") == 1
+    assert others.count("unverified: from a file: never measured here") == 2
+    moe_entry(1, {**config, "BM": 256})                                    # of a batch size that the file has too: the proven one
+    both = export_selectors.export_entries("vllm", {"topk": "8"})
+    assert json.loads(both.files[name])["1"]["BLOCK_SIZE_M"] == 256 and "1" not in json.loads(both.files[f"unverified/{name}"])
+
+
+def test_of_two_that_a_job_measured_the_verified_one_is_exported():
+    put()
+    assert put(config=OTHER, environment={**ENVIRONMENT, "triton": "3.5.0"}).state == "unverified"      # of a host that is behind
+    (text,) = export_selectors.export_entries("triton", {}).files.values()
+    assert text.count("triton.Config(") == 1 and "'BN': 256" in text and "unverified" not in text
+
+
+def test_lists_say_what_is_unverified(client, bob, olga):
+    """Pages that list what was proven beside what was not."""
+    put()
+    services.evidence_put(**IMPORTED, shape={**SHAPE, "M": 512}, config=OTHER, median_ms=0.01)
+    client.force_login(bob)
+    for url in (reverse("cache-list"), "/search/?q=matmul"):
+        page = client.get(url).content.decode()
+        assert page.count("from a file: never measured here") == 1, url
+    heard = CachedConfig.objects.get(origin="import")
+    problem = reverse("problem") + f"?operator=matmul&dtype=bf16&gpu=NVIDIA+H200&M={heard.shape['M']}&N=4096&K=4096"
+    CachedConfig.objects.filter(origin="tune").delete()
+    assert "from a file: never measured here" in client.get(problem).content.decode()
 
 
 # ---- API, pages, command ----

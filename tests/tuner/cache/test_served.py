@@ -127,6 +127,23 @@ def test_quarantined_entries_are_in_no_snapshot(api, bob):
     assert snapshot(api(bob)).json()["entries"] == []
 
 
+def test_a_snapshot_of_verified_entries_holds_nothing_else(api, bob):
+    """Its id is another one, it can be pinned, and no other snapshot is given for it."""
+    mine = entry(square(4096))
+    for number, change in enumerate(({"origin": "import", "state": "unverified"}, {"origin": "listener", "state": "unverified"},
+                                     {"state": "unverified"}, {"state": "stale"}, {"recorded": "a recording"},
+                                     {"origin": "import", "state": "verified"})):
+        entry(square(64 << number), **change)
+    http = api(bob)
+    everything, only = snapshot(http).json(), snapshot(http, verified=1).json()
+    assert {each["id"] for each in only["entries"]} == {mine.pk} < {each["id"] for each in everything["entries"]}
+    assert (only["verified"], everything["verified"]) == (True, False) and only["id"] != everything["id"]
+    assert snapshot(http, verified=1, id=only["id"]).json() == only
+    assert snapshot(http, verified=1, id=everything["id"]).status_code == 404
+    found = library.Snapshot(everything)
+    assert {found.find("matmul", "bf16", square(n)).state for n in (4096, 64, 128)} == {"verified", "unverified"}
+
+
 @pytest.mark.parametrize("query", [{"gpu": ""}, {"gpu": "x" * 121}, {"id": "x" * 33}, {"toolkit": "x" * 81}])
 def test_a_snapshot_asked_for_wrongly_says_why(api, bob, query):
     answer = snapshot(api(bob), **query)
@@ -137,7 +154,8 @@ def test_a_snapshot_asked_for_wrongly_says_why(api, bob, query):
 
 def report(http, *rows, **more):
     told = {"snapshot": "a", "gpu": GPU, "toolkit": TOOLKIT, "host": "node-1", "form": 2, "served": list(rows), **more}
-    return http.post(reverse("api-config-served"), {name: value for name, value in told.items() if value is not None}, format="json")
+    told = {name: value for name, value in told.items() if value is not None}
+    return http.post(reverse("api-config-served"), told, format="json")
 
 
 def row(launches=10, bucket="K=64 M=64 N=64", rule="exact", number=1, operator="matmul", dtype="bf16"):

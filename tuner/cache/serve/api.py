@@ -27,13 +27,15 @@ class SnapshotApi(APIView):
     def get(self, request: Request) -> HttpResponse:
         """Everything that launches on one GPU are served, the rules applied. Answers 304 to the ETag of the same snapshot."""
         asked = validated(SnapshotQuery, request.query_params)
-        name = asked["id"] or services.take_snapshot()
+        name = asked["id"] or services.take_snapshot(asked["verified"])
         etag = f'"{name}"'
         if request.headers.get("If-None-Match") == etag:
             return HttpResponse(status=304, headers={"ETag": etag})
         document = services.snapshot_view(name, asked["gpu"], asked["compute_capability"], asked["toolkit"])
         if document is None:
             raise NotFound("no such snapshot; leave out id for the newest")
+        if asked["verified"] and not document.get("verified"):
+            raise NotFound("that snapshot holds what is not verified too; leave out id for the newest that does not")
         return Response(document, headers={"ETag": etag, "Cache-Control": "private, no-cache"})
 
 
@@ -49,6 +51,7 @@ class ServedApi(APIView):
         return Response({"shares": selectors.rule_shares(rows), "served": [
             {**{name: row[name] for name in ("operator", "dtype", "shape_bucket", "gpu", "rule", "launches", "asked")},
              "entry": row["entry"] or None, "measured_shape": row["cached"].shape if row["cached"] else None,
+             "state": row["cached"].state if row["cached"] else None,
              "triton": triton_config(row["cached"].config) if row["cached"] else None,
              "last": row["last"].isoformat()} for row in rows]})
 

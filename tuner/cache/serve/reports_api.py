@@ -27,6 +27,7 @@ class SnapshotQuery(serializers.Serializer[None]):
     toolkit = serializers.CharField(max_length=80, default="", allow_blank=True, help_text='"cuda 13.0, triton 3.6.0"')
     id = serializers.CharField(max_length=32, default="", allow_blank=True,
                                help_text="a snapshot that stays what it was; without it, the newest")
+    verified = serializers.BooleanField(default=False, help_text="serve only what a tune job here proved: no file's, no listener's")
 
 
 class Text(serializers.CharField):

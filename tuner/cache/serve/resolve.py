@@ -13,7 +13,20 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tuner.cache.buckets import Buckets, parse_bucket
-from tuner.cache.rules import WHY, Entry, Key, Loss, Match, Origin, Rule, State, match_entry, serving_order, unknown_loss
+from tuner.cache.rules import (
+    WHY,
+    Entry,
+    Key,
+    Loss,
+    Match,
+    Origin,
+    Rule,
+    State,
+    is_verified,
+    match_entry,
+    serving_order,
+    unknown_loss,
+)
 from tuner.trial import Config
 
 VERSION = 1          # what older clients read; fields are added to it
@@ -22,13 +35,16 @@ _PLACES = {(origin, rule): float(i * len(Rule) + j) for i, origin in enumerate(O
 
 
 def freeze(entries: Sequence[Entry], operators: Mapping[str, Mapping[str, Any]],
-           plain: Mapping[int, Config] | None = None) -> dict[str, Any]:
-    """Return all entries and bucket policies as JSON: what a snapshot's id stands for.
+           plain: Mapping[int, Config] | None = None, verified: bool = False) -> dict[str, Any]:
+    """Return entries and bucket policies as JSON: what a snapshot's id stands for.
 
+    verified  of the entries only those that `rules.is_verified`
     plain   entry → what is fastest for kernels without the operator's newer parameters, where that is another configuration
     """
-    frozen = sorted((asdict(entry) for entry in entries), key=lambda entry: int(entry["id"]))
-    return {"form": FORM, "operators": {name: dict(operators[name]) for name in sorted(operators)}, "entries": frozen,
+    kept = [entry for entry in entries if not verified or is_verified(entry)]
+    frozen = sorted((asdict(entry) for entry in kept), key=lambda entry: int(entry["id"]))
+    only = {"verified": True} if verified else {}
+    return {"form": FORM, **only, "operators": {name: dict(operators[name]) for name in sorted(operators)}, "entries": frozen,
             "plain": {str(number): dict(config) for number, config in sorted((plain or {}).items())}}
 
 
@@ -55,7 +71,8 @@ def resolve(name: str, content: Mapping[str, Any], wanted: Key, loss: Loss = unk
         buckets.setdefault((entry.key.operator, entry.key.dtype, entry.key.bucket), []).append(ways)
     kept = sorted((ways for same in buckets.values() for ways in _drop_unreachable(same)), key=lambda ways: _list_order(ways.entry))
     rows = [{**_row_json(ways), "plain": content["plain"].get(str(ways.entry.id))} for ways in kept]
-    return {"version": VERSION, "id": name, "gpu": wanted.gpu, "compute_capability": wanted.compute_capability,
+    return {"version": VERSION, "id": name, "verified": content.get("verified", False),
+            "gpu": wanted.gpu, "compute_capability": wanted.compute_capability,
             "toolkit": wanted.toolkit, "why": {str(rule): why for rule, why in WHY.items()}, "operators": content["operators"],
             "entries": rows}
 
@@ -142,7 +159,8 @@ def _distances(most: float) -> list[float]:
 def _row_json(ways: Ways) -> dict[str, Any]:
     entry, home, away = ways.entry, ways.home, ways.away
     return {"id": entry.id, "operator": entry.key.operator, "dtype": entry.key.dtype, "bucket": entry.key.bucket,
-            "shape": dict(entry.shape), "same": [_PLACES[entry.origin, ways.same.rule], str(ways.same.rule)] if ways.same else None,
+            "state": str(entry.state), "origin": str(entry.origin), "shape": dict(entry.shape),
+            "same": [_PLACES[entry.origin, ways.same.rule], str(ways.same.rule)] if ways.same else None,
             "home": [_PLACES[entry.origin, home.rule], str(home.rule)] if home else None,
             "away": [_PLACES[entry.origin, away[0].rule], str(away[0].rule), away[1]] if away else None,
             "config": dict(entry.config), "library": entry.library}

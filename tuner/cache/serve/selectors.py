@@ -22,8 +22,8 @@ DAYS = 7
 MEASURED = tuple(rule for rule in Rule if rule != Rule.DEFAULT)        # in the order of the picture
 
 
-def cache_content() -> dict[str, Any]:
-    """Return all entries, and how each operator's shapes are rounded."""
+def cache_content(verified: bool = False) -> dict[str, Any]:
+    """Return all entries, or the verified ones, and how each operator's shapes are rounded."""
     entries = configs.entries()
     known, policies = all_operators(), configs.bucket_policies()
     operators: dict[str, dict[str, Any]] = {}
@@ -38,7 +38,7 @@ def cache_content() -> dict[str, Any]:
         absent = tuple(operators[entry.key.operator]["absent"].items())
         if config := _plain_config(entry.id, config_key(entry.config), absent):
             plain[entry.id] = config
-    return resolve.freeze(entries, operators, plain)
+    return resolve.freeze(entries, operators, plain, verified)
 
 
 @lru_cache(maxsize=16384)

@@ -24,23 +24,23 @@ LOOK_EVERY_S = 3.0              # so often at most the cache is read for a new s
 KEEP = timedelta(days=90)       # snapshots that nobody asked for
 MAX_VIEWS = 200                 # GPUs and toolkits that a snapshot is kept for
 _lock = threading.Lock()
-_newest: dict[int, tuple[float, str]] = {}          # project -> when it was looked at, the snapshot
+_newest: dict[tuple[int, bool], tuple[float, str]] = {}      # project, verified only -> when it was looked at, the snapshot
 
 
-def take_snapshot() -> str:
-    """Return the id of the cache as it is, stored when it is new."""
+def take_snapshot(verified: bool = False) -> str:
+    """Return the id of the cache as it is, or of its verified entries, stored when it is new."""
     project = current().project
     with _lock:
-        looked, name = _newest.get(project, (0.0, ""))
+        looked, name = _newest.get((project, verified), (0.0, ""))
         if time.monotonic() - looked < LOOK_EVERY_S and ConfigSnapshot.objects.filter(pk=name).exists():
             return name
-        content = selectors.cache_content()
+        content = selectors.cache_content(verified)
         name = resolve.content_id(content if project == FIRST_PROJECT else {**content, "project": project})
         _, made = ConfigSnapshot.objects.get_or_create(
             name=name, defaults={"content": content, "entries": len(content["entries"])})
         if made:
             ConfigSnapshot.objects.filter(used__lt=timezone.now() - KEEP).delete()
-        _newest[project] = (time.monotonic(), name)
+        _newest[project, verified] = (time.monotonic(), name)
         return name
 
 
