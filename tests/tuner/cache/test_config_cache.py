@@ -1,5 +1,6 @@
 """The cache's rows: what is written and when, states, buckets that change, files in and out, over services, API, pages, command."""
 
+import ast
 import json
 import lzma
 import re
@@ -468,6 +469,56 @@ def test_of_two_that_a_job_measured_the_verified_one_is_exported():
     assert put(config=OTHER, environment={**ENVIRONMENT, "triton": "3.5.0"}).state == "unverified"      # of a host that is behind
     (text,) = export_selectors.export_entries("triton", {}).files.values()
     assert text.count("triton.Config(") == 1 and "'BN': 256" in text and "unverified" not in text
+
+
+def heard(operator, config, **more):
+    return services.evidence_put(**{"origin": "listener", "operator": operator, "dtype": "bf16", "gpu": GPU, "shape": {"N": 64},
+                                    "config": config, "median_ms": 0.1, "toolkit": "triton 3.6.0", **more})
+
+
+def listed_names(text):
+    """Return the parameter names of each configuration of a list, as Triton reads it."""
+    return [frozenset(ast.literal_eval(call.args[0])) for call in ast.parse(text, mode="eval").body.elts]
+
+
+def test_configurations_of_two_kernels_never_share_a_list():
+    """Names that a file name cannot hold, names that are cut, and one name for two kernels: a list is for one of them."""
+    heard("triton:job.scale[ACT=relu]", {"BLOCK": 16, "num_warps": 4})
+    heard("triton:job.scale(ACT=relu)", {"BLOCK": 32, "num_warps": 4})          # the same file name, another kernel
+    heard("triton:job.norm", {"BLOCK": 16, "num_warps": 4})
+    heard("triton:job.norm", {"ROWS": 8, "num_warps": 4}, shape={"N": 128})     # another module's kernel of this name
+    heard("triton:job.norm", {"BLOCK": 64, "num_warps": 8, "num_ctas": 2}, shape={"N": 256})        # the first: an option more
+    heard("x" * 60, {"BLOCK": 1}, gpu="g" * 120)
+    heard("x" * 60, {"BLOCK": 2}, gpu="g" * 119 + "h")                          # differ where the file name is cut
+    files = export_selectors.export_entries("triton", {}).files
+    lists = {path: listed_names(text) for path, text in files.items()}
+    assert all(len(set(names)) == 1 for names in lists.values()), lists
+    assert sorted(len(names) for names in lists.values()) == [1, 1, 1, 1, 1, 2]
+    assert all(len(path) < 200 for path in files)
+    assert export_selectors.export_entries("triton", {}).files == files         # the same names again
+
+
+def test_no_entry_is_lost_for_a_name_that_is_cut():
+    for last in (1, 2):
+        heard("y" * 60, {"BLOCK": last}, gpu="g" * 100, shape={"Z": last})
+    files = export_selectors.export_entries("helion", {}).files
+    assert len(files) == 2
+    assert sorted(json.loads(text)["BLOCK"] for text in files.values()) == [1, 2]
+
+
+def test_a_text_with_lists_of_two_kernels_is_no_list_of_one(olga):
+    """A module with two autotuned kernels, for an operator that is none of ours: which of them it is for is not said."""
+    both = b"triton.Config({'BLOCK': 64}, num_warps=4)\ntriton.Config({'BLOCK': 128}, num_warps=4, num_ctas=2)\n" \
+           b"triton.Config({'BM': 64, 'BN': 64}, num_warps=4)"
+    hints = exchange_services.Hints("their_norm", "bf16", GPU, shape={"N": 64})
+    with pytest.raises(FormatError, match=r"more than one kernel: BLOCK; BM, BN"):
+        exchange_services.import_file(owner=olga, name="kernels.py", data=both, hints=hints)
+    assert not ImportedFile.objects.exists()
+    file = exchange_services.import_file(owner=olga, name="kernels.py", data=both[:both.index(b"triton.Config({'BM")], hints=hints)
+    assert len(exchange_services.untimed_configs(file)) == 2
+    ours = exchange_services.Hints("matmul", "bf16", GPU, shape=SHAPE)          # of an operator here the others are told
+    known = b"triton.Config({'BM': 64, 'BN': 64, 'BK': 64, 'GM': 8}, num_warps=4, num_stages=3), triton.Config({'BX': 1})"
+    assert "matmul has no parameter BX" in exchange_services.import_file(owner=olga, name="k.py", data=known, hints=ours).refused
 
 
 def test_lists_say_what_is_unverified(client, bob, olga):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,23 +72,30 @@ def _serving_entries(rows: Any) -> tuple[list[CachedConfig], dict[str, int]]:
 
 
 def _write_triton(rows: Sequence[CachedConfig], left_out: dict[str, int], query: Mapping[str, str]) -> dict[str, str]:
-    """Write a Python list per operator, type and GPU; each configuration once, with its shapes."""
-    groups: dict[str, dict[str, list[str]]] = {}
+    """Write a Python list per operator, type, GPU and names of parameters; each configuration once, with its shapes.
+
+    A kernel takes its own parameters alone, so a list with another one's, or with those of before, is no list of either.
+    """
+    groups: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for row in rows:
         call = triton_text.config_call(config_in_order(row.config))
         shape = " ".join(f"{name}={value}" for name, value in in_order(row.operator, row.shape).items())
         time = f", {row.median_ms:.6g} ms" if row.median_ms else ""
         time += f" {one_line(row.recorded)}" if row.recorded else ""
         time += f", {row.state}: {one_line(row.state_why)}" if row.state != rules.State.VERIFIED else ""
-        groups.setdefault(f"{_file_stem(row.operator, row.dtype, row.gpu)}.py", {}).setdefault(call, []).append(shape + time)
-    return {path: "[\n" + "".join(f"    {call},  # {'; '.join(shapes)}\n" for call, shapes in calls.items()) + "]\n"
-            for path, calls in groups.items()}
+        key = (row.operator, row.dtype, row.gpu, ", ".join(triton_text.own_names(row.config)))
+        groups.setdefault(key, {}).setdefault(call, []).append(shape + time)
+    paths = _distinct_paths({key: _file_stem(*key[:3]) for key in groups}, ".py")
+    return {paths[key]: f"# {one_line(' '.join(key[:3]))}: {one_line(key[3])}\n[\n" + "".join(
+        f"    {call},  # {'; '.join(shapes)}\n" for call, shapes in calls.items()) + "]\n" for key, calls in groups.items()}
 
 
 def _write_helion(rows: Sequence[CachedConfig], left_out: dict[str, int], query: Mapping[str, str]) -> dict[str, str]:
     """Write a file per entry that helion.Config.load reads."""
-    return {f"{_file_stem(row.operator, row.dtype, row.gpu, row.shape_key)}.json":
-            helion.write(row.operator, config_in_order(row.config)) for row in rows}
+    texts = {(row.operator, row.dtype, row.gpu, row.shape_key): helion.write(row.operator, config_in_order(row.config))
+             for row in rows}
+    paths = _distinct_paths({key: _file_stem(*key) for key in texts}, ".json")
+    return {paths[key]: text for key, text in texts.items()}
 
 
 def _write_vllm(rows: Sequence[CachedConfig], left_out: dict[str, int], query: Mapping[str, str]) -> dict[str, str]:
@@ -153,6 +163,14 @@ def _group_by_layer(rows: Sequence[CachedConfig], left_out: dict[str, int], vllm
 def _triton_version(toolkit: str) -> str:
     match = re.search(r"triton (\d+(?:\.\d+)*)", toolkit)
     return match[1] if match else ""
+
+
+def _distinct_paths(stems: Mapping[tuple[str, ...], str], suffix: str) -> dict[tuple[str, ...], str]:
+    """Return a path of its own for each key: a stem holds neither every character nor every length, so that two may have one."""
+    shared = Counter(stems.values())
+    marks = {key: f"-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:8]}" if shared[stem] > 1 else ""
+             for key, stem in stems.items()}
+    return {key: f"{stem}{marks[key]}{suffix}" for key, stem in stems.items()}
 
 
 def _file_stem(*parts: str) -> str:
