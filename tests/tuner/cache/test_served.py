@@ -262,7 +262,8 @@ def test_the_page_says_what_it_does_not_know(client, bob):
 
 
 def test_the_files_that_jobs_copy_are_the_modules_themselves(api, bob):
-    for name, module in (("ridgepoint_client.py", "client.py"), ("ridgepoint_listener.py", "listener.py")):
+    for name, module in (("ridgepoint_client.py", "client.py"), ("ridgepoint_listener.py", "listener.py"),
+                         ("ridgepoint_shared.py", "shared.py")):
         answer = api(bob).get(reverse("api-config-client", args=[name]))
         assert answer.content == (PROJECT / "tuner" / "cache" / module).read_bytes()
     assert api(bob).get(reverse("api-config-client", args=["services.py"])).status_code == 404

@@ -18,7 +18,8 @@ from tuner.query_api import validated
 from tuner.texts import triton_config
 
 JSON = OpenApiTypes.OBJECT
-FILES = {"ridgepoint_client.py": "client.py", "ridgepoint_listener.py": "listener.py"}      # as a job calls them -> ours
+FILES = {"ridgepoint_client.py": "client.py", "ridgepoint_listener.py": "listener.py",      # as a job calls them -> ours
+         "ridgepoint_shared.py": "shared.py"}
 FOLDER = Path(__file__).resolve().parents[1]
 
 
