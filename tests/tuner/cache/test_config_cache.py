@@ -379,6 +379,21 @@ def test_a_list_without_times_is_measured_not_believed(olga):
     assert len(job.only) == 2
 
 
+def test_a_log_of_tvm_is_evidence_of_a_file_and_no_more(olga):
+    """The fastest of each shape, unverified; the times that were seen stand beside it."""
+    from tests.tuner.cache.test_formats import autotvm
+    data = "\n".join([autotvm(2, [2e-5]), autotvm(4, [1e-5]), autotvm(2, [3e-5], size=28)]).encode()
+    with pytest.raises(FormatError, match="does not say the GPU"):
+        exchange_services.import_file(owner=olga, name="conv.log", data=data)
+    file = exchange_services.import_file(owner=olga, name="conv.log", data=data, hints=exchange_services.Hints(gpu=GPU))
+    assert (file.format, file.entries, file.n_trials) == ("tvm", 2, 3)
+    small, large = CachedConfig.objects.order_by("median_ms")
+    assert (small.operator, small.config["tile_f"], small.state, small.origin) == (
+        "conv2d_nchw.cuda", [-1, 1, 4, 1], "unverified", "import")
+    assert len(small.evidence["timings"]) == 2 and large.shape["t0_2"] == 28
+    assert "tvm" not in export_selectors.EXPORTS
+
+
 def test_a_whole_space_feeds_the_matrix_and_nothing_else(olga):
     for gpu in ("A4000", "A6000"):
         packed = (SPACES / f"convolution_milo_{gpu}_T4.json.xz").read_bytes()

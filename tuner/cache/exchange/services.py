@@ -94,7 +94,7 @@ def _import_configs(file: ImportedFile, document: Document, hints: Hints) -> Imp
     refused: Counter[str] = Counter(document.refused)
     rows, groups = list(document.rows), dict[str, list[Row]]()
     known = find(file.operator)
-    kernels = sorted({", ".join(triton_text.own_names(row.config)) for row in rows})
+    kernels = sorted({", ".join(triton_text.own_names(row.config)) for row in rows if row.median_ms is None})
     if known is None and len(kernels) > 1:         # of an operator here the others are refused one by one
         raise FormatError(file.name, f"holds configurations of more than one kernel: {'; '.join(kernels[:5])[:300]}",
                           "Give the list of one kernel at a time.")
