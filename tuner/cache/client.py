@@ -402,14 +402,10 @@ class Client:
             self._counted, self._inquiries = Counter(), Counter()
         if not counted or not self.server.url or self._mute:
             return not counted
-        names = ("operator", "dtype", "bucket", "rule", "entry", "launches", "asked")
         try:
             while counted:
                 part = dict(islice(counted.items(), MAX_TOLD))
-                self.server.ask("/api/configs/served/", timeout, send={
-                    "snapshot": self.snapshot.id if self.snapshot else "", "gpu": self.gpu, "toolkit": self.toolkit,
-                    "host": socket.gethostname(), "source": self.source, "form": FORM,
-                    "served": [dict(zip(names, (*key, *counts), strict=True)) for key, counts in part.items()]})
+                self._tell(part, timeout)
                 counted = {key: counts for key, counts in counted.items() if key not in part}
         except (OSError, ValueError) as error:
             if getattr(error, "code", 0) in (401, 403):
@@ -424,6 +420,20 @@ class Client:
                 self._inquiries.update({key: asked for key, (_, asked) in counted.items() if asked})
             return False
         return True
+
+    def _tell(self, counted: Mapping[tuple[Any, ...], tuple[int, int]], timeout: float) -> None:
+        """POST counts; to a server that refuses them once more as one from before bucket was a rule takes them: launches alone."""
+        names = ("operator", "dtype", "bucket", "rule", "entry", "launches", "asked")
+        rows = [dict(zip(names, (*key, *counts), strict=True)) for key, counts in counted.items()]
+        told = {"snapshot": self.snapshot.id if self.snapshot else "", "gpu": self.gpu, "toolkit": self.toolkit,
+                "host": socket.gethostname(), "source": self.source}
+        try:
+            self.server.ask("/api/configs/served/", timeout, send={**told, "form": FORM, "served": rows})
+        except Refused as error:
+            launched = [{**row, "rule": "exact" if row["rule"] == "bucket" else row["rule"]} for row in rows if row["launches"]]
+            if error.code != 400 or not launched:
+                raise
+            self.server.ask("/api/configs/served/", timeout, send={**told, "served": launched})
 
     def _sum_launches(self) -> None:
         """Sum what was served and forget answers that no kernel uses; call under the lock."""

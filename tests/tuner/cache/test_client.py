@@ -264,7 +264,7 @@ class Web(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.snapshots, self.newest, self.reported, self.asked = {}, "", [], []
-        self.redirect, self.answer, self.refused = "", 200, b""
+        self.redirect, self.answer, self.refused, self.old = "", 200, b"", False
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
@@ -306,7 +306,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         self.server.reported.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        self.send_response(self.server.answer)
+        old = self.server.old and any(row["rule"] == "bucket" or not row["launches"] for row in self.server.reported[-1]["served"])
+        self.send_response(400 if old else self.server.answer)
         self.end_headers()
 
 
@@ -457,6 +458,21 @@ def test_asking_is_no_launch(web, tmp_path):
     assert told["form"] == 2
     assert {row["rule"]: (row["entry"], row["launches"], row["asked"]) for row in told["served"]} == {
         "exact": (7, 5, 5), "default": (None, 0, 1)}
+
+
+def test_a_server_from_before_is_told_what_it_takes(web, tmp_path):
+    """It knows neither the rule bucket nor rows without a launch; its own word for both was exact."""
+    web.offer(entry(7))
+    web.old = True
+    one = connect(web, tmp_path)
+    kernel = client.Tuned(Kernel(), "matmul", client=one)
+    for M in (4096, 5000, 5000):
+        kernel[(1,)](Tensor(), Tensor(), M, 4096, 4096)
+    one.best("matmul", M=64, N=4096, K=4096)
+    assert one.report()
+    assert [(row["rule"], row["launches"]) for row in web.reported[-1]["served"]] == [("exact", 1), ("exact", 2)]
+    one.best("matmul", M=64, N=4096, K=4096)                # nothing that it would take
+    assert not one.report() and len(web.reported) == 3
 
 
 def test_many_shapes_are_told_in_reports_that_the_server_takes(web, tmp_path):
