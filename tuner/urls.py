@@ -4,6 +4,7 @@ from django.urls import path
 
 from tuner.cache.browse import api as browse_api
 from tuner.cache.browse import pages as browse_pages
+from tuner.cache.compiled import api as compiled_api
 from tuner.cache.exchange import api as exchange_api
 from tuner.cache.exchange import pages as exchange_pages
 from tuner.cache.serve import api as serve_api
@@ -187,5 +188,7 @@ urlpatterns = [
     path("api/operators/packages/", team_api.PackageListApi.as_view(), name="api-operator-packages"),
     path("api/operators/packages/<str:name>/", team_api.PackageApi.as_view(), name="api-operator-package"),    # DELETE
     path("api/operators/<str:name>/", team_api.OperatorApi.as_view(), name="api-operator"),      # ?dtype=&gpu=&M=…; after packages/
+    path("api/compiled/<str:tool>/", compiled_api.CompiledListApi.as_view(), name="api-compiled-list"),
+    path("api/compiled/<str:tool>/<str:key>/", compiled_api.CompiledApi.as_view(), name="api-compiled"),
     path("api/configs/best/", browse_api.ConfigBestApi.as_view(), name="api-config-best"),
 ]

@@ -27,6 +27,7 @@ ROLES: dict[str, list[str]] = {
         "profiles.add_savedquery", "profiles.change_savedquery", "profiles.delete_savedquery",
         "profiles.change_advicedecision", "profiles.change_kernelfamily", "profiles.add_familynote", "profiles.delete_familynote",
         "tuner.add_tunejob", "tuner.change_tunejob", "tuner.add_servedcount", "tuner.add_cachedconfig", "tuner.add_importedfile",
+        "tuner.add_compiledfile",
         "tuner.add_suite", "tuner.change_suite", "tuner.add_suitejob", "tuner.change_suitejob", "tuner.add_kernelrun",
         "tuner.add_gate", "tuner.change_gate", "tuner.add_baselinechange", "tuner.change_regression", "tuner.change_build",
         "webapp.add_comment", "webapp.change_comment", "webapp.delete_comment", "webapp.change_thread",

@@ -9,6 +9,7 @@
 RIDGEPOINT_URL, RIDGEPOINT_TOKEN   the server, and a token (scope "read and write" when what was served shall be counted)
 RIDGEPOINT_SNAPSHOT                the snapshot that all ranks of a job use; without it, the newest, looked up again now and then
 RIDGEPOINT_SNAPSHOT_FILE           where the last snapshot is kept for the time that the server is down
+RIDGEPOINT_VERIFIED                1: serve only what a tune job proved on this installation, nothing from a file or a listener
 RIDGEPOINT_GPU                     the GPU's name, where it cannot be seen
 
 A launch reads one dictionary: no lock, no network. A snapshot is fetched once, before the first launch.
@@ -46,6 +47,7 @@ MAX_BYTES = 64 * 2**20           # of a snapshot
 START_S, ASK_S = 3.0, 15.0       # how long a job waits for the server before its first launch; how long the thread waits
 REFRESH_S, SOON_S = 60.0, 5.0     # between two questions; after one that failed
 UNREADABLE = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)     # file or answer
+FORM = 2                         # of a report: "exact" is of a launch's own shape
 MAX_TOLD = 2000                  # rows of one report, as the server takes them
 MAX_CALLS = 200                  # launches that `record` keeps
 MAX_SEEN = 4096                  # shapes remembered per kernel; a job with more begins anew
@@ -56,27 +58,37 @@ OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg"}     # of a launch, 
 class Served:
     """Answer for a shape; `config` is None when nothing fits and the caller gave no default.
 
+    rule      "exact": measured at this very shape; "bucket": at `measured`, in one bucket with `shape`
+    state     of the entry: "verified", "unverified" (of a file, a listener, an older toolkit), "stale"; "" where it is not known
+    measured  the shape that the entry was measured at; empty where the snapshot does not say
     library   the vendor library was measured so many times as fast as `config` at this bucket: keep calling it. Else None
+    launches  of @tuned kernels since the last report; who launches `config` himself may add to it
+    asked     calls of best() since the last report
     """
 
-    __slots__ = ("bucket", "config", "dtype", "entry", "launches", "library", "operator", "plain", "rule", "why")
+    __slots__ = ("asked", "bucket", "config", "dtype", "entry", "launches", "library", "measured", "operator", "plain", "rule",
+                 "shape", "state", "why")
 
     def __init__(self, operator: str, dtype: str, bucket: str, rule: str, why: str, entry: int | None,
                  config: Mapping[str, Any] | None, plain: Mapping[str, Any] | None = None,
-                 library: float | None = None) -> None:
-        self.library = library
+                 library: float | None = None, shape: Mapping[str, int] | None = None,
+                 measured: Mapping[str, int] | None = None, state: str = "") -> None:
+        self.state = state
+        self.library, self.shape, self.measured = library, dict(shape or {}), dict(measured or {})
         self.plain = plain                   # of the entry, for kernels that do not take its newer parameters
         self.operator, self.dtype, self.bucket, self.rule, self.why = operator, dtype, bucket, rule, why
-        self.entry, self.config, self.launches = entry, config, 0
+        self.entry, self.config, self.launches, self.asked = entry, config, 0, 0
 
     def __repr__(self) -> str:
-        return f"<{self.operator} {self.dtype} {self.bucket}: {self.rule}, {self.config}>"
+        asked = _shape_text(self.shape) if self.shape else self.bucket
+        return f"<{self.operator} {self.dtype} {asked}: {self.rule}, {self.config}>"
 
 
 class Snapshot:
     """Every configuration that this GPU and toolkit may be served, the rules already applied by the server.
 
     home  [place, rule] of an entry at its own bucket; None where it may not serve there
+    same  [place, rule] of it at the very shape that it was measured at; a server before that was told apart sends none
     away  [place, rule, powers of two] at another one, at most so far; None where it may not
     """
 
@@ -85,6 +97,7 @@ class Snapshot:
             raise ValueError("not a snapshot of version 1")
         self.id, self.gpu, self.toolkit = str(document["id"]), str(document["gpu"]), str(document["toolkit"])
         self.operators, self.whys = document["operators"], document["why"]
+        self.verified = document.get("verified") is True          # it holds nothing else
         self._home: dict[tuple[str, str, str], list[Listed]] = {}
         self._away: dict[tuple[str, str], list[tuple[Listed, dict[str, int]]]] = {}
         for number, entry in enumerate(document["entries"]):
@@ -106,7 +119,8 @@ class Snapshot:
         exact, policy = self.operators[operator]["exact"], self.operators[operator]["policy"]
         wanted, best = bucket(shape, exact, policy), _NO_CANDIDATE
         for number, entry in self._home.get((operator, dtype, wanted), ()):
-            best = min(best, (entry["home"][0], 0.0, number, entry["home"][1], entry), key=_rank)
+            place, rule = entry["same"] if entry.get("same") and entry["shape"] == shape else entry["home"]
+            best = min(best, (place, 0.0, number, rule, entry), key=_rank)
         away = self._away.get((operator, dtype), [])
         if away and best[0] > min(entry["away"][0] for (_, entry), _ in away):
             dims = parse(wanted)
@@ -118,8 +132,15 @@ class Snapshot:
         _, _, _, rule, entry = best
         if not entry:
             return None
-        return Served(operator, dtype, wanted, rule, self.whys.get(rule, rule), entry["id"], entry["config"], entry.get("plain"),
-                      entry.get("library") if rule == "exact" else None)
+        measured = entry.get("shape") or {}
+        if rule == "exact" and measured != shape:          # so an older server calls every hit of a bucket
+            rule = "bucket"
+        why = self.whys.get(rule, rule)
+        if measured and measured != shape:
+            why = f"{why}; measured at {_shape_text(measured)}, asked for {_shape_text(shape)}"
+        return Served(operator, dtype, wanted, rule, why, entry["id"], entry["config"], entry.get("plain"),
+                      entry.get("library") if rule in ("exact", "bucket") else None, shape, measured,
+                      str(entry.get("state") or ""))
 
 
 Listed = tuple[int, dict[str, Any]]                          # where an entry stands in the list, and the entry
@@ -223,13 +244,15 @@ class Client:
 
     def __init__(self, url: str | None = None, token: str | None = None, *, snapshot: str | None = None,
                  file: str | None = None, gpu: str | None = None, toolkit: str | None = None,
-                 refresh_s: float = REFRESH_S) -> None:
+                 refresh_s: float = REFRESH_S, verified: bool | None = None) -> None:
         env = os.environ.get
         self.server = Server(env("RIDGEPOINT_URL", "") if url is None else url,
                              env("RIDGEPOINT_TOKEN", "") if token is None else token)
         self.pinned = env("RIDGEPOINT_SNAPSHOT", "") if snapshot is None else snapshot
+        self.verified = env("RIDGEPOINT_VERIFIED", "").lower() in ("1", "true", "yes") if verified is None else verified
         self.gpu, self.toolkit = gpu or gpu_name(), toolkit_name() if toolkit is None else toolkit
-        self.file = env("RIDGEPOINT_SNAPSHOT_FILE", "") or _snapshot_path(self.gpu, self.toolkit) if file is None else file
+        kept = env("RIDGEPOINT_SNAPSHOT_FILE", "") or _snapshot_path(self.gpu, self.toolkit, self.verified)
+        self.file = kept if file is None else file
         self.refresh_s, self.source, self.problem = refresh_s, "nowhere", ""
         self.snapshot: Snapshot | None = None
         self._lock, self._end = threading.Lock(), threading.Event()
@@ -237,20 +260,21 @@ class Client:
         self._mute = False               # the server does not want to know what was served
         self._served: list[Served] = []
         self._asked: dict[Any, Served] = {}
-        self._counted: Counter[tuple[Any, ...]] = Counter()
+        self._counted: Counter[tuple[Any, ...]] = Counter()      # launches
+        self._inquiries: Counter[tuple[Any, ...]] = Counter()    # calls of best()
         self.kernels: weakref.WeakSet[Tuned] = weakref.WeakSet()
         self._load()
         _LIVING.add(self)
 
     def best(self, operator: str, dtype: str = "", default: Mapping[str, Any] | None = None, **shape: int) -> Served:
-        """Return the configuration of a shape, or `default`; counts one launch."""
+        """Return the configuration of a shape, or `default`. Asking is no launch, and is counted apart."""
         key = (operator, dtype, *shape.items())
         served = self._asked.get(key)
         if served is None:
             if len(self._asked) >= MAX_SEEN:
                 self._asked = {}
             served = self._asked[key] = self.look(operator, dtype, shape, default)
-        served.launches += 1
+        served.asked += 1
         return served
 
     def look(self, operator: str, dtype: str, shape: Mapping[str, int], default: Mapping[str, Any] | None) -> Served:
@@ -262,7 +286,7 @@ class Client:
         if served is None:
             why = "nothing measured fits" if snapshot else f"no snapshot: {self.problem or 'RIDGEPOINT_URL names no server'}"
             place = snapshot.bucket(operator, shape) if snapshot else _shape_text(shape)
-            served = Served(operator, dtype, place, "default", why, None, default)
+            served = Served(operator, dtype, place, "default", why, None, default, shape=shape)
         with self._lock:
             self._served.append(served)
             if len(self._served) > 2 * MAX_SEEN:
@@ -297,14 +321,16 @@ class Client:
         with suppress(*UNREADABLE):
             with open(self.file, "rb") as file:
                 kept = Snapshot(json.loads(file.read(MAX_BYTES)))
-            return kept if kept.gpu == self.gpu and kept.toolkit == self.toolkit else None
+            asked = (self.gpu, self.toolkit, self.verified)
+            return kept if (kept.gpu, kept.toolkit, kept.verified) == asked else None
         return None
 
     def refresh(self, timeout: float = ASK_S) -> bool:
         """Fetch the snapshot where it changed; False without an answer, `problem` says why."""
         if not self.server.url:
             return False
-        asked = {"gpu": self.gpu, "toolkit": self.toolkit, **({"id": self.pinned} if self.pinned else {})}
+        asked = {"gpu": self.gpu, "toolkit": self.toolkit, **({"id": self.pinned} if self.pinned else {}),
+                 **({"verified": "1"} if self.verified else {})}
         etag = f'"{self.snapshot.id}"' if self.snapshot else ""
         try:
             status, body = self.server.ask("/api/configs/snapshot/?" + urllib.parse.urlencode(asked), timeout, etag=etag)
@@ -320,6 +346,8 @@ class Client:
     def _adopt(self, snapshot: Snapshot, source: str) -> None:
         if self.pinned and snapshot.id != self.pinned:
             raise ValueError(f"the server sent snapshot {snapshot.id}, pinned is {self.pinned}")
+        if self.verified and not snapshot.verified:
+            raise ValueError("the server sent what is not verified too, and only verified entries may serve")
         self.snapshot, self.source = snapshot, source
         self._reset_kernels()
 
@@ -367,21 +395,18 @@ class Client:
         return min(self.refresh_s, max(SOON_S, 2 * last)) if self.problem else self.refresh_s
 
     def report(self, timeout: float = ASK_S) -> bool:
-        """POST launches per bucket and entry since the last time; what fails is kept for the next."""
+        """POST launches and questions per bucket and entry since the last time; what fails is kept for the next."""
         with self._lock:
             self._sum_launches()
-            counted, self._counted = self._counted, Counter()
+            counted = {key: (self._counted[key], self._inquiries[key]) for key in {**self._counted, **self._inquiries}}
+            self._counted, self._inquiries = Counter(), Counter()
         if not counted or not self.server.url or self._mute:
             return not counted
-        names = ("operator", "dtype", "bucket", "rule", "entry", "launches")
         try:
             while counted:
                 part = dict(islice(counted.items(), MAX_TOLD))
-                self.server.ask("/api/configs/served/", timeout, send={
-                    "snapshot": self.snapshot.id if self.snapshot else "", "gpu": self.gpu, "toolkit": self.toolkit,
-                    "host": socket.gethostname(), "source": self.source,
-                    "served": [dict(zip(names, (*key, launches), strict=True)) for key, launches in part.items()]})
-                counted = Counter({key: launches for key, launches in counted.items() if key not in part})
+                self._tell(part, timeout)
+                counted = {key: counts for key, counts in counted.items() if key not in part}
         except (OSError, ValueError) as error:
             if getattr(error, "code", 0) in (401, 403):
                 self._mute = True
@@ -391,24 +416,44 @@ class Client:
             if getattr(error, "code", 0) == 400:         # never taken, so it must not stand before what comes later
                 return False
             with self._lock:
-                self._counted.update(counted)
+                self._counted.update({key: launches for key, (launches, _) in counted.items() if launches})
+                self._inquiries.update({key: asked for key, (_, asked) in counted.items() if asked})
             return False
         return True
+
+    def _tell(self, counted: Mapping[tuple[Any, ...], tuple[int, int]], timeout: float) -> None:
+        """POST counts; to a server that refuses them once more as one from before bucket was a rule takes them: launches alone."""
+        names = ("operator", "dtype", "bucket", "rule", "entry", "launches", "asked")
+        rows = [dict(zip(names, (*key, *counts), strict=True)) for key, counts in counted.items()]
+        told = {"snapshot": self.snapshot.id if self.snapshot else "", "gpu": self.gpu, "toolkit": self.toolkit,
+                "host": socket.gethostname(), "source": self.source}
+        try:
+            self.server.ask("/api/configs/served/", timeout, send={**told, "form": FORM, "served": rows})
+        except Refused as error:
+            launched = [{**row, "rule": "exact" if row["rule"] == "bucket" else row["rule"]} for row in rows if row["launches"]]
+            if error.code != 400 or not launched:
+                raise
+            self.server.ask("/api/configs/served/", timeout, send={**told, "served": launched})
 
     def _sum_launches(self) -> None:
         """Sum what was served and forget answers that no kernel uses; call under the lock."""
         used = {id(way[2]) for kernel in list(self.kernels) for way in list(kernel.seen.values())}
         used |= {id(served) for served in list(self._asked.values())}
         for served in self._served:
-            launches = served.launches
+            launches, asked = served.launches, served.asked
+            key = (served.operator, served.dtype, served.bucket, served.rule, served.entry)
             if launches:
                 served.launches -= launches
-                self._counted[served.operator, served.dtype, served.bucket, served.rule, served.entry] += launches
+                self._counted[key] += launches
+            if asked:
+                served.asked -= asked
+                self._inquiries[key] += asked
         self._served = [served for served in self._served if id(served) in used]
 
     def after_fork(self) -> None:
         """Reset thread and counts in the child of a fork; the parent reports them."""
-        self._lock, self._thread, self._served, self._counted = threading.Lock(), None, [], Counter()
+        self._lock, self._thread, self._served = threading.Lock(), None, []
+        self._counted, self._inquiries = Counter(), Counter()
         self._reset_kernels()
 
 
@@ -572,8 +617,8 @@ def toolkit_name() -> str:
     return ", ".join(f"{name} {str(version).split('+')[0]}" for name, version in versions.items() if version)
 
 
-def _snapshot_path(gpu: str, toolkit: str) -> str:
-    mark = hashlib.sha256(f"{gpu}|{toolkit}".encode()).hexdigest()[:12]
+def _snapshot_path(gpu: str, toolkit: str, verified: bool = False) -> str:
+    mark = hashlib.sha256(f"{gpu}|{toolkit}{'|verified' * verified}".encode()).hexdigest()[:12]
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return os.path.join(home, "ridgepoint", f"snapshot-{mark}.json")
 

@@ -74,7 +74,8 @@ class Origin(StrEnum):
 class Rule(StrEnum):
     """Why an entry may serve, best first."""
 
-    EXACT = "exact"                          # same bucket, GPU, toolkit
+    EXACT = "exact"                          # this very shape, same GPU, toolkit
+    BUCKET = "bucket"                        # another shape of the same bucket (or one not kept), same GPU, toolkit
     OTHER_TOOLKIT = "older toolkit"          # same bucket and GPU, measured under another toolkit or kernel source
     SAME_ARCHITECTURE = "same architecture"  # same bucket, another GPU of the same compute capability
     NEAREST_BUCKET = "nearest bucket"        # same GPU, the closest other bucket
@@ -82,15 +83,17 @@ class Rule(StrEnum):
 
 
 WHY = {
-    Rule.EXACT: "measured for this shape bucket on this GPU with this toolkit",
+    Rule.EXACT: "measured at this very shape on this GPU with this toolkit",
+    Rule.BUCKET: "measured on this GPU with this toolkit at a shape of the same bucket",
     Rule.OTHER_TOOLKIT: "measured for this shape bucket on this GPU, under another toolkit, driver or kernel source",
     Rule.SAME_ARCHITECTURE: "measured for this shape bucket on another GPU of the same compute capability",
     Rule.NEAREST_BUCKET: "measured on this GPU for the nearest other shape bucket",
     Rule.DEFAULT: "nothing measured fits: the operator's default configuration",
 }
+OWN_BUCKET = (Rule.EXACT, Rule.BUCKET)        # an entry of the launch's own bucket, GPU and toolkit
 SERVES: dict[State, frozenset[Rule]] = {       # by which rules an entry of each state may serve
     State.VERIFIED: frozenset(Rule), State.UNVERIFIED: frozenset(Rule),
-    State.STALE: frozenset({Rule.EXACT}),      # right for launches that still use its own toolkit
+    State.STALE: frozenset({Rule.EXACT, Rule.BUCKET}),      # right for launches that still use its own toolkit
     State.QUARANTINED: frozenset(),
 }
 STATE_MEANS = {
@@ -122,13 +125,21 @@ class Entry:
         return off_centre(self.shape, self.key.bucket)
 
 
+def is_verified(entry: Entry) -> bool:
+    """Return whether a tune job here proved the entry, under the newest toolkit and driver seen."""
+    return entry.state == State.VERIFIED and entry.origin == Origin.TUNE and not entry.recorded
+
+
+NOT_VERIFIED = "only verified entries were asked for: measured here by a tune job, under the newest toolkit and driver seen"
+
+
 @dataclass(frozen=True)
 class Match:
     """How an entry serves a launch: rule, distance, differences and expected loss."""
     rule: Rule
     entry: Entry
     distance: float = 0.0                    # of the buckets, in powers of two
-    differs: tuple[str, ...] = ()            # what is not as wanted: "toolkit", "driver", …
+    differs: tuple[str, ...] = ()            # what is not as wanted: "shape", "toolkit", "driver", …
     loss: float | None = None                # expected, as measured between other entries (0.05: 5 % slower); None: unknown
 
     @property
@@ -146,14 +157,16 @@ def unknown_loss(rule: Rule, key: Key, wanted: Key, distance: float) -> float | 
 
 
 def look_up(entries: Sequence[Entry], wanted: Key, exact: Collection[str] = (), policy: Buckets = BUCKETS,
-            loss: Loss = unknown_loss) -> Match | None:
+            loss: Loss = unknown_loss, shape: Mapping[str, int] | None = None) -> Match | None:
     """Return the match that serves `wanted`; None when only the default can.
 
     An empty toolkit, driver, policy or source hash in `wanted` accepts any. `exact` names the dimensions that are never rounded.
+    `shape` is the launch's own: without it no entry is said to be exact.
     Evidence of a tune job goes before any other; then the rule; then the distance; then what was measured here before
     recordings; then what is verified; then the shape nearest to the middle of its bucket.
     """
-    matches = [match for entry in entries if isinstance(match := match_entry(entry, wanted, exact, policy, loss), Match)]
+    ways = (match_entry(entry, wanted, exact, policy, loss, shape) for entry in entries)
+    matches = [way for way in ways if isinstance(way, Match)]
     return min(matches, key=serving_order, default=None)
 
 
@@ -168,21 +181,22 @@ def serving_order(served: Match) -> tuple[float, ...]:
 
 
 def match_entry(entry: Entry, wanted: Key, exact: Collection[str] = (), policy: Buckets = BUCKETS,
-                loss: Loss = unknown_loss) -> Match | str:
+                loss: Loss = unknown_loss, shape: Mapping[str, int] | None = None) -> Match | str:
     """Return how an entry may serve, or in words why it may not."""
-    match = _match_key(entry, wanted, exact, policy)
+    match = _match_key(entry, wanted, exact, policy, shape)
     if isinstance(match, str):
         return match
     if match.rule not in SERVES[entry.state]:
         return f"it is {entry.state}: {STATE_MEANS[entry.state]}"
     expected = loss(match.rule, entry.key, wanted, match.distance)
-    if expected is not None and entry.gain is not None and match.rule != Rule.EXACT and entry.gain <= expected:
+    if expected is not None and entry.gain is not None and match.rule not in OWN_BUCKET and entry.gain <= expected:
         return (f"it is at least {100 * entry.gain:.1f} % faster than the default where it was measured, and this step "
                 f"({match.rule}) loses {100 * expected:.1f} %: the default may be faster")
     return Match(match.rule, entry, match.distance, match.differs, expected)
 
 
-def _match_key(entry: Entry, wanted: Key, exact: Collection[str], policy: Buckets) -> Match | str:
+def _match_key(entry: Entry, wanted: Key, exact: Collection[str], policy: Buckets,
+               shape: Mapping[str, int] | None) -> Match | str:
     key = entry.key
     if (key.operator, key.dtype) != (wanted.operator, wanted.dtype):
         return f"it is for {key.operator} {key.dtype}"
@@ -190,8 +204,11 @@ def _match_key(entry: Entry, wanted: Key, exact: Collection[str], policy: Bucket
     differs = tuple(name for name in ("toolkit", "source_hash", "driver", "policy")
                     if getattr(wanted, name) not in ("", getattr(key, name)))
     if key.bucket == wanted.bucket:
+        at_shape = shape is not None and dict(entry.shape) == dict(shape)
+        differs = differs if at_shape else ("shape", *differs)
         if same_gpu:
-            return Match(Rule.OTHER_TOOLKIT if differs else Rule.EXACT, entry, differs=differs)
+            rule = Rule.OTHER_TOOLKIT if set(differs) - {"shape"} else Rule.EXACT if at_shape else Rule.BUCKET
+            return Match(rule, entry, differs=differs)
         if key.compute_capability and key.compute_capability == wanted.compute_capability:
             return Match(Rule.SAME_ARCHITECTURE, entry, differs=("gpu", *differs))
         return (f"it was measured on {key.gpu or 'an unnamed GPU'} (compute capability {key.compute_capability or 'unknown'}), "

@@ -63,6 +63,8 @@ FAMILIES: tuple[Family, ...] = (
     Family("ridgepoint_fleet_batches_oldest_seconds", "How long the oldest of them waits", (), "s"),
     Family("ridgepoint_fleet_batches_refused", "Batches that no worker could merge"),
     Family("ridgepoint_cache_launches", f"Launches of the last {SERVED_DAYS} days by the rule that served them", ("rule",)),
+    Family("ridgepoint_cache_asked", f"Questions of the last {SERVED_DAYS} days without a launch, by the rule that answers",
+           ("rule",)),
     Family("ridgepoint_cache_hit_ratio",
            f"Launches of the last {SERVED_DAYS} days that were served a measured configuration, 0 to 1"),
     Family("ridgepoint_gates", "Gates by verdict; their status where none is decided", ("verdict",)),
@@ -152,12 +154,15 @@ def _batches() -> Iterator[Reading]:
 def _cache() -> Iterator[Reading]:
     since = timezone.localdate() - timedelta(days=SERVED_DAYS - 1)
     rows = list(ServedCount.objects.filter(day__gte=since).order_by().values_list("rule").annotate(
-        every=Sum("launches"), served=Sum("launches", filter=Q(entry__gt=0))))
-    for rule, every, _ in rows:
-        yield "ridgepoint_cache_launches", (label(rule),), every
-    whole = sum(every for _, every, _ in rows)
+        every=Sum("launches"), served=Sum("launches", filter=Q(entry__gt=0)), asked=Sum("asked")))
+    for rule, every, _, asked in rows:
+        if every:
+            yield "ridgepoint_cache_launches", (label(rule),), every
+        if asked:
+            yield "ridgepoint_cache_asked", (label(rule),), asked
+    whole = sum(every for _, every, _, _ in rows)
     if whole:
-        yield "ridgepoint_cache_hit_ratio", (), sum(served or 0 for _, _, served in rows) / whole
+        yield "ridgepoint_cache_hit_ratio", (), sum(served or 0 for _, _, served, _ in rows) / whole
 
 
 def _counts() -> Iterator[Reading]:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from tuner.cache.buckets import bucket, bucket_distance
@@ -44,11 +46,13 @@ def wanted(**key):
 def test_lookup_order_names_the_rule():
     entries = [entry(1, bucket="M=8192"), entry(2, gpu="NVIDIA H100 80GB HBM3"), entry(3, toolkit="cuda 12.8"),
                entry(4)]
+    entries += [entry(5, shape={"M": 4100}), entry(6, toolkit="cuda 12.8", shape={"M": 4100})]
     served = []
-    while (found := look_up(entries, wanted())) is not None:
+    while (found := look_up(entries, wanted(), shape={"M": 4100})) is not None:
         served.append((found.entry.id, found.rule))
         entries = [e for e in entries if e.id != found.entry.id]
-    assert served == [(4, Rule.EXACT), (3, Rule.OTHER_TOOLKIT), (2, Rule.SAME_ARCHITECTURE), (1, Rule.NEAREST_BUCKET)]
+    assert served == [(5, Rule.EXACT), (4, Rule.BUCKET), (3, Rule.OTHER_TOOLKIT), (6, Rule.OTHER_TOOLKIT),
+                      (2, Rule.SAME_ARCHITECTURE), (1, Rule.NEAREST_BUCKET)]
 
 
 def test_never_another_operator_dtype_or_architecture():
@@ -89,7 +93,19 @@ def test_states_and_the_rules_they_serve_by(state, exact, other):
 def test_what_differs_is_named(name, value):
     row = Entry(1, Key(**{**H200, "bucket": "M=4096", "driver": "580", "policy": "cold", "source_hash": "ab"}), {})
     found = look_up([row], wanted(**{"driver": "580", "policy": "cold", "source_hash": "ab", name: value}))
+    assert (found.rule, found.differs) == (Rule.OTHER_TOOLKIT, ("shape", name))
+    row = replace(row, shape={"M": 4096})
+    found = look_up([row], wanted(**{"driver": "580", "policy": "cold", "source_hash": "ab", name: value}), shape={"M": 4096})
     assert (found.rule, found.differs) == (Rule.OTHER_TOOLKIT, (name,))
+
+
+def test_a_shape_that_was_not_measured_is_not_exact():
+    row = entry(1, shape={"M": 4096})
+    for shape, rule, differs in (({"M": 4096}, Rule.EXACT, ()), ({"M": 4100}, Rule.BUCKET, ("shape",)),
+                                 (None, Rule.BUCKET, ("shape",))):
+        found = look_up([row], wanted(), shape=shape)
+        assert (found.rule, found.differs) == (rule, differs)
+    assert look_up([entry(1)], wanted(), shape={"M": 4096}).rule == Rule.BUCKET          # measured nobody knows at which
 
 
 @pytest.mark.parametrize(("left", "right", "is_newer"), [
@@ -107,4 +123,4 @@ def test_a_dimension_of_the_code_is_never_bridged():
 
 
 def test_an_unstated_toolkit_accepts_any():
-    assert look_up([entry(1, toolkit="cuda 11.8")], wanted(toolkit="")).rule == Rule.EXACT
+    assert look_up([entry(1, toolkit="cuda 11.8")], wanted(toolkit="")).rule == Rule.BUCKET

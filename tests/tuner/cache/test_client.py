@@ -28,7 +28,7 @@ ATTENTION = {"dims": ["B", "D"], "exact": ["D"], "dtypes": ["fp16"], "policy": B
 
 def entry(number, bucket="K=4096 M=4096 N=4096", operator="matmul", dtype="bf16", gpu=GPU, toolkit=NOW, config=CONFIG, **more):
     key = rules.Key(operator, dtype, bucket, gpu, CAPABILITY[gpu], toolkit)
-    return rules.Entry(number, key, config, **more)
+    return rules.Entry(number, key, config, **{"shape": buckets.parse_bucket(bucket), **more})
 
 
 def document(entries, operators=None, toolkit=NOW, loss=rules.unknown_loss, plain=None):
@@ -64,6 +64,7 @@ def caches(draw):
             recorded=draw(st.booleans()), state=draw(st.sampled_from(list(rules.State))),
             origin=draw(st.sampled_from(list(rules.Origin))), shape=shape, gain=draw(st.sampled_from([None, 0.02, 0.5]))))
     wanted = [{"B": draw(sizes), "C": draw(sizes), "D": draw(st.sampled_from([32, 64, 128]))} for _ in range(8)]
+    wanted += [dict(each.shape) for each in entries[:4]]
     return policy, entries, wanted, draw(st.booleans())
 
 
@@ -81,10 +82,51 @@ def test_the_client_serves_what_the_server_would(drawn):
     snapshot = client.Snapshot(document(entries, operators, loss=loss))
     for shape in shapes:
         wanted = rules.Key("team", "fp16", buckets.bucket(shape, ("D",), policy), GPU, "9.0", NOW)
-        right = rules.look_up(entries, wanted, ("D",), policy, loss)
+        right = rules.look_up(entries, wanted, ("D",), policy, loss, shape)
         found = snapshot.find("team", "fp16", shape)
         assert (found and (found.entry, found.rule, found.config)) == (
             right and (right.entry.id, str(right.rule), dict(right.entry.config)))
+
+
+def test_another_shape_of_the_bucket_is_not_called_exact():
+    """The answer tells the word, the shape asked for, the one that was measured, and their bucket."""
+    here, there = {"M": 4096, "N": 4096, "K": 4096}, {"M": 5000, "N": 4096, "K": 4096}
+    one = client.Snapshot(document([entry(7, library=1.2)]))
+    own, other = one.find("matmul", "bf16", here), one.find("matmul", "bf16", there)
+    assert (own.rule, own.shape, own.measured, own.library) == ("exact", here, here, 1.2)
+    assert (other.rule, other.shape, other.measured, other.library) == ("bucket", there, here, 1.2)
+    assert other.bucket == own.bucket == "K=4096 M=4096 N=4096"
+    assert "measured at K=4096 M=4096 N=4096, asked for K=4096 M=5000 N=4096" in other.why and "asked" not in own.why
+    nearer = client.Snapshot(document([entry(7), entry(8, shape=there)]))          # of one bucket, each its own
+    assert [nearer.find("matmul", "bf16", shape).entry for shape in (here, there, {**there, "M": 5001})] == [7, 8, 7]
+
+
+def test_a_snapshot_of_an_older_server_is_not_believed_that_a_bucket_is_exact():
+    """It calls every hit of a bucket so, and does not say at which shape it measured."""
+    found = document([entry(7, library=1.2), entry(8, "K=64 M=64 N=64", toolkit=OLD)])
+    for each in found["entries"]:
+        each.pop("same"), each.pop("shape")
+        if each["home"] and each["home"][1] == "bucket":
+            each["home"][1] = "exact"
+    served = client.Snapshot(found).find("matmul", "bf16", {"M": 4096, "N": 4096, "K": 4096})
+    assert (served.rule, served.entry, served.measured, served.library) == ("bucket", 7, {}, 1.2)
+    assert client.Snapshot(found).find("matmul", "bf16", {"M": 64, "N": 64, "K": 64}).rule == "older toolkit"
+
+
+def test_a_rule_that_this_client_has_never_heard_of_is_told_as_it_came():
+    found = document([entry(7)])
+    found["entries"][0]["home"][1] = found["entries"][0]["same"][1] = "somehow"
+    served = client.Snapshot(found).find("matmul", "bf16", {"M": 4096, "N": 4096, "K": 4096})
+    assert (served.rule, served.why, served.config) == ("somehow", "somehow", CONFIG)
+
+
+def test_an_older_client_reads_the_newer_snapshot():
+    """It knows `home` and `away` alone, and takes the word as it comes: here is what that client did."""
+    rows = document([entry(7), entry(8, shape={"M": 5000, "N": 4096, "K": 4096}), entry(9, "K=64 M=64 N=64")])
+    assert rows["version"] == 1
+    homes = [each for each in rows["entries"] if each["home"] and each["bucket"] == "K=4096 M=4096 N=4096"]
+    place, _, rule, number = min((each["home"][0], index, each["home"][1], each["id"]) for index, each in enumerate(homes))
+    assert (rule, number, place) == ("bucket", 7, homes[0]["home"][0]) and rows["why"][rule]
 
 
 def test_the_same_entries_have_the_same_id_and_a_change_another():
@@ -136,7 +178,8 @@ def test_a_launch_gets_the_configuration_of_its_bucket():
     assert [config for _, _, config in kernel.launches] == [CONFIG] * 3 + [{"BM": 16, "BN": 16}]
     assert kernel.launches[0][:2] == ((t, t, 4096, 4096, 4096), (8,))
     one._sum_launches()
-    assert dict(one._counted) == {("matmul", "bf16", "K=4096 M=4096 N=4096", "exact", 7): 3,
+    assert dict(one._counted) == {("matmul", "bf16", "K=4096 M=4096 N=4096", "exact", 7): 2,
+                                  ("matmul", "bf16", "K=4096 M=4096 N=4096", "bucket", 7): 1,
                                   ("matmul", "bf16", "K=4096 M=3 N=4096", "default", None): 1}
 
 
@@ -221,7 +264,7 @@ class Web(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.snapshots, self.newest, self.reported, self.asked = {}, "", [], []
-        self.redirect, self.answer, self.refused = "", 200, b""
+        self.redirect, self.answer, self.refused, self.old = "", 200, b"", False
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
@@ -263,7 +306,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         self.server.reported.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        self.send_response(self.server.answer)
+        old = self.server.old and any(row["rule"] == "bucket" or not row["launches"] for row in self.server.reported[-1]["served"])
+        self.send_response(400 if old else self.server.answer)
         self.end_headers()
 
 
@@ -297,6 +341,22 @@ def test_the_snapshot_outlives_the_server(web, tmp_path):
     assert "refused" in later.problem
     other_gpu = connect(web, tmp_path, gpu=OTHER)         # the file speaks for one GPU only
     assert other_gpu.best("matmul", default={"BM": 1}, M=4096, N=4096, K=4096).rule == "default"
+
+
+def test_a_job_that_wants_verified_entries_is_served_nothing_else(web, tmp_path, monkeypatch):
+    """A server that does not know the question sends everything: that is no snapshot for it, nor is such a file."""
+    web.offer(entry(7, origin=rules.Origin.IMPORT, state=rules.State.UNVERIFIED))
+    plain = connect(web, tmp_path)
+    assert plain.best("matmul", M=4096, N=4096, K=4096).state == "unverified"
+    monkeypatch.setenv("RIDGEPOINT_VERIFIED", "1")
+    strict = connect(web, tmp_path)                         # the file of the other lies there
+    assert "verified=1" in web.asked[-1][0] and strict.snapshot is None and "not verified" in strict.problem
+    assert strict.best("matmul", default={"BM": 1}, M=4096, N=4096, K=4096).rule == "default"
+    assert client._snapshot_path(GPU, NOW, True) != client._snapshot_path(GPU, NOW)
+    rows = json.loads(json.dumps(document([entry(8)])))
+    web.snapshots[rows["id"]], web.newest = {**rows, "verified": True}, rows["id"]
+    assert strict.refresh() and strict.best("matmul", M=4096, N=4096, K=4096).entry == 8
+    assert connect(web, tmp_path, verified=False).refresh() and not plain.verified
 
 
 def test_all_ranks_of_a_job_agree(web, tmp_path):
@@ -374,8 +434,45 @@ def test_what_could_not_be_told_is_told_next_time(web, tmp_path):
     assert not one.report()
     one.server.url = right
     one.best("matmul", M=4096, N=4096, K=4096)
-    assert one.report() and [row["launches"] for row in web.reported[0]["served"]] == [2]
+    assert one.report() and [(row["launches"], row["asked"]) for row in web.reported[0]["served"]] == [(0, 2)]
     assert one.report() and len(web.reported) == 1
+
+
+def test_asking_is_no_launch(web, tmp_path):
+    """One shape, launched by a kernel and asked for beside it: each is told as what it was, in one row."""
+    web.offer(entry(7))
+    one = connect(web, tmp_path)
+    kernel = client.Tuned(Kernel(), "matmul", client=one)
+    for _ in range(3):
+        kernel[(1,)](Tensor(), Tensor(), 4096, 4096, 4096)
+    asked = [one.best("matmul", M=4096, N=4096, K=4096) for _ in range(5)]
+    one.best("matmul", default=CONFIG, M=3, N=4096, K=4096)
+    web.shutdown()                                          # what cannot be told now keeps its kind
+    right, one.server.url = one.server.url, "http://127.0.0.1:9"
+    assert not one.report(1.0)
+    one.server.url = right
+    threading.Thread(target=web.serve_forever, args=(0.02,), daemon=True).start()
+    asked[0].launches += 2                                  # who launches it himself says so
+    assert one.report()
+    (told,) = web.reported
+    assert told["form"] == 2
+    assert {row["rule"]: (row["entry"], row["launches"], row["asked"]) for row in told["served"]} == {
+        "exact": (7, 5, 5), "default": (None, 0, 1)}
+
+
+def test_a_server_from_before_is_told_what_it_takes(web, tmp_path):
+    """It knows neither the rule bucket nor rows without a launch; its own word for both was exact."""
+    web.offer(entry(7))
+    web.old = True
+    one = connect(web, tmp_path)
+    kernel = client.Tuned(Kernel(), "matmul", client=one)
+    for M in (4096, 5000, 5000):
+        kernel[(1,)](Tensor(), Tensor(), M, 4096, 4096)
+    one.best("matmul", M=64, N=4096, K=4096)
+    assert one.report()
+    assert [(row["rule"], row["launches"]) for row in web.reported[-1]["served"]] == [("exact", 1), ("exact", 2)]
+    one.best("matmul", M=64, N=4096, K=4096)                # nothing that it would take
+    assert not one.report() and len(web.reported) == 3
 
 
 def test_many_shapes_are_told_in_reports_that_the_server_takes(web, tmp_path):
@@ -460,7 +557,7 @@ def test_a_forked_child_tells_its_own_launches_only(web, tmp_path):
     one.best("matmul", M=4096, N=4096, K=4096)
     one.after_fork()
     one.best("matmul", M=4096, N=4096, K=4096)
-    assert one.report() and [row["launches"] for row in web.reported[-1]["served"]] == [1]
+    assert one.report() and [row["asked"] for row in web.reported[-1]["served"]] == [1]
 
 
 # ---- what it is made of ----

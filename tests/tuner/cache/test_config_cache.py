@@ -1,7 +1,9 @@
 """The cache's rows: what is written and when, states, buckets that change, files in and out, over services, API, pages, command."""
 
+import ast
 import json
 import lzma
+import re
 from io import StringIO
 from pathlib import Path
 
@@ -231,6 +233,45 @@ def test_a_listeners_or_a_files_entry_never_goes_before_a_tune_jobs():
         services.evidence_put(origin="tune", operator="matmul", dtype="bf16", shape=SHAPE, gpu=GPU, config=OTHER, median_ms=1)
 
 
+IMPORTED = {"origin": "import", "operator": "matmul", "dtype": "bf16", "gpu": GPU, "toolkit": "cuda 13.0, triton 3.9.0"}
+
+
+def test_what_is_asked_for_verified_is_never_a_files(api, bob):
+    """Neither where it is all there is, nor where it is nearer than what was proven."""
+    services.evidence_put(**IMPORTED, shape=SHAPE, config=OTHER, median_ms=0.01)
+    assert selectors.config_best("matmul", "bf16", GPU, SHAPE)["entry"]["state"] == "unverified"
+    answer = selectors.config_best("matmul", "bf16", GPU, SHAPE, verified=True, why=True)
+    assert (answer["rule"], answer["entry"], answer["config"]) == ("default", None, dict(DEFAULT))
+    assert answer["considered"][0]["refused"] == rules.NOT_VERIFIED
+    put(shape={**SHAPE, "M": 16384})
+    query = {"operator": "matmul", "dtype": "bf16", "gpu": GPU, **SHAPE, "verified": 1}
+    answer = api(bob).get(reverse("api-config-best"), query).json()
+    assert (answer["rule"], answer["entry"]["state"], answer["config"]["BM"]) == ("nearest bucket", "verified", 128)
+    told = json.loads(command("best", "matmul", "M=4096 N=4096 K=4096", "--gpu", GPU, "--verified", "--json"))
+    assert told["rule"] == "nearest bucket"
+
+
+def test_a_file_that_comes_again_frees_nothing_from_quarantine():
+    entry = services.evidence_put(**IMPORTED, shape=SHAPE, config=OTHER, median_ms=0.01)
+    services.config_set_state(entry, rules.State.QUARANTINED, None, "hangs")
+    again = services.evidence_put(**IMPORTED, shape=SHAPE, config=OTHER, median_ms=0.005)
+    assert (again.pk, again.state, again.state_why) == (entry.pk, "quarantined", "by nobody known: hangs")
+    assert services.evidence_put(**IMPORTED, shape=SHAPE, config=FAST, median_ms=0.01).state == "unverified"      # another one
+
+
+def test_what_a_file_measured_elsewhere_keeps_no_proven_entry_from_serving(olga):
+    """Its trials say that a bucket away costs 25 %, which is more than the entry gains: a proven entry is not judged by them."""
+    near = put(shape={**SHAPE, "M": 8192}, ms=0.2, default_ms=0.21)
+    for m, fast, other in ((4096, 0.2, 0.1), (8192, 0.1, 0.2)):
+        times = {config_key(FAST): fast, config_key(OTHER): other}
+        ImportedFile.objects.create(
+            name="trials.json", format="t4", sha256="", size_bytes=1, operator="matmul", dtype="bf16", shape={**SHAPE, "M": m},
+            gpu=GPU, toolkit="cuda 13.0, triton 3.6.0", tested=exchange_services._pack_times(times), n_trials=2, best_ms=0.1)
+    answer = selectors.config_best("matmul", "bf16", GPU, SHAPE, why=True)
+    assert answer["rule"] == "nearest bucket" and answer["entry"]["id"] == near.pk, answer["considered"][0]["refused"]
+    assert portability_selectors.bucket_report("matmul")["pairs"]                             # the pages of portability show them
+
+
 # ---- buckets ----
 
 def test_a_bucket_policy_that_changes_loses_no_entry(api, olga):
@@ -338,6 +379,21 @@ def test_a_list_without_times_is_measured_not_believed(olga):
     assert len(job.only) == 2
 
 
+def test_a_log_of_tvm_is_evidence_of_a_file_and_no_more(olga):
+    """The fastest of each shape, unverified; the times that were seen stand beside it."""
+    from tests.tuner.cache.test_formats import autotvm
+    data = "\n".join([autotvm(2, [2e-5]), autotvm(4, [1e-5]), autotvm(2, [3e-5], size=28)]).encode()
+    with pytest.raises(FormatError, match="does not say the GPU"):
+        exchange_services.import_file(owner=olga, name="conv.log", data=data)
+    file = exchange_services.import_file(owner=olga, name="conv.log", data=data, hints=exchange_services.Hints(gpu=GPU))
+    assert (file.format, file.entries, file.n_trials) == ("tvm", 2, 3)
+    small, large = CachedConfig.objects.order_by("median_ms")
+    assert (small.operator, small.config["tile_f"], small.state, small.origin) == (
+        "conv2d_nchw.cuda", [-1, 1, 4, 1], "unverified", "import")
+    assert len(small.evidence["timings"]) == 2 and large.shape["t0_2"] == 28
+    assert "tvm" not in export_selectors.EXPORTS
+
+
 def test_a_whole_space_feeds_the_matrix_and_nothing_else(olga):
     for gpu in ("A4000", "A6000"):
         packed = (SPACES / f"convolution_milo_{gpu}_T4.json.xz").read_bytes()
@@ -386,6 +442,112 @@ def test_stale_and_quarantined_entries_stay_and_it_is_said():
     services.config_set_state(entry, rules.State.QUARANTINED, None, "hangs")
     with pytest.raises(FormatError, match="1 × it is quarantined"):
         export_selectors.export_entries("triton", {})
+
+
+def moe_entry(tokens, config, **more):
+    """An entry of a layer of 128 experts, 8 a token, as a tune job left it."""
+    shape = {"E": 128, "K": 2048, "M": 8 * tokens, "N": 1536}
+    return CachedConfig.objects.create(**{
+        "operator": "grouped_matmul", "dtype": "bf16", "shape": shape, "shape_key": services.shape_key(shape), "gpu": GPU,
+        "shape_bucket": selectors.bucket("grouped_matmul", shape), "compute_capability": "9.0", "median_ms": 1.0,
+        "toolkit": "cuda 13.0, triton 3.6.0", "config": config, "origin": "tune", "state": "verified", **more})
+
+
+def test_what_was_measured_here_shares_no_file_with_what_was_not(olga, api, bob, tmp_path):
+    """Batch sizes of a file, under a newer Triton, beside one that a tune job proved: vLLM's format holds no state."""
+    name = "E=128,N=768,device_name=NVIDIA_H200.json"
+    newer = moe().replace("3.6.0", "3.9.0")
+    hints = exchange_services.Hints(shape={"K": 2048, "topk": 8})
+    exchange_services.import_file(owner=olga, name=name, data=newer.encode(), hints=hints)
+    alone = export_selectors.export_entries("vllm", {"topk": "8"})
+    assert (list(alone.files), list(alone.unverified)) == ([name], [name])
+    config = dict(CachedConfig.objects.first().config)
+    moe_entry(16, {**config, "BM": 32})
+    both = export_selectors.export_entries("vllm", {"topk": "8"})
+    assert set(both.files) == {name, f"unverified/{name}"} and list(both.unverified) == [f"unverified/{name}"]
+    assert [key for key in json.loads(both.files[name]) if key != "triton_version"] == ["16"]
+    assert [key for key in json.loads(both.files[f"unverified/{name}"]) if key != "triton_version"] == ["1", "64"]
+    assert set(export_selectors.export_entries("vllm", {"topk": "8", "state": "verified"}).files) == {name}
+    answer = api(bob).get(reverse("api-export"), {"as": "vllm", "topk": 8})
+    assert answer["X-Unverified"].startswith("1 of 2 files")
+    assert "unverified: never measured here" in command("export", "vllm", "--topk", "8", "--out", str(tmp_path))
+    proven, others = (text for _, text in sorted(export_selectors.export_entries("triton", {}).files.items()))
+    assert "unverified" not in proven and proven.count("triton.Config(") == others.count("triton.Config(") == 1
+    assert others.count("unverified: from a file: never measured here") == 2
+    moe_entry(1, {**config, "BM": 256})                                    # of a batch size that the file has too: the proven one
+    both = export_selectors.export_entries("vllm", {"topk": "8"})
+    assert json.loads(both.files[name])["1"]["BLOCK_SIZE_M"] == 256 and "1" not in json.loads(both.files[f"unverified/{name}"])
+
+
+def test_of_two_that_a_job_measured_the_verified_one_is_exported():
+    put()
+    assert put(config=OTHER, environment={**ENVIRONMENT, "triton": "3.5.0"}).state == "unverified"      # of a host that is behind
+    (text,) = export_selectors.export_entries("triton", {}).files.values()
+    assert text.count("triton.Config(") == 1 and "'BN': 256" in text and "unverified" not in text
+
+
+def heard(operator, config, **more):
+    return services.evidence_put(**{"origin": "listener", "operator": operator, "dtype": "bf16", "gpu": GPU, "shape": {"N": 64},
+                                    "config": config, "median_ms": 0.1, "toolkit": "triton 3.6.0", **more})
+
+
+def listed_names(text):
+    """Return the parameter names of each configuration of a list, as Triton reads it."""
+    return [frozenset(ast.literal_eval(call.args[0])) for call in ast.parse(text, mode="eval").body.elts]
+
+
+def test_configurations_of_two_kernels_never_share_a_list():
+    """Names that a file name cannot hold, names that are cut, and one name for two kernels: a list is for one of them."""
+    heard("triton:job.scale[ACT=relu]", {"BLOCK": 16, "num_warps": 4})
+    heard("triton:job.scale(ACT=relu)", {"BLOCK": 32, "num_warps": 4})          # the same file name, another kernel
+    heard("triton:job.norm", {"BLOCK": 16, "num_warps": 4})
+    heard("triton:job.norm", {"ROWS": 8, "num_warps": 4}, shape={"N": 128})     # another module's kernel of this name
+    heard("triton:job.norm", {"BLOCK": 64, "num_warps": 8, "num_ctas": 2}, shape={"N": 256})        # the first: an option more
+    heard("x" * 60, {"BLOCK": 1}, gpu="g" * 120)
+    heard("x" * 60, {"BLOCK": 2}, gpu="g" * 119 + "h")                          # differ where the file name is cut
+    files = export_selectors.export_entries("triton", {}).files
+    lists = {path: listed_names(text) for path, text in files.items()}
+    assert all(len(set(names)) == 1 for names in lists.values()), lists
+    assert sorted(len(names) for names in lists.values()) == [1, 1, 1, 1, 1, 2]
+    assert all(len(path) < 200 for path in files)
+    assert export_selectors.export_entries("triton", {}).files == files         # the same names again
+
+
+def test_no_entry_is_lost_for_a_name_that_is_cut():
+    for last in (1, 2):
+        heard("y" * 60, {"BLOCK": last}, gpu="g" * 100, shape={"Z": last})
+    files = export_selectors.export_entries("helion", {}).files
+    assert len(files) == 2
+    assert sorted(json.loads(text)["BLOCK"] for text in files.values()) == [1, 2]
+
+
+def test_a_text_with_lists_of_two_kernels_is_no_list_of_one(olga):
+    """A module with two autotuned kernels, for an operator that is none of ours: which of them it is for is not said."""
+    both = b"triton.Config({'BLOCK': 64}, num_warps=4)\ntriton.Config({'BLOCK': 128}, num_warps=4, num_ctas=2)\n" \
+           b"triton.Config({'BM': 64, 'BN': 64}, num_warps=4)"
+    hints = exchange_services.Hints("their_norm", "bf16", GPU, shape={"N": 64})
+    with pytest.raises(FormatError, match=r"more than one kernel: BLOCK; BM, BN"):
+        exchange_services.import_file(owner=olga, name="kernels.py", data=both, hints=hints)
+    assert not ImportedFile.objects.exists()
+    file = exchange_services.import_file(owner=olga, name="kernels.py", data=both[:both.index(b"triton.Config({'BM")], hints=hints)
+    assert len(exchange_services.untimed_configs(file)) == 2
+    ours = exchange_services.Hints("matmul", "bf16", GPU, shape=SHAPE)          # of an operator here the others are told
+    known = b"triton.Config({'BM': 64, 'BN': 64, 'BK': 64, 'GM': 8}, num_warps=4, num_stages=3), triton.Config({'BX': 1})"
+    assert "matmul has no parameter BX" in exchange_services.import_file(owner=olga, name="k.py", data=known, hints=ours).refused
+
+
+def test_lists_say_what_is_unverified(client, bob, olga):
+    """Pages that list what was proven beside what was not."""
+    put()
+    services.evidence_put(**IMPORTED, shape={**SHAPE, "M": 512}, config=OTHER, median_ms=0.01)
+    client.force_login(bob)
+    for url in (reverse("cache-list"), "/search/?q=matmul"):
+        page = client.get(url).content.decode()
+        assert page.count("from a file: never measured here") == 1, url
+    heard = CachedConfig.objects.get(origin="import")
+    problem = reverse("problem") + f"?operator=matmul&dtype=bf16&gpu=NVIDIA+H200&M={heard.shape['M']}&N=4096&K=4096"
+    CachedConfig.objects.filter(origin="tune").delete()
+    assert "from a file: never measured here" in client.get(problem).content.decode()
 
 
 # ---- API, pages, command ----
@@ -483,13 +645,30 @@ def test_the_command(tmp_path):
 
 
 def test_another_shape_of_the_bucket_says_what_it_costs():
-    """Exact by bucket is not exact by shape: the loss is the measured one of the bucket, or unknown, never none."""
+    """Its word is bucket, not exact, and the loss is the measured one of the bucket, or unknown, never none."""
     put(shape={**SHAPE, "M": 3000}, trials={config_key(FAST): 0.2, config_key(OTHER): 0.25, config_key(DEFAULT): 0.3})
     answer = selectors.config_best("matmul", "bf16", GPU, {**SHAPE, "M": 3000})
     assert (answer["rule"], answer["expected_loss"]) == ("exact", 0.0)
     answer = selectors.config_best("matmul", "bf16", GPU, {**SHAPE, "M": 5000})
-    assert (answer["rule"], answer["expected_loss"]) == ("exact", None)
+    assert (answer["rule"], answer["expected_loss"], answer["differs"]) == ("bucket", None, ["shape"])
+    assert (answer["shape"]["M"], answer["measured_shape"]["M"], answer["bucket"]) == (5000, 3000, "K=4096 M=4096 N=4096")
     assert "another shape of the bucket" in portability_selectors.expected_loss_text(answer)
     put(shape={**SHAPE, "M": 5200}, config=OTHER, ms=0.3,
         trials={config_key(FAST): 0.4, config_key(OTHER): 0.3, config_key(DEFAULT): 0.5})
     assert selectors.config_best("matmul", "bf16", GPU, {**SHAPE, "M": 5000})["expected_loss"] == pytest.approx(0.6 ** -0.5 - 1)
+
+
+def test_a_bucket_hit_is_told_as_one_everywhere(api, client, alice):
+    """API, command, page: the rule's word, and the shapes that differ."""
+    put(shape={**SHAPE, "M": 3000})
+    query = {"operator": "matmul", "dtype": "bf16", "gpu": GPU, "M": 5000, "N": 4096, "K": 4096, "why": 1}
+    answer = api(alice).get(reverse("api-config-best"), query).json()
+    assert (answer["rule"], answer["measured_shape"]["M"]) == ("bucket", 3000) and "same bucket" in answer["why"]
+    assert [(one["rule"], one["shape"]["M"]) for one in answer["considered"]] == [("bucket", 3000)]
+    assert {one["rule"]: one["found"] for one in answer["rules"]}["exact"] == 0
+    assert command("best", "matmul", "M=5000 N=4096 K=4096", "--gpu", GPU).startswith("bucket: ")
+    client.force_login(alice)
+    page = client.get(reverse("cache-why"), {"operator": "matmul", "dtype": "bf16", "gpu": GPU,
+                                             "shape": "M=5000 N=4096 K=4096"}).content.decode()
+    assert "by the rule <b>bucket</b>" in page and "Tune this" in page
+    assert re.search(r"<dt>measured at</dt><dd[^>]*>[^<]*3000", page)

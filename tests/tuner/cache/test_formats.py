@@ -247,6 +247,89 @@ def test_a_kernel_tuner_cache_has_what_its_schema_requires():
                 "timestamp"} <= set(row)
 
 
+# ---- TVM ----
+
+def autotvm(tile, seconds, error=0, task="conv2d_nchw.cuda", size=14, version=0.2):
+    """A line as tvm.autotvm.record.encode writes it, in either version of its protocol."""
+    arguments = [["TENSOR", [1, 192, size, size], "float32"], ["TENSOR", [64, 192, 1, 1], "float32"], [1, 1], [0, 0, 0, 0], [1, 1],
+                 "float32"]
+    entity = [["tile_f", "sp", [-1, 1, tile, 1]], ["reorder_0", "re", [0, 1]], ["auto_unroll_max_step", "ot", 512]]
+    if version < 0.2:
+        return json.dumps({"i": ["cuda", task, arguments, {}, ["conv2d"], {"i": 0, "t": "direct", "c": "", "e": entity}],
+                           "r": [seconds, error, 3.36, 1571384808.1], "v": 0.1})
+    return json.dumps({"input": ["cuda -keys=cuda,gpu -arch=sm_90", task, arguments, {}],
+                       "config": {"index": 7, "code_hash": None, "entity": entity},
+                       "result": [seconds, error, 2.3, 1600000000.0], "version": version, "tvm_version": "0.8.0"})
+
+
+@pytest.mark.parametrize("version", [0.1, 0.2])
+def test_a_log_of_autotvm(version):
+    lines = [autotvm(2, [3e-5, 1e-5, 2e-5], version=version), autotvm(4, [1e-5], version=version),
+             autotvm(8, [1e9], version=version), autotvm(16, [1e-5], error=4, version=version), "{", "[]"]
+    data = "\n".join(lines).encode()
+    assert guess_format("conv.log", data) == "tvm"
+    document = formats.read_configs("tvm", data, "conv.log")
+    assert (document.operator, document.dtype, document.gpu) == ("conv2d_nchw.cuda", "fp32", "")
+    assert [(row.config["tile_f"], row.median_ms) for row in document.rows] == [
+        ([-1, 1, 2, 1], pytest.approx(0.02)), ([-1, 1, 4, 1], pytest.approx(0.01))]
+    shape = document.rows[0].shape
+    assert (shape["t0_1"], shape["t0_2"], shape["t1_0"], shape["a2_0"], len(shape)) == (192, 14, 64, 1, 16)
+    assert document.refused == {"no finite time: it did not run": 1, "it did not run: TVM's error 4": 1,
+                                "a line that is no JSON": 1, "a line that is none of TVM's": 1}
+
+
+def test_a_log_of_several_tasks_is_read_for_one():
+    data = "\n".join([autotvm(2, [1e-5]), autotvm(2, [5e-6], task="dense_small_batch.gpu")]).encode()
+    with pytest.raises(FormatError, match=r"2 tasks: conv2d_nchw.cuda, dense_small_batch.gpu"):
+        formats.read_configs("tvm", data, "net.log")
+    document = formats.read_configs("tvm", data, "net.log", "dense_small_batch.gpu")
+    assert document.operator == "dense_small_batch.gpu" and len(document.rows) == 1
+    assert document.refused == {"of another task: conv2d_nchw.cuda": 1}
+
+
+def test_a_log_of_ansor():
+    """The workload key is JSON in JSON: the function's hash and its arguments; a schedule is its steps."""
+    key = json.dumps(["1097323f3970e5c881ad3a0028ca79cb", [1024, 512], [512, 256], 3])
+    steps = [["CHW", 2, "local"], ["SP", 2, 0, 1024, [1, 32, 2], 1], ["RE", 2, [0, 2, 1]], ["PR", 2, 0, "auto_unroll_max_step$512"]]
+    line = json.dumps({"i": [[key, "cuda -keys=cuda,gpu", [-1, 16, 64], "", 1, []], [[], steps]],
+                       "r": [[2e-5], 0, 1.2, 1600000000], "v": "v0.6"})
+    assert guess_format("tune.json", line.encode()) == "tvm"
+    (row,) = formats.read_configs("tvm", line.encode(), "tune.json").rows
+    assert row.shape == {"a0_0": 1024, "a0_1": 512, "a1_0": 512, "a1_1": 256, "a2": 3} and row.median_ms == pytest.approx(0.02)
+    assert row.config["step01_SP"] == [2, 0, 1024, [1, 32, 2], 1] and len(row.config) == 4
+
+
+def test_a_database_of_metaschedule():
+    def line(tile, seconds, workload=0):
+        trace = [[["GetBlock", [], ["C", "main"], ["b0"]], ["GetLoops", ["b0"], [], ["l1", "l2"]],
+                  ["SamplePerfectTile", ["l1"], [2, 64], ["v3", "v4"]], ["SampleCategorical", [], [[0, 16], [0.5, 0.5]], ["v5"]]],
+                 [[2, [8, tile]], [3, 1]]]
+        target = {"kind": "cuda", "tag": "", "keys": ["cuda", "gpu"], "arch": "sm_90"}
+        arguments = [["TENSOR", "float16", [1024, 512]], ["TENSOR", "float16", [512, 64]]]
+        return json.dumps([workload, [trace, seconds, target, arguments]])
+    data = "\n".join([line(64, [4e-5]), line(128, [3e-5, 5e-5, 2e-5])]).encode()
+    assert guess_format("database_tuning_record.json", data) == "tvm"
+    document = formats.read_configs("tvm", data, "database_tuning_record.json")
+    assert [row.config for row in document.rows] == [{"SamplePerfectTile_2": [8, 64], "SampleCategorical_3": 1},
+                                                     {"SamplePerfectTile_2": [8, 128], "SampleCategorical_3": 1}]
+    assert (document.dtype, document.rows[1].median_ms, document.rows[0].shape) == (
+        "fp16", pytest.approx(0.03), {"t0_0": 1024, "t0_1": 512, "t1_0": 512, "t1_1": 64})
+    with pytest.raises(FormatError, match="workload 0, workload 1"):
+        formats.read_configs("tvm", data + b"\n" + line(1, [1e-5], 1).encode(), "database_tuning_record.json")
+
+
+@pytest.mark.parametrize("line", [
+    '{"i": [["5", ""], [[], []]], "r": [[1], 0], "v": ""}', '{"i": [["\\"ab\\"", ""], [[], [["SP"]]]], "r": [[1], 0], "v": ""}',
+    '{"input": ["", "a", 5, {}], "config": {"entity": []}, "result": [[1], 0]}', '[0, [[[], [[9, 1]]], [1], {}, []]]',
+    '{"input": ["", "a", [], {}], "config": {"entity": [[[], "sp", 1]]}, "result": [[1], 0]}', '[true, [[[], []], [1], {}, []]]',
+    '{"input": ["", "a", [{}], {}], "config": {"entity": [["b", "sp", 1]]}, "result": [[NaN, "x"], 0]}',
+    '{"input": ["", "a", [[["TENSOR"]]], {}], "config": {"entity": [["b", "sp", 1]]}, "result": [[], 0]}', '[0, [[[], 1], 1]]',
+    '{"input": ["", "\\u0000", [], {}], "config": {"entity": [["b", "sp", 1]]}, "result": [[1], 0]}'])
+def test_a_line_that_only_looks_like_tvms_is_counted(line):
+    document = formats.read_configs("tvm", f"{autotvm(2, [1e-5])}\n{line}".encode(), "a.log", "conv2d_nchw.cuda")
+    assert len(document.rows) == 1 and sum(document.refused.values()) == 1
+
+
 # ---- any format ----
 
 @pytest.mark.parametrize("format", [name for name, one in FORMATS.items() if not one.trials])

@@ -2,19 +2,23 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from django.db import connection
 from django.urls import reverse
 from django.utils import timezone
 
 from tuner.cache import client as library
 from tuner.cache.buckets import Buckets
 from tuner.cache.entries import selectors as configs
-from tuner.cache.serve import reports_api, selectors, services
+from tuner.cache.serve import reports_api, resolve, selectors, services
 from tuner.models import BucketPolicy, CachedConfig, ConfigSnapshot, ServedCount, SnapshotView, TrialRow, TuneJob
 
 pytestmark = pytest.mark.django_db
@@ -104,9 +108,40 @@ def test_a_snapshot_names_the_fastest_for_kernels_without_newer_parameters(api, 
     assert document["operators"]["matmul"]["absent"] == full
 
 
+def test_a_stored_view_of_before_calls_no_bucket_exact(api, bob):
+    """A pinned snapshot serves what it did; the word is mended, and an unpinned job gets a snapshot with the shapes."""
+    entry(square(4096))
+    new = snapshot(api(bob)).json()
+    old = {**new, "entries": [{name: each[name] for name in each if name not in ("shape", "same")} | {"home": [0.0, "exact"]}
+                              for each in new["entries"]]}
+    SnapshotView.objects.update(document=old)
+    pinned = snapshot(api(bob), id=new["id"]).json()
+    assert [each["home"] for each in pinned["entries"] if each["home"]] == [[0.0, "bucket"]] * len(pinned["entries"])
+    assert "bucket" in pinned["why"] and "exact" not in json.dumps(pinned["entries"])
+    before = {name: value for name, value in ConfigSnapshot.objects.get().content.items() if name != "form"}
+    assert resolve.content_id(before) != new["id"]
+
+
 def test_quarantined_entries_are_in_no_snapshot(api, bob):
     entry(square(4096), state="quarantined")
     assert snapshot(api(bob)).json()["entries"] == []
+
+
+def test_a_snapshot_of_verified_entries_holds_nothing_else(api, bob):
+    """Its id is another one, it can be pinned, and no other snapshot is given for it."""
+    mine = entry(square(4096))
+    for number, change in enumerate(({"origin": "import", "state": "unverified"}, {"origin": "listener", "state": "unverified"},
+                                     {"state": "unverified"}, {"state": "stale"}, {"recorded": "a recording"},
+                                     {"origin": "import", "state": "verified"})):
+        entry(square(64 << number), **change)
+    http = api(bob)
+    everything, only = snapshot(http).json(), snapshot(http, verified=1).json()
+    assert {each["id"] for each in only["entries"]} == {mine.pk} < {each["id"] for each in everything["entries"]}
+    assert (only["verified"], everything["verified"]) == (True, False) and only["id"] != everything["id"]
+    assert snapshot(http, verified=1, id=only["id"]).json() == only
+    assert snapshot(http, verified=1, id=everything["id"]).status_code == 404
+    found = library.Snapshot(everything)
+    assert {found.find("matmul", "bf16", square(n)).state for n in (4096, 64, 128)} == {"verified", "unverified"}
 
 
 @pytest.mark.parametrize("query", [{"gpu": ""}, {"gpu": "x" * 121}, {"id": "x" * 33}, {"toolkit": "x" * 81}])
@@ -118,8 +153,9 @@ def test_a_snapshot_asked_for_wrongly_says_why(api, bob, query):
 # ---- what was served ----
 
 def report(http, *rows, **more):
-    return http.post(reverse("api-config-served"), {
-        "snapshot": "a", "gpu": GPU, "toolkit": TOOLKIT, "host": "node-1", "served": list(rows), **more}, format="json")
+    told = {"snapshot": "a", "gpu": GPU, "toolkit": TOOLKIT, "host": "node-1", "form": 2, "served": list(rows), **more}
+    told = {name: value for name, value in told.items() if value is not None}
+    return http.post(reverse("api-config-served"), told, format="json")
 
 
 def row(launches=10, bucket="K=64 M=64 N=64", rule="exact", number=1, operator="matmul", dtype="bf16"):
@@ -130,7 +166,7 @@ def test_counts_add_up_over_clients_and_days(api, alice, bob, client):
     served = entry(square(64))
     for _ in range(3):
         told = report(api(alice), row(10, number=served.pk), row(5, "K=8192 M=8192 N=8192", "default", None))
-        assert told.json() == {"launches": 15}
+        assert told.json() == {"launches": 15, "asked": 0}              # rows of clients that tell of no question
     assert ServedCount.objects.count() == 2
     ServedCount.objects.update(day=timezone.localdate() - timezone.timedelta(days=3))
     report(api(alice), row(70, number=served.pk))
@@ -145,15 +181,64 @@ def test_counts_add_up_over_clients_and_days(api, alice, bob, client):
     assert "bf16</td>" in client.get(reverse("cache-served"), {"days": "1"}).content.decode()
 
 
+def test_a_report_of_an_older_client_counts_as_the_bucket_that_it_was(api, alice, client):
+    """It calls every hit of a bucket exact."""
+    stored = entry({"M": 60, "N": 64, "K": 64})
+    assert report(api(alice), row(4, number=stored.pk), row(3, rule="older toolkit"), form=None).json()["launches"] == 7
+    assert report(api(alice), row(2, number=stored.pk), row(1, rule="bucket", number=stored.pk)).json()["launches"] == 3
+    assert dict(ServedCount.objects.values_list("rule", "launches")) == {"bucket": 5, "older toolkit": 3, "exact": 2}
+    answer = api(alice).get(reverse("api-config-served")).json()
+    assert {share["rule"]: share["launches"] for share in answer["shares"]} == {"exact": 2, "bucket": 5, "older toolkit": 3}
+    assert {each["rule"]: each["measured_shape"] for each in answer["served"]}["bucket"] == {"M": 60, "N": 64, "K": 64}
+    client.force_login(alice)
+    page = client.get(reverse("cache-served")).content.decode()
+    assert "rule-bucket" in page and "at a shape of the same bucket" in page
+
+
+def test_rows_of_before_are_renamed_and_lose_no_launch(api, alice):
+    """The migration; a row that a newer web has counted under the right word meanwhile is added to."""
+    report(api(alice), row(4), row(9, number=2), row(5, "M=8192", "default", None))
+    ServedCount.objects.update(day=timezone.localdate() - timezone.timedelta(days=2))
+    report(api(alice), row(3), row(2, rule="bucket"))
+    names = import_module("tuner.migrations.0020_bucket_hits")
+    names.name_bucket_hits(None, SimpleNamespace(connection=connection))
+    rows = ServedCount.objects.order_by("-day", "entry").values_list("rule", "entry", "launches", "host", "project")
+    assert [(rule, entry, launches) for rule, entry, launches, *_ in rows] == [
+        ("bucket", 1, 5), ("default", 0, 5), ("bucket", 1, 4), ("bucket", 2, 9)]
+    assert {host for *_, host, _ in rows} == {"node-1"} and len({project for *_, project in rows}) == 1
+
+
 def test_reading_people_cannot_report(api, alice, bob):
     assert report(api(bob), row()).status_code == 403
     assert report(api(alice, scope="read"), row()).status_code == 403
     assert not ServedCount.objects.exists()
 
 
+def test_questions_are_counted_beside_launches_and_in_no_share(api, alice, client):
+    stored = entry(square(64), toolkit="cuda 12.8, triton 3.4.0")
+    asked = {**row(0, number=stored.pk), "asked": 30}
+    assert report(api(alice), asked).json() == {"launches": 0, "asked": 30}
+    stored.refresh_from_db()
+    assert stored.state == "verified"                        # nothing ran there: no environment was seen
+    client.force_login(alice)
+    page = client.get(reverse("cache-served")).content.decode()
+    assert "No launch told in 7 d" in page and ">30</span></span> asked" in page
+    report(api(alice), asked, {**row(9, "K=8 M=8 N=8", "default", None), "asked": 1}, row(1, number=stored.pk))
+    answer = api(alice).get(reverse("api-config-served")).json()
+    assert [(each["rule"], each["launches"], each["asked"]) for each in answer["served"]] == [("default", 9, 1), ("exact", 1, 60)]
+    assert {share["rule"]: (share["launches"], share["asked"], round(share["share_pct"])) for share in answer["shares"]} == {
+        "exact": (1, 60, 10), "default": (9, 1, 90)}
+    assert selectors.entry_launches(stored) == 1 and selectors.entry_asked(stored) == 60
+    page = client.get(reverse("cache", args=[stored.pk])).content.decode()
+    assert re.search(r">1</span> launch in 7 d · asked <span[^>]*>60</span>×", page)
+    page = client.get(reverse("cache-served")).content.decode()
+    assert ">10</span></span> launches in 7 d" in page and ">61</span></span> asked" in page
+
+
 @pytest.mark.parametrize("change", [
-    {"launches": 0}, {"launches": -1}, {"launches": True}, {"launches": 10**16}, {"rule": "magic"}, {"operator": "x" * 61},
-    {"bucket": "\0"}, {"entry": -1}, {"entry": "1"}, {"dtype": None}])
+    {"asked": -1}, {"asked": "1"}, {"launches": 0, "asked": 0}, {"launches": 0}, {"launches": -1}, {"launches": True},
+    {"launches": 10**16}, {"rule": "magic"}, {"operator": "x" * 61}, {"bucket": "\0"},
+    {"entry": -1}, {"entry": "1"}, {"dtype": None}])
 def test_a_wrong_report_changes_nothing(api, alice, change):
     assert report(api(alice), row(), {**row(), **change}).status_code == 400
     assert not ServedCount.objects.exists()
@@ -177,7 +262,8 @@ def test_the_page_says_what_it_does_not_know(client, bob):
 
 
 def test_the_files_that_jobs_copy_are_the_modules_themselves(api, bob):
-    for name, module in (("ridgepoint_client.py", "client.py"), ("ridgepoint_listener.py", "listener.py")):
+    for name, module in (("ridgepoint_client.py", "client.py"), ("ridgepoint_listener.py", "listener.py"),
+                         ("ridgepoint_shared.py", "shared.py")):
         answer = api(bob).get(reverse("api-config-client", args=[name]))
         assert answer.content == (PROJECT / "tuner" / "cache" / module).read_bytes()
     assert api(bob).get(reverse("api-config-client", args=["services.py"])).status_code == 404
@@ -280,9 +366,10 @@ def test_the_library_speaks_with_the_product(live_server, alice, tmp_path):
     stored = entry(square(4096))
     one = library.Client(url=live_server.url, token=token, file=str(tmp_path / "s.json"), gpu=GPU, toolkit=TOOLKIT, snapshot="")
     served = one.best("matmul", **square(4100))
-    assert (served.entry, served.rule, served.config) == (stored.pk, "exact", CONFIG)
+    assert (served.entry, served.rule, served.config) == (stored.pk, "bucket", CONFIG)
     one.close()
-    assert ServedCount.objects.get().launches == 1 and ServedCount.objects.get().reporter == alice
+    told = ServedCount.objects.get()
+    assert (told.launches, told.asked, told.reporter) == (0, 1, alice)
     assert json.loads((tmp_path / "s.json").read_text())["id"] == ConfigSnapshot.objects.get().pk
 
 

@@ -82,13 +82,16 @@ def test_numbers_are_those_of_the_rows(client: Any) -> None:
     where = {"day": day, "operator": "matmul", "dtype": "bf16", "shape_bucket": "M=64", "gpu": "NVIDIA H200",
              "toolkit": "cuda 13.0", "updated": timezone.now()}
     ServedCount.objects.create(rule="exact", entry=3, launches=300, **where)
-    ServedCount.objects.create(rule="default", entry=0, launches=100, **where)
+    ServedCount.objects.create(rule="default", entry=0, launches=100, asked=900, **where)
+    ServedCount.objects.create(rule="bucket", entry=4, launches=0, asked=50, **where)
     suite = Suite.objects.create(name="nightly", kind="uploaded")
     build = Build.objects.create(name="b1", at=timezone.now())
     for verdict, status in (("PASS", "done"), ("PASS", "done"), ("SLOWER", "done"), ("", "measuring")):
         Gate.objects.create(suite=suite, build=build, verdict=verdict, status=status)
     found = scrape(client)
-    assert found["ridgepoint_cache_hit_ratio"][()] == 0.75
+    assert found["ridgepoint_cache_hit_ratio"][()] == 0.75                                          # of launches, not of questions
+    assert found["ridgepoint_cache_launches"] == {("exact",): 300, ("default",): 100}
+    assert found["ridgepoint_cache_asked"] == {("default",): 900, ("bucket",): 50}
     assert found["ridgepoint_gates"] == {("PASS",): 2, ("SLOWER",): 1, ("measuring",): 1}
     assert found["ridgepoint_fleet_batches_waiting"][()] == 1
     assert found["ridgepoint_fleet_batches_waiting_bytes"][()] == len(waiting)

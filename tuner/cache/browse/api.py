@@ -64,6 +64,7 @@ class ConfigBestApi(APIView):
         OpenApiParameter("operator", str, required=True), OpenApiParameter("gpu", str, required=True),
         OpenApiParameter("dtype", str), OpenApiParameter("toolkit", str),
         *(OpenApiParameter(name, str) for name in ENVIRONMENT),
+        OpenApiParameter("verified", bool, description="serve only what a tune job here proved"),
         OpenApiParameter("why", bool, description="with every entry that was considered, and why it does not serve"),
         OpenApiParameter("M", int, description="and the operator's other dimensions by name")])
     def get(self, request: Request) -> Response:
@@ -81,7 +82,8 @@ class ConfigBestApi(APIView):
             raise ValidationError({name: [problem] for name, problem in problems.items()})
         environment = {name: query[name] for name in ENVIRONMENT if query.get(name)}
         return Response(selectors.config_best(operator.name, dtype, query["gpu"], shape, query.get("toolkit", ""),
-                                              why=query.get("why", "") in ("1", "true"), **environment))
+                                              why=query.get("why", "") in ("1", "true"),
+                                              verified=query.get("verified", "") in ("1", "true"), **environment))
 
 
 class RevalidateRequest(serializers.Serializer[None]):

@@ -73,7 +73,7 @@ def cache_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "why_not": why_not, "again": revalidation_selectors.candidate_configs(entry),
         "again_s": None if why_not else revalidation_selectors.expected_seconds([entry]),
         "keep": texts.keep_library_text(entry.operator, selectors.kept_library(entry)),
-        "launches": served_selectors.entry_launches(entry),
+        "launches": served_selectors.entry_launches(entry), "asked": served_selectors.entry_asked(entry),
         "launch_days": served_selectors.DAYS})
 
 
@@ -93,7 +93,8 @@ def cache_why(request: HttpRequest) -> HttpResponse:
         given = form.cleaned_data
         answer = selectors.config_best(given["operator"], given["dtype"], given["gpu"], given["shape"], given["toolkit"], why=True,
                                        driver=given["driver"], policy=given["policy"])
-        answer["shape"] = texts.in_order(answer["operator"], answer["shape"])
+        for name in ("shape", "measured_shape"):
+            answer[name] = answer[name] and texts.in_order(answer["operator"], answer[name])
     known = operators.find(answer["operator"]) if answer else None
     return render(request, "tuner/cache/why.html", {
         "form": form, "answer": answer, "triton": texts.triton_config(answer["config"]) if answer else "",

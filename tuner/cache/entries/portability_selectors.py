@@ -20,6 +20,7 @@ from tuner.cache.portability import (
     shape_steps,
     shared_bucket_cell,
 )
+from tuner.cache.rules import Rule
 from tuner.models import CachedConfig
 from tuner.texts import in_order
 
@@ -140,8 +141,8 @@ def _tune_next(operator: str, policy: Buckets, spaces: Sequence[MeasuredSpace]) 
 def expected_loss_text(answer: Mapping[str, Any]) -> str:
     """Return the expected loss of a served answer in words."""
     loss = answer.get("expected_loss")
-    if loss == 0 and answer.get("rule") == "exact":
+    if answer.get("rule") == Rule.EXACT:
         return "none: it was measured at this very shape"
-    inside = "; it was measured at another shape of the bucket" if answer.get("rule") == "exact" else ""
+    inside = "; it was measured at another shape of the bucket" if answer.get("rule") == Rule.BUCKET else ""
     known = "not known: no trial tells" if loss is None else f"{100 * loss:.1f} % slower than the best known there"
     return known + inside

@@ -31,6 +31,7 @@ from tuner.texts import config_in_order
 from tuner.trial import config_key
 
 MAX_JOBS = 2_000                 # newest; a fleet's portability does not rest on older ones
+_JOB = "job "                    # how the source of a job's space begins; of a file's: "file 3"
 MAX_UNPACKED = 32 * 2**20
 
 
@@ -59,7 +60,7 @@ def _read_spaces(*changed: Any) -> tuple[MeasuredSpace, ...]:
         if ended != "raced":                     # a raced one was given up early: its median is no measurement to compare with
             times[job_id][config_key(complete[job_id](config))] = median_ms
     ours = [MeasuredSpace(job.operator, job.dtype, job.shape, job.gpu, rules.toolkit_text(job.environment), times[job.pk],
-                          job.recorded, f"job {job.pk}", exact[job.operator]) for job in reversed(jobs)]
+                          job.recorded, f"{_JOB}{job.pk}", exact[job.operator]) for job in reversed(jobs)]
     files = ImportedFile.objects.filter(tested__isnull=False, best_ms__isnull=False).order_by("pk")
     return (*(_imported_space(file) for file in files), *ours)
 
@@ -70,14 +71,19 @@ def _imported_space(file: ImportedFile) -> MeasuredSpace:
                          f"file {file.pk}", frozenset(exact_dims(file.operator)))
 
 
+def _own_spaces(*changed: Any) -> list[MeasuredSpace]:
+    """Return the jobs' spaces: what a file says decides over no entry that was measured here."""
+    return [one for one in _read_spaces(*changed) if one.source.startswith(_JOB)]
+
+
 def expected_losses() -> rules.Loss:
-    """Return the expected loss of each rule's step: the mean over what was tried; None where nothing was."""
+    """Return the expected loss of each rule's step: the mean over what jobs here tried; None where nothing was."""
     return _compute_losses(*_spaces_version())
 
 
 @lru_cache(maxsize=2)
 def _compute_losses(*changed: Any) -> rules.Loss:
-    spaces = _read_spaces(*changed)
+    spaces = _own_spaces(*changed)
     gpus, toolkits, near = {}, {}, {}
     for operator in {one.operator for one in spaces}:
         mine = [one for one in spaces if one.operator == operator]
@@ -85,8 +91,8 @@ def _compute_losses(*changed: Any) -> rules.Loss:
         near[operator] = cells_by_distance(_operator_steps(operator, *changed))
 
     def loss(rule: rules.Rule, key: rules.Key, wanted: rules.Key, distance: float) -> float | None:
-        if rule == rules.Rule.EXACT:
-            return 0.0
+        if rule in rules.OWN_BUCKET:            # of another shape of the bucket: bucket_loss
+            return 0.0 if rule == rules.Rule.EXACT else None
         cell: Cell | None = None
         if rule == rules.Rule.SAME_ARCHITECTURE and key.operator in gpus:
             cell = gpus[key.operator].cells.get((key.gpu, wanted.gpu))
@@ -105,7 +111,7 @@ def bucket_loss(operator: str, policy: Buckets) -> float | None:
 
 @lru_cache(maxsize=32)
 def _operator_steps(operator: str, *changed: Any) -> tuple[ShapeStep, ...]:
-    return tuple(shape_steps([one for one in _read_spaces(*changed) if one.operator == operator]))
+    return tuple(shape_steps([one for one in _own_spaces(*changed) if one.operator == operator]))
 
 
 OPEN = "open"                      # of a state filter: worth a look
@@ -195,9 +201,10 @@ def wanted_key(operator: str, dtype: str, gpu: str, shape: Mapping[str, int], **
 
 
 def config_best(operator: str, dtype: str, gpu: str, shape: Mapping[str, int], toolkit: str = "", *, why: bool = False,
-                **environment: str) -> dict[str, Any]:
+                verified: bool = False, **environment: str) -> dict[str, Any]:
     """Return the configuration that a launch gets, which rule served it, and why.
 
+    verified     serve nothing else than `rules.is_verified`
     why          add every entry that was considered, and why it does not serve
     environment  driver, policy, source_hash, compute_capability
     """
@@ -205,24 +212,25 @@ def config_best(operator: str, dtype: str, gpu: str, shape: Mapping[str, int], t
     rows = {row.pk: row for row in config_list().filter(operator=operator, dtype=dtype)}
     banned, exact, policy, expected = quarantined_configs(), exact_dims(operator), bucket_policy(operator), expected_losses()
     known = [as_entry(row, banned) for row in rows.values()]
-    served = rules.look_up(known, wanted, exact, policy, expected)
+    allowed = [entry for entry in known if not verified or rules.is_verified(entry)]
+    served = rules.look_up(allowed, wanted, exact, policy, expected, shape)
     answer: dict[str, Any] = {
         "operator": operator, "dtype": dtype, "gpu": gpu, "shape": dict(shape), "bucket": wanted.bucket,
         "compute_capability": wanted.compute_capability, "toolkit": toolkit}
     if served is None:
         rule = rules.Rule.DEFAULT
         answer |= {"rule": rule, "why": rules.WHY[rule], "config": default_config(operator, dtype, gpu, shape), "entry": None,
-                   "library": None, "expected_loss": None, "differs": [], "distance": None}
+                   "library": None, "expected_loss": None, "differs": [], "distance": None, "measured_shape": None}
     else:
-        same = dict(served.entry.shape) in ({}, dict(shape))
-        expected_loss = served.loss if same or served.rule != rules.Rule.EXACT else bucket_loss(operator, policy)
+        expected_loss = bucket_loss(operator, policy) if served.rule == rules.Rule.BUCKET else served.loss
         answer |= {"rule": served.rule, "why": served.why, "config": config_in_order(served.entry.config),
                    "entry": config_json(rows[served.entry.id]), "expected_loss": expected_loss, "differs": list(served.differs),
-                   "distance": served.distance, "library": served.entry.library if served.rule == rules.Rule.EXACT else None}
+                   "distance": served.distance, "measured_shape": dict(served.entry.shape) or None,
+                   "library": served.entry.library if served.rule in rules.OWN_BUCKET else None}
     if why:
         answer["considered"] = [
-            _considered_row(entry, rows[entry.id], rules.match_entry(entry, wanted, exact, policy, expected), served)
-            for entry in known]
+            _considered_row(entry, rows[entry.id], served, rules.match_entry(entry, wanted, exact, policy, expected, shape)
+                            if not verified or rules.is_verified(entry) else rules.NOT_VERIFIED) for entry in known]
         answer["considered"].sort(key=lambda one: (not one["serves"], one["refused"] is not None, one["order"], one["id"]))
         answer["rules"] = rule_table(answer["considered"], served.rule if served else rules.Rule.DEFAULT)
     return answer
@@ -234,11 +242,12 @@ def default_config(operator: str, dtype: str, gpu: str, shape: Mapping[str, int]
     return dict(config_in_order(known.default_config(shape, dtype, limits(gpu)))) if known else {}
 
 
-def _considered_row(entry: rules.Entry, row: CachedConfig, way: rules.Match | str, served: rules.Match | None) -> dict[str, Any]:
+def _considered_row(entry: rules.Entry, row: CachedConfig, served: rules.Match | None, way: rules.Match | str) -> dict[str, Any]:
     """Return one line of "why this one": an entry, and how it could serve or why not."""
     facts: dict[str, Any] = {
-        "id": entry.id, "bucket": entry.key.bucket, "gpu": entry.key.gpu, "toolkit": entry.key.toolkit, "origin": str(entry.origin),
-        "state": str(entry.state), "recorded": row.recorded, "config": config_in_order(entry.config), "median_ms": row.median_ms,
+        "id": entry.id, "bucket": entry.key.bucket, "shape": dict(entry.shape), "gpu": entry.key.gpu, "toolkit": entry.key.toolkit,
+        "origin": str(entry.origin), "state": str(entry.state), "recorded": row.recorded,
+        "config": config_in_order(entry.config), "median_ms": row.median_ms,
         "serves": served is not None and served.entry.id == entry.id}
     if isinstance(way, str):
         return {**facts, "rule": None, "refused": way, "order": [], "differs": [], "expected_loss": None}

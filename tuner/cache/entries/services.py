@@ -196,7 +196,7 @@ def evidence_put(*, origin: str, operator: str, dtype: str, shape: Mapping[str, 
                  median_ms: float | None, compute_capability: str = "", toolkit: str = "", driver: str = "", policy: str = "",
                  source_hash: str = "", default_ms: float | None = None, evidence: Mapping[str, Any] | None = None,
                  imported: ImportedFile | None = None) -> CachedConfig:
-    """Write an entry that no tune job proved: unverified, never served before a tune job's.
+    """Write an entry that no tune job proved: unverified, never served before a tune job's; one in quarantine stays there.
 
     ValueError where `origin` is a tune job: that writes through `config_put`.
     """
@@ -215,6 +215,8 @@ def evidence_put(*, origin: str, operator: str, dtype: str, shape: Mapping[str, 
             "default_ms": default_ms, "compute_capability": compute_capability or limits(gpu).compute_capability,
             "evidence": {**(evidence or {}), "shape": dict(shape), "history": [*history, finding][-HISTORY:]},
             "state": State.UNVERIFIED, "state_why": _UNPROVEN[rules.Origin(origin)], "imported": imported}
+        if entry and entry.state == State.QUARANTINED and config_key(entry.config) == config_key(config):
+            values |= {"state": entry.state, "state_why": entry.state_why}        # the same again is no reason to let it serve
         return CachedConfig.objects.update_or_create(**key, defaults=values)[0]
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,30 +19,39 @@ from tuner.models import CachedConfig, TuneJob
 from tuner.texts import config_in_order, in_order
 
 EXPORTS = tuple(name for name, one in FORMATS.items() if one.writes)
+UNVERIFIED = "unverified"            # folder of what was never measured here, beside what was
 SERVING = (rules.State.VERIFIED, rules.State.UNVERIFIED)
 MAX_ENTRIES = 5_000
 
 
 @dataclass(frozen=True)
 class Export:
-    """Files by path, and why entries were left out (why -> how many)."""
+    """Files by path, why entries were left out (why -> how many), and the files of entries that nobody measured here."""
 
     files: Mapping[str, str]
     left_out: Mapping[str, int] = field(default_factory=dict)
+    unverified: Sequence[str] = ()
 
 
 def export_entries(format: str, query: Mapping[str, str]) -> Export:
-    """Return the entries that the query chooses in one format. Raises FormatError when there are none."""
+    """Return the entries that the query chooses in one format. Raises FormatError when there are none.
+
+    What came from a file or a listener shares no file with what a tune job measured here: where there is both, it lies in its own
+    folder.
+    """
     if format not in EXPORTS or FORMATS[format].trials:
         raise FormatError("format", "is none that entries are written in",
                           f"Choose one of {', '.join(name for name in EXPORTS if not FORMATS[name].trials)}.")
     rows, left_out = _serving_entries(config_filter(query)[:MAX_ENTRIES])
     writer = {"triton": _write_triton, "vllm": _write_vllm, "sglang": _write_sglang, "helion": _write_helion}[format]
-    files = writer(rows, left_out, query)
+    files = writer([row for row in rows if row.origin == rules.Origin.TUNE], left_out, query)
+    others = writer([row for row in rows if row.origin != rules.Origin.TUNE], left_out, query)
+    unverified = {f"{UNVERIFIED}/{path}" if files else path: text for path, text in others.items()}
+    files |= unverified
     if not files:
         why = "; ".join(f"{count} × {what}" for what, count in left_out.items()) or "no entry matches"
         raise FormatError(format, f"nothing can be written: {why}", "Choose other entries or another format.")
-    return Export(files, left_out)
+    return Export(files, left_out, tuple(unverified))
 
 
 def _serving_entries(rows: Any) -> tuple[list[CachedConfig], dict[str, int]]:
@@ -53,29 +65,37 @@ def _serving_entries(rows: Any) -> tuple[list[CachedConfig], dict[str, int]]:
             left_out[f"it is {entry.state}"] = left_out.get(f"it is {entry.state}", 0) + 1
             continue
         key = (row.operator, row.dtype, row.shape_key, row.gpu)
-        rank = (list(rules.Origin).index(entry.origin), entry.state, entry.recorded, -row.pk)
+        rank = (list(rules.Origin).index(entry.origin), entry.state != rules.State.VERIFIED, entry.recorded, -row.pk)
         if key not in best or rank < best[key][0]:
             best[key] = (rank, row)
     return [row for _, row in best.values()], left_out
 
 
 def _write_triton(rows: Sequence[CachedConfig], left_out: dict[str, int], query: Mapping[str, str]) -> dict[str, str]:
-    """Write a Python list per operator, type and GPU; each configuration once, with its shapes."""
-    groups: dict[str, dict[str, list[str]]] = {}
+    """Write a Python list per operator, type, GPU and names of parameters; each configuration once, with its shapes.
+
+    A kernel takes its own parameters alone, so a list with another one's, or with those of before, is no list of either.
+    """
+    groups: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for row in rows:
         call = triton_text.config_call(config_in_order(row.config))
         shape = " ".join(f"{name}={value}" for name, value in in_order(row.operator, row.shape).items())
         time = f", {row.median_ms:.6g} ms" if row.median_ms else ""
         time += f" {one_line(row.recorded)}" if row.recorded else ""
-        groups.setdefault(f"{_file_stem(row.operator, row.dtype, row.gpu)}.py", {}).setdefault(call, []).append(shape + time)
-    return {path: "[\n" + "".join(f"    {call},  # {'; '.join(shapes)}\n" for call, shapes in calls.items()) + "]\n"
-            for path, calls in groups.items()}
+        time += f", {row.state}: {one_line(row.state_why)}" if row.state != rules.State.VERIFIED else ""
+        key = (row.operator, row.dtype, row.gpu, ", ".join(triton_text.own_names(row.config)))
+        groups.setdefault(key, {}).setdefault(call, []).append(shape + time)
+    paths = _distinct_paths({key: _file_stem(*key[:3]) for key in groups}, ".py")
+    return {paths[key]: f"# {one_line(' '.join(key[:3]))}: {one_line(key[3])}\n[\n" + "".join(
+        f"    {call},  # {'; '.join(shapes)}\n" for call, shapes in calls.items()) + "]\n" for key, calls in groups.items()}
 
 
 def _write_helion(rows: Sequence[CachedConfig], left_out: dict[str, int], query: Mapping[str, str]) -> dict[str, str]:
     """Write a file per entry that helion.Config.load reads."""
-    return {f"{_file_stem(row.operator, row.dtype, row.gpu, row.shape_key)}.json":
-            helion.write(row.operator, config_in_order(row.config)) for row in rows}
+    texts = {(row.operator, row.dtype, row.gpu, row.shape_key): helion.write(row.operator, config_in_order(row.config))
+             for row in rows}
+    paths = _distinct_paths({key: _file_stem(*key) for key in texts}, ".json")
+    return {paths[key]: text for key, text in texts.items()}
 
 
 def _write_vllm(rows: Sequence[CachedConfig], left_out: dict[str, int], query: Mapping[str, str]) -> dict[str, str]:
@@ -88,7 +108,8 @@ def _write_sglang(rows: Sequence[CachedConfig], left_out: dict[str, int], query:
     for (name, toolkit), by_batch in _group_by_layer(rows, left_out, False, query).items():
         version = _triton_version(toolkit)
         if not version:
-            left_out["its Triton version is not known: SGLang's folder is named by it"] = len(by_batch)
+            why = "its Triton version is not known: SGLang's folder is named by it"
+            left_out[why] = left_out.get(why, 0) + len(by_batch)
             continue
         files[f"{fused_moe.sglang_folder(version)}/{fused_moe.sglang_name(name)}"] = fused_moe.write(by_batch)
     return files
@@ -142,6 +163,14 @@ def _group_by_layer(rows: Sequence[CachedConfig], left_out: dict[str, int], vllm
 def _triton_version(toolkit: str) -> str:
     match = re.search(r"triton (\d+(?:\.\d+)*)", toolkit)
     return match[1] if match else ""
+
+
+def _distinct_paths(stems: Mapping[tuple[str, ...], str], suffix: str) -> dict[tuple[str, ...], str]:
+    """Return a path of its own for each key: a stem holds neither every character nor every length, so that two may have one."""
+    shared = Counter(stems.values())
+    marks = {key: f"-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:8]}" if shared[stem] > 1 else ""
+             for key, stem in stems.items()}
+    return {key: f"{stem}{marks[key]}{suffix}" for key, stem in stems.items()}
 
 
 def _file_stem(*parts: str) -> str:

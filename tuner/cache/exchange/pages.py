@@ -129,6 +129,8 @@ def download_response(done: export_selectors.Export) -> HttpResponse:
         answer = HttpResponse(body, content_type="application/zip")
     shown = re.sub(r'[^ -~]|["\\]', "_", name)            # GPUs are named by whoever reported them
     answer["Content-Disposition"] = f'attachment; filename="{shown}"'
+    if done.unverified:
+        answer["X-Unverified"] = f"{len(done.unverified)} of {len(done.files)} files: never measured here"
     if done.left_out:
         said = "; ".join(f"{count} x {why}" for why, count in done.left_out.items())
         answer["X-Left-Out"] = said.encode("ascii", "replace").decode()[:900]

@@ -26,7 +26,7 @@ from django.db import transaction
 
 from tuner.cache import formats, rules
 from tuner.cache.entries.services import evidence_put, shape_key
-from tuner.cache.formats import FORMATS
+from tuner.cache.formats import FORMATS, triton_text
 from tuner.cache.formats.document import Document, FormatError, Row, check_config, one_line
 from tuner.jobs.create_services import tune_create
 from tuner.measure.landscape import Landscape, LandscapeError, RecordedShape
@@ -94,6 +94,10 @@ def _import_configs(file: ImportedFile, document: Document, hints: Hints) -> Imp
     refused: Counter[str] = Counter(document.refused)
     rows, groups = list(document.rows), dict[str, list[Row]]()
     known = find(file.operator)
+    kernels = sorted({", ".join(triton_text.own_names(row.config)) for row in rows if row.median_ms is None})
+    if known is None and len(kernels) > 1:         # of an operator here the others are refused one by one
+        raise FormatError(file.name, f"holds configurations of more than one kernel: {'; '.join(kernels[:5])[:300]}",
+                          "Give the list of one kernel at a time.")
     for row in rows:
         shape = {name: size for name, size in {**hints.shape, **row.shape}.items() if name != "topk"}
         problem = _config_problem(known, file.dtype, shape, row.config)

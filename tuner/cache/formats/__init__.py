@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tuner.cache.formats import fused_moe, helion, triton_text
+from tuner.cache.formats import fused_moe, helion, triton_text, tvm
 from tuner.cache.formats.document import Document, FormatError
 
 
@@ -28,6 +28,8 @@ FORMATS: dict[str, Format] = {
     "vllm": Format("vLLM fused MoE", "E=…,N=…,device_name=….json: a configuration per batch size", "K (hidden size), topk"),
     "sglang": Format("SGLang fused MoE", "the same under configs/triton_<version>/", "K (hidden size), topk"),
     "helion": Format("Helion", "helion.Config.save files and .best_config cache entries", "operator, type, shape"),
+    "tvm": Format("TVM tuning log", "trials of AutoTVM, Ansor and MetaSchedule with times, a line each",
+                  "GPU; the task, where there are several", writes=False),
     "t4": Format("T4 results", "every trial of a search: results with times in ms", "operator, type, shape, GPU", trials=True),
     "kernel-tuner": Format("Kernel Tuner cache", "every trial of a search, as Kernel Tuner keeps it", "type, shape", trials=True),
 }
@@ -41,6 +43,8 @@ def guess_format(name: str, head: bytes) -> str | None:
     if plain.endswith(".best_config"):
         return "helion"
     text = head[:4096].decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
+    if tvm.is_log(text):
+        return "tvm"
     if not text.startswith("{"):
         return "triton" if "Config(" in head[:1 << 20].decode("utf-8", "replace") else None
     for mark, kind in (('"configs_timings"', "triton-cache"), ('"tune_params_keys"', "kernel-tuner"), ('"results"', "t4"),
@@ -63,4 +67,6 @@ def read_configs(format: str, data: bytes, name: str, operator: str = "", dims: 
         return fused_moe.read(data, name, dims)
     if format == "helion":
         return helion.read(data, name, operator)
+    if format == "tvm":
+        return tvm.read(data, name, operator)
     raise FormatError(name[-120:], "is of no format of configurations", f"Choose one of {', '.join(FORMATS)}.")

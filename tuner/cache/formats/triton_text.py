@@ -46,6 +46,11 @@ def config_call(config: Mapping[str, Any]) -> str:
     return f"triton.Config({', '.join([repr(meta), *(f'{name}={value!r}' for name, value in options.items())])})"
 
 
+def own_names(config: Mapping[str, Any]) -> list[str]:
+    """Return the kernel's own parameters, sorted; options of a launch may stand beside any."""
+    return sorted(set(config) - set(OPTIONS))
+
+
 def read(data: bytes, name: str) -> Document:
     """Read every `Config(…)` of a Python text."""
     text = decode_text(data, name)

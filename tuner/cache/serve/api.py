@@ -18,7 +18,8 @@ from tuner.query_api import validated
 from tuner.texts import triton_config
 
 JSON = OpenApiTypes.OBJECT
-FILES = {"ridgepoint_client.py": "client.py", "ridgepoint_listener.py": "listener.py"}      # as a job calls them -> ours
+FILES = {"ridgepoint_client.py": "client.py", "ridgepoint_listener.py": "listener.py",      # as a job calls them -> ours
+         "ridgepoint_shared.py": "shared.py"}
 FOLDER = Path(__file__).resolve().parents[1]
 
 
@@ -27,13 +28,15 @@ class SnapshotApi(APIView):
     def get(self, request: Request) -> HttpResponse:
         """Everything that launches on one GPU are served, the rules applied. Answers 304 to the ETag of the same snapshot."""
         asked = validated(SnapshotQuery, request.query_params)
-        name = asked["id"] or services.take_snapshot()
+        name = asked["id"] or services.take_snapshot(asked["verified"])
         etag = f'"{name}"'
         if request.headers.get("If-None-Match") == etag:
             return HttpResponse(status=304, headers={"ETag": etag})
         document = services.snapshot_view(name, asked["gpu"], asked["compute_capability"], asked["toolkit"])
         if document is None:
             raise NotFound("no such snapshot; leave out id for the newest")
+        if asked["verified"] and not document.get("verified"):
+            raise NotFound("that snapshot holds what is not verified too; leave out id for the newest that does not")
         return Response(document, headers={"ETag": etag, "Cache-Control": "private, no-cache"})
 
 
@@ -43,19 +46,21 @@ class ServedApi(APIView):
     @extend_schema(operation_id="configs_served", responses=JSON,
                    parameters=[OpenApiParameter("days", int, description="of the past, today included; 7 unless told")])
     def get(self, request: Request) -> Response:
-        """What launches were served, most first."""
+        """What launches were served, most first; `asked`: how often it was only asked for, which is in no share."""
         days = request.query_params.get("days", "")
         rows = selectors.launches_since(min(365, max(1, int(days))) if days.isdecimal() and len(days) < 9 else selectors.DAYS)
         return Response({"shares": selectors.rule_shares(rows), "served": [
-            {**{name: row[name] for name in ("operator", "dtype", "shape_bucket", "gpu", "rule", "launches")},
-             "entry": row["entry"] or None, "triton": triton_config(row["cached"].config) if row["cached"] else None,
+            {**{name: row[name] for name in ("operator", "dtype", "shape_bucket", "gpu", "rule", "launches", "asked")},
+             "entry": row["entry"] or None, "measured_shape": row["cached"].shape if row["cached"] else None,
+             "state": row["cached"].state if row["cached"] else None,
+             "triton": triton_config(row["cached"].config) if row["cached"] else None,
              "last": row["last"].isoformat()} for row in rows]})
 
     @extend_schema(operation_id="configs_served_report", request=ServedReport, responses=JSON)
     def post(self, request: Request) -> Response:
         """A client tells what it served since it last told."""
         given = validated(ServedReport, request.data)
-        return Response({"launches": services.record_launches(reporter=request.user, rows=given.pop("served"), **given)})
+        return Response(services.record_launches(reporter=request.user, rows=given.pop("served"), **given))
 
 
 class ListenedApi(APIView):

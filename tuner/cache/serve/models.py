@@ -44,7 +44,7 @@ class SnapshotView(BelowProject):
 
 
 class ServedCount(OfProject):
-    """Launches of one day that were served one answer, summed over all jobs that told."""
+    """Launches of one day that were served one answer, summed over all jobs that told, and how often it was only asked for."""
 
     day = models.DateField()
     operator = models.CharField(max_length=60)
@@ -55,6 +55,7 @@ class ServedCount(OfProject):
     rule = models.CharField(max_length=24)                       # tuner.cache.rules.Rule
     entry = models.BigIntegerField()                             # CachedConfig.pk, which may be gone by now; 0: none served
     launches = models.BigIntegerField()
+    asked = models.BigIntegerField(default=0, db_default=0)      # calls of best(); a client from before counted them as launches
     snapshot = models.CharField(max_length=32, blank=True)       # the last one it was served from
     host = models.CharField(max_length=120, blank=True)          # the last one that told
     reporter = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)

@@ -26,11 +26,12 @@ def served_list(request: HttpRequest) -> HttpResponse:
     total = sum(row["launches"] for row in rows)
     untuned = [row for row in rows if row["rule"] == Rule.DEFAULT]
     return render(request, "tuner/cache/served.html", {
-        "days": days, "choices": (1, 7, 30), "total": total, "shares": shares,
+        "days": days, "choices": (1, 7, 30), "total": total, "asked": sum(row["asked"] for row in rows), "shares": shares,
         "default": next((share for share in shares if share["rule"] == Rule.DEFAULT), None),
         "first": next((_action(row) for row in rows if _action(row)), None),
         "rows": [{**row, "action": _action(row), "config": texts.config_in_order(row["cached"].config) if row["cached"] else None,
-                  "share_pct": 100 * row["launches"] / total} for row in rows[:ROWS]],
+                  "shape": texts.in_order(row["operator"], row["cached"].shape) if row["cached"] else None,
+                  "share_pct": 100 * row["launches"] / total if total else 0.0} for row in rows[:ROWS]],
         "more": max(0, len(rows) - ROWS), "untuned": len(untuned), "snapshots": selectors.recent_snapshots(),
         "address": request.build_absolute_uri("/").rstrip("/")})
 

@@ -27,6 +27,7 @@ class SnapshotQuery(serializers.Serializer[None]):
     toolkit = serializers.CharField(max_length=80, default="", allow_blank=True, help_text='"cuda 13.0, triton 3.6.0"')
     id = serializers.CharField(max_length=32, default="", allow_blank=True,
                                help_text="a snapshot that stays what it was; without it, the newest")
+    verified = serializers.BooleanField(default=False, help_text="serve only what a tune job here proved: no file's, no listener's")
 
 
 class Text(serializers.CharField):
@@ -68,7 +69,13 @@ class ServedRow(serializers.Serializer[None]):
     bucket = Text(200)
     rule = serializers.ChoiceField([str(each) for each in Rule])
     entry = Whole(min_value=0, max_value=2**63 - 1, allow_null=True, default=None)
-    launches = Whole(min_value=1, max_value=MAX_LAUNCHES)
+    launches = Whole(min_value=0, max_value=MAX_LAUNCHES)
+    asked = Whole(min_value=0, max_value=MAX_LAUNCHES, default=0)
+
+    def validate(self, data: dict[str, Any]) -> dict[str, Any]:
+        if not data["launches"] and not data["asked"]:
+            raise serializers.ValidationError("a row tells of a launch, or of a question, at least")
+        return data
 
 
 class ServedReport(serializers.Serializer[None]):
@@ -76,6 +83,7 @@ class ServedReport(serializers.Serializer[None]):
     gpu = serializers.CharField(max_length=120, allow_blank=True)
     toolkit = serializers.CharField(max_length=80, allow_blank=True)
     host = serializers.CharField(max_length=120, allow_blank=True)
+    form = Whole(min_value=1, max_value=2**31 - 1, default=1)       # 2: "exact" is of a launch's own shape, not of its bucket
     served = serializers.ListField(child=ServedRow(), max_length=MAX_ROWS)
 
 

@@ -9,25 +9,42 @@ import hashlib
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tuner.cache.buckets import Buckets, parse_bucket
-from tuner.cache.rules import WHY, Entry, Key, Loss, Match, Origin, Rule, State, match_entry, serving_order, unknown_loss
+from tuner.cache.rules import (
+    WHY,
+    Entry,
+    Key,
+    Loss,
+    Match,
+    Origin,
+    Rule,
+    State,
+    is_verified,
+    match_entry,
+    serving_order,
+    unknown_loss,
+)
 from tuner.trial import Config
 
-VERSION = 1
+VERSION = 1          # what older clients read; fields are added to it
+FORM = 2             # of a frozen content: 2 tells a launch's own shape from another one of its bucket
 _PLACES = {(origin, rule): float(i * len(Rule) + j) for i, origin in enumerate(Origin) for j, rule in enumerate(Rule)}
 
 
 def freeze(entries: Sequence[Entry], operators: Mapping[str, Mapping[str, Any]],
-           plain: Mapping[int, Config] | None = None) -> dict[str, Any]:
-    """Return all entries and bucket policies as JSON: what a snapshot's id stands for.
+           plain: Mapping[int, Config] | None = None, verified: bool = False) -> dict[str, Any]:
+    """Return entries and bucket policies as JSON: what a snapshot's id stands for.
 
+    verified  of the entries only those that `rules.is_verified`
     plain   entry → what is fastest for kernels without the operator's newer parameters, where that is another configuration
     """
-    frozen = sorted((asdict(entry) for entry in entries), key=lambda entry: int(entry["id"]))
-    return {"operators": {name: dict(operators[name]) for name in sorted(operators)}, "entries": frozen,
+    kept = [entry for entry in entries if not verified or is_verified(entry)]
+    frozen = sorted((asdict(entry) for entry in kept), key=lambda entry: int(entry["id"]))
+    only = {"verified": True} if verified else {}
+    return {"form": FORM, **only, "operators": {name: dict(operators[name]) for name in sorted(operators)}, "entries": frozen,
             "plain": {str(number): dict(config) for number, config in sorted((plain or {}).items())}}
 
 
@@ -49,35 +66,67 @@ def resolve(name: str, content: Mapping[str, Any], wanted: Key, loss: Loss = unk
         operator = content["operators"][entry.key.operator]
         policy, exact = Buckets.from_json(operator["policy"]), operator["exact"]
         asked = replace(wanted, operator=entry.key.operator, dtype=entry.key.dtype)
-        ways = (entry, _match_home(entry, asked, exact, policy, loss), _match_away(entry, asked, exact, policy, loss))
+        ways = Ways(entry, _match_home(entry, asked, exact, policy, loss, entry.shape or None),
+                    _match_home(entry, asked, exact, policy, loss, None), _match_away(entry, asked, exact, policy, loss))
         buckets.setdefault((entry.key.operator, entry.key.dtype, entry.key.bucket), []).append(ways)
-    kept = sorted((ways for same in buckets.values() for ways in _drop_unreachable(same)), key=lambda ways: _list_order(ways[0]))
-    rows = [{**_row_json(*ways), "plain": content["plain"].get(str(ways[0].id))} for ways in kept]
-    return {"version": VERSION, "id": name, "gpu": wanted.gpu, "compute_capability": wanted.compute_capability,
+    kept = sorted((ways for same in buckets.values() for ways in _drop_unreachable(same)), key=lambda ways: _list_order(ways.entry))
+    rows = [{**_row_json(ways), "plain": content["plain"].get(str(ways.entry.id))} for ways in kept]
+    return {"version": VERSION, "id": name, "verified": content.get("verified", False),
+            "gpu": wanted.gpu, "compute_capability": wanted.compute_capability,
             "toolkit": wanted.toolkit, "why": {str(rule): why for rule, why in WHY.items()}, "operators": content["operators"],
             "entries": rows}
 
 
-Ways = tuple[Entry, Match | None, tuple[Match, float] | None]
+def name_bucket_hits(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document that was stored before rules told shapes of a bucket apart, its bucket hits named so.
+
+    A pinned snapshot serves the configurations that it did; only its word was wrong.
+    """
+    if all("same" in entry for entry in document["entries"]):
+        return dict(document)
+    homes = [entry["home"] and [entry["home"][0], str(Rule.BUCKET) if entry["home"][1] == Rule.EXACT else entry["home"][1]]
+             for entry in document["entries"]]
+    return {**document, "why": {str(rule): why for rule, why in WHY.items()},
+            "entries": [{**entry, "home": home} for entry, home in zip(document["entries"], homes, strict=True)]}
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How an entry serves the shape that it was measured at, its bucket, and other buckets up to a distance."""
+
+    entry: Entry
+    same: Match | None
+    home: Match | None
+    away: tuple[Match, float] | None
 
 
 def _drop_unreachable(same: Sequence[Ways]) -> list[Ways]:
-    """Return, of one bucket, the first at home and those that reach further than the ones before."""
+    """Return, of one bucket, the first at home, the first at its own shape, and those that reach further than the ones before."""
     reachable: list[Ways] = []
-    homes = sorted((ways for ways in same if ways[1]), key=lambda ways: serving_order(ways[1]) if ways[1] else ())
+    homes = sorted((ways for ways in same if ways.home), key=lambda ways: _order(ways.home))
     if homes:
-        entry, home, _ = homes[0]
-        reachable.append((entry, home, None))
+        first = homes[0]
+        reachable.append(replace(first, away=None))
+        shapes = [first.entry.shape]
+        for ways in sorted((ways for ways in homes[1:] if ways.same), key=lambda ways: _order(ways.same)):
+            if ways.entry.shape not in shapes and _order(ways.same) < _order(first.home):
+                shapes.append(ways.entry.shape)
+                reachable.append(replace(ways, away=None))
     reached = 0.0
-    for entry, _, away in sorted((ways for ways in same if ways[2]), key=lambda ways: serving_order(ways[2][0]) if ways[2] else ()):
-        if away and away[1] > reached:
-            reached = away[1]
-            reachable.append((entry, None, away))
+    for ways in sorted((ways for ways in same if ways.away), key=lambda ways: _order(ways.away[0] if ways.away else None)):
+        if ways.away and ways.away[1] > reached:
+            reached = ways.away[1]
+            reachable.append(replace(ways, same=None, home=None))
     return reachable
 
 
-def _match_home(entry: Entry, asked: Key, exact: Collection[str], policy: Buckets, loss: Loss) -> Match | None:
-    match = match_entry(entry, replace(asked, bucket=entry.key.bucket), exact, policy, loss)
+def _order(match: Match | None) -> tuple[float, ...]:
+    return serving_order(match) if match else ()
+
+
+def _match_home(entry: Entry, asked: Key, exact: Collection[str], policy: Buckets, loss: Loss,
+                shape: Mapping[str, int] | None) -> Match | None:
+    match = match_entry(entry, replace(asked, bucket=entry.key.bucket), exact, policy, loss, shape)
     return match if isinstance(match, Match) else None
 
 
@@ -107,8 +156,11 @@ def _distances(most: float) -> list[float]:
     return [*(count / 8 for count in range(1, math.ceil(most * 8))), most] if most else []
 
 
-def _row_json(entry: Entry, home: Match | None, away: tuple[Match, float] | None) -> dict[str, Any]:
+def _row_json(ways: Ways) -> dict[str, Any]:
+    entry, home, away = ways.entry, ways.home, ways.away
     return {"id": entry.id, "operator": entry.key.operator, "dtype": entry.key.dtype, "bucket": entry.key.bucket,
+            "state": str(entry.state), "origin": str(entry.origin), "shape": dict(entry.shape),
+            "same": [_PLACES[entry.origin, ways.same.rule], str(ways.same.rule)] if ways.same else None,
             "home": [_PLACES[entry.origin, home.rule], str(home.rule)] if home else None,
             "away": [_PLACES[entry.origin, away[0].rule], str(away[0].rule), away[1]] if away else None,
             "config": dict(entry.config), "library": entry.library}

@@ -12,18 +12,18 @@ from django.utils import timezone
 
 from tuner.cache.buckets import BUCKETS
 from tuner.cache.entries import selectors as configs
-from tuner.cache.rules import WHY, Rule
+from tuner.cache.rules import OWN_BUCKET, WHY, Rule
 from tuner.cache.serve import resolve
 from tuner.models import CachedConfig, ConfigSnapshot, ServedCount, TrialRow
 from tuner.operators import all_operators, find
 from tuner.trial import config_key
 
 DAYS = 7
-MEASURED = (Rule.EXACT, Rule.OTHER_TOOLKIT, Rule.SAME_ARCHITECTURE, Rule.NEAREST_BUCKET)     # in the order of the picture
+MEASURED = tuple(rule for rule in Rule if rule != Rule.DEFAULT)        # in the order of the picture
 
 
-def cache_content() -> dict[str, Any]:
-    """Return all entries, and how each operator's shapes are rounded."""
+def cache_content(verified: bool = False) -> dict[str, Any]:
+    """Return all entries, or the verified ones, and how each operator's shapes are rounded."""
     entries = configs.entries()
     known, policies = all_operators(), configs.bucket_policies()
     operators: dict[str, dict[str, Any]] = {}
@@ -38,7 +38,7 @@ def cache_content() -> dict[str, Any]:
         absent = tuple(operators[entry.key.operator]["absent"].items())
         if config := _plain_config(entry.id, config_key(entry.config), absent):
             plain[entry.id] = config
-    return resolve.freeze(entries, operators, plain)
+    return resolve.freeze(entries, operators, plain, verified)
 
 
 @lru_cache(maxsize=16384)
@@ -58,30 +58,32 @@ def _plain_config(entry: int, key: str, absent: tuple[tuple[str, Any], ...]) -> 
 
 
 def launches_since(days: int = DAYS) -> list[dict[str, Any]]:
-    """Return launches of `days` by operator, dtype, bucket, GPU, rule and entry, most first."""
+    """Return launches and questions of `days` by operator, dtype, bucket, GPU, rule and entry, most first."""
     since = timezone.localdate() - timedelta(days=days - 1)
     rows = (ServedCount.objects.filter(day__gte=since).order_by()
             .values("operator", "dtype", "shape_bucket", "gpu", "rule", "entry")
-            .annotate(launches=Sum("launches"), last=Max("updated")).order_by("-launches"))
+            .annotate(launches=Sum("launches"), asked=Sum("asked"), last=Max("updated")).order_by("-launches", "-asked"))
     living = {row.pk: row for row in CachedConfig.objects.filter(pk__in={row["entry"] for row in rows})}
     return [{**row, "cached": living.get(row["entry"])} for row in rows]
 
 
 def rule_shares(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return launches by rule, in the rules' order."""
+    """Return launches by rule, in the rules' order; a rule that was only asked for has no share."""
     total = sum(row["launches"] for row in rows)
     shares = []
     for rule in (*MEASURED, Rule.DEFAULT):
         launches = sum(row["launches"] for row in rows if row["rule"] == rule)
-        if launches:
-            shares.append({"rule": str(rule), "why": WHY[rule], "launches": launches, "share_pct": 100 * launches / total})
+        asked = sum(row["asked"] for row in rows if row["rule"] == rule)
+        if launches or asked:
+            shares.append({"rule": str(rule), "why": WHY[rule], "launches": launches, "asked": asked,
+                           "share_pct": 100 * launches / total if total else 0.0})
     return shares
 
 
 def tune_query(row: dict[str, Any]) -> dict[str, str] | None:
     """Return a filled-in form for a bucket that no entry of its own serves; None otherwise."""
     operator = find(row["operator"])
-    if operator is None or row["rule"] == Rule.EXACT:
+    if operator is None or row["rule"] in OWN_BUCKET:
         return None
     dims = dict(part.split("=", 1) for part in row["shape_bucket"].split() if "=" in part)
     return {"operator": row["operator"], "dtype": row["dtype"], **dims} if dims.keys() == {d.name for d in operator.dims} else None
@@ -94,5 +96,14 @@ def recent_snapshots(count: int = 10) -> list[ConfigSnapshot]:
 
 def entry_launches(entry: CachedConfig, days: int = DAYS) -> int:
     """Return how many launches an entry served."""
+    return _sum_of(entry, "launches", days)
+
+
+def entry_asked(entry: CachedConfig, days: int = DAYS) -> int:
+    """Return how often an entry was asked for by who then launched it himself, or did not."""
+    return _sum_of(entry, "asked", days)
+
+
+def _sum_of(entry: CachedConfig, column: str, days: int) -> int:
     since = timezone.localdate() - timedelta(days=days - 1)
-    return ServedCount.objects.filter(entry=entry.pk, day__gte=since).aggregate(n=Sum("launches"))["n"] or 0
+    return ServedCount.objects.filter(entry=entry.pk, day__gte=since).aggregate(n=Sum(column))["n"] or 0

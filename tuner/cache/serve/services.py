@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from tuner.cache.entries import selectors as configs
 from tuner.cache.entries import services as config_services
-from tuner.cache.rules import Key
+from tuner.cache.rules import Key, Rule
 from tuner.cache.serve import resolve, selectors
 from tuner.models import CachedConfig, ConfigSnapshot, SnapshotView
 from tuner.operators import Operator, all_operators, limits
@@ -24,23 +24,23 @@ LOOK_EVERY_S = 3.0              # so often at most the cache is read for a new s
 KEEP = timedelta(days=90)       # snapshots that nobody asked for
 MAX_VIEWS = 200                 # GPUs and toolkits that a snapshot is kept for
 _lock = threading.Lock()
-_newest: dict[int, tuple[float, str]] = {}          # project -> when it was looked at, the snapshot
+_newest: dict[tuple[int, bool], tuple[float, str]] = {}      # project, verified only -> when it was looked at, the snapshot
 
 
-def take_snapshot() -> str:
-    """Return the id of the cache as it is, stored when it is new."""
+def take_snapshot(verified: bool = False) -> str:
+    """Return the id of the cache as it is, or of its verified entries, stored when it is new."""
     project = current().project
     with _lock:
-        looked, name = _newest.get(project, (0.0, ""))
+        looked, name = _newest.get((project, verified), (0.0, ""))
         if time.monotonic() - looked < LOOK_EVERY_S and ConfigSnapshot.objects.filter(pk=name).exists():
             return name
-        content = selectors.cache_content()
+        content = selectors.cache_content(verified)
         name = resolve.content_id(content if project == FIRST_PROJECT else {**content, "project": project})
         _, made = ConfigSnapshot.objects.get_or_create(
             name=name, defaults={"content": content, "entries": len(content["entries"])})
         if made:
             ConfigSnapshot.objects.filter(used__lt=timezone.now() - KEEP).delete()
-        _newest[project] = (time.monotonic(), name)
+        _newest[project, verified] = (time.monotonic(), name)
         return name
 
 
@@ -59,31 +59,39 @@ def snapshot_view(name: str, gpu: str, compute_capability: str, toolkit: str) ->
         view, _ = SnapshotView.objects.get_or_create(**key, defaults={"document": document})
     day_ago = timezone.now() - timedelta(days=1)
     ConfigSnapshot.objects.filter(pk=name, used__lt=day_ago).update(used=timezone.now())
-    return dict(view.document)
+    return resolve.name_bucket_hits(view.document)
 
 
-def record_launches(*, reporter: Any, snapshot: str, gpu: str, toolkit: str, host: str, rows: Sequence[Mapping[str, Any]]) -> int:
-    """Add up what a client served since its last report (`reports_api.ServedReport`); return launches."""
-    counted: dict[tuple[Any, ...], int] = {}
+def record_launches(*, reporter: Any, snapshot: str, gpu: str, toolkit: str, host: str, form: int,
+                    rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Add up what a client served since its last report (`reports_api.ServedReport`); return {"launches", "asked"}.
+
+    A client of form 1 calls every hit of a bucket exact.
+    """
+    counted: dict[tuple[Any, ...], tuple[int, int]] = {}
     for row in rows:
-        key = (row["operator"], row["dtype"], row["bucket"], row["rule"], row["entry"] or 0)
-        counted[key] = counted.get(key, 0) + row["launches"]
-    if toolkit and gpu and counted:            # launches ran there, not only somebody who says so
+        rule = Rule.BUCKET if form < 2 and row["rule"] == Rule.EXACT else row["rule"]
+        key = (row["operator"], row["dtype"], row["bucket"], str(rule), row["entry"] or 0)
+        launches, asked = counted.get(key, (0, 0))
+        counted[key] = launches + row["launches"], asked + row["asked"]
+    totals = {"launches": sum(launches for launches, _ in counted.values()), "asked": sum(asked for _, asked in counted.values())}
+    if toolkit and gpu and totals["launches"]:            # launches ran there, not only somebody who says so
         config_services.record_environment(gpu, toolkit, "")
     now = timezone.now()
-    values = [(current().project, now.date(), *key[:3], gpu, toolkit, *key[3:], launches, snapshot, host,
+    values = [(current().project, now.date(), *key[:3], gpu, toolkit, *key[3:], *counts, snapshot, host,
                reporter.pk if reporter else None, now)
-              for key, launches in sorted(counted.items())]        # in one order, so that two reports cannot wait for each other
+              for key, counts in sorted(counted.items())]        # in one order, so that two reports cannot wait for each other
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.executemany("""
             INSERT INTO tuner_servedcount (project_id, day, operator, dtype, shape_bucket, gpu, toolkit, rule, entry, launches,
-                                           snapshot, host, reporter_id, updated)
-            VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+                                           asked, snapshot, host, reporter_id, updated)
+            VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
             ON CONFLICT ON CONSTRAINT servedcount_once DO UPDATE SET
                 launches = LEAST(tuner_servedcount.launches::numeric + EXCLUDED.launches, 9223372036854775807),
+                asked = LEAST(tuner_servedcount.asked::numeric + EXCLUDED.asked, 9223372036854775807),
                 snapshot = EXCLUDED.snapshot, host = EXCLUDED.host, reporter_id = EXCLUDED.reporter_id,
                 updated = EXCLUDED.updated""", values)
-    return sum(counted.values())
+    return totals
 
 
 PREFIX = "triton:"               # of kernels that no operator here is

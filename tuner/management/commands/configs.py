@@ -42,6 +42,7 @@ class Command(ProjectCommand):
             one.add_argument("--gpu", required=True)
             for option in ("dtype", "toolkit", "driver", "policy"):
                 one.add_argument(f"--{option}", default="")
+            one.add_argument("--verified", action="store_true", help="only what a tune job here proved")
         brought = action("import", "a file of another project")
         brought.add_argument("file", type=Path)
         brought.add_argument("--format", default="", choices=["", *FORMATS])
@@ -51,7 +52,7 @@ class Command(ProjectCommand):
         taken = action("export", "entries, or the trials of a job, as another project's files")
         taken.add_argument("format", choices=export_selectors.EXPORTS)
         taken.add_argument("--job", type=int, help="trials of this job (t4, kernel-tuner)")
-        for name in ("operator", "gpu", "dtype", "K", "topk"):
+        for name in ("operator", "gpu", "dtype", "state", "K", "topk"):
             taken.add_argument(f"--{name}", default="")
         taken.add_argument("--out", type=Path, default=Path("."), metavar="FOLDER")
         again = action("revalidate", "measure unverified entries again, and what came of it")
@@ -83,9 +84,10 @@ class Command(ProjectCommand):
         if problems:
             raise CommandError("; ".join(problems.values()))
         answer = selectors.config_best(known.name, dtype, options["gpu"], shape, options["toolkit"], why=why,
-                                       driver=options["driver"], policy=options["policy"])
+                                       driver=options["driver"], policy=options["policy"], verified=options["verified"])
         loss = portability_selectors.expected_loss_text(answer)
-        lines = [f"{answer['rule']}: {answer['why']}", triton_config(answer["config"]), f"expected loss: {loss}"]
+        state = f" ({answer['entry']['state']})" if answer["entry"] else ""
+        lines = [f"{answer['rule']}: {answer['why']}{state}", triton_config(answer["config"]), f"expected loss: {loss}"]
         for one in answer.get("considered", []):
             told = "serves" if one["serves"] else one["rule"] or f"no: {one['refused']}"
             lines.append(f"  entry {one['id']}  {one['bucket']}  {one['gpu']}  {one['toolkit']}  {one['state']}  {told}")
@@ -119,14 +121,16 @@ class Command(ProjectCommand):
                 raise CommandError(f"there is no tune job {options['job']}")
             done = export_selectors.export_trials(options["format"], job)
         else:
-            names = ("operator", "gpu", "dtype", "K", "topk")
+            names = ("operator", "gpu", "dtype", "state", "K", "topk")
             done = export_selectors.export_entries(options["format"], {name: options[name] for name in names})
         for path, text in done.files.items():
             target = options["out"] / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text)
         left = "".join(f"\n  left out: {count} × {why}" for why, count in done.left_out.items())
-        return {"files": list(done.files), "left_out": dict(done.left_out)}, "\n".join(done.files) + left
+        lines = [path + "  unverified: never measured here" * (path in done.unverified) for path in done.files]
+        answer = {"files": list(done.files), "unverified": list(done.unverified), "left_out": dict(done.left_out)}
+        return answer, "\n".join(lines) + left
 
     def _revalidate(self, options: dict[str, Any]) -> tuple[Any, str]:
         waiting = revalidation_selectors.waiting_entries()
