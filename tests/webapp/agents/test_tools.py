@@ -27,6 +27,8 @@ pytestmark = [pytest.mark.servers, pytest.mark.django_db(transaction=True)]
 MATMUL = Path(__file__).resolve().parents[2] / "data" / "captured" / "matmul_full.ncu-rep.gz"
 PROBLEM = {"operator": "matmul", "shape": SHAPE, "gpu": GPU}
 
+ABSENT = 2_000_000_000        # the id of no row
+
 
 @pytest.fixture
 def counted(alice: Any, tmp_store: Path) -> Profile:
@@ -73,7 +75,7 @@ def test_profiles_and_kernels_are_read_as_the_api_says_them(
     assert [(row["profile"], row["kernel"]) for row in family["profiles"]] == [(profile, shape.kernel_id)]
     one = call(site.mcp, token, "get_kernel", {"profile": profile, "kernel": shape.kernel_id})
     assert one["kernel"]["total_ns"] == 200_000 and one["roofline"] is None and "start_capture" in one["why"]
-    assert "no kernel 5" in call(site.mcp, token, "get_kernel", {"profile": profile, "kernel": 5})
+    assert f"no kernel {ABSENT}" in call(site.mcp, token, "get_kernel", {"profile": profile, "kernel": ABSENT})
     assert "capture it with ncu" in call(site.mcp, token, "get_source", {"profile": profile, "kernel": shape.kernel_id})["why"]
 
 

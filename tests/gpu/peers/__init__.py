@@ -1,0 +1,1 @@
+"""What people have beside our kernels: torch.compile, SDPA's back ends, FlexAttention, in one session."""
