@@ -3,7 +3,7 @@
     python -m tests.gpu.peers.record RATIOS.json --out PEERS.json [--seconds S]
 
 Each is a CUDA graph of one call, L2 cold. A peer whose result is not the reference's is not timed. `best_peer` is the fastest of
-library and peers; `served` is what a team is told to launch: our kernel where it is at least as fast as the library, else the library.
+library and peers; `served` is what a team is told to launch: our kernel where it is at least as fast as the library, else that.
 Operators come in turn, so that a run that ends after S seconds has some shapes of each.
 """
 
