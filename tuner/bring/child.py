@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import resource
 import sys
 import threading
 import time
@@ -25,7 +24,7 @@ from typing import Any
 import torch
 
 from tuner import wire
-from tuner.bring.forked import ENDLESS, in_fork
+from tuner.bring.forked import ENDLESS, bound_data, in_fork
 from tuner.bring.run import run_default
 from tuner.bring.source import OPERATORS
 from tuner.kernels.problem import torch_dtype
@@ -45,7 +44,7 @@ def main(parent_pid: str) -> int:
     """Answer one request; return the exit status."""
     wire.enter_child(int(parent_pid))
     request = json.load(sys.stdin)
-    resource.setrlimit(resource.RLIMIT_DATA, (MAX_DATA_BYTES, MAX_DATA_BYTES))
+    bound_data(MAX_DATA_BYTES)
     with os.fdopen(int(os.environ["RIDGEPOINT_ANSWER_FD"]), "w") as answer:
         saying = threading.Lock()
 
