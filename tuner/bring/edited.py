@@ -19,6 +19,7 @@ from tuner.team.expressions import Expression
 
 COUNT_S = 2.0               # of evaluating constraints
 LOOK_EVERY = 256            # evaluations between two looks at the clock
+MAX_REASON = 200
 THREADS = "threads per block"
 _FIELDS = ("params", "default", "constraints")
 _INDENT = "    "

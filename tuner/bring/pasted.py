@@ -61,7 +61,7 @@ def check_text(folder: Path, request: dict[str, Any], say: Callable[[int, int], 
 def adapters_of(path: Path, found: Sequence[Found]) -> list[dict[str, Any]]:
     """Return what `operators init` would write of each kernel: {"kernel", "file", "text", "to_do", "beside"}, or {"kernel", "why"}."""
     sources = read_sources(path)
-    adapters = []
+    adapters: list[dict[str, Any]] = []
     for each in found[:MOST_ADAPTERS]:
         if each.kind in OPERATORS:
             continue                    # it is one

@@ -1,7 +1,7 @@
-"""What builds the walls of `sandboxed` and then becomes the command, as `python -I -S sandbox_inside.py SPEC`. Standard library only.
+"""What builds the walls of `sandboxed` and then becomes the command: `python -I -S sandbox_inside.py SPEC`, the standard library alone.
 
-New namespaces of users, mounts, processes, network and IPC; a root that holds, read-only, the system's programs and what SPEC names,
-and one folder in memory to write to; no capability and no way to a new one; limits. A worker that is root becomes nobody.
+New namespaces of users, mounts, processes, network and IPC; a root that holds, read-only, the system's programs and what SPEC
+names, and one folder in memory to write to; no capability and no way to a new one; limits. A worker that is root becomes nobody.
 """
 
 from __future__ import annotations
