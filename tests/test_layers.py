@@ -150,7 +150,6 @@ ARROWS = {
     "tuner.bring":
         "profiles.analysis.core profiles.analysis.kernel tuner.trial tuner.kernels tuner.operators tuner.wire tuner.cuda "
         "tuner.team tuner.measure",
-    "tuner.bring.checks": "workers.jobs tuner.models tuner.trial tuner.bring",
     "tuner.search": "tuner.trial tuner.operators tuner.measure",
     "tuner.texts": "tuner.models tuner.operators tuner.measure",
     "tuner.cache.entries":
@@ -158,6 +157,7 @@ ARROWS = {
     "tuner.devices": "workers.jobs tuner.operators tuner.measure",
     "tuner.gate.errors": "",
     "tuner.query_api": "tuner.trial",
+    "tuner.bring.checks": "workers.jobs tuner.models tuner.trial tuner.bring tuner.query_api",
     "tuner.gate.stats": "",
     "tuner.gate.benchmarks": "",
     "tuner.gate.builds": "profiles.models workers.jobs tuner.models tuner.trial tuner.gate.errors",
@@ -231,7 +231,8 @@ ARROWS = {
         "workers.keeping profiles.ingest profiles.models workers.jobs profiles.advice profiles.families profiles.fleet "
         "profiles.upload "
         "profiles.topics profiles.capture profiles.running "
-        "tuner.models tuner.trial tuner.team tuner.bring.checks tuner.devices tuner.gate.builds tuner.gate.suites tuner.gate.notify "
+        "tuner.models tuner.trial tuner.team tuner.devices tuner.bring.checks "
+        "tuner.gate.builds tuner.gate.suites tuner.gate.notify "
         "tuner.gate.production tuner.gate.verdicts tuner.jobs tuner.revalidation tuner.gate.history workers.core workers.tune "
         "workers.capture "
         "workers.gate workers.metrics",

@@ -176,9 +176,8 @@ from tuner.gate.verdicts.models import Gate, GateKernel, SlowerVerdict  # noqa: 
 from tuner.jobs.models import Quarantine, TuneGroup, TuneMember, TuneTask  # noqa: E402  they refer to the rows above
 from tuner.team.models import OperatorAudit, OperatorPackage  # noqa: E402
 
-__all__ = ["CHECK_LEASES", "BaselineChange", "BucketPolicy", "Build", "CachedConfig", "CompiledFile", "ConfigSnapshot", "Delivery", "Gate",
-           "GateKernel",
-           "GpuEnvironment", "ImportedFile", "KernelCheck", "KernelRun", "KernelSeries", "Notified", "OperatorAudit", "OperatorPackage",
-           "ProductionDay", "ProductionPoint", "ProductionRegression", "Quarantine", "Regression", "RevalidationPolicy",
-           "ServedCount", "SlowerVerdict", "SnapshotView", "Suite", "SuiteCapture",
+__all__ = ["CHECK_LEASES", "BaselineChange", "BucketPolicy", "Build", "CachedConfig", "CompiledFile", "ConfigSnapshot",
+           "Delivery", "Gate", "GateKernel", "GpuEnvironment", "ImportedFile", "KernelCheck", "KernelRun", "KernelSeries",
+           "Notified", "OperatorAudit", "OperatorPackage", "ProductionDay", "ProductionPoint", "ProductionRegression",
+           "Quarantine", "Regression", "RevalidationPolicy", "ServedCount", "SlowerVerdict", "SnapshotView", "Suite", "SuiteCapture",
            "SuiteJob", "SuiteKernel", "TrialRow", "TuneGroup", "TuneJob", "TuneMember", "TuneTask"]

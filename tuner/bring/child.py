@@ -35,6 +35,7 @@ from tuner.team.problem import make_problem
 
 RUNS = os.environ.get("RIDGEPOINT_BRING_RUN") == "1"
 GPUS = {"sm_80": ("8.0", 108), "sm_90": ("9.0", 132), "sm_100": ("10.0", 148)}
+AT_ONCE = 16                # compiles, of which each takes some processes
 MAX_DATA_BYTES = 12 << 30
 MESSAGE_CHARS = 600
 ELEMENTS = 1 << 20          # of a tensor that is only looked at by its type
@@ -78,7 +79,7 @@ def main(parent_pid: str) -> int:
                 endless.add(id(job))
             say(compiled=job["name"], **told)
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(min(os.cpu_count() or 1, AT_ONCE)) as pool:
             list(pool.map(compile_here, product(request["compile"], GPUS)))
         for job in request["run"] if RUNS else ():
             if job["name"] in adapters:

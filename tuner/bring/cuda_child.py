@@ -24,6 +24,7 @@ from tuner.cuda import nvrtc
 from tuner.cuda.text import without_defines
 
 GPUS = {"sm_80": (8, 0), "sm_90": (9, 0), "sm_100": (10, 0)}
+AT_ONCE = 16                # compiles, of which each takes some processes
 MAX_DATA_BYTES = 8 << 30
 
 
@@ -43,7 +44,7 @@ def main(parent_pid: str) -> int:
                 answer.write(json.dumps({"compiled": job["name"], "gpu": gpu, "config": job["config"], **told}, default=str) + "\n")
                 answer.flush()
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(min(os.cpu_count() or 1, AT_ONCE)) as pool:
             list(pool.map(compile_here, product(request["compile"], GPUS)))
     return 0
 

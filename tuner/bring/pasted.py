@@ -1,8 +1,8 @@
-"""The process that checks a kernel file which somebody pasted: `python -m tuner.bring.pasted`, the request as JSON on standard input.
+"""The process that checks a pasted kernel file: `python -m tuner.bring.pasted`, the request as JSON on standard input.
 
-{"file": "add.py", "text": …, "shape": {…}, "dtype": …, "compiles": true}: behind walls (workers.core.sandboxed), the file is imported
-and samples are compiled. With "compiles": false its text alone is read. Each line of the answer is JSON: {"progress": [done, of]} now and then,
-at the end {"operators": […], "adapters": […]} or {"refused": why}.
+{"file": "add.py", "text": …, "shape": {…}, "dtype": …, "compiles": true}: behind walls (workers.core.sandboxed), the file is
+imported and samples are compiled. With "compiles": false its text alone is read. Each line of the answer is JSON:
+{"progress": [done, of]} now and then, at the end {"operators": […], "adapters": […]} or {"refused": why}.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def check_text(folder: Path, request: dict[str, Any], say: Callable[[int, int], 
 
 
 def adapters_of(path: Path, found: Sequence[Found]) -> list[dict[str, Any]]:
-    """Return what `operators init` would write of each kernel: {"kernel", "file", "text", "to_do", "beside"}, or {"kernel", "why"}."""
+    """Return what `operators init` would write of each kernel, with the space that it states; {"kernel", "why"} where nothing."""
     sources = read_sources(path)
     adapters: list[dict[str, Any]] = []
     for each in found[:MOST_ADAPTERS]:

@@ -1,4 +1,4 @@
-"""What builds the walls of `sandboxed` and then becomes the command: `python -I -S sandbox_inside.py SPEC`, the standard library alone.
+"""What builds the walls of `sandboxed` and then becomes the command: `python -I -S sandbox_inside.py SPEC`; standard library.
 
 New namespaces of users, mounts, processes, network and IPC; a root that holds, read-only, the system's programs and what SPEC
 names, and one folder in memory to write to; no capability and no way to a new one; limits. A worker that is root becomes nobody.
@@ -12,6 +12,7 @@ import os
 import platform
 import resource
 import signal
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,23 @@ ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, AT_RECURSIVE, AT_FDCWD, MNT_DETACH = 1, 2,
 PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, AMBIENT_CLEAR_ALL = 1, 24, 38, 47, 4
 SYS_MOUNT_SETATTR = 442     # of every architecture; Linux 5.12
 SYS_PIVOT_ROOT, SYS_CAPSET = {"x86_64": (155, 126), "aarch64": (41, 91)}.get(platform.machine(), (0, 0))
+# Calls that are refused (asm/unistd.h): memory that is counted for no process, other processes' memory, namespaces and mounts, and
+# parts of the kernel that a compiler has no use for; of sockets all but those of Unix, which reach nobody outside.
+REFUSED: dict[str, int] = {
+    "x86_64": {
+        "arch": 0xC000003E, "socket": 41, "memfd_create": 319, "shmget": 29, "semget": 64, "msgget": 68, "ptrace": 101,
+        "process_vm_readv": 310, "process_vm_writev": 311, "keyctl": 250, "add_key": 248, "request_key": 249, "bpf": 321,
+        "perf_event_open": 298, "userfaultfd": 323, "unshare": 272, "setns": 308, "mount": 165, "umount2": 166, "pivot_root": 155},
+    "aarch64": {
+        "arch": 0xC00000B7, "socket": 198, "memfd_create": 279, "shmget": 194, "semget": 190, "msgget": 186, "ptrace": 117,
+        "process_vm_readv": 270, "process_vm_writev": 271, "keyctl": 219, "add_key": 217, "request_key": 218, "bpf": 280,
+        "perf_event_open": 241, "userfaultfd": 282, "unshare": 97, "setns": 268, "mount": 40, "umount2": 39, "pivot_root": 41},
+}.get(platform.machine(), {})
+REFUSED_EVERYWHERE = (425, 428, 429, 430, 432, 442, 447)      # io_uring_setup, the new calls for mounts, memfd_secret
+PR_SET_SECCOMP, FILTER, ALLOW, REFUSE = 22, 2, 0x7FFF0000, 0x00050001       # REFUSE: EPERM
+LOAD, EQUAL, AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06        # linux/bpf_common.h: LD|W|ABS, JMP|JEQ|K, JMP|JGE|K, RET|K
+X32 = 0x40000000            # calls of another binary interface
+UNIX = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -165,6 +183,24 @@ def drop_rights(is_root: bool) -> None:
         raise NoWalls(f"capset: {os.strerror(ctypes.get_errno())}")
 
 
+def refuse_calls() -> None:
+    """Let the kernel refuse what no compiler needs, for good."""
+    if not REFUSED:
+        raise NoWalls(f"system calls are not known for {platform.machine()}")
+    steps = [(LOAD, 0, 0, 4), (EQUAL, 1, 0, REFUSED["arch"]), (RETURN, 0, 0, REFUSE),
+             (LOAD, 0, 0, 0), (AT_LEAST, 0, 1, X32), (RETURN, 0, 0, REFUSE),
+             (EQUAL, 0, 4, REFUSED["socket"]), (LOAD, 0, 0, 16), (EQUAL, 0, 1, UNIX), (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, REFUSE),
+             (LOAD, 0, 0, 0)]
+    for number in (*(number for name, number in REFUSED.items() if name not in ("arch", "socket")), *REFUSED_EVERYWHERE):
+        steps += [(EQUAL, 0, 1, number), (RETURN, 0, 0, REFUSE)]
+    steps.append((RETURN, 0, 0, ALLOW))
+    code = b"".join(struct.pack("=HBBI", *step) for step in steps)
+    held = ctypes.create_string_buffer(code, len(code))
+    program = ctypes.create_string_buffer(struct.pack("@HP", len(steps), ctypes.addressof(held)))
+    if _libc.prctl(PR_SET_SECCOMP, FILTER, ctypes.byref(program), 0, 0):
+        raise NoWalls(f"seccomp: {os.strerror(ctypes.get_errno())}")
+
+
 def bound(spec: dict[str, Any]) -> None:
     """Set the limits that every process inside inherits."""
     if _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
@@ -177,6 +213,8 @@ def bound(spec: dict[str, Any]) -> None:
             hard = resource.getrlimit(limit)[1]
             most = most if hard == resource.RLIM_INFINITY else min(most, hard)
             resource.setrlimit(limit, (most, most))
+    if spec["walls"]:
+        refuse_calls()
 
 
 def end_with_parent() -> None:

@@ -38,6 +38,7 @@ def run(check_id: int, worker: str, *, bounds: sandboxed.Bounds = BOUNDS) -> Non
 
 def _compile(check: KernelCheck, worker: str, bounds: sandboxed.Bounds, walls: bool) -> None:
     answer: dict[str, Any] = {}
+    progress: list[Any] = []
 
     def hear(line: bytes) -> None:
         try:
@@ -47,7 +48,9 @@ def _compile(check: KernelCheck, worker: str, bounds: sandboxed.Bounds, walls: b
         if not isinstance(told, dict):
             return
         if "progress" in told:
-            services.check_progress(check, worker, told["progress"])
+            if progress[-1:] != [told["progress"]]:
+                services.check_progress(check, worker, told["progress"])
+            progress[:] = [told["progress"]]
         elif "operators" in told or "refused" in told:
             answer.update(told)
 
