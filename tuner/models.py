@@ -179,5 +179,6 @@ from tuner.team.models import OperatorAudit, OperatorPackage  # noqa: E402
 __all__ = ["CHECK_LEASES", "BaselineChange", "BucketPolicy", "Build", "CachedConfig", "CompiledFile", "ConfigSnapshot",
            "Delivery", "Gate", "GateKernel", "GpuEnvironment", "ImportedFile", "KernelCheck", "KernelRun", "KernelSeries",
            "Notified", "OperatorAudit", "OperatorPackage", "ProductionDay", "ProductionPoint", "ProductionRegression",
-           "Quarantine", "Regression", "RevalidationPolicy", "ServedCount", "SlowerVerdict", "SnapshotView", "Suite", "SuiteCapture",
+           "Quarantine", "Regression", "RevalidationPolicy", "ServedCount", "SlowerVerdict", "SnapshotView", "Suite",
+           "SuiteCapture",
            "SuiteJob", "SuiteKernel", "TrialRow", "TuneGroup", "TuneJob", "TuneMember", "TuneTask"]

@@ -25,7 +25,7 @@ from tuner.bring.report import Found
 from tuner.bring.source import OPERATORS, FileRefused
 from tuner.bring.write import Draft, module_of, write_adapter
 
-TEXT_S, TEXT_BYTES = 10, 1 << 30        # of reading a text alone
+TEXT_S, TEXT_BYTES = 5, 1 << 30        # of reading a text alone
 ADAPTER = "{}_ridgepoint.py"
 MOST_ADAPTERS = 40
 
