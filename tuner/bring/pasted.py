@@ -92,8 +92,9 @@ def _space_of(adapter: str, found: Found) -> dict[str, Any] | None:
     params = space.params or {each["name"]: each["values"] for each in found.parameters}
     if not params:
         return None
-    return {"params": {name: list(values) for name, values in params.items()}, "default": space.default or found.default,
-            "constraints": space.constraints, "names": space.names, "listed": not space.params}
+    return {"params": [{"name": name, "values": list(values)} for name, values in params.items()],      # in their order, which
+            "constraints": [{"reason": reason, "expression": rule} for reason, rule in space.constraints.items()],     # jsonb loses
+            "default": space.default or found.default, "names": space.names, "listed": not space.params}
 
 
 if __name__ == "__main__":

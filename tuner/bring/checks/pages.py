@@ -69,9 +69,9 @@ def _edited_space(adapter: dict[str, Any], operators: list[dict[str, Any]]) -> d
     found = next((each for each in operators if each["name"] == adapter["kernel"]), None)
     if not space or found is None:
         return {}
-    return {"fields": [{"name": name, "text": ", ".join(map(str, values)), "default": space["default"].get(name)}
-                       for name, values in space["params"].items()],
-            "rules": "\n".join(space["constraints"].values()), "size": found["size"], "valid": found["valid"],
+    rules = {each["reason"]: each["expression"] for each in space["constraints"]}
+    return {"fields": [{"name": each["name"], "text": ", ".join(map(str, each["values"]))} for each in space["params"]],
+            "rules": "\n".join(rules.values()), "size": found["size"], "valid": found["valid"],
             "names": sorted(space["names"]),
-            "left_out": [{"reason": reason, "count": count, "expression": space["constraints"].get(reason, "")}
+            "left_out": [{"reason": reason, "count": count, "expression": rules.get(reason, "")}
                          for reason, count in found["pruned"].items()]}

@@ -175,9 +175,10 @@ def count_space(params: Mapping[str, str | Sequence[Any]], constraints: Sequence
     Raises edited.SpaceRefused; its `where` names the parameter, or "constraints".
     """
     adapter = selectors.adapter_of(check, kernel) if check is not None else None
-    told = adapter["space"] if adapter else {"params": {}, "default": {}, "constraints": {}, "names": {}}
-    before = edited.EditedSpace({name: tuple(values) for name, values in told["params"].items()}, told["default"],
-                                told["constraints"], told["names"] or dict(edited.read_space("").names))
+    told = adapter["space"] if adapter else {"params": [], "default": {}, "constraints": []}
+    before = edited.EditedSpace(
+        {each["name"]: tuple(each["values"]) for each in told["params"]}, told["default"],
+        {each["reason"]: each["expression"] for each in told["constraints"]}, told.get("names") or edited.read_space("").names)
     values = {name: edited.read_values(name, text) if isinstance(text, str) else edited.check_values(name, text)
               for name, text in params.items()}
     reasons = {rule: reason for reason, rule in before.constraints.items()}
