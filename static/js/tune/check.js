@@ -1,7 +1,7 @@
 // A pasted kernel: a file dropped into the field, and the space of its adapter edited while the count follows.
 
 import { postJson } from "../lib/http.js";
-import { fileName, leftOut, refusal, rulesOf, wrongOf } from "./check_model.js";
+import { fileName, leftOut, refusal, rulesOf } from "./check_model.js";
 
 const COUNT_AFTER_MS = 250;
 const form = /** @type {HTMLFormElement|null} */ (document.getElementById("check-form"));
@@ -52,6 +52,11 @@ function edit(section) {
       const found = await postJson(section.dataset.count, {
         params, constraints: rulesOf(rules.value), check: Number(section.dataset.check), kernel: section.dataset.space }, { signal: mine.signal });
       if (mine !== asking) return;
+      if (found.valid === null) {
+        find("valid").textContent = "—";
+        tell(found.fields);
+        return;
+      }
       find("valid").textContent = found.valid.toLocaleString("en");
       find("size").textContent = found.size.toLocaleString("en");
       find("left").replaceChildren(...found.constraints.map((rule) => {
@@ -62,13 +67,11 @@ function edit(section) {
         return item;
       }));
       find("adapter").textContent = found.adapter;
-      tell(found.default_breaks ? { default: `The default breaks: ${found.default_breaks}` } : {});
+      tell(found.default_breaks ? { params: `The default breaks: ${found.default_breaks}` } : {});
     } catch (error) {
       if (error.name === "AbortError" || mine !== asking) return;
-      const wrong = wrongOf(error.body);
-      if (wrong.params) wrong.default = wrong.params;
       find("valid").textContent = "—";
-      tell(Object.keys(wrong).length ? wrong : { default: error.message });
+      tell({ params: error.message });
     }
   }
 

@@ -17,9 +17,3 @@ export const rulesOf = (text) => text.split("\n").map((line) => line.trim()).fil
 
 /** Words on what a constraint leaves out. @param {{reason: string, expression: string, left_out: number}} rule @returns {[string, string]} number, reason */
 export const leftOut = (rule) => [rule.left_out.toLocaleString("en"), rule.expression && rule.expression !== rule.reason ? `${rule.reason}: ${rule.expression}` : rule.reason];
-
-/** Messages by field of an answer that refused a space. @param {any} body @returns {Record<string, string>} */
-export function wrongOf(body) {
-  const fields = body?.fields && Object.keys(body.fields).length ? body.fields : body ?? {};
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => Array.isArray(value)).map(([name, value]) => [name, value.join(" ")]));
-}

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { fileName, leftOut, refusal, rulesOf, wrongOf } from "../../../static/js/tune/check_model.js";
+import { fileName, leftOut, refusal, rulesOf } from "../../../static/js/tune/check_model.js";
 
 test("a dropped file gives its name where it is one of a kernel file", () => {
   assert.equal(fileName("C:\\work\\add.cu", "kernel.py"), "add.cu");
@@ -17,10 +17,4 @@ test("constraints are one a line", () => {
   assert.deepEqual(rulesOf(" BM <= 4 \n\nBN > 1"), ["BM <= 4", "BN > 1"]);
   assert.deepEqual(leftOut({ reason: "fits", expression: "BM <= 4", left_out: 1200 }), ["1,200", "fits: BM <= 4"]);
   assert.deepEqual(leftOut({ reason: "BM <= 4", expression: "BM <= 4", left_out: 0 }), ["0", "BM <= 4"]);
-});
-
-test("messages stand at the field that they are about", () => {
-  assert.deepEqual(wrongOf({ BLOCK: ["no number"], error: "no number", where: "x" }), { BLOCK: "no number" });
-  assert.deepEqual(wrongOf({ error: "x", fields: { constraints: ["a", "b"] } }), { constraints: "a b" });
-  assert.deepEqual(wrongOf(null), {});
 });

@@ -97,13 +97,17 @@ class SpaceApi(APIView):
 
     @extend_schema(operation_id="kernel_space", request=SpaceRequest, responses=JSON)
     def post(self, request: Request) -> Response:
-        """How many configurations of a space can run, and how many each constraint leaves out. Nothing is stored."""
+        """How many configurations of a space can run, and how many each constraint leaves out; `fields`: name → what is wrong.
+
+        Nothing is stored.
+        """
         asked = SpaceRequest(data=request.data)
         asked.is_valid(raise_exception=True)
         given = asked.validated_data
         check = get_object_or_404(KernelCheck, pk=given["check"]) if "check" in given else None
         try:
-            return Response(services.count_space(given["params"], given.get("constraints", []), check=check,
-                                                 kernel=given.get("kernel", "")))
-        except SpaceRefused as refused:
-            raise ValidationError({refused.where: [str(refused)]}) from refused
+            counted = services.count_space(given["params"], given.get("constraints", []), check=check,
+                                           kernel=given.get("kernel", ""))
+        except SpaceRefused as refused:         # as often as not a form that is being filled in
+            return Response({"fields": {refused.where: str(refused)}, "size": None, "valid": None, "adapter": None})
+        return Response({"fields": {}, **counted})
