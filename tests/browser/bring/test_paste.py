@@ -31,9 +31,14 @@ def worker(product: Product) -> Iterator[None]:
     process.wait(30)
 
 
-def test_without_a_worker_the_page_says_what_the_text_tells_and_how_to_start_one(page: Any, server_url: str) -> None:
+def open_form(page: Any, server_url: str) -> None:
     page.goto(f"{server_url}/tune/operators/")
     page.get_by_role("link", name="Check a kernel").first.click()
+    page.wait_for_url("**/check/")
+
+
+def test_without_a_worker_the_page_says_what_the_text_tells_and_how_to_start_one(page: Any, server_url: str) -> None:
+    open_form(page, server_url)
     shows(page.locator(".notice-warn"), "manage.py worker compile")
     page.get_by_label("Kernel file").fill("x = ")
     page.get_by_role("button", name="Check", exact=True).click()
@@ -50,7 +55,7 @@ def test_a_pasted_kernel_is_compiled_and_its_space_edited(watched: Any, server_u
     page = watched
     path = tmp_path / "add.py"
     path.write_text(ADD)
-    page.goto(f"{server_url}/tune/operators/check/")
+    open_form(page, server_url)
     page.get_by_label("Or choose a file").set_input_files(str(path))
     eventually(lambda: page.get_by_label("File name").input_value() == "add.py")
     page.get_by_label("Shape").fill("n_elements=100000")
@@ -80,7 +85,7 @@ def test_a_pasted_kernel_is_compiled_and_its_space_edited(watched: Any, server_u
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_objects_to_nothing(page: Any, server_url: str, theme: Any) -> None:
     page.emulate_media(color_scheme=theme, reduced_motion="reduce")
-    page.goto(f"{server_url}/tune/operators/check/")
+    open_form(page, server_url)
     page.get_by_label("Kernel file").fill(ADD + MATMUL)
     page.get_by_role("button", name="Check", exact=True).click()
     page.wait_for_url("**/check/*/")
