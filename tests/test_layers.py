@@ -157,6 +157,7 @@ ARROWS = {
     "tuner.devices": "workers.jobs tuner.operators tuner.measure",
     "tuner.gate.errors": "",
     "tuner.query_api": "tuner.trial",
+    "tuner.bring.checks": "workers.jobs tuner.models tuner.trial tuner.bring tuner.query_api",
     "tuner.gate.stats": "",
     "tuner.gate.benchmarks": "",
     "tuner.gate.builds": "profiles.models workers.jobs tuner.models tuner.trial tuner.gate.errors",
@@ -212,7 +213,7 @@ ARROWS = {
     "workers.core": "workers.jobs profiles.programs profiles.capture.tools tuner.trial tuner.wire tuner.team tuner.measure",
     "workers.tune":
         "workers.jobs tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.wire tuner.team tuner.measure "
-        "tuner.search tuner.devices tuner.jobs workers.core",
+        "tuner.search tuner.devices tuner.jobs tuner.bring.checks workers.core",
     "workers.fresh":
         "profiles.models profiles.capture.tools tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "
         "tuner.cache.entries tuner.gate.suites workers.core workers.tune",
@@ -230,7 +231,8 @@ ARROWS = {
         "workers.keeping profiles.ingest profiles.models workers.jobs profiles.advice profiles.families profiles.fleet "
         "profiles.upload "
         "profiles.topics profiles.capture profiles.running "
-        "tuner.models tuner.trial tuner.team tuner.devices tuner.gate.builds tuner.gate.suites tuner.gate.notify "
+        "tuner.models tuner.trial tuner.team tuner.devices tuner.bring.checks "
+        "tuner.gate.builds tuner.gate.suites tuner.gate.notify "
         "tuner.gate.production tuner.gate.verdicts tuner.jobs tuner.revalidation tuner.gate.history workers.core workers.tune "
         "workers.capture "
         "workers.gate workers.metrics",

@@ -162,6 +162,7 @@ class CachedConfig(OfProject):
         return f"{self.operator} {self.dtype} {self.shape_bucket} {self.gpu}"
 
 
+from tuner.bring.checks.models import CHECK_LEASES, KernelCheck  # noqa: E402
 from tuner.cache.compiled.models import CompiledFile  # noqa: E402
 from tuner.cache.entries.models import BucketPolicy, GpuEnvironment, ImportedFile  # noqa: E402
 from tuner.cache.serve.models import ConfigSnapshot, ServedCount, SnapshotView  # noqa: E402
@@ -175,9 +176,9 @@ from tuner.gate.verdicts.models import Gate, GateKernel, SlowerVerdict  # noqa: 
 from tuner.jobs.models import Quarantine, TuneGroup, TuneMember, TuneTask  # noqa: E402  they refer to the rows above
 from tuner.team.models import OperatorAudit, OperatorPackage  # noqa: E402
 
-__all__ = ["BaselineChange", "BucketPolicy", "Build", "CachedConfig", "CompiledFile", "ConfigSnapshot", "Delivery", "Gate",
-           "GateKernel",
-           "GpuEnvironment", "ImportedFile", "KernelRun", "KernelSeries", "Notified", "OperatorAudit", "OperatorPackage",
-           "ProductionDay", "ProductionPoint", "ProductionRegression", "Quarantine", "Regression", "RevalidationPolicy",
-           "ServedCount", "SlowerVerdict", "SnapshotView", "Suite", "SuiteCapture",
+__all__ = ["CHECK_LEASES", "BaselineChange", "BucketPolicy", "Build", "CachedConfig", "CompiledFile", "ConfigSnapshot",
+           "Delivery", "Gate", "GateKernel", "GpuEnvironment", "ImportedFile", "KernelCheck", "KernelRun", "KernelSeries",
+           "Notified", "OperatorAudit", "OperatorPackage", "ProductionDay", "ProductionPoint", "ProductionRegression",
+           "Quarantine", "Regression", "RevalidationPolicy", "ServedCount", "SlowerVerdict", "SnapshotView", "Suite",
+           "SuiteCapture",
            "SuiteJob", "SuiteKernel", "TrialRow", "TuneGroup", "TuneJob", "TuneMember", "TuneTask"]

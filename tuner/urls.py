@@ -2,6 +2,8 @@
 
 from django.urls import path
 
+from tuner.bring.checks import api as bring_api
+from tuner.bring.checks import pages as bring_pages
 from tuner.cache.browse import api as browse_api
 from tuner.cache.browse import pages as browse_pages
 from tuner.cache.compiled import api as compiled_api
@@ -98,6 +100,9 @@ urlpatterns = [
     path("tune/quarantine/", jobs_pages.quarantine_list, name="quarantine-list"),
     path("tune/quarantine/<int:pk>/lift/", jobs_pages.quarantine_lift, name="quarantine-lift"),  # POST
     path("tune/operators/", team_pages.operator_list, name="operators"),
+    path("tune/operators/check/", bring_pages.check_new, name="kernel-check-new"),  # POST: owners
+    path("tune/operators/check/<int:pk>/", bring_pages.check_detail, name="kernel-check"),
+    path("tune/operators/check/<int:pk>/stop/", bring_pages.check_stop, name="kernel-check-stop"),  # POST, owners
     path("tune/operators/enable/", team_pages.package_enable, name="operator-enable"),  # POST, owners
     path("tune/operators/<int:pk>/", team_pages.package_change, name="operator-package"),  # POST, owners
     path("cache/served/", serve_pages.served_list, name="cache-served"),               # ?days=7
@@ -187,6 +192,10 @@ urlpatterns = [
     path("api/operators/", team_api.OperatorListApi.as_view(), name="api-operators"),
     path("api/operators/packages/", team_api.PackageListApi.as_view(), name="api-operator-packages"),
     path("api/operators/packages/<str:name>/", team_api.PackageApi.as_view(), name="api-operator-package"),    # DELETE
+    path("api/operators/check/", bring_api.CheckListApi.as_view(), name="api-kernel-checks"),
+    path("api/operators/check/<int:pk>/", bring_api.CheckApi.as_view(), name="api-kernel-check"),
+    path("api/operators/check/<int:pk>/stop/", bring_api.CheckStopApi.as_view(), name="api-kernel-check-stop"),
+    path("api/operators/space/", bring_api.SpaceApi.as_view(), name="api-kernel-space"),
     path("api/operators/<str:name>/", team_api.OperatorApi.as_view(), name="api-operator"),      # ?dtype=&gpu=&M=…; after packages/
     path("api/compiled/<str:tool>/", compiled_api.CompiledListApi.as_view(), name="api-compiled-list"),
     path("api/compiled/<str:tool>/<str:key>/", compiled_api.CompiledApi.as_view(), name="api-compiled"),

@@ -118,5 +118,7 @@ def enter_child(parent_pid: int) -> None:
     if os.getppid() != parent_pid:                # it died before the line above
         os._exit(0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    most = MAX_FILE_BYTES if hard == resource.RLIM_INFINITY else min(MAX_FILE_BYTES, hard)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the worker's to handle

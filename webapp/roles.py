@@ -38,6 +38,7 @@ ROLES: dict[str, list[str]] = {
         "profiles.moderate_timelinenote", "profiles.moderate_familynote",
         "profiles.add_capturetarget", "profiles.change_capturetarget", "profiles.delete_capturetarget",
         "profiles.add_engineserver", "profiles.change_engineserver", "profiles.delete_engineserver",
+        "tuner.add_kernelcheck", "tuner.change_kernelcheck",
         "tuner.add_operatorpackage", "tuner.change_operatorpackage", "tuner.delete_operatorpackage",
         "tuner.delete_tunejob", "tuner.change_cachedconfig", "tuner.delete_cachedconfig", "tuner.change_bucketpolicy",
         "tuner.change_revalidationpolicy",

@@ -34,6 +34,7 @@ TASKS = {
     "tune": "workers.tasks.run_tune",
     "compile": "workers.tasks.run_compile",
     "assist": "workers.tasks.run_assist",
+    "check": "workers.tasks.run_check",
     "capture": "workers.tasks.run_capture",
     "ceilings": "workers.tasks.run_ceilings",
     "suite": "workers.tasks.run_suite",

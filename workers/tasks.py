@@ -136,6 +136,13 @@ def run_compile(job_id: int) -> None:
     log.info("compile (woken by tune %s): %s answered", job_id, compile_queue.serve(team.child_environment()))
 
 
+def run_check(check_id: int) -> None:
+    """Compile samples of a pasted kernel file."""
+    from workers.tune.check import run
+
+    _run(ROW_KINDS["check"], check_id, run)
+
+
 def run_capture(capture_id: int) -> None:
     """Run a capture."""
     from workers.capture.run import run

@@ -28,14 +28,14 @@ Say = Callable[[int, int], None]
 
 
 def check_file(path: Path, name: str = "", shape: Mapping[str, int] | None = None, dtype: str = "", *,
-               run: bool = False, say: Say = lambda done, of: None) -> list[Found]:
-    """Return what is found; `say` is told how many of how many compiles have ended.
+               run: bool = False, compiles: bool = True, say: Say = lambda done, of: None) -> list[Found]:
+    """Return what is found; `say` is told how many of how many compiles have ended. Without `compiles` the text alone is read.
 
     Raises FileRefused for a file that is none of Python's, holds no kernel, or not the one named.
     """
     shape = shape or {}
     if (sources := read_sources(path)) is not None:
-        return check_sources(path, sources, name, shape, dtype, say)
+        return check_sources(path, sources, name, shape, dtype, say, compiles)
     kernels = read_file(path)
     if name:
         kernels = [each for each in kernels if name in (each.name, "?") or each.kind in OPERATORS]
@@ -43,7 +43,7 @@ def check_file(path: Path, name: str = "", shape: Mapping[str, int] | None = Non
         raise FileRefused(f"{path.name} holds no kernel {name}".rstrip()
                           + ": looked for @triton.jit, @triton.autotune, @helion.kernel, TritonOperator and CudaOperator; "
                             "CUDA C++ is read from .cu files and Kernel Tuner scripts")
-    with_triton = has_triton()
+    with_triton = compiles and has_triton()
     told = process.ask(path, kernels, [], [], COMPILE_S) if with_triton else {}
     if "failed" in told:
         return [replace_problem(_read(each, shape), Problem(f"the file cannot be imported: {told['failed']}",
@@ -64,12 +64,15 @@ def check_file(path: Path, name: str = "", shape: Mapping[str, int] | None = Non
         found.append(each)
         jobs += more
     if not with_triton:
-        unread = Problem("an operator is read by running the file", "install torch and Triton: pip install torch triton")
+        unread = Problem("an operator is read by running the file",
+                         "install torch and Triton: pip install torch triton" if compiles else "")
         found += [Found(each.name, each.kind, each.line, problems=[unread]) for each in kernels if each.kind in OPERATORS]
     if name:
         found = [each for each in found if each.name == name]
         if not found:
             raise FileRefused(f"{path.name} holds no kernel {name}")
+    if not compiles:
+        return sorted(found, key=lambda each: each.line)
     _compile(path, kernels, found, [job for job in jobs if any(each.name == job["name"] for each in found)], run, with_triton,
              say)
     return sorted(found, key=lambda each: each.line)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import resource
 import sys
 import threading
 import time
@@ -25,7 +24,7 @@ from typing import Any
 import torch
 
 from tuner import wire
-from tuner.bring.forked import ENDLESS, in_fork
+from tuner.bring.forked import ENDLESS, bound_data, in_fork
 from tuner.bring.run import run_default
 from tuner.bring.source import OPERATORS
 from tuner.kernels.problem import torch_dtype
@@ -36,6 +35,7 @@ from tuner.team.problem import make_problem
 
 RUNS = os.environ.get("RIDGEPOINT_BRING_RUN") == "1"
 GPUS = {"sm_80": ("8.0", 108), "sm_90": ("9.0", 132), "sm_100": ("10.0", 148)}
+AT_ONCE = 16                # compiles, of which each takes some processes
 MAX_DATA_BYTES = 12 << 30
 MESSAGE_CHARS = 600
 ELEMENTS = 1 << 20          # of a tensor that is only looked at by its type
@@ -45,7 +45,7 @@ def main(parent_pid: str) -> int:
     """Answer one request; return the exit status."""
     wire.enter_child(int(parent_pid))
     request = json.load(sys.stdin)
-    resource.setrlimit(resource.RLIMIT_DATA, (MAX_DATA_BYTES, MAX_DATA_BYTES))
+    bound_data(MAX_DATA_BYTES)
     with os.fdopen(int(os.environ["RIDGEPOINT_ANSWER_FD"]), "w") as answer:
         saying = threading.Lock()
 
@@ -79,7 +79,7 @@ def main(parent_pid: str) -> int:
                 endless.add(id(job))
             say(compiled=job["name"], **told)
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(min(os.cpu_count() or 1, AT_ONCE)) as pool:
             list(pool.map(compile_here, product(request["compile"], GPUS)))
         for job in request["run"] if RUNS else ():
             if job["name"] in adapters:

@@ -33,7 +33,7 @@ def read_sources(path: Path) -> list[CudaSource] | None:
 
 
 def check_sources(path: Path, sources: Sequence[CudaSource], name: str, shape: Mapping[str, int], dtype: str,
-                  say: Callable[[int, int], None]) -> list[Found]:
+                  say: Callable[[int, int], None], compiles: bool = True) -> list[Found]:
     """Return what is found of each function, or of the one named. Raises FileRefused where there is none."""
     chosen = [each for each in sources if not name or each.function.name == name]
     if not chosen:
@@ -44,7 +44,8 @@ def check_sources(path: Path, sources: Sequence[CudaSource], name: str, shape: M
         each = _read(source, shape)
         found.append(each)
         jobs += _jobs(source, each, dtype or "fp32", shape, samples)
-    _compile(found, jobs, say)
+    if compiles:
+        _compile(found, jobs, say)
     return found
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 import threading
 import time
@@ -20,11 +19,12 @@ from typing import Any
 from profiles.analysis.core import gpus
 from profiles.analysis.kernel.occupancy import occupancy
 from tuner import wire
-from tuner.bring.forked import in_fork
+from tuner.bring.forked import bound_data, in_fork
 from tuner.cuda import nvrtc
 from tuner.cuda.text import without_defines
 
 GPUS = {"sm_80": (8, 0), "sm_90": (9, 0), "sm_100": (10, 0)}
+AT_ONCE = 16                # compiles, of which each takes some processes
 MAX_DATA_BYTES = 8 << 30
 
 
@@ -32,7 +32,7 @@ def main(parent_pid: str) -> int:
     """Answer one request; return the exit status."""
     wire.enter_child(int(parent_pid))
     request = json.load(sys.stdin)
-    resource.setrlimit(resource.RLIMIT_DATA, (MAX_DATA_BYTES, MAX_DATA_BYTES))
+    bound_data(MAX_DATA_BYTES)
     nvrtc.load()                        # once, for all forks
     with os.fdopen(int(os.environ["RIDGEPOINT_ANSWER_FD"]), "w") as answer:
         saying = threading.Lock()
@@ -44,7 +44,7 @@ def main(parent_pid: str) -> int:
                 answer.write(json.dumps({"compiled": job["name"], "gpu": gpu, "config": job["config"], **told}, default=str) + "\n")
                 answer.flush()
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(min(os.cpu_count() or 1, AT_ONCE)) as pool:
             list(pool.map(compile_here, product(request["compile"], GPUS)))
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import resource
 from collections.abc import Callable
 from typing import Any
 
@@ -26,3 +27,10 @@ def in_fork(work: Callable[..., dict[str, Any]], *args: Any, limit_s: float) -> 
         process.kill()
         process.join()
     return told
+
+
+def bound_data(most_bytes: int) -> None:
+    """Bound the private memory of this process and its forks, within the bound that it may have already."""
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    most_bytes = most_bytes if hard == resource.RLIM_INFINITY else min(most_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))

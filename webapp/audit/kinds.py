@@ -40,6 +40,7 @@ KINDS = (
     Kind("profiles.EngineServer", ("name", "address", "results", "folder", "enabled"), {"address": host_of}),
     Kind("profiles.CaptureSchedule", ("name", "when", "enabled")),
     Kind("tuner.OperatorPackage", ("name", "enabled")),
+    Kind("tuner.KernelCheck", ("file",)),
     Kind("tuner.Notified", ("kind", "address", "enabled"), {"address": host_of}),
     Kind("webapp.Forge", ("kind", "name", "api", "place", "account", "enabled", "checks", "comments", "resolves"),
          {"api": host_of}),

@@ -130,6 +130,7 @@ ACTIONS = (
     Page("Import a profile", "profile-upload", needs="profiles.add_profile", words="upload drop trace file"),
     Page("New capture", "capture-new", needs="profiles.add_capture", words="record nsys ncu"),
     Page("New tune job", "tune-new", needs="tuner.add_tunejob", words="autotune start"),
+    Page("Check a kernel", "kernel-check-new", needs="tuner.add_kernelcheck", words="paste bring triton CUDA file adapter init"),
     Page("New suite", "suite-new", needs="tuner.add_suite", words="benchmark watch kernels"),
     Page("Start a gate", "gate-new", needs="tuner.add_gate", words="new check build CI"),
     Page("Compare two profiles", "compare", words="diff builds"),

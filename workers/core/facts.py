@@ -28,6 +28,7 @@ def worker_facts(queues: list[str]) -> dict[str, Any]:
         "gpus": [card.as_json() for card in cards],
         "tools": ({name: tool.installed() for name, tool in CAPTURE_TOOLS.items()} | {"triton": package_version("triton")}
                   if on_gpu else {})
+        | ({"triton": package_version("triton")} if "compile" in queues and not on_gpu else {})
         | ({"nsys": nsys_facts()} if "ingest" in queues and not on_gpu else {}),      # of a GPU's the capture tool says more
         "replay": landscape_stems() if "replay" in queues else [],
         "packages": packages.installed_packages() if on_gpu or "compile" in queues else [],

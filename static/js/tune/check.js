@@ -1,0 +1,95 @@
+// A pasted kernel: a file dropped into the field, and the space of its adapter edited while the count follows.
+
+import { postJson } from "../lib/http.js";
+import { fileName, leftOut, refusal, rulesOf } from "./check_model.js";
+
+const COUNT_AFTER_MS = 250;
+const form = /** @type {HTMLFormElement|null} */ (document.getElementById("check-form"));
+
+/** @param {File} file */
+async function take(file) {
+  const told = document.getElementById("check-text-wrong"), name = /** @type {HTMLInputElement} */ (document.getElementById("check-name"));
+  told.textContent = refusal(file, Number(form.dataset.most));
+  if (told.textContent) return;
+  /** @type {HTMLTextAreaElement} */ (document.getElementById("check-text")).value = await file.text();
+  name.value = fileName(file.name, name.value);
+}
+
+function watchFiles() {
+  const chosen = /** @type {HTMLInputElement} */ (document.getElementById("check-open"));
+  chosen.addEventListener("change", () => { if (chosen.files.length) take(chosen.files[0]); });
+  const holds = (event) => event.dataTransfer?.types.includes("Files");
+  form.addEventListener("dragover", (event) => { if (holds(event)) { event.preventDefault(); form.classList.add("over"); } });
+  form.addEventListener("dragleave", () => form.classList.remove("over"));
+  form.addEventListener("drop", (event) => {
+    form.classList.remove("over");
+    if (!holds(event)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (event.dataTransfer.files.length) take(event.dataTransfer.files[0]);
+  });
+}
+
+/** The space of one adapter. @param {HTMLElement} section */
+function edit(section) {
+  const fields = /** @type {HTMLInputElement[]} */ ([...section.querySelectorAll("[data-param]")]);
+  const rules = /** @type {HTMLTextAreaElement} */ (section.querySelector("[data-rules]"));
+  const find = (name) => section.querySelector(`[data-${name}]`);
+  let timer = 0, asking = null;
+
+  const tell = (wrong) => {
+    for (const place of section.querySelectorAll("[data-wrong]")) place.textContent = wrong[place.dataset.wrong] ?? "";
+    for (const field of fields) field.toggleAttribute("aria-invalid", Boolean(wrong[field.dataset.param]));
+    rules.toggleAttribute("aria-invalid", Boolean(wrong.constraints));
+    for (const each of [...fields, rules]) if (each.hasAttribute("aria-invalid")) each.setAttribute("aria-invalid", "true");
+  };
+
+  async function count() {
+    asking?.abort();
+    const mine = asking = new AbortController();
+    const params = Object.fromEntries(fields.map((field) => [field.dataset.param, field.value]));
+    try {
+      const found = await postJson(section.dataset.count, {
+        params, constraints: rulesOf(rules.value), check: Number(section.dataset.check), kernel: section.dataset.space }, { signal: mine.signal });
+      if (mine !== asking) return;
+      if (found.valid === null) {
+        find("valid").textContent = "—";
+        tell(found.fields);
+        return;
+      }
+      find("valid").textContent = found.valid.toLocaleString("en");
+      find("size").textContent = found.size.toLocaleString("en");
+      find("left").replaceChildren(...found.constraints.map((rule) => {
+        const item = document.createElement("li"), number = document.createElement("span"), [left, reason] = leftOut(rule);
+        number.className = "num";
+        number.textContent = left;
+        item.append(number, ` left out: ${reason}`);
+        return item;
+      }));
+      find("adapter").textContent = found.adapter;
+      tell(found.default_breaks ? { params: `The default breaks: ${found.default_breaks}` } : {});
+    } catch (error) {
+      if (error.name === "AbortError" || mine !== asking) return;
+      find("valid").textContent = "—";
+      tell({ params: error.message });
+    }
+  }
+
+  section.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = window.setTimeout(count, COUNT_AFTER_MS);
+  });
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target instanceof Element ? /** @type {HTMLElement|null} */ (event.target.closest("button[data-download]")) : null;
+  if (!button) return;
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([document.getElementById(button.dataset.download).textContent], { type: "text/plain" }));
+  link.download = button.dataset.name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+});
+
+if (form) watchFiles();
+for (const section of document.querySelectorAll("[data-space]")) edit(/** @type {HTMLElement} */ (section));

@@ -1,0 +1,234 @@
+"""What a command behind walls cannot do, tried by commands that want to. Each runs under limits that this machine survives."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.product import PROJECT
+from workers.core import sandboxed
+from workers.core.sandboxed import Bounds, Ending
+
+pytestmark = pytest.mark.skipif(bool(sandboxed.why_not()), reason=f"no sandbox here: {sandboxed.why_not()}")
+SMALL = Bounds(wall_s=20, cpu_s=20, memory_mb=512, data_mb=256, processes=48, room_mb=32, files=200, file_mb=16, said_bytes=1 << 20)
+SECRET = "a secret of this installation"
+
+
+def tried(code: str, bounds: Bounds = SMALL, given: bytes = b"", **more: Any) -> tuple[Ending, list[str]]:
+    lines: list[str] = []
+    ending = sandboxed.run([sys.executable, "-c", code], given, bounds=bounds,
+                           on_line=lambda line: lines.append(line.decode()), **more)
+    return ending, lines
+
+
+def running(mark: str) -> list[str]:
+    found = []
+    for entry in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            command = Path("/proc", entry, "cmdline").read_text()
+        except OSError:
+            continue
+        found += [entry] if mark in command and entry != str(os.getpid()) else []
+    return found
+
+
+def test_what_leaves_by_itself_says_what_it_was_given() -> None:
+    ending, lines = tried("import sys; print(sys.stdin.read().upper()); sys.exit(3)", given=b"word\nword")
+    assert (ending.why, ending.status, lines) == ("", 3, ["WORD", "WORD"])
+
+
+def test_a_fork_bomb_stays_within_its_bounds_and_leaves_nothing() -> None:
+    mark = "bomb-of-this-test"
+    code = f"mark = '{mark}'\nimport os\nwhile True:\n    try:\n        os.fork()\n    except OSError: pass\n"
+    most = 0
+
+    def look() -> bool:
+        nonlocal most
+        most = max(most, len(running(mark)))
+        return False
+
+    ending, _ = tried(code, Bounds(**{**vars(SMALL), "wall_s": 3}), is_over=look)
+    assert ending.why == "it took longer than 3 s"
+    assert 10 < most <= SMALL.processes + 4
+    until = time.monotonic() + 10
+    while running(mark):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def test_nobody_can_be_connected_to(tmp_path: Path) -> None:
+    asked: list[Any] = []
+    servers = [socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)]
+    servers[1].bind(str(tmp_path / "socket"))
+    servers[2].bind("\0ridgepoint-test-abstract")
+    for server in servers:
+        server.listen()
+        threading.Thread(target=lambda server=server: asked.append(server.accept()), daemon=True).start()
+    port = servers[0].getsockname()[1]
+    _, lines = tried(f"""
+import socket
+def ask(name, family, address):
+    try:
+        with socket.socket(family) as one:
+            one.settimeout(1)
+            one.connect(address)
+        print(name, "connected")
+    except OSError as error:
+        print(name, "refused")
+ask("loopback", socket.AF_INET, ("127.0.0.1", {port}))
+ask("elsewhere", socket.AF_INET, ("1.1.1.1", 53))
+ask("six", socket.AF_INET6, ("::1", {port}))
+ask("file", socket.AF_UNIX, {str(tmp_path / "socket")!r})
+ask("abstract", socket.AF_UNIX, "\\0ridgepoint-test-abstract")
+for number in (16, 17, 40):         # netlink, packets, the host of a virtual machine
+    try:
+        socket.socket(number, socket.SOCK_RAW if number != 40 else socket.SOCK_STREAM)
+        print(number, "made")
+    except OSError:
+        print(number, "refused")
+""")
+    for server in servers:
+        server.close()
+    assert {line.split()[1] for line in lines} == {"refused"} and len(lines) == 8 and not asked
+
+
+def test_no_secret_is_to_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "secret_key").write_text(SECRET)
+    monkeypatch.setenv("DATABASE_URL", f"postgres://{SECRET}")
+    monkeypatch.setenv("RIDGEPOINT_SECRET_KEY", SECRET)
+    ending, lines = tried(f"""
+import os
+from pathlib import Path
+places = ["/", "/root", "/home", "/etc", "/tmp", "/var", "/run", {str(tmp_path)!r}, {str(PROJECT)!r}, {str(Path.home())!r}]
+for place in places:
+    print(place, sorted(os.listdir(place)) if os.path.isdir(place) else "-")
+print(dict(os.environ))
+for name in ("/etc/shadow", "/etc/hostname", {str(tmp_path / "secret_key")!r}):
+    print(name, os.path.exists(name))
+for entry in os.listdir("/proc"):
+    if entry.isdecimal():
+        print(entry, Path("/proc", entry, "environ").read_bytes(), Path("/proc", entry, "cmdline").read_bytes())
+""")
+    said = "\n".join(lines)
+    assert ending.why == "" and len(lines) > 12
+    assert SECRET not in said and "DATABASE_URL" not in said and "REDIS" not in said
+    assert "['.venv']" in said or "bin" in said
+    assert "secret_key False" in said and "/etc/shadow False" in said and "manage.py" not in said
+    assert [line.split()[0] for line in lines if line[0].isdecimal()] == ["1"]           # no process but its own
+
+
+def test_nothing_outside_is_written_and_no_right_is_had(tmp_path: Path) -> None:
+    _, lines = tried(f"""
+import ctypes, os, sys
+for place in ("/", "/usr", "/etc", "/proc/sys/kernel", "/dev", sys.prefix, sys.base_prefix, {str(tmp_path)!r}, {str(PROJECT)!r}):
+    try:
+        open(place + "/written", "w")
+        print(place, "written")
+    except OSError:
+        print(place, "refused")
+for name in ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/proc/sys/user/max_user_namespaces", os.__file__):
+    try:
+        open(name, "r+")
+        print(name, "opened")
+    except OSError:
+        print(name, "refused")
+libc = ctypes.CDLL(None)
+for name, done in (("user", libc.unshare(0x10000000)), ("mounts", libc.unshare(0x20000)), ("umount", libc.umount2(b"/usr", 2)),
+                   ("mount", libc.mount(b"none", b"/sandbox", b"tmpfs", 0, None)), ("root", libc.setuid(0)),
+                   ("trace", libc.ptrace(0)),
+                   ("host", libc.sethostname(b"x", 1)), ("chroot", libc.chroot(b"/"))):
+    print(name, "refused" if done else "done")
+print("uid", "refused" if os.getuid() else "root")
+""")
+    assert len(lines) == 22
+    root_in_its_own_namespace = {"root done", "uid root"} if os.getuid() else set()      # a number without a right
+    assert [line for line in lines if not line.endswith("refused") and line not in root_in_its_own_namespace] == []
+
+
+@pytest.mark.parametrize("code", [
+    "open('large', 'wb').write(bytes(1 << 30))",
+    "import os\nfor at in range(100):\n    open(f'{at}', 'wb').write(bytes(4 << 20))",
+    "for at in range(10_000):\n    open(f'{at}', 'w')",
+    "import os\nos.truncate(os.open('sparse', os.O_CREAT | os.O_RDWR), 1 << 40)",
+])
+def test_the_disk_is_not_filled(code: str) -> None:
+    ending, _ = tried(code)
+    assert ending.why == "" and ending.status != 0
+    assert "Error" in ending.said or ending.status == 153        # SIGXFSZ
+
+
+def test_gigabytes_of_memory_are_refused_to_one_process() -> None:
+    ending, lines = tried("""
+try:
+    bytearray(1 << 30)
+    print("had")
+except MemoryError:
+    print("refused")
+""")
+    assert (ending.why, lines) == ("", ["refused"])
+
+
+def test_gigabytes_of_memory_are_refused_to_all_together() -> None:
+    ending, _ = tried("""
+import os, time
+for _ in range(8):
+    if not os.fork():
+        held = bytearray(150 << 20)
+        time.sleep(60)
+time.sleep(60)
+""")
+    assert ending.why == "it needs more memory than 512 MiB"
+
+
+@pytest.mark.parametrize(("code", "name"), [
+    ("import os; fd = os.memfd_create('x'); os.write(fd, bytes(1 << 20)); print('had')", "memory without a process"),
+    ("import ctypes; print('had' if ctypes.CDLL(None).shmget(0, 1 << 20, 0o1600) >= 0 else 'refused')", "shared memory"),
+])
+def test_memory_that_no_process_is_counted_for_is_not_given(code: str, name: str) -> None:
+    _, lines = tried(code)
+    assert "had" not in lines, name
+
+
+def test_printing_gigabytes_ends_it() -> None:
+    for stream in ("stdout", "stderr"):
+        began_s = time.monotonic()
+        ending, _ = tried(f"import sys\nwhile True: sys.{stream}.write('x' * 10000 + '\\n')")
+        assert ending.why == "it printed more than 1 MiB" and time.monotonic() - began_s < 15
+
+
+def test_who_reads_nothing_and_never_ends_is_ended() -> None:
+    ending, _ = tried("while True: pass", Bounds(**{**vars(SMALL), "wall_s": 1.5}), given=bytes(1 << 20))
+    assert ending.why == "it took longer than 2 s"
+    ending, _ = tried("while True: pass", Bounds(**{**vars(SMALL), "cpu_s": 1}))
+    assert ending.why == "" and ending.status == 137             # SIGKILL by RLIMIT_CPU
+
+
+def test_a_stop_ends_it_at_once() -> None:
+    began_s = time.monotonic()
+    ending, _ = tried("import time; time.sleep(60)", is_over=lambda: time.monotonic() - began_s > 0.5)
+    assert ending.why == "stopped" and time.monotonic() - began_s < 5
+
+
+def test_its_folder_is_gone_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandboxed.tempfile, "tempdir", str(tmp_path))
+    tried("open('left', 'w').write('x')")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_the_host_refuses_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandboxed, "INSIDE", Path(__file__).parent / "no_sandbox.py")
+    ending, _ = tried("print('ran')")
+    assert ending.why == "this host lets no sandbox be made: unshare: Operation not permitted"
+
+
+def test_without_walls_the_limits_hold() -> None:
+    code = "import os\ntry:\n    bytearray(1 << 30)\nexcept MemoryError:\n    print(sorted(os.environ))"
+    ending, lines = tried(code, walls=False)
+    assert ending.why == "" and lines and "DATABASE_URL" not in lines[0]

@@ -1,0 +1,113 @@
+"""JSON over HTTP: check a kernel file, follow or stop that, count an edited space."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.parsers import JSONParser, MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from tuner.bring.checks import selectors, services
+from tuner.bring.edited import SpaceRefused
+from tuner.models import KernelCheck
+from tuner.query_api import Checked
+
+JSON = OpenApiTypes.OBJECT
+MAY_CHECK = "tuner.add_kernelcheck"
+
+
+class CheckRequest(serializers.Serializer[None]):
+    """A file: its text, or as a part `upload` of a form."""
+
+    text = serializers.CharField(required=False, trim_whitespace=False, max_length=services.MAX_TEXT_BYTES)
+    upload = serializers.FileField(required=False)
+    file = serializers.CharField(required=False, allow_blank=True, max_length=80, help_text="its name: add.py, add.cu")
+    shape = Checked(lambda given: isinstance(given, str | dict), '"M=4096 N=4096", or an object of numbers', required=False)
+    dtype = serializers.CharField(required=False, allow_blank=True, max_length=8)
+
+
+class CheckListApi(APIView):
+    write_permission = MAY_CHECK
+    parser_classes = [JSONParser, MultiPartParser]
+
+    @extend_schema(operation_id="kernel_checks", responses=JSON)
+    def get(self, request: Request) -> Response:
+        """The project's checks, newest first, and whether a living worker compiles what is pasted."""
+        rows = [{"id": check.pk, "file": check.file, "status": check.status, "created": check.created.isoformat()}
+                for check in selectors.check_list()]
+        return Response({"results": rows, "ability": selectors.ability()})
+
+    @extend_schema(operation_id="kernel_check", request={"application/json": CheckRequest, "multipart/form-data": CheckRequest},
+                   responses={201: JSON})
+    def post(self, request: Request) -> Response:
+        """Check a kernel file: what its text says at once, samples compiled by a worker. Owners only: importing it runs it."""
+        asked = CheckRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        given: dict[str, Any] = asked.validated_data
+        text, name = given.get("text", ""), given.get("file", "")
+        if upload := given.get("upload"):
+            if upload.size > services.MAX_TEXT_BYTES:
+                raise ValidationError({"upload": [f"{upload.size:,} bytes; at most {services.MAX_TEXT_BYTES:,}"]})
+            text, name = upload.read().decode(errors="replace"), name or upload.name
+        try:
+            check = services.check_create(text, file=name, shape=given.get("shape", ""), dtype=given.get("dtype", ""),
+                                          owner=request.user)
+        except services.CheckRefused as refused:
+            raise ValidationError({refused.field: [str(refused)]}) from refused
+        return Response(selectors.check_json(check), status=201)
+
+
+class CheckApi(APIView):
+    @extend_schema(operation_id="kernel_check_get", responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        """One check: what is understood so far, and the adapters that `operators init` would write."""
+        return Response(selectors.check_json(get_object_or_404(KernelCheck, pk=pk)))
+
+
+class CheckStopApi(APIView):
+    write_permission = MAY_CHECK
+
+    @extend_schema(operation_id="kernel_check_stop", request=None, responses=JSON)
+    def post(self, request: Request, pk: int) -> Response:
+        """Stop compiling; what the text says stays."""
+        services.check_stop(get_object_or_404(KernelCheck, pk=pk))
+        return Response(selectors.check_json(get_object_or_404(KernelCheck, pk=pk)))
+
+
+class SpaceRequest(serializers.Serializer[None]):
+    """A space: values as a list, or as a text like "64, 128"; constraints are expressions over the parameters."""
+
+    params = Checked(lambda given: isinstance(given, dict) and all(isinstance(each, str | list) for each in given.values()),
+                     "an object: parameter → values")
+    constraints = Checked(lambda given: isinstance(given, list) and all(isinstance(each, str) for each in given),
+                          "a list of expressions", required=False)
+    check = serializers.IntegerField(required=False, help_text="a check, whose adapter is given with this space")
+    kernel = serializers.CharField(required=False, allow_blank=True, max_length=200, help_text="of that check")
+
+
+class SpaceApi(APIView):
+    write_permission = MAY_CHECK
+
+    @extend_schema(operation_id="kernel_space", request=SpaceRequest, responses=JSON)
+    def post(self, request: Request) -> Response:
+        """How many configurations of a space can run, and how many each constraint leaves out; `fields`: name → what is wrong.
+
+        Nothing is stored.
+        """
+        asked = SpaceRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        given = asked.validated_data
+        check = get_object_or_404(KernelCheck, pk=given["check"]) if "check" in given else None
+        try:
+            counted = services.count_space(given["params"], given.get("constraints", []), check=check,
+                                           kernel=given.get("kernel", ""))
+        except SpaceRefused as refused:         # as often as not a form that is being filled in
+            return Response({"fields": {refused.where: str(refused)}, "size": None, "valid": None, "adapter": None})
+        return Response({"fields": {}, **counted})

@@ -1,0 +1,48 @@
+"""Rows of kernel files that somebody pasted into the form."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+from workers.leases import Leases
+from workers.scope import OfProject
+
+
+class KernelCheck(OfProject):
+    """One file, what its text says, and what a worker found when it compiled samples of it. `status` is the truth of the job."""
+
+    class Status(models.TextChoices):
+        WAITING = "waiting"
+        RUNNING = "running"
+        DONE = "done"
+        FAILED = "failed"
+        STOPPED = "stopped"
+
+    file = models.CharField(max_length=80)             # a name, without a folder
+    text = models.TextField()
+    shape = models.JSONField(default=dict, blank=True)           # {"M": 4096, …}: values of dimensions and other whole numbers
+    dtype = models.CharField(max_length=8, blank=True)
+    status = models.CharField(max_length=8, choices=Status, default=Status.WAITING)
+    result = models.JSONField(default=dict, blank=True)          # {"file", "operators"}, as `operators check --json` says it
+    adapters = models.JSONField(default=list, blank=True)        # tuner.bring.pasted.adapters_of, from the text alone
+    compiled = models.IntegerField(default=0)          # samples so far …
+    samples = models.IntegerField(default=0)           # … of how many; 0: not known yet
+    error = models.JSONField(null=True, blank=True)    # {"where", "what", "hint"}
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created = models.DateTimeField(auto_now_add=True)
+    started = models.DateTimeField(null=True)
+    finished = models.DateTimeField(null=True)
+    worker = models.CharField(max_length=120, blank=True)
+    heartbeat = models.DateTimeField(null=True)
+    attempts = models.IntegerField(default=0)
+
+    class Meta:
+        ordering = ["-created", "-id"]
+        indexes = [models.Index(fields=["status", "heartbeat"], name="kernelcheck_status")]
+
+    def __str__(self) -> str:
+        return self.file
+
+
+CHECK_LEASES = Leases(KernelCheck, KernelCheck.Status.WAITING, KernelCheck.Status.RUNNING)

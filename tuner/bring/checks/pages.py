@@ -1,0 +1,77 @@
+"""The page that checks a kernel file: a form, and below it what was understood."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.decorators import permission_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from tuner.bring.checks import selectors, services
+from tuner.models import KernelCheck
+
+MAY_CHECK = "tuner.add_kernelcheck"
+LIVE = (KernelCheck.Status.WAITING, KernelCheck.Status.RUNNING)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def check_new(request: HttpRequest) -> HttpResponse:
+    """Show the form; POST checks what is in it."""
+    if request.method == "POST":
+        return _create(request)
+    return _page(request, {}, {})
+
+
+@permission_required(MAY_CHECK, raise_exception=True)
+def _create(request: HttpRequest) -> HttpResponse:
+    typed = {name: request.POST.get(name, "") for name in ("text", "file", "shape", "dtype")}
+    try:
+        check = services.check_create(typed["text"], file=typed["file"], shape=typed["shape"], dtype=typed["dtype"],
+                                      owner=request.user)
+    except services.CheckRefused as refused:
+        return _page(request, typed, {refused.field: str(refused)}, status=400)
+    return redirect("kernel-check", pk=check.pk)
+
+
+@require_safe
+def check_detail(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show one check."""
+    check = get_object_or_404(KernelCheck.objects.select_related("owner"), pk=pk)
+    shape = " ".join(f"{name}={value}" for name, value in check.shape.items())
+    return _page(request, {"text": check.text, "file": check.file, "shape": shape, "dtype": check.dtype}, {}, check)
+
+
+@permission_required(MAY_CHECK, raise_exception=True)
+@require_POST
+def check_stop(request: HttpRequest, pk: int) -> HttpResponse:
+    """Stop a check."""
+    services.check_stop(get_object_or_404(KernelCheck, pk=pk))
+    return redirect("kernel-check", pk=pk)
+
+
+def _page(request: HttpRequest, typed: dict[str, str], wrong: dict[str, str], check: KernelCheck | None = None,
+          status: int = 200) -> HttpResponse:
+    operators = check.result.get("operators", []) if check else []
+    adapters = [{**each, **_edited_space(each, operators)} for each in check.adapters] if check else []
+    edited = {each["kernel"] for each in adapters if each.get("fields")}
+    return render(request, "tuner/check.html", {
+        "check": check, "live": check is not None and check.status in LIVE, "typed": typed, "wrong": wrong,
+        "operators": [{**each, "is_edited": each["name"] in edited} for each in operators], "adapters": adapters,
+        "ability": selectors.ability(), "dtypes": services.DTYPES, "most_bytes": services.MAX_TEXT_BYTES,
+        "may_check": request.user.has_perm(MAY_CHECK), "checks": selectors.check_list() if check is None else ()}, status=status)
+
+
+def _edited_space(adapter: dict[str, Any], operators: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the fields of an adapter's space, and what its constraints leave out of it as it stands."""
+    space = adapter.get("space")
+    found = next((each for each in operators if each["name"] == adapter["kernel"]), None)
+    if not space or found is None:
+        return {}
+    rules = {each["reason"]: each["expression"] for each in space["constraints"]}
+    return {"fields": [{"name": each["name"], "text": ", ".join(map(str, each["values"]))} for each in space["params"]],
+            "rules": "\n".join(rules.values()), "size": found["size"], "valid": found["valid"],
+            "names": sorted(space["names"]),
+            "left_out": [{"reason": reason, "count": count, "expression": rules.get(reason, "")}
+                         for reason, count in found["pruned"].items()]}

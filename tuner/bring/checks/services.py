@@ -1,0 +1,192 @@
+"""What may be done to a pasted kernel file: check it, stop that, count an edited space; and what its worker writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from tuner.bring import edited
+from tuner.bring.checks import selectors
+from tuner.bring.checks.answer import AnswerRefused, read_operators
+from tuner.models import CHECK_LEASES, KernelCheck
+from tuner.trial import cleaned
+from workers import jobs
+
+PROJECT = Path(__file__).resolve().parents[3]
+MAX_TEXT_BYTES = 256 * 1024
+KEPT = 30                   # of a project; older ones go when one is made
+READ_S = 15.0               # of reading a text alone, in a process with a limit of memory
+MAX_ANSWER_BYTES = 8 << 20
+DTYPES = ("bf16", "fp16", "fp32", "fp8")
+_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,70}\.(?:py|cu|cuh)\Z")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}\Z")
+MAX_NUMBERS, MOST_SAMPLES = 16, 1 << 20
+Status = KernelCheck.Status
+
+
+class CheckRefused(ValueError):
+    """A file that is not checked; `field` of the form is what is wrong."""
+
+    def __init__(self, field: str, what: str) -> None:
+        super().__init__(what)
+        self.field = field
+
+
+def check_create(text: str, *, file: str = "", shape: str | Mapping[str, Any] = "", dtype: str = "", owner: Any) -> KernelCheck:
+    """Store a pasted file with what its text says, and wake a worker that compiles samples of it. Raises CheckRefused."""
+    if not text.strip():
+        raise CheckRefused("text", "paste a kernel file, or drop one")
+    if len(text.encode(errors="replace")) > MAX_TEXT_BYTES:
+        raise CheckRefused("text", f"{len(text.encode(errors='replace')):,} bytes; at most {MAX_TEXT_BYTES:,}")
+    name = file.strip() or _usual_name(text)
+    if not _FILE.match(name):
+        raise CheckRefused("file", "a name like add.py or add.cu: letters, digits, _ . -")
+    if dtype and dtype not in DTYPES:
+        raise CheckRefused("dtype", f"one of {', '.join(DTYPES)}")
+    numbers = read_shape(shape)
+    text = text.replace("\0", "")
+    told = read_alone({"file": name, "text": text, "shape": numbers, "dtype": dtype})
+    with transaction.atomic():
+        check = KernelCheck.objects.create(
+            file=name, text=text, shape=numbers, dtype=dtype, owner=owner, adapters=told["adapters"],
+            result={"file": name, "operators": told["operators"]})
+        old = KernelCheck.objects.filter(project=check.project_id).order_by("-pk").values_list("pk", flat=True)[KEPT:]
+        for each in KernelCheck.objects.filter(pk__in=list(old)):
+            each.delete()
+        for queue in selectors.living_queues() or selectors.QUEUES:
+            jobs.enqueue_on_commit(queue, "check", check.pk)
+    check_publish(check)
+    return check
+
+
+def _usual_name(text: str) -> str:
+    return "kernel.cu" if "__global__" in text and not re.search(r"^\s*(?:import|from)\s", text, re.MULTILINE) else "kernel.py"
+
+
+def read_shape(shape: str | Mapping[str, Any]) -> dict[str, int]:
+    """Return the numbers of "M=4096 N=4096" or of a mapping. Raises CheckRefused."""
+    if isinstance(shape, str):
+        pairs = [part.partition("=")[::2] for part in shape.replace(",", " ").split()]
+    else:
+        pairs = [(str(name), str(value)) for name, value in shape.items()]
+    for name, value in pairs:
+        if not _NAME.match(name) or not value.isdecimal() or len(value) > 12:
+            raise CheckRefused("shape", f"{name}={value}"[:60] + ": expected NAME=NUMBER")
+    if len(pairs) > MAX_NUMBERS:
+        raise CheckRefused("shape", f"at most {MAX_NUMBERS} numbers")
+    return {name: int(value) for name, value in pairs}
+
+
+def read_alone(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the text of a file says; nothing of it runs. Raises CheckRefused.
+
+    In a process of its own: a text may be made to take all time and memory of who reads it.
+    """
+    environ = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(PROJECT), "LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1"}
+    asked = json.dumps({**request, "compiles": False}).encode()
+    too_much = CheckRefused("text", "reading it takes too much time or memory")
+    with subprocess.Popen([sys.executable, "-m", "tuner.bring.pasted"], cwd=PROJECT, env=environ, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+        try:
+            answer, _ = process.communicate(asked, timeout=READ_S)
+        except subprocess.TimeoutExpired as error:
+            raise too_much from error
+        finally:
+            process.kill()
+    if process.returncode or len(answer) > MAX_ANSWER_BYTES or not answer:
+        raise too_much
+    told = cleaned(json.loads(answer.splitlines()[-1]))
+    if "refused" in told:
+        raise CheckRefused("text", str(told["refused"])[:500])
+    try:
+        return {"operators": read_operators(told), "adapters": told["adapters"]}
+    except AnswerRefused as error:
+        raise too_much from error
+
+
+def check_stop(check: KernelCheck) -> bool:
+    """Stop a check; what its text says stays. False where it had ended already."""
+    stopped = KernelCheck.objects.filter(pk=check.pk, status__in=(Status.WAITING, Status.RUNNING)).update(
+        status=Status.STOPPED, **CHECK_LEASES.ended())
+    if stopped:
+        check_publish(KernelCheck.objects.get(pk=check.pk))
+    return bool(stopped)
+
+
+def check_claim(check_id: int, worker: str) -> KernelCheck | None:
+    """Return the row for `worker`, or None where it is not free."""
+    if not CHECK_LEASES.claim(check_id, worker, started=timezone.now(), error=None, compiled=0, samples=0):
+        return None
+    check = KernelCheck.objects.get(pk=check_id)
+    check_publish(check)
+    return check
+
+
+def check_progress(check: KernelCheck, worker: str, told: Any) -> None:
+    """Store and tell how many samples of how many are compiled; what is no such pair is left."""
+    if not isinstance(told, list) or len(told) != 2 or not all(type(each) is int and 0 <= each < MOST_SAMPLES for each in told):
+        return
+    compiled, samples = told
+    if CHECK_LEASES.write(check.pk, worker, compiled=compiled, samples=samples):
+        jobs.publish(f"check.{check.pk}", "progress", {"id": check.pk, "compiled": compiled, "samples": samples})
+
+
+def check_done(check: KernelCheck, worker: str, told: Any) -> None:
+    """End a check with what its process answered; as failed where that is no answer."""
+    try:
+        operators = read_operators(told)
+    except AnswerRefused as error:
+        check_fail(check, worker, str(error), "the file may have ended the process that imports it")
+        return
+    if CHECK_LEASES.end(check.pk, worker, Status.DONE, result={"file": check.file, "operators": operators}):
+        check_publish(KernelCheck.objects.get(pk=check.pk))
+
+
+def check_fail(check: KernelCheck, worker: str, what: str, hint: str = "") -> None:
+    """End a check without a result; what the text says stays."""
+    error = {"where": check.file, "what": cleaned(what)[:500], "hint": hint}
+    if CHECK_LEASES.end(check.pk, worker, Status.FAILED, error=error):
+        check_publish(KernelCheck.objects.get(pk=check.pk))
+
+
+def check_publish(check: KernelCheck) -> None:
+    """Tell the pages that watch it."""
+    jobs.publish(f"check.{check.pk}", "status", {"id": check.pk, "status": check.status})
+
+
+def queue_of(check: KernelCheck) -> str:
+    """Return the queue where a check is woken."""
+    return next(iter(selectors.living_queues()), selectors.QUEUES[0])
+
+
+def count_space(params: Mapping[str, str | Sequence[Any]], constraints: Sequence[str], *, check: KernelCheck | None = None,
+                kernel: str = "") -> dict[str, Any]:
+    """Return how many configurations of an edited space can run, and the adapter with it where a check's kernel is named.
+
+    Raises edited.SpaceRefused; its `where` names the parameter, or "constraints".
+    """
+    adapter = selectors.adapter_of(check, kernel) if check is not None else None
+    told = adapter["space"] if adapter else {"params": [], "default": {}, "constraints": []}
+    before = edited.EditedSpace(
+        {each["name"]: tuple(each["values"]) for each in told["params"]}, told["default"],
+        {each["reason"]: each["expression"] for each in told["constraints"]}, told.get("names") or edited.read_space("").names)
+    values = {name: edited.read_values(name, text) if isinstance(text, str) else edited.check_values(name, text)
+              for name, text in params.items()}
+    reasons = {rule: reason for reason, rule in before.constraints.items()}
+    rules = {reasons.get(rule, rule)[:edited.MAX_REASON]: rule for line in constraints if (rule := line.strip())}
+    space = edited.edit(before, values, rules)
+    counted = edited.count(space)
+    unchanged = adapter is not None and told["listed"] and not rules and values == before.params
+    return {"size": counted.size, "valid": counted.valid, "default": space.default, "default_breaks": counted.default_breaks,
+            "constraints": [{"reason": reason, "expression": rules.get(reason, ""), "left_out": left_out}
+                            for reason, left_out in counted.left_out.items()],
+            "adapter": (adapter["text"] if unchanged else edited.write_space(adapter["text"], space)) if adapter else None}

@@ -1,0 +1,101 @@
+"""The process that checks a pasted kernel file: `python -m tuner.bring.pasted`, the request as JSON on standard input.
+
+{"file": "add.py", "text": …, "shape": {…}, "dtype": …, "compiles": true}: behind walls (workers.core.sandboxed), the file is
+imported and samples are compiled. With "compiles": false its text alone is read. Each line of the answer is JSON:
+{"progress": [done, of]} now and then, at the end {"operators": […], "adapters": […]} or {"refused": why}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tuner.bring import edited
+from tuner.bring.check import check_file, read_file
+from tuner.bring.cuda_check import read_sources
+from tuner.bring.cuda_write import file_beside, write_cuda_adapter
+from tuner.bring.forked import bound_data
+from tuner.bring.report import Found
+from tuner.bring.source import OPERATORS, FileRefused
+from tuner.bring.write import Draft, module_of, write_adapter
+
+TEXT_S, TEXT_BYTES = 5, 1 << 30        # of reading a text alone
+ADAPTER = "{}_ridgepoint.py"
+MOST_ADAPTERS = 40
+
+
+def main() -> int:
+    """Answer one request; return the exit status."""
+    request = json.load(sys.stdin)
+    if not request["compiles"]:
+        resource.setrlimit(resource.RLIMIT_CPU, (TEXT_S, TEXT_S))
+        bound_data(TEXT_BYTES)
+    with os.fdopen(os.dup(1), "w") as answer, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        os.dup2(2, 1)                   # whatever prints is not read as an answer
+
+        def say(line: dict[str, Any]) -> None:
+            answer.write(json.dumps(line, default=str) + "\n")
+            answer.flush()
+
+        try:
+            say(check_text(Path(folder), request, lambda done, of: say({"progress": [done, of]})))
+        except FileRefused as refused:
+            say({"refused": str(refused).replace(f"{folder}/", "")})
+    return 0
+
+
+def check_text(folder: Path, request: dict[str, Any], say: Callable[[int, int], None]) -> dict[str, Any]:
+    """Return what is found in the request's text, which is written into the folder. Raises FileRefused."""
+    path = folder / request["file"]
+    path.write_text(request["text"])
+    found = check_file(path, "", request["shape"], request["dtype"], compiles=request["compiles"], say=say)
+    return {"operators": [each.as_json() for each in found], "adapters": [] if request["compiles"] else adapters_of(path, found)}
+
+
+def adapters_of(path: Path, found: Sequence[Found]) -> list[dict[str, Any]]:
+    """Return what `operators init` would write of each kernel, with the space that it states; {"kernel", "why"} where nothing."""
+    sources = read_sources(path)
+    adapters: list[dict[str, Any]] = []
+    for each in found[:MOST_ADAPTERS]:
+        if each.kind in OPERATORS:
+            continue                    # it is one
+        beside = None
+        try:
+            if sources is None:
+                kernel = next(one for one in read_file(path) if one.name == each.name)
+                draft = write_adapter(kernel, module_of(path.stem))
+            else:
+                draft, beside = _of_source(path, next(one for one in sources if one.function.name == each.name))
+        except FileRefused as refused:
+            adapters.append({"kernel": each.name, "why": str(refused)})
+            continue
+        name = ADAPTER.format(path.stem if len(found) == 1 else f"{path.stem}_{each.name}"[:80])
+        adapters.append({"kernel": each.name, "file": name, "text": draft.text, "to_do": list(draft.to_do), "beside": beside,
+                         "space": _space_of(draft.text, each)})
+    return adapters
+
+
+def _of_source(path: Path, source: Any) -> tuple[Draft, dict[str, str] | None]:
+    file, text = file_beside(source, path)
+    return write_cuda_adapter(source, file), None if text is None else {"file": file, "text": text}
+
+
+def _space_of(adapter: str, found: Found) -> dict[str, Any] | None:
+    """Return the space that can be edited: the adapter's, else the autotuner's values; None where the text tells none."""
+    space = edited.read_space(adapter)
+    params = space.params or {each["name"]: each["values"] for each in found.parameters}
+    if not params:
+        return None
+    return {"params": [{"name": name, "values": list(values)} for name, values in params.items()],      # in their order, which
+            "constraints": [{"reason": reason, "expression": rule} for reason, rule in space.constraints.items()],     # jsonb loses
+            "default": space.default or found.default, "names": space.names, "listed": not space.params}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

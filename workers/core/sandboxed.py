@@ -1,0 +1,201 @@
+"""A command of somebody else's behind walls: no network, no file but those named, no secret, bounded in everything it can use.
+
+`sandbox_inside` builds the walls from Linux namespaces; here the command is started, listened to and ended. Memory is bounded for
+each process by RLIMIT_DATA and for all together by looking every `LOOK_S`: a control group would need rights that workers lack.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from workers.core.sandbox_inside import NO_WALLS, ROOM
+
+LOOK_S = 0.1
+WITHOUT = "RIDGEPOINT_CHECK_WITHOUT_SANDBOX"        # "1": where the host lets no namespace be made, limits alone
+INSIDE = Path(__file__).with_name("sandbox_inside.py")
+LEFT_MB = 512               # of the machine's memory: below it the command is ended, whatever it has itself
+TAIL_BYTES = 2000
+PIECE = 1 << 16
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What all processes of a command may use together; `data_mb`, `file_mb` and `cpu_s` are of each alone."""
+
+    wall_s: float = 600.0
+    cpu_s: int = 600
+    memory_mb: int = 8192
+    data_mb: int = 8192
+    processes: int = 256
+    room_mb: int = 1024         # of files, which lie in memory
+    files: int = 20_000
+    file_mb: int = 256
+    said_bytes: int = 8 << 20
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a command ended: `why` is "" where it left by itself with `status`; `said` is the end of its standard error."""
+
+    why: str
+    status: int
+    said: str = ""
+
+
+def run(command: Sequence[str], given: bytes = b"", *, read: Sequence[Path] = (), environ: Mapping[str, str] | None = None,
+        bounds: Bounds = Bounds(), on_line: Callable[[bytes], None] = lambda line: None,
+        is_over: Callable[[], bool] = lambda: False, walls: bool = True) -> Ending:
+    """Run the command with `given` as its standard input; tell each line of its standard output. It never outlives this call.
+
+    read     folders and files that it sees, beside the system's programs and this Python
+    is_over  asked every LOOK_S: True ends it
+    """
+    python = {Path(each) for each in (sys.prefix, sys.base_prefix)}
+    root = Path(tempfile.mkdtemp(prefix="ridgepoint-sandbox-"))
+    home = ROOM if walls else str(root)
+    spec = {**vars(bounds), "command": list(command), "walls": walls, "root": str(root),
+            "read": sorted(map(str, {*python, *read}), key=len),
+            "env": {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "USER": "nobody", "HOME": home, "TMPDIR": home,
+                    "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **(environ or {})}}
+    try:
+        process = subprocess.Popen([sys.executable, "-I", "-S", str(INSIDE), json.dumps(spec)], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={}, cwd="/", start_new_session=True)
+        watch = _Watch(process, bounds, is_over)
+        try:
+            watch.listen(given, on_line)
+        finally:
+            _kill(process)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    said = bytes(watch.tail).decode(errors="replace").strip()
+    if process.returncode == NO_WALLS and not watch.why:
+        return Ending(f"this host lets no sandbox be made: {said}"[:300], NO_WALLS, said)
+    return Ending(watch.why, process.returncode, said)
+
+
+@lru_cache(maxsize=1)
+def why_not() -> str:
+    """Return why nothing can be run behind walls on this host; "" where it can."""
+    return run([sys.executable, "-c", "pass"], bounds=Bounds(wall_s=20, cpu_s=20, room_mb=16)).why
+
+
+def may_go_without() -> bool:
+    """Return whether this host's owner allows limits alone."""
+    return os.environ.get(WITHOUT) == "1"
+
+
+class _Watch:
+    """Listens to a command and sees to its bounds."""
+
+    def __init__(self, process: subprocess.Popen[bytes], bounds: Bounds, is_over: Callable[[], bool]) -> None:
+        self._process, self._bounds, self._is_over = process, bounds, is_over
+        self._end_s = time.monotonic() + bounds.wall_s
+        self.why = ""
+        self.tail = bytearray()
+
+    def listen(self, given: bytes, on_line: Callable[[bytes], None]) -> None:
+        """Return when the command has ended or must be; `why` says which."""
+        assert self._process.stdin and self._process.stdout and self._process.stderr
+        asked, told, wrong = self._process.stdin, self._process.stdout, self._process.stderr
+        rest, heard, left, look_s = bytearray(), 0, memoryview(given), 0.0
+        with selectors.DefaultSelector() as ready, asked, told, wrong:
+            for stream, event in ((asked, selectors.EVENT_WRITE), (told, selectors.EVENT_READ), (wrong, selectors.EVENT_READ)):
+                os.set_blocking(stream.fileno(), False)
+                ready.register(stream, event)
+            while ready.get_map() and not self.why:
+                for key, _ in ready.select(LOOK_S):
+                    if key.fileobj is asked:
+                        left = self._give(left)
+                        if not left:
+                            ready.unregister(asked)
+                            asked.close()
+                        continue
+                    piece = os.read(key.fd, PIECE)
+                    if not piece:
+                        ready.unregister(key.fileobj)
+                    heard += len(piece)
+                    if key.fileobj is wrong:
+                        self.tail = (self.tail + piece)[-TAIL_BYTES:]
+                        continue
+                    rest += piece
+                    *lines, last = rest.split(b"\n")
+                    rest = bytearray(last)
+                    for line in lines:
+                        on_line(bytes(line))
+                if heard > self._bounds.said_bytes:
+                    self.why = f"it printed more than {self._bounds.said_bytes >> 20} MiB"
+                elif time.monotonic() >= look_s:
+                    look_s = time.monotonic() + LOOK_S
+                    self.why = self._why_over()
+        if not self.why:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(5)
+
+    def _give(self, left: memoryview) -> memoryview:
+        assert self._process.stdin
+        try:
+            return left[os.write(self._process.stdin.fileno(), left[:PIECE]):] if left else left
+        except BlockingIOError:
+            return left
+        except BrokenPipeError:
+            return left[len(left):]
+
+    def _why_over(self) -> str:
+        if self._is_over():
+            return "stopped"
+        if time.monotonic() > self._end_s:
+            return f"it took longer than {self._bounds.wall_s:.0f} s"
+        if memory_of(self._process.pid) > self._bounds.memory_mb << 20:
+            return f"it needs more memory than {self._bounds.memory_mb:,} MiB"
+        if available_bytes() < LEFT_MB << 20:
+            return "the machine has too little memory left"
+        return ""
+
+
+def memory_of(root: int) -> int:
+    """Return the private memory in use of a process and everything below it, in bytes."""
+    below: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal():
+            with suppress(OSError, ValueError, IndexError), open(f"/proc/{entry}/stat", "rb") as file:
+                below.setdefault(int(file.read().rpartition(b")")[2].split()[1]), []).append(int(entry))
+    total, left = 0, [root]
+    while left:
+        pid = left.pop()
+        left += below.get(pid, [])
+        with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm", "rb") as file:
+            _, resident, shared, *_ = map(int, file.read().split())
+            total += (resident - shared) * PAGE
+    return total
+
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def available_bytes() -> int:
+    """Return the memory that the machine could still give, in bytes; a large number where it does not tell."""
+    with suppress(OSError), open("/proc/meminfo") as file:
+        for line in file:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return 1 << 62
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End the group outside; the first process inside dies with its parent, and with it all others there."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

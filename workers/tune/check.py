@@ -1,0 +1,73 @@
+"""A pasted kernel file on a worker: imported and compiled behind walls, its answer read like an upload."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+from tuner.bring.checks import services
+from tuner.models import CHECK_LEASES, KernelCheck
+from workers.core import sandboxed
+from workers.core.stopping import watch_for_stop
+
+log = logging.getLogger(__name__)
+PROJECT = Path(__file__).resolve().parents[2]
+READ = (PROJECT / "tuner", PROJECT / "profiles")        # of ours; nothing of what they import holds a secret
+BOUNDS = sandboxed.Bounds()
+MAX_ATTEMPTS = 3        # a file that took its worker down this often is not tried again
+
+
+def run(check_id: int, worker: str, *, bounds: sandboxed.Bounds = BOUNDS) -> None:
+    """Claim the row and end it as done, failed or stopped; a row that another holds is left."""
+    check = services.check_claim(check_id, worker)
+    if check is None:
+        return
+    why_not = sandboxed.why_not()
+    walls = not why_not
+    if check.attempts > MAX_ATTEMPTS:
+        services.check_fail(check, worker, f"{MAX_ATTEMPTS} workers died over this file", "see the workers' logs")
+    elif why_not and not sandboxed.may_go_without():
+        services.check_fail(check, worker, f"not compiled: {why_not}",
+                            "allow user namespaces on the worker's host, or read docs/bring.md: The sandbox")
+    else:
+        _compile(check, worker, bounds, walls)
+
+
+def _compile(check: KernelCheck, worker: str, bounds: sandboxed.Bounds, walls: bool) -> None:
+    answer: dict[str, Any] = {}
+    progress: list[Any] = []
+
+    def hear(line: bytes) -> None:
+        try:
+            told = json.loads(line)
+        except (ValueError, RecursionError):
+            return
+        if not isinstance(told, dict):
+            return
+        if "progress" in told:
+            if progress[-1:] != [told["progress"]]:
+                services.check_progress(check, worker, told["progress"])
+            progress[:] = [told["progress"]]
+        elif "operators" in told or "refused" in told:
+            answer.update(told)
+
+    request = {"file": check.file, "text": check.text, "shape": check.shape, "dtype": check.dtype, "compiles": True}
+    with watch_for_stop(lambda: not CHECK_LEASES.is_held(check.pk, worker)) as stop:
+        ending = sandboxed.run(
+            [sys.executable, "-m", "tuner.bring.pasted"], json.dumps(request).encode(), read=READ, bounds=bounds, walls=walls,
+            environ={"PYTHONPATH": str(PROJECT), "CUDA_VISIBLE_DEVICES": ""}, on_line=hear, is_over=stop)
+    if stop():
+        log.info("check %s: stopped", check.pk)
+    elif ending.why:
+        services.check_fail(check, worker, ending.why, "the file is run to be compiled: mend what it does when it is imported")
+    elif "refused" in answer:
+        services.check_fail(check, worker, str(answer["refused"]))
+    elif "operators" not in answer:
+        log.warning("check %s: ended with %s: %s", check.pk, ending.status, ending.said)
+        services.check_fail(check, worker, f"the process that imports it ended with {ending.status} and no answer",
+                            "the file may have ended it, or taken more memory than it may")
+    else:
+        services.check_done(check, worker, answer)
