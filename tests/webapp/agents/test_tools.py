@@ -15,10 +15,11 @@ from django.db import transaction
 
 from profiles.models import Profile
 from profiles.upload import services
+from tests.tuner.bring.cuda_files import SCALE_ADD
 from tests.webapp.agents.conftest import Site, Told, call, connected
 from tests.webapp.test_problem import GPU, SHAPE, finished_job, launches
 from tuner.jobs.create_services import tune_create
-from tuner.models import TuneJob
+from tuner.models import KernelCheck, TuneJob
 from webapp.agents.models import AgentCall
 from webapp.agents.tools import TOOLS
 from workers import jobs
@@ -164,3 +165,18 @@ def test_other_jobs_are_not_charged(site: Site, alice: Any, token_of: Callable[.
     tune_create(owner=alice, operator="matmul", shape=SHAPE, dtype="bf16", device="gpu", strategy="default", effort="quick")
     left = call(site.mcp, token_of(alice), "get_budget")
     assert (left["writes_today"], left["gpu_s_today"], left["project"]["slug"], left["person"]) == (0, 0, "main", "alice")
+
+
+def test_an_owner_checks_a_kernel_file_and_an_engineer_may_not(
+        site: Site, alice: Any, olga: Any, token_of: Callable[..., str]) -> None:
+    asked = {"text": SCALE_ADD, "file": "scale.cu", "dtype": "fp32"}
+    refused = call(site.mcp, token_of(alice), "check_kernel", asked)
+    assert isinstance(refused, Told) and "owner" in refused and not KernelCheck.objects.exists()
+    token = token_of(olga, name="writer of kernels")
+    made = call(site.mcp, token, "check_kernel", asked)
+    check = KernelCheck.objects.get(pk=made["check"])
+    assert check.text == SCALE_ADD and made["status"] == "waiting" and made["kernels"][0]["name"] == "scale_add"
+    told = call(site.mcp, token, "get_kernel_check", {"check": check.pk})
+    assert told["kernels"][0]["size"] == 24 and "CudaOperator" in told["adapters"][0]["text"]
+    row = AgentCall.objects.get(tool="check_kernel", outcome="ok")
+    assert (row.led_to, row.led_to_id, row.writes) == ("check", check.pk, True) and SCALE_ADD not in row.arguments

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from webapp.agents.tools import captures, configs, jobs, kernels, problems, profiles, search
+from webapp.agents.tools import captures, checks, configs, jobs, kernels, problems, profiles, search
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,12 @@ TOOLS = (
     AgentTool(configs.list_regressions, "List regressions"),
     AgentTool(captures.list_capture_targets, "List what may be captured"),
     AgentTool(captures.get_capture, "Show a capture"),
+    AgentTool(checks.get_kernel_check, "Show a check of a kernel file"),
     AgentTool(search.search, "Search by name"),
     AgentTool(search.get_budget, "Show the token's budget"),
     AgentTool(jobs.start_tune_job, "Start a tune job", writes=True),
     AgentTool(jobs.stop_job, "Stop a tune job", writes=True, destroys=True),
+    AgentTool(checks.check_kernel, "Check a kernel file", writes=True),
     AgentTool(captures.start_capture, "Start a capture", writes=True),
     AgentTool(captures.stop_capture, "Stop a capture", writes=True, destroys=True),
 )
