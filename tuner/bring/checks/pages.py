@@ -58,9 +58,20 @@ def _page(request: HttpRequest, typed: dict[str, str], wrong: dict[str, str], ch
     edited = {each["kernel"] for each in adapters if each.get("fields")}
     return render(request, "tuner/check.html", {
         "check": check, "live": check is not None and check.status in LIVE, "typed": typed, "wrong": wrong,
-        "operators": [{**each, "is_edited": each["name"] in edited} for each in operators], "adapters": adapters,
+        "operators": [{**_in_order(each), "is_edited": each["name"] in edited} for each in operators], "adapters": adapters,
         "ability": selectors.ability(), "dtypes": services.DTYPES, "most_bytes": services.MAX_TEXT_BYTES,
         "may_check": request.user.has_perm(MAY_CHECK), "checks": selectors.check_list() if check is None else ()}, status=status)
+
+
+def _in_order(operator: dict[str, Any]) -> dict[str, Any]:
+    """Return an operator whose configurations name the parameters in their order: jsonb loses it."""
+    names = [each["name"] for each in operator["parameters"]]
+
+    def order(config: dict[str, Any]) -> dict[str, Any]:
+        return {name: config[name] for name in sorted(config, key=lambda name: names.index(name) if name in names else len(names))}
+
+    return {**operator, "default": order(operator["default"]),
+            "compiled": [{**each, "config": order(each["config"])} for each in operator["compiled"]]}
 
 
 def _edited_space(adapter: dict[str, Any], operators: list[dict[str, Any]]) -> dict[str, Any]:
