@@ -109,7 +109,7 @@ _BATCH = 1_000
 def shapes_make(profile: Profile) -> int:
     """Write the shapes of a profile's kernels; returns how many rows.
 
-    Those of an earlier time go. Sums have no launches, so they have no shapes.
+    Those of an earlier time go. Sums have no launches, so they have no shapes. A profile that is deleted meanwhile gets none.
     """
     if profile.kind == Profile.Kind.TRACE:
         try:
@@ -122,6 +122,9 @@ def shapes_make(profile: Profile) -> int:
     else:
         return 0
     with transaction.atomic():
+        # as a deletion does: else it would not see rows that are added after it looked, and fail over them
+        if Profile.objects.select_for_update(no_key=True).filter(pk=profile.pk).first() is None:
+            return 0
         KernelShape.objects.filter(kernel__profile=profile).delete()
         KernelShape.objects.bulk_create(rows, batch_size=_BATCH)
     return len(rows)

@@ -12,7 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.core.files.base import File
 from django.core.files.storage import default_storage
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import Q
 from django.utils import timezone
 
@@ -31,6 +31,7 @@ from workers import disk, jobs
 
 log = logging.getLogger(__name__)
 MAX_ATTEMPTS = 3        # a file that took its worker down this often is not tried again
+DELETE_ATTEMPTS = 3
 NO_ROOM = "no room"     # kind of an error that ends by itself once the disk has room
 
 
@@ -307,20 +308,31 @@ def profile_update(profile: Profile, *, name: str | None = None, build: str | No
 def profile_delete(profile: Profile) -> None:
     """Delete the rows now, and the objects when that is committed.
 
-    An ingest that runs notices and stops.
+    An ingest that runs notices and stops. Where a row that refers to the profile is added while it is deleted, PostgreSQL refuses
+    at the end, and it is deleted once more, with that row.
     """
+    for left in reversed(range(DELETE_ATTEMPTS)):
+        try:
+            _delete(profile)
+            break
+        except IntegrityError:
+            if not left or transaction.get_connection().in_atomic_block:
+                raise
+    jobs.publish(f"profile.{profile.pk}", "status", {"status": "deleted"})
+    jobs.publish("home", "profile", {"id": profile.pk, "status": "deleted"})
+
+
+def _delete(profile: Profile) -> None:
     profile_id = profile.pk
     with transaction.atomic():
         # an ingest that is about to write kernels holds the row: they are deleted with it, or it finds the row gone
         Profile.objects.select_for_update().filter(pk=profile_id).first()
         uploads = list(profile.stored_uploads.values_list("pk", flat=True))
-        profile.delete()
+        Profile.objects.filter(pk=profile_id).delete()          # and not the row in hand, which would lose its key
         uploads_release(uploads)
         transaction.on_commit(lambda: objects_delete(profile_id), robust=True)
         if profile.build:
             jobs.enqueue_on_commit("ingest", "builds", profile_id)
-    jobs.publish(f"profile.{profile_id}", "status", {"status": "deleted"})
-    jobs.publish("home", "profile", {"id": profile_id, "status": "deleted"})
 
 
 def profiles_fail_hopeless() -> None:

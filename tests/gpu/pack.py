@@ -27,7 +27,8 @@ from packaging.utils import canonicalize_name
 PROJECT = Path(__file__).resolve().parents[2]
 TESTS = ("pytest-django", "pytest-asyncio", "pytest-xdist")
 THERE = ("torch", "triton", "numpy", "scipy", "scikit-learn", "pyarrow", "psutil", "pytest", "pytest-timeout", "hypothesis",
-         "requests", "nvidia-ml-py", "click", "pillow", "contourpy", "pyyaml", "uvloop")
+         "requests", "nvidia-ml-py", "cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "click", "pillow",
+         "contourpy", "pyyaml", "uvloop")
 UNUSED = ("boto3", "watchfiles")        # a store in a bucket: 13 MB, and no GPU test has one; reloading in development
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in range(39, 4, -1)] + ["manylinux2014_x86_64", "manylinux1_x86_64"]
 # Weight that the test has no use for: other languages, the older PostgreSQL, headers, browser code.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import threading
 import time
+from typing import Any
 
 import pytest
 from django.core.files.base import File
 from django.db import connection, transaction
 
 from profiles.analysis.core import result as analysis
-from profiles.models import Finding, Profile
+from profiles.models import Finding, KernelShape, KernelStat, Profile
 from profiles.topics import services
 from profiles.topics.table import TOPICS
 from profiles.upload.services import profile_create, profile_delete
@@ -81,3 +82,24 @@ def test_findings_of_an_analysis_are_written_anew_meanwhile(profile: Profile, mo
     monkeypatch.undo()
     services._findings_write(profile, topic, analysis.Result("answer", findings=[finding]))
     assert not Finding.objects.exists()
+
+
+def test_a_row_below_it_that_is_added_meanwhile_goes_too(profile: Profile) -> None:
+    """PostgreSQL refuses the first deletion at its end: it had looked for such rows before this one was there."""
+    kernel = KernelStat.objects.create(profile=profile, name="k", launches=1)
+    added: list[int] = []
+
+    def add() -> None:
+        added.append(KernelShape.objects.create(kernel=kernel, launches=1, total_ns=1, min_ns=1, max_ns=1).pk)
+        connection.close()
+
+    def add_before_its_kernel_goes(execute: Any, sql: str, *arguments: Any) -> Any:
+        if sql.startswith('DELETE FROM "profiles_kernelstat"') and not added:
+            adding = threading.Thread(target=add)       # in a connection of its own
+            adding.start()
+            adding.join()
+        return execute(sql, *arguments)
+
+    with connection.execute_wrapper(add_before_its_kernel_goes):
+        profile_delete(profile)
+    assert added and not Profile.objects.exists() and not KernelShape.objects.exists()
