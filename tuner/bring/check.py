@@ -12,17 +12,14 @@ from tuner.bring import process, spaces
 from tuner.bring.cuda_check import check_sources, read_sources
 from tuner.bring.literals import UNKNOWN
 from tuner.bring.report import Found, Problem
+from tuner.bring.samples import FEW_KERNELS, GPU, SAMPLES, choose_samples
 from tuner.bring.source import OPERATORS, FileRefused, Kernel, kernels_of
 from tuner.bring.uses import Argument
-from tuner.operators.limits import Limits
 from tuner.operators.operator import Operator
 from tuner.space import Space
 from tuner.team.description import DescriptionError, make_operator
 
-GPU = Limits("H100", "9.0", 232_448, 132)       # whose limits the space is counted with
 COMPILE_S = 30.0                                # one configuration for one GPU
-SAMPLES = 2                                     # configurations compiled beside the default, of a file of few kernels
-FEW_KERNELS = 4
 DTYPE = "bf16"
 Say = Callable[[int, int], None]
 
@@ -35,7 +32,7 @@ def check_file(path: Path, name: str = "", shape: Mapping[str, int] | None = Non
     """
     shape = shape or {}
     if (sources := read_sources(path)) is not None:
-        return check_sources(path, sources, name, shape, dtype, say, compiles)
+        return check_sources(path, sources, name, shape, dtype, run, say, compiles)
     kernels = read_file(path)
     if name:
         kernels = [each for each in kernels if name in (each.name, "?") or each.kind in OPERATORS]
@@ -163,7 +160,7 @@ def _jobs(kernel: Kernel, found: Found, shape: Mapping[str, int], dtype: str, sa
     constexprs = {**found.assumed, **spaces.known_constexprs(kernel, found.default, shape)}
     return [{"name": kernel.name, "config": config, "arguments": arguments, "dtype": dtype, "shape": dict(shape),
              "constexprs": {name: value for name, value in constexprs.items() if name not in config}}
-            for config in _samples(found.default, space, samples)]
+            for config in choose_samples(found.default, space, samples)]
 
 
 def _value_of(argument: Argument, shape: Mapping[str, int]) -> Any:
@@ -172,16 +169,6 @@ def _value_of(argument: Argument, shape: Mapping[str, int]) -> Any:
     if argument.default is not UNKNOWN and argument.default is not None:
         return argument.default
     return 1e-6 if argument.kind == "number" else 1024
-
-
-def _samples(default: Mapping[str, Any], space: Space, count: int) -> list[dict[str, Any]]:
-    chosen = [dict(default)] if default else []
-    for at in range(count):
-        if len(space):
-            config = space.config((2 * at + 1) * len(space) // (2 * count))
-            if config not in chosen:
-                chosen.append(config)
-    return chosen
 
 
 def _read_adapter(told: Mapping[str, Any], shape: Mapping[str, int], dtype: str, kernels: Sequence[Kernel]
@@ -219,7 +206,7 @@ def _count_adapter(found: Found, operator: Operator, shape: Mapping[str, int], d
     found.default = dict(operator.default_config(shape, dtype, GPU))
     _count(found, space)
     return [{"name": found.name, "config": config, "constexprs": {}, "arguments": [], "dtype": dtype, "shape": dict(shape)}
-            for config in _samples(found.default, space, SAMPLES)]
+            for config in choose_samples(found.default, space, SAMPLES)]
 
 
 def _try_floats(path: Path, kernels: Sequence[Kernel], found: Sequence[Found], jobs: Sequence[Mapping[str, Any]],

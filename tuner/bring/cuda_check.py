@@ -10,15 +10,13 @@ from typing import Any
 from tuner.bring import kernel_tuner, process
 from tuner.bring.cuda_source import CudaSource, read_cuda
 from tuner.bring.report import Found, Problem
+from tuner.bring.samples import FEW_KERNELS, GPU, SAMPLES, choose_samples
 from tuner.bring.source import FileRefused
-from tuner.operators.limits import Limits
+from tuner.cuda.text import C_TYPES, as_macro
 
-GPU = Limits("H100", "9.0", 232_448, 132)       # whose limits the space is counted with
 COMPILE_S = 60.0                                # one configuration for one GPU; CUTLASS takes longer than a plain kernel
-SAMPLES, FEW_KERNELS = 2, 4
 SUFFIXES = (".cu", ".cuh")
 INSTALL = "pip install cuda-core cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-cccl"
-C_TYPES = {"fp16": "__half", "bf16": "__nv_bfloat16", "fp32": "float", "fp8": "__nv_fp8_e4m3"}
 
 
 def read_sources(path: Path) -> list[CudaSource] | None:
@@ -32,7 +30,7 @@ def read_sources(path: Path) -> list[CudaSource] | None:
     return kernel_tuner.read_script(path, text) if kernel_tuner.reads(text) else None
 
 
-def check_sources(path: Path, sources: Sequence[CudaSource], name: str, shape: Mapping[str, int], dtype: str,
+def check_sources(path: Path, sources: Sequence[CudaSource], name: str, shape: Mapping[str, int], dtype: str, run: bool,
                   say: Callable[[int, int], None], compiles: bool = True) -> list[Found]:
     """Return what is found of each function, or of the one named. Raises FileRefused where there is none."""
     chosen = [each for each in sources if not name or each.function.name == name]
@@ -44,6 +42,9 @@ def check_sources(path: Path, sources: Sequence[CudaSource], name: str, shape: M
         each = _read(source, shape)
         found.append(each)
         jobs += _jobs(source, each, dtype or "fp32", shape, samples)
+        if run:
+            each.problems.append(Problem("nothing was run: there are no arguments for it", "manage.py operators init",
+                                         missing=True))
     if compiles:
         _compile(found, jobs, say)
     return found
@@ -92,19 +93,13 @@ def _read(source: CudaSource, shape: Mapping[str, int]) -> Found:
 
 
 def _jobs(source: CudaSource, found: Found, dtype: str, shape: Mapping[str, int], samples: int) -> list[dict[str, Any]]:
-    if not found.size:
-        chosen: list[dict[str, Any]] = [{}] if not source.params else []
-    else:
-        space = source.space(GPU)
-        chosen = [dict(found.default)] if found.default else []
-        for at in range(samples):
-            config = dict(space.config((2 * at + 1) * len(space) // (2 * samples))) if len(space) else None
-            if config is not None and config not in chosen:
-                chosen.append(config)
+    if source.params and not found.size:            # a space that is too large, or that nothing of can run
+        return []
+    chosen = choose_samples(found.default, source.space(GPU), samples) if source.params else [{}]
     kind = C_TYPES.get(dtype, dtype)
     return [{"name": source.function.name, "config": config, "text": source.text, "file": str(source.file),
              "expression": expression_of(source, config, kind), "threads": source.threads(config),
-             "defines": {name: str(int(value) if isinstance(value, bool) else value) for name, value in config.items()
+             "defines": {name: as_macro(value) for name, value in config.items()
                          if name not in {each.name for each in source.function.template}} | {k: str(v) for k, v in shape.items()},
              "loose": sorted(frozenset(source.holds.defines) - source.holds.guarded)} for config in chosen]
 

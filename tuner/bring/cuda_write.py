@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tuner.bring import references
-from tuner.bring.cuda_check import GPU
-from tuner.bring.cuda_source import BLOCK, CudaSource
+from tuner.bring.cuda_source import CudaSource
+from tuner.bring.samples import GPU
 from tuner.bring.source import FileRefused
 from tuner.bring.write import Draft
-from tuner.cuda.text import CudaArgument
+from tuner.cuda.text import BLOCK, CudaArgument
 
 SIZE, ALONE_SIZE = 4096, 1 << 22
 TYPES = {"int": "int32", "unsigned int": "int32", "unsigned": "int32", "long long": "int64", "int64_t": "int64", "int32_t": "int32",

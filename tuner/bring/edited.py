@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.bring.check import GPU
+from tuner.bring.samples import GPU
 from tuner.operators.operator import BYTES
 from tuner.space import MAX_PRODUCT, Param
 from tuner.team.description import MAX_PARAMS, MAX_VALUES, OF_GPU

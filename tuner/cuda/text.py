@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 MAX_FILE_BYTES = 2 << 20
 MAX_FUNCTIONS = 200
@@ -20,6 +21,8 @@ INTEGERS = {
     "unsigned long long": "u8", "int8_t": "i1", "uint8_t": "u1", "int16_t": "i2", "uint16_t": "u2", "int32_t": "i4",
     "uint32_t": "u4", "int64_t": "i8", "uint64_t": "u8", "size_t": "u8", "ptrdiff_t": "i8", "uint": "u4", "bool": "b1"}
 NUMBERS = {"float": "f4", "double": "f8", "__half": "f2", "half": "f2"}
+C_TYPES = {"fp16": "__half", "bf16": "__nv_bfloat16", "fp32": "float", "fp8": "__nv_fp8_e4m3"}
+BLOCK = ("block_size_x", "block_size_y", "block_size_z")        # threads of a block, as Kernel Tuner names them
 _QUALIFIERS = re.compile(r"\b(?:const|volatile|__restrict__|__restrict|restrict|__grid_constant__|struct|register)\b")
 _GLOBAL = re.compile(r"\b__global__\b")
 _BOUNDS = re.compile(r"__launch_bounds__\s*\(")
@@ -188,6 +191,11 @@ _FUNCTION = re.compile(r"\)\s*(?:const|noexcept|override)?\s*$")
 _VARIABLE = re.compile(r"^\s*(?!typedef|using|struct|class|enum|union|template|const|return|namespace|__)(?:(?:static|extern)\s+)?"
                        r"[\w:]+[\s*]+\w+\s*(?:=[^;={]*)?$")
 _OF_DEVICE = re.compile(r"__(?:global|device)__|\bconstexpr\b|^\s*#|=\s*$|\b[A-Z_]*(?:DEVICE|HOST)[A-Z_]*\b")
+
+
+def as_macro(value: Any) -> str:
+    """Return a parameter's value as a macro's text."""
+    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def without_defines(text: str, names: frozenset[str]) -> str:

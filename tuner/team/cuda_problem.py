@@ -11,15 +11,13 @@ import numpy as np
 import torch
 
 from tuner.cuda import nvrtc
-from tuner.cuda.text import CudaArgument, read_file, without_defines
+from tuner.cuda.text import BLOCK, C_TYPES, CudaArgument, as_macro, read_file, without_defines
 from tuner.kernels import device as target
 from tuner.kernels.problem import Calls
 from tuner.team.adapter import CudaKernel, CudaOperator
 from tuner.team.inputs import TeamInputs
 from tuner.trial import Config
 
-C_TYPES = {"fp16": "__half", "bf16": "__nv_bfloat16", "fp32": "float", "fp8": "__nv_fp8_e4m3"}
-BLOCK = ("block_size_x", "block_size_y", "block_size_z")        # Kernel Tuner's names
 STATIC_LIMIT_BYTES = 48 << 10       # of shared memory, above which a launch must ask (CUDA C++ Programming Guide, shared memory)
 
 
@@ -47,12 +45,12 @@ class CudaProblem(TeamInputs):
 
     def compile(self, config: Config) -> nvrtc.Binary:
         kernel: CudaKernel = self.adapter.kernel
-        words = {**config, "dtype": C_TYPES.get(self._dtype, self._dtype)}
-        defines = {**{name: _macro(value) for name, value in config.items() if name not in self._template},
+        words = {**{name: as_macro(value) for name, value in config.items()}, "dtype": C_TYPES.get(self._dtype, self._dtype)}
+        defines = {**{name: words[name] for name in config if name not in self._template},
                    **{name: text.format_map(words) for name, text in kernel.defines.items()}}
         expression = kernel.function
         if kernel.template:
-            expression += f"<{', '.join(each.format_map({**words, **_lowered(config)}) for each in kernel.template)}>"
+            expression += f"<{', '.join(each.format_map(words) for each in kernel.template)}>"
         binary = nvrtc.compile_function(without_defines(self._text, self._loose & defines.keys()), expression, defines, self._arch,
                                         folder=self._file.parent, options=kernel.options, name=self._file.name)
         meta = {**self.args, **config}
@@ -97,14 +95,6 @@ def _value(argument: CudaArgument, value: Any) -> Any:
     if isinstance(value, bool | int | float):
         return np.float32(value) if isinstance(value, float) else np.int32(value)
     raise ValueError(f"{argument.name}: {type(value).__name__} cannot be passed to a kernel; tensors and numbers can")
-
-
-def _lowered(config: Config) -> dict[str, str]:
-    return {name: _macro(value) for name, value in config.items()}
-
-
-def _macro(value: Any) -> str:
-    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def _allow_shared(function: Any, dynamic_bytes: int, device: int) -> None:

@@ -90,6 +90,8 @@ def test_a_cu_file_is_compiled_for_three_generations_without_a_gpu(tmp_path: Pat
     assert {line["gpu"] for line in found.compiled} == {"sm_80", "sm_90", "sm_100"}
     assert not [line for line in found.compiled if "error" in line] and all(4 <= line["registers"] <= 64 for line in found.compiled)
     assert [each.missing for each in found.problems] == [True]
+    bare, = check_file(tmp_path / "scale.cu", run=True, compiles=False)
+    assert "nothing was run" in bare.problems[-1].what
 
 
 @compiled

@@ -1,0 +1,24 @@
+"""Which configurations of a space are compiled when a file is checked, and for whose limits the space is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.operators.limits import Limits
+from tuner.space import Space
+
+GPU = Limits("H100", "9.0", 232_448, 132)       # whose limits the space is counted with
+SAMPLES = 2                                     # configurations compiled beside the default, of a file of few kernels
+FEW_KERNELS = 4
+
+
+def choose_samples(default: Mapping[str, Any], space: Space, count: int) -> list[dict[str, Any]]:
+    """Return the default, where there is one, and up to `count` other configurations spread over the space."""
+    chosen = [dict(default)] if default else []
+    for at in range(count):
+        if len(space):
+            config = dict(space.config((2 * at + 1) * len(space) // (2 * count)))
+            if config not in chosen:
+                chosen.append(config)
+    return chosen
