@@ -12,6 +12,7 @@ from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 H200 = Path(__file__).parents[1] / "data" / "h200"
 READ_WITHIN_S = 60
+LOADING = ("of null", "of undefined", "context was destroyed")     # what a script says that meets a page still loading
 WITHIN_MS = 60_000         # the machine may have other work: only a test that fails waits so long
 WORKED_MS = 180_000        # until a worker has done what was asked: it runs at a lower priority, after what was asked before
 expect.set_options(timeout=WITHIN_MS)
@@ -25,7 +26,7 @@ def poll(page: Any, script: str, within_ms: int = WITHIN_MS) -> Any:
             if found := page.evaluate(script):
                 return found
         except Error as error:
-            if not any(words in error.message for words in ("of null", "of undefined", "context was destroyed")):
+            if not any(words in error.message for words in LOADING):
                 raise
             last = error
         page.wait_for_timeout(50)
@@ -47,9 +48,18 @@ def follow(page: Any, link: str, address: str) -> None:
 def eventually(seen: Callable[[], Any], within_s: float = WITHIN_MS / 1000) -> None:
     """What a page shows is so, or becomes so: it is asked until then. Playwright's `expect` does it for a single locator."""
     until = time.monotonic() + within_s
-    while not seen():
+    while not _sees(seen):
         assert time.monotonic() < until, "the page did not come to show this"
         time.sleep(0.05)
+
+
+def _sees(seen: Callable[[], Any]) -> bool:
+    try:
+        return bool(seen())
+    except Error as error:
+        if any(words in error.message for words in LOADING):
+            return False
+        raise
 
 
 def shows(where: Any, text: str) -> None:

@@ -2,6 +2,7 @@
 
 import { watch } from "../lib/live.js";
 import { refresh, refreshSoon } from "../lib/refresh.js";
+import { reload } from "../lib/reload.js";
 
 const EVERY_MS = 5000, RUN_MS = 700;
 const gate = document.getElementById("live-gate");
@@ -19,7 +20,7 @@ function follow() {
 /** The parts hold another state than they began with: a verdict came, or somebody measures again. */
 function ended() {
   const now = document.querySelector("[data-state-of-gate]");
-  if (now && now.dataset.stateOfGate !== began) location.reload();
+  if (now && now.dataset.stateOfGate !== began) reload();
 }
 
 /** Runs may come faster than a page is made: one refresh for those of a while, and none is put off by the next. */
@@ -31,7 +32,7 @@ async function refreshStates() {
   const response = await fetch(location.href, { credentials: "same-origin", headers: { Accept: "text/html" } });
   if (!response.ok) return;
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
-  if (page.getElementById("live-gate")?.dataset.underWay !== began) location.reload();
+  if (page.getElementById("live-gate")?.dataset.underWay !== began) reload();
 }
 
 const handle = watch(gate ? [gate.dataset.topic, gate.dataset.runs] : ["home"], ({ topic, event }) => {

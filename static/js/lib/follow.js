@@ -2,6 +2,7 @@
 
 import { watch } from "./live.js";
 import { refresh, refreshSoon } from "./refresh.js";
+import { reload } from "./reload.js";
 
 const RUNS_MS = 1500; // runs come several a second, and a page with figures is dear: so often at most
 const EVERY_MS = 15000;
@@ -21,7 +22,7 @@ if (topics.length) {
   setInterval(() => { if (!document.hidden && document.querySelector("[data-under-way=yes]")) refresh(); }, EVERY_MS);
   // The first runs of a page that had none bring parts of their own: it is made anew, unless somebody is typing.
   document.addEventListener("reshaped", () => {
-    if (!document.activeElement?.matches("input, textarea, select") && !document.querySelector("details.menu[open]")) location.reload();
+    if (!document.activeElement?.matches("input, textarea, select") && !document.querySelector("details.menu[open]")) reload();
   });
   window.addEventListener("pagehide", () => handle.close());
 }

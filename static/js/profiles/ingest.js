@@ -2,6 +2,7 @@
 
 import { getJson } from "../lib/http.js";
 import { watch } from "../lib/live.js";
+import { reload } from "../lib/reload.js";
 import { bytes, count, ns, si } from "../lib/units.js";
 
 const card = document.getElementById("ingest");
@@ -18,7 +19,7 @@ function show({ phase, done_bytes, total_bytes, records, rate_bytes_s, eta_s }) 
 
 /** @param {string} status */
 function changed(status) {
-  if (status === "ready" || status === "failed") location.reload();
+  if (status === "ready" || status === "failed") reload();
   else if (status === "deleted") text.textContent = "deleted";
   else if (status === "uploaded") text.textContent = "waits for an ingest worker";
 }

@@ -1,6 +1,7 @@
 // An analysis that a worker still makes: which one it is at, then the page of the result.
 
 import { watch } from "../lib/live.js";
+import { reload } from "../lib/reload.js";
 
 const card = document.getElementById("analysis");
 const bar = /** @type {HTMLProgressElement} */ (document.getElementById("analysis-bar"));
@@ -8,7 +9,7 @@ const text = document.getElementById("analysis-text");
 
 async function look() {
   const answer = await fetch(card.dataset.api).catch(() => null);
-  if (answer?.status === 200) location.reload();
+  if (answer?.status === 200) reload();
 }
 
 watch([`profile.${card.dataset.profile}`], ({ event, data }) => {
