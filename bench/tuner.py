@@ -61,6 +61,8 @@ def main() -> int:
     options.add_argument("--methods", nargs="+", help="only these")
     options.add_argument("--spaces", nargs="+", default=[], help="only files whose name holds one of these")
     options.add_argument("--write", action="store_true", help="write the tables of what is measured by now, and measure nothing")
+    options.add_argument("--again", action="store_true",
+                         help="put what is measured in place of the same cells of docs/leaderboard.json, and keep the others")
     options.add_argument("--fresh", action="store_true", help="forget what earlier runs measured")
     given = options.parse_args()
     if given.fresh:
@@ -78,8 +80,8 @@ def main() -> int:
             kept.flush()
             sys.stderr.write(f"{number}/{len(waiting)} {row['space']}: {row['method']} {_short(row)}\n")
     rows = _best_known(done, tasks) if given.write else [done[task.key] for task in tasks]
-    whole = not given.methods and not given.spaces
-    document = _document(rows, given.repeats)
+    whole = given.again or (not given.methods and not given.spaces)
+    document = _measured_again(rows) if given.again else _document(rows, given.repeats)
     text = _page(document)
     sys.stdout.write(text)
     if whole:
@@ -195,6 +197,15 @@ def _document(rows: list[dict[str, Any]], repeats: int) -> dict[str, Any]:
             "packages": packages, "methods": _methods(rows), "rows": rows}
 
 
+def _measured_again(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the kept document with these rows in it, and since when those of a method hold."""
+    kept = json.loads((ROOT / "docs" / "leaderboard.json").read_text())
+    new = {(row["space"], row["method"]): row for row in rows}
+    merged = [new.pop((row["space"], row["method"]), row) for row in kept["rows"]] + list(new.values())
+    dates = {**kept.get("again", {}), **{row["method"]: datetime.date.today().isoformat() for row in rows}}
+    return {**kept, "again": dates, "repeats": _searches(merged), "methods": _methods(merged), "rows": merged}
+
+
 def _installed(name: str) -> bool:
     try:
         importlib.metadata.version(name)
@@ -232,7 +243,9 @@ def _page(document: dict[str, Any]) -> str:
     """docs/tuner-bench.md."""
     rows, methods = document["rows"], document["methods"]
     lines = ["# Search methods on recorded spaces", "",
-             f"`make bench-tuner`, {document['date']}, {_searches(rows)} searches a cell, Python {document['python']}, "
+             f"`make bench-tuner`, {document['date']}"
+             + "".join(f"; {name} again on {date}" for name, date in document.get("again", {}).items())
+             + f", {_searches(rows)} searches a cell, Python {document['python']}, "
              + ", ".join(f"{name} {version}" for name, version in document["packages"].items()) + ".", "",
              "Score: 0 is random search, 1 the optimum found at once (methodology of autotuning_methodology: recorded time of "
              "compiling, running and framework, and the search's own CPU time). References run with their own defaults.", ""]

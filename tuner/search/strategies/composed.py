@@ -23,14 +23,16 @@ from tuner.search.strategies.prior import guess_slowness
 from tuner.search.strategies.prior_knowledge import PriorKnowledge
 from tuner.search.strategies.rule_weights import rule_weights
 from tuner.search.strategies.sizes import Sizes, model_columns
-from tuner.search.strategies.transfer import correct_guess, past_winners, related_searches
+from tuner.search.strategies.transfer import correct_guess, past_winners, related_searches, similarity
 from tuner.space import Space
 from tuner.trial import Config, Trial
 
 COLD = ("cold", "cold", "open", "neighbour")                                     # who proposes, trial after trial
 WARM = ("warm", "winner", "warm", "cold", "better", "neighbour", "open", "worse")
+FAR = (*COLD, *COLD, "winner", "warm")                # no past is of a similar shape: first as if there were none
 LATE = ("better", "child", "neighbour", "child")      # after MODEL_TRIALS: a model of many trials costs more and adds less
 MODEL_TRIALS = 300
+NEAR = 0.35               # similarity from which a past goes before the guess: shapes some four doublings apart
 WINNERS = 4               # of other shapes, GPUs and toolkits that are tried as they are
 
 
@@ -48,7 +50,7 @@ class ComposedSearch:
         self._warm = Proposer(self._ledger, x, correct_guess(space, known, guessed, past, weights), rng) if past else self._cold
         self._winners = deque(row for config in past_winners(space, past)[:WINNERS] if (row := space.row(config)) is not None)
         self._default = space.row(known.default) if known.default is not None else None
-        self._cycle = WARM if past else COLD
+        self._cycle = COLD if not past else WARM if similarity(past[0], known) >= NEAR else FAR
 
     def ask(self, n: int) -> list[Config]:
         asked: list[Config] = []

@@ -35,6 +35,7 @@ DEEP = (3, 4)                # pipeline stages
 BLOCK_THREADS = (128, 256)   # threads of a CUDA block
 THREAD_WORK = (2, 8)         # outputs of a CUDA thread
 WARP = 32
+ODD_COST = 0.15               # log time for each doubling of what a block's sides hold beside powers of two
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,17 @@ def guess_slowness(space: Space, known: PriorKnowledge, sizes: Sizes, weights: M
 
 
 def rule_terms(space: Space, known: PriorKnowledge, sizes: Sizes) -> Mapping[str, Array]:
-    """Return what each rule adds to the log time, by rule, shapes (N,)."""
+    """Return what each rule adds to the log time, by rule, shapes (N,); the mean where values leave two readings of the roles."""
     if not len(space):
         return {}
+    made, instead = _terms(space, known, sizes), sizes.instead()
+    if instead is None:
+        return made
+    other, nothing = _terms(space, known, instead), np.zeros(len(space))
+    return {rule: 0.5 * (made.get(rule, nothing) + other.get(rule, nothing)) for rule in {**made, **other}}
+
+
+def _terms(space: Space, known: PriorKnowledge, sizes: Sizes) -> Mapping[str, Array]:
     if sizes.has(Role.WARPS):
         return _tiles(space, known, sizes)
     return _blocks(space, sizes) if sizes.has(Role.THREADS) else {}
@@ -149,6 +158,8 @@ def _blocks(space: Space, sizes: Sizes) -> dict[str, Array]:
         "threads of a block": 0.2 * doublings_outside(sizes.threads, *BLOCK_THREADS),
         "lanes of a warp left idle": np.log(np.ceil(sizes.threads / WARP) * WARP / sizes.threads),
     }
+    if np.ptp(sizes.odd):
+        made["sides that divide few problems"] = ODD_COST * sizes.odd
     if sizes.has(Role.WORK):
         made["outputs of a thread"] = 0.1 * doublings_outside(sizes.product(Role.WORK), *THREAD_WORK)
     return made

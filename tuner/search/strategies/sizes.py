@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.search.strategies.roles import Role, roles
+from tuner.search.strategies.roles import Role, exchanged, is_whole, roles
 from tuner.space import Space
 
 Array = NDArray[np.float64]
@@ -14,13 +16,33 @@ Array = NDArray[np.float64]
 class Sizes:
     """Products of the parameters of a role, shapes (N,); 1 where a space has none."""
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: Space, given: Sequence[Role] | None = None) -> None:
         self._space = space
-        self.roles = roles(space.params)
+        self.roles = list(given) if given is not None else roles(space.params)
         self.threads = 32 * self.product(Role.WARPS) if self.has(Role.WARPS) else self.product(Role.THREADS)
         self.stages = self.product(Role.STAGES)
         self.tile = self.product(Role.TILE)
         self.depth = self.product(Role.DEPTH)
+
+    @property
+    def odd(self) -> Array:
+        """Return log2 of the odd part of a CUDA block's threads and work, shape (N,): 0 where all sides are powers of two.
+
+        Where no name tells a role, of all sizes.
+        """
+        total = np.zeros(len(self._space))
+        sides = [*self.columns(Role.THREADS), *self.columns(Role.WORK)]
+        if all(role is Role.OTHER for role in self.roles):
+            sides = [index for index, param in enumerate(self._space.params) if is_whole(param)]
+        for index in sides:
+            odd = [int(value) // (int(value) & -int(value)) for value in self._space.params[index].values]
+            total += np.log2(np.array(odd, dtype=np.float64))[self._space.rows[:, index]]
+        return total
+
+    def instead(self) -> Sizes | None:
+        """Return the sizes by the roles that are as likely as these; None where names tell."""
+        other = exchanged(self.roles, self._space.params)
+        return None if other is None else Sizes(self._space, other)
 
     def columns(self, role: Role) -> list[int]:
         """Return the indices of the parameters of a role."""
@@ -58,6 +80,8 @@ def model_columns(space: Space, sizes: Sizes) -> Array:
     if sizes.has(Role.THREADS):
         work = sizes.product(Role.WORK)
         blocks.append(_stretch(np.log2(np.stack([sizes.threads, work, sizes.threads * work], axis=1))))
+    if not sizes.has(Role.WARPS):
+        blocks.append(_stretch(sizes.odd[:, None]))
     joined = np.concatenate(blocks, axis=1)
     return joined if joined.shape[1] else np.zeros((len(space), 1))
 
