@@ -226,7 +226,8 @@ ARROWS = {
         "tuner.devices tuner.gate.errors tuner.gate.suites tuner.gate.verdicts tuner.revalidation workers.core workers.fresh "
         "workers.capture",
     "workers.metrics": "profiles.models workers.jobs profiles.fleet tuner.models",
-    "workers.keeping": "profiles.keeping profiles.models workers.jobs profiles.upload profiles.capture tuner.models",
+    "workers.keeping":
+        "profiles.keeping profiles.models workers.jobs profiles.upload profiles.capture tuner.models tuner.cache.compiled",
     "workers.process":
         "workers.keeping profiles.ingest profiles.models workers.jobs profiles.advice profiles.families profiles.fleet "
         "profiles.upload "

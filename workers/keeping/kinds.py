@@ -17,7 +17,8 @@ from profiles.capture.services import capture_delete
 from profiles.keeping.services import freed_bytes, profiles_bytes
 from profiles.models import AdviceDecision, Capture, Profile
 from profiles.upload.services import profile_delete
-from tuner.models import BaselineChange, Build, Gate, KernelRun, Regression, TuneJob
+from tuner.cache.compiled import services as compiled
+from tuner.models import BaselineChange, Build, CompiledFile, Gate, KernelRun, Regression, TuneJob
 
 KEEP_TAG = "keep"
 NEWEST_BUILDS = 20          # of the project, whose runs a gate may still compare with
@@ -83,6 +84,10 @@ def _delete_capture(row: Model) -> None:
     capture_delete(row)         # type: ignore[arg-type]
 
 
+def _delete_compiled(row: Model) -> None:
+    compiled.delete_file(row)         # type: ignore[arg-type]
+
+
 def _delete_row(row: Model) -> None:
     row.delete()
 
@@ -104,6 +109,8 @@ KINDS = {kind.name: kind for kind in (
          _delete_capture),
     Kind("jobs", "tune jobs with their trials", lambda: TuneJob.objects.filter(status__in=ENDED_JOBS).order_by("pk"),
          lambda: (("a configuration of it is served", Q(cached__isnull=False)),), _delete_row),
+    Kind("compiled", "compiled files that hosts share, by when they were used", lambda: CompiledFile.objects.order_by("used", "pk"),
+         lambda: (), _delete_compiled, when="used", size=compiled.files_bytes, freed=compiled.freed_bytes),
     Kind("calls", "calls of agents", lambda: apps.get_model("webapp", "AgentCall").objects.order_by("pk"), lambda: (), _delete_row),
     Kind("runs", "runs of suites", lambda: KernelRun.objects.order_by("pk"), _keeps_run, _delete_row),
 )}

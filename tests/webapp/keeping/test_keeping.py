@@ -16,7 +16,8 @@ from django.utils import timezone
 from profiles.models import Capture, CaptureTarget, Finding, Keeping, Profile, TimelineNote
 from profiles.upload.services import profile_create, profile_ingest
 from tests.profiles.pages.test_services import TINY
-from tuner.models import CachedConfig, TuneJob
+from tuner.cache.compiled import services as compiled
+from tuner.models import CachedConfig, CompiledFile, TuneJob
 from webapp.models import AuditEntry, Project
 from workers import jobs
 from workers.keeping import run as retention
@@ -98,6 +99,17 @@ def test_a_profile_that_is_kept_for_two_reasons_counts_once() -> None:
     for number in range(3):
         TimelineNote.objects.create(profile=row, start_ns=number, end_ns=9, text="again")
     assert retention.look({"traces": 30})["traces"]["kept"] == {"has the tag “keep”": 1}
+
+
+def test_compiled_files_go_by_when_they_were_used_and_bytes_of_two_stay(tmp_path: Path) -> None:
+    for key, data in (("a", b"one"), ("b", b"one"), ("c", b"other"), ("d", b"new")):
+        compiled.put_file(owner=None, tool="triton", key=key, name="k.cubin", data=data)
+    CompiledFile.objects.filter(key__in="ac").update(used=timezone.now() - OLD)
+    assert retention.look({"compiled": 30})["compiled"] == {"days": 30, "old": 2, "go": 2, "kept": {}, "bytes": 5}
+    assert retention.clean(keeping(compiled=30))["compiled"]["gone"] == 2
+    assert compiled.get_files("triton", "b", ["k.cubin"]) == {"k.cubin": b"one"}
+    assert compiled.get_files("triton", "c", ["k.cubin"]) == {}
+    assert stored(tmp_path) == len(b"one" + b"new")
 
 
 def test_a_tune_job_whose_configuration_is_served_stays() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 from django.utils import timezone
 
 from tuner.models import CompiledFile
@@ -84,6 +84,23 @@ def newest_files(tool: str, most: int) -> list[tuple[str, str, bytes]]:
     """Return (key, name, bytes) of the newest files of a tool."""
     rows = CompiledFile.objects.filter(tool=tool).order_by("-created", "-pk")[:most]
     return [(row.key, row.name, data) for row in rows if (data := _read(row)) is not None]
+
+
+def delete_file(row: CompiledFile) -> None:
+    """Delete a row, and its bytes where no other row has them."""
+    row.delete()
+    _delete_bytes(int(row.project_id or 0), [row.sha256])
+
+
+def files_bytes(rows: QuerySet[CompiledFile]) -> int:
+    """Return what the files of these rows take, those of the same bytes once."""
+    return sum(size_bytes for _, size_bytes in rows.order_by().values_list("sha256", "size_bytes").distinct())
+
+
+def freed_bytes(rows: QuerySet[CompiledFile]) -> int:
+    """Return what the store gains when these rows go: bytes that other rows have stay."""
+    others = CompiledFile.objects.exclude(pk__in=rows.order_by().values("pk")).values("sha256")
+    return files_bytes(rows.exclude(sha256__in=others))
 
 
 def _read(row: CompiledFile) -> bytes | None:
