@@ -10,7 +10,7 @@ from tuner.candidates import code_view, selectors, services
 from tuner.candidates.verdicts import SIGN, TITLES, Verdict
 from tuner.models import Candidate
 from tuner.operators import find
-from tuner.texts import config_text
+from tuner.texts import config_text, in_order
 
 VERDICTS = [each.value for each in Verdict]
 MARKS = {Verdict.FASTER: "mark-ok", Verdict.SAME: "mark-info", Verdict.SLOWER: "mark-bad", Verdict.AMBIGUOUS: "mark-warn",
@@ -39,7 +39,8 @@ def page_of(candidate: Candidate) -> dict[str, Any]:
     same_base = base is not None and base.hash == candidate.base_hash
     live = candidate.status in LIVE
     return {
-        "candidate": candidate, "answer": answer, "live": live, "mark": mark_of(candidate.verdict),
+        "candidate": candidate, "shape": in_order(candidate.operator, candidate.shape), "answer": answer,
+        "live": live, "mark": mark_of(candidate.verdict),
         "sign": SIGN.get(candidate.verdict, ""), "standing": selectors.standing(candidate), "bars": bars_of(answer),
         "checks": checks_of(answer), "counters": counters_of(answer), "compiled": answer.get("compiled"),
         "code": code_view.compare(base.text if base else "", candidate.text), "base": base,
@@ -121,14 +122,16 @@ def _clocks(answer: Mapping[str, Any]) -> str:
 def problem_fields(candidate: Candidate) -> dict[str, Any]:
     """Return the query that fills a form with the candidate's operator, type, shape and GPU."""
     gpu = candidate.gpu or candidate.wanted_gpu
-    return {"operator": candidate.operator, "dtype": candidate.dtype, **candidate.shape, "gpu": gpu}
+    shape = in_order(candidate.operator, candidate.shape)
+    return {"operator": candidate.operator, "dtype": candidate.dtype, **shape, "gpu": gpu}
 
 
 def typed_of(query: Mapping[str, str]) -> dict[str, str]:
     """Return what an address fills into the form: a problem's, or a candidate to go on from."""
     parent = _candidate(query.get("parent", ""))
     if parent is not None:
-        return {"operator": parent.operator, "dtype": parent.dtype, "shape": _shape_text(parent.shape), "parent": str(parent.pk),
+        shape = _shape_text(in_order(parent.operator, parent.shape))
+        return {"operator": parent.operator, "dtype": parent.dtype, "shape": shape, "parent": str(parent.pk),
                 "text": parent.text, "config": config_text(parent.config or {}), "gpu": parent.wanted_gpu, "note": ""}
     known = find(query.get("operator", ""))
     if known is None:

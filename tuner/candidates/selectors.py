@@ -11,10 +11,11 @@ from tuner.candidates import sources
 from tuner.models import Candidate, CandidatePermit
 from tuner.operators import OPERATORS, all_operators
 from tuner.team.selectors import operator_description
+from tuner.texts import in_order
 from workers import jobs
 
 FILTERS = ("operator", "status", "verdict", "review")
-HOW = "start one on a host with an NVIDIA GPU: manage.py worker gpu"
+HOW = "Start one on a host with an NVIDIA GPU: manage.py worker gpu"
 NOT_REVIEWED = "measured, not reviewed"
 
 
@@ -59,6 +60,11 @@ def queue_of(candidate: Candidate) -> str:
     return "gpu"
 
 
+def first_queues(candidate: Candidate) -> list[str]:
+    """Return where a new candidate is woken: in both queues where no worker of either lives, for whichever comes first."""
+    return [queue_of(candidate)] if living_queues() & {"gpu", "compile"} else ["compile", "gpu"]
+
+
 def ability(candidate: Candidate | None = None) -> dict[str, Any]:
     """Return {"able", "why"}: whether a living worker can judge, and what to do where none does."""
     gpus = {str(card["name"]) for worker in jobs.workers() if "gpu" in worker["queues"] for card in worker.get("gpus", ())}
@@ -80,7 +86,8 @@ def row_json(candidate: Candidate) -> dict[str, Any]:
     rows = {each["name"]: each for each in candidate.answer.get("rows", ()) if isinstance(each, dict) and "name" in each}
     mine, against = rows.get("candidate", {}), rows.get(candidate.answer.get("against", ""), {})
     return {
-        "id": candidate.pk, "operator": candidate.operator, "dtype": candidate.dtype, "shape": candidate.shape,
+        "id": candidate.pk, "operator": candidate.operator, "dtype": candidate.dtype,
+        "shape": in_order(candidate.operator, candidate.shape),
         "config": candidate.config, "note": candidate.note, "parent": candidate.parent_id,
         "series": candidate.series_id or candidate.pk,
         "status": candidate.status, "stage": candidate.stage, "step": candidate.step, "verdict": candidate.verdict or None,

@@ -73,7 +73,8 @@ def candidate_create(by: Submitter, *, operator: str, text: str, shape: Mapping[
     with transaction.atomic():
         row.seconds = _take_of_day(known.name, by)
         row.save()
-        jobs.enqueue_on_commit(selectors.queue_of(row), "candidate", row.pk)
+        for queue in selectors.first_queues(row):
+            jobs.enqueue_on_commit(queue, "candidate", row.pk)
     candidate_publish(row)
     return row
 

@@ -153,10 +153,11 @@ def test_it_is_woken_where_it_can_go_on(alice: Any, monkeypatch: pytest.MonkeyPa
     permit()
     candidate = submit(alice)
     queue = ROW_KINDS["candidate"].queue
-    assert queue(candidate) == "gpu" and not selectors.ability()["able"]
+    assert queue(candidate) == "gpu" and not selectors.ability()["able"] and selectors.first_queues(candidate) == ["compile", "gpu"]
     compiler = {"queues": ["compile"], "gpus": []}
     monkeypatch.setattr(jobs, "workers", lambda: [compiler, {"queues": ["gpu"], "gpus": []}])
     assert queue(candidate) == "compile" and "none is running" in selectors.ability()["why"]
+    assert selectors.first_queues(candidate) == ["compile"]
     candidate.stage = "measure"
     assert queue(candidate) == "gpu"
     card = {"name": "NVIDIA H200", "cc": "9.0"}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -19,6 +22,7 @@ from tuner.cache.entries.selectors import bucket
 from tuner.candidates import services
 from tuner.candidates.services import Submitter
 from tuner.models import CachedConfig, Candidate
+from tuner.operators import OPERATORS
 from workers.core import gpu, sandboxed
 from workers.tune import candidate as work
 from workers.tune import candidate_counters
@@ -202,3 +206,17 @@ def test_counters_are_read_from_ncu_s_table_whatever_else_is_printed() -> None:
     assert found == {"duration_ns": 41216.0, "dram_pct": 88.1, "sm_pct": 30.2, "tensor_pct": 12.5, "registers": 32.0,
                      "occupancy_pct": 61.0, "kernels": 2}
     assert candidate_counters.read_csv(["nothing"]) == {} == candidate_counters.read_csv(['"ID"', '"x"'])
+
+
+def test_the_text_of_every_operator_is_a_right_candidate_of_it_in_each_form(tmp_path: Path) -> None:
+    packages = PROJECT / "tests" / "packages"
+    environ = {**os.environ, "PYTHONPATH": f"{PROJECT}{os.pathsep}{packages}", "RIDGEPOINT_OPERATOR_PACKAGES": "acme-kernels"}
+    done = subprocess.run([sys.executable, "-m", "tests.tuner.candidates.every_operator", str(tmp_path)], env=environ, cwd=PROJECT,
+                          capture_output=True, text=True, timeout=300)
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert [each["name"] for each in found] == [*OPERATORS, "acme_scale_add", "acme_column_sum", "acme_clamp"]
+    for each in found:
+        assert {"module", "kernel"} <= set(each["forms"]) and each["left_alone"] and each["replaced"] == []
+        for form, (seen, right, message, changed) in each["forms"].items():
+            assert (seen, right, changed) == (form, True, []), (each["name"], form, message)

@@ -1,4 +1,4 @@
-"""The process that ncu counts: `ncu … python -m tuner.candidates.judge.counted REQUEST.json`, a few launches of a candidate.
+"""The process that ncu counts: `ncu … python -m tuner.candidates.judge.counted`, the request on standard input: one launch.
 
 The launches that count lie in the NVTX range `ridgepoint`, with a cold L2 before each, as a suite's do (tuner.measure.counted).
 """
