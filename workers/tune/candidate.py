@@ -91,7 +91,7 @@ class Work:
         if not cards:
             worker_services.candidate_wait(candidate, self.worker, told)
             return
-        self._step("waiting for a GPU", stage=Candidate.Stage.MEASURE)
+        self._step("waiting for a GPU", stage=Candidate.Stage.MEASURE, answer=told)
         try:
             with gpu.lease(cards, should_stop=self.stop) as card:
                 self._judge(card, told)
@@ -110,6 +110,8 @@ class Work:
             return None
         if refused := answer.parts.get("refused"):
             parts["not_compiled"] = refused["what"]
+        elif not answer.stage:              # it never came to the file: no Triton here, or no memory left
+            parts["not_compiled"] = f"the compiler did not start: {_died(ending)['what']}"[:600]
         elif "failed" in answer.parts or ending.why or "ended" not in answer.parts:
             failed = answer.parts.get("failed") or _died(ending)
             self._done({**parts, "failed": failed})
@@ -133,7 +135,7 @@ class Work:
             worker_services.candidate_fail(self.candidate, self.worker, "the operator's own code", refused["what"],
                                            "no candidate of it can be judged on this worker", answer=told, **facts)
             return
-        if "loaded" not in answer.parts and "failed" not in answer.parts and not ending.why and not answer.stage:
+        if not answer.stage:
             worker_services.candidate_fail(self.candidate, self.worker, "judge", f"it did not start: {_died(ending)['what']}",
                                            "see the worker's log", answer=told, **facts)
             return

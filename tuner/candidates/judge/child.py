@@ -185,6 +185,7 @@ def answer(request: Mapping[str, Any], judge: Callable[[Say], Judge]) -> int:
             out.write(json.dumps(line, default=str) + "\n")
             out.flush()
 
+        say(stage="starting")               # whatever ends before this is no fault of the file
         try:
             judge(say).run(Path.cwd())
         except Refused as refused:
