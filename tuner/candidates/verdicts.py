@@ -64,7 +64,9 @@ def judge(told: Mapping[str, Any]) -> Judgement:
         return Judgement(Verdict.FAILED, "the process that judges it ended before it was timed", rows=rows)
     against = next(name for name in BASELINES if name in decisions)
     decision = decisions[against]
-    return Judgement(verdict_of(decision), f"{_text(decision, times, against)} beside the {TITLES[against]}", against, rows)
+    verdict = verdict_of(decision)
+    unsure = ": the rounds differ too far to tell" if verdict == Verdict.AMBIGUOUS else ""
+    return Judgement(verdict, f"{_text(decision, times, against)} beside the {TITLES[against]}{unsure}", against, rows)
 
 
 _PLACES = {"import": "it cannot be imported", "contract": "it is no candidate", "compile": "it does not compile",

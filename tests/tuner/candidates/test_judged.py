@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
+from django.db import connection
 
 from tests.product import PROJECT
 from tests.tuner.candidates.files import BROKEN, CHANGED, CHEATS, DIFF, HARM, KERNEL, LAUNCH, SHAPE
@@ -170,8 +171,14 @@ def test_a_cancelled_one_ends_at_once(alice: Any, card: gpu.Gpu) -> None:
     permit()
     candidate = services.candidate_create(Submitter(alice), operator="softmax", shape=SHAPE, text=LAUNCH + HARM["endless"])
     Candidate.objects.filter(pk=candidate.pk).update(stage="measure")
-    worker = threading.Thread(target=work.run, args=(candidate.pk, "here"),
-                              kwargs={"on_gpu": True, "programs": ON_CPU, "bounds": SMALL})
+
+    def take() -> None:
+        try:
+            work.run(candidate.pk, "here", on_gpu=True, programs=ON_CPU, bounds=SMALL)
+        finally:
+            connection.close()
+
+    worker = threading.Thread(target=take)
     worker.start()
     while not Candidate.objects.get(pk=candidate.pk).step.startswith("importing"):
         time.sleep(0.05)
