@@ -196,7 +196,7 @@ ARROWS = {
     "tuner.revalidation":
         "tuner.models tuner.trial tuner.cache.formats tuner.cache.rules tuner.operators tuner.measure tuner.texts "
         "tuner.cache.entries tuner.devices tuner.gate.errors tuner.gate.stats tuner.gate.suites tuner.gate.verdicts "
-        "tuner.jobs",
+        "tuner.jobs tuner.search",
     "tuner.cache.exchange":
         "tuner.models tuner.trial tuner.cache.formats tuner.cache.rules tuner.operators tuner.measure tuner.search tuner.texts "
         "tuner.cache.entries tuner.devices tuner.jobs",

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from tuner.trial import Config, Value, config_key
 
-MAX_PRODUCT = 1_000_000      # combinations that `enumerate` is willing to walk
+MAX_PRODUCT = 1_000_000      # combinations that `enumerate` is willing to walk one by one, and configurations of a space
+MAX_COMBINATIONS = 64_000_000        # … to look at where each constraint says what it reads: a byte of memory each
 MAX_VALUES = 4096            # values of one parameter
 
 
@@ -42,10 +43,14 @@ class Param:
 
 @dataclass(frozen=True)
 class Constraint:
-    """A rule; `holds(config)` is false where it cannot run, `reason` says why."""
+    """A rule; `holds(config)` is false where it cannot run, `reason` says why.
+
+    `reads`: the parameters that `holds` looks at, where that is known; it is asked once for each of their combinations then.
+    """
 
     reason: str
     holds: Callable[[Config], bool]
+    reads: tuple[str, ...] | None = None
 
 
 class Space:
@@ -68,10 +73,17 @@ class Space:
 
     @classmethod
     def enumerate(cls, params: Sequence[Param], constraints: Sequence[Constraint] = ()) -> Space:
-        """Return the space of all combinations that satisfy the constraints; the first broken one counts."""
+        """Return the space of all combinations that satisfy the constraints; the first broken one counts.
+
+        Raises ValueError for more than MAX_PRODUCT combinations, or MAX_COMBINATIONS where every constraint says what it reads.
+        """
         combinations = math.prod(len(param.values) for param in params)
-        if combinations > MAX_PRODUCT:
-            raise ValueError(f"{combinations:,} combinations; at most {MAX_PRODUCT:,}: give fewer values")
+        known = all(constraint.reads is not None for constraint in constraints)
+        most = MAX_COMBINATIONS if known else MAX_PRODUCT
+        if combinations > most:
+            raise ValueError(f"{combinations:,} combinations; at most {most:,}: give fewer values")
+        if known:
+            return cls(params, *_valid_rows(params, constraints))
         names = [param.name for param in params]
         rows: list[tuple[int, ...]] = []
         pruned: Counter[str] = Counter()
@@ -148,6 +160,42 @@ class Space:
         """Return values in [0, 1] along their parameters, log scale for positive numbers, shape (N, P)."""
         columns = [_positions(param)[self.rows[:, i]] for i, param in enumerate(self.params)]
         return np.stack(columns, axis=1) if columns else np.zeros((len(self), 0))
+
+
+def _valid_rows(params: Sequence[Param], constraints: Sequence[Constraint]) -> tuple[NDArray[np.int32], dict[str, int]]:
+    """Return the rows that all constraints allow, in the order of `product`, and reason → combinations that it removed."""
+    alive = np.ones([len(param.values) for param in params], dtype=bool)
+    pruned: dict[str, int] = {}
+    for constraint in constraints:
+        holds, errors = _table(params, constraint)
+        for at, error in errors.items():
+            if alive[at].any():                    # what an earlier constraint removed is not asked of the next
+                raise error
+        if removed := int(np.count_nonzero(alive & ~holds)):
+            pruned[constraint.reason] = pruned.get(constraint.reason, 0) + removed
+        alive &= holds
+    valid = int(np.count_nonzero(alive))
+    if valid > MAX_PRODUCT:
+        raise ValueError(f"{valid:,} configurations; at most {MAX_PRODUCT:,}: give fewer values or more constraints")
+    return np.stack(np.nonzero(alive), axis=1).astype(np.int32).reshape(valid, len(params)), pruned
+
+
+_Place = tuple[int | slice, ...]
+
+
+def _table(params: Sequence[Param], constraint: Constraint) -> tuple[NDArray[np.bool_], dict[_Place, ValueError]]:
+    """Return where a constraint holds, with an axis of length 1 for each parameter that it does not read, and where it fails."""
+    read = [param if constraint.reads is None or param.name in constraint.reads else None for param in params]
+    table = np.ones([len(param.values) if param else 1 for param in read], dtype=bool)
+    if table.size > MAX_PRODUCT:
+        raise ValueError(f"{constraint.reason}: {table.size:,} combinations of what it reads; at most {MAX_PRODUCT:,}")
+    errors: dict[_Place, ValueError] = {}
+    for at in np.ndindex(table.shape):
+        try:
+            table[at] = constraint.holds({param.name: param.values[i] for param, i in zip(read, at, strict=True) if param})
+        except ValueError as error:
+            errors[tuple(i if param else slice(None) for param, i in zip(read, at, strict=True))] = error
+    return table, errors
 
 
 def _positions(param: Param) -> NDArray[np.float64]:

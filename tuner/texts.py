@@ -78,8 +78,9 @@ def triton_config(config: Mapping[str, Any] | None) -> str:
 
 
 def library_name(operator: str) -> str:
-    """Return what the vendor library of an operator is called."""
-    return "cuBLAS" if operator == "matmul" else "the library"
+    """Return what an operator is compared with, as a sentence says it."""
+    found = find(operator)
+    return found.library if found else "the library"
 
 
 def keep_library_text(operator: str, gain: float | None) -> str:

@@ -54,6 +54,7 @@ urlpatterns = [
     path("environments/", environment_pages.environments, name="environments"),    # ?suite=&kernel=&runs=&before=&after=
     path("environments/revalidate/", environment_pages.revalidate, name="environments-revalidate"),  # POST
     path("environments/policy/", environment_pages.policy, name="environments-policy"),  # POST, owners
+    path("environments/searches/", environment_pages.searches, name="environments-searches"),  # POST, owners
     # suites
     path("suites/", suite_pages.suite_list, name="suite-list"),
     path("suites/new/", suite_pages.suite_new, name="suite-new"),             # ?operator=…&M=…
@@ -135,6 +136,7 @@ urlpatterns = [
     path("api/builds/bisect/", environment_api.BisectApi.as_view(), name="api-bisect"),     # ?suite=&kernel=&gpu=&good=&bad=
     path("api/environments/", environment_api.EnvironmentsApi.as_view(), name="api-environments"),             # ?suite=&kernel=
     path("api/environments/policy/", environment_api.RevalidationPolicyApi.as_view(), name="api-environments-policy"),     # PUT
+    path("api/environments/searches/", environment_api.SearchesPolicyApi.as_view(), name="api-environments-searches"),     # PUT
     path("api/environments/revalidate/", environment_api.EnvironmentsRevalidateApi.as_view(), name="api-environments-revalidate"),
     path("api/builds/series/", history_api.SeriesApi.as_view(), name="api-series"),   # ?suite=&kernel=&gpu=&branch=
     path("api/builds/<path:name>/", history_api.BuildApi.as_view(), name="api-build"),            # after what else begins so

@@ -23,6 +23,7 @@ from tuner.gate.suites.job_services import queue_due_suites
 from tuner.gate.verdicts.decide_services import wake_gates
 from tuner.jobs.sharing_services import worker_leave
 from tuner.revalidation.policy_services import wake_revalidations
+from tuner.revalidation.search_services import wake_searches
 from tuner.team.services import packages_wake
 from workers import disk, jobs
 from workers.keeping.run import wake_nightly
@@ -60,6 +61,7 @@ def sweep() -> dict[str, list[int]]:
         uploads_sweep()
         woken["keeping"] = wake_nightly()           # projects whose retention is due
         woken["revalidate"] = in_each(wake_revalidations)                   # winners that an environment made doubtful
+        woken["search"] = in_each(wake_searches)                # … and the hottest of a new toolkit
     otlp.send_when_due()
     for task, ids in woken.items():
         if ids:

@@ -63,8 +63,11 @@ class CudaSource:
 
     def space(self, gpu: Limits) -> Space:
         """Return the space without what cannot run, counted by reason. Raises ValueError for one that is too large."""
-        rules = [Constraint("threads per block", lambda config: self.threads(config) <= gpu.threads)]
-        rules += [Constraint(reason, _holds(Expression(text, list(self.params)))) for reason, text in self.rules.items()]
+        reads = tuple(name for name in (*BLOCK, self.covers) if name)
+        rules = [Constraint("threads per block", lambda config: self.threads(config) <= gpu.threads, reads)]
+        for reason, text in self.rules.items():
+            rule = Expression(text, list(self.params))
+            rules.append(Constraint(reason, _holds(rule), tuple(rule.names)))
         params = [Param(name, values) for name, values in self.params.items()]
         return Space.enumerate(params, rules) if params else Space.listed([])
 

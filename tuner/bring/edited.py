@@ -13,7 +13,7 @@ import numpy as np
 
 from tuner.bring.samples import GPU
 from tuner.operators.operator import BYTES
-from tuner.space import MAX_PRODUCT, Param
+from tuner.space import MAX_COMBINATIONS, MAX_PRODUCT, Param
 from tuner.team.description import MAX_PARAMS, MAX_VALUES, OF_GPU
 from tuner.team.expressions import Expression
 
@@ -166,8 +166,8 @@ def count(space: EditedSpace, limit_s: float = COUNT_S) -> Count:
     """
     shape = tuple(len(values) for values in space.params.values())
     size = math.prod(shape)
-    if size > MAX_PRODUCT:
-        raise SpaceRefused("params", f"{size:,} combinations; at most {MAX_PRODUCT:,}: give fewer values")
+    if size > MAX_COMBINATIONS:
+        raise SpaceRefused("params", f"{size:,} combinations; at most {MAX_COMBINATIONS:,}: give fewer values")
     end_s = time.monotonic() + limit_s
     alive = np.ones(shape, dtype=bool)
     left_out: dict[str, int] = {}
@@ -177,7 +177,10 @@ def count(space: EditedSpace, limit_s: float = COUNT_S) -> Count:
         left_out[reason] = left_out.get(reason, 0) + int(np.count_nonzero(alive & ~holds))
         alive &= holds
         breaks = breaks or ("" if of_default else reason)
-    return Count(size, int(np.count_nonzero(alive)), left_out, breaks)
+    valid = int(np.count_nonzero(alive))
+    if valid > MAX_PRODUCT:
+        raise SpaceRefused("params", f"{valid:,} configurations; at most {MAX_PRODUCT:,}: give fewer values or more constraints")
+    return Count(size, valid, left_out, breaks)
 
 
 def _rules(space: EditedSpace) -> list[tuple[str, str]]:

@@ -58,11 +58,11 @@ def _powers(start: Any, alone: bool) -> tuple[int, ...]:
 
 def space_of(kernel: Kernel, gpu: Limits) -> Space:
     """Return the space with what cannot run left out, counted by reason. Raises ValueError for one that is too large."""
-    rules = [Constraint("threads per block", lambda config: 32 * int(config.get("num_warps", 4)) <= gpu.threads)]
+    rules = [Constraint("threads per block", lambda config: 32 * int(config.get("num_warps", 4)) <= gpu.threads, ("num_warps",))]
     for tile in kernel.tiles:
         rules.append(Constraint(f"{' × '.join(tile)} accumulators fit into the registers", lambda config, tile=tile: (     # type: ignore[misc]
             math.prod(config[name] for name in tile if isinstance(config.get(name), int))
-            <= REGISTERS * 32 * int(config.get("num_warps", 4)))))
+            <= REGISTERS * 32 * int(config.get("num_warps", 4))), (*tile, "num_warps")))
     if kernel.configs:
         from tuner.team.description import narrow_space
 

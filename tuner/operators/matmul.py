@@ -41,7 +41,7 @@ MATMUL = Operator(
     space=space, default_config=default_config, flops=flops, bytes=bytes_moved,
     kernel_module="tuner.kernels.matmul",
     kernel_names=("matmul", "matmul_kernel", "matmul_tma", "matmul_persistent", "matmul_specialised"),
-    tolerance=_TOLERANCE, unit="FLOP/s", absent=ABSENT, starts=starts, together=fp8_problems,
+    tolerance=_TOLERANCE, unit="FLOP/s", library="cuBLAS", absent=ABSENT, starts=starts, together=fp8_problems,
 )
 
 MATMUL_BIAS_ACT = Operator(

@@ -24,7 +24,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 class Expression:
-    """Arithmetic over `names`. Raises ValueError at once where the text is none."""
+    """Arithmetic over `names`, of which it reads `self.names`. Raises ValueError at once where the text is none."""
 
     def __init__(self, text: str, names: Collection[str]) -> None:
         if not isinstance(text, str) or not 0 < len(text) <= MAX_CHARACTERS:
@@ -38,6 +38,8 @@ class Expression:
         if len(nodes) > MAX_NODES:
             raise ValueError(f"{text[:40]!r}… has {len(nodes)} parts; at most {MAX_NODES}")
         _check(self._root, text, frozenset(names))
+        called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+        self.names = frozenset(node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in called)
 
     def value(self, values: Mapping[str, Any]) -> Number:
         """Return the value at `values`. Raises ValueError."""

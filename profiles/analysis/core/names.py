@@ -36,11 +36,18 @@ _TILE = re.compile(r"(?:_?\d+x\d+(?:x\d+)*)|(?:stage(?:s)?_?\d+)|(?:warpsize\d+x
 # Words in a kernel's name -> the operator of the tuner that can be tuned in its place; the first that is found.
 _OPERATORS = (
     ("attention", ("flash", "sdpa", "fmha", "attention", "attn")),
+    ("cross_entropy", ("cross_entropy", "xent_rows", "xent_blocks")),
     ("softmax", ("softmax",)),
     ("add_rmsnorm", ("add_rms_norm", "add_rmsnorm")),
     ("rmsnorm", ("rms_norm", "rmsnorm")),
     ("silu_mul", ("silu_and_mul", "silu_mul", "swiglu")),
     ("layernorm", ("layer_norm", "layernorm", "ln_fwd")),
+    ("rotary", ("rotary",)),
+    ("embedding", ("embedding",)),
+    ("top_k", ("topk", "top_k")),
+    ("conv2d", ("conv2d", "fprop")),
+    ("int4_matmul", ("int4_matmul",)),
+    ("fp8_block_matmul", ("fp8_block_matmul", "w8a8_block_fp8_matmul")),
     ("matmul", ("gemm", "matmul", "cutlass", "nvjet", "_mm_", "cublas", "cijk_")),
 )
 

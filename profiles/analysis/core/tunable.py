@@ -18,8 +18,12 @@ Dims = list[Any]
 Reader = Callable[[Dims, Dims], dict[str, int] | None]
 # operator -> operation as kernels' identities say it
 TUNED_OPS = {"matmul": "matmul", "softmax": "softmax", "layernorm": "norm", "rmsnorm": "norm", "add_rmsnorm": "norm",
-             "silu_mul": "elementwise", "attention": "attention"}
-TYPES = {name: ("bf16", "fp16", "fp8") if name == "matmul" else ("bf16", "fp16") for name in TUNED_OPS}    # that each takes
+             "silu_mul": "elementwise", "attention": "attention", "cross_entropy": "", "rotary": "elementwise",
+             "embedding": "embedding", "top_k": "sort", "conv2d": "convolution", "int4_matmul": "matmul",
+             "fp8_block_matmul": "matmul"}
+_OTHER_TYPES = {"matmul": ("bf16", "fp16", "fp8"), "fp8_block_matmul": ("fp8",),
+                **dict.fromkeys(("cross_entropy", "embedding", "top_k"), ("bf16", "fp16", "fp32"))}
+TYPES = {name: _OTHER_TYPES.get(name, ("bf16", "fp16")) for name in TUNED_OPS}      # that each takes
 _TYPES = {"c10::BFloat16": "bf16", "BFloat16": "bf16", "c10::Half": "fp16", "Half": "fp16", "float": "fp32", "double": "fp64",
           "c10::Float8_e4m3fn": "fp8"}
 
@@ -154,6 +158,55 @@ def _attention(causal_at: int, heads_second: bool) -> Reader:
     return read
 
 
+def _embedding(dims: Dims, _: Dims) -> dict[str, int] | None:
+    """Table [V, C], ids of any shape."""
+    table, ids = _of(dims, 0, 2), _of(dims, 1, 1)
+    return {"T": prod(ids), "V": table[0], "C": table[1]} if table and ids and len(table) == 2 else None
+
+
+def _rotary(dims: Dims, concrete: Dims) -> dict[str, int] | None:
+    """vLLM's (positions, query [T, H·D], key, D, …)."""
+    query, size = _of(dims, 1, 2), _number(concrete, 3)
+    if not query or not size or len(query) != 2 or query[1] % size:
+        return None
+    return {"T": query[0], "H": query[1] // size, "D": size}
+
+
+def _top_k(dims: Dims, concrete: Dims) -> dict[str, int] | None:
+    """(X, K, dimension, largest, sorted): the largest of the last dimension."""
+    rows, k = _of(dims, 0, 1), _number(concrete, 1)
+    last = rows and (len(concrete) < 3 or str(concrete[2]) in ("", "-1", str(len(rows) - 1)))
+    if not rows or not k or not last or (len(concrete) > 3 and str(concrete[3]).lower() in ("false", "0")):
+        return None
+    return {"R": prod(rows[:-1]), "C": rows[-1], "K": k}
+
+
+def _convolution(stride_at: int, padding_at: int, dilation_at: int, groups_at: int) -> Reader:
+    """Image [B, C, H, W], filters [F, C, side, side]: square ones that touch each channel, and each pixel beside the next."""
+    def read(dims: Dims, concrete: Dims) -> dict[str, int] | None:
+        image, filters = _of(dims, 0, 4), _of(dims, 1, 4)
+        if not image or not filters or len(image) != 4 or len(filters) != 4 or filters[2] != filters[3] or image[1] != filters[1]:
+            return None
+        stride, padding, dilation = (_same(concrete, at) for at in (stride_at, padding_at, dilation_at))
+        if stride is None or padding is None or dilation != 1 or _number(concrete, groups_at) != 1:
+            return None
+        batch, channels, height, width = image
+        return {"B": batch, "H": height, "W": width, "C": channels, "F": filters[0], "KS": filters[2], "S": stride, "P": padding}
+    return read
+
+
+def _number(concrete: Dims, at: int) -> int | None:
+    text = str(concrete[at]) if at < len(concrete) else ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def _same(concrete: Dims, at: int) -> int | None:
+    """The number that each direction has: "[1, 1]" is 1."""
+    numbers = as_list(concrete[at]) if at < len(concrete) else []
+    first = numbers[0] if numbers else None
+    return first if isinstance(first, int) and not isinstance(first, bool) and all(each == first for each in numbers) else None
+
+
 # operator -> (part of the framework operator's name, reader of its shape, arguments whose type the kernel computes in)
 _READERS: dict[str, tuple[tuple[str, Reader, tuple[int, ...]], ...]] = {
     "matmul": (("aten::addmm", _product(1), (1, 2)), ("aten::_addmm_activation", _product(1), (1, 2)),
@@ -168,4 +221,11 @@ _READERS: dict[str, tuple[tuple[str, Reader, tuple[int, ...]], ...]] = {
                   ("_scaled_dot_product_efficient", _attention(6, True), (0,)),
                   ("scaled_dot_product_attention", _attention(5, True), (0,)),
                   ("_flash_attention_forward", _attention(8, False), (0,))),
+    "cross_entropy": (("cross_entropy_loss", _rows, (0,)),),
+    "rotary": (("rotary_embedding", _rotary, (1,)),),
+    "embedding": (("aten::embedding", _embedding, (0,)),),
+    "top_k": (("aten::topk", _top_k, (0,)),),
+    "conv2d": (("aten::cudnn_convolution", _convolution(3, 2, 4, 5), (0, 1)),
+               ("aten::_convolution", _convolution(3, 4, 5, 8), (0, 1)), ("aten::convolution", _convolution(3, 4, 5, 8), (0, 1))),
+    "int4_matmul": (), "fp8_block_matmul": (),                   # no two engines call them alike
 }

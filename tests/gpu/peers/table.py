@@ -51,4 +51,5 @@ def flex(problem: Any) -> Iterator[tuple[str, Callable[[], Launch]]]:
 PEERS: Mapping[str, tuple[Callable[[Any], Iterator[tuple[str, Callable[[], Launch]]]], ...]] = {
     "matmul": (compiled,), "matmul_bias_act": (compiled,), "grouped_matmul": (compiled,),
     "attention": (back_ends, flex), "gqa_attention": (back_ends,), "decode_attention": (back_ends,),
-    "softmax": (compiled,), "layernorm": (compiled,), "rmsnorm": (compiled,)}
+    **dict.fromkeys(("softmax", "layernorm", "rmsnorm", "cross_entropy", "embedding", "rotary", "top_k", "conv2d", "int4_matmul",
+                     "fp8_block_matmul"), (compiled,))}

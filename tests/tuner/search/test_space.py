@@ -58,3 +58,57 @@ def test_too_large_a_product_is_refused(params):
 def test_bad_parameters_are_refused(values):
     with pytest.raises(ValueError, match="parameter 'a'"):
         Param("a", values)
+
+
+def numbered(name, most):
+    return Param(name, tuple(range(1, most + 1)))
+
+
+def test_constraints_that_say_what_they_read_give_the_same_space():
+    params = (numbered("a", 6), Param("b", ("x", "y", "z")), numbered("c", 5), Param("flag", (False, True)))
+    asked = []
+
+    def noted(constraint):
+        def holds(config):
+            asked.append(set(config))
+            return constraint.holds(config)
+        return holds
+
+    plain = [Constraint("odd sum", lambda c: (c["a"] + c["c"]) % 2 == 0),
+             Constraint("only x with a flag", lambda c: c["b"] == "x" or not c["flag"]),
+             Constraint("odd sum", lambda c: c["a"] != c["c"]), Constraint("never wrong", lambda c: True)]
+    reads = (("a", "c"), ("b", "flag"), ("c", "a"), ())
+    told = [Constraint(each.reason, noted(each), names) for each, names in zip(plain, reads, strict=True)]
+    walked, looked = Space.enumerate(params, plain), Space.enumerate(params, told)
+    assert list(looked.configs()) == list(walked.configs()) and looked.pruned == walked.pruned and len(looked) > 10
+    assert len(asked) == 30 + 6 + 30 + 1 and asked[0] == {"a", "c"} and asked[-1] == set()
+
+
+def test_what_an_earlier_constraint_removed_is_not_asked_of_the_next():
+    params = (Param("a", (0, 1, 2)), numbered("b", 2))
+
+    def divides(config):
+        if config["a"] == 0:
+            raise ValueError("division by zero")
+        return config["b"] % config["a"] == 0
+
+    first = Constraint("none", lambda c: c["a"] != 0, ("a",))
+    assert len(Space.enumerate(params, (first, Constraint("divides", divides, ("a", "b"))))) == 3
+    with pytest.raises(ValueError, match="division by zero"):
+        Space.enumerate(params, (Constraint("divides", divides, ("a", "b")), first))
+
+
+def test_millions_of_combinations_are_counted_where_constraints_say_what_they_read():
+    params = [numbered(name, 20) for name in "abcde"]
+    rules = [Constraint("a is b", lambda c: c["a"] == c["b"], ("a", "b")),
+             Constraint("c is d", lambda c: c["c"] == c["d"], ("c", "d"))]
+    space = Space.enumerate(params, rules)
+    assert (len(space), space.size, space.pruned) == (8000, 3_200_000, {"a is b": 3_040_000, "c is d": 152_000})
+    with pytest.raises(ValueError, match="3,200,000 combinations; at most 1,000,000"):
+        Space.enumerate(params, [*rules, Constraint("who knows", lambda c: True)])
+    with pytest.raises(ValueError, match="3,200,000 configurations; at most 1,000,000"):
+        Space.enumerate(params, [])
+    with pytest.raises(ValueError, match="64,000,000"):
+        Space.enumerate([numbered(name, 60) for name in "abcde"], rules)
+    with pytest.raises(ValueError, match="all of it: 3,200,000 combinations of what it reads"):
+        Space.enumerate(params, [Constraint("all of it", lambda c: True, tuple("abcde"))])

@@ -14,7 +14,7 @@ from rest_framework.views import APIView
 from tuner.gate.environments import bisect_services, observation_selectors, selectors
 from tuner.models import Suite
 from tuner.query_api import validated
-from tuner.revalidation import policy_services
+from tuner.revalidation import policy_services, search_services
 
 JSON = OpenApiTypes.OBJECT
 BISECT = [OpenApiParameter("suite", str, required=True, description="its name"),
@@ -32,7 +32,8 @@ class EnvironmentsApi(APIView):
     def get(self, request: Request) -> Response:
         """Effects of build, CUDA, Triton, driver and GPU with intervals; who made a kernel slower; compiled code beside it."""
         query = request.query_params
-        told = policy_services.overview_json(policy_services.overview())
+        told = {**policy_services.overview_json(policy_services.overview()),
+                "searches": search_services.overview_json(search_services.overview())}
         if not query.get("suite"):
             return Response(told)
         suite = get_object_or_404(Suite, name=query.get("suite", ""))
@@ -62,6 +63,24 @@ class RevalidationPolicyApi(APIView):
         """Whether doubtful winners are measured again by themselves, and at most how many and how long for each environment."""
         policy_services.set_policy(by=request.user, **validated(PolicyRequest, request.data))
         return Response(policy_services.overview_json(policy_services.overview()))
+
+
+class SearchesRequest(serializers.Serializer[None]):
+    searches = serializers.BooleanField()
+    most_searches = serializers.IntegerField(required=False)
+    search_seconds = serializers.FloatField(required=False)
+    from_hour = serializers.IntegerField(required=False, help_text="UTC, 0 to 23")
+    until_hour = serializers.IntegerField(required=False, help_text="UTC, 1 to 24; 22 to 6 goes over midnight, 0 to 24 is always")
+
+
+class SearchesPolicyApi(APIView):
+    write_permission = "tuner.change_revalidationpolicy"
+
+    @extend_schema(operation_id="environments_searches", request=SearchesRequest, responses=JSON)
+    def put(self, request: Request) -> Response:
+        """Whether the hottest configurations are searched again under a new toolkit, how many, how long and at what hours."""
+        search_services.set_searches(by=request.user, **validated(SearchesRequest, request.data))
+        return Response(search_services.overview_json(search_services.overview()))
 
 
 class EnvironmentsRevalidateApi(APIView):

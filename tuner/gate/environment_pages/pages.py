@@ -15,7 +15,7 @@ from tuner.gate.environments.charts import effect_plot
 from tuner.gate.errors import Refusal
 from tuner.gate.stats.attribution import largest_effect
 from tuner.models import Suite
-from tuner.revalidation import policy_services
+from tuner.revalidation import policy_services, search_services
 
 MOST_SUITES = 200
 
@@ -26,8 +26,10 @@ def environments(request: HttpRequest) -> HttpResponse:
     suites = list(Suite.objects.order_by("-enabled", "name")[:MOST_SUITES])
     suite = next((one for one in suites if one.name == request.GET.get("suite")), suites[0] if suites else None)
     found = picture_context(suite, request.GET) if suite else {}
+    told = policy_services.overview()
+    newest = {one.environment.gpu: one.environment for one in told["seen"] if one.newest}
     return render(request, "gate/environments/list.html", {
-        **policy_services.overview(), "suites": suites, "suite": suite, **found,
+        **told, "searches": search_services.overview(told["policy"], newest), "suites": suites, "suite": suite, **found,
         "may_measure": request.user.has_perm("tuner.add_tunejob"),
         "may_switch": request.user.has_perm("tuner.change_revalidationpolicy")})
 
@@ -74,6 +76,19 @@ def policy(request: HttpRequest) -> HttpResponse:
     else:
         messages.success(request, "Auto-revalidate is on." if now.by_itself else
                          "Auto-revalidate is off.")
+    return redirect("environments")
+
+
+@require_POST
+@permission_required("tuner.change_revalidationpolicy", raise_exception=True)
+def searches(request: HttpRequest) -> HttpResponse:
+    given = {name: _number(request.POST.get(name)) for name in ("most_searches", "search_seconds", "from_hour", "until_hour")}
+    try:
+        now = search_services.set_searches(by=request.user, searches=request.POST.get("searches") == "1", **given)
+    except Refusal as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, f"Searches after a new toolkit are {'on' if now.searches else 'off'}.")
     return redirect("environments")
 
 

@@ -13,7 +13,7 @@ from tuner.gate.environments import observation_selectors, selectors
 from tuner.gate.errors import Refusal
 from tuner.gate.stats.effects import percent_text
 from tuner.models import Suite
-from tuner.revalidation import policy_services
+from tuner.revalidation import policy_services, search_services
 from webapp.management.in_project import ProjectCommand
 
 
@@ -29,6 +29,11 @@ class Command(ProjectCommand):
         parser.add_argument("--by-itself", choices=["on", "off"], help="measure doubtful winners again without being asked")
         parser.add_argument("--most-entries", type=int, help="… at most so many of each GPU model and environment")
         parser.add_argument("--most-seconds", type=float, help="… that take so many GPU-seconds")
+        parser.add_argument("--searches", choices=["on", "off"], help="search the hottest again under a new toolkit, one at a time")
+        parser.add_argument("--most-searches", type=int, help="… at most so many of each GPU model and environment")
+        parser.add_argument("--search-seconds", type=float, help="… each for so many GPU-seconds")
+        parser.add_argument("--from-hour", type=int, help="… beginning from this hour on (UTC, 0 to 23)")
+        parser.add_argument("--until-hour", type=int, help="… and before this one (UTC, 1 to 24)")
         parser.add_argument("--json", action="store_true")
 
     def handle(self, *arguments: Any, **options: Any) -> None:
@@ -39,8 +44,15 @@ class Command(ProjectCommand):
                                     most_seconds=options["most_seconds"])
             except Refusal as error:
                 raise CommandError(str(error)) from error
+        if options["searches"]:
+            try:
+                search_services.set_searches(by=None, searches=options["searches"] == "on", **{name: options[name] for name in (
+                    "most_searches", "search_seconds", "from_hour", "until_hour")})
+            except Refusal as error:
+                raise CommandError(str(error)) from error
         made = [job.pk for job in policy_services.revalidate_now(None)] if options["revalidate"] else []
         told |= policy_services.overview_json(policy_services.overview()) | {"jobs": made}
+        told["searches"] = search_services.overview_json(search_services.overview())
         if options["json"]:
             self.stdout.write(json.dumps(told, cls=DjangoJSONEncoder, indent=2))
             return
@@ -50,6 +62,9 @@ class Command(ProjectCommand):
         lines.append(f"{now['unverified']} doubtful winners; the {len(now['next'])} hottest take about "
                      f"{now['expected_gpu_seconds']:.0f} s of GPU time; they are measured "
                      f"{'by themselves' if now['by_itself'] else 'when asked'}")
+        search = told["searches"]
+        when = f"by themselves, from {search['from_hour']} to {search['until_hour']} h UTC" if search["by_itself"] else "when asked"
+        lines.append(f"{search['due']} configurations were found under an older toolkit; they are searched again {when}")
         lines += [f"{len(made)} jobs queued"] if options["revalidate"] else []
         self.stdout.write("\n".join(lines))
 

@@ -1,0 +1,125 @@
+"""Operators of whole models beside products and norms: right on the CPU (interpreted), compiled for GPUs that are not here.
+
+Triton's interpreter computes products in fp16 alone, so the kernels with a product are tried in that.
+"""
+
+import json
+
+import pytest
+
+from tests.tuner.measure.test_rowwise import COMPILED, GPUS, RIGHT, python
+from tuner.operators import OPERATORS, limits
+
+NAMES = ("cross_entropy", "embedding", "rotary", "top_k", "conv2d", "int4_matmul", "fp8_block_matmul")
+LOOP = {"num_warps": 4, "num_stages": 2}
+IMAGE = {"B": 2, "H": 9, "W": 7, "C": 20, "F": 35, "KS": 3, "S": 2, "P": 1}
+CASES = [     # operator, shape, dtype, configuration: each way of each kernel, tiles that do not divide the shape
+    ("cross_entropy", {"R": 5, "C": 300}, "bf16", {"BLOCK": 512, "SPLIT": 1, "ROWS": 2, **LOOP}),
+    ("cross_entropy", {"R": 5, "C": 300}, "fp16", {"BLOCK": 64, "SPLIT": 1, "ROWS": 1, **LOOP}),
+    ("cross_entropy", {"R": 5, "C": 300}, "fp32", {"BLOCK": 64, "SPLIT": 4, "ROWS": 1, **LOOP}),
+    ("embedding", {"T": 7, "V": 50, "C": 300}, "bf16", {"ROWS": 2, "BLOCK": 128, "num_warps": 4}),
+    ("rotary", {"T": 7, "H": 5, "D": 32}, "bf16", {"TOKENS": 2, "HEADS": 2, "num_warps": 4}),
+    ("rotary", {"T": 7, "H": 5, "D": 64}, "fp16", {"TOKENS": 1, "HEADS": 8, "num_warps": 4}),
+    ("top_k", {"R": 5, "C": 300, "K": 8}, "bf16", {"BLOCK": 512, "ROWS": 2, "SPLIT": 1, "num_warps": 4}),
+    ("top_k", {"R": 5, "C": 300, "K": 7}, "fp16", {"BLOCK": 64, "ROWS": 1, "SPLIT": 1, "num_warps": 4}),
+    ("top_k", {"R": 3, "C": 300, "K": 7}, "fp32", {"BLOCK": 64, "ROWS": 1, "SPLIT": 4, "num_warps": 4}),
+    ("top_k", {"R": 1, "C": 66000, "K": 2}, "bf16", {"BLOCK": 128, "ROWS": 1, "SPLIT": 1, "num_warps": 4}),
+    ("conv2d", IMAGE, "fp16", {"BM": 32, "BN": 32, "BK": 16, "GM": 8, **LOOP}),
+    ("conv2d", {**IMAGE, "C": 32, "KS": 1, "S": 1, "P": 0}, "fp16", {"BM": 32, "BN": 32, "BK": 32, "GM": 1, **LOOP}),
+    ("int4_matmul", {"M": 5, "N": 70, "K": 256}, "fp16", {"BM": 16, "BN": 32, "BK": 32, "GM": 8, "SPLIT_K": 1, **LOOP}),
+    ("int4_matmul", {"M": 20, "N": 64, "K": 512}, "fp16", {"BM": 16, "BN": 32, "BK": 64, "GM": 8, "SPLIT_K": 2, **LOOP}),
+    ("fp8_block_matmul", {"M": 20, "N": 140, "K": 256}, "fp8", {"BM": 16, "BN": 64, "BK": 64, "GM": 8, **LOOP}),
+]
+EDGES = """
+import torch
+from tuner.kernels.cross_entropy import PROBLEMS as LOSSES
+from tuner.kernels.top_k import PROBLEMS as TOPS
+cpu = torch.device("cpu")
+loss = LOSSES["cross_entropy"]({"R": 3, "C": 200}, "fp32", cpu, 1)
+loss.x[:, 64:] = -torch.inf                             # classes that a mask left out: a whole block of them
+loss.x[0] = 60000.0
+loss.targets.clamp_(max=63)
+for config in ({"BLOCK": 64, "SPLIT": 1, "ROWS": 1}, {"BLOCK": 64, "SPLIT": 2, "ROWS": 1}, {"BLOCK": 256, "SPLIT": 1, "ROWS": 2}):
+    loss.out.fill_(torch.nan)
+    loss.launch({**config, "num_warps": 4, "num_stages": 1})
+    torch.testing.assert_close(loss.out, loss.reference())
+for dtype in ("fp16", "fp32"):
+    top = TOPS["top_k"]({"R": 4, "C": 200, "K": 8}, dtype, cpu, 1)
+    top.x[0] = 0.0                                      # all alike: the first columns
+    top.x[1] = -torch.inf
+    top.x[1, 150] = -1.0
+    top.x[2, ::2], top.x[2, 1::2] = -0.0, 0.0           # neither is the larger
+    top.x[3] = torch.arange(200, 0, -1)
+    for block, split in ((256, 1), (32, 1), (32, 4)):
+        top.out.fill_(torch.nan)
+        top.launch({"BLOCK": block, "ROWS": 1, "SPLIT": split, "num_warps": 4})
+        assert torch.equal(top.out, top.reference()), (dtype, block, split, top.out, top.reference())
+print("all right")
+"""
+
+
+@pytest.mark.torch
+def test_every_way_of_every_kernel_is_right():
+    pytest.importorskip("triton")
+    assert {name for name, *_ in CASES} == set(NAMES)
+    assert python(RIGHT, CASES, TRITON_INTERPRET="1") == "all right\n"
+
+
+@pytest.mark.torch
+def test_masked_logits_and_equal_values():
+    pytest.importorskip("triton")
+    assert python(EDGES, None, TRITON_INTERPRET="1") == "all right\n"
+
+
+@pytest.mark.torch
+def test_they_compile_for_three_architectures_with_resource_facts(tmp_path):
+    pytest.importorskip("triton")
+    wanted = []
+    for capability, gpu in GPUS.items():
+        for name in NAMES:
+            operator, shape, device = OPERATORS[name], OPERATORS[name].presets[0], limits(gpu, capability)
+            dtype = operator.dtypes[0]
+            space = operator.space(shape, dtype, device)
+            configs = [operator.default_config(shape, dtype, device)] if len(space) else []
+            configs += operator.published_starts(space, shape, dtype, device) if capability == "9.0" else ()
+            wanted.append((capability, name, shape, dtype, configs))
+    lines = [json.loads(line) for line in python(COMPILED, wanted, TRITON_CACHE_DIR=str(tmp_path)).splitlines()]
+    assert len(lines) == sum(len(configs) for *_, configs in wanted) >= 30
+    for capability, name, facts in lines:
+        assert 8 <= facts["registers"] <= 255 and facts["spills"] <= 8, (capability, name, facts)
+        assert facts["blocks_per_sm"] >= 1, (capability, name, facts)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_spaces_hold_default_and_published_designs_and_are_wide_enough_to_search(name):
+    operator, sizes = OPERATORS[name], []
+    for gpu in ("NVIDIA H200", "NVIDIA A100-SXM4-80GB", "some future GPU"):
+        device = limits(gpu)
+        for shape in operator.presets:
+            for dtype in operator.dtypes:
+                space = operator.space(shape, dtype, device)
+                published = operator.published_starts(space, shape, dtype, device)
+                assert len(set(map(str, published))) == len(published)
+                if gpu == "NVIDIA H200":
+                    assert operator.default_config(shape, dtype, device) in space
+                    assert published or not operator.starts, shape
+                    sizes.append(len(space))
+    assert all(20 <= size <= 2500 for size in sizes) and max(sizes) >= 90, sizes
+
+
+def test_costs_by_hand():
+    assert {name: (OPERATORS[name].flops(shape), OPERATORS[name].bytes(shape, dtype)) for name, shape, dtype in (
+        ("cross_entropy", {"R": 3, "C": 10}, "bf16"), ("embedding", {"T": 3, "V": 100, "C": 10}, "bf16"),
+        ("rotary", {"T": 3, "H": 2, "D": 32}, "bf16"), ("top_k", {"R": 3, "C": 10, "K": 2}, "bf16"), ("conv2d", IMAGE, "fp16"),
+        ("int4_matmul", {"M": 2, "N": 3, "K": 256}, "bf16"), ("fp8_block_matmul", {"M": 2, "N": 3, "K": 256}, "fp8"))} == {
+        "cross_entropy": (120, 60 + 36), "embedding": (0, 120 + 24), "rotary": (576, 2 * (3 * 2 * 32 * 2 + 3 * 32) + 24),
+        "top_k": (30, 60 + 48), "conv2d": (2 * 2 * 5 * 4 * 35 * 9 * 20, 2 * (2 * 9 * 7 * 20 + 35 * 9 * 20 + 2 * 5 * 4 * 35)),
+        "int4_matmul": (2 * 2 * 3 * 256, 2 * (2 * 256 + 2 * 3 + 2 * 3) + 3 * 128),
+        "fp8_block_matmul": (2 * 2 * 3 * 256, 5 * 256 + 4 * (2 + 1) * 2 + 2 * 2 * 3)}
+
+
+@pytest.mark.parametrize(("name", "shape", "field"), [
+    ("top_k", {"R": 4, "C": 5, "K": 6}, "K"), ("conv2d", {**IMAGE, "H": 1, "P": 0}, "KS"),
+    ("int4_matmul", {"M": 1, "N": 8, "K": 200}, "K"), ("fp8_block_matmul", {"M": 1, "N": 8, "K": 200}, "K")])
+def test_shapes_that_make_no_sense_are_refused_at_their_field(name, shape, field):
+    assert list(OPERATORS[name].problems(shape, OPERATORS[name].dtypes[0])) == [field]

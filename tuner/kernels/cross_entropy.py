@@ -1,0 +1,101 @@
+"""Cross entropy of each row of logits X[R, C] with the class that its target names: log Σ exp(x) − x[target], in float32.
+
+xent_rows    ROWS whole rows at a time, held in registers
+xent_blocks  a row in blocks of BLOCK columns, read once, with a running maximum and sum (Milakov and Gimelshein 2018); SPLIT
+             programs share a row, and the last one to end adds their parts up
+
+Logits of −inf are classes that a mask left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from tuner.kernels.matmul_parts import came_last
+from tuner.kernels.problem import Calls, Workspace, check_elements, generator_on, normal_tensors, sizes, torch_dtype
+from tuner.trial import Config
+
+
+@triton.jit
+def xent_rows(x, targets, losses, rows, cols, sx, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+    r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    i = tl.arange(0, BLOCK)[None, :]
+    v = tl.load(x + r[:, None] * sx + i, mask=(i < cols) & (r[:, None] < rows), other=-float("inf")).to(tl.float32)
+    top = tl.maximum(tl.max(v, 1), -1e30)
+    total = tl.sum(tl.exp(v - top[:, None]), 1)
+    target = tl.load(targets + r, mask=r < rows, other=0)
+    right = tl.load(x + r * sx + target, mask=r < rows, other=0.0).to(tl.float32)
+    tl.store(losses + r, top - right + tl.log(total), mask=r < rows)      # of large logits only the difference is exact
+
+
+@triton.jit
+def xent_blocks(x, targets, losses, cols, sx, work, counts, BLOCK: tl.constexpr, SPLIT: tl.constexpr):
+    pid = tl.program_id(0)
+    row, part = pid // SPLIT, pid % SPLIT
+    x += row * sx
+    top, total = -1e30, 0.0
+    for o in range(part * BLOCK, cols, SPLIT * BLOCK):
+        i = o + tl.arange(0, BLOCK)
+        v = tl.load(x + i, mask=i < cols, other=-float("inf")).to(tl.float32)
+        higher = tl.maximum(top, tl.max(v, 0))
+        total = total * tl.exp(top - higher) + tl.sum(tl.exp(v - higher), 0)
+        top = higher
+    if SPLIT == 1:
+        tl.store(losses + row, top - tl.load(x + tl.load(targets + row)).to(tl.float32) + tl.log(total))
+    else:
+        tl.store(work + 2 * pid, top)
+        tl.store(work + 2 * pid + 1, total)
+        if came_last(counts, row, SPLIT):
+            at = work + 2 * (row * SPLIT + tl.arange(0, SPLIT))
+            tops, totals = tl.load(at, cache_modifier=".cg"), tl.load(at + 1, cache_modifier=".cg")
+            top = tl.max(tops, 0)
+            total = tl.sum(totals * tl.exp(tops - top), 0)
+            tl.store(losses + row, top - tl.load(x + tl.load(targets + row)).to(tl.float32) + tl.log(total))
+
+
+class CrossEntropy:
+    def __init__(self, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
+        self.R, self.C = sizes(shape, "R", "C")
+        check_elements(X=self.R * self.C)
+        self.x = torch.empty((self.R, self.C), device=device, dtype=torch_dtype(dtype))
+        self.targets = torch.empty(self.R, device=device, dtype=torch.int64)
+        self.out = torch.empty(self.R, device=device, dtype=torch.float32)
+        self._workspace = Workspace(device)
+        self._calls = Calls(self._call)
+        self.refill(seed)
+
+    def refill(self, seed: int) -> None:
+        normal_tensors(seed, self.x)
+        self.targets.random_(0, self.C, generator=generator_on(self.x.device, seed + 1))
+
+    def reference(self) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(self.x.float(), self.targets, reduction="none")
+
+    def library(self) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(self.x, self.targets, reduction="none")
+
+    def _call(self, config: Config) -> tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]:
+        block, split, rows = int(config["BLOCK"]), int(config["SPLIT"]), int(config["ROWS"])
+        options = {"BLOCK": block, "num_warps": config["num_warps"]}
+        if block >= self.C:
+            whole = (self.x, self.targets, self.out, self.R, self.C, self.x.stride(0))
+            return xent_rows, (triton.cdiv(self.R, rows),), whole, {**options, "ROWS": rows}
+        work, counts = self._workspace.of(2 * self.R * split, self.R) if split > 1 else (None, None)
+        args = (self.x, self.targets, self.out, self.C, self.x.stride(0), work, counts)
+        return xent_blocks, (self.R * split,), args, {**options, "SPLIT": split, "num_stages": config["num_stages"]}
+
+    def compile(self, config: Config) -> Any:
+        kernel, grid, args, options = self._call(config)
+        return kernel.warmup(*args, grid=grid, **options)
+
+    def launch(self, config: Config) -> Any:
+        kernel, grid, args, options = self._calls.of(config)
+        return kernel[grid](*args, **options)
+
+
+PROBLEMS = {"cross_entropy": CrossEntropy}

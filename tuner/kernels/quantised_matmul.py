@@ -1,0 +1,176 @@
+"""Products with quantised weights, accumulated in float32.
+
+int4_matmul       Y[M, N] = X[M, K] · (q − 8)·s: weights of four bits, a scale s for each GROUP rows of K and each column. In a
+                  group byte i holds row i in its low half and row i + GROUP/2 in its high one, so both halves meet columns of X
+                  that lie side by side; BK rows of each half are a step, SPLIT_K programs share the K of a tile
+fp8_block_matmul  Y[M, N] = Σ over blocks of A[M, k]·sa[M, k] · B[N, k]ᵀ·sb[N, k]: fp8 with a scale for each 1 × 128 of A and each
+                  128 × 128 of B (DeepSeek-V3, 2024, §3.3.2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from tuner.kernels.matmul_parts import came_last, leave_partial, partials_summed, tile_place
+from tuner.kernels.problem import Calls, Workspace, check_elements, full_precision, generator_on, normal_tensors, sizes, torch_dtype
+from tuner.trial import Config
+
+GROUP = 128                # rows of K that share a scale
+SCALE_BLOCK = 128          # of fp8, in both directions
+
+
+@triton.jit
+def int4_matmul(x, q, scales, y, M, N, K, work, locks, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GM: tl.constexpr,
+                SPLIT_K: tl.constexpr, HALF: tl.constexpr):
+    tile, split = tl.program_id(0), tl.program_id(1)
+    pm, pn = tile_place(tile, tl.cdiv(M, BM), tl.cdiv(N, BN), GM)
+    m, n, k = pm * BM + tl.arange(0, BM), pn * BN + tl.arange(0, BN), tl.arange(0, BK)
+    steps = K // (2 * BK)
+    each = tl.cdiv(steps, SPLIT_K)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for step in range(split * each, tl.minimum(steps, split * each + each)):
+        byte = step * BK                                                     # of the packed rows
+        group, inside = byte // HALF, byte % HALF
+        low = group * (2 * HALF) + inside + k
+        at = x + m[:, None] * K + low[None, :]
+        xl = tl.load(at, mask=(m < M)[:, None], other=0.0)
+        xh = tl.load(at + HALF, mask=(m < M)[:, None], other=0.0)
+        packed = tl.load(q + (byte + k)[:, None] * N + n[None, :], mask=(n < N)[None, :], other=0).to(tl.int32)
+        scale = tl.load(scales + group * N + n, mask=n < N, other=0.0)[None, :]
+        wl = ((packed & 15) - 8).to(scale.dtype) * scale
+        wh = ((packed >> 4) - 8).to(scale.dtype) * scale
+        acc = tl.dot(xl, wl, acc)
+        acc = tl.dot(xh, wh, acc)
+    yp, inside = y + m[:, None] * N + n[None, :], (m < M)[:, None] & (n < N)[None, :]
+    if SPLIT_K == 1:
+        tl.store(yp, acc.to(y.dtype.element_ty), mask=inside)
+    else:
+        leave_partial(acc, work, tile * SPLIT_K + split, BM, BN)
+        if came_last(locks, tile, SPLIT_K):
+            tl.store(yp, partials_summed(work, tile * SPLIT_K, SPLIT_K, BM, BN).to(y.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def fp8_block_matmul(a, b, sa, sb, y, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GM: tl.constexpr,
+                     SIDE: tl.constexpr):
+    pm, pn = tile_place(tl.program_id(0), tl.cdiv(M, BM), tl.cdiv(N, BN), GM)
+    m, n, k = pm * BM + tl.arange(0, BM), pn * BN + tl.arange(0, BN), tl.arange(0, BK)
+    blocks = K // SIDE
+    acc = tl.zeros((BM, BN), tl.float32)
+    for o in range(0, K, BK):
+        av = tl.load(a + m[:, None] * K + (o + k)[None, :], mask=(m < M)[:, None], other=0.0)
+        bv = tl.load(b + n[None, :] * K + (o + k)[:, None], mask=(n < N)[None, :], other=0.0)
+        block = o // SIDE
+        rows = tl.load(sa + m * blocks + block, mask=m < M, other=0.0)
+        columns = tl.load(sb + n // SIDE * blocks + block, mask=n < N, other=0.0)
+        acc += tl.dot(av, bv) * rows[:, None] * columns[None, :]
+    tl.store(y + m[:, None] * N + n[None, :], acc.to(y.dtype.element_ty), mask=(m < M)[:, None] & (n < N)[None, :])
+
+
+class _Quantised:
+    """The library multiplies what the weights stand for, which it keeps unpacked in 16 bits: `plain` holds its operands."""
+
+    out: torch.Tensor
+    plain: tuple[torch.Tensor, torch.Tensor]
+
+    def __init__(self, shape: Mapping[str, Any]) -> None:
+        self.M, self.N, self.K = sizes(shape, "M", "N", "K")
+        if self.K % GROUP:
+            raise ValueError(f"shape: K must be a multiple of {GROUP}: so many of its rows share a scale")
+        check_elements(X=self.M * self.K, weights=self.N * self.K, Y=self.M * self.N)
+        self._calls = Calls(self._call)
+
+    def library(self) -> torch.Tensor:
+        return self.plain[0] @ self.plain[1]
+
+    def _call(self, config: Config) -> tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]:
+        raise NotImplementedError
+
+    def _tiles(self, config: Config) -> tuple[int, dict[str, Any]]:
+        names = ("BM", "BN", "BK", "GM", "num_warps", "num_stages")
+        return triton.cdiv(self.M, config["BM"]) * triton.cdiv(self.N, config["BN"]), {name: config[name] for name in names}
+
+    def compile(self, config: Config) -> Any:
+        kernel, grid, args, options = self._call(config)
+        return kernel.warmup(*args, grid=grid, **options)
+
+    def launch(self, config: Config) -> Any:
+        kernel, grid, args, options = self._calls.of(config)
+        return kernel[grid](*args, **options)
+
+
+class Int4Matmul(_Quantised):
+    def __init__(self, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
+        super().__init__(shape)
+        kind = torch_dtype(dtype)
+        self.x = torch.empty((self.M, self.K), device=device, dtype=kind)
+        self.q = torch.empty((self.K // 2, self.N), device=device, dtype=torch.uint8)
+        self.scales = torch.empty((self.K // GROUP, self.N), device=device, dtype=kind)
+        self.out = torch.empty((self.M, self.N), device=device, dtype=kind)
+        self._workspace = Workspace(device)
+        self.refill(seed)
+
+    def refill(self, seed: int) -> None:
+        normal_tensors(seed, self.x, self.scales)
+        self.q.random_(0, 256, generator=generator_on(self.x.device, seed + 1))
+        self.plain = (self.x, self._weights(self.scales))
+
+    def reference(self) -> torch.Tensor:
+        full_precision()
+        return self.x.float() @ self._weights(self.scales.float())
+
+    def _weights(self, scales: torch.Tensor) -> torch.Tensor:
+        """[K, N] of the scales' type."""
+        packed = self.q.view(-1, GROUP // 2, self.N)
+        numbers = torch.cat((packed & 15, packed >> 4), 1).to(scales.dtype) - 8
+        return (numbers * scales[:, None, :]).view(self.K, self.N)
+
+    def _call(self, config: Config) -> tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]:
+        (tiles, options), split = self._tiles(config), int(config["SPLIT_K"])
+        shared = (None, None) if split == 1 else self._workspace.of(tiles * split * config["BM"] * config["BN"], tiles)
+        args = (self.x, self.q, self.scales, self.out, self.M, self.N, self.K, *shared)
+        return int4_matmul, (tiles, split), args, {**options, "SPLIT_K": split, "HALF": GROUP // 2}
+
+
+class Fp8BlockMatmul(_Quantised):
+    def __init__(self, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
+        super().__init__(shape)
+        blocks, kind = self.K // SCALE_BLOCK, torch_dtype(dtype)
+        self.a = torch.empty((self.M, self.K), device=device, dtype=kind)
+        self.b = torch.empty((self.N, self.K), device=device, dtype=kind)
+        self.row_scales = torch.empty((self.M, blocks), device=device)
+        self.block_scales = torch.empty((triton.cdiv(self.N, SCALE_BLOCK), blocks), device=device)
+        self.out = torch.empty((self.M, self.N), device=device, dtype=torch.bfloat16)
+        self.refill(seed)
+
+    def refill(self, seed: int) -> None:
+        normal_tensors(seed, self.a, self.b)
+        for number, scales in enumerate((self.row_scales, self.block_scales)):
+            scales.uniform_(0.5, 2.0, generator=generator_on(self.a.device, seed + 1 + number))
+        a, b = self._unscaled()
+        self.plain = (a.bfloat16(), b.bfloat16().t())
+
+    def reference(self) -> torch.Tensor:
+        full_precision()
+        a, b = self._unscaled()
+        return a @ b.t()
+
+    def _unscaled(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """A and B as float32 numbers."""
+        columns = self.block_scales.repeat_interleave(SCALE_BLOCK, 0)[:self.N]
+        a, b = (tensor.float().view(len(tensor), -1, SCALE_BLOCK) * scales[:, :, None]
+                for tensor, scales in ((self.a, self.row_scales), (self.b, columns)))
+        return a.view(self.M, self.K), b.view(self.N, self.K)
+
+    def _call(self, config: Config) -> tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]:
+        tiles, options = self._tiles(config)
+        args = (self.a, self.b, self.row_scales, self.block_scales, self.out, self.M, self.N, self.K)
+        return fp8_block_matmul, (tiles,), args, {**options, "SIDE": SCALE_BLOCK}
+
+
+PROBLEMS = {"int4_matmul": Int4Matmul, "fp8_block_matmul": Fp8BlockMatmul}
