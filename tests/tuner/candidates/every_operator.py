@@ -25,6 +25,9 @@ SHAPES = {
     "attention": {"B": 1, "H": 2, "N": 40, "D": 64, "causal": 1},
     "gqa_attention": {"B": 1, "H": 4, "KV": 2, "N": 40, "D": 64, "causal": 0},
     "decode_attention": {"B": 2, "H": 4, "KV": 2, "N": 64, "D": 128},
+    "int4_matmul": {"M": 5, "N": 70, "K": 256}, "fp8_block_matmul": {"M": 20, "N": 140, "K": 256},
+    "conv2d": {"B": 2, "H": 9, "W": 7, "C": 20, "F": 35, "KS": 3, "S": 2, "P": 1}, "top_k": {"R": 5, "C": 300, "K": 8},
+    "embedding": {"T": 7, "V": 50, "C": 300}, "rotary": {"T": 7, "H": 5, "D": 64},
     "acme_scale_add": {"N": 1000}, "acme_column_sum": {"R": 40, "C": 300}, "acme_clamp": {"N": 1000}}
 TEAM = (PACKAGES / "acme_kernels" / "kernels.py").read_text()
 TEAM_OPERATORS = (PACKAGES / "acme_kernels" / "ridgepoint.py").read_text()
@@ -46,14 +49,15 @@ def texts(name: str) -> dict[str, str]:
 def look(name: str, folder: Path) -> dict[str, object]:
     operator = find(name)
     shape, told = SHAPES.get(name, ROWS), {}
-    config = dict(operator.default_config(shape, "fp16", limits("")))
-    own = loading.open_operator(name, shape, "fp16", DEVICE, 1)
+    dtype = "fp16" if "fp16" in operator.dtypes else operator.dtypes[0]         # the interpreter's products are of that alone
+    config = dict(operator.default_config(shape, dtype, limits("")))
+    own = loading.open_operator(name, shape, dtype, DEVICE, 1)
     taken = Taken(own.problem, DEVICE)
     for form, text in texts(name).items():
         place = folder / f"{name}-{form}"
         place.mkdir()
         loaded = loading.load(loading.import_text(text, place, own), own)
-        check = checks.check_launch(own, loaded.launch, config, (5, 6), operator.tolerance.get("fp16", 2e-3), taken)
+        check = checks.check_launch(own, loaded.launch, config, (5, 6), operator.tolerance.get(dtype, 2e-3), taken)
         told[form] = [loaded.form, check["right"], check["message"], check["changed"]]
     return {"name": name, "forms": told, "inputs": sorted(own.inputs), "left_alone": sorted(own.left_alone),
             "replaced": taken.replaced()}

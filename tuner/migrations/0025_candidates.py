@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('tuner', '0023_kernel_checks'),
+        ('tuner', '0024_searches'),
         ('webapp', '0007_agents'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
