@@ -150,5 +150,5 @@ _READ: Mapping[str, Callable[[Any], Any]] = {
         "registers", "spills", "smem_bytes", "occupancy_pct", "kernels", "seconds")},
         "gpu": _text(told["gpu"])[:12], "config": _facts(told["config"])},
     "not_compiled": _text, "dropped": _text, "crashed": _flag, "ended": _flag,
-    "refused": lambda told: {"what": _text(told["what"])},
+    "refused": lambda told: {"what": _text(told["what"])}, "before": lambda told: {"default_ms": _ms(told["default_ms"])},
     "failed": lambda told: {"where": _text(told["where"])[:20], "what": _text(told["what"])}}

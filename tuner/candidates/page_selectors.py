@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from tuner.candidates import code_view, selectors, services
-from tuner.candidates.verdicts import SIGN, TITLES, Verdict
+from tuner.candidates.verdicts import SIGN, SLOWED, TITLES, Verdict, slowdown_of_default
 from tuner.models import Candidate
 from tuner.operators import find
 from tuner.texts import config_text, in_order
@@ -50,7 +51,7 @@ def page_of(candidate: Candidate) -> dict[str, Any]:
         "default_text": config_text((answer.get("own") or {}).get("default") or {}),
         "known": find(candidate.operator), "waits": selectors.ability(candidate)["why"] if live else "",
         "acceptable": candidate.verdict in services.ACCEPTABLE, "clocks": _clocks(answer),
-        "problem_fields": problem_fields(candidate)}
+        "problem_fields": problem_fields(candidate), "command": command_of(candidate)}
 
 
 def bars_of(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -91,6 +92,9 @@ def checks_of(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     if timed:
         found.append({"what": "results while it was timed", "good": not timed["wrong"],
                       "said": timed["wrong"] or f"{timed['compared']} launches compared, drawn by lot"})
+    if (slowed := slowdown_of_default(answer)) is not None:
+        found.append({"what": "the operator's own as fast as before the file came", "good": slowed <= 1 + SLOWED,
+                      "said": f"{100 * (slowed - 1):+.1f} %"})
     if again:
         found.append({"what": "results on fresh inputs after it was timed", "good": again["right"],
                       "said": again["message"] or _errors(again)})
@@ -117,6 +121,16 @@ def _clocks(answer: Mapping[str, Any]) -> str:
     clocks = (answer.get("device") or {}).get("clocks") or {}
     said = [f"{clocks[name]} {unit}" for name, unit in (("sm_clock_mhz", "MHz SM"), ("temperature_c", "°C")) if clocks.get(name)]
     return ", ".join(said)
+
+
+def command_of(candidate: Candidate) -> str:
+    """Return the command that submits the same once more."""
+    shape = ",".join(f"{name}={value}" for name, value in in_order(candidate.operator, candidate.shape).items())
+    config = ",".join(f"{name}={value}" for name, value in (candidate.config or {}).items())
+    options = {"operator": candidate.operator, "shape": shape, "dtype": candidate.dtype, "config": config,
+               "gpu": candidate.wanted_gpu or candidate.gpu}
+    given = " ".join(f"--{name} {shlex.quote(value)}" for name, value in options.items() if value)
+    return f"manage.py candidates show {candidate.pk} --text | manage.py candidates submit - {given}"
 
 
 def problem_fields(candidate: Candidate) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from tuner.gate.stats.rule import Rule
 from tuner.gate.stats.rule import Verdict as GateVerdict
 from tuner.measure.quantiles import median_interval, quantile
 
+SLOWED = 0.15                       # clocks and temperature move a time by less between two looks some seconds apart
 FLOOR, TARGET = 0.01, 0.02          # as fractions of the time: what is called a difference, and what SAME rules out
 BASELINES = ("best", "default", "library")
 TITLES = {"candidate": "candidate", "best": "best configuration known", "default": "default configuration", "library": "library"}
@@ -90,10 +91,18 @@ def why_wrong(told: Mapping[str, Any]) -> str:
                 f"{seen['launches']} launches")
     if wrong := (told.get("times") or {}).get("candidate", {}).get("wrong"):
         return f"right when it was checked, wrong while it was timed, on inputs that it had not seen: {wrong}"
+    if (slowed := slowdown_of_default(told)) is not None and slowed > 1 + SLOWED:
+        return f"the operator's own default takes {100 * (slowed - 1):.0f} % longer than before the file was imported"
     again = told.get("again")
     if again and not again["right"]:
         return f"wrong after it was timed, on fresh inputs: {again['message']}"
     return ""
+
+
+def slowdown_of_default(told: Mapping[str, Any]) -> float | None:
+    """Return the default's time in turn ÷ its time before the file was imported; None where either is unknown."""
+    before, default = told.get("before"), (told.get("times") or {}).get("default")
+    return quantile(sorted(default["samples_ms"]), 0.5) / before["default_ms"] if before and default else None
 
 
 def compare_times(times: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Decision]]:

@@ -66,7 +66,9 @@ def worker(product: Product) -> Iterator[None]:
 
 def test_one_is_allowed_submitted_compiled_and_cancelled(watched: Any, server_url: str, worker: None, tmp_path: Path) -> None:
     page = watched
-    page.goto(f"{server_url}/tune/candidates/")
+    page.goto(f"{server_url}/tune/")
+    shows(page.locator("#live-answer"), "job")
+    page.get_by_role("navigation").get_by_role("link", name="Candidates", exact=True).click()
     shows(page.locator(".notice-warn"), "manage.py worker gpu")
     page.get_by_label("Operator", exact=True).last.select_option("layernorm")
     page.get_by_label("seconds each").fill("60")

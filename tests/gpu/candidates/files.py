@@ -48,6 +48,25 @@ STREAMS = {
     "changes the stream": (_STREAM + '''    torch.cuda.set_stream(side)
     torch.softmax(inputs["x"], -1, out=out)
 ''', "it changed the current stream"),
+    "slows the others down": (_STREAM + '''    global busy
+    torch.softmax(inputs["x"], -1, out=out)
+
+
+busy = torch.empty(1 << 28, device="cuda")
+
+
+def keep_busy():
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        while True:
+            busy.mul_(1.0)
+            stream.synchronize()
+
+
+import threading
+
+threading.Thread(target=keep_busy, daemon=True).start()
+''', ""),
     "replaces the events": (LAUNCH + '''
 
 torch.cuda.Event.elapsed_time = lambda self, other: 0.001

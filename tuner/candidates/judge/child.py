@@ -2,10 +2,10 @@
 
     {"operator", "shape", "dtype", "text", "config": {…} | null, "best": {…} | null, "seed", "policy": {…}, "gpu_uuid"}
 
-Each line of the answer is JSON with one of: stage · device · own · dropped · loaded · checks · repeats · streams · facts · times ·
-policy · again · replaced · crashed · failed {"where", "what"} · refused {"what"} (the operator's own code, not the candidate's) ·
-ended. What the candidate prints is not read as an answer. Inputs, reference, tolerance, default configuration and library are the
-operator's own.
+Each line of the answer is JSON with one of: stage · device · own · dropped · before · loaded · checks · repeats · streams · facts ·
+times · policy · again · replaced · crashed · failed {"where", "what"} · refused {"what"} (the operator's own code, not the
+candidate's) · ended. What the candidate prints is not read as an answer. Inputs, reference, tolerance, default configuration and
+library are the operator's own.
 """
 
 from __future__ import annotations
@@ -115,6 +115,11 @@ class Judge:
                 self.say(dropped=f"the best configuration known does not do here: {why}"[:600])
             else:
                 self.own_configs["best"] = best
+        self.timer = self._make_timer(self.taken, self.gpu_index, self.policy)
+        self.sampler = Sampler(self.timer, self.policy)
+        if self.device.type == "cuda":      # what the file does beside its launches may slow all others down
+            turn = Turn("default", partial(own.problem.launch, self.default), own.problem, self.tolerance, self._seed())
+            self.say(before={"default_ms": self.sampler.measure_in_turn([turn])[0].median_ms})
         return own
 
     def _why_not(self, own: loading.Own, config: Mapping[str, Any]) -> str:
@@ -162,10 +167,9 @@ class Judge:
         turns = [turn("candidate", lambda: launch(config))]
         turns += [turn(name, partial(problem.launch, given)) for name, given in self.own_configs.items()]
         turns.append(turn("library", problem.library, compares=False))
-        timer = self._make_timer(self.taken, self.gpu_index, self.policy)
-        times = self._guarded("timing", lambda: Sampler(timer, self.policy).measure_in_turn(turns))
+        times = self._guarded("timing", lambda: self.sampler.measure_in_turn(turns))
         self.say(times={each.name: _times_json(taken, each) for each, taken in zip(turns, times, strict=True)},
-                 policy={**self.policy.as_json(), **timer.about(), "tolerance": self.tolerance,
+                 policy={**self.policy.as_json(), **self.timer.about(), "tolerance": self.tolerance,
                          "inputs": "drawn afresh before each launch, output poisoned; one launch of each batch compared"})
         self.say(stage="checking again")
         self.say(again=self._guarded("launch", lambda: self._check_once(own, launch, config)), replaced=self.taken.replaced())
