@@ -147,6 +147,7 @@ ARROWS = {
     "tuner.team": "workers.jobs tuner.models tuner.trial tuner.kernels tuner.operators tuner.wire tuner.cuda",
     "tuner.measure":
         "profiles.analysis.core profiles.analysis.kernel tuner.trial tuner.kernels tuner.operators tuner.wire tuner.team",
+    "tuner.candidates.judge": "tuner.trial tuner.kernels tuner.operators tuner.team tuner.measure",
     "tuner.bring":
         "profiles.analysis.core profiles.analysis.kernel tuner.trial tuner.kernels tuner.operators tuner.wire tuner.cuda "
         "tuner.team tuner.measure",
@@ -160,6 +161,9 @@ ARROWS = {
     "tuner.bring.checks": "workers.jobs tuner.models tuner.trial tuner.bring tuner.query_api",
     "tuner.gate.stats": "",
     "tuner.gate.benchmarks": "",
+    "tuner.candidates":
+        "workers.jobs tuner.models tuner.trial tuner.operators tuner.team tuner.measure tuner.texts tuner.query_api "
+        "tuner.gate.stats",
     "tuner.gate.builds": "profiles.models workers.jobs tuner.models tuner.trial tuner.gate.errors",
     "tuner.gate.suites":
         "profiles.models workers.jobs profiles.capture tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "
@@ -213,7 +217,8 @@ ARROWS = {
     "workers.core": "workers.jobs profiles.programs profiles.capture.tools tuner.trial tuner.wire tuner.team tuner.measure",
     "workers.tune":
         "workers.jobs tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.wire tuner.team tuner.measure "
-        "tuner.search tuner.devices tuner.jobs tuner.bring.checks workers.core",
+        "tuner.search tuner.devices tuner.jobs tuner.bring.checks tuner.candidates tuner.cache.entries tuner.gate.stats "
+        "profiles.capture.tools workers.core",
     "workers.fresh":
         "profiles.models profiles.capture.tools tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "
         "tuner.cache.entries tuner.gate.suites workers.core workers.tune",
@@ -232,7 +237,7 @@ ARROWS = {
         "workers.keeping profiles.ingest profiles.models workers.jobs profiles.advice profiles.families profiles.fleet "
         "profiles.upload "
         "profiles.topics profiles.capture profiles.running "
-        "tuner.models tuner.trial tuner.team tuner.devices tuner.bring.checks "
+        "tuner.models tuner.trial tuner.team tuner.devices tuner.bring.checks tuner.candidates "
         "tuner.gate.builds tuner.gate.suites tuner.gate.notify "
         "tuner.gate.production tuner.gate.verdicts tuner.jobs tuner.revalidation tuner.gate.history workers.core workers.tune "
         "workers.capture "
@@ -283,10 +288,11 @@ PACKAGES = {
     "ruptures": ("tuner.gate.stats.*",),
     "scipy": ("tuner.gate.stats.*", "tuner.search.*"),
     "threadpoolctl": ("tuner.search.*",),
-    "torch": ("tuner.bring.child", "tuner.bring.run", "tuner.kernels.*", "tuner.measure.*", "tuner.team.*",
+    "torch": ("tuner.bring.child", "tuner.bring.run", "tuner.candidates.judge.*", "tuner.kernels.*",
+              "tuner.measure.*", "tuner.team.*",
               "workers.capture.torch_capture",
               "workers.capture.proton_capture", "workers.targets.*"),
-    "triton": ("tuner.bring.child", "tuner.kernels.*", "tuner.measure.*", "tuner.cache.listener",
+    "triton": ("tuner.bring.child", "tuner.candidates.judge.*", "tuner.kernels.*", "tuner.measure.*", "tuner.cache.listener",
                "tuner.cache.shared", "workers.capture.proton_capture"),
     "uvicorn": ("webapp.*",),
     "whitenoise": ("webapp.*",),
@@ -298,6 +304,8 @@ CORE = (          # plain Python without Django, servers or GPUs: it runs anywhe
     "profiles.trace", "profiles.arrow", "profiles.windows", "profiles.spool", "profiles.scratch", "profiles.ingest*",
     "profiles.analysis*",
     "profiles.capture.tools*", "profiles.capture.command",
+    "tuner.candidates.answer", "tuner.candidates.diffs", "tuner.candidates.judge*", "tuner.candidates.sources",
+    "tuner.candidates.verdicts",
     "tuner.trial", "tuner.space", "tuner.wire", "tuner.operators*", "tuner.kernels*", "tuner.measure*", "tuner.search.strategies*",
     "tuner.search.loop", "tuner.search.pipeline", "tuner.search.finalists", "tuner.search.other_devices",
     "tuner.cache.rules", "tuner.cache.buckets", "tuner.cache.default_check", "tuner.cache.portability", "tuner.cache.formats*",

@@ -166,6 +166,7 @@ from tuner.bring.checks.models import CHECK_LEASES, KernelCheck  # noqa: E402
 from tuner.cache.compiled.models import CompiledFile  # noqa: E402
 from tuner.cache.entries.models import BucketPolicy, GpuEnvironment, ImportedFile  # noqa: E402
 from tuner.cache.serve.models import ConfigSnapshot, ServedCount, SnapshotView  # noqa: E402
+from tuner.candidates.models import CANDIDATE_LEASES, Candidate, CandidatePermit  # noqa: E402
 from tuner.gate.baselines.models import BaselineChange  # noqa: E402  they stand beside the rows above
 from tuner.gate.builds.models import Build, KernelSeries, Regression  # noqa: E402
 from tuner.gate.environments.models import RevalidationPolicy  # noqa: E402
@@ -176,7 +177,8 @@ from tuner.gate.verdicts.models import Gate, GateKernel, SlowerVerdict  # noqa: 
 from tuner.jobs.models import Quarantine, TuneGroup, TuneMember, TuneTask  # noqa: E402  they refer to the rows above
 from tuner.team.models import OperatorAudit, OperatorPackage  # noqa: E402
 
-__all__ = ["CHECK_LEASES", "BaselineChange", "BucketPolicy", "Build", "CachedConfig", "CompiledFile", "ConfigSnapshot",
+__all__ = ["CANDIDATE_LEASES", "CHECK_LEASES", "BaselineChange", "BucketPolicy", "Build", "CachedConfig", "Candidate",
+           "CandidatePermit", "CompiledFile", "ConfigSnapshot",
            "Delivery", "Gate", "GateKernel", "GpuEnvironment", "ImportedFile", "KernelCheck", "KernelRun", "KernelSeries",
            "Notified", "OperatorAudit", "OperatorPackage", "ProductionDay", "ProductionPoint", "ProductionRegression",
            "Quarantine", "Regression", "RevalidationPolicy", "ServedCount", "SlowerVerdict", "SnapshotView", "Suite",

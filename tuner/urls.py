@@ -11,6 +11,8 @@ from tuner.cache.exchange import api as exchange_api
 from tuner.cache.exchange import pages as exchange_pages
 from tuner.cache.serve import api as serve_api
 from tuner.cache.serve import pages as serve_pages
+from tuner.candidates import api as candidates_api
+from tuner.candidates import pages as candidates_pages
 from tuner.gate.environment_pages import api as environment_api
 from tuner.gate.environment_pages import pages as environment_pages
 from tuner.gate.history import api as history_api
@@ -106,6 +108,12 @@ urlpatterns = [
     path("tune/operators/check/<int:pk>/stop/", bring_pages.check_stop, name="kernel-check-stop"),  # POST, owners
     path("tune/operators/enable/", team_pages.package_enable, name="operator-enable"),  # POST, owners
     path("tune/operators/<int:pk>/", team_pages.package_change, name="operator-package"),  # POST, owners
+    path("tune/candidates/", candidates_pages.candidate_list, name="candidate-list"),          # ?operator=&status=&verdict=&review=
+    path("tune/candidates/new/", candidates_pages.candidate_new, name="candidate-new"),        # ?operator=&dtype=&M=… or ?parent=
+    path("tune/candidates/permit/", candidates_pages.candidate_permit, name="candidate-permit"),  # POST, owners
+    path("tune/candidates/<int:pk>/", candidates_pages.candidate_detail, name="candidate"),
+    path("tune/candidates/<int:pk>/cancel/", candidates_pages.candidate_cancel, name="candidate-cancel"),  # POST
+    path("tune/candidates/<int:pk>/review/", candidates_pages.candidate_review, name="candidate-review"),  # POST, owners
     path("cache/served/", serve_pages.served_list, name="cache-served"),               # ?days=7
     path("cache/", browse_pages.cache_list, name="cache-list"),
     path("cache/<int:pk>/", browse_pages.cache_detail, name="cache"),
@@ -191,6 +199,13 @@ urlpatterns = [
     path("api/configs/served/", serve_api.ServedApi.as_view(), name="api-config-served"),
     path("api/configs/listened/", serve_api.ListenedApi.as_view(), name="api-config-listened"),  # POST
     path("api/configs/client/<str:name>", serve_api.ClientFileApi.as_view(), name="api-config-client"),
+    path("api/candidates/", candidates_api.CandidateListApi.as_view(), name="api-candidates"),
+    path("api/candidates/permits/", candidates_api.CandidatePermitApi.as_view(), name="api-candidate-permits"),     # POST: owners
+    path("api/candidates/source/<str:operator>/", candidates_api.CandidateSourceApi.as_view(), name="api-candidate-source"),
+    path("api/candidates/<int:pk>/", candidates_api.CandidateApi.as_view(), name="api-candidate"),
+    path("api/candidates/<int:pk>/text/", candidates_api.CandidateTextApi.as_view(), name="api-candidate-text"),     # ?diff=1
+    path("api/candidates/<int:pk>/cancel/", candidates_api.CandidateCancelApi.as_view(), name="api-candidate-cancel"),
+    path("api/candidates/<int:pk>/review/", candidates_api.CandidateReviewApi.as_view(), name="api-candidate-review"),
     path("api/operators/", team_api.OperatorListApi.as_view(), name="api-operators"),
     path("api/operators/packages/", team_api.PackageListApi.as_view(), name="api-operator-packages"),
     path("api/operators/packages/<str:name>/", team_api.PackageApi.as_view(), name="api-operator-package"),    # DELETE

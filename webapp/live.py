@@ -30,10 +30,10 @@ from workers import jobs
 from workers.scope import project_of
 
 log = logging.getLogger(__name__)
-TOPIC = re.compile(r"(home|workers|notified|(profile|tune|check|capture|ceilings|suite|gate|thread)\.\d{1,18})\Z")
+TOPIC = re.compile(r"(home|workers|notified|(profile|tune|check|candidate|capture|ceilings|suite|gate|thread)\.\d{1,18})\Z")
 MAX_TOPICS = 200
 _ROWS = {"profile": "profiles.Profile", "capture": "profiles.Capture", "tune": "tuner.TuneJob", "suite": "tuner.SuiteJob",
-         "check": "tuner.KernelCheck", "gate": "tuner.Gate", "thread": "webapp.Thread"}
+         "check": "tuner.KernelCheck", "candidate": "tuner.Candidate", "gate": "tuner.Gate", "thread": "webapp.Thread"}
 SIGNED_OUT, TRY_AGAIN_LATER = 4401, 1013
 
 

@@ -17,7 +17,7 @@ from profiles.families.selectors import SCOPES
 from profiles.library import selectors as lists
 from profiles.models import Capture, CeilingRun, Finding, Profile
 from tuner.gate.verdicts import home_selectors as gate_home_selectors
-from tuner.models import Suite, TuneJob
+from tuner.models import Candidate, Suite, TuneJob
 from workers import jobs
 
 WORTH_FIXING, JOBS_TO_FIX, GOT_SLOWER = 8, 3, 5
@@ -78,7 +78,7 @@ def guard_summary(limit: int = GOT_SLOWER) -> dict[str, Any]:
 class ActiveJob:
     """A job that waits or runs."""
 
-    kind: str  # "profile" | "tune" | "capture" | "ceilings" | "gate" | "suite": topic and page
+    kind: str  # "profile" | "tune" | "capture" | "candidate" | "ceilings" | "gate" | "suite": topic and page
     row: Any
     waiting: bool
     progress: dict[str, Any]
@@ -101,7 +101,7 @@ class ActiveJob:
 
 
 def in_progress(limit: int = 20) -> list[ActiveJob]:
-    """Return ingests, tune jobs, captures, gates and suites under way, running first."""
+    """Return ingests, tune jobs, captures, candidates, gates and suites under way, running first."""
     uploads = Profile.objects.filter(status__in=[Profile.Status.UPLOADED, Profile.Status.INGESTING])
     tunes = TuneJob.objects.filter(status__in=[TuneJob.Status.QUEUED, TuneJob.Status.RUNNING]).annotate(
         measured=Count("trials", filter=Q(trials__outcome="measured")), asked=Count("trials")
@@ -115,6 +115,9 @@ def in_progress(limit: int = 20) -> list[ActiveJob]:
     ]
     busy += [ActiveJob("tune", row, row.status == TuneJob.Status.QUEUED, {}) for row in tunes[:limit]]
     busy += [ActiveJob("capture", row, row.status == Capture.Status.QUEUED, {}) for row in captures[:limit]]
+    candidates = Candidate.objects.defer("text", "diff", "answer").filter(
+        status__in=[Candidate.Status.WAITING, Candidate.Status.RUNNING])
+    busy += [ActiveJob("candidate", row, row.status == Candidate.Status.WAITING, {}) for row in candidates[:limit]]
     ceilings = CeilingRun.objects.filter(status__in=[CeilingRun.Status.QUEUED, CeilingRun.Status.RUNNING])
     busy += [ActiveJob("ceilings", row, row.status == CeilingRun.Status.QUEUED, {}) for row in ceilings[:limit]]
     busy += [ActiveJob("gate", each.row, not each.done, {"job": each.job, "done": each.done, "wanted": each.wanted})

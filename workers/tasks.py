@@ -14,6 +14,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from django.db.models import Model
+from rq import get_current_job
 
 from profiles.models import FleetCapture, Profile
 from profiles.upload.services import profile_ingest
@@ -141,6 +142,15 @@ def run_check(check_id: int) -> None:
     from workers.tune.check import run
 
     _run(ROW_KINDS["check"], check_id, run)
+
+
+def run_candidate(candidate_id: int) -> None:
+    """Compile a candidate; check and time it where the entry came to a worker with a GPU."""
+    from workers.tune.candidate import run
+
+    entry = get_current_job()
+    on_gpu = entry is None or entry.origin == "gpu"
+    _run(ROW_KINDS["candidate"], candidate_id, lambda row_id, worker: run(row_id, worker, on_gpu=on_gpu))
 
 
 def run_capture(capture_id: int) -> None:

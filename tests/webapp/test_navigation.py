@@ -61,6 +61,7 @@ def test_every_address_has_its_section() -> None:
     ("/captures/3/", "Profiles", "Captures"), ("/captures/targets/", "Settings", "Capture targets"),
     ("/occupancy/", "Kernels", "Occupancy"),
     ("/fleet/regressions/3/", "Fleet", "Regressions"), ("/regressions/3/", "Guard", "Regressions"), ("/tune/3/", "Tune", "Jobs"),
+    ("/tune/candidates/3/", "Tune", "Candidates"),
     ("/tune/operators/", "Settings", "Operators"), ("/cache/why/", "Tune", "Configs"), ("/notified/", "Guard", "Channels"),
 ])
 def test_the_longest_prefix_tells_section_and_tab(path: str, section: str, tab: str) -> None:
@@ -70,7 +71,7 @@ def test_the_longest_prefix_tells_section_and_tab(path: str, section: str, tab: 
 
 def test_a_page_with_tabs_of_its_own_has_no_others() -> None:
     assert navigation.tabs_of("/profiles/3/timeline/") == () == navigation.tabs_of("/fleet/gpus/") == navigation.tabs_of("/")
-    assert [page.title for page in navigation.tabs_of("/tune/3/")] == ["Jobs", "Configs"]
+    assert [page.title for page in navigation.tabs_of("/tune/3/")] == ["Jobs", "Candidates", "Configs"]
     assert navigation.tabs_of("/fleet/regressions/")
 
 

@@ -48,6 +48,16 @@ def devices() -> list[dict[str, Any]]:
     return gpus
 
 
+def minor_number(index: int) -> int | None:
+    """Return the number of a GPU's node: 3 of /dev/nvidia3; None where NVML does not tell."""
+    if not is_ready():
+        return None
+    try:
+        return int(pynvml.nvmlDeviceGetMinorNumber(pynvml.nvmlDeviceGetHandleByIndex(index)))
+    except pynvml.NVMLError:
+        return None
+
+
 def reading(index: int) -> dict[str, Any]:
     """Return clocks (MHz), °C, W and throttle reasons; absent where there is no sensor."""
     if not is_ready():

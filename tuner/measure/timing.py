@@ -13,6 +13,7 @@ from typing import Any
 
 from tuner.measure.conditions import Conditions, PeakClock
 from tuner.measure.policy import Policy
+from tuner.measure.quantiles import half_width, quantile
 from tuner.measure.racing import LostRace, Race
 from tuner.measure.timers import Launch, Timer
 
@@ -132,22 +133,3 @@ def _why_ended(samples: Sequence[float], policy: Policy) -> str | None:
     if len(samples) >= policy.min_samples and half_width(sorted(samples)) <= policy.spread_target:
         return "settled"
     return "max_samples" if len(samples) >= policy.max_samples else None
-
-
-def quantile(ordered: Sequence[float], q: float) -> float:
-    """Return the quantile, linear between order statistics (Hyndman and Fan, type 7)."""
-    position = q * (len(ordered) - 1)
-    low = math.floor(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
-
-
-def half_width(ordered: Sequence[float]) -> float:
-    """Return half the 95 % interval of the median over the median, from order statistics.
-
-    Ranks n/2 ± 0.98·√n: the binomial's normal approximation (Conover, Practical Nonparametric Statistics, 3.2).
-    """
-    n = len(ordered)
-    reach = 0.98 * math.sqrt(n)
-    low, high = max(0, math.floor(n / 2 - reach)), min(n - 1, math.ceil(n / 2 + reach) - 1)
-    return (ordered[high] - ordered[low]) / 2 / quantile(ordered, 0.5)

@@ -32,7 +32,7 @@ class AgentCall(OfProject):
     ms = models.FloatField(null=True)                   # milliseconds; null while it runs
     writes = models.BooleanField(default=False)         # counts against the writes of the day
     gpu_s = models.FloatField(default=0)                # GPU-seconds that the job may take at most
-    led_to = models.CharField(max_length=12, blank=True)        # "tune", "capture" or "check"
+    led_to = models.CharField(max_length=12, blank=True)        # "tune", "capture", "check", "candidate"
     led_to_id = models.BigIntegerField(null=True)
 
     class Meta:

@@ -28,7 +28,8 @@ MOST_CHARS = 200_000            # of one answer
 INSTRUCTIONS = """\
 Ridgepoint profiles, ranks, tunes, caches and guards GPU kernels. Begin with list_profiles and list_worst_kernels, look at one
 with get_kernel, see with get_problem what is known of its operator, shape and type, and start a search with start_tune_job where
-one would help. Times carry their unit in their name (ns, us, ms, s). A number that is null is unknown; where the reason is
+one would help. A kernel that you write yourself goes from get_kernel_source through submit_candidate to get_candidate; look into
+list_candidates before. Times carry their unit in their name (ns, us, ms, s). A number that is null is unknown; where the reason is
 known, it stands beside it. Jobs and captures that you start count against the token's budget of the day (get_budget)."""
 
 

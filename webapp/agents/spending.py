@@ -23,5 +23,5 @@ async def spend(tool: str, arguments: Any, gpu_s: float = 0.0) -> None:
 
 
 def led_to(kind: str, pk: int) -> None:
-    """Say what the call began: "tune", "capture" or "check", and its id."""
+    """Say what the call began: "tune", "capture", "check" or "candidate", and its id."""
     caller.current().led_to = (kind, pk)

@@ -87,7 +87,7 @@ def _told(row: Model, column: str, value: Any) -> Any:
 
 def _remember(instance: Model, **signal: Any) -> None:
     instance.__dict__["_audited"] = {name: json.dumps(value, default=str) for name, value in _values(instance).items()} \
-        if instance.pk is not None and not instance._state.adding else {}
+        if instance.pk is not None else {}       # a row that is loaded says that it is new until its columns are set
 
 
 def _saved(instance: Model, created: bool, **signal: Any) -> None:

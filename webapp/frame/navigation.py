@@ -85,6 +85,7 @@ SECTIONS = (
     )),
     Section("Tune", (
         Page("Jobs", "tune-list", "t", words="tune autotune trials", docs=("tuning", "measurement", "tuner-bench")),
+        Page("Candidates", "candidate-list", words="submit kernel patch diff agent review verdict", docs=("candidates", "agents")),
         Page("Configs", "cache-list", "a", words="cache winners served", docs=("config-cache", "client")),
     )),
     Section("Guard", (
@@ -131,6 +132,7 @@ ACTIONS = (
     Page("New capture", "capture-new", needs="profiles.add_capture", words="record nsys ncu"),
     Page("New tune job", "tune-new", needs="tuner.add_tunejob", words="autotune start"),
     Page("Check a kernel", "kernel-check-new", needs="tuner.add_kernelcheck", words="paste bring triton CUDA file adapter init"),
+    Page("Submit a candidate", "candidate-new", needs="tuner.add_candidate", words="kernel patch diff file judge"),
     Page("New suite", "suite-new", needs="tuner.add_suite", words="benchmark watch kernels"),
     Page("Start a gate", "gate-new", needs="tuner.add_gate", words="new check build CI"),
     Page("Compare two profiles", "compare", words="diff builds"),

@@ -75,6 +75,19 @@ def reading(gpu: Gpu) -> dict[str, Any]:
     return nvml.reading(gpu.index)
 
 
+def device_nodes(gpu: Gpu) -> list[Path]:
+    """Return the nodes below /dev that a process needs to compute on one GPU: its own, and those that all GPUs share.
+
+    The GPU's own alone where NVML tells its number, else every GPU's.
+    """
+    minor = nvml.minor_number(gpu.index)
+    own = [Path(f"/dev/nvidia{minor}")] if minor is not None else []
+    shared = [Path("/dev", name) for name in ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")]
+    cards = [path for path in own if path.exists()] or sorted(
+        path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdecimal())
+    return [path for path in (*cards, *shared, *sorted(Path("/dev/nvidia-caps").glob("nvidia-cap*"))) if path.is_char_device()]
+
+
 class NoLease(Exception):
     """A stop, or the end of the wait, came before a GPU became free."""
 

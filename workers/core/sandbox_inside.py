@@ -1,7 +1,8 @@
 """What builds the walls of `sandboxed` and then becomes the command: `python -I -S sandbox_inside.py SPEC`; standard library.
 
 New namespaces of users, mounts, processes, network and IPC; a root that holds, read-only, the system's programs and what SPEC
-names, and one folder in memory to write to; no capability and no way to a new one; limits. A worker that is root becomes nobody.
+names, the devices that SPEC names, and one folder in memory to write to; no capability and no way to a new one; limits. A worker
+that is root becomes nobody.
 """
 
 from __future__ import annotations
@@ -124,9 +125,11 @@ def build_root(spec: dict[str, Any], owner: int) -> None:
         elif path.exists():
             bind(path.resolve(), place(root, path))
             set_attributes(place(root, path), ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV, AT_RECURSIVE)
-    for name in DEVICES:
-        bind(Path("/dev", name), place(root, Path("/dev", name)))
-        set_attributes(root / "dev" / name, ATTR_RDONLY | ATTR_NOSUID)
+    for node in (*(Path("/dev", name) for name in DEVICES), *map(Path, spec["devices"])):
+        if not (node.is_char_device() and node.is_relative_to("/dev") and ".." not in node.parts):
+            raise NoWalls(f"{node} is no device below /dev")
+        bind(node, place(root, node))
+        set_attributes(place(root, node), ATTR_RDONLY | ATTR_NOSUID)        # a device is written to all the same
     room = root / ROOM[1:]
     room.mkdir()
     call("mount", b"tmpfs", bytes(room), b"tmpfs", MS_NOSUID | MS_NODEV,

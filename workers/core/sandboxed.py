@@ -55,19 +55,21 @@ class Ending:
     said: str = ""
 
 
-def run(command: Sequence[str], given: bytes = b"", *, read: Sequence[Path] = (), environ: Mapping[str, str] | None = None,
+def run(command: Sequence[str], given: bytes = b"", *, read: Sequence[Path] = (), devices: Sequence[Path] = (),
+        environ: Mapping[str, str] | None = None,
         bounds: Bounds = Bounds(), on_line: Callable[[bytes], None] = lambda line: None,
         is_over: Callable[[], bool] = lambda: False, walls: bool = True) -> Ending:
     """Run the command with `given` as its standard input; tell each line of its standard output. It never outlives this call.
 
     read     folders and files that it sees, beside the system's programs and this Python
+    devices  nodes below /dev that it may open: those of a GPU (workers.core.gpu.device_nodes); without walls all are there
     is_over  asked every LOOK_S: True ends it
     """
     python = {Path(each) for each in (sys.prefix, sys.base_prefix)}
     root = Path(tempfile.mkdtemp(prefix="ridgepoint-sandbox-"))
     home = ROOM if walls else str(root)
     spec = {**vars(bounds), "command": list(command), "walls": walls, "root": str(root),
-            "read": sorted(map(str, {*python, *read}), key=len),
+            "read": sorted(map(str, {*python, *read}), key=len), "devices": list(map(str, devices)),
             "env": {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "USER": "nobody", "HOME": home, "TMPDIR": home,
                     "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **(environ or {})}}
     try:

@@ -16,10 +16,13 @@ from django.db import transaction
 from profiles.models import Profile
 from profiles.upload import services
 from tests.tuner.bring.cuda_files import SCALE_ADD
+from tests.tuner.candidates.files import CHANGED, DIFF, OWN
+from tests.tuner.candidates.test_candidates import ANSWER
 from tests.webapp.agents.conftest import Site, Told, call, connected
 from tests.webapp.test_problem import GPU, SHAPE, finished_job, launches
+from tuner.candidates import services as candidate_services
 from tuner.jobs.create_services import tune_create
-from tuner.models import KernelCheck, TuneJob
+from tuner.models import Candidate, KernelCheck, TuneJob
 from webapp.agents.models import AgentCall
 from webapp.agents.tools import TOOLS
 from workers import jobs
@@ -180,3 +183,37 @@ def test_an_owner_checks_a_kernel_file_and_an_engineer_may_not(
     assert told["kernels"][0]["size"] == 24 and "CudaOperator" in told["adapters"][0]["text"]
     row = AgentCall.objects.get(tool="check_kernel", outcome="ok")
     assert (row.led_to, row.led_to_id, row.writes) == ("check", check.pk, True) and SCALE_ADD not in row.arguments
+
+
+def test_a_program_submits_a_kernel_where_an_owner_allows_it_and_reads_its_verdict(
+        site: Site, alice: Any, bob: Any, olga: Any, token_of: Callable[..., str]) -> None:
+    token = token_of(alice, name="writer of kernels")
+    source = call(site.mcp, token, "get_kernel_source", {"operator": "softmax"})
+    assert source["allowed"] is False and source["files"][0]["text"] == OWN.text
+    asked = {"operator": "softmax", "text": DIFF, "shape": {"R": 8, "C": 100}, "note": "a sum of its own",
+             "config": {"num_warps": 4}}
+    refused = call(site.mcp, token, "submit_candidate", asked)
+    assert isinstance(refused, Told) and "may not run in this project" in refused and not Candidate.objects.exists()
+    assert call(site.mcp, token, "get_budget")["writes_today"] == 0
+    candidate_services.permit_set("softmax", True, per_day=2, seconds=120, by=olga)
+    assert isinstance(call(site.mcp, token_of(bob), "submit_candidate", asked), Told)
+    assert "hunk 1" in call(site.mcp, token, "submit_candidate", {**asked, "text": DIFF.replace("tl.max", "tl.min")})
+    made = call(site.mcp, token, "submit_candidate", asked)
+    candidate = Candidate.objects.get(pk=made["candidate"])
+    assert (candidate.text, candidate.owner, candidate.token_name) == (CHANGED, alice, "writer of kernels") and made["waits"]
+    left = call(site.mcp, token, "get_budget")
+    assert (left["writes_today"], left["gpu_s_today"]) == (1, 120)
+    row = AgentCall.objects.get(tool="submit_candidate", outcome="ok")
+    assert (row.led_to, row.led_to_id, row.gpu_s) == ("candidate", candidate.pk, 120) and "tl.store" not in row.arguments
+    Candidate.objects.filter(pk=candidate.pk).update(
+        status="done", verdict="FASTER", reason="−20.0 % beside the default configuration", answer=ANSWER)
+    told = call(site.mcp, token, "get_candidate", {"candidate": candidate.pk, "text": True})
+    assert (told["verdict"], told["standing"], told["text"]) == ("FASTER", "measured, not reviewed", CHANGED)
+    assert told["rows"][1]["ratio"] == 0.8 and told["compiled"]["registers"] == 28 and told["counters"]["why"]
+    call(site.mcp, token, "submit_candidate", {**asked, "parent": candidate.pk})
+    listed = call(site.mcp, token, "list_candidates", {"series": candidate.pk})
+    assert [each["parent"] for each in listed["candidates"]] == [candidate.pk, None] and listed["candidates"][1]["ratio"] == 0.8
+    over = call(site.mcp, token, "submit_candidate", asked)
+    assert isinstance(over, Told) and "2 of the 2 candidates of softmax" in over
+    assert call(site.mcp, token, "cancel_candidate", {"candidate": listed["candidates"][0]["id"]})["status"] == "cancelled"
+    assert "there is no such candidate" in call(site.mcp, token, "get_candidate", {"candidate": ABSENT})

@@ -216,6 +216,28 @@ def test_a_stop_ends_it_at_once() -> None:
     assert ending.why == "stopped" and time.monotonic() - began_s < SMALL.wall_s
 
 
+def test_only_devices_that_are_named_are_opened() -> None:
+    code = """
+import os
+print(sorted(os.listdir("/dev")))
+for name in ("zero", "tty", "mem", "kvm", "fuse"):
+    try:
+        os.close(os.open(f"/dev/{name}", os.O_RDWR))
+        print(name, "opened")
+    except OSError:
+        print(name, "refused")
+"""
+    _, lines = tried(code)
+    assert lines == ["['full', 'null', 'random', 'shm', 'urandom', 'zero']", "zero opened", *(
+        f"{name} refused" for name in ("tty", "mem", "kvm", "fuse"))]
+    node = Path("/dev/tty")         # any node does: it is there, and whether it opens is its driver's affair
+    _, lines = tried(code, devices=[node])
+    assert "'tty'" in lines[0] and lines[3:] == ["mem refused", "kvm refused", "fuse refused"]
+    for wrong in (Path("/etc/passwd"), Path("/dev/../etc/passwd"), Path("/dev/no-such"), Path("/dev")):
+        ending, _ = tried("print('ran')", devices=[wrong])
+        assert "is no device below /dev" in ending.why, ending
+
+
 def test_its_folder_is_gone_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandboxed.tempfile, "tempdir", str(tmp_path))
     tried("open('left', 'w').write('x')")

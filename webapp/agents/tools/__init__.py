@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from webapp.agents.tools import captures, checks, configs, jobs, kernels, problems, profiles, search
+from webapp.agents.tools import candidates, captures, checks, configs, jobs, kernels, problems, profiles, search
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,16 @@ TOOLS = (
     AgentTool(captures.list_capture_targets, "List what may be captured"),
     AgentTool(captures.get_capture, "Show a capture"),
     AgentTool(checks.get_kernel_check, "Show a check of a kernel file"),
+    AgentTool(candidates.get_kernel_source, "Show an operator's source"),
+    AgentTool(candidates.list_candidates, "List candidates"),
+    AgentTool(candidates.get_candidate, "Show a candidate"),
     AgentTool(search.search, "Search by name"),
     AgentTool(search.get_budget, "Show the token's budget"),
     AgentTool(jobs.start_tune_job, "Start a tune job", writes=True),
     AgentTool(jobs.stop_job, "Stop a tune job", writes=True, destroys=True),
     AgentTool(checks.check_kernel, "Check a kernel file", writes=True),
+    AgentTool(candidates.submit_candidate, "Submit a candidate kernel", writes=True),
+    AgentTool(candidates.cancel_candidate, "Cancel a candidate", writes=True, destroys=True),
     AgentTool(captures.start_capture, "Start a capture", writes=True),
     AgentTool(captures.stop_capture, "Stop a capture", writes=True, destroys=True),
 )

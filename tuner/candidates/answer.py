@@ -1,0 +1,154 @@
+"""What the process that judges a candidate says, read like an upload: known parts alone, each with its type and its bound."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tuner.trial import cleaned
+
+MOST_SAMPLES, MOST_ROUNDS, MOST_ITEMS, MOST_TEXT, MOST_DEPTH = 4000, 400, 60, 600, 4
+FORMS = ("launch", "module", "kernel")
+TIMED = ("candidate", "default", "best", "library")
+LONGEST_MS = 1e7
+
+
+class AnswerRefused(ValueError):
+    """A line that is no part of an answer."""
+
+
+class Answer:
+    """The parts that were told so far. A part that is told twice is told by somebody else than the judge."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, Any] = {}
+        self.stage = ""
+
+    def hear(self, line: Any) -> bool:
+        """Take one line of the answer; return whether the stage changed. What is no line of one is left out."""
+        if not isinstance(line, dict):
+            return False
+        before = self.stage
+        for name, value in line.items():
+            if name == "stage" and isinstance(value, str):
+                self.stage = cleaned(value)[:60]
+            elif name in _READ:
+                self._take(name, value)
+        return self.stage != before
+
+    def _take(self, name: str, value: Any) -> None:
+        if name in self.parts:
+            twice = self.parts.setdefault("twice", [])
+            if name not in twice:
+                twice.append(name)
+            return
+        try:
+            self.parts[name] = _READ[name](cleaned(value))
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            what = f"it told what is no answer ({name}: {error})"[:MOST_TEXT]
+            self.parts.setdefault("failed", {"where": "process", "what": what})
+
+
+def _text(told: Any) -> str:
+    if not isinstance(told, str):
+        raise ValueError("no text")
+    return told[:MOST_TEXT]
+
+
+def _flag(told: Any) -> bool:
+    if not isinstance(told, bool):
+        raise ValueError("neither true nor false")
+    return told
+
+
+def _whole(told: Any) -> int:
+    if isinstance(told, bool) or not isinstance(told, int) or not 0 <= told < 1 << 53:
+        raise ValueError("no whole number")
+    return told
+
+
+def _number(told: Any) -> float:
+    if isinstance(told, bool) or not isinstance(told, int | float) or not math.isfinite(told) or abs(told) >= 1 << 53:
+        raise ValueError("no number")
+    return told
+
+
+def _ms(told: Any) -> float:
+    if not 0 < _number(told) < LONGEST_MS:
+        raise ValueError("no time of a launch")
+    return float(told)
+
+
+def _list(read: Callable[[Any], Any], most: int = MOST_ITEMS, least: int = 0) -> Callable[[Any], list[Any]]:
+    def read_list(told: Any) -> list[Any]:
+        if not isinstance(told, list) or not least <= len(told) <= most:
+            raise ValueError(f"no list of {least} to {most}")
+        return [read(each) for each in told]
+    return read_list
+
+
+def _maybe(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda told: None if told is None else read(told)
+
+
+def _plain(told: Any, depth: int = 0) -> Any:
+    """Return any JSON within bounds."""
+    if told is None or isinstance(told, bool):
+        return told
+    if isinstance(told, str):
+        return told[:MOST_TEXT]
+    if isinstance(told, int | float):
+        return _number(told)
+    if depth >= MOST_DEPTH or len(told) > MOST_ITEMS:
+        raise ValueError("too much")
+    if isinstance(told, list):
+        return [_plain(each, depth + 1) for each in told]
+    return {_text(name)[:60]: _plain(each, depth + 1) for name, each in told.items()}
+
+
+def _facts(told: Any) -> dict[str, Any]:
+    if not isinstance(told, dict):
+        raise ValueError("no object")
+    found: dict[str, Any] = _plain(told)
+    return found
+
+
+def _check(told: Mapping[str, Any]) -> dict[str, Any]:
+    return {"seed": _whole(told["seed"]), "right": _flag(told["right"]), "message": _text(told["message"]),
+            "relative_error": _maybe(_number)(told["relative_error"]), "worst_error": _maybe(_number)(told["worst_error"]),
+            "changed": _list(_text)(told["changed"]), "late": _text(told["late"])}
+
+
+def _streams(told: Mapping[str, Any]) -> dict[str, Any]:
+    if not told:
+        return {}
+    return {"launches": _whole(told["launches"]), "late": _flag(told["late"]),
+            **{name: _number(told[name]) for name in ("event_ms", "left_ms", "own_left_ms")}}
+
+
+def _times(told: Mapping[str, Any]) -> dict[str, Any]:
+    read = {}
+    for name in TIMED:
+        if name in told:
+            one = told[name]
+            beside = {each: value for each, value in one.items() if each not in ("samples_ms", "round_ms", "compared", "wrong")}
+            read[name] = {**_facts(beside), "samples_ms": _list(_ms, MOST_SAMPLES, 1)(one["samples_ms"]),
+                          "round_ms": _list(_ms, MOST_ROUNDS, 1)(one["round_ms"]), "compared": _whole(one["compared"]),
+                          "wrong": _text(one["wrong"])}
+    if "candidate" not in read or "default" not in read:
+        raise ValueError("not every one that is timed")
+    return read
+
+
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "device": _facts, "own": _facts, "policy": _facts, "facts": _facts, "streams": _streams,
+    "loaded": lambda told: {"form": FORMS[FORMS.index(told["form"])], "names": _list(_text)(told["names"])},
+    "checks": _list(_check, 8, 1), "again": _check, "replaced": _list(_text), "times": _times,
+    "repeats": lambda told: {"launches": _whole(told["launches"]), "differing": _whole(told["differing"])},
+    "compiled": lambda told: {**{name: _maybe(_number)(told.get(name)) for name in (
+        "registers", "spills", "smem_bytes", "occupancy_pct", "kernels", "seconds")},
+        "gpu": _text(told["gpu"])[:12], "config": _facts(told["config"])},
+    "not_compiled": _text, "dropped": _text, "crashed": _flag, "ended": _flag,
+    "refused": lambda told: {"what": _text(told["what"])}, "before": lambda told: {"default_ms": _ms(told["default_ms"])},
+    "failed": lambda told: {"where": _text(told["where"])[:20], "what": _text(told["what"])}}

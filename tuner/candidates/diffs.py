@@ -1,0 +1,185 @@
+"""A unified diff applied to one file, strictly: every line must stand where the diff says. No fuzz, no offset, nothing is run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+MOST_BYTES = 256 << 10
+MOST_HUNKS = 400
+SAID_CHARS = 100
+_HUNK = re.compile(r"@@ -(\d{1,7})(?:,(\d{1,7}))? \+(\d{1,7})(?:,(\d{1,7}))? @@")
+_BEFORE = ("diff --git ", "index ", "Index: ", "====")          # what stands above the names of the files
+_REFUSED = {
+    "rename ": "it renames a file", "similarity ": "it renames a file", "copy ": "it copies a file", "new file": "it makes a file",
+    "deleted file": "it deletes a file", "old mode": "it changes a mode", "new mode": "it changes a mode",
+    "GIT binary": "it is binary", "Binary files": "it is binary", "@@@": "it is a diff of a merge"}
+
+
+class DiffRefused(ValueError):
+    """A diff that is not applied; the text names the hunk and the line."""
+
+
+@dataclass
+class Hunk:
+    """`start`: the first old line, from 1; `lines`: (mark, text) with mark " ", "-" or "+"; `at`: its line in the diff, from 1."""
+
+    number: int
+    at: int
+    start: int
+    old: int
+    new: int
+    lines: list[tuple[str, str]] = field(default_factory=list)
+    open_end: set[str] = field(default_factory=set)     # "-", "+": that side ends without a line feed
+
+    @property
+    def name(self) -> str:
+        return f"hunk {self.number} (line {self.at} of the diff)"
+
+
+def is_diff(text: str) -> bool:
+    """Return whether a text is a unified diff rather than a file: a hunk's header before anything that Python could be."""
+    for line in text.splitlines():
+        if _HUNK.match(line):
+            return True
+        if line.strip() and not line.startswith((*_BEFORE, *_REFUSED, "--- ", "+++ ")):
+            return False
+    return False
+
+
+def file_of(diff: str) -> str:
+    """Return the path that the diff changes, without a/ and b/; "" where it names none. Raises DiffRefused for several."""
+    names: list[str] = []
+    for line in _head_lines(diff):
+        if line.startswith(("--- ", "+++ ")):
+            path = line[4:].split("\t")[0].strip()
+            if path == "/dev/null":
+                raise DiffRefused("it makes or deletes a file; only the operator's own file can be changed")
+            names.append(re.sub(r"\A[ab]/", "", path))
+    if len(names) > 2:
+        raise DiffRefused(f"it changes {len(names) // 2} files; one is allowed")
+    if len(set(names)) > 1:
+        raise DiffRefused(f"it names two files: {names[0][:SAID_CHARS]} and {names[1][:SAID_CHARS]}")
+    return names[0] if names else ""
+
+
+def apply(text: str, diff: str) -> str:
+    """Return the text with the diff applied. Raises DiffRefused, which names the hunk that does not fit."""
+    if len(diff.encode(errors="replace")) > MOST_BYTES:
+        raise DiffRefused(f"the diff has more than {MOST_BYTES:,} bytes")
+    file_of(diff)
+    hunks = _read(diff)
+    before, has_end = _split(text)
+    after: list[str] = []
+    at, end = 0, has_end
+    for hunk in hunks:
+        begin = hunk.start - 1 if hunk.old else hunk.start      # without old lines: after that line
+        if begin < at:
+            raise DiffRefused(f"{hunk.name} begins at line {hunk.start}, above the end of the hunk before it")
+        expected = [line for mark, line in hunk.lines if mark != "+"]
+        _compare(before, begin, expected, hunk)
+        after += before[at:begin]
+        after += [line for mark, line in hunk.lines if mark != "-"]
+        at = begin + len(expected)
+        if "+" in hunk.open_end or "-" in hunk.open_end:
+            if at != len(before):
+                raise DiffRefused(f"{hunk.name} says that the file ends there; it has {len(before) - at} lines more")
+            end = "+" not in hunk.open_end
+    after += before[at:]
+    made = "\n".join(after) + ("\n" if end and after else "")
+    if len(made.encode(errors="replace")) > MOST_BYTES:
+        raise DiffRefused(f"the file has more than {MOST_BYTES:,} bytes after the diff")
+    return made
+
+
+def _split(text: str) -> tuple[list[str], bool]:
+    """Return the lines, and whether the last one ends with a line feed."""
+    lines = text.split("\n")
+    return (lines[:-1], True) if lines[-1] == "" else (lines, False)
+
+
+def _compare(before: Sequence[str], begin: int, expected: Sequence[str], hunk: Hunk) -> None:
+    found = before[begin:begin + len(expected)]
+    if list(found) == list(expected):
+        return
+    wrong = next((at for at, (one, other) in enumerate(zip(found, expected, strict=False)) if one != other), len(found))
+    if wrong >= len(found):
+        raise DiffRefused(f"{hunk.name} reaches line {begin + len(expected)}; the file has {len(before)}")
+    said = f"{hunk.name} does not fit: line {begin + wrong + 1} of the file is {_quote(found[wrong])}, the diff expects " \
+           f"{_quote(expected[wrong])}"
+    if expected[wrong].rstrip("\r") == found[wrong]:
+        raise DiffRefused(f"{said}: its lines end with CR LF, the file's with LF")
+    elsewhere = [at + 1 for at in range(len(before) - len(expected) + 1) if list(before[at:at + len(expected)]) == list(expected)]
+    if len(elsewhere) == 1:
+        said += f"; these lines stand at line {elsewhere[0]}"
+    raise DiffRefused(said)
+
+
+def _quote(line: str) -> str:
+    return f"“{line[:SAID_CHARS]}{'…' if len(line) > SAID_CHARS else ''}”"
+
+
+def _head_lines(diff: str) -> list[str]:
+    """Return the lines outside of hunks: by the counts in their headers, for a removed line may look like a name."""
+    heads: list[str] = []
+    old = new = 0
+    for line in diff.split("\n"):
+        if old > 0 or new > 0:
+            old -= line[:1] in ("", " ", "-")
+            new -= line[:1] in ("", " ", "+")
+        elif header := _HUNK.match(line):
+            old, new = _count(header[2]), _count(header[4])
+        else:
+            heads.append(line)
+    return heads
+
+
+def _count(text: str | None) -> int:
+    return 1 if text is None else int(text)
+
+
+def _read(diff: str) -> list[Hunk]:
+    """Return the hunks. Raises DiffRefused."""
+    hunks: list[Hunk] = []
+    hunk: Hunk | None = None
+    old = new = 0
+    last = ""
+    for at, line in enumerate(diff.split("\n"), 1):
+        if hunk is not None and (old < hunk.old or new < hunk.new):
+            mark, rest = (line[:1] or " "), line[1:]        # editors take the blank of an empty line away
+            if mark not in (" ", "-", "+"):
+                if line.startswith("\\") and last:
+                    hunk.open_end |= {"-", "+"} if last == " " else {last}
+                    continue
+                raise DiffRefused(f"{hunk.name}: its header says {hunk.old} old and {hunk.new} new lines, it holds {old} and {new}")
+            hunk.lines.append((mark, rest))
+            old, new, last = old + (mark != "+"), new + (mark != "-"), mark
+            if old > hunk.old or new > hunk.new:
+                raise DiffRefused(f"{hunk.name}: its header says {hunk.old} old and {hunk.new} new lines, it holds more")
+        elif header := _HUNK.match(line):
+            if len(hunks) >= MOST_HUNKS:
+                raise DiffRefused(f"the diff has more than {MOST_HUNKS} hunks")
+            hunk = Hunk(len(hunks) + 1, at, int(header[1]), _count(header[2]), _count(header[4]))
+            hunks.append(hunk)
+            old, new, last = 0, 0, ""
+        elif line.startswith("\\") and hunk is not None and last:
+            hunk.open_end |= {"-", "+"} if last == " " else {last}
+        else:
+            _check_outside(line, at, hunk)
+    if hunk is not None and (old < hunk.old or new < hunk.new):
+        raise DiffRefused(f"{hunk.name}: its header says {hunk.old} old and {hunk.new} new lines, it holds {old} and {new}")
+    if not hunks:
+        raise DiffRefused("it holds no hunk (@@ -1,3 +1,4 @@)")
+    return hunks
+
+
+def _check_outside(line: str, at: int, hunk: Hunk | None) -> None:
+    """Raise DiffRefused for a line that stands in no hunk and names no file."""
+    for start, why in _REFUSED.items():
+        if line.startswith(start):
+            raise DiffRefused(f"line {at} of the diff: {why}; only lines of the operator's own file can be changed")
+    if line.startswith("@@"):
+        raise DiffRefused(f"line {at} of the diff is no header of a hunk: @@ -1,3 +1,4 @@")
+    if hunk is not None and line[:1] in (" ", "-", "+") and not line.startswith(("--- ", "+++ ")):
+        raise DiffRefused(f"{hunk.name} holds more lines than its header says ({hunk.old} old, {hunk.new} new)")

@@ -1,0 +1,216 @@
+"""A candidate on a worker: compiled, checked, timed and counted behind walls; its answers are read like uploads and judged here."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tuner.cache import rules
+from tuner.cache.entries.selectors import config_best
+from tuner.candidates import selectors, verdicts, worker_services
+from tuner.candidates.answer import Answer
+from tuner.models import CANDIDATE_LEASES, Candidate
+from tuner.team.packages import ENABLED, normal_name
+from tuner.trial import cleaned
+from workers.core import gpu, sandboxed
+from workers.core.stopping import Stop, watch_for_stop
+from workers.tune import candidate_counters, team
+
+log = logging.getLogger(__name__)
+PROJECT = Path(__file__).resolve().parents[2]
+READ = (PROJECT / "tuner", PROJECT / "profiles")        # of ours; nothing of what they import holds a secret
+COMPILE = sandboxed.Bounds(wall_s=180, cpu_s=180)
+MEASURE = sandboxed.Bounds(cpu_s=1800, memory_mb=16 << 10, data_mb=64 << 10, room_mb=2048, file_mb=512)
+MAX_ATTEMPTS = 3        # a file that took its worker down this often is not tried again
+STEPS = {"preparing": "preparing the operator", "importing": "importing", "checking": "checking results",
+         "timing": "timing in turn", "checking again": "checking results again"}
+
+
+@dataclass(frozen=True)
+class Programs:
+    """What is started behind the walls; tests name their own judge, which works without a GPU."""
+
+    compiler: str = "tuner.candidates.judge.compiling"
+    judge: str = "tuner.candidates.judge.child"
+    read: Sequence[Path] = READ
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+PROGRAMS = Programs()
+
+
+def run(candidate_id: int, worker: str, *, on_gpu: bool, programs: Programs = PROGRAMS, compile_bounds: sandboxed.Bounds = COMPILE,
+        bounds: sandboxed.Bounds = MEASURE) -> None:
+    """Claim the row and end it, or take it a stage on; a row that another holds, or whose GPU is not here, is left."""
+    candidate = Candidate.objects.filter(pk=candidate_id).first()
+    cards = [card for card in gpu.gpus() if candidate and candidate.wanted_gpu in ("", card.name)] if on_gpu else []
+    if candidate is None or (candidate.stage == Candidate.Stage.MEASURE and not cards):
+        return
+    candidate = worker_services.candidate_claim(candidate_id, worker)
+    if candidate is None:
+        return
+    with watch_for_stop(lambda: not CANDIDATE_LEASES.is_held(candidate_id, worker)) as stop:
+        Work(candidate, worker, stop, programs, compile_bounds, bounds).run(cards)
+
+
+class Work:
+    """One candidate while this worker holds it."""
+
+    def __init__(self, candidate: Candidate, worker: str, stop: Stop, programs: Programs, compile_bounds: sandboxed.Bounds,
+                 bounds: sandboxed.Bounds) -> None:
+        self.candidate, self.worker, self.stop, self.programs = candidate, worker, stop, programs
+        self.compile_bounds, self.bounds = compile_bounds, replace(bounds, wall_s=min(bounds.wall_s, candidate.seconds))
+        self.packages = _packages()
+
+    def run(self, cards: Sequence[gpu.Gpu]) -> None:
+        """Compile where that was not done, then judge on one of `cards`; without any it waits for a worker that has one."""
+        candidate = self.candidate
+        if candidate.attempts > MAX_ATTEMPTS:
+            worker_services.candidate_fail(candidate, self.worker, "worker", f"{MAX_ATTEMPTS} workers died over this file",
+                                           "see the workers' logs")
+            return
+        if why := sandboxed.why_not():
+            worker_services.candidate_fail(candidate, self.worker, "sandbox", f"not run: {why}",
+                                           "allow user namespaces on the worker's host, or read docs/bring.md: The sandbox")
+            return
+        told: dict[str, Any] = dict(candidate.answer)
+        if candidate.stage == Candidate.Stage.COMPILE:
+            compiled = self._compile()
+            if compiled is None:
+                return
+            told = compiled
+        if self.stop():
+            return
+        if not cards:
+            worker_services.candidate_wait(candidate, self.worker, told)
+            return
+        self._step("waiting for a GPU", stage=Candidate.Stage.MEASURE, answer=told)
+        try:
+            with gpu.lease(cards, should_stop=self.stop) as card:
+                self._judge(card, told)
+        except gpu.NoLease:
+            log.info("candidate %s: stopped while it waited for a GPU", candidate.pk)
+
+    def _compile(self) -> dict[str, Any] | None:
+        """Return what compiling told; None where that ended the candidate."""
+        self._step("compiling")
+        capability, sms = selectors.target_capability()
+        request = {**self._request(), "compute_capability": capability, "sms": sms}
+        answer, ending = self._behind_walls(self.programs.compiler, request, self.compile_bounds)
+        kept = ("compiled", "not_compiled", "loaded", "own")
+        parts: dict[str, Any] = {name: answer.parts[name] for name in kept if name in answer.parts}
+        if self.stop():
+            return None
+        if refused := answer.parts.get("refused"):
+            parts["not_compiled"] = refused["what"]
+        elif not answer.stage:              # it never came to the file: no Triton here, or no memory left
+            parts["not_compiled"] = f"the compiler did not start: {_died(ending)['what']}"[:600]
+        elif "failed" in answer.parts or ending.why or "ended" not in answer.parts:
+            failed = answer.parts.get("failed") or _died(ending)
+            self._done({**parts, "failed": failed})
+            return None
+        return parts
+
+    def _judge(self, card: gpu.Gpu, before: Mapping[str, Any]) -> None:
+        best = self._best_known(card)
+        request = {**self._request(), "best": best.get("config"), "gpu_uuid": card.uuid}
+        devices = gpu.device_nodes(card)
+        environ = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": card.uuid, "CUDA_CACHE_DISABLE": "1"}
+        if libraries := os.environ.get("LD_LIBRARY_PATH"):
+            environ["LD_LIBRARY_PATH"] = libraries          # where some hosts keep the driver's own
+        answer, ending = self._behind_walls(self.programs.judge, request, self.bounds, devices, environ)
+        told = {**before, **{name: value for name, value in answer.parts.items() if name not in ("ended", "loaded")},
+                **({"loaded": answer.parts["loaded"]} if "loaded" in answer.parts else {}), "best": best}
+        if self.stop():
+            return
+        facts = {"gpu": card.name, "environment": {**answer.parts.get("device", {}), "gpu_uuid": card.uuid, "driver": card.driver}}
+        if refused := answer.parts.get("refused"):
+            worker_services.candidate_fail(self.candidate, self.worker, "the operator's own code", refused["what"],
+                                           "no candidate of it can be judged on this worker", answer=told, **facts)
+            return
+        if not answer.stage:
+            worker_services.candidate_fail(self.candidate, self.worker, "judge", f"it did not start: {_died(ending)['what']}",
+                                           "see the worker's log", answer=told, **facts)
+            return
+        if ending.why or ("ended" not in answer.parts and "failed" not in answer.parts):
+            told["failed"] = {"where": "process", "what": f"while {STEPS.get(answer.stage, 'starting')}: {_died(ending)['what']}"}
+        told["source_differs"] = self._source_differs()
+        if "failed" not in told and not verdicts.why_wrong(told):
+            self._step("counting with ncu")
+            told["counters"] = candidate_counters.count(
+                self._request(), card.cc, read=self._read(), devices=devices, environ={**self._environ(), **environ},
+                is_over=self.stop)
+        self._done(told, **facts)
+
+    def _best_known(self, card: gpu.Gpu) -> dict[str, Any]:
+        """Return {"config", "rule", "entry"} of what a launch at this shape is served now; {} where that is the default."""
+        one = self.candidate
+        found = config_best(one.operator, one.dtype, card.name, one.shape, compute_capability=card.cc)
+        entry = found["entry"]
+        if found["rule"] == rules.Rule.DEFAULT or entry is None:
+            return {}
+        return {"config": dict(found["config"]), "rule": str(found["rule"]), "entry": entry["id"]}
+
+    def _source_differs(self) -> bool:
+        """Return whether the operator's file on this worker is another one than that beside which the candidate was written."""
+        one = self.candidate
+        here = {each.path: each.hash for each in selectors.files_of(one.operator)}
+        return bool(one.base_hash and one.base_path in here and here[one.base_path] != one.base_hash)
+
+    def _request(self) -> dict[str, Any]:
+        one = self.candidate
+        return {"operator": one.operator, "shape": one.shape, "dtype": one.dtype, "text": one.text, "config": one.config,
+                "best": None, "seed": int.from_bytes(os.urandom(6), "big"), "policy": {}, "gpu_uuid": ""}
+
+    def _environ(self) -> dict[str, str]:
+        path = os.pathsep.join(map(str, (PROJECT, *self.packages)))
+        return {"PYTHONPATH": path, **team.child_environment(), **self.programs.environ}
+
+    def _read(self) -> list[Path]:
+        return [*self.programs.read, *self.packages]
+
+    def _behind_walls(self, module: str, request: Mapping[str, Any], bounds: sandboxed.Bounds, devices: Sequence[Path] = (),
+                      environ: Mapping[str, str] | None = None) -> tuple[Answer, sandboxed.Ending]:
+        answer = Answer()
+
+        def hear(line: bytes) -> None:
+            try:
+                told = json.loads(line)
+            except (ValueError, RecursionError):
+                return
+            if answer.hear(told):
+                self._step(STEPS.get(answer.stage, answer.stage))
+
+        ending = sandboxed.run([sys.executable, "-m", module], json.dumps(request).encode(), read=self._read(), devices=devices,
+                               environ={**self._environ(), "CUDA_VISIBLE_DEVICES": "", **(environ or {})}, bounds=bounds,
+                               on_line=hear, is_over=self.stop)
+        if ending.why or ending.status:
+            log.info("candidate %s: %s ended with %s: %s", self.candidate.pk, module, ending.status, ending.why or ending.said)
+        return answer, ending
+
+    def _step(self, step: str, **fields: Any) -> None:
+        worker_services.candidate_step(self.candidate, self.worker, step, **fields)
+
+    def _done(self, told: Mapping[str, Any], **facts: Any) -> None:
+        worker_services.candidate_done(self.candidate, self.worker, verdicts.judge(told), told, **facts)
+
+
+def _died(ending: sandboxed.Ending) -> dict[str, str]:
+    last = cleaned(ending.said.splitlines()[-1] if ending.said else "")[:300]
+    what = ending.why or f"the process ended with {ending.status} and no answer"
+    return {"where": "process", "what": f"{what}; it said: {last}" if last else what}
+
+
+def _packages() -> list[Path]:
+    """Return where the enabled packages of teams are installed, beyond this Python's own folders."""
+    enabled = set(filter(None, team.child_environment()[ENABLED].split(",")))
+    roots = {Path(str(each.locate_file(""))).resolve() for each in metadata.distributions()
+             if normal_name(each.metadata["Name"] or "") in enabled} if enabled else set()
+    return sorted(root for root in roots if not root.is_relative_to(Path(sys.prefix).resolve()))
