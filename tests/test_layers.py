@@ -157,6 +157,8 @@ ARROWS = {
     "tuner.devices": "workers.jobs tuner.operators tuner.measure",
     "tuner.gate.errors": "",
     "tuner.query_api": "tuner.trial",
+    "tuner.spaces":
+        "workers.jobs tuner.trial tuner.operators tuner.team tuner.measure tuner.bring tuner.devices tuner.query_api",
     "tuner.bring.checks": "workers.jobs tuner.models tuner.trial tuner.bring tuner.query_api",
     "tuner.gate.stats": "",
     "tuner.gate.benchmarks": "",
@@ -188,7 +190,7 @@ ARROWS = {
         "tuner.gate.builds tuner.gate.suites tuner.gate.verdicts tuner.query_api",
     "tuner.jobs":
         "profiles.theme profiles.models workers.jobs tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "
-        "tuner.search tuner.texts tuner.cache.entries tuner.devices tuner.query_api",
+        "tuner.search tuner.texts tuner.cache.entries tuner.devices tuner.query_api tuner.spaces",
     "tuner.revalidation":
         "tuner.models tuner.trial tuner.cache.formats tuner.cache.rules tuner.operators tuner.measure tuner.texts "
         "tuner.cache.entries tuner.devices tuner.gate.errors tuner.gate.stats tuner.gate.suites tuner.gate.verdicts "
@@ -213,7 +215,7 @@ ARROWS = {
     "workers.core": "workers.jobs profiles.programs profiles.capture.tools tuner.trial tuner.wire tuner.team tuner.measure",
     "workers.tune":
         "workers.jobs tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.wire tuner.team tuner.measure "
-        "tuner.search tuner.devices tuner.jobs tuner.bring.checks workers.core",
+        "tuner.search tuner.devices tuner.spaces tuner.jobs tuner.bring.checks workers.core",
     "workers.fresh":
         "profiles.models profiles.capture.tools tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "
         "tuner.cache.entries tuner.gate.suites workers.core workers.tune",

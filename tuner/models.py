@@ -30,6 +30,7 @@ class TuneJob(OfProject):
     purpose = models.CharField(max_length=16, default="search")      # "revalidate": of before suite jobs measured winners again
     only = models.JSONField(null=True, blank=True)     # configurations to measure in this order, and no search
     first = models.JSONField(default=list, blank=True)           # tried before the strategy is asked
+    space = models.JSONField(null=True, blank=True)    # tuner.spaces.edit.Edit.as_json; null: the operator's own
     effort = models.CharField(max_length=16, blank=True)         # tuner.jobs.create_services; "": numbers of one's own
     budget_trials = models.IntegerField()
     budget_seconds = models.FloatField()

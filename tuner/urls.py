@@ -31,6 +31,7 @@ from tuner.jobs import pages as jobs_pages
 from tuner.revalidation import pages as revalidation_pages
 from tuner.search.scores import api as scores_api
 from tuner.search.scores import pages as scores_pages
+from tuner.spaces import api as spaces_api
 from tuner.team import api as team_api
 from tuner.team import pages as team_pages
 
@@ -140,6 +141,7 @@ urlpatterns = [
     path("api/tune/choices/", jobs_api.TuneChoicesApi.as_view(), name="api-tune-choices"),
     path("api/tune/compare/", jobs_api.TuneCompareApi.as_view(), name="api-tune-compare"),
     path("api/tune/check/", check_api.TuneCheckApi.as_view(), name="api-tune-check"),      # POST, makes nothing
+    path("api/tune/space/", spaces_api.TuneSpaceApi.as_view(), name="api-tune-space"),     # POST, makes nothing
     path("api/tune/worth/", jobs_api.TuneWorthApi.as_view(), name="api-tune-worth"),
     path("api/tune/<int:pk>/insight/", jobs_api.TuneInsightApi.as_view(), name="api-tune-insight"),
     path("api/tune/<int:pk>/trials/", jobs_api.TrialListApi.as_view(), name="api-trials"),
