@@ -171,6 +171,7 @@ ARROWS = {
     "tuner.gate.environments": "tuner.models tuner.devices tuner.gate.errors tuner.gate.stats tuner.gate.builds tuner.gate.suites",
     "tuner.gate.reports": "tuner.gate.stats",
     "tuner.gate.notify": "workers.jobs tuner.models tuner.trial tuner.gate.errors tuner.query_api tuner.gate.reports",
+    "tuner.gate.pytest_plugin": "",
     "tuner.gate.options": "tuner.gate.client tuner.gate.reports",
     "tuner.gate.production":
         "profiles.theme profiles.models workers.jobs profiles.fleet profiles.running tuner.models tuner.trial tuner.gate.errors "
@@ -276,6 +277,7 @@ PACKAGES = {
     "pythonjsonlogger": ("webapp.logs",),
     "pydantic": ("webapp.agents.tools.*",),
     "pynvml": ("tuner.measure.nvml", "workers.fresh.clocks"),
+    "pytest": ("tuner.gate.pytest_plugin",),
     "redis": ("tuner.measure.remote_cache", "webapp.*", "workers.*"),
     "requests": ("webapp.people.*",),
     "rest_framework": API,
