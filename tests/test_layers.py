@@ -172,6 +172,8 @@ ARROWS = {
     "tuner.gate.reports": "tuner.gate.stats",
     "tuner.gate.notify": "workers.jobs tuner.models tuner.trial tuner.gate.errors tuner.query_api tuner.gate.reports",
     "tuner.gate.pytest_plugin": "",
+    "tuner.gate.code":
+        "workers.jobs tuner.models tuner.trial tuner.devices tuner.query_api tuner.gate.errors tuner.gate.suites",
     "tuner.gate.options": "tuner.gate.client tuner.gate.reports",
     "tuner.gate.production":
         "profiles.theme profiles.models workers.jobs profiles.fleet profiles.running tuner.models tuner.trial tuner.gate.errors "
@@ -217,11 +219,12 @@ ARROWS = {
     "workers.tune":
         "workers.jobs tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.wire tuner.team tuner.measure "
         "tuner.search tuner.devices tuner.spaces tuner.jobs tuner.bring.checks workers.core",
+    "workers.code": "workers.jobs tuner.models tuner.gate.suites tuner.gate.code workers.core",
     "workers.fresh":
         "profiles.models profiles.capture.tools tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "
-        "tuner.cache.entries tuner.gate.suites workers.core workers.tune",
+        "tuner.cache.entries tuner.gate.suites workers.core workers.code workers.tune",
     "workers.capture":
-        "profiles.trace profiles.models profiles.rows workers.jobs profiles.capture.tools profiles.capture "
+        "workers.code profiles.trace profiles.models profiles.rows workers.jobs profiles.capture.tools profiles.capture "
         "profiles.ceilings tuner.models workers.core workers.fresh workers.agent profiles.upload profiles.fleet "
         "profiles.running",
     "workers.gate":
@@ -235,7 +238,7 @@ ARROWS = {
         "profiles.upload "
         "profiles.topics profiles.capture profiles.running "
         "tuner.models tuner.trial tuner.team tuner.devices tuner.bring.checks "
-        "tuner.gate.builds tuner.gate.suites tuner.gate.notify "
+        "tuner.gate.builds tuner.gate.suites tuner.gate.notify tuner.gate.code workers.code "
         "tuner.gate.production tuner.gate.verdicts tuner.jobs tuner.revalidation tuner.gate.history workers.core workers.tune "
         "workers.capture "
         "workers.gate workers.metrics",

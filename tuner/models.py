@@ -169,6 +169,7 @@ from tuner.cache.entries.models import BucketPolicy, GpuEnvironment, ImportedFil
 from tuner.cache.serve.models import ConfigSnapshot, ServedCount, SnapshotView  # noqa: E402
 from tuner.gate.baselines.models import BaselineChange  # noqa: E402  they stand beside the rows above
 from tuner.gate.builds.models import Build, KernelSeries, Regression  # noqa: E402
+from tuner.gate.code.models import CODE_LEASES, CodeFetch, SuiteArchive, SuiteCode  # noqa: E402
 from tuner.gate.environments.models import RevalidationPolicy  # noqa: E402
 from tuner.gate.notify.models import Delivery, Notified  # noqa: E402
 from tuner.gate.production.models import ProductionDay, ProductionPoint, ProductionRegression  # noqa: E402
@@ -177,9 +178,10 @@ from tuner.gate.verdicts.models import Gate, GateKernel, SlowerVerdict  # noqa: 
 from tuner.jobs.models import Quarantine, TuneGroup, TuneMember, TuneTask  # noqa: E402  they refer to the rows above
 from tuner.team.models import OperatorAudit, OperatorPackage  # noqa: E402
 
-__all__ = ["CHECK_LEASES", "BaselineChange", "BucketPolicy", "Build", "CachedConfig", "CompiledFile", "ConfigSnapshot",
-           "Delivery", "Gate", "GateKernel", "GpuEnvironment", "ImportedFile", "KernelCheck", "KernelRun", "KernelSeries",
-           "Notified", "OperatorAudit", "OperatorPackage", "ProductionDay", "ProductionPoint", "ProductionRegression",
-           "Quarantine", "Regression", "RevalidationPolicy", "ServedCount", "SlowerVerdict", "SnapshotView", "Suite",
-           "SuiteCapture",
-           "SuiteJob", "SuiteKernel", "TrialRow", "TuneGroup", "TuneJob", "TuneMember", "TuneTask"]
+__all__ = ["CHECK_LEASES", "CODE_LEASES", "BaselineChange", "BucketPolicy", "Build", "CachedConfig", "CodeFetch",
+           "CompiledFile", "ConfigSnapshot", "Delivery", "Gate", "GateKernel", "GpuEnvironment", "ImportedFile",
+           "KernelCheck", "KernelRun", "KernelSeries", "Notified", "OperatorAudit", "OperatorPackage",
+           "ProductionDay", "ProductionPoint", "ProductionRegression", "Quarantine", "Regression",
+           "RevalidationPolicy", "ServedCount", "SlowerVerdict", "SnapshotView", "Suite", "SuiteArchive",
+           "SuiteCapture", "SuiteCode", "SuiteJob", "SuiteKernel", "TrialRow", "TuneGroup", "TuneJob",
+           "TuneMember", "TuneTask"]

@@ -35,6 +35,7 @@ TASKS = {
     "compile": "workers.tasks.run_compile",
     "assist": "workers.tasks.run_assist",
     "check": "workers.tasks.run_check",
+    "code": "workers.tasks.run_code",
     "capture": "workers.tasks.run_capture",
     "ceilings": "workers.tasks.run_ceilings",
     "suite": "workers.tasks.run_suite",

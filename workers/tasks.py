@@ -143,6 +143,13 @@ def run_check(check_id: int) -> None:
     _run(ROW_KINDS["check"], check_id, run)
 
 
+def run_code(fetch_id: int) -> None:
+    """Try to fetch the code of a suite's build."""
+    from workers.code.attempt import run
+
+    _run(ROW_KINDS["code"], fetch_id, run)
+
+
 def run_capture(capture_id: int) -> None:
     """Run a capture."""
     from workers.capture.run import run
