@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 MOST_FETCHED_BYTES = 512 << 20
 FETCH_S, LOOK_S = 300.0, 0.2
 SAID_BYTES = 64 << 10
+LEAST_VERSION = (2, 37)              # the first that knows http.curloptResolve: an older one would look the name up again
 FILES, KEY, HOSTS, PRIVATE = ("RIDGEPOINT_CODE_FILES", "RIDGEPOINT_CODE_SSH_KEY", "RIDGEPOINT_CODE_SSH_KNOWN_HOSTS",
                               "RIDGEPOINT_CODE_PRIVATE")
 Say = Callable[[str], None]
@@ -55,6 +57,9 @@ class Git:
             self.address = parse_git_address(address)
         except Refused as refused:
             raise SandboxError(str(refused), "An owner changes the suite's source.") from refused
+        if (version := git_version(program)) < LEAST_VERSION:
+            raise SandboxError(f"git {'.'.join(map(str, version))} is too old on this worker",
+                               f"{'.'.join(map(str, LEAST_VERSION))} or later connects to the address that was checked")
         self.folder, self.limits, self._should_stop = folder, limits, should_stop
         self._end_s = time.monotonic() + limits.seconds
         self._options, self._environ = [program, *_settings(self.address)], _environment(self.address, folder)
@@ -136,6 +141,17 @@ class Git:
     def _start(self, arguments: Sequence[str], output: Any, errors: Any) -> subprocess.Popen[bytes]:
         return subprocess.Popen([*self._options, *arguments], cwd=self.folder.parent, env=self._environ, stdin=subprocess.DEVNULL,
                                 stdout=output, stderr=errors, start_new_session=True)
+
+
+@lru_cache(maxsize=4)
+def git_version(program: str) -> tuple[int, ...]:
+    """Return git's version, (0,) where it does not say."""
+    with suppress(OSError, subprocess.SubprocessError):
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False,
+                              env={"PATH": os.environ.get("PATH", "")}).stdout
+        if found := re.search(r"(\d+)\.(\d+)", said):
+            return int(found[1]), int(found[2])
+    return (0,)
 
 
 def _settings(address: GitAddress) -> list[str]:

@@ -157,6 +157,8 @@ def test_what_goes_wrong_is_said_with_what_to_do(row: Suite, repository: Reposit
     SuiteCode.objects.update(address="ext::sh -c touch% /tmp/x")
     assert tried(row, "main").status == "failed"
     allow(row, repository)
+    monkeypatch.setattr(git, "git_version", lambda program: (2, 36))
+    assert "git 2.36 is too old on this worker" in tried(row, "main").error["what"]
     monkeypatch.setattr(git.shutil, "which", lambda name: None)
     assert "git is not installed on this worker" in tried(row, "main").error["what"]
 
