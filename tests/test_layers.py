@@ -158,6 +158,8 @@ ARROWS = {
     "tuner.devices": "workers.jobs tuner.operators tuner.measure",
     "tuner.gate.errors": "",
     "tuner.query_api": "tuner.trial",
+    "tuner.spaces":
+        "workers.jobs tuner.trial tuner.operators tuner.team tuner.measure tuner.bring tuner.devices tuner.query_api",
     "tuner.bring.checks": "workers.jobs tuner.models tuner.trial tuner.bring tuner.query_api",
     "tuner.gate.stats": "",
     "tuner.gate.benchmarks": "",
@@ -173,6 +175,9 @@ ARROWS = {
     "tuner.gate.environments": "tuner.models tuner.devices tuner.gate.errors tuner.gate.stats tuner.gate.builds tuner.gate.suites",
     "tuner.gate.reports": "tuner.gate.stats",
     "tuner.gate.notify": "workers.jobs tuner.models tuner.trial tuner.gate.errors tuner.query_api tuner.gate.reports",
+    "tuner.gate.pytest_plugin": "",
+    "tuner.gate.code":
+        "workers.jobs tuner.models tuner.trial tuner.devices tuner.query_api tuner.gate.errors tuner.gate.suites",
     "tuner.gate.options": "tuner.gate.client tuner.gate.reports",
     "tuner.gate.production":
         "profiles.theme profiles.models workers.jobs profiles.fleet profiles.running tuner.models tuner.trial tuner.gate.errors "
@@ -192,7 +197,7 @@ ARROWS = {
         "tuner.gate.builds tuner.gate.suites tuner.gate.verdicts tuner.query_api",
     "tuner.jobs":
         "profiles.theme profiles.models workers.jobs tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "
-        "tuner.search tuner.texts tuner.cache.entries tuner.devices tuner.query_api",
+        "tuner.search tuner.texts tuner.cache.entries tuner.devices tuner.query_api tuner.spaces",
     "tuner.revalidation":
         "tuner.models tuner.trial tuner.cache.formats tuner.cache.rules tuner.operators tuner.measure tuner.texts "
         "tuner.cache.entries tuner.devices tuner.gate.errors tuner.gate.stats tuner.gate.suites tuner.gate.verdicts "
@@ -217,13 +222,14 @@ ARROWS = {
     "workers.core": "workers.jobs profiles.programs profiles.capture.tools tuner.trial tuner.wire tuner.team tuner.measure",
     "workers.tune":
         "workers.jobs tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.wire tuner.team tuner.measure "
-        "tuner.search tuner.devices tuner.jobs tuner.bring.checks tuner.candidates tuner.cache.entries tuner.gate.stats "
-        "profiles.capture.tools workers.core",
+        "tuner.search tuner.devices tuner.spaces tuner.jobs tuner.bring.checks tuner.candidates tuner.cache.entries "
+        "tuner.gate.stats profiles.capture.tools workers.core",
+    "workers.code": "workers.jobs tuner.models tuner.gate.suites tuner.gate.code workers.core",
     "workers.fresh":
         "profiles.models profiles.capture.tools tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "
-        "tuner.cache.entries tuner.gate.suites workers.core workers.tune",
+        "tuner.cache.entries tuner.gate.suites workers.core workers.code workers.tune",
     "workers.capture":
-        "profiles.trace profiles.models profiles.rows workers.jobs profiles.capture.tools profiles.capture "
+        "workers.code profiles.trace profiles.models profiles.rows workers.jobs profiles.capture.tools profiles.capture "
         "profiles.ceilings tuner.models workers.core workers.fresh workers.agent profiles.upload profiles.fleet "
         "profiles.running",
     "workers.gate":
@@ -238,7 +244,7 @@ ARROWS = {
         "profiles.upload "
         "profiles.topics profiles.capture profiles.running "
         "tuner.models tuner.trial tuner.team tuner.devices tuner.bring.checks tuner.candidates "
-        "tuner.gate.builds tuner.gate.suites tuner.gate.notify "
+        "tuner.gate.builds tuner.gate.suites tuner.gate.notify tuner.gate.code workers.code "
         "tuner.gate.production tuner.gate.verdicts tuner.jobs tuner.revalidation tuner.gate.history workers.core workers.tune "
         "workers.capture "
         "workers.gate workers.metrics",
@@ -280,6 +286,7 @@ PACKAGES = {
     "pythonjsonlogger": ("webapp.logs",),
     "pydantic": ("webapp.agents.tools.*",),
     "pynvml": ("tuner.measure.nvml", "workers.fresh.clocks"),
+    "pytest": ("tuner.gate.pytest_plugin",),
     "redis": ("tuner.measure.remote_cache", "webapp.*", "workers.*"),
     "requests": ("webapp.people.*",),
     "rest_framework": API,

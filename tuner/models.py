@@ -30,6 +30,7 @@ class TuneJob(OfProject):
     purpose = models.CharField(max_length=16, default="search")      # "revalidate": of before suite jobs measured winners again
     only = models.JSONField(null=True, blank=True)     # configurations to measure in this order, and no search
     first = models.JSONField(default=list, blank=True)           # tried before the strategy is asked
+    space = models.JSONField(null=True, blank=True)    # tuner.spaces.edit.Edit.as_json; null: the operator's own
     effort = models.CharField(max_length=16, blank=True)         # tuner.jobs.create_services; "": numbers of one's own
     budget_trials = models.IntegerField()
     budget_seconds = models.FloatField()
@@ -169,6 +170,7 @@ from tuner.cache.serve.models import ConfigSnapshot, ServedCount, SnapshotView  
 from tuner.candidates.models import CANDIDATE_LEASES, Candidate, CandidatePermit  # noqa: E402
 from tuner.gate.baselines.models import BaselineChange  # noqa: E402  they stand beside the rows above
 from tuner.gate.builds.models import Build, KernelSeries, Regression  # noqa: E402
+from tuner.gate.code.models import CODE_LEASES, CodeFetch, SuiteArchive, SuiteCode  # noqa: E402
 from tuner.gate.environments.models import RevalidationPolicy  # noqa: E402
 from tuner.gate.notify.models import Delivery, Notified  # noqa: E402
 from tuner.gate.production.models import ProductionDay, ProductionPoint, ProductionRegression  # noqa: E402
@@ -177,10 +179,9 @@ from tuner.gate.verdicts.models import Gate, GateKernel, SlowerVerdict  # noqa: 
 from tuner.jobs.models import Quarantine, TuneGroup, TuneMember, TuneTask  # noqa: E402  they refer to the rows above
 from tuner.team.models import OperatorAudit, OperatorPackage  # noqa: E402
 
-__all__ = ["CANDIDATE_LEASES", "CHECK_LEASES", "BaselineChange", "BucketPolicy", "Build", "CachedConfig", "Candidate",
-           "CandidatePermit", "CompiledFile", "ConfigSnapshot",
-           "Delivery", "Gate", "GateKernel", "GpuEnvironment", "ImportedFile", "KernelCheck", "KernelRun", "KernelSeries",
-           "Notified", "OperatorAudit", "OperatorPackage", "ProductionDay", "ProductionPoint", "ProductionRegression",
-           "Quarantine", "Regression", "RevalidationPolicy", "ServedCount", "SlowerVerdict", "SnapshotView", "Suite",
-           "SuiteCapture",
-           "SuiteJob", "SuiteKernel", "TrialRow", "TuneGroup", "TuneJob", "TuneMember", "TuneTask"]
+__all__ = ["CANDIDATE_LEASES", "CHECK_LEASES", "CODE_LEASES", "BaselineChange", "BucketPolicy", "Build", "CachedConfig",
+           "Candidate", "CandidatePermit", "CodeFetch", "CompiledFile", "ConfigSnapshot", "Delivery", "Gate", "GateKernel",
+           "GpuEnvironment", "ImportedFile", "KernelCheck", "KernelRun", "KernelSeries", "Notified", "OperatorAudit",
+           "OperatorPackage", "ProductionDay", "ProductionPoint", "ProductionRegression", "Quarantine", "Regression",
+           "RevalidationPolicy", "ServedCount", "SlowerVerdict", "SnapshotView", "Suite", "SuiteArchive", "SuiteCapture",
+           "SuiteCode", "SuiteJob", "SuiteKernel", "TrialRow", "TuneGroup", "TuneJob", "TuneMember", "TuneTask"]

@@ -13,6 +13,8 @@ from tuner.cache.serve import api as serve_api
 from tuner.cache.serve import pages as serve_pages
 from tuner.candidates import api as candidates_api
 from tuner.candidates import pages as candidates_pages
+from tuner.gate.code import api as code_api
+from tuner.gate.code import pages as code_pages
 from tuner.gate.environment_pages import api as environment_api
 from tuner.gate.environment_pages import pages as environment_pages
 from tuner.gate.history import api as history_api
@@ -33,6 +35,7 @@ from tuner.jobs import pages as jobs_pages
 from tuner.revalidation import pages as revalidation_pages
 from tuner.search.scores import api as scores_api
 from tuner.search.scores import pages as scores_pages
+from tuner.spaces import api as spaces_api
 from tuner.team import api as team_api
 from tuner.team import pages as team_pages
 
@@ -64,6 +67,9 @@ urlpatterns = [
     path("suites/<int:pk>/kernels/<int:kernel_pk>/", suite_pages.suite_kernel, name="suite-kernel"),
     path("suites/<int:pk>/calibration/", suite_pages.suite_calibration, name="suite-calibration"),
     path("suites/<int:pk>/suite.toml", suite_pages.suite_file, name="suite-file"),
+    path("suites/<int:pk>/code/", code_pages.suite_code, name="suite-code"),  # POST: owners, as the next two
+    path("suites/<int:pk>/code/try/", code_pages.suite_code_try, name="suite-code-try"),  # POST
+    path("suites/<int:pk>/code/archive/", code_pages.suite_code_archive, name="suite-code-archive"),  # POST
     path("suites/<int:pk>/run/", suite_pages.suite_run, name="suite-run"),  # POST, as the next four
     path("suites/<int:pk>/upload/", suite_pages.suite_upload, name="suite-upload"),
     path("suites/<int:pk>/jobs/<int:job_pk>/stop/", suite_pages.suite_stop, name="suite-stop"),
@@ -150,6 +156,7 @@ urlpatterns = [
     path("api/tune/choices/", jobs_api.TuneChoicesApi.as_view(), name="api-tune-choices"),
     path("api/tune/compare/", jobs_api.TuneCompareApi.as_view(), name="api-tune-compare"),
     path("api/tune/check/", check_api.TuneCheckApi.as_view(), name="api-tune-check"),      # POST, makes nothing
+    path("api/tune/space/", spaces_api.TuneSpaceApi.as_view(), name="api-tune-space"),     # POST, makes nothing
     path("api/tune/worth/", jobs_api.TuneWorthApi.as_view(), name="api-tune-worth"),
     path("api/tune/<int:pk>/insight/", jobs_api.TuneInsightApi.as_view(), name="api-tune-insight"),
     path("api/tune/<int:pk>/trials/", jobs_api.TrialListApi.as_view(), name="api-trials"),
@@ -170,6 +177,9 @@ urlpatterns = [
     path("api/suites/<str:name>/", suite_api.SuiteApi.as_view(), name="api-suite"),                            # by name or number
     path("api/suites/<str:name>/toml/", suite_api.SuiteFileApi.as_view(), name="api-suite-file"),
     path("api/suites/<str:name>/calibration/", suite_api.SuiteCalibrationApi.as_view(), name="api-suite-calibration"),
+    path("api/suites/<str:name>/code/", code_api.SuiteCodeApi.as_view(), name="api-suite-code"),         # PUT, DELETE: owners
+    path("api/suites/<str:name>/code/try/", code_api.SuiteCodeTryApi.as_view(), name="api-suite-code-try"),
+    path("api/suites/<str:name>/code/archives/", code_api.SuiteCodeArchiveApi.as_view(), name="api-suite-code-archives"),  # ?build=
     path("api/suites/<str:name>/counters/", runs_api.SuiteCountersApi.as_view(), name="api-suite-counters"),
     path("api/suites/<str:name>/jobs/", suite_api.SuiteJobListApi.as_view(), name="api-suite-jobs"),
     path("api/suite-jobs/<int:pk>/", suite_api.SuiteJobApi.as_view(), name="api-suite-job"),

@@ -21,6 +21,7 @@ RIDGEPOINT_HTTPS           1: a proxy in front speaks HTTPS; cookies are sent ov
 RIDGEPOINT_PUBLIC_URL      https://guard.example: put before links in messages and mails; without it they carry paths
 RIDGEPOINT_WEBHOOK_PRIVATE 1: webhooks may go to addresses inside this network too (loopback, private, link-local)
 RIDGEPOINT_ENGINE_PRIVATE  0: serving engines that owners name may not lie inside this network
+RIDGEPOINT_CODE_*          of workers that fetch the code of builds: _PRIVATE, _FILES, _SSH_KEY, _SSH_KNOWN_HOSTS (docs/suites.md)
 RIDGEPOINT_EMAIL_URL       smtp://user:password@host:587?tls=1 (or ?ssl=1); without it mails become files under RIDGEPOINT_HOME
 RIDGEPOINT_EMAIL_FROM      sender of mails
 RIDGEPOINT_STAGE_MEMORY_MB memory that each stage of the work on a profile (ingest, families, analyses) may take, in MB of 10^6 B

@@ -36,6 +36,7 @@ TASKS = {
     "assist": "workers.tasks.run_assist",
     "check": "workers.tasks.run_check",
     "candidate": "workers.tasks.run_candidate",
+    "code": "workers.tasks.run_code",
     "capture": "workers.tasks.run_capture",
     "ceilings": "workers.tasks.run_ceilings",
     "suite": "workers.tasks.run_suite",

@@ -10,7 +10,17 @@ from profiles.ceilings.models import CEILING_LEASES
 from profiles.models import CAPTURE_LEASES, INGEST_LEASES
 from profiles.running.models import ENGINE_LEASES
 from tuner.gate.suites.models import SUITE_LEASES
-from tuner.models import CANDIDATE_LEASES, CHECK_LEASES, TUNE_LEASES, Candidate, KernelCheck, SuiteJob, TuneJob
+from tuner.models import (
+    CANDIDATE_LEASES,
+    CHECK_LEASES,
+    CODE_LEASES,
+    TUNE_LEASES,
+    Candidate,
+    CodeFetch,
+    KernelCheck,
+    SuiteJob,
+    TuneJob,
+)
 from workers.leases import Leases
 
 
@@ -52,11 +62,18 @@ def _candidate_queue(candidate: Candidate) -> str:
     return queue_of(candidate)
 
 
+def _code_queue(fetch: CodeFetch) -> str:
+    from tuner.gate.code.services import queue_of
+
+    return queue_of(fetch)
+
+
 ROW_KINDS = {held.task: held for held in (
     RowKind(INGEST_LEASES, "ingest", "profile", lambda row: "ingest", fills_disk=True),
     RowKind(TUNE_LEASES, "tune", "tune", _tune_queue),
     RowKind(CHECK_LEASES, "check", "check", _check_queue),
     RowKind(CANDIDATE_LEASES, "candidate", "candidate", _candidate_queue),
+    RowKind(CODE_LEASES, "code", "code", _code_queue, fills_disk=True),
     RowKind(CAPTURE_LEASES, "capture", "capture", lambda row: "gpu", fills_disk=True),
     RowKind(ENGINE_LEASES, "engine", "engine-capture", lambda row: "replay", fills_disk=True),
     RowKind(CEILING_LEASES, "ceilings", "ceilings", lambda row: "gpu"),

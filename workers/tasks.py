@@ -153,6 +153,13 @@ def run_candidate(candidate_id: int) -> None:
     _run(ROW_KINDS["candidate"], candidate_id, lambda row_id, worker: run(row_id, worker, on_gpu=on_gpu))
 
 
+def run_code(fetch_id: int) -> None:
+    """Try to fetch the code of a suite's build."""
+    from workers.code.attempt import run
+
+    _run(ROW_KINDS["code"], fetch_id, run)
+
+
 def run_capture(capture_id: int) -> None:
     """Run a capture."""
     from workers.capture.run import run

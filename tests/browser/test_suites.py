@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from typing import Any
 
 from playwright.sync_api import expect
@@ -50,3 +52,25 @@ def test_from_a_new_suite_to_what_its_verdicts_are_worth(watched: Any, server_ur
     shows(page.locator("table[data-enhanced] thead"), "detectable")
     rows = page.locator("table[data-enhanced] tbody tr").all_inner_texts()
     assert rows and all(row.count("%") == 5 for row in rows)
+
+
+def test_the_source_of_builds_is_allowed_and_tried(watched: Any, server_url: str) -> None:
+    page = watched
+    page.goto(f"{server_url}/suites/new/")
+    page.get_by_label("Name").fill("browser-code")
+    page.get_by_label("Kernels, one a line").fill(KERNELS)
+    page.get_by_label("Where", exact=True).fill("replay:timing_runs")
+    page.locator("#save").click()
+    page.get_by_role("link", name="Source of builds").click()
+    page.get_by_label("Archives").check()
+    page.get_by_role("button", name="Allow").click()
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("kernels.py"), io.BytesIO())
+    page.locator("#archive-build").fill("v1")
+    page.set_input_files("#archive-file", {"name": "v1.tar.gz", "mimeType": "application/gzip", "buffer": packed.getvalue()})
+    page.get_by_role("button", name="Upload").click()
+    for build, words in (("v1", "1 file"), ("v2", "no archive of build v2 was uploaded")):      # a worker says so, the page follows
+        page.locator("#try-build").fill(build)
+        page.get_by_role("button", name="Try", exact=True).click()
+        poll(page, f"document.querySelector('#live-tries li').textContent.includes('{words}')", within_ms=WORKED_MS)

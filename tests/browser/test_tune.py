@@ -130,6 +130,35 @@ def test_the_form_is_checked_while_one_types_and_keeps_what_was_typed(watched: A
     assert page.inner_text("#start") == "Queue it anyway"
 
 
+def test_the_space_is_edited_and_the_count_follows(watched: Any, server_url: str, tuner: Any) -> None:
+    page, valid = watched, "document.querySelector('[data-space-valid]').textContent"
+    page.goto(f"{server_url}/tune/new/?operator=matmul&device=replay:matmul&M=1024&N=1024&K=1024")
+    poll(page, f"{valid} === '602'")
+    assert page.is_hidden("[data-space-reset]") and "720 configurations can run" in page.inner_text("#tune-space header")
+    page.click("#space-BM-256")
+    poll(page, f"Number({valid}) < 602")
+    assert page.get_attribute("#space-BM-256", "aria-pressed") == "false"
+    assert page.evaluate("document.activeElement.id") == "space-BM-256"
+    page.fill("#space-rules", "BN <= ")
+    poll(page, f"{valid} === '—' && document.querySelector('.space-rules .space-wrong').textContent.includes('no expression')")
+    page.wait_for_timeout(600)
+    page.click("#start")                                            # nothing is sent, the constraints have the focus
+    assert "/tune/new/" in page.url and page.evaluate("document.activeElement.id") == "space-rules"
+    page.fill("#space-rules", "BN <= 64")
+    poll(page, "document.querySelector('[data-space-left] code')?.textContent === 'BN <= 64'")
+    page.click("[data-space-reset]")
+    poll(page, f"{valid} === '602' && document.querySelector('[name=space]').value === ''")
+    page.click("#space-num_warps-2")
+    page.fill("#space-rules", "BN <= 64")
+    poll(page, "document.querySelector('#tune-space').dataset.counted.includes('num_warps')")
+    page.check("[name=effort][value=none]")
+    page.click("#start")
+    page.wait_for_url("**/tune/*/")
+    assert "space edited: num_warps 4, 8 (without 2); BN <= 64" in page.inner_text("#tune-chips")
+    job = tuner.get(f"/api/tune/{page.url.rstrip('/').split('/')[-1]}/")
+    assert job["space"]["parameters"] == {"num_warps": [4, 8]}
+
+
 def test_the_queue_is_ordered_by_keys_and_by_drag_and_a_job_rests(watched: Any, server_url: str, tuner: Any) -> None:
     page = watched
     running = tuner("/api/tune/", **MATMUL, shape=SHAPE, budget_trials=602)["id"]

@@ -28,7 +28,7 @@ from tuner.jobs import (
 from tuner.jobs.insight import explain_trials
 from tuner.models import TuneJob
 from tuner.operators import all_operators, find
-from tuner.query_api import read_whole
+from tuner.query_api import Checked, read_whole
 from tuner.search.strategies import DEFAULT
 
 JSON = OpenApiTypes.OBJECT
@@ -53,6 +53,8 @@ class TuneRequest(serializers.Serializer[None]):
     only = serializers.ListField(child=serializers.DictField(), required=False, help_text="measure these, search nothing")
     timing = serializers.CharField(max_length=8, default="cold", help_text="cold (L2 flushed), warm, or graph (of launches)")
     seed = serializers.IntegerField(default=0)
+    space = Checked(lambda given: isinstance(given, dict), 'an object of "parameters" and "constraints"', required=False,
+                    help_text='{"parameters": {"BM": [64, 128]}, "constraints": ["BM * BN <= 8192"]}: where it differs')
 
 
 class TuneListApi(APIView):

@@ -30,5 +30,5 @@ def job_choices(find: str = "", beside: str = "", limit: int = FOUND) -> list[di
 def job_choice(job: TuneJob) -> dict[str, str]:
     """Return a job as a line of a list."""
     shape = " ".join(f"{name}={value}" for name, value in texts.in_order(job.operator, job.shape).items())
-    note = [job.strategy, job.gpu or job.device, job.status, f"{job.created:%Y-%m-%d}"]
+    note = [job.strategy, job.gpu or job.device, *(["space edited"] if job.space else []), job.status, f"{job.created:%Y-%m-%d}"]
     return {"value": str(job.pk), "title": f"{job.pk} · {job.operator} {shape}", "note": " · ".join(note)}

@@ -14,6 +14,7 @@ from tuner import texts
 from tuner.jobs import selectors
 from tuner.jobs.insight import Milestone, milestones
 from tuner.models import TuneJob
+from tuner.spaces.texts import edit_text
 from tuner.trial import Config, Rejected, Trial, config_key
 
 LEAST_PAIRS = 5          # configurations that both measured, for an interval and a rank correlation
@@ -147,8 +148,8 @@ def best_shared_config(jobs: Sequence[Sequence[Trial]]) -> SharedConfig | None:
     return best_config
 
 
-ASKED = ("operator", "shape", "dtype", "gpu", "recorded", "toolkit", "strategy", "seed", "effort", "budget_trials",
-         "budget_seconds", "plateau", "source_hash")
+ASKED = ("operator", "shape", "dtype", "gpu", "recorded", "toolkit", "strategy", "seed", "effort", "space",
+         "budget_trials", "budget_seconds", "plateau", "source_hash")
 
 
 @dataclass(frozen=True)
@@ -220,6 +221,8 @@ def _field_text(job: TuneJob, name: str) -> str:
     value = getattr(job, name)
     if name == "shape":
         return " ".join(f"{dim}={size}" for dim, size in texts.in_order(job.operator, value).items())
+    if name == "space":
+        return edit_text(value) or "the operator's own"
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -24,6 +24,7 @@ from tuner.jobs import (
 )
 from tuner.jobs.create_services import EFFORTS
 from tuner.models import Quarantine, TuneGroup, TuneJob
+from tuner.query_api import Checked
 from tuner.search.strategies import DEFAULT
 
 JSON = OpenApiTypes.OBJECT
@@ -115,6 +116,7 @@ class GroupShape(serializers.Serializer[None]):
     operator = serializers.CharField(max_length=60)
     shape = serializers.DictField(child=serializers.IntegerField())
     dtype = serializers.CharField(max_length=16)
+    space = Checked(lambda given: isinstance(given, dict), 'an object of "parameters" and "constraints"', required=False)
 
 
 class GroupRequest(serializers.Serializer[None]):

@@ -18,6 +18,8 @@ from tuner.measure.policy import KINDS
 from tuner.models import TuneGroup, TuneJob
 from tuner.operators import all_operators, find
 from tuner.search.strategies import STRATEGIES, plateau_of
+from tuner.spaces.edit import Edit, EditRefused, count_edited, read_edit
+from tuner.spaces.own import space_on_device
 from tuner.trial import Config, storable
 from workers import jobs
 
@@ -64,18 +66,21 @@ def tune_create(*, owner: Any, operator: str, shape: Mapping[str, int], dtype: s
                 budget_trials: int | None = None, budget_seconds: float | None = None, seed: int = 0, effort: str = "",
                 plateau: int | None = None, worth_s: float | None = None,
                 only: Sequence[Config] | None = None, first: Sequence[Config] | None = None,
-                group: TuneGroup | None = None, group_place: int = 0, timing: str = "cold") -> TuneJob:
+                group: TuneGroup | None = None, group_place: int = 0, timing: str = "cold",
+                space: Mapping[str, Any] | None = None) -> TuneJob:
     """Check everything, store a queued job and wake a worker on commit. Raises TuneError.
 
     effort   a name of EFFORTS: gives the trials, seconds and plateau that are not given
     only     configurations to measure in this order; nothing is searched
     first    configurations tried before the search begins
     timing   a name of policy.KINDS: with a cold L2, a warm one, or as a graph of launches
+    space    {"parameters": {name: values}, "constraints": [expression]}: where it differs from the operator's own
     worth_s  GPU-seconds of the profiles here that a winner is expected to save; None: as worth_selectors estimates, if it can
     """
     columns, problems = tune_problems(
         operator=operator, shape=shape, dtype=dtype, device=device, strategy=strategy, budget_trials=budget_trials,
-        budget_seconds=budget_seconds, seed=seed, effort=effort, plateau=plateau, only=only, first=first, timing=timing)
+        budget_seconds=budget_seconds, seed=seed, effort=effort, plateau=plateau, only=only, first=first, timing=timing,
+        space=space)
     if problems:
         raise TuneError(problems)
     if worth_s is None:
@@ -90,7 +95,7 @@ def tune_create(*, owner: Any, operator: str, shape: Mapping[str, int], dtype: s
 def tune_problems(*, operator: str, shape: Mapping[str, int], dtype: str, device: str, strategy: str,
                   budget_trials: int | None = None, budget_seconds: float | None = None, seed: int = 0, effort: str = "",
                   plateau: int | None = None, only: Sequence[Config] | None = None, first: Sequence[Config] | None = None,
-                  timing: str = "cold") -> tuple[dict[str, Any], dict[str, str]]:
+                  timing: str = "cold", space: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the columns of the job that is asked for, with what its effort fills in, and field -> what is wrong with it.
 
     Parameters as of `tune_create`, which takes the columns only where nothing is wrong; forms ask while somebody types.
@@ -102,8 +107,12 @@ def tune_problems(*, operator: str, shape: Mapping[str, int], dtype: str, device
         plateau = plateau_of(strategy, preset.plateau) if plateau is None else plateau
     if only is not None:
         budget_trials = len(only) + 1              # and the default configuration, which they are compared with
+    device_problems = _device_problems(operator, shape, dtype, device)
+    edit, space_problems = (None, {}) if space is None or device_problems else _read_space(operator, shape, dtype, device, space)
+    if edit and only is not None:
+        space_problems = {"space": "this job measures listed configurations and searches no space: leave one of both out"}
     problems = {
-        **_device_problems(operator, shape, dtype, device),
+        **device_problems, **space_problems,
         **budget_problems(budget_trials, budget_seconds, plateau),
         **({} if 0 <= seed < 2**63 else {"seed": "must be 0 or a positive whole number"}),
         **({} if strategy in STRATEGIES else {"strategy": f"choose one of {', '.join(STRATEGIES)}"}),
@@ -116,7 +125,8 @@ def tune_problems(*, operator: str, shape: Mapping[str, int], dtype: str, device
         "operator": operator, "shape": dict(shape), "dtype": dtype, "device": device, "strategy": strategy, "seed": seed,
         "effort": effort, "budget_trials": budget_trials, "budget_seconds": budget_seconds, "plateau": plateau, "timing": timing,
         "only": None if only is None or "only" in problems else [dict(config) for config in only],
-        "first": [] if "first" in problems else [dict(config) for config in first or ()]}
+        "first": [] if "first" in problems else [dict(config) for config in first or ()],
+        "space": edit.as_json() if edit else None}
     return columns, problems
 
 
@@ -171,6 +181,19 @@ def _device_problems(operator: str, shape: Mapping[str, int], dtype: str, device
     if dtype != devices.landscape_dtype(landscape):
         problems["dtype"] = f"recorded with {devices.landscape_dtype(landscape)} only"
     return problems
+
+
+def _read_space(operator: str, shape: Mapping[str, int], dtype: str, device: str, space: Mapping[str, Any],
+                ) -> tuple[Edit | None, dict[str, str]]:
+    """Return an edit of the space of a problem that is valid, and field → what is wrong with it."""
+    try:
+        own = space_on_device(operator, shape, dtype, device)
+        edit = read_edit(space, own)
+        if edit and (counted := count_edited(own, edit)).whole and not counted.valid:
+            raise EditRefused({"": "nothing of it can run: take less out"})
+    except EditRefused as refused:
+        return None, {f"space.{name}" if name else "space": problem for name, problem in refused.fields.items()}
+    return edit, {}
 
 
 def budget_problems(trials: int | None, seconds: float | None, plateau: int | None) -> dict[str, str]:

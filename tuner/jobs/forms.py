@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -95,6 +96,8 @@ class TuneForm(BudgetForm):
     shape = forms.CharField(max_length=20_000, widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false"}),
                             help_text="Typed, or one of the presets; several: one a line.")
     dtype = forms.ChoiceField(label="Data type")
+    space = forms.CharField(label="Space", required=False, max_length=20_000, widget=forms.HiddenInput,
+                            help_text='JSON of "parameters" and "constraints"; empty: the operator\'s own.')
 
     def __init__(self, *args: Any, operators: list[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -107,6 +110,16 @@ class TuneForm(BudgetForm):
             return parse_shapes(self.cleaned_data["shape"])
         except ValueError as error:
             raise forms.ValidationError(str(error)) from error
+
+    def clean_space(self) -> dict[str, Any] | None:
+        text = self.cleaned_data["space"]
+        try:
+            space = json.loads(text) if text else None
+        except (ValueError, RecursionError) as error:
+            raise forms.ValidationError("this is no JSON") from error
+        if space is not None and not isinstance(space, dict):
+            raise forms.ValidationError('must be an object of "parameters" and "constraints"')
+        return space
 
 
 class HotForm(BudgetForm):
@@ -130,7 +143,13 @@ def job_form(places: Sequence[Device], hot: Sequence[Mapping[str, Any]] | None =
 
 
 def at_fields(form: BudgetForm, problems: Mapping[str, str]) -> dict[str, str]:
-    """Return problems by the form's fields; one of a dimension stands at the shapes."""
+    """Return problems by the form's fields; one of a dimension stands at the shapes, one of a parameter at the space."""
     shapes = "shape" if "shape" in form.fields else "hot"
-    return {(name if name in form.fields else shapes): (text if name in form.fields else f"{name}: {text}")
-            for name, text in problems.items()}
+    placed: dict[str, str] = {}
+    for name, text in problems.items():
+        field, _, part = name.partition(".")
+        if field not in form.fields:
+            field, part = shapes, name
+        told = f"{part}: {text}" if part else text
+        placed[field] = f"{placed[field]}; {told}" if field in placed else told
+    return placed

@@ -21,13 +21,17 @@ from tuner.models import TuneGroup, TuneJob
 from tuner.texts import config_in_order, in_order
 
 MAX_SHAPES = 200
+MAX_EDITED = 20          # shapes with one edited space: each is counted before a job is made
 Status = TuneJob.Status
 
 
 def group_create(*, owner: Any, name: str, shapes: Sequence[Mapping[str, Any]], device: str, strategy: str, effort: str = "",
                  budget_trials: int | None = None, budget_seconds: float | None = None, plateau: int | None = None,
-                 seed: int = 0, timing: str = "cold", source: Mapping[str, Any] | None = None) -> TuneGroup:
-    """Create a job per shape ({"operator", "shape", "dtype"}, maybe "worth_s"); budgets are each's.
+                 seed: int = 0, timing: str = "cold", source: Mapping[str, Any] | None = None,
+                 space: Mapping[str, Any] | None = None) -> TuneGroup:
+    """Create a job per shape ({"operator", "shape", "dtype"}, maybe "worth_s", "space"); budgets are each's.
+
+    `space` is that of shapes that name none.
 
     All or nothing: TuneError names the shapes that are wrong.
     """
@@ -36,6 +40,8 @@ def group_create(*, owner: Any, name: str, shapes: Sequence[Mapping[str, Any]], 
         raise TuneError({"name": "give the group a name"})
     if not 1 <= len(shapes) <= MAX_SHAPES:
         raise TuneError({"shapes": f"give 1 to {MAX_SHAPES} shapes, not {len(shapes)}"})
+    if sum(item.get("space", space) is not None for item in shapes) > MAX_EDITED:
+        raise TuneError({"space": f"an edited space is for at most {MAX_EDITED} shapes at once"})
     with transaction.atomic():
         group = TuneGroup.objects.create(name=name, owner=owner, source=dict(source or {}))
         for place, item in enumerate(shapes):
@@ -43,7 +49,7 @@ def group_create(*, owner: Any, name: str, shapes: Sequence[Mapping[str, Any]], 
                 tune_create(owner=owner, operator=str(item["operator"]), shape=item["shape"], dtype=str(item["dtype"]),
                             device=device, strategy=strategy, effort=effort, budget_trials=budget_trials,
                             budget_seconds=budget_seconds, plateau=plateau, seed=seed, timing=timing,
-                            worth_s=item.get("worth_s"), group=group, group_place=place)
+                            worth_s=item.get("worth_s"), space=item.get("space", space), group=group, group_place=place)
             except TuneError as error:
                 raise TuneError({f"shapes[{place}].{field}": problem for field, problem in error.fields.items()}) from error
             except KeyError as error:

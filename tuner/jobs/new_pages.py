@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from typing import Any
 
@@ -23,7 +24,7 @@ PLAIN = ("dtype", "device", "strategy", "effort", "budget_trials", "budget_secon
 @permission_required("tuner.add_tunejob", raise_exception=True)
 @require_http_methods(["GET", "HEAD", "POST"])
 def tune_new(request: HttpRequest) -> HttpResponse:
-    """Show and take the form; ?profile=ID picks its shapes, ?operator=…&M=… fills it in."""
+    """Show and take the form; ?profile=ID picks its shapes, ?operator=…&M=… fills it in, ?space_of=JOB its edited space."""
     places = new_services.device_choices()
     if request.GET.get("profile"):
         return _tune_from_profile(request, places)
@@ -63,6 +64,10 @@ def _tune_from_profile(request: HttpRequest, places: list[devices.Device]) -> Ht
 def _add_errors(form: BudgetForm, error: create_services.TuneError) -> None:
     """Put each problem at its field; others at the shapes."""
     for name, problem in error.fields.items():
+        own, _, part = name.partition(".")
+        if own == "space" and part and own in form.fields:
+            form.add_error(own, f"{part}: {problem}")
+            continue
         field = name if name in form.fields else "shape" if "shape" in form.fields else None
         form.add_error(field, problem if field == name else f"{name}: {problem}" if field is None or "[" in name else problem)
 
@@ -84,7 +89,9 @@ def _initial_fields(request: HttpRequest, places: list[devices.Device]) -> dict[
     effort = _effort_fields(given["effort"]) if given.get("effort") in EFFORTS else _effort_fields(DEFAULT_EFFORT)
     if any(name in plain for name in ("budget_trials", "budget_seconds")):
         effort["effort"] = ""
-    return {"operator": operator.name, "dtype": operator.dtypes[0], "strategy": DEFAULT,
+    edited = new_services.edited_space_of(given.get("space_of", ""))
+    return {"space": json.dumps(edited) if edited else "", "operator": operator.name,
+            "dtype": operator.dtypes[0], "strategy": DEFAULT,
             "shape": shape_text(named or dict(operator.presets[0])), "device": device.value if device else places[0].value,
             **effort, **plain}
 

@@ -14,7 +14,7 @@ from tuner.operators import find
 ASSUMED_TRIAL_S = 1.5    # on a GPU where no job has run yet
 MODELS = 10              # GPU models of profiles that a job can be kept for
 SUGGESTED = 8            # hot shapes that are ticked at first
-BUDGET = ("strategy", "effort", "budget_trials", "budget_seconds", "plateau", "seed", "timing")      # fields of `tune_problems`
+BUDGET = ("strategy", "effort", "budget_trials", "budget_seconds", "plateau", "seed", "timing", "space")
 SUGGESTED_LEAST_PCT = 1  # … of the profile's GPU time, each
 Destination = tuple[str, int]   # the page to go to: its name and the id
 
@@ -74,6 +74,8 @@ def asked_problems(given: Mapping[str, Any], hot: Sequence[Mapping[str, Any]] | 
 def asked_errors(problems: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> dict[str, str]:
     """Return field -> what is wrong with the jobs of `problems` on the device and with the budget that is `given`."""
     wrong: dict[str, str] = {}
+    if given.get("space") and len(problems) > groups.MAX_EDITED:
+        return {"space": f"an edited space is for at most {groups.MAX_EDITED} shapes at once"}
     for problem in problems:
         asked: dict[str, Any] = {**problem, **{name: given.get(name) for name in ("device", *BUDGET)}}
         wrong |= create_services.tune_problems(**asked)[1]
@@ -85,6 +87,12 @@ def asked_outlook(problems: Sequence[Mapping[str, Any]], device: str) -> control
     first: list[dict[str, Any]] = [dict(problem) for problem in problems[:1] if _is_valid(**problem)]
     worths = [worth_selectors.search_worth(**problem, gpu=gpu_of_device(device)).seconds for problem in first]
     return control_services.queue_outlook(device, next(iter(worths), None))
+
+
+def edited_space_of(text: str) -> dict[str, Any] | None:
+    """Return the edited space of a job; None where there is no such job or its space is the operator's own."""
+    job = TuneJob.objects.filter(pk=int(text)).first() if text.isdecimal() and len(text) < 12 else None
+    return job.space if job is not None else None
 
 
 def serving_device(places: Sequence[devices.Device], gpu: str) -> devices.Device:

@@ -15,6 +15,7 @@ from tuner.jobs.outcomes import job_outcome
 from tuner.models import TrialRow, TuneGroup, TuneJob
 from tuner.search.loop import PLATEAU_GAIN, Progress
 from tuner.search.strategies import plateau_of
+from tuner.spaces.texts import edit_text
 from tuner.trial import Trial
 
 FASTEST = 12             # rows of the table that stands before the script fills it
@@ -144,7 +145,7 @@ def job_detail(job: TuneJob, trials: Sequence[Trial]) -> dict[str, Any]:
     insights = insight.explain_trials(trials)
     return {
         "job": job, "shape": texts.in_order(job.operator, job.shape), "n_trials": len(trials),
-        "measured_with": texts.measured_with(job),
+        "measured_with": texts.measured_with(job), "space_text": edit_text(job.space),
         "finalists": [{**each, "config": texts.config_in_order(each["config"])} for each in job.finalists],
         "fastest": sorted((t for t in trials if t.median_ms is not None), key=lambda t: t.median_ms or 0)[:FASTEST],
         "failures": selectors.count_failures(trials), "progress": selectors.progress(job, len(trials)),

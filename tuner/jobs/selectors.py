@@ -90,7 +90,7 @@ def job_json(job: TuneJob) -> dict[str, Any]:
              "status", "stop_requested", "error", "gpu", "recorded", "environment", "space_size", "valid_size",
              "pruned", "library_ms", "default_ms", "policy", "best_ms", "best_config", "finalists", "elapsed_s",
              "worker", "attempts", "pause_requested", "effort", "plateau", "priority", "worth_s", "purpose", "only", "first",
-             "ended_by", "counters", "toolkit", "source_hash", "group_place")
+             "space", "ended_by", "counters", "toolkit", "source_hash", "group_place")
     dates = {name: value.isoformat() if (value := getattr(job, name)) else None
              for name in ("created", "started", "finished")}
     ordered = {"shape": in_order(job.operator, job.shape),

@@ -133,8 +133,9 @@ def _sum_time(rows: Iterable[tuple[dict[str, Any], int, int, int, str]]) -> Flee
 
 
 def finished_jobs(operator: str) -> list[TuneJob]:
-    """Return finished searches, newest first, without re-measurements."""
-    return list(TuneJob.objects.filter(operator=operator, status=TuneJob.Status.DONE, purpose="search", best_ms__gt=0)
+    """Return finished searches of the operator's own space, newest first, without re-measurements."""
+    return list(TuneJob.objects.filter(operator=operator, status=TuneJob.Status.DONE, purpose="search", best_ms__gt=0,
+                                       space__isnull=True)
                 .order_by("-id")[:JOBS_READ])
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from tuner.measure.runner import Runner
 from tuner.measure.standings import Entry, finalist_order, standings
+from tuner.space import Space
 from tuner.trial import Config, Measured, Outcome, Reason, Rejected, Trial, config_key
 
 FINALISTS = 6              # fastest trials measured again beside the default configuration
@@ -57,12 +58,15 @@ def best_trial(trials: Sequence[Trial]) -> Trial | None:
     return min(measured, key=lambda trial: (trial.median_ms, trial.number), default=None)
 
 
-def measure_finalists(runner: Runner, trials: Sequence[Trial], default: Config | None = None) -> list[Finalist]:
+def measure_finalists(runner: Runner, trials: Sequence[Trial], default: Config | None = None,
+                      space: Space | None = None) -> list[Finalist]:
     """Measure the fastest trials and the default again, in turn; return winner, equals, then by time.
 
-    Empty when nothing was measured. What was rejected comes last.
+    Empty when nothing was measured. What was rejected comes last. A default that the searched `space` lacks is measured all the
+    same, as what the winner is compared with: it stands behind what the space has, and never wins.
     """
-    configs = choose_finalists(trials, default)
+    outside = default is not None and space is not None and default not in space
+    configs = choose_finalists(trials, default, always=outside)
     again = _measure_again(runner, configs) if configs else []
     static = {config_key(trial.config): trial.outcome.facts for trial in trials}
     fine = [(config, outcome) for config, outcome in again if isinstance(outcome, Measured)]
@@ -72,12 +76,15 @@ def measure_finalists(runner: Runner, trials: Sequence[Trial], default: Config |
                                                        _library_gain(outcome)))
               for entry, stands, (config, outcome) in zip(entries, standings(entries), fine, strict=True)]
     ranked.sort(key=lambda one: one[0])
-    return [finalist for _, finalist in ranked] + [
-        Finalist(config, outcome) for config, outcome in again if isinstance(outcome, Rejected)]
+    measured = [finalist for _, finalist in ranked]
+    rejected = [Finalist(config, outcome) for config, outcome in again if isinstance(outcome, Rejected)]
+    beside = [one for one in measured if outside and default is not None and config_key(one.config) == config_key(default)]
+    found = [one for one in measured if one not in beside]
+    return [*found, *beside, *rejected] if found else [*rejected, *beside]
 
 
-def choose_finalists(trials: Sequence[Trial], default: Config | None) -> list[Config]:
-    """Return the configurations to measure again: the fastest trials and the default."""
+def choose_finalists(trials: Sequence[Trial], default: Config | None, *, always: bool = False) -> list[Config]:
+    """Return the configurations to measure again: the fastest trials and the default, `always` or where it could be measured."""
     winner = best_trial(trials)
     if winner is None or winner.median_ms is None:
         return []
@@ -85,7 +92,8 @@ def choose_finalists(trials: Sequence[Trial], default: Config | None) -> list[Co
     near = [t for t in trials if t.median_ms is not None and t.median_ms <= limit and not is_raced(t)]
     configs = [trial.config for trial in sorted(near, key=lambda t: (t.median_ms, t.number))[:FINALISTS]]
     tried = {config_key(trial.config) for trial in trials if trial.median_ms is not None}
-    if default is not None and config_key(default) in tried - {config_key(config) for config in configs}:
+    chosen = {config_key(config) for config in configs}
+    if default is not None and config_key(default) not in chosen and (always or config_key(default) in tried):
         configs.append(default)
     return configs
 

@@ -109,12 +109,23 @@ def _make_space(params: tuple[Param, ...], configs: Sequence[Config], default: C
                 rules: Sequence[tuple[str, Expression]]) -> Callable[[Shape, str, Limits], Space]:
     def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         known = {**shape, "size": BYTES.get(dtype, 1), **{name: getattr(gpu, name) for name in OF_GPU}}
-        constraints = [Constraint("threads per block", lambda c: 32 * int(c.get("num_warps", 4)) <= gpu.threads)]
-        constraints += [Constraint(reason, _make_constraint(rule, known)) for reason, rule in rules]
+        constraints = _constraints(rules, known, gpu)
         if params:
             return Space.enumerate(params, constraints)
         return narrow_space(list(configs), constraints)
     return space
+
+
+def constraints_of(told: Mapping[str, Any], known: Mapping[str, Any], gpu: Limits) -> list[Constraint]:
+    """Return the constraints of a description that was checked; `known`: shape, "size" and limits by name."""
+    names = [*known, *(told["params"] or {})]
+    rules = list(told["constraints"].items())[:MAX_PARAMS]
+    return _constraints([(_check_text(reason), Expression(rule, names)) for reason, rule in rules], known, gpu)
+
+
+def _constraints(rules: Sequence[tuple[str, Expression]], known: Mapping[str, Any], gpu: Limits) -> list[Constraint]:
+    threads = Constraint("threads per block", lambda c: 32 * int(c.get("num_warps", 4)) <= gpu.threads, ("num_warps",))
+    return [threads, *(Constraint(reason, _make_constraint(rule, known), tuple(rule.names)) for reason, rule in rules)]
 
 
 def _make_constraint(rule: Expression, known: Mapping[str, Any]) -> Callable[[Config], bool]:

@@ -85,6 +85,8 @@ def _evaluate(node: ast.AST, values: Mapping[str, Any]) -> Any:
         return values[node.id]
     if isinstance(node, ast.BinOp):
         left, right = _evaluate(node.left, values), _evaluate(node.right, values)
+        if isinstance(left, str) or isinstance(right, str):           # "a" * 10**9 and "%999999999d" % 1 take all memory
+            raise TypeError("a text (str) has no arithmetic")
         if isinstance(node.op, ast.Pow) and abs(right) > MAX_POWER:
             raise OverflowError(f"a power of more than {MAX_POWER}")
         return _check_bounds(_BINARY[type(node.op)](left, right))

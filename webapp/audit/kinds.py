@@ -42,6 +42,7 @@ KINDS = (
     Kind("tuner.OperatorPackage", ("name", "enabled")),
     Kind("tuner.KernelCheck", ("file",)),
     Kind("tuner.CandidatePermit", ("operator", "per_day", "seconds")), Kind("tuner.Candidate", ("review", "review_note")),
+    Kind("tuner.SuiteCode", ("kind", "address", "folder")), Kind("tuner.SuiteArchive", ("build", "sha256")),
     Kind("tuner.Notified", ("kind", "address", "enabled"), {"address": host_of}),
     Kind("webapp.Forge", ("kind", "name", "api", "place", "account", "enabled", "checks", "comments", "resolves"),
          {"api": host_of}),

@@ -25,7 +25,8 @@ MOST_JOBS, MOST_REGRESSIONS = 12, 6
 
 @dataclass(frozen=True)
 class Tuned:
-    """`done` is the newest job that ended; `active` one that waits or runs. Both None: nobody searched it."""
+    """`done` is the newest job that ended, one of the operator's whole space before one of an edited space; `active` one that waits
+    or runs. Both None: nobody searched it."""
 
     done: TuneJob | None
     active: TuneJob | None
@@ -44,7 +45,8 @@ def tuned(problem: Problem) -> Tuned:
     """A job that waits knows its GPU by its device only."""
     same = TuneJob.objects.filter(operator=problem.operator, dtype=problem.dtype, shape=dict(problem.shape), purpose="search")
     jobs = [job for job in same.order_by("-id")[:100] if _gpu_of(job) in (problem.gpu, "")][:MOST_JOBS]
-    done = next((job for job in jobs if job.status == TuneJob.Status.DONE), None)
+    ended = [job for job in jobs if job.status == TuneJob.Status.DONE]
+    done = next((job for job in ended if job.space is None), next(iter(ended), None))
     active = next((job for job in jobs if job.status not in ENDED), None)
     found = job_outcome(done) if done else None
     return Tuned(done, active, jobs, found.text if found and found.kind == "library" else "",

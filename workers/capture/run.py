@@ -27,7 +27,7 @@ from profiles.capture.tools.options import Options, OptionsError, ProgramOptions
 from profiles.capture.tools.tool import PROFILE, CaptureTool, Failure, Paths, Resolved, TargetError
 from profiles.models import CAPTURE_LEASES, Capture
 from profiles.trace import TraceError
-from tuner.models import SuiteCapture
+from tuner.models import Suite, SuiteCapture
 from workers.capture.dumps import Dumps
 from workers.capture.execute import STOPPED, TIME_LIMIT, Cancelled, Ended, execute
 from workers.capture.facts import facts_store, said_by_tool
@@ -35,6 +35,7 @@ from workers.capture.log import CaptureLog
 from workers.capture.plain import measure_plain
 from workers.capture.rank import GPUS
 from workers.capture.ranks import Launcher, Ranks, find_launcher
+from workers.code.build import BuildCode
 from workers.core import build_code, gpu
 from workers.core.child import SandboxError, safe_environment
 from workers.fresh import captured
@@ -280,13 +281,24 @@ def _build_environment(capture: Capture) -> dict[str, str]:
     said = {"RIDGEPOINT_BUILD": capture.build}
     asked = SuiteCapture.objects.filter(capture=capture).select_related("job__suite").first()
     try:
-        code = build_code.build_folder(asked.job.suite.build_path, capture.build) if asked is not None else None
+        code = _code_folder(asked.job.suite, capture.build) if asked is not None else None
     except SandboxError as error:
         raise CaptureError(f"build {capture.build}", error.what, error.hint) from error
     if code is not None:
         own = capture.target.env.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
         said["PYTHONPATH"] = os.pathsep.join([str(code), *([own] if own else [])])
     return said
+
+
+def _code_folder(suite: Suite, build: str) -> Path | None:
+    """Return where the build's code lies: fetched as an owner allowed, or where `build_path` says. Raises SandboxError."""
+    fetched = BuildCode(suite)
+    if fetched.code is None:
+        return build_code.build_folder(suite.build_path, build)
+    try:
+        return fetched.folder(build, fetched.known(build))[0]
+    finally:
+        fetched.release()           # it was used last of all: others are deleted before it
 
 
 def _no_result(plan: Plan, ended: Ended, text: CaptureLog) -> CaptureError | Cancelled:

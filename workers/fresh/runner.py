@@ -19,6 +19,7 @@ from tuner.measure.fresh import KernelRequest, KernelSamples, make_policy
 from tuner.measure.recorded_runs import RecordedRuns, RunDraw
 from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.trial import Config
+from workers.code.build import BuildCode
 from workers.core import build_code, gpu
 from workers.core.child import Stopped
 from workers.fresh.processes import CHILD, FreshRuns, Side
@@ -146,6 +147,8 @@ class GpuRunner:
         self._folder = compiled_folder(job.suite_id, card)
         self._refused: dict[str, dict[str, str]] = {}            # build → kernel → why it cannot be compiled
         self._sides: dict[str, Side] = {}
+        self._code = BuildCode(job.suite)
+        self.commits: dict[str, str] = {each["build"]: each["commit"] for each in job.builds if each.get("commit")}
         self.fresh = FreshRuns(card.index, gpu_uuid=card.uuid, module=module, policy=make_policy(job.suite.policy),
                                environ=team.child_environment())
 
@@ -167,8 +170,15 @@ class GpuRunner:
 
     def _side(self, build: str) -> Side:
         if build not in self._sides:
-            self._sides[build] = Side(build, build_code.build_folder(self.job.suite.build_path, build), self._folder)
+            self._sides[build] = Side(build, self._code_folder(build), self._folder)
         return self._sides[build]
+
+    def _code_folder(self, build: str) -> Path | None:
+        """Return where the build's code lies; what it was resolved to is in `commits` from then on."""
+        if self._code.code is None:
+            return build_code.build_folder(self.job.suite.build_path, build)
+        folder, self.commits[build] = self._code.folder(build, self.commits.get(build) or self._code.known(build))
+        return folder
 
     def _wanted(self, turn: Turn, kernel: SuiteKernel) -> KernelRequest:
         config = self._chosen.given(turn, kernel)
@@ -183,6 +193,7 @@ class GpuRunner:
 
     def close(self) -> None:
         self.fresh.close()
+        self._code.release()
         if sum(file.stat().st_size for file in self._folder.rglob("*") if file.is_file()) > MOST_COMPILED_BYTES:
             shutil.rmtree(self._folder, ignore_errors=True)
         kept = {path: int(found[1]) for path in _compiled_root().iterdir()

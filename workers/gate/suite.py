@@ -146,6 +146,8 @@ class Measuring:
     def _record(self, turn: Turn, kernel: SuiteKernel, taken: KernelSamples) -> None:
         self._tell(taken.session)
         environment = {name: taken.session[name] for name in RUN_ENVIRONMENT if taken.session.get(name)}
+        if commit := self._commits().get(turn.build):
+            environment["code"] = commit
         if policy := taken.session.get("policy"):
             environment["timing"] = policy_text(policy)
         toolkit = rules.toolkit_text(taken.session) if taken.session else ""
@@ -155,6 +157,13 @@ class Measuring:
             gpu=str(taken.session.get("gpu") or ""), gpu_uuid=str(self.about.get("gpu_uuid") or ""), toolkit=toolkit,
             driver=str(taken.session.get("driver") or (self.about.get("driver") if taken.session else "") or ""),
             environment=environment, recorded=self.runner.recorded, worker=self.worker)
+
+    def _commits(self) -> dict[str, str]:
+        """Return build → commit of the code that was fetched for it; kept on the job, so that a branch stays where it was."""
+        commits: dict[str, str] = getattr(self.runner, "commits", {})
+        if any(each.get("commit", "") != commits.get(each["build"], "") for each in self.job.builds):
+            job_services.job_set_commits(self.job, self.worker, commits)
+        return commits
 
     def _label(self, turn: Turn, taken: KernelSamples) -> str:
         """Kernels of one process share it: what a second process had to take over, or measures after a kill, has its own."""

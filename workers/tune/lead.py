@@ -85,7 +85,7 @@ class Lead:
         with join_job(self.job, self.worker, Role.LEAD, self.card, self.runner):
             ended_by = self._run_search(space, session, starts)
             self.stop.check()
-            finalists = measure_finalists(self.runner, selectors.stored_trials(self.job), self.default)
+            finalists = measure_finalists(self.runner, selectors.stored_trials(self.job), self.default, space)
             self.stop.check()
             self._count()
             source_hash = str(session.environment.get("source_hash") or "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -19,6 +19,8 @@ from tuner.measure.runner import CompilingRunner, Runner, Session
 from tuner.models import TrialRow, TuneJob, TuneMember
 from tuner.operators import find, limits
 from tuner.space import Space
+from tuner.spaces.edit import EditRefused, OwnSpace, edited_space, read_edit
+from tuner.spaces.own import space_of_operator, space_of_recording
 from tuner.trial import Config
 from workers import jobs
 from workers.core import gpu
@@ -73,21 +75,37 @@ def shape_index_of(landscape: Landscape, job: TuneJob) -> int:
 
 
 def job_space(job: TuneJob, runner: Runner, session: Session) -> tuple[Space, Config | None, list[Config]]:
-    """Return the valid configurations, the default, and others worth trying next.
+    """Return the valid configurations, the operator's default, and others worth trying next.
 
-    The file's where a recording is replayed, else the operator's.
+    The file's where a recording is replayed, else the operator's; of an edited space only what it leaves, which may lack the
+    default.
     """
     operator = find(job.operator)
     device = limits(session.gpu, session.compute_capability, session.environment.get("sms"))
     known = operator is not None and not operator.problems(job.shape, job.dtype)
     if isinstance(runner, ReplayRunner):
-        space = runner.landscape.space(shape_index_of(runner.landscape, job))
-        return space, operator.default_in(space, job.shape, job.dtype, device) if operator and known else None, []
+        index = shape_index_of(runner.landscape, job)
+        space = runner.landscape.space(index)
+        default = operator.default_in(space, job.shape, job.dtype, device) if operator and known else None
+        return _edited(job, space, lambda: space_of_recording(runner.landscape, index)), default, []
     if operator is None:
         raise SandboxError(f"no operator is named {job.operator!r} here", "Enable its package, or start a job of another one.")
     space = team.prune_space(job.operator, job.shape, job.dtype, operator.space(job.shape, job.dtype, device))
-    published = operator.published_starts(space, job.shape, job.dtype, device)
-    return space, operator.default_in(space, job.shape, job.dtype, device), list(published)
+    default = operator.default_in(space, job.shape, job.dtype, device)
+    edited = _edited(job, space, lambda: space_of_operator(operator, job.shape, job.dtype, device, space))
+    default = default or operator.default_in(edited, job.shape, job.dtype, device)
+    return edited, default, list(operator.published_starts(edited, job.shape, job.dtype, device))
+
+
+def _edited(job: TuneJob, space: Space, own: Callable[[], OwnSpace]) -> Space:
+    """Return what the job's edit leaves of a space; the space itself where there is none."""
+    if not job.space:
+        return space
+    try:
+        offered = own()
+        return edited_space(offered, read_edit(job.space, offered))
+    except EditRefused as error:
+        raise SandboxError(f"the edited space: {error}", "Start a job with another space.") from error
 
 
 @contextmanager

@@ -4,6 +4,7 @@
 import { checkForm } from "../lib/check_form.js";
 import { getJson } from "../lib/http.js";
 import { ns } from "../lib/units.js";
+import { editSpace } from "./space_edit.js";
 import { canonical, duration, effortOf, fits, predict, shapesOf } from "./new_model.js";
 
 /** @typedef {{shape: string, valid: number, trial_s: number|null}} ReplayShape */
@@ -84,7 +85,8 @@ function predicted() {
   const one = (shape) => {
     const recorded = chosen?.shapes.find((each) => canonical(each.shape) === canonical(shape)), name = typed ? field("operator").value : shape.split(" ")[0];
     const trial_s = recorded?.trial_s ?? (chosen?.operator ? null : facts.gpu_trial_by_operator[name] ?? facts.gpu_trial_s);
-    return trial_s ? { ...predict({ ...numbers(), ...(endsByPlateau() ? {} : { plateau: null }) }, trial_s, recorded?.valid ?? Infinity), trial_s, valid: recorded?.valid } : null;
+    const valid = left ?? recorded?.valid;
+    return trial_s ? { ...predict({ ...numbers(), ...(endsByPlateau() ? {} : { plateau: null }) }, trial_s, valid ?? Infinity), trial_s, valid } : null;
   };
   const found = shapes.map(one), known = found.filter((each) => each !== null);
   note.hidden = !chosen || !known.length || !Number.isFinite(known[0].most_s) || known.length < found.length;
@@ -128,6 +130,11 @@ function tellWorth() {
   }, WORTH_WAIT_MS);
 }
 
+/** @type {{refresh: () => void}|null} */
+let space = null;
+/** @type {number|null} */
+let left = null; // configurations that an edited space leaves
+
 let waits = false; // no living worker can take it
 
 /** What the button does: start, or put into a queue that nobody serves now. */
@@ -153,20 +160,33 @@ function show() {
   predicted();
   tellEffort();
   tellWorth();
+  space?.refresh();
 }
+
+/** What a job of the first shape would search; null while it is none. */
+function problem() {
+  const [first] = shapesOf(field("shape").value);
+  if (!first || !fits(first, operator().dims) && device()?.operator === null) return null;
+  const shape = Object.fromEntries(canonical(first).split(" ").map((part) => part.split("=")).map(([name, value]) => [name, Number(value)]));
+  return { operator: field("operator").value, shape, dtype: field("dtype").value, device: field("device").value };
+}
+
 
 if (typed) {
   field("operator").addEventListener("change", show);
-  field("dtype").addEventListener("change", tellWorth);
-  field("shape").addEventListener("input", () => { markPresets(); predicted(); tellWorth(); });
+  field("dtype").addEventListener("change", () => { tellWorth(); space?.refresh(); });
+  field("shape").addEventListener("input", () => { markPresets(); predicted(); tellWorth(); space?.refresh(); });
 }
 field("device").addEventListener("change", show);
 for (const box of form.querySelectorAll("[name=hot]")) box.addEventListener("change", () => { predicted(); tellWorth(); });
 for (const radio of form.querySelectorAll("[name=effort]")) radio.addEventListener("change", takeEffort);
 for (const radio of form.querySelectorAll("[name=strategy]")) radio.addEventListener("change", predicted);
 for (const name of ["budget_trials", "budget_seconds", "plateau"]) field(name).addEventListener("input", () => { field("effort").value = effortOf(facts.efforts, numbers()); tellEffort(); predicted(); });
-const checker = checkForm(form, { url: form.dataset.check, body: () => ({ form: new URLSearchParams(/** @type {any} */ (new FormData(form))).toString() }), onAnswer: tellQueue });
+/** A space that is wrong says so itself; what else is wrong stands at its field. */
+const fieldOf = (name) => /** @type {any} */ (name === "space" ? document.getElementById("space-rules") : form.querySelector(`[name="${CSS.escape(name)}"]`));
+const checker = checkForm(form, { fieldOf, url: form.dataset.check, body: () => ({ form: new URLSearchParams(/** @type {any} */ (new FormData(form))).toString() }), onAnswer: tellQueue });
 form.addEventListener("submit", (event) => { /** @type {HTMLButtonElement} */ (document.getElementById("start")).disabled = !event.defaultPrevented; });
 addEventListener("pageshow", () => { /** @type {HTMLButtonElement} */ (document.getElementById("start")).disabled = false; });
+if (typed) space = editSpace(document.getElementById("tune-space"), { field: field("space"), problem, onEdit: () => checker.check(), onCount: (valid) => { left = valid; predicted(); } });
 document.getElementById("from-profile")?.addEventListener("change", (event) => { /** @type {HTMLSelectElement} */ (event.target).form.requestSubmit(); });
 show();

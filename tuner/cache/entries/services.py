@@ -140,6 +140,7 @@ def config_put(job: TuneJob, session: Session, winner: Measured, source_hash: st
         **({"library": library.as_json()} if library else {}),
         "shape": job.shape, "n": winner.n, "min_ms": winner.min_ms, "p90_ms": winner.p90_ms,
         "facts": {name: value for name, value in winner.facts.items() if name not in ("samples_ms", "round_ms")},
+        **({"space": job.space} if job.space else {}),
         "guard": check.as_json(), "trials": job.trials.count(), "valid_size": job.valid_size, "strategy": job.strategy,
         "policy": job.policy, "environment": job.environment, "ties": [f["config"] for f in job.finalists if f.get("tie")][1:],
         "history": [*history, {**finding, "kept": True}][-HISTORY:],

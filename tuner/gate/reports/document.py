@@ -59,6 +59,7 @@ class GateDocument(TypedDict, total=False):
     rounds: int
     progress: Mapping[str, Any]
     environment: Mapping[str, Any]       # gpu, toolkit, driver, recorded: where it was decided
+    code: Mapping[str, str]              # build → commit (or "sha256:…") of code that workers fetched for it
     asked: Mapping[str, Any]
     asked_url: str
     alpha: float | None                  # stated risk of one false SLOWER in the whole suite

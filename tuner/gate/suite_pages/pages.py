@@ -21,7 +21,7 @@ from tuner.gate.suites.checks import DefinitionError
 from tuner.gate.suites.formats import MAX_BYTES, definition_toml, read_toml
 from tuner.gate.suites.selectors import environment_text, places, why_waiting
 from tuner.gate.verdicts import services as gate_services
-from tuner.models import Suite, SuiteJob, SuiteKernel
+from tuner.models import Suite, SuiteCode, SuiteJob, SuiteKernel
 from tuner.operators import all_operators
 from tuner.texts import config_in_order
 
@@ -60,6 +60,7 @@ def _render_suite(request: HttpRequest, suite: Suite, run: RunForm, upload: Uplo
         "live": any(each["live"] for each in jobs), "newest": page_selectors.newest_measured(suite), "run": run, "upload": upload,
         "builds": page_selectors.builds_known(), "places": places(), "rule": rule_of(suite.rule),
         "why_waiting": next((why_waiting(each["job"].device) for each in jobs if each["job"].status == "queued"), ""),
+        "code": SuiteCode.objects.filter(suite=suite).first(),
         "has_switched_off": suite.kernels.filter(enabled=False).count(), "gates": suite.gates.select_related("build")[:5],
     }, status=status)
 

@@ -190,6 +190,19 @@ def job_set_session(job: SuiteJob, worker: str, *, environment: Mapping[str, Any
     return mine
 
 
+def job_set_commits(job: SuiteJob, worker: str, commits: Mapping[str, str]) -> None:
+    """Store what the code of each build was resolved to: git's commit, or "sha256:" and an archive's."""
+    job.builds = [{**each, **({"commit": commits[each["build"]]} if each["build"] in commits else {})} for each in job.builds]
+    SUITE_LEASES.write(job.pk, worker, builds=job.builds)
+
+
+def known_commit(suite: Suite, build: str) -> str:
+    """Return the commit that a build's name was resolved to when it was first measured; "" where it never was."""
+    rows = KernelRun.objects.filter(kernel__suite=suite, build__name=build, environment__has_key="code").order_by("id")
+    found = rows.values_list("environment__code", flat=True).first()
+    return str(found or "")
+
+
 def job_turns_left(job: SuiteJob) -> list[Turn]:
     """Return the fresh processes that are still to be run, in the order of `interleaved_builds`.
 

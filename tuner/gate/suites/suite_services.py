@@ -13,7 +13,7 @@ from profiles.models import CaptureTarget
 from tuner.gate.errors import Refusal
 from tuner.gate.suites.definition import Definition, KernelDefinition
 from tuner.gate.suites.selectors import FIELDS, KERNEL_FIELDS, device_problem
-from tuner.models import Suite, SuiteKernel
+from tuner.models import Suite, SuiteCode, SuiteKernel
 from workers import jobs
 
 MAY_SAY_WHERE_CODE_LIES = "profiles.add_capturetarget"       # owners: who may say what programs workers run
@@ -105,6 +105,8 @@ def _problems(definition: Definition, suite: Suite | None, owner: Any, new: bool
     before = suite.build_path if suite else ""
     if definition.build_path != before and owner is not None and not owner.has_perm(MAY_SAY_WHERE_CODE_LIES):
         problems["build_path"] = "only owners may say where workers load a build's code from"
+    elif definition.build_path and suite is not None and SuiteCode.objects.filter(suite=suite).exists():
+        problems["build_path"] = "the suite has a source that its builds are fetched from: take that away first"
     return problems
 
 

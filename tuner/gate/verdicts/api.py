@@ -174,6 +174,7 @@ def seconds_to_wait(request: Request, name: str, high: float) -> float:
 
 CLIENT = "ridgepoint_gate.py"
 CLIENT_FILE = Path(__file__).resolve().parents[1] / "client.py"
+HANDED_OUT = {CLIENT: CLIENT_FILE, "ridgepoint_pytest.py": CLIENT_FILE.with_name("pytest_plugin.py")}
 
 
 class GateReportApi(APIView):
@@ -217,11 +218,12 @@ def _check_run(request: Request, found: document.GateDocument) -> dict[str, obje
 class GateClientApi(APIView):
     @extend_schema(operation_id="gates_client", responses=OpenApiTypes.BINARY)
     def get(self, request: Request, name: str) -> HttpResponse:
-        """The one-file client for pipelines: standard library, Python 3.8 or later."""
-        if name != CLIENT:
+        """ridgepoint_gate.py, the one-file client for pipelines: standard library, Python 3.8 or later. ridgepoint_pytest.py, the
+        plugin that measures a test's kernels: pytest, and torch on a GPU."""
+        if name not in HANDED_OUT:
             raise Http404
-        return HttpResponse(CLIENT_FILE.read_bytes(), content_type="text/x-python; charset=utf-8",
-                            headers={"Content-Disposition": f'attachment; filename="{CLIENT}"'})
+        return HttpResponse(HANDED_OUT[name].read_bytes(), content_type="text/x-python; charset=utf-8",
+                            headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
 
 MOST_RAW = 50                   # kernels whose samples one answer holds: as many as 10⁵ each

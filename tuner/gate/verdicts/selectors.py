@@ -74,13 +74,19 @@ def gate_document(gate: Gate, *, base: str = "") -> GateDocument:
         **gate_short(gate, base), "progress": progress(gate, asks_workers=True),
         "against": gate.against.name if gate.against else None, "branch": gate.build.branch,
         "title": gate.build.title, "parent": gate.build.parent,
-        "environment": {name: getattr(gate, name) for name in ENVIRONMENT},
+        "environment": {name: getattr(gate, name) for name in ENVIRONMENT}, "code": code_commits(gate),
         "asked": gate.environment, "asked_url": gate.url, "alpha": report.get("alpha"), "plan": report.get("plan") or {},
         **({"exit_code": EXIT_CODE[Verdict.SLOWER]} if later else {}),
         "rule": report.get("rule") or {}, "notes": [*(report.get("notes") or []), *filter(None, [later])],
         "standing": report.get("standing") or [], "green": report.get("green") or "", "offer": offer_json(gate, base),
         "history": report.get("rounds") or [], "error": gate.error, "kernels": kernels,
         "jobs": list(gate.jobs.order_by("id").values_list("id", flat=True)), "links": links(gate, base)})
+
+
+def code_commits(gate: Gate) -> dict[str, str]:
+    """Return build → what its code was resolved to, of builds whose code workers fetched: git's commit, or "sha256:…"."""
+    builds = [each for told in gate.jobs.order_by("id").values_list("builds", flat=True) for each in told]
+    return {each["build"]: each["commit"] for each in builds if each.get("commit")}
 
 
 def later_verdict(gate: Gate) -> str:
@@ -95,8 +101,8 @@ def later_verdict(gate: Gate) -> str:
 
 def gate_around(gate: Gate) -> dict[str, Any]:
     """Return what the gate's own page needs of the document; it reads kernels one page at a time."""
-    return {"progress": progress(gate, asks_workers=True), "offer": offer_json(gate, ""), "links": links(gate, ""),
-            "later": later_verdict(gate)}
+    return {"code": code_commits(gate), "progress": progress(gate, asks_workers=True), "offer": offer_json(gate, ""),
+            "links": links(gate, ""), "later": later_verdict(gate)}
 
 
 def offer_json(gate: Gate, base: str) -> dict[str, Any] | None:

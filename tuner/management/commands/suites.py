@@ -9,6 +9,8 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
+from tuner.gate.code import selectors as code_selectors
+from tuner.gate.code import services as code_services
 from tuner.gate.errors import Refusal
 from tuner.gate.history.sentences import plural
 from tuner.gate.suite_pages import calibration_selectors, page_selectors
@@ -59,6 +61,16 @@ class Command(ProjectCommand):
         looked.add_argument("--build", action="append", required=True, help="twice: the baseline's, then the other")
         looked.add_argument("--capture", action="store_true", help="queue a capture of both; without it: what is there")
         looked.add_argument("--wait", action="store_true", help="until the capture has ended")
+        coded = action("code", "where workers load the code of a build from: show, allow, take away, try")
+        coded.add_argument("suite")
+        source = coded.add_mutually_exclusive_group()
+        source.add_argument("--git", metavar="URL", help="https:// or ssh://")
+        source.add_argument("--archives", action="store_true", help="archives that are uploaded for each build")
+        source.add_argument("--none", action="store_true", help="builds are what the workers have")
+        coded.add_argument("--folder", default="", help="inside, first on the path of the suite's processes")
+        coded.add_argument("--archive", type=Path, metavar="FILE", help=".tar.gz or .zip of --build")
+        coded.add_argument("--build", default="", help="of --archive, or to --try: a commit, a branch or a tag")
+        coded.add_argument("--try", action="store_true", dest="tries", help="let a worker fetch --build, and wait for it")
         sent = action("upload", "runs of a build that were measured elsewhere: JSON lines, .gz too")
         sent.add_argument("suite")
         sent.add_argument("file", type=Path)
@@ -76,6 +88,27 @@ class Command(ProjectCommand):
         except OSError as error:
             raise CommandError(f"{error.filename}: {error.strerror}") from error
         self.stdout.write(json.dumps(answer, indent=2, default=str) if options["json"] else text)
+
+    def _code(self, options: dict[str, Any]) -> tuple[Any, str]:
+        suite = _suite(options["suite"])
+        if options["none"]:
+            code_services.code_forbid(suite, by=None)
+        elif options["git"] or options["archives"]:
+            code_services.code_allow(suite, kind="git" if options["git"] else "archive", address=options["git"] or "",
+                                     folder=options["folder"], by=None)
+        if options["archive"]:
+            code_services.archive_put(suite, options["build"], options["archive"].read_bytes(), by=None)
+        if options["tries"]:
+            fetch = code_services.fetch_try(suite, options["build"], by=None)
+            while fetch.status in (fetch.Status.WAITING, fetch.Status.RUNNING):
+                time.sleep(POLL_S)
+                fetch.refresh_from_db()
+            told = code_selectors.fetch_json(fetch)
+            if fetch.error:
+                raise CommandError(f"{fetch.build}: {fetch.error['what']}. {fetch.error['hint']}")
+            return told, f"{fetch.build} is {fetch.commit}: {plural(fetch.files or 0, 'file')}, {fetch.size_bytes:,} bytes"
+        told = code_selectors.code_json(suite)
+        return told, f"{suite.name}: {told['kind'] or 'what the workers have'} {told['address']} {told['folder']}".rstrip()
 
     def _list(self, options: dict[str, Any]) -> tuple[Any, str]:
         rows = page_selectors.suite_rows()

@@ -182,11 +182,23 @@ def _add_budget(parser: ArgumentParser) -> None:
     parser.add_argument("--plateau", type=int, metavar="N", help="trials in a row that win nothing end it; instead of the effort's")
     parser.add_argument("--timing", choices=list(KINDS), default="cold", help="L2 flushed, warm, or a CUDA graph (default cold)")
     parser.add_argument("--seed", type=int, default=0, metavar="K")
+    parser.add_argument("--values", action="append", default=[], metavar="NAME=V,V,…", help="a parameter's values, not its own")
+    parser.add_argument("--constraint", action="append", default=[], metavar="EXPRESSION",
+                        help='beside the operator\'s own: "BM * BN <= 8192"')
 
 
 def _typed_options(options: dict[str, Any]) -> dict[str, Any]:
     plain = {name: options[name] for name in ("device", "strategy", "effort", "plateau", "seed", "timing")}
-    return {**plain, "budget_trials": options["trials"], "budget_seconds": options["seconds"]}
+    return {**plain, "budget_trials": options["trials"], "budget_seconds": options["seconds"], "space": _typed_space(options)}
+
+
+def _typed_space(options: dict[str, Any]) -> dict[str, Any] | None:
+    if not options["values"] and not options["constraint"]:
+        return None
+    pairs = [text.partition("=") for text in options["values"]]
+    if bad := [name for name, sign, values in pairs if not name or not sign or not values]:
+        raise CommandError(f"{bad[0]}: write values like BM=64,128")
+    return {"parameters": {name: values for name, _, values in pairs}, "constraints": options["constraint"]}
 
 
 def _parse_shape(parts: Sequence[str]) -> dict[str, int]:

@@ -11,10 +11,14 @@ from webapp.agents.tools.arguments import Dtype, Job, Limit, Offset, Operator, S
 
 LINE = ("id", "operator", "shape", "dtype", "device", "status", "gpu", "recorded", "best_ms", "default_ms", "library_ms",
         "elapsed_s", "trials", "rejected", "outcome", "owner", "created", "finished")
-WHOLE = (*LINE, "strategy", "seed", "timing", "budget_trials", "budget_seconds", "plateau", "best_config", "triton", "rate",
+WHOLE = (*LINE, "space", "strategy", "seed", "timing", "budget_trials", "budget_seconds", "plateau",
+         "best_config", "triton", "rate",
          "valid_size", "pruned", "failures", "ended_by", "error", "environment", "started")
 TRIAL = ("number", "outcome", "reason", "message", "config", "median_ms", "min_ms", "p90_ms", "n", "at_s", "facts")
 DEFAULT_TRIALS, DEFAULT_SECONDS = 100, 180.0
+
+
+Values = Annotated[list[int | float | str | bool], Field(min_length=1, max_length=64)]
 
 
 async def list_jobs(
@@ -54,6 +58,10 @@ async def start_tune_job(
         strategy: Annotated[str, Field(max_length=40, description="search method; empty: the default")] = "",
         first: Annotated[list[dict[str, int | float | str | bool]] | None, Field(
             max_length=50, description="configurations to try before the search, each parameters by name")] = None,
+        values: Annotated[dict[Annotated[str, Field(max_length=40)], Values] | None, Field(
+            max_length=16, description="parameter: the values to search of it, in place of the operator's own")] = None,
+        constraints: Annotated[list[Annotated[str, Field(min_length=1, max_length=500)]] | None, Field(
+            max_length=16, description='arithmetic over parameters and dimensions that must hold: "BM * BN <= 8192"')] = None,
         ) -> dict[str, Any]:
     """Start a search of the best configuration of an operator at a shape. Takes one start of the token's day and, on a GPU,
     budget_seconds of its GPU-seconds; what the job did not use is given back when it ends. Answers at once: ask get_job."""
@@ -62,6 +70,8 @@ async def start_tune_job(
     asked: dict[str, Any] = {"operator": operator, "shape": shape, "device": device, "budget_trials": budget_trials,
                              "budget_seconds": budget_seconds}
     asked |= {name: value for name, value in (("dtype", dtype), ("strategy", strategy), ("first", first)) if value}
+    if values or constraints:
+        asked["space"] = {"parameters": values or {}, "constraints": constraints or []}
     await spending.spend("start_tune_job", asked, 0.0 if device.startswith("replay:") else budget_seconds)
     made = await caller.post("/api/tune/", asked)
     spending.led_to("tune", made["id"])

@@ -1,0 +1,138 @@
+"""What may be done to the source of a suite's code: allow one, take an archive of a build, try to fetch; what a worker writes."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from tuner.devices import is_gpu
+from tuner.gate.code.address import BUILD, folder_problem, parse_git_address
+from tuner.gate.code.models import CODE_LEASES
+from tuner.gate.errors import Refusal
+from tuner.gate.suites.job_services import known_commit
+from tuner.models import CodeFetch, Suite, SuiteArchive, SuiteCode
+from tuner.trial import cleaned
+from workers import jobs
+from workers.outgoing import Refused
+
+MAY_ALLOW = "profiles.add_capturetarget"        # owners: who may say what programs workers run
+MOST_ARCHIVE_BYTES = 16 * 2**20
+KEPT_ARCHIVES, KEPT_FETCHES = 20, 20
+Kind, Status = SuiteCode.Kind, CodeFetch.Status
+
+
+def code_allow(suite: Suite, *, kind: str, address: str = "", folder: str = "", by: Any) -> SuiteCode:
+    """Allow a source, in place of another. Owners only. Refusal names the field."""
+    problems = {}
+    if by is not None and not by.has_perm(MAY_ALLOW):
+        problems[""] = "only owners may say where workers load a build's code from"
+    if suite.kind == Suite.Kind.UPLOADED:
+        problems[""] = "runs of this suite are measured elsewhere: no worker loads its code"
+    if suite.build_path:
+        problems[""] = "the suite names a folder of builds on its workers (build_path): take that out first"
+    if kind not in Kind.values:
+        problems["kind"] = f"one of {', '.join(Kind.values)}"
+    if kind == Kind.GIT:
+        try:
+            parse_git_address(address)
+        except Refused as refused:
+            problems["address"] = str(refused)
+    elif address:
+        problems["address"] = "archives are uploaded: leave the address empty"
+    if problem := folder_problem(folder):
+        problems["folder"] = problem
+    if problems:
+        raise Refusal(problems)
+    return SuiteCode.objects.update_or_create(
+        suite=suite, defaults={"kind": kind, "address": address, "folder": folder, "allowed_by": by})[0]
+
+
+def code_forbid(suite: Suite, *, by: Any) -> None:
+    """Take the source away: builds are those of the worker's environment again."""
+    if by is not None and not by.has_perm(MAY_ALLOW):
+        raise Refusal({"": "only owners may say where workers load a build's code from"})
+    SuiteCode.objects.filter(suite=suite).delete()
+
+
+def archive_put(suite: Suite, build: str, data: bytes, *, by: Any) -> SuiteArchive:
+    """Keep the archive of a build, in place of another. Owners only: workers run what is in it."""
+    code = SuiteCode.objects.filter(suite=suite, kind=Kind.ARCHIVE).first()
+    problems = {}
+    if by is not None and not by.has_perm(MAY_ALLOW):
+        problems[""] = "only owners may say where workers load a build's code from"
+    if code is None:
+        problems[""] = "no archives are allowed for this suite: choose them as its source first"
+    if not BUILD.match(build) or ".." in build:
+        problems["build"] = "a commit or a name: letters, digits and . _ / + -"
+    if len(data) > MOST_ARCHIVE_BYTES:
+        problems["file"] = f"more than {MOST_ARCHIVE_BYTES >> 20} MiB"
+    elif data[:2] != b"\x1f\x8b" and data[:4] != b"PK\x03\x04":
+        problems["file"] = "a .tar.gz or .zip file"
+    elif "build" not in problems and known_commit(suite, build) not in ("", f"sha256:{hashlib.sha256(data).hexdigest()}"):
+        problems["build"] = "it was measured with other code: give this archive another name"
+    if problems or code is None:
+        raise Refusal(problems)
+    with transaction.atomic():
+        archive = SuiteArchive.objects.update_or_create(code=code, build=build, defaults={
+            "data": data, "sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data), "owner": by})[0]
+        old = SuiteArchive.objects.filter(code=code).order_by("-pk").values_list("pk", flat=True)[KEPT_ARCHIVES:]
+        SuiteArchive.objects.filter(pk__in=list(old)).exclude(pk=archive.pk).delete()
+    return archive
+
+
+def fetch_try(suite: Suite, build: str, *, by: Any) -> CodeFetch:
+    """Queue a try to fetch the code of a build; nothing is measured."""
+    code = SuiteCode.objects.filter(suite=suite).first()
+    problems = {}
+    if by is not None and not by.has_perm(MAY_ALLOW):
+        problems[""] = "only owners may try it"
+    if code is None:
+        problems[""] = "no source is allowed for this suite"
+    if not BUILD.match(build) or ".." in build:
+        problems["build"] = "a whole commit (40 hexadecimal digits), a branch or a tag"
+    if problems or code is None:
+        raise Refusal(problems)
+    with transaction.atomic():
+        fetch = CodeFetch.objects.create(code=code, build=build, owner=by)
+        old = CodeFetch.objects.filter(code=code).order_by("-pk").values_list("pk", flat=True)[KEPT_FETCHES:]
+        CodeFetch.objects.filter(pk__in=list(old)).delete()
+        jobs.enqueue_on_commit(queue_of(fetch), "code", fetch.pk)
+    return fetch
+
+
+def queue_of(fetch: CodeFetch) -> str:
+    """Return the queue whose workers measure the suite."""
+    return "gpu" if is_gpu(fetch.code.suite.device) else "replay"
+
+
+# ---- the worker that tries ----
+
+def fetch_claim(fetch_id: int, worker: str) -> CodeFetch | None:
+    """Return the row for `worker`; None where it is not free."""
+    if not CODE_LEASES.claim(fetch_id, worker, started=timezone.now(), error=None):
+        return None
+    return CodeFetch.objects.select_related("code__suite").get(pk=fetch_id)
+
+
+def fetch_say(fetch: CodeFetch, worker: str, said: str) -> None:
+    """Store and tell how far it is."""
+    if CODE_LEASES.write(fetch.pk, worker, said=said[:200]):
+        jobs.publish(f"suite.{fetch.code.suite_id}", "status", {"fetch": fetch.pk, "said": said[:200]})
+
+
+def fetch_done(fetch: CodeFetch, worker: str, *, commit: str, files: int, size_bytes: int) -> None:
+    """End a try that found the code."""
+    _end(fetch, worker, Status.DONE, commit=commit[:80], files=files, size_bytes=size_bytes)
+
+
+def fetch_fail(fetch: CodeFetch, worker: str, what: str, hint: str = "") -> None:
+    """End a try with what went wrong."""
+    _end(fetch, worker, Status.FAILED, error={"where": fetch.build, "what": cleaned(what)[:500], "hint": cleaned(hint)[:300]})
+
+
+def _end(fetch: CodeFetch, worker: str, status: str, **fields: Any) -> None:
+    if CODE_LEASES.end(fetch.pk, worker, status, **fields):
+        jobs.publish(f"suite.{fetch.code.suite_id}", "status", {"fetch": fetch.pk, "status": str(status)})

@@ -1,0 +1,94 @@
+"""The space that an operator has by itself: at a shape on a GPU, or as it was recorded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
+
+from tuner import devices
+from tuner.bring.samples import GPU
+from tuner.measure.landscape import Landscape
+from tuner.operators import OPERATORS, Limits, Operator, find, limits
+from tuner.operators.operator import BYTES
+from tuner.space import MAX_PRODUCT, Constraint, Param, Space
+from tuner.spaces.edit import EditRefused, OwnSpace, Values
+from tuner.team import selectors
+from tuner.team.description import OF_GPU, constraints_of
+from tuner.trial import Config
+from workers import jobs
+
+BUILT_IN = "its kernels are not written for that value"
+LISTED = "the kernel's autotuner lists its configurations: add it there"
+RECORDED = "it was not recorded"
+
+
+def space_of_operator(operator: Operator, shape: Mapping[str, int], dtype: str, gpu: Limits,
+                      space: Space | None = None) -> OwnSpace:
+    """Return an operator's space; `space`: as a worker pruned it further."""
+    names = {**_numbers(shape), "size": BYTES.get(dtype, 1), **{name: getattr(gpu, name) for name in OF_GPU}}
+    described = None if operator.name in OPERATORS else selectors.operator_description(operator.name)
+    if described is not None and described["params"]:
+        params = tuple(Param(name, tuple(values)) for name, values in described["params"].items())
+        rules = constraints_of(described, names, gpu)
+        return OwnSpace(operator.name, gpu.gpu, params, names, operator.default_config(shape, dtype, gpu), "", {},
+                        lambda values: _combine(values, rules), _count_combinations)
+    found = operator.space(shape, dtype, gpu) if space is None else space
+    return _of_space(operator.name, gpu.gpu, found, names, operator.default_in(found, shape, dtype, gpu),
+                     LISTED if described is not None else BUILT_IN)
+
+
+def space_of_recording(landscape: Landscape, index: int) -> OwnSpace:
+    """Return the space that was recorded at a shape."""
+    one, operator = landscape.at(index), find(landscape.operator)
+    gpu = limits(landscape.gpu, landscape.compute_capability, landscape.environment.get("sms"))
+    dtype = devices.landscape_dtype(landscape)
+    names = {**_numbers(one.shape), "size": BYTES.get(dtype, 1), **{name: getattr(gpu, name) for name in OF_GPU}}
+    space = landscape.space(index)
+    known = operator is not None and not operator.problems(one.shape, dtype)
+    default = operator.default_in(space, one.shape, dtype, gpu) if operator and known else None
+    return _of_space(landscape.operator, landscape.gpu, space, names, default, RECORDED)
+
+
+def space_on_device(operator: str, shape: Mapping[str, int], dtype: str, device: str) -> OwnSpace:
+    """Return the space of a job that is valid but for it, within the limits of the GPU that it would run on."""
+    if not devices.is_gpu(device):
+        landscape = devices.load_landscape(device.removeprefix(devices.REPLAY))
+        return space_of_recording(landscape, landscape.index_of(shape) or 0)
+    known = find(operator)
+    if known is None:
+        raise EditRefused({"": f"there is no operator {operator}"})
+    return space_of_operator(known, shape, dtype, gpu_limits(devices.gpu_model(device)))
+
+
+def gpu_limits(model: str) -> Limits:
+    """Return the limits of a GPU model; "" is the first that a living worker has, else one that most of them resemble."""
+    present = sorted({gpu["name"] for worker in jobs.workers() for gpu in worker.get("gpus") or []})
+    return limits(model or present[0]) if model or present else GPU
+
+
+def _of_space(operator: str, gpu: str, space: Space, names: Mapping[str, float], default: Config | None, fixed: str) -> OwnSpace:
+    def walk(values: Values) -> Iterator[tuple[Config, str]]:
+        kept = {name: set(each) for name, each in values.items()}
+        for config in space.configs():
+            if all(value in kept[name] for name, value in config.items()):
+                yield config, ""
+
+    return OwnSpace(operator, gpu, space.params, names, default, fixed, space.pruned, walk, lambda values: space.size)
+
+
+def _combine(values: Values, rules: list[Constraint]) -> Iterator[tuple[Config, str]]:
+    if (size := _count_combinations(values)) > MAX_PRODUCT:
+        raise EditRefused({"parameters": f"{size:,} combinations; at most {MAX_PRODUCT:,}: give fewer values"})
+    for chosen in product(*values.values()):
+        config = dict(zip(values, chosen, strict=True))
+        yield config, next((rule.reason for rule in rules if not rule.holds(config)), "")
+
+
+def _count_combinations(values: Values) -> int:
+    return math.prod(len(each) for each in values.values())
+
+
+def _numbers(shape: Mapping[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in shape.items() if isinstance(value, int | float) and not isinstance(value, bool)}
