@@ -50,7 +50,8 @@ def newest_environments() -> dict[str, GpuEnvironment]:
 def due_searches(newest: Mapping[str, GpuEnvironment] | None = None) -> list[DueSearch]:
     """Return what a search under the newest toolkit has not looked at, most at stake first.
 
-    A key that was searched since, by whomever, whatever became of it, is not due: what fails is not tried over and over.
+    A key whose whole space was searched since, by whomever, whatever became of it, is not due: what fails is not tried over
+    and over.
     """
     newest = newest_environments() if newest is None else newest
     if not newest:
@@ -61,7 +62,7 @@ def due_searches(newest: Mapping[str, GpuEnvironment] | None = None) -> list[Due
         found.setdefault(_key(row), row)
     since = min((row.first_seen for row in newest.values()), default=timezone.now())
     searched: dict[tuple[str, ...], datetime] = {}
-    for job in TuneJob.objects.filter(created__gte=since, recorded="", only__isnull=True).only(
+    for job in TuneJob.objects.filter(created__gte=since, recorded="", only__isnull=True, space__isnull=True).only(
             "operator", "dtype", "shape", "device", "gpu", "timing", "created"):
         for gpu in {job.gpu, devices.gpu_model(job.device)} - {""}:
             key = (job.operator, job.dtype, config_key(job.shape), gpu, job.timing)
