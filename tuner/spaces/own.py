@@ -21,7 +21,7 @@ from workers import jobs
 
 BUILT_IN = "its kernels are not written for that value"
 LISTED = "the kernel's autotuner lists its configurations: add it there"
-RECORDED = "it was not recorded"
+RECORDED = "only these were recorded"
 
 
 def space_of_operator(operator: Operator, shape: Mapping[str, int], dtype: str, gpu: Limits,

@@ -78,7 +78,7 @@ def test_a_space_that_the_worker_cannot_search_ends_the_job_with_the_reason() ->
     TuneJob.objects.filter(pk=job.pk).update(space={"parameters": {"BM": [512]}, "constraints": []})
     run(job)
     assert job.status == "failed" and job.error["what"] == (
-        "the edited space: parameters.BM: 512: it was not recorded; it has 16, 32, 64, 128, 256")
+        "the edited space: parameters.BM: 512: only these were recorded; it has 16, 32, 64, 128, 256")
 
 
 def test_the_api_takes_it_and_names_what_is_wrong(api: Any, alice: Any) -> None:
@@ -100,7 +100,7 @@ def test_the_count_follows_an_edit_and_makes_nothing(api: Any, alice: Any, bob: 
     url, asked = reverse("api-tune-space"), {name: JOB[name] for name in ("operator", "shape", "dtype", "device")}
     told = api(alice).post(url, asked, format="json").json()
     assert (told["size"], told["valid"], told["whole"], told["text"], told["gpu"]) == (720, 602, True, "", "NVIDIA H200")
-    assert told["parameters"][0] == {"name": "BM", "values": [16, 32, 64, 128, 256]} and told["fixed"] == "it was not recorded"
+    assert told["parameters"][0] == {"name": "BM", "values": [16, 32, 64, 128, 256]} and told["fixed"] == "only these were recorded"
     edited = api(alice).post(url, {**asked, "space": SPACE}, format="json").json()
     assert edited["text"] == TEXT and edited["has_default"] is False and 0 < edited["valid"] < 602
     assert {"reason": "BN * BK <= 8192", "yours": True}.items() <= next(e for e in edited["left_out"] if e["yours"]).items()
@@ -121,7 +121,7 @@ def test_the_form_carries_it_keeps_what_was_wrong_and_repeats_it(client: Any, al
     form = {"operator": "matmul", "shape": shape, "dtype": "bf16", "device": "replay:matmul", "strategy": "local",
             "effort": "quick"}
     wrong = client.post(reverse("tune-new"), {**form, "space": json.dumps({"parameters": {"BM": [48]}})})
-    assert wrong.status_code == 400 and b"parameters.BM: 48: it was not recorded" in wrong.content and b"[48]" in wrong.content
+    assert wrong.status_code == 400 and b"parameters.BM: 48: only these were recorded" in wrong.content and b"[48]" in wrong.content
     for text, words in (("{", b"this is no JSON"), ("[" * 5000, b"this is no JSON"), ("3", b"must be an object")):
         assert words in client.post(reverse("tune-new"), {**form, "space": text}).content
     checked = client.post(reverse("api-tune-check"), {"form": urlencode({**form, "space": '{"constraints": ["BM >"]}'})},
@@ -158,7 +158,7 @@ def test_the_command_takes_values_and_constraints() -> None:
     new = ("tune", "new", "matmul", *(f"{name}={value}" for name, value in SHAPE.items()), "--device", "replay:matmul")
     call_command(*new, "--values", "BM=64", "--values", "num_warps=4,8", "--constraint", "BN * BK <= 8192", "--json", stdout=out)
     assert json.loads(out.getvalue())["space"] == KEPT
-    with pytest.raises(CommandError, match=r"space.parameters.BM: 65: it was not recorded"):
+    with pytest.raises(CommandError, match=r"space.parameters.BM: 65: only these were recorded"):
         call_command(*new, "--values", "BM=65")
     with pytest.raises(CommandError, match="write values like BM=64,128"):
         call_command(*new, "--values", "BM")
