@@ -48,7 +48,7 @@ def candidate_new(request: HttpRequest) -> HttpResponse:
 
 @permission_required(MAY_SUBMIT, raise_exception=True)
 def _create(request: HttpRequest) -> HttpResponse:
-    typed = {name: request.POST.get(name, "") for name in TYPED}
+    typed = {name: request.POST.get(name, "").replace("\r\n", "\n") for name in TYPED}       # a form ends lines with CR LF
     try:
         candidate = page_selectors.submit(typed, services.Submitter(request.user))
     except services.CandidateRefused as refused:

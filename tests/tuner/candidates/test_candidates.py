@@ -299,6 +299,15 @@ def test_the_form_is_filled_from_a_problem_and_from_an_attempt(engineer: Client,
     assert Candidate.objects.count() == 2
 
 
+def test_a_browser_ends_the_lines_of_a_diff_with_cr_lf(engineer: Client) -> None:
+    permit()
+    typed = {"operator": "softmax", "text": DIFF.replace("\n", "\r\n"), "shape": "R=8 C=100", "dtype": "fp16", "config": "",
+             "note": "one\r\ntwo", "parent": "", "gpu": ""}
+    assert engineer.post(reverse("candidate-new"), typed).status_code == 302
+    made = Candidate.objects.get()
+    assert (made.text, made.diff, made.note) == (CHANGED, DIFF, "one\ntwo")
+
+
 def test_what_others_wrote_is_escaped(engineer: Client, alice: Any) -> None:
     permit()
     hostile = "<script>alert(1)</script>"
