@@ -18,7 +18,7 @@ from profiles.keeping.services import freed_bytes, profiles_bytes
 from profiles.models import AdviceDecision, Capture, Profile
 from profiles.upload.services import profile_delete
 from tuner.cache.compiled import services as compiled
-from tuner.models import BaselineChange, Build, CompiledFile, Gate, KernelRun, Regression, TuneJob
+from tuner.models import BaselineChange, Build, Candidate, CompiledFile, Gate, KernelRun, Regression, TuneJob
 
 KEEP_TAG = "keep"
 NEWEST_BUILDS = 20          # of the project, whose runs a gate may still compare with
@@ -93,6 +93,7 @@ def _delete_row(row: Model) -> None:
 
 
 ENDED_CAPTURES = (Capture.Status.DONE, Capture.Status.FAILED, Capture.Status.CANCELLED)
+ENDED_CANDIDATES = (Candidate.Status.DONE, Candidate.Status.FAILED, Candidate.Status.CANCELLED)
 ENDED_JOBS = ("done", "failed", "stopped")
 KINDS = {kind.name: kind for kind in (
     Kind("failed", "failed uploads", _profiles(status="failed"), lambda: _keeps_profile()[:1], _delete_profile,
@@ -109,6 +110,9 @@ KINDS = {kind.name: kind for kind in (
          _delete_capture),
     Kind("jobs", "tune jobs with their trials", lambda: TuneJob.objects.filter(status__in=ENDED_JOBS).order_by("pk"),
          lambda: (("a configuration of it is served", Q(cached__isnull=False)),), _delete_row),
+    Kind("candidates", "candidates", lambda: Candidate.objects.filter(status__in=ENDED_CANDIDATES).order_by("pk"),
+         lambda: (("was accepted", Q(review=Candidate.Review.ACCEPTED)), ("a later attempt follows it", Q(children__isnull=False))),
+         _delete_row),
     Kind("compiled", "compiled files that hosts share, by when they were used", lambda: CompiledFile.objects.order_by("used", "pk"),
          lambda: (), _delete_compiled, when="used", size=compiled.files_bytes, freed=compiled.freed_bytes),
     Kind("calls", "calls of agents", lambda: apps.get_model("webapp", "AgentCall").objects.order_by("pk"), lambda: (), _delete_row),

@@ -17,7 +17,7 @@ from profiles.models import Capture, CaptureTarget, Finding, Keeping, Profile, T
 from profiles.upload.services import profile_create, profile_ingest
 from tests.profiles.pages.test_services import TINY
 from tuner.cache.compiled import services as compiled
-from tuner.models import CachedConfig, CompiledFile, TuneJob
+from tuner.models import CachedConfig, Candidate, CompiledFile, TuneJob
 from webapp.models import AuditEntry, Project
 from workers import jobs
 from workers.keeping import run as retention
@@ -110,6 +110,19 @@ def test_compiled_files_go_by_when_they_were_used_and_bytes_of_two_stay(tmp_path
     assert compiled.get_files("triton", "b", ["k.cubin"]) == {"k.cubin": b"one"}
     assert compiled.get_files("triton", "c", ["k.cubin"]) == {}
     assert stored(tmp_path) == len(b"one" + b"new")
+
+
+def test_candidates_go_unless_they_were_accepted_or_another_followed() -> None:
+    def make(**fields: Any) -> Candidate:
+        return Candidate.objects.create(operator="softmax", dtype="fp16", text="x", **{"status": "done", **fields})
+
+    first, accepted, old, waiting = make(), make(review="accepted"), make(), make(status="waiting")
+    later = make(parent=first, series=first)
+    Candidate.objects.exclude(pk=later.pk).update(created=timezone.now() - OLD)
+    report = retention.clean(keeping(candidates=30))
+    assert report["candidates"]["kept"] == {"was accepted": 1, "a later attempt follows it": 1}
+    assert report["candidates"]["gone"] == 1 and set(Candidate.objects.all()) == {first, accepted, waiting, later}
+    assert not Candidate.objects.filter(pk=old.pk).exists()
 
 
 def test_a_tune_job_whose_configuration_is_served_stays() -> None:
