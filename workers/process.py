@@ -36,7 +36,7 @@ SWEEP_EVERY_S = 3.0
 AGAIN_EVERY_S = 2.0
 WAIT_AT_MOST_S = 60             # for an entry, in one question to Valkey
 SMALL = "messages"              # a worker of this queue alone sweeps nothing else: it is spared the imports
-COUNTED_BY_ROW = ("ingest", "tune", "check", "candidate", "capture", "engine", "ceilings", "suite")
+COUNTED_BY_ROW = ("ingest", "tune", "check", "candidate", "code", "capture", "engine", "ceilings", "suite")
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 

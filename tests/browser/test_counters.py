@@ -55,8 +55,7 @@ def test_every_metric_of_a_launch_is_there_to_search(watched: Any, server_url: s
     page = watched
     page.goto(f"{server_url}/profiles/{report_id}/roofline/")
     poll(page, "document.querySelectorAll('#roofline-rows .tabulator-row').length === 9")      # the grid replaces the table
-    page.click("#roofline-rows .tabulator-row a >> text=nvjet_sm90_tst_256x128")
-    page.wait_for_url("**/kernels/*/")
+    follow(page, "#roofline-rows .tabulator-row a >> text=nvjet_sm90_tst_256x128", "**/kernels/*/")
     page.click(".kernel-tabs a >> text=Raw")
     page.locator("#metrics").scroll_into_view_if_needed()
     poll(page, "document.querySelectorAll('#metrics-grid .tabulator-row').length > 5")

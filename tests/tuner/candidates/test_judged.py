@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +48,14 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> gpu.Gpu:
     return CARD
 
 
-def judged(owner: Any, text: str, bounds: sandboxed.Bounds = SMALL, *, compiled: bool = True, **more: Any) -> Candidate:
+def judged(owner: Any, text: str, bounds: sandboxed.Bounds = SMALL, *, compiled: bool = True, programs: work.Programs = ON_CPU,
+           **more: Any) -> Candidate:
     """A candidate at its end. `compiled`: its first stage is taken as done, which a test of its own looks at."""
     permit(more.get("operator", "softmax"))
     candidate = services.candidate_create(Submitter(owner), **{"operator": "softmax", "shape": SHAPE, "text": text, **more})
     if compiled:
         Candidate.objects.filter(pk=candidate.pk).update(stage="measure")
-    work.run(candidate.pk, "here", on_gpu=True, programs=ON_CPU, compile_bounds=bounds, bounds=bounds)
+    work.run(candidate.pk, "here", on_gpu=True, programs=programs, compile_bounds=bounds, bounds=bounds)
     candidate.refresh_from_db()
     return candidate
 
@@ -195,11 +197,10 @@ def test_where_no_sandbox_can_be_made_it_is_refused(alice: Any, card: gpu.Gpu, m
     assert candidate.status == "failed" and "Operation not permitted" in candidate.error["what"] and not candidate.verdict
 
 
-def test_the_operator_s_own_fault_is_no_verdict(alice: Any, card: gpu.Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_operator_s_own_fault_is_no_verdict(alice: Any, card: gpu.Gpu) -> None:
     candidate = judged(alice, LAUNCH, shape={"R": 8, "C": 1 << 16})         # too large for the bounds of this test's process
     assert candidate.status in ("failed", "done")
-    monkeypatch.setattr(work, "PROJECT", Path("/nowhere"))
-    candidate = judged(alice, LAUNCH)
+    candidate = judged(alice, LAUNCH, programs=replace(ON_CPU, judge="tests.tuner.candidates.no_such_judge"))
     assert candidate.status == "failed" and candidate.error["where"] == "judge" and not candidate.verdict
 
 
