@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from tuner.kernels.matmul_parts import tile_place
-from tuner.kernels.problem import Calls, check_elements, full_precision, normal_tensors, sizes, torch_dtype
+from tuner.kernels.problem import Launch, OneKernel, check_elements, full_precision, normal_tensors, sizes, torch_dtype
 from tuner.trial import Config
 
 
@@ -41,7 +41,7 @@ def conv2d(x, w, y, H, W, C, F, OH, OW, M, STRIDE: tl.constexpr, PAD: tl.constex
     tl.store(y + pixel[:, None] * F + f[None, :], acc.to(y.dtype.element_ty), mask=(pixel < M)[:, None] & (f < F)[None, :])
 
 
-class Convolution:
+class Convolution(OneKernel):
     def __init__(self, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
         self.B, self.H, self.W, self.C, self.F, self.KS, self.stride = sizes(shape, "B", "H", "W", "C", "F", "KS", "S")
         pad = shape.get("P")
@@ -57,7 +57,7 @@ class Convolution:
         self.x = torch.empty((self.B, self.H, self.W, self.C), device=device, dtype=kind)
         self.filters = torch.empty((self.F, self.KS, self.KS, self.C), device=device, dtype=kind)
         self.out = torch.empty((self.B, self.OH, self.OW, self.F), device=device, dtype=kind)
-        self._calls = Calls(self._call)
+        super().__init__()
         self.refill(seed)
 
     def refill(self, seed: int) -> None:
@@ -75,20 +75,12 @@ class Convolution:
         y = torch.nn.functional.conv2d(x.permute(0, 3, 1, 2), filters.permute(0, 3, 1, 2), stride=self.stride, padding=self.pad)
         return y.permute(0, 2, 3, 1)
 
-    def _call(self, config: Config) -> tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]:
+    def _call(self, config: Config) -> Launch:
         pixels = self.B * self.OH * self.OW
         grid = (triton.cdiv(pixels, config["BM"]) * triton.cdiv(self.F, config["BN"]),)
         args = (self.x, self.filters, self.out, self.H, self.W, self.C, self.F, self.OH, self.OW, pixels)
         names = ("BM", "BN", "BK", "GM", "num_warps", "num_stages")
         return conv2d, grid, args, {"STRIDE": self.stride, "PAD": self.pad, "KS": self.KS, **{name: config[name] for name in names}}
-
-    def compile(self, config: Config) -> Any:
-        kernel, grid, args, options = self._call(config)
-        return kernel.warmup(*args, grid=grid, **options)
-
-    def launch(self, config: Config) -> Any:
-        kernel, grid, args, options = self._calls.of(config)
-        return kernel[grid](*args, **options)
 
 
 PROBLEMS = {"conv2d": Convolution}

@@ -17,7 +17,16 @@ import triton
 import triton.language as tl
 
 from tuner.kernels.matmul_parts import came_last
-from tuner.kernels.problem import Calls, Workspace, check_elements, generator_on, normal_tensors, sizes, torch_dtype
+from tuner.kernels.problem import (
+    Launch,
+    OneKernel,
+    Workspace,
+    check_elements,
+    generator_on,
+    normal_tensors,
+    sizes,
+    torch_dtype,
+)
 from tuner.trial import Config
 
 
@@ -58,7 +67,7 @@ def xent_blocks(x, targets, losses, cols, sx, work, counts, BLOCK: tl.constexpr,
             tl.store(losses + row, top - tl.load(x + tl.load(targets + row)).to(tl.float32) + tl.log(total))
 
 
-class CrossEntropy:
+class CrossEntropy(OneKernel):
     def __init__(self, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
         self.R, self.C = sizes(shape, "R", "C")
         check_elements(X=self.R * self.C)
@@ -66,7 +75,7 @@ class CrossEntropy:
         self.targets = torch.empty(self.R, device=device, dtype=torch.int64)
         self.out = torch.empty(self.R, device=device, dtype=torch.float32)
         self._workspace = Workspace(device)
-        self._calls = Calls(self._call)
+        super().__init__()
         self.refill(seed)
 
     def refill(self, seed: int) -> None:
@@ -79,7 +88,7 @@ class CrossEntropy:
     def library(self) -> torch.Tensor:
         return torch.nn.functional.cross_entropy(self.x, self.targets, reduction="none")
 
-    def _call(self, config: Config) -> tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]:
+    def _call(self, config: Config) -> Launch:
         block, split, rows = int(config["BLOCK"]), int(config["SPLIT"]), int(config["ROWS"])
         options = {"BLOCK": block, "num_warps": config["num_warps"]}
         if block >= self.C:
@@ -88,14 +97,6 @@ class CrossEntropy:
         work, counts = self._workspace.of(2 * self.R * split, self.R) if split > 1 else (None, None)
         args = (self.x, self.targets, self.out, self.C, self.x.stride(0), work, counts)
         return xent_blocks, (self.R * split,), args, {**options, "SPLIT": split, "num_stages": config["num_stages"]}
-
-    def compile(self, config: Config) -> Any:
-        kernel, grid, args, options = self._call(config)
-        return kernel.warmup(*args, grid=grid, **options)
-
-    def launch(self, config: Config) -> Any:
-        kernel, grid, args, options = self._calls.of(config)
-        return kernel[grid](*args, **options)
 
 
 PROBLEMS = {"cross_entropy": CrossEntropy}

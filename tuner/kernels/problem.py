@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from tuner.trial import Config
 
 DTYPES = {"fp8": torch.float8_e4m3fn, "bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 MAX_ELEMENTS = 2**31 - 1      # the kernels index with int32
+Launch = tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]      # kernel, grid, arguments, constants and options
 CALLS_KEPT = 16               # more than there are finalists, which are launched in turn
 INTERPRETED_PROGRAMS = 3      # of persistent kernels where there is no GPU: enough to share tiles
 
@@ -135,3 +137,22 @@ class Calls:
                 self._made.clear()
             made = self._made[key] = self._make(dict(config))
         return made
+
+
+class OneKernel(ABC):
+    """What problems share whose configuration is one launch."""
+
+    def __init__(self) -> None:
+        self._calls = Calls(self._call)
+
+    @abstractmethod
+    def _call(self, config: Config) -> Launch:
+        """Return kernel, grid, arguments, constants and options of a configuration."""
+
+    def compile(self, config: Config) -> Any:
+        kernel, grid, args, options = self._call(config)
+        return kernel.warmup(*args, grid=grid, **options)
+
+    def launch(self, config: Config) -> Any:
+        kernel, grid, args, options = self._calls.of(config)
+        return kernel[grid](*args, **options)

@@ -17,7 +17,17 @@ import triton
 import triton.language as tl
 
 from tuner.kernels.matmul_parts import came_last, leave_partial, partials_summed, tile_place
-from tuner.kernels.problem import Calls, Workspace, check_elements, full_precision, generator_on, normal_tensors, sizes, torch_dtype
+from tuner.kernels.problem import (
+    Launch,
+    OneKernel,
+    Workspace,
+    check_elements,
+    full_precision,
+    generator_on,
+    normal_tensors,
+    sizes,
+    torch_dtype,
+)
 from tuner.trial import Config
 
 GROUP = 128                # rows of K that share a scale
@@ -72,7 +82,7 @@ def fp8_block_matmul(a, b, sa, sb, y, M, N, K, BM: tl.constexpr, BN: tl.constexp
     tl.store(y + m[:, None] * N + n[None, :], acc.to(y.dtype.element_ty), mask=(m < M)[:, None] & (n < N)[None, :])
 
 
-class _Quantised:
+class _Quantised(OneKernel):
     """The library multiplies what the weights stand for, which it keeps unpacked in 16 bits: `plain` holds its operands."""
 
     out: torch.Tensor
@@ -83,25 +93,14 @@ class _Quantised:
         if self.K % GROUP:
             raise ValueError(f"shape: K must be a multiple of {GROUP}: so many of its rows share a scale")
         check_elements(X=self.M * self.K, weights=self.N * self.K, Y=self.M * self.N)
-        self._calls = Calls(self._call)
+        super().__init__()
 
     def library(self) -> torch.Tensor:
         return self.plain[0] @ self.plain[1]
 
-    def _call(self, config: Config) -> tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]:
-        raise NotImplementedError
-
     def _tiles(self, config: Config) -> tuple[int, dict[str, Any]]:
         names = ("BM", "BN", "BK", "GM", "num_warps", "num_stages")
         return triton.cdiv(self.M, config["BM"]) * triton.cdiv(self.N, config["BN"]), {name: config[name] for name in names}
-
-    def compile(self, config: Config) -> Any:
-        kernel, grid, args, options = self._call(config)
-        return kernel.warmup(*args, grid=grid, **options)
-
-    def launch(self, config: Config) -> Any:
-        kernel, grid, args, options = self._calls.of(config)
-        return kernel[grid](*args, **options)
 
 
 class Int4Matmul(_Quantised):
@@ -130,7 +129,7 @@ class Int4Matmul(_Quantised):
         numbers = torch.cat((packed & 15, packed >> 4), 1).to(scales.dtype) - 8
         return (numbers * scales[:, None, :]).view(self.K, self.N)
 
-    def _call(self, config: Config) -> tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]:
+    def _call(self, config: Config) -> Launch:
         (tiles, options), split = self._tiles(config), int(config["SPLIT_K"])
         shared = (None, None) if split == 1 else self._workspace.of(tiles * split * config["BM"] * config["BN"], tiles)
         args = (self.x, self.q, self.scales, self.out, self.M, self.N, self.K, *shared)
@@ -167,7 +166,7 @@ class Fp8BlockMatmul(_Quantised):
                 for tensor, scales in ((self.a, self.row_scales), (self.b, columns)))
         return a.view(self.M, self.K), b.view(self.N, self.K)
 
-    def _call(self, config: Config) -> tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]:
+    def _call(self, config: Config) -> Launch:
         tiles, options = self._tiles(config)
         args = (self.a, self.b, self.row_scales, self.block_scales, self.out, self.M, self.N, self.K)
         return fp8_block_matmul, (tiles,), args, {**options, "SIDE": SCALE_BLOCK}

@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from tuner.kernels.problem import check_elements, generator_on, normal_tensors, sizes, torch_dtype
+from tuner.kernels.problem import Launch, OneKernel, check_elements, generator_on, normal_tensors, sizes, torch_dtype
 from tuner.trial import Config
 
 BASE = 10000.0             # of the angles
@@ -50,25 +50,9 @@ def rotary(x, table, positions, y, tokens, heads, TOKENS: tl.constexpr, HEADS: t
     tl.store(y + at + HALF, (second * cos + first * sin).to(y.dtype.element_ty), mask=m)
 
 
-class _Tokens:
-    """`_call` says what a configuration launches."""
-
-    out: torch.Tensor
-
-    def _call(self, config: Config) -> tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]:
-        raise NotImplementedError
-
-    def compile(self, config: Config) -> Any:
-        kernel, grid, args, options = self._call(config)
-        return kernel.warmup(*args, grid=grid, **options)
-
-    def launch(self, config: Config) -> Any:
-        kernel, grid, args, options = self._call(config)
-        return kernel[grid](*args, **options)
-
-
-class Embedding(_Tokens):
+class Embedding(OneKernel):
     def __init__(self, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
+        super().__init__()
         self.T, self.V, self.C = sizes(shape, "T", "V", "C")
         check_elements(table=self.V * self.C, Y=self.T * self.C)
         self.table = torch.empty((self.V, self.C), device=device, dtype=torch_dtype(dtype))
@@ -86,15 +70,16 @@ class Embedding(_Tokens):
     def library(self) -> torch.Tensor:
         return torch.nn.functional.embedding(self.ids, self.table)
 
-    def _call(self, config: Config) -> tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]:
+    def _call(self, config: Config) -> Launch:
         rows, block = int(config["ROWS"]), int(config["BLOCK"])
         grid = (triton.cdiv(self.T, rows) * triton.cdiv(self.C, block),)
         options = {"ROWS": rows, "BLOCK": block, "num_warps": config["num_warps"]}
         return embedding, grid, (self.table, self.ids, self.out, self.T, self.C), options
 
 
-class Rotary(_Tokens):
+class Rotary(OneKernel):
     def __init__(self, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
+        super().__init__()
         self.T, self.H, self.D = sizes(shape, "T", "H", "D")
         if self.D < 4 or self.D & (self.D - 1):
             raise ValueError(f"shape: D must be a power of two of at least 4, not {self.D}")
@@ -124,7 +109,7 @@ class Rotary(_Tokens):
         first, second = x.chunk(2, -1)
         return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
 
-    def _call(self, config: Config) -> tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]:
+    def _call(self, config: Config) -> Launch:
         tokens, heads = int(config["TOKENS"]), int(config["HEADS"])
         grid = (triton.cdiv(self.T, tokens) * triton.cdiv(self.H, heads),)
         options = {"TOKENS": tokens, "HEADS": heads, "HALF": self.D // 2, "num_warps": config["num_warps"]}

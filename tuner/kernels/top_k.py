@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from tuner.kernels.problem import Calls, check_elements, normal_tensors, sizes, torch_dtype
+from tuner.kernels.problem import Calls, Launch, check_elements, normal_tensors, sizes, torch_dtype
 from tuner.trial import Config
 
 NARROW_COLUMNS = 1 << 16       # that 16 bits count: with a value of 16 bits they make a number of 32
@@ -108,7 +108,7 @@ class TopK:
         """The values; which of equal ones PyTorch names is not said."""
         return torch.topk(self.x, self.K, dim=-1).values
 
-    def _call(self, config: Config) -> list[tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]]:
+    def _call(self, config: Config) -> list[Launch]:
         rows, split = int(config["ROWS"]), int(config["SPLIT"])
         keys, bits = 1 << (self.K - 1).bit_length(), 32 if self.narrow else 64
         if split > 1 and split not in self._found:
