@@ -1,5 +1,6 @@
 // The form of a candidate: a file dropped into its field or chosen, and the operator's own fields when another one is chosen.
 
+import { takeFiles } from "../lib/file_drop.js";
 import { refusal } from "./check_model.js";
 
 const form = /** @type {HTMLFormElement|null} */ (document.getElementById("candidate-form"));
@@ -9,21 +10,6 @@ async function take(file) {
   const told = document.getElementById("candidate-text-wrong");
   told.textContent = refusal(file, Number(form.dataset.most));
   if (!told.textContent) /** @type {HTMLTextAreaElement} */ (document.getElementById("candidate-text")).value = await file.text();
-}
-
-function watchFiles() {
-  const chosen = /** @type {HTMLInputElement} */ (document.getElementById("candidate-open"));
-  chosen.addEventListener("change", () => { if (chosen.files.length) take(chosen.files[0]); });
-  const holds = (event) => event.dataTransfer?.types.includes("Files");
-  form.addEventListener("dragover", (event) => { if (holds(event)) { event.preventDefault(); form.classList.add("over"); } });
-  form.addEventListener("dragleave", () => form.classList.remove("over"));
-  form.addEventListener("drop", (event) => {
-    form.classList.remove("over");
-    if (!holds(event)) return;
-    event.preventDefault();
-    event.stopPropagation();
-    if (event.dataTransfer.files.length) take(event.dataTransfer.files[0]);
-  });
 }
 
 /** Another operator has other dimensions and types: its form is asked for, unless a text was typed that would be lost. */
@@ -36,6 +22,6 @@ function watchOperator() {
 }
 
 if (form) {
-  watchFiles();
+  takeFiles(form, /** @type {HTMLInputElement} */ (document.getElementById("candidate-open")), take);
   watchOperator();
 }

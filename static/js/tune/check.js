@@ -1,5 +1,6 @@
 // A pasted kernel: a file dropped into the field, and the space of its adapter edited while the count follows.
 
+import { takeFiles } from "../lib/file_drop.js";
 import { postJson } from "../lib/http.js";
 import { fileName, leftOut, refusal, rulesOf } from "./check_model.js";
 
@@ -13,21 +14,6 @@ async function take(file) {
   if (told.textContent) return;
   /** @type {HTMLTextAreaElement} */ (document.getElementById("check-text")).value = await file.text();
   name.value = fileName(file.name, name.value);
-}
-
-function watchFiles() {
-  const chosen = /** @type {HTMLInputElement} */ (document.getElementById("check-open"));
-  chosen.addEventListener("change", () => { if (chosen.files.length) take(chosen.files[0]); });
-  const holds = (event) => event.dataTransfer?.types.includes("Files");
-  form.addEventListener("dragover", (event) => { if (holds(event)) { event.preventDefault(); form.classList.add("over"); } });
-  form.addEventListener("dragleave", () => form.classList.remove("over"));
-  form.addEventListener("drop", (event) => {
-    form.classList.remove("over");
-    if (!holds(event)) return;
-    event.preventDefault();
-    event.stopPropagation();
-    if (event.dataTransfer.files.length) take(event.dataTransfer.files[0]);
-  });
 }
 
 /** The space of one adapter. @param {HTMLElement} section */
@@ -91,5 +77,5 @@ document.addEventListener("click", (event) => {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 });
 
-if (form) watchFiles();
+if (form) takeFiles(form, /** @type {HTMLInputElement} */ (document.getElementById("check-open")), take);
 for (const section of document.querySelectorAll("[data-space]")) edit(/** @type {HTMLElement} */ (section));

@@ -1,0 +1,16 @@
+// A form that takes a file: chosen, or dropped on it. What becomes of the file is the page's.
+
+/** @param {HTMLFormElement} form @param {HTMLInputElement} chosen type=file @param {(file: File) => void} take */
+export function takeFiles(form, chosen, take) {
+  chosen.addEventListener("change", () => { if (chosen.files.length) take(chosen.files[0]); });
+  const holds = (event) => event.dataTransfer?.types.includes("Files");
+  form.addEventListener("dragover", (event) => { if (holds(event)) { event.preventDefault(); form.classList.add("over"); } });
+  form.addEventListener("dragleave", () => form.classList.remove("over"));
+  form.addEventListener("drop", (event) => {
+    form.classList.remove("over");
+    if (!holds(event)) return;
+    event.preventDefault();
+    event.stopPropagation();       // base/drop.js would upload it as a profile
+    if (event.dataTransfer.files.length) take(event.dataTransfer.files[0]);
+  });
+}
