@@ -111,6 +111,8 @@ def read_text(operator: str, text: str) -> tuple[str, str, sources.SourceFile | 
     size = len(text.encode(errors="replace"))
     if size > MOST_TEXT_BYTES:
         raise CandidateRefused("text", f"{size:,} bytes; at most {MOST_TEXT_BYTES:,}")
+    if "\0" in text or "\ufffd" in text:
+        raise CandidateRefused("text", "it is no text in UTF-8: a whole Python file, or a unified diff against the operator's own")
     text = cleaned(text)
     files = selectors.files_of(operator)
     if not diffs.is_diff(text):

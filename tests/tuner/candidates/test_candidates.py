@@ -299,6 +299,14 @@ def test_the_form_is_filled_from_a_problem_and_from_an_attempt(engineer: Client,
     assert Candidate.objects.count() == 2
 
 
+@pytest.mark.parametrize("text", ["%PDF-1.7\0", "\ufffdELF"])          # as a browser reads bytes that are no text
+def test_a_file_that_is_no_text_is_refused_at_once(engineer: Client, text: str) -> None:
+    permit()
+    answered = engineer.post(reverse("candidate-new"), {"operator": "softmax", "text": text, "shape": "", "dtype": "", "config": "",
+                                                        "note": "", "parent": "", "gpu": ""})
+    assert answered.status_code == 400 and "it is no text in UTF-8" in answered.content.decode() and not Candidate.objects.exists()
+
+
 def test_a_browser_ends_the_lines_of_a_diff_with_cr_lf(engineer: Client) -> None:
     permit()
     typed = {"operator": "softmax", "text": DIFF.replace("\n", "\r\n"), "shape": "R=8 C=100", "dtype": "fp16", "config": "",
