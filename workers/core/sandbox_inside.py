@@ -141,13 +141,27 @@ def build_root(spec: dict[str, Any], owner: int) -> None:
     (root / "proc").mkdir()
     call("mount", b"proc", bytes(root / "proc"), b"proc", MS_NOSUID | MS_NODEV, None)       # while the host's own is there to see
     (root / "proc/sys/user/max_user_namespaces").write_text("0")
-    set_attributes(root / "proc", ATTR_RDONLY)
+    keep_proc(root / "proc", own_writable=bool(spec["devices"]))
     _libc.sethostname(b"sandbox", 7)
     os.chdir(root)
     if _libc.syscall(SYS_PIVOT_ROOT, b".", b"."):
         raise NoWalls(f"pivot_root: {os.strerror(ctypes.get_errno())}")
     call("umount2", b".", MNT_DETACH)
     set_attributes(Path("/"), ATTR_RDONLY)
+
+
+def keep_proc(proc: Path, *, own_writable: bool) -> None:
+    """Let nothing in /proc be written, or only what belongs to the processes inside.
+
+    CUDA names its threads in /proc/self/task/…/comm and does not start where it cannot (error 304; seen with driver 580).
+    """
+    if not own_writable:
+        set_attributes(proc, ATTR_RDONLY)
+        return
+    for entry in sorted(proc.iterdir()):
+        if not entry.name.isdecimal() and not entry.is_symlink():
+            bind(entry, entry)
+            set_attributes(entry, ATTR_RDONLY, AT_RECURSIVE)
 
 
 def place(root: Path, path: Path) -> Path:

@@ -57,7 +57,7 @@ VARIANTS: dict[str, list[tuple[str, str]]] = {
     "no limit of data, files and locked memory": [
         ("        if most is not None:", "        if most is not None and limit in (resource.RLIMIT_NPROC,):")],
     "/sys to be seen": [('"/etc/alternatives")', '"/etc/alternatives", "/sys")')],
-    "/proc to be written": [('    set_attributes(root / "proc", ATTR_RDONLY)\n', "")],
+    "/proc to be written": [('    keep_proc(root / "proc", own_writable=bool(spec["devices"]))\n', "")],
     "root's number kept": [("    drop_rights(is_root)\n", "")],
     "/etc and /run to be seen": [('"/etc/alternatives")', '"/etc/alternatives", "/run", "/etc/nvidia", "/etc/OpenCL")')],
 }

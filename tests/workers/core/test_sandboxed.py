@@ -238,6 +238,27 @@ for name in ("zero", "tty", "mem", "kvm", "fuse"):
         assert "is no device below /dev" in ending.why, ending
 
 
+def test_of_proc_a_process_writes_its_own_alone_and_only_with_a_device() -> None:
+    code = """
+import os, pathlib
+def opens(path):
+    try:
+        os.close(os.open(path, os.O_WRONLY))
+        return True
+    except OSError:
+        return False
+print("name", opens("/proc/self/task/%d/comm" % os.getpid()))
+inside = [path for path in pathlib.Path("/proc").rglob("*") if not path.parts[2].isdecimal() and path.is_file()
+          and not path.parts[2].endswith("self")]
+print(len(inside) > 100, [str(path) for path in inside if opens(path)])
+print("made", opens("/proc/sys/user/max_user_namespaces"), opens("/proc/sysrq-trigger"), os.access("/proc/sys", os.W_OK))
+"""
+    _, lines = tried(code)
+    assert lines == ["name False", "True []", "made False False False"]
+    _, lines = tried(code, devices=[Path("/dev/tty")])
+    assert lines == ["name True", "True []", "made False False False"]
+
+
 def test_its_folder_is_gone_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandboxed.tempfile, "tempdir", str(tmp_path))
     tried("open('left', 'w').write('x')")
