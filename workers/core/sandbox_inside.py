@@ -160,7 +160,7 @@ def keep_proc(proc: Path, *, own_writable: bool) -> None:
         return
     for entry in sorted(proc.iterdir()):
         if not entry.name.isdecimal() and not entry.is_symlink():
-            bind(entry, entry)
+            call("mount", bytes(entry), bytes(entry), None, MS_BIND | MS_REC, None)
             set_attributes(entry, ATTR_RDONLY, AT_RECURSIVE)
 
 

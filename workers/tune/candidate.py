@@ -19,7 +19,7 @@ from tuner.candidates.answer import Answer
 from tuner.models import CANDIDATE_LEASES, Candidate
 from tuner.team.packages import ENABLED, normal_name
 from tuner.trial import cleaned
-from workers.core import gpu, sandboxed
+from workers.core import c_compiler, gpu, sandboxed
 from workers.core.stopping import Stop, watch_for_stop
 from workers.tune import candidate_counters, team
 
@@ -67,7 +67,7 @@ class Work:
                  bounds: sandboxed.Bounds) -> None:
         self.candidate, self.worker, self.stop, self.programs = candidate, worker, stop, programs
         self.compile_bounds, self.bounds = compile_bounds, replace(bounds, wall_s=min(bounds.wall_s, candidate.seconds))
-        self.packages = _packages()
+        self.packages, self.c_compiler = _packages(), c_compiler.find()
 
     def run(self, cards: Sequence[gpu.Gpu]) -> None:
         """Compile where that was not done, then judge on one of `cards`; without any it waits for a worker that has one."""
@@ -171,10 +171,10 @@ class Work:
 
     def _environ(self) -> dict[str, str]:
         path = os.pathsep.join(map(str, (PROJECT, *self.packages)))
-        return {"PYTHONPATH": path, **team.child_environment(), **self.programs.environ}
+        return {"PYTHONPATH": path, **self.c_compiler.environ, **team.child_environment(), **self.programs.environ}
 
     def _read(self) -> list[Path]:
-        return [*self.programs.read, *self.packages]
+        return [*self.programs.read, *self.packages, *self.c_compiler.read]
 
     def _behind_walls(self, module: str, request: Mapping[str, Any], bounds: sandboxed.Bounds, devices: Sequence[Path] = (),
                       environ: Mapping[str, str] | None = None) -> tuple[Answer, sandboxed.Ending]:

@@ -14,7 +14,7 @@ from typing import Any
 from tests.gpu.candidates.files import DTYPE, SHAPE
 from tuner.candidates import verdicts
 from tuner.candidates.answer import Answer
-from workers.core import gpu, sandboxed
+from workers.core import c_compiler, gpu, sandboxed
 
 PROJECT = Path(__file__).resolve().parents[3]
 READ = (PROJECT / "tuner", PROJECT / "profiles")
@@ -33,12 +33,12 @@ def judge(text: str, *, operator: str = "softmax", shape: Mapping[str, int] | No
 
     Without walls where none can be made: the judge is the same, and the record's facts say so.
     """
-    card, answer = gpu.gpus()[0], Answer()
+    card, answer, compiler = gpu.gpus()[0], Answer(), c_compiler.find()
     request = {"operator": operator, "shape": dict(shape or SHAPE), "dtype": dtype, "text": text, "config": config, "best": best,
                "seed": int.from_bytes(os.urandom(6), "big"), "policy": {}, "gpu_uuid": card.uuid, **more}
     environ = {"PYTHONPATH": os.pathsep.join((str(PROJECT), *filter(None, (os.environ.get("PYTHONPATH"),)))),
                "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": card.uuid, "CUDA_CACHE_DISABLE": "1",
-               **{name: os.environ[name] for name in ("LD_LIBRARY_PATH", "CC") if name in os.environ}}
+               **compiler.environ, **{name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}}
 
     def hear(line: bytes) -> None:
         with suppress(ValueError):
@@ -46,11 +46,13 @@ def judge(text: str, *, operator: str = "softmax", shape: Mapping[str, int] | No
 
     began_s = time.monotonic()
     ending = sandboxed.run(
-        [sys.executable, "-m", module], json.dumps(request).encode(), read=READ, devices=gpu.device_nodes(card), environ=environ,
-        bounds=sandboxed.Bounds(**{**vars(BOUNDS), "wall_s": wall_s}), on_line=hear, walls=not walls())
+        [sys.executable, "-m", module], json.dumps(request).encode(), read=(*READ, *compiler.read), devices=gpu.device_nodes(card),
+        environ=environ, bounds=sandboxed.Bounds(**{**vars(BOUNDS), "wall_s": wall_s}), on_line=hear, walls=not walls())
     told = answer.parts
     if ending.why or ("ended" not in told and "failed" not in told):
         told["failed"] = {"where": "process", "what": f"while {answer.stage}: {ending.why or ending.status}; {ending.said[-400:]}"}
+    if refused := told.get("refused"):              # a worker says so in other words (workers.tune.candidate)
+        told["failed"] = {"where": "process", "what": refused["what"]}
     judged = verdicts.judge(told)
     return {"verdict": judged.verdict.value, "reason": judged.reason, "rows": list(judged.rows), "against": judged.against,
             "parts": {name: value for name, value in told.items() if name != "times"},
