@@ -119,6 +119,7 @@ _MATMUL_SKINNY: list[Mapping[str, Sequence[Any]]] = [{**_SKINNY, "KERNEL": ("til
 _ATTENTION: list[Mapping[str, Sequence[Any]]] = [
     {"BM": (64, 128), "BN": (64, 128), "num_warps": (4, 8), "num_stages": (2, 3), "KERNEL": ("two stages", "tma")},
     {"BM": (128,), "BN": (64, 128), "num_warps": (4,), "num_stages": (2, 3, 4), "KERNEL": ("specialised",)},
+    {"BM": (128, 256), "BN": (64, 128), "num_warps": (4,), "num_stages": (2, 3, 4), "KERNEL": ("overlapped",)},
     {"BM": (64,), "BN": (64,), "num_warps": (4,), "num_stages": (3,), "KERNEL": ("one loop",)}]
 DESIGNS: dict[str, list[Mapping[str, Sequence[Any]]]] = {
     "matmul": _MATMUL, "matmul_bias_act": _MATMUL, "attention": _ATTENTION, "gqa_attention": _ATTENTION,

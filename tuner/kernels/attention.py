@@ -1,7 +1,8 @@
 """O = softmax(Q·Kᵀ/√D)·V per batch and head, online softmax in float32.
 
 Shape: B, H, N, D and causal (0 or 1), KV where groups of heads share their keys. KERNEL: one loop, the kernel of the
-recorded H200 landscape, or one of tuner.kernels.attention_two_stage. BM query rows, BN key rows, num_warps, num_stages.
+recorded H200 landscape, or one of tuner.kernels.attention_two_stage or attention_overlapped. BM query rows, BN key rows,
+num_warps, num_stages.
 """
 
 from __future__ import annotations
@@ -13,14 +14,28 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from tuner.kernels.attention_overlapped import COMPUTE_REGISTERS, LOAD_REGISTERS, attn_overlapped
 from tuner.kernels.attention_two_stage import attn_specialised, attn_tma, attn_two_stage
-from tuner.kernels.problem import Calls, check_elements, full_precision, normal_tensors, scratch_from_torch, sizes, torch_dtype
+from tuner.kernels.device import sms
+from tuner.kernels.problem import (
+    Calls,
+    Workspace,
+    check_elements,
+    full_precision,
+    normal_tensors,
+    scratch_from_torch,
+    sizes,
+    torch_dtype,
+)
 from tuner.trial import Config
 
 LOG2_E = 1.4426950408889634          # the kernel works with exp2
 ABSENT = {"KERNEL": "one loop"}      # a recorded configuration does not name it
+L2_BYTES = 4 << 20                   # for the keys and values of heads that are computed together; 10 and more were slower
 SCORES_AT_ONCE = 2**28               # float32 scores the reference holds at a time: 1 GiB
 
 
@@ -74,6 +89,7 @@ class Attention:
         size, shared = (self.B, self.H, self.N, self.D), (self.B, self.KV, self.N, self.D)
         self.q, self.k, self.v, self.out = (
             torch.empty(one, device=device, dtype=torch_dtype(dtype)) for one in (size, shared, shared, size))
+        self._workspace = Workspace(device)
         self._calls = Calls(self._call)
         self.refill(seed)
 
@@ -109,7 +125,7 @@ class Attention:
         kernel, grid, args, options = self._calls.of(config)
         return kernel[grid](*args, **options)
 
-    def _call(self, config: Config) -> tuple[Any, tuple[int, int], tuple[Any, ...], dict[str, Any]]:
+    def _call(self, config: Config) -> tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]:
         """Kernel, grid, arguments and constants of a configuration."""
         config = {**ABSENT, **config}
         bm, bn, name = config["BM"], config["BN"], config["KERNEL"]
@@ -123,6 +139,8 @@ class Attention:
         options["GROUP"] = self.H // self.KV
         if name == "two stages":
             return attn_two_stage, grid, (self.q, self.k, self.v, self.out, self.H, self.N, scale), options
+        if name == "overlapped":
+            return self._overlapped(config, grid[0] * grid[1], scale)
         q, k, v = (TensorDescriptor.from_tensor(tensor.view(-1, self.D), [rows, self.D])
                    for tensor, rows in ((self.q, bm), (self.k, bn), (self.v, bn)))
         if name == "tma":
@@ -130,6 +148,29 @@ class Attention:
         scratch_from_torch(self.out.device)
         options["MASK"] = self.causal or self.N % bn != 0
         return attn_specialised, grid, (self.q, k, v, self.out, self.H, self.N, scale, bm), options
+
+    def _overlapped(self, config: Config, tiles: int, scale: float) -> tuple[Any, tuple[int], tuple[Any, ...], dict[str, Any]]:
+        rows, keys = config["BM"] // 2, config["BN"]            # two warp groups
+        counter = self._workspace.of(0, 1)[1]
+        args = (*self._shared(rows, keys), self.out, counter, self.B * self.H, self._together(), self.H, self.N, scale)
+        return attn_overlapped, (min(sms(self.out.device), tiles),), args, {
+            "D": self.D, "ROWS": rows, "BN": keys, "STAGES": config["num_stages"], "SHARED_BY": self.H // self.KV,
+            "CAUSAL": self.causal, "MASK": self.causal or self.N % keys != 0, "LOAD": LOAD_REGISTERS, "COMPUTE": COMPUTE_REGISTERS,
+            "num_warps": config["num_warps"]}
+
+    def _together(self) -> int:
+        """Return heads of queries whose keys and values fit in a part of L2."""
+        each = 2 * self.N * self.D * self.q.element_size()
+        return max(1, L2_BYTES // each) * (self.H // self.KV)
+
+    def _shared(self, rows: int, keys: int) -> tuple[Any, Any, Any]:
+        """Descriptors of Q, K and V in blocks of so many rows, laid out in shared memory as the tensor cores read them."""
+        kind = gl.bfloat16 if self.q.dtype == torch.bfloat16 else gl.float16
+        query, key, value = (
+            GluonDescriptor.from_tensor(tensor.view(-1, self.D), [size, self.D],
+                                        gl.NVMMASharedLayout.get_default_for([size, self.D], kind))
+            for tensor, size in ((self.q, rows), (self.k, keys), (self.v, keys)))
+        return query, key, value
 
 
 PROBLEMS = {"attention": Attention, "gqa_attention": Attention}

@@ -13,6 +13,8 @@ from tuner.trial import Config, Value
 
 VALUES_PER_THREAD = 256      # fp32 elements of one tile that one thread can hold
 TILES_PER_THREAD = 160       # of scores and output together, where no recording says that it runs
+OVERLAPPED_PER_THREAD = 192  # of 240 registers
+OVERLAPPED_HEADS = (64, 128)
 BARRIERS_BYTES = 1024
 SPECIALISED_ON = ("9.0",)
 ABSENT: dict[str, Value] = {"KERNEL": "one loop"}
@@ -21,20 +23,22 @@ _RECORDED: Values = {"BM": (16, 32, 64, 128, 256), "BN": (16, 32, 64, 128, 256),
                      "num_stages": (1, 2, 3, 4), "KERNEL": ("one loop",)}
 _WIDER: Values = {**_RECORDED, "BM": (32, 64, 128, 256), "BN": (32, 64, 128), "num_warps": (4, 8), "num_stages": (2, 3, 4)}
 _KERNELS = (_RECORDED, {**_WIDER, "KERNEL": ("two stages",)}, {**_WIDER, "KERNEL": ("tma",), "BM": (64, 128, 256)},
-            {**_WIDER, "KERNEL": ("specialised",), "BM": (128,), "num_warps": (4,), "num_stages": (2,)})
-#             with more than two stages Triton 3.6 computes nonsense (seen on an H200)
+            {**_WIDER, "KERNEL": ("specialised",), "BM": (128,), "num_warps": (4,), "num_stages": (2,)},
+            # with more than two stages Triton 3.6 computes nonsense (seen on an H200)
+            {**_WIDER, "KERNEL": ("overlapped",), "BM": (128, 256), "BN": (64, 128), "num_warps": (4,)})
+_SPECIALISED = ("specialised", "overlapped")        # one warp loads, two warp groups compute
 
 
 def smem_bytes(c: Config, head: int, size: int, keeps_last_stage: bool) -> int:
     """Return shared memory of a block: Q, K and V of every stage, O where TMA writes it."""
     query, step = whole_number(c, "BM") * head, 2 * whole_number(c, "BN") * head
     staged = query + (whole_number(c, "num_stages") - (0 if keeps_last_stage else 1)) * step
-    extra = query if c["KERNEL"] == "specialised" else 0
-    return (staged + extra) * size + (BARRIERS_BYTES if c["KERNEL"] in ("tma", "specialised") else 0)
+    extra = query if c["KERNEL"] in _SPECIALISED else 0
+    return (staged + extra) * size + (BARRIERS_BYTES if c["KERNEL"] in ("tma", *_SPECIALISED) else 0)
 
 
 def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
-    """Return the space of four kernels: tiles BM × BN, warps, stages of the K and V loads."""
+    """Return the space of five kernels: tiles BM × BN, warps, stages of the K and V loads."""
     size, head = BYTES[dtype], shape["D"]
     groups = shape.get("KV", shape["H"]) != shape["H"]
 
@@ -42,14 +46,19 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         return c["KERNEL"] != "one loop" or not groups
 
     def has_tma(c: Config) -> bool:
-        return c["KERNEL"] not in ("tma", "specialised") or gpu.capability >= (9, 0)
+        return c["KERNEL"] not in ("tma", *_SPECIALISED) or gpu.capability >= (9, 0)
 
     def can_specialise(c: Config) -> bool:
-        return c["KERNEL"] != "specialised" or gpu.compute_capability in SPECIALISED_ON
+        return c["KERNEL"] not in _SPECIALISED or gpu.compute_capability in SPECIALISED_ON
+
+    def can_overlap(c: Config) -> bool:
+        return c["KERNEL"] != "overlapped" or head in OVERLAPPED_HEADS
 
     def fits_registers(c: Config) -> bool:
         """The score tile and the output tile each stay in registers."""
-        threads = 32 * (8 if c["KERNEL"] == "specialised" else whole_number(c, "num_warps"))      # two warp groups compute
+        threads = 32 * (8 if c["KERNEL"] in _SPECIALISED else whole_number(c, "num_warps"))
+        if c["KERNEL"] == "overlapped":         # scores twice, as weights of the block before too: 16 bits each
+            return whole_number(c, "BM") * (2 * whole_number(c, "BN") + head) <= OVERLAPPED_PER_THREAD * threads
         if c["KERNEL"] == "one loop":
             return whole_number(c, "BM") * max(whole_number(c, "BN"), head) <= VALUES_PER_THREAD * threads
         return whole_number(c, "BM") * (whole_number(c, "BN") + head) <= TILES_PER_THREAD * threads
@@ -64,8 +73,8 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
     return union_space(_KERNELS, (
         Constraint("grouped queries: not in this kernel", knows_groups),
         Constraint("TMA: from compute capability 9.0", has_tma), Constraint("warp specialisation: Hopper only", can_specialise),
-        Constraint("accumulator registers", fits_registers), Constraint("shared memory", fits_smem),
-        Constraint("threads per block", fits_threads)))
+        Constraint("overlapped: heads of 64 and 128", can_overlap), Constraint("accumulator registers", fits_registers),
+        Constraint("shared memory", fits_smem), Constraint("threads per block", fits_threads)))
 
 
 def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:
@@ -78,7 +87,8 @@ def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
     """Return the tiles of FlashAttention 2 and 3 and of Triton's tutorial 06."""
     stages = 2 if shape["D"] >= 128 else 3
     wide: Config = {"BM": 128, "BN": 128, "num_warps": 8, "num_stages": stages, "KERNEL": "tma"}
-    return ({**wide, "num_warps": 4, "num_stages": 2, "KERNEL": "specialised"}, wide, {**wide, "BN": 64, "num_stages": 3},
+    return ({**wide, "num_warps": 4, "num_stages": 2, "KERNEL": "overlapped"},
+            {**wide, "num_warps": 4, "num_stages": 2, "KERNEL": "specialised"}, wide, {**wide, "BN": 64, "num_stages": 3},
             {**wide, "BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3}, {**wide, "BN": 64, "KERNEL": "two stages"})
 
 
@@ -110,7 +120,8 @@ ATTENTION = Operator(
              {"B": 16, "H": 16, "N": 512, "D": 64, "causal": 0}),
     space=space, default_config=default_config, flops=flops, bytes=bytes_moved,
     kernel_module="tuner.kernels.attention",
-    kernel_names=("attn_fwd", "attention", "_attn_fwd", "attn_two_stage", "attn_tma", "attn_specialised"),
+    kernel_names=("attn_fwd", "attention", "_attn_fwd", "attn_two_stage", "attn_tma", "attn_specialised",
+                  "attn_overlapped"),
     tolerance={"fp16": 5e-3, "bf16": 2e-2}, unit="FLOP/s", absent=ABSENT, starts=starts,
 )
 
