@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from workers.tune.sandbox import SandboxRunner
 QUICK = {"max_ms": 100.0, "max_samples": 20}          # of a trial of the search
 LIMITS = Seconds(run_s=8, compile_s=45)
 SEARCH_SHARE = 0.6                                    # of all seconds: what is not searched by then keeps the library
-COMPILE_NEEDS_S = 60.0                                # left over, or torch.compile is not begun
+COMPILE_NEEDS_S = 90.0                                # left over, or torch.compile is not begun
 ERROR_ROOM = 1.25                                     # after may be so much further from float32 than before
 STEPS = ("prefill", "decode")
 
@@ -55,11 +56,15 @@ class Record:
         print(f"{self.passed_s:6.1f} s  {said}", flush=True)
 
 
+def _most_called_first(cases: list[Any]) -> list[Any]:
+    return sorted(cases, key=lambda case: -case[2])
+
+
 def search_all(record: Record, sizes: Any, steps: list[str], seconds: float) -> list[Found]:
-    """Search every operator and shape of the steps once, those of both steps in turn; a row each in the document."""
+    """Search every operator and shape of the steps once, those of both steps in turn, what is called most first; a row each."""
     card = gpu.gpus()[0]
-    cases = [(step, *case) for step in steps for case in sizes.cases(step)]
-    cases.sort(key=lambda case: case[1] in ("embedding", "rmsnorm"))            # once a step: they come last
+    cases = [(step, *case) for turn in zip_longest(*(_most_called_first(sizes.cases(step)) for step in steps))
+             for step, case in zip(steps, turn, strict=True) if case]
     runner = SandboxRunner("matmul", {"M": 64, "N": 64, "K": 64}, "bf16", card.index, gpu_uuid=card.uuid, seed=5, limits=LIMITS,
                            policy=QUICK)
     found: list[Found] = []
@@ -135,58 +140,61 @@ def error_of(values: Any, exact: Any) -> float:
     return float((differs / norm) ** 0.5)
 
 
-def time_step(record: Record, step: Any, client: Client, rounds: int, with_compile: bool) -> None:
-    """Check and time one step's variants; the document has it first without torch.compile, then with it."""
-    import torch
+class Timed:
+    """One step's variants: checked against the same model in float32, captured, timed in turn; `row` is its part of the document."""
 
-    from tests.gpu.step.model import Exact, Library
-    from tests.gpu.step.served import FromClient
-    from tuner.kernels.problem import full_precision
+    def __init__(self, record: Record, step: Any, client: Client, rounds: int) -> None:
+        from tests.gpu.step.model import Exact, Library
+        from tests.gpu.step.served import FromClient
+        from tuner.kernels.problem import full_precision
 
-    row: dict[str, Any] = {}
-    record.document["steps"][step.name] = row
-    with torch.no_grad():
+        self.record, self.step, self.rounds = record, step, rounds
+        self.row: dict[str, Any] = {}
+        self.ways: dict[str, Callable[[], Any]] = {}
+        record.document["steps"][step.name] = self.row
         full_precision()
-        exact, last = step.run(Exact())
-        row["float32"] = _about(step, exact, last)
-        ways: dict[str, Callable[[], Any]] = {}
+        self.exact, self.last = step.run(Exact())
+        self.row["float32"] = _about(step, self.exact, self.last)
         for name, use in (("before", Library()), ("after", FromClient(client, step.weights.sizes.dtype, step.ids.device))):
-            add_way(row, ways, step, name, lambda use=use: step.run(use), exact, last)
-            record.write(f"{step.name} {name}: logits {row[name]['error']:.2g} from float32, {_told(row[name])}")
-        row["right"] = row["after"]["error"] <= ERROR_ROOM * row["before"]["error"]
-        take_times(row, ways, rounds)
-        record.write(f"{step.name}: {_times_text(row)}")
-        if not with_compile:
-            row["lacking"] = "torch.compile: left out"
-        elif record.seconds - record.passed_s < COMPILE_NEEDS_S:
-            row["lacking"] = "torch.compile: no time was left"
+            self.add(name, lambda use=use: step.run(use))
+            record.write(f"{step.name} {name}: logits {self.row[name]['error']:.2g} from float32, {_told(self.row[name])}")
+        self.row["right"] = self.row["after"]["error"] <= ERROR_ROOM * self.row["before"]["error"]
+        take_times(self.row, self.ways, rounds)
+        record.write(f"{step.name}: {_times_text(self.row)}")
+
+    def add(self, name: str, call: Callable[[], Any]) -> None:
+        """Capture a variant, replay it once, and compare what it wrote with the reference."""
+        import torch
+
+        replay, (logits, made) = captured(call)
+        replay()
+        torch.cuda.synchronize()
+        self.row[name] = {"error": error_of(logits, self.exact), **_about(self.step, logits, made)}
+        if self.step.name == "decode":
+            self.row[name]["same_tokens"] = int((made == self.last).sum().item())
+        self.ways[name] = replay
+
+    def add_compiled(self) -> None:
+        """Add torch.compile and time all variants again in turn; where that fails the document says so and keeps what it has."""
+        import torch
+
+        from tests.gpu.step.model import Library
+
+        step, began_s = self.step, time.monotonic()
+        if self.record.seconds - self.record.passed_s < COMPILE_NEEDS_S:
+            self.row["lacking"] = "torch.compile: no time was left"
         else:
-            began_s = time.monotonic()
             try:
                 torch._dynamo.reset()
                 call = torch.compile(lambda: step.run(Library()), mode="max-autotune-no-cudagraphs", fullgraph=True)
                 call()
                 torch.cuda.synchronize()
-                add_way(row, ways, step, "torch.compile", call, exact, last)
-                row["torch.compile"]["compile_s"] = round(time.monotonic() - began_s, 1)
-                take_times(row, ways, rounds)
+                self.add("torch.compile", call)
+                self.row["torch.compile"]["compile_s"] = round(time.monotonic() - began_s, 1)
+                take_times(self.row, self.ways, self.rounds)
             except Exception as error:
-                row["lacking"] = f"torch.compile: {type(error).__name__}: {error}"[:400]
-        record.write(f"{step.name}: {_times_text(row)} {row.get('lacking', '')}")
-
-
-def add_way(row: dict[str, Any], ways: dict[str, Callable[[], Any]], step: Any, name: str, call: Callable[[], Any], exact: Any,
-            last: Any) -> None:
-    """Capture a variant, replay it once, and compare what it wrote with the reference."""
-    import torch
-
-    replay, (logits, made) = captured(call)
-    replay()
-    torch.cuda.synchronize()
-    row[name] = {"error": error_of(logits, exact), **_about(step, logits, made)}
-    if step.name == "decode":
-        row[name]["same_tokens"] = int((made == last).sum().item())
-    ways[name] = replay
+                self.row["lacking"] = f"torch.compile: {type(error).__name__}: {error}"[:400]
+        self.record.write(f"{step.name}: {_times_text(self.row)} {self.row.get('lacking', '')}")
 
 
 def _about(step: Any, logits: Any, made: Any) -> dict[str, Any]:
@@ -246,16 +254,18 @@ def main() -> None:
     import torch
 
     client = serve(record, found, given.out.parent)
-    device = torch.device("cuda")
+    device, timed = torch.device("cuda"), list[Timed]()
     weights = Weights(sizes, device)
-    for kind in (Prefill, Decode):
-        if kind.name in given.only:
-            try:
-                time_step(record, kind(weights, device), client, given.rounds, not given.no_compile)
-            except Exception as error:              # the other step may work
-                record.document["steps"].setdefault(kind.name, {})["error"] = f"{type(error).__name__}: {error}"[:800]
-                record.write(f"{kind.name} failed: {type(error).__name__}: {error}"[:800])
-            torch.cuda.empty_cache()
+    with torch.no_grad():
+        for kind in (Prefill, Decode):
+            if kind.name in given.only:
+                try:
+                    timed.append(Timed(record, kind(weights, device), client, given.rounds))
+                except Exception as error:              # the other step may work
+                    record.document["steps"].setdefault(kind.name, {})["error"] = f"{type(error).__name__}: {error}"[:800]
+                    record.write(f"{kind.name} failed: {type(error).__name__}: {error}"[:800])
+        for one in [] if given.no_compile else reversed(timed):         # decode compiles in less time
+            one.add_compiled()
     record.write("done")
 
 
