@@ -16,6 +16,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import zip_longest
@@ -25,6 +26,7 @@ from typing import Any
 from tests.gpu.step.tune import Found, search, snapshot
 from tuner.cache.client import Client
 from tuner.cache.default_check import check_default, median_interval
+from tuner.operators import OPERATORS
 from workers.core import gpu
 from workers.tune.gpu_child import Limits as Seconds
 from workers.tune.sandbox import SandboxRunner
@@ -56,19 +58,22 @@ class Record:
         print(f"{self.passed_s:6.1f} s  {said}", flush=True)
 
 
-def _most_called_first(cases: list[Any]) -> list[Any]:
-    return sorted(cases, key=lambda case: -case[2])
+def _most_moved_first(cases: list[Any], dtype: str) -> list[Any]:
+    return sorted(cases, key=lambda case: -case[2] * OPERATORS[case[0]].bytes(case[1], dtype))
 
 
 def search_all(record: Record, sizes: Any, steps: list[str], seconds: float) -> list[Found]:
-    """Search every operator and shape of the steps once, those of both steps in turn, what is called most first; a row each."""
+    """Search every operator and shape of the steps once, those of both steps in turn, what moves most bytes first; a row each."""
     card = gpu.gpus()[0]
-    cases = [(step, *case) for turn in zip_longest(*(_most_called_first(sizes.cases(step)) for step in steps))
+    cases = [(step, *case) for turn in zip_longest(*(_most_moved_first(sizes.cases(step), sizes.dtype) for step in steps))
              for step, case in zip(steps, turn, strict=True) if case]
     runner = SandboxRunner("matmul", {"M": 64, "N": 64, "K": 64}, "bf16", card.index, gpu_uuid=card.uuid, seed=5, limits=LIMITS,
                            policy=QUICK)
     found: list[Found] = []
     try:
+        with suppress(Exception):               # the processes start: no operator's seconds shall pay for that
+            search(runner, 0, "matmul", sizes.dtype, {"M": 64, "N": 64, "K": 64}, 1.0)
+        record.write("the child and the compilers are ready")
         for step, operator, shape, calls in cases:
             row: dict[str, Any] = {"step": step, "operator": operator, "dtype": sizes.dtype, "shape": shape, "calls": calls}
             record.document["operators"].append(row)
@@ -141,7 +146,7 @@ def error_of(values: Any, exact: Any) -> float:
 
 
 class Timed:
-    """One step's variants: checked against the same model in float32, captured, timed in turn; `row` is its part of the document."""
+    """One step's variants: checked against the same model in float32, captured, timed in turn. `row`: its part of the document."""
 
     def __init__(self, record: Record, step: Any, client: Client, rounds: int) -> None:
         from tests.gpu.step.model import Exact, Library
