@@ -1,1 +1,1 @@
-"""What people have beside our kernels: torch.compile, SDPA's back ends, FlexAttention, in one session."""
+"""What people have beside our kernels: torch.compile, SDPA's back ends, FlexAttention, Helion, in one session."""

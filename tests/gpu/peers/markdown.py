@@ -20,13 +20,14 @@ def line(row: dict[str, Any]) -> str:
     what = f"| {row['operator']} | {row['dtype']} | {' '.join(f'{name}={size}' for name, size in row['shape'].items())} |"
     times = {name: f"{1000 * ms:.4g}" for name, ms in row["times_ms"].items()}
     others = ", ".join(f"{name} {us}" for name, us in times.items() if name not in ("ours", "library")) or "—"
-    return (f"{what} {times.get('ours', '—')} | {times['library']} | {others} | **{row['ours_ratio']:.2f}** | {row['served']} "
+    ours = f"**{row['ours_ratio']:.2f}**" if row["ours_ratio"] else "—"
+    return (f"{what} {times.get('ours', '—')} | {times['library']} | {others} | {ours} | {row['served']} "
             f"| {row['served_ratio']:.2f} |")
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
     """Return how many shapes are at least as fast as the best of library and peers; 1 % is what repeated runs differ by."""
-    ours = sum(row["ours_ratio"] >= 0.99 for row in rows)
+    ours = sum((row["ours_ratio"] or 0.0) >= 0.99 for row in rows)
     served = sum(row["served_ratio"] >= 0.99 for row in rows)
     return (f"Of {len(rows)} shapes our kernel is within 1 % of the best or ahead at {ours}, what is served at {served}; "
             f"the lowest served is {min(row['served_ratio'] for row in rows):.2f}.")
