@@ -3,6 +3,8 @@
 int4_matmul       Y[M, N] = X[M, K] · (q − 8)·s: weights of four bits, a scale s for each GROUP rows of K and each column. In a
                   group byte i holds row i in its low half and row i + GROUP/2 in its high one, so both halves meet columns of X
                   that lie side by side; BK rows of each half are a step, SPLIT_K programs share the K of a tile
+    KERNEL        tiles: bytes are converted and go through shared memory; vector, words: see tuner.kernels.int4_matmul;
+                  unpacked …: W is unpacked to memory once, then a kernel of tuner.kernels.matmul multiplies in steps of BK
 fp8_block_matmul  Y[M, N] = Σ over blocks of A[M, k]·sa[M, k] · B[N, k]ᵀ·sb[N, k]: fp8 with a scale for each 1 × 128 of A and each
                   128 × 128 of B (DeepSeek-V3, 2024, §3.3.2)
 """
@@ -15,15 +17,21 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
+from tuner.kernels.int4_matmul import int4_unpack, int4_vector, int4_words
+from tuner.kernels.matmul import matmul
 from tuner.kernels.matmul_parts import came_last, leave_partial, partials_summed, tile_place
+from tuner.kernels.matmul_tma import matmul_persistent, matmul_tma
 from tuner.kernels.problem import (
+    Calls,
     Launch,
     OneKernel,
     Workspace,
     check_elements,
     full_precision,
     generator_on,
+    multiprocessors,
     normal_tensors,
     sizes,
     torch_dtype,
@@ -32,6 +40,8 @@ from tuner.trial import Config
 
 GROUP = 128                # rows of K that share a scale
 SCALE_BLOCK = 128          # of fp8, in both directions
+UNPACKED = {"BN": 256, "ROWS": 16, "num_warps": 4}      # of a program that unpacks weights
+ABSENT = {"KERNEL": "tiles"}
 
 
 @triton.jit
@@ -82,7 +92,7 @@ def fp8_block_matmul(a, b, sa, sb, y, M, N, K, BM: tl.constexpr, BN: tl.constexp
     tl.store(y + m[:, None] * N + n[None, :], acc.to(y.dtype.element_ty), mask=(m < M)[:, None] & (n < N)[None, :])
 
 
-class _Quantised(OneKernel):
+class _Quantised:
     """The library multiplies what the weights stand for, which it keeps unpacked in 16 bits: `plain` holds its operands."""
 
     out: torch.Tensor
@@ -111,7 +121,9 @@ class Int4Matmul(_Quantised):
         self.q = torch.empty((self.K // 2, self.N), device=device, dtype=torch.uint8)
         self.scales = torch.empty((self.K // GROUP, self.N), device=device, dtype=kind)
         self.out = torch.empty((self.M, self.N), device=device, dtype=kind)
+        self._unpacked: torch.Tensor | None = None
         self._workspace = Workspace(device)
+        self._calls = Calls(self._call)
         self.refill(seed)
 
     def refill(self, seed: int) -> None:
@@ -129,14 +141,54 @@ class Int4Matmul(_Quantised):
         numbers = torch.cat((packed & 15, packed >> 4), 1).to(scales.dtype) - 8
         return (numbers * scales[:, None, :]).view(self.K, self.N)
 
-    def _call(self, config: Config) -> Launch:
+    def compile(self, config: Config) -> Any:
+        return [kernel.warmup(*args, grid=grid, **options) for kernel, grid, args, options in self._call(config)]
+
+    def launch(self, config: Config) -> Any:
+        return [kernel[grid](*args, **options) for kernel, grid, args, options in self._calls.of(config)]
+
+    def _call(self, config: Config) -> tuple[Launch, ...]:
+        config = {**ABSENT, **config}
+        if str(config["KERNEL"]).startswith("unpacked"):
+            return (self._unpack(), self._product(config))
         (tiles, options), split = self._tiles(config), int(config["SPLIT_K"])
         shared = (None, None) if split == 1 else self._workspace.of(tiles * split * config["BM"] * config["BN"], tiles)
-        args = (self.x, self.q, self.scales, self.out, self.M, self.N, self.K, *shared)
-        return int4_matmul, (tiles, split), args, {**options, "SPLIT_K": split, "HALF": GROUP // 2}
+        size, options = (self.M, self.N, self.K), {**options, "SPLIT_K": split, "HALF": GROUP // 2}
+        if config["KERNEL"] == "tiles":
+            return ((int4_matmul, (tiles, split), (self.x, self.q, self.scales, self.out, *size, *shared), options),)
+        args = (self.x, self.q.view(torch.int32), self.scales, self.out, *size, *shared)
+        if config["KERNEL"] == "words":
+            return ((int4_words, (tiles, split), args, options),)
+        vector = {name: value for name, value in options.items() if name not in ("GM", "num_stages")}
+        return ((int4_vector, (tiles, split), args, {**vector, "STAGES": config["num_stages"]}),)
+
+    def _unpack(self) -> Launch:
+        if self._unpacked is None:
+            self._unpacked = torch.empty((self.K, self.N), device=self.x.device, dtype=self.x.dtype)
+        grid = (self.K // 2 // UNPACKED["ROWS"], triton.cdiv(self.N, UNPACKED["BN"]))
+        return int4_unpack, grid, (self.q, self.scales, self._unpacked, self.N), {**UNPACKED, "HALF": GROUP // 2}
+
+    def _product(self, config: Config) -> Launch:
+        """X · W with the unpacked weights."""
+        (tiles, options), weights, size = self._tiles(config), self._unpacked, (self.M, self.N, self.K)
+        assert weights is not None
+        options |= {"ACT": 0}
+        if config["KERNEL"] == "unpacked, tiles":
+            strides = (*self.x.stride(), *weights.stride(), *self.out.stride())
+            args = (self.x, weights, self.out, *size, *strides, None, None, None, None)
+            return matmul, (tiles, 1), args, {**options, "SPLIT_K": 1}
+        bm, bn, bk = config["BM"], config["BN"], config["BK"]
+        halves = config["KERNEL"] == "unpacked, persistent" and bn > 128
+        x, w = TensorDescriptor.from_tensor(self.x, [bm, bk]), TensorDescriptor.from_tensor(weights, [bk, bn])
+        y, options = TensorDescriptor.from_tensor(self.out, [bm, bn // 2 if halves else bn]), {**options, "BT": False}
+        if config["KERNEL"] == "unpacked, tma":
+            args = (x, w, y, None, None, None, None, *size, 0)
+            return matmul_tma, (tiles, 1), args, {**options, "SPLIT_K": 1, "STORE": "tma"}
+        programs = (min(tiles, multiprocessors(self.out.device)),)
+        return matmul_persistent, programs, (x, w, y, None, None, *size, tiles), {**options, "STORE": "halves" if halves else "tma"}
 
 
-class Fp8BlockMatmul(_Quantised):
+class Fp8BlockMatmul(_Quantised, OneKernel):
     def __init__(self, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
         super().__init__(shape)
         blocks, kind = self.K // SCALE_BLOCK, torch_dtype(dtype)

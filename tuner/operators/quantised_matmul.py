@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tuner.operators.limits import Limits
-from tuner.operators.matmul_space import FP8_CAPABILITY
+from tuner.operators.matmul_space import FP8_CAPABILITY, TMA_ALIGNMENT, smem_bytes
 from tuner.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
 from tuner.operators.variants import Values, union_space, whole_number
 from tuner.space import Constraint, Space
-from tuner.trial import Config
+from tuner.trial import Config, Value
 
 GROUP = 128                        # rows of K that share a scale; fp8: the side of a block
 ACCUMULATORS_PER_THREAD = 128
@@ -32,36 +32,126 @@ def _tile_limits(shape: Shape, gpu: Limits, stage_bytes: Callable[[Config], int]
             Constraint("tile larger than the matrix", fits_matrix))
 
 
+_ABSENT: dict[str, Value] = {"KERNEL": "tiles"}
+_INT4: Values = {"KERNEL": ("tiles",), **_TILES, "BK": (16, 32, 64), "SPLIT_K": (1, 2, 4, 8, 16)}
+_VECTOR: Values = {**_INT4, "KERNEL": ("vector",), "BM": (1, 2, 4), "BN": (64, 128, 256, 512), "BK": (4, 8, 16, 32),
+                   "num_warps": (2, 4, 8), "num_stages": (1, 3, 4), "SPLIT_K": (1, 2, 4, 8, 16, 32)}
+_WORDS: Values = {**_INT4, "KERNEL": ("words",), "BM": (16, 32, 64), "BN": (256,), "num_warps": (4,), "num_stages": (2, 3, 4, 5, 6)}
+_UNPACKED: Values = {**_INT4, "KERNEL": ("unpacked, tma", "unpacked, persistent", "unpacked, tiles"), "BM": (64, 128, 256),
+                     "BN": (64, 128, 256), "BK": (32, 64), "GM": (8, 16), "num_stages": (3, 4, 5), "SPLIT_K": (1,)}
+VECTOR_ROWS = 4                    # of X at most without tensor cores
+VECTOR_WORDS = 4                   # of 32 bits × rows of X that a thread has in registers
+UNPACKED_ROWS = 64                 # of X at least that weights are unpacked to memory for
+
+
 def int4_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
-    """Return tiles BM × BN, steps of BK packed rows (2·BK of K), SPLIT_K programs a tile."""
-    values: Values = {**_TILES, "BK": (16, 32, 64), "SPLIT_K": (1, 2, 4, 8, 16)}
+    """Return tiles BM × BN, steps of BK packed rows (2·BK of K; of unpacked weights BK), SPLIT_K programs a tile."""
+
+    def unpacked(c: Config) -> bool:
+        return str(c["KERNEL"]).startswith("unpacked")
 
     def stage_bytes(c: Config) -> int:
+        if unpacked(c) or c["KERNEL"] == "vector":
+            return 0
         return whole_number(c, "BK") * (2 * whole_number(c, "BM") * BYTES[dtype] + whole_number(c, "BN"))
+
+    def has_tma(c: Config) -> bool:
+        if c["KERNEL"] == "unpacked, tiles":
+            return gpu.capability < (9, 0)
+        return not unpacked(c) or (gpu.capability >= (9, 0) and shape["N"] * BYTES[dtype] % TMA_ALIGNMENT == 0)
+
+    def product_fits(c: Config) -> bool:
+        if not unpacked(c):
+            return True
+        halves = c["KERNEL"] == "unpacked, persistent" and whole_number(c, "BN") > 128
+        product: Config = {**c, "KERNEL": str(c["KERNEL"]).removeprefix("unpacked, "), "STORE": "halves" if halves else "tma"}
+        used = smem_bytes(product, BYTES[dtype], BYTES[dtype], gpu.warpgroup_mma or c["KERNEL"] != "unpacked, tiles")
+        return used <= gpu.smem_bytes
+
+    def has_words(c: Config) -> bool:
+        return c["KERNEL"] == "tiles" or unpacked(c) or shape["N"] % 4 == 0
+
+    def rows_of_kernel(c: Config) -> bool:
+        if c["KERNEL"] == "vector":
+            return shape["M"] <= VECTOR_ROWS and whole_number(c, "BM") == power_of_two_at_least(shape["M"])
+        return not unpacked(c) or shape["M"] >= UNPACKED_ROWS
+
+    def words_fill_threads(c: Config) -> bool:
+        if c["KERNEL"] != "vector":
+            return True
+        words, odd = divmod(whole_number(c, "BN") * whole_number(c, "BK"), 128 * whole_number(c, "num_warps"))
+        return not odd and 1 <= words <= VECTOR_WORDS // whole_number(c, "BM") and (words == VECTOR_WORDS or c["num_stages"] == 1)
+
+    def uses_warpgroups(c: Config) -> bool:
+        """Return whether the operand can come from registers: 64 rows of words for four warps."""
+        return c["KERNEL"] != "words" or gpu.warpgroup_mma or gpu.capability < (9, 0)
 
     def splits_usefully(c: Config) -> bool:
         tiles = -(-shape["M"] // whole_number(c, "BM")) * -(-shape["N"] // whole_number(c, "BN"))
         split = whole_number(c, "SPLIT_K")
+        if c["KERNEL"] == "vector":
+            return split <= shape["K"] // GROUP and (split == 1 or tiles * split <= 16 * gpu.sms)
         return split == 1 or (tiles < 2 * gpu.sms and shape["K"] >= 4 * split * whole_number(c, "BK"))
 
-    return union_space((values,), (
+    def has_a_second_tile(c: Config) -> bool:
+        tiles = -(-shape["M"] // whole_number(c, "BM")) * -(-shape["N"] // whole_number(c, "BN"))
+        return c["KERNEL"] != "unpacked, persistent" or tiles > gpu.sms
+
+    return union_space((_INT4, _VECTOR, _WORDS, _UNPACKED), (
+        Constraint("rows of X: few for vector, many for unpacked", rows_of_kernel),
+        Constraint("columns: whole words of four", has_words),
+        Constraint("vector: whole words a thread, and few", words_fill_threads),
+        Constraint("words: tensor cores with an operand in registers", uses_warpgroups),
+        Constraint("unpacked: TMA where the GPU has it, rows of 16 bytes", has_tma),
         *_tile_limits(shape, gpu, stage_bytes),
-        Constraint("split-K: enough tiles without, or too few blocks of K", splits_usefully)))
+        Constraint("shared memory of the plain product", product_fits),
+        Constraint("split-K: enough tiles without, or too few blocks of K", splits_usefully),
+        Constraint("persistent: no program has a second tile", has_a_second_tile)))
 
 
 def int4_default(shape: Shape, dtype: str, gpu: Limits) -> Config:
-    """Return a middling tile, cut to the matrix."""
-    return {"BM": min(64, max(16, power_of_two_at_least(shape["M"]))), "BN": min(64, max(32, power_of_two_at_least(shape["N"]))),
-            "GM": 8, "num_warps": 4, "num_stages": 3, "BK": 32, "SPLIT_K": 1}
+    """Return what suits the rows of X (`int4_starts`) where it takes the columns, else a middling tile, cut to the matrix."""
+    tile: Config = {**_ABSENT, "BM": min(64, max(16, power_of_two_at_least(shape["M"]))),
+                    "BN": min(64, max(32, power_of_two_at_least(shape["N"]))),
+                    "GM": 8, "num_warps": 4, "num_stages": 3, "BK": 32, "SPLIT_K": 1}
+    suited = int4_starts(shape, dtype, gpu)[1 if shape["M"] > UNPACKED_ROWS else 0]
+    narrow = shape["N"] < 256 or shape["N"] * BYTES[dtype] % TMA_ALIGNMENT
+    return tile if narrow or gpu.compute_capability != "9.0" else suited
 
 
 def int4_starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
-    """Return a wide tile for many rows; for few of them as many programs as the GPU has room for."""
-    if shape["M"] > 64:
-        return ({"BM": 128, "BN": 128, "GM": 8, "num_warps": 8, "num_stages": 3, "BK": 32, "SPLIT_K": 1},)
-    short: Config = {"BM": max(16, power_of_two_at_least(shape["M"])), "BN": 64, "GM": 8, "num_warps": 4, "num_stages": 4, "BK": 64}
-    split = min(16, power_of_two_at_least(max(1, 2 * gpu.sms * 64 // shape["N"])))
-    return tuple({**short, "SPLIT_K": each} for each in dict.fromkeys((split, max(1, split // 2))))
+    """Return what suits the rows of X: without tensor cores, words of four columns, unpacked weights; a plain tile beside it."""
+    rows = power_of_two_at_least(shape["M"])
+    tile: Config = {**_ABSENT, "GM": 8, "num_warps": 4, "num_stages": 4, "BK": 64, "BM": max(16, min(64, rows)), "BN": 64}
+    words: Config = {**tile, "KERNEL": "words", "BM": min(32, max(16, rows)), "BN": 256, "BK": 32}
+    several = [{**words, "SPLIT_K": _split(shape, gpu, words, programs)} for programs in (2, 4)]
+    tall: Config = {**words, "BM": 64, "BK": 16}
+    if rows > 32:
+        several = [several[0], {**tall, "SPLIT_K": _split(shape, gpu, tall, 2)}, several[1]]
+    if rows > UNPACKED_ROWS:
+        wide: Config = {**tile, "KERNEL": "unpacked, persistent", "BM": 128, "BN": 256, "GM": 16, "num_warps": 8, "SPLIT_K": 1}
+        square: Config = {**wide, "KERNEL": "unpacked, tma", "BN": 128, "GM": 8, "num_warps": 4}
+        old: Config = {**square, "KERNEL": "unpacked, tiles", "BK": 32, "num_stages": 3}
+        return (wide, square, old, several[1], {**wide, "num_stages": 3})
+    if rows <= VECTOR_ROWS:
+        vector: Config = {**tile, "KERNEL": "vector", "BM": rows, "BN": 128, "BK": 16 // rows, "num_stages": 1}
+        each = [{**vector, "SPLIT_K": _split(shape, gpu, vector, programs)} for programs in (8, 4)]
+        deep = [{**each[0], "num_stages": 3}] if rows == 1 else []
+        return _different((*each, *deep, several[0]))
+    return _different((*several, {**tile, "SPLIT_K": min(16, _split(shape, gpu, tile, 2))}))
+
+
+def _split(shape: Shape, gpu: Limits, c: Config, programs: int) -> int:
+    """Return a power of two of parts of K that make about so many programs a multiprocessor."""
+    tiles = -(-shape["M"] // whole_number(c, "BM")) * -(-shape["N"] // whole_number(c, "BN"))
+    most = 32 if c["KERNEL"] == "vector" else min(16, shape["K"] // (4 * whole_number(c, "BK")) if tiles < 2 * gpu.sms else 1)
+    wanted = min(most, shape["K"] // GROUP, programs * gpu.sms // tiles)
+    return 1 << max(0, wanted.bit_length() - 1)
+
+
+def _different(configs: tuple[Config, ...]) -> tuple[Config, ...]:
+    """Return each of them once."""
+    return tuple(config for place, config in enumerate(configs) if config not in configs[:place])
 
 
 def int4_bytes(shape: Shape, dtype: str) -> int:
@@ -115,7 +205,8 @@ INT4_MATMUL = Operator(
     presets=({"M": 16, "N": 4096, "K": 4096}, {"M": 1, "N": 14336, "K": 4096}, {"M": 4096, "N": 4096, "K": 4096}),
     space=int4_space, default_config=int4_default, starts=int4_starts, together=group_problems,
     flops=lambda s: 2 * s["M"] * s["N"] * s["K"], bytes=int4_bytes,
-    kernel_module="tuner.kernels.quantised_matmul", kernel_names=("int4_matmul",),
+    kernel_module="tuner.kernels.quantised_matmul", absent=_ABSENT,
+    kernel_names=("int4_matmul", "int4_vector", "int4_words", "int4_unpack"),
     tolerance={"bf16": 1e-2, "fp16": 2e-3}, unit="FLOP/s", library="cuBLAS on 16-bit weights",
 )
 
