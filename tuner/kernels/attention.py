@@ -20,12 +20,12 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tuner.kernels.attention_overlapped import COMPUTE_REGISTERS, LOAD_REGISTERS, attn_overlapped
 from tuner.kernels.attention_two_stage import attn_specialised, attn_tma, attn_two_stage
-from tuner.kernels.device import sms
 from tuner.kernels.problem import (
     Calls,
     Workspace,
     check_elements,
     full_precision,
+    multiprocessors,
     normal_tensors,
     scratch_from_torch,
     sizes,
@@ -153,7 +153,7 @@ class Attention:
         rows, keys = config["BM"] // 2, config["BN"]            # two warp groups
         counter = self._workspace.of(0, 1)[1]
         args = (*self._shared(rows, keys), self.out, counter, self.B * self.H, self._together(), self.H, self.N, scale)
-        return attn_overlapped, (min(sms(self.out.device), tiles),), args, {
+        return attn_overlapped, (min(multiprocessors(self.out.device), tiles),), args, {
             "D": self.D, "ROWS": rows, "BN": keys, "STAGES": config["num_stages"], "SHARED_BY": self.H // self.KV,
             "CAUSAL": self.causal, "MASK": self.causal or self.N % keys != 0, "LOAD": LOAD_REGISTERS, "COMPUTE": COMPUTE_REGISTERS,
             "num_warps": config["num_warps"]}

@@ -7,6 +7,7 @@ int4_matmul       Y[M, N] = X[M, K] · (q − 8)·s: weights of four bits, a sca
                   unpacked …: W is unpacked to memory once, then a kernel of tuner.kernels.matmul multiplies in steps of BK
 fp8_block_matmul  Y[M, N] = Σ over blocks of A[M, k]·sa[M, k] · B[N, k]ᵀ·sb[N, k]: fp8 with a scale for each 1 × 128 of A and each
                   128 × 128 of B (DeepSeek-V3, 2024, §3.3.2)
+    KERNEL        tiles, or specialised (tuner.kernels.fp8_block_specialised)
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from tuner.kernels.fp8_block_specialised import REGISTERS, ROWS, fp8_block_specialised
 from tuner.kernels.int4_matmul import int4_unpack, int4_vector, int4_words
 from tuner.kernels.matmul import matmul
 from tuner.kernels.matmul_parts import came_last, leave_partial, partials_summed, tile_place
@@ -220,8 +224,20 @@ class Fp8BlockMatmul(_Quantised, OneKernel):
 
     def _call(self, config: Config) -> Launch:
         tiles, options = self._tiles(config)
-        args = (self.a, self.b, self.row_scales, self.block_scales, self.out, self.M, self.N, self.K)
-        return fp8_block_matmul, (tiles,), args, {**options, "SIDE": SCALE_BLOCK}
+        rest = (self.row_scales, self.block_scales, self.out, self.M, self.N, self.K)
+        if {**ABSENT, **config}["KERNEL"] == "specialised":
+            groups = config["BM"] // ROWS
+            load, compute = REGISTERS[groups]
+            args = (_as_tensor_cores_read(self.a, ROWS), _as_tensor_cores_read(self.b, config["BN"]), *rest)
+            return fp8_block_specialised, (min(multiprocessors(self.out.device), tiles),), args, {
+                "ROWS": ROWS, "GROUPS": groups, "STAGES": config["num_stages"], "LOAD": load, "COMPUTE": compute,
+                **{name: config[name] for name in ("BN", "BK", "GM", "num_warps")}}
+        return fp8_block_matmul, (tiles,), (self.a, self.b, *rest), {**options, "SIDE": SCALE_BLOCK}
+
+
+def _as_tensor_cores_read(matrix: torch.Tensor, rows: int) -> GluonDescriptor:
+    """Describe a matrix of bytes in blocks of `rows` × SCALE_BLOCK."""
+    return GluonDescriptor.from_tensor(matrix, [rows, SCALE_BLOCK], gl.NVMMASharedLayout(128, 8, 2))
 
 
 PROBLEMS = {"int4_matmul": Int4Matmul, "fp8_block_matmul": Fp8BlockMatmul}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tuner.operators.limits import Limits
-from tuner.operators.matmul_space import FP8_CAPABILITY, TMA_ALIGNMENT, smem_bytes
+from tuner.operators.matmul_space import BARRIERS_BYTES, FP8_CAPABILITY, SPECIALISED_ON, TMA_ALIGNMENT, smem_bytes
 from tuner.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
 from tuner.operators.variants import Values, union_space, whole_number
 from tuner.space import Constraint, Space
@@ -21,7 +21,8 @@ def _tile_limits(shape: Shape, gpu: Limits, stage_bytes: Callable[[Config], int]
     most_rows, most_columns = (max(least, power_of_two_at_least(shape[name])) for name, least in (("M", 16), ("N", 32)))
 
     def fits_registers(c: Config) -> bool:
-        return whole_number(c, "BM") * whole_number(c, "BN") <= ACCUMULATORS_PER_THREAD * 32 * whole_number(c, "num_warps")
+        threads = 2 * whole_number(c, "BM") if c["KERNEL"] == "specialised" else 32 * whole_number(c, "num_warps")
+        return whole_number(c, "BM") * whole_number(c, "BN") <= ACCUMULATORS_PER_THREAD * threads
 
     def fits_matrix(c: Config) -> bool:
         return whole_number(c, "BM") <= most_rows and whole_number(c, "BN") <= most_columns
@@ -160,29 +161,41 @@ def int4_bytes(shape: Shape, dtype: str) -> int:
     return BYTES[dtype] * (shape["M"] * (shape["K"] + shape["N"]) + weights // GROUP) + weights // 2
 
 
+_FP8: Values = {"KERNEL": ("tiles",), **_TILES, "BK": (32, 64, 128), "GM": (1, 8)}
+_SPECIALISED: Values = {**_FP8, "KERNEL": ("specialised",), "BM": (128, 192), "BN": (64, 128), "BK": (GROUP,), "GM": (4, 8, 16),
+                        "num_warps": (4,), "num_stages": (3, 4, 5, 6)}
+
+
 def fp8_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
-    """Return tiles BM × BN, steps of BK of K within a block of scales."""
-    values: Values = {**_TILES, "BK": (32, 64, 128), "GM": (1, 8)}
+    """Return tiles BM × BN, steps of BK of K within a block of scales; specialised: 64 rows of a tile for each warp group."""
 
     def stage_bytes(c: Config) -> int:
         return whole_number(c, "BK") * (whole_number(c, "BM") + whole_number(c, "BN"))
 
-    return union_space((values,), (
+    def has_room_for_results(c: Config) -> bool:
+        """Rows are turned in shared memory before they are stored."""
+        turned = 128 * whole_number(c, "BM") + BARRIERS_BYTES
+        return c["KERNEL"] != "specialised" or whole_number(c, "num_stages") * stage_bytes(c) + turned <= gpu.smem_bytes
+
+    return union_space((_FP8, _SPECIALISED), (
         Constraint("fp8 tensor cores: from compute capability 8.9", lambda c: gpu.capability >= FP8_CAPABILITY),
-        *_tile_limits(shape, gpu, stage_bytes)))
+        Constraint("warp specialisation: Hopper only",
+                   lambda c: c["KERNEL"] != "specialised" or gpu.compute_capability in SPECIALISED_ON),
+        *_tile_limits(shape, gpu, stage_bytes), Constraint("shared memory with the results'", has_room_for_results)))
 
 
 def fp8_default(shape: Shape, dtype: str, gpu: Limits) -> Config:
     """Return vLLM's default of this product, cut to the matrix."""
-    return {"BM": min(64, max(16, power_of_two_at_least(shape["M"]))), "BN": min(128, max(32, power_of_two_at_least(shape["N"]))),
-            "GM": 8, "num_warps": 4, "num_stages": 2, "BK": 128}
+    return {**_ABSENT, "BM": min(64, max(16, power_of_two_at_least(shape["M"]))),
+            "BN": min(128, max(32, power_of_two_at_least(shape["N"]))), "GM": 8, "num_warps": 4, "num_stages": 2, "BK": 128}
 
 
 def fp8_starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
     """Return a tile of one block of scales, and short ones with more loads ahead."""
-    wide: Config = {"BM": 128, "BN": 128, "GM": 8, "num_warps": 8, "num_stages": 4, "BK": 128}
-    return (wide, {**wide, "BM": 64, "num_warps": 4}, {**wide, "BM": max(16, min(64, power_of_two_at_least(shape["M"]))),
-                                                       "BN": 64, "num_warps": 4, "num_stages": 5})
+    wide: Config = {**_ABSENT, "BM": 128, "BN": 128, "GM": 8, "num_warps": 8, "num_stages": 4, "BK": 128}
+    specialised: Config = {**wide, "KERNEL": "specialised", "num_warps": 4}
+    short: Config = {**wide, "BM": max(16, min(64, power_of_two_at_least(shape["M"]))), "BN": 64, "num_warps": 4, "num_stages": 5}
+    return ({**specialised, "BM": 192}, specialised, wide, {**wide, "BM": 64, "num_warps": 4}, short)
 
 
 def fp8_bytes(shape: Shape, dtype: str) -> int:
@@ -215,6 +228,7 @@ FP8_BLOCK_MATMUL = Operator(
     presets=({"M": 4096, "N": 7168, "K": 2048}, {"M": 64, "N": 7168, "K": 2048}, {"M": 4096, "N": 4096, "K": 4096}),
     space=fp8_space, default_config=fp8_default, starts=fp8_starts, together=group_problems,
     flops=lambda s: 2 * s["M"] * s["N"] * s["K"], bytes=fp8_bytes,
-    kernel_module="tuner.kernels.quantised_matmul", kernel_names=("fp8_block_matmul", "_w8a8_block_fp8_matmul"),
+    kernel_module="tuner.kernels.quantised_matmul", absent=_ABSENT,
+    kernel_names=("fp8_block_matmul", "fp8_block_specialised", "_w8a8_block_fp8_matmul"),
     tolerance={"fp8": 2e-2}, unit="FLOP/s", library="cuBLAS in bf16",
 )
