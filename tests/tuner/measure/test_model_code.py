@@ -8,6 +8,7 @@ import json
 
 import pytest
 
+from profiles.analysis.core import names
 from tests.tuner.measure.test_model_operators import ALIGNED, VECTOR, WORDS
 from tests.tuner.measure.test_rowwise import COMPILED, python
 from tuner.operators import OPERATORS, limits
@@ -128,3 +129,8 @@ def test_rows_of_x_decide_which_int4_kernels_there_are():
         ("A", 1, 4096): {"tiles", "vector", "words"}, ("A", 5, 4096): {"tiles", "words"},
         **{("A", 512, columns): {"tiles", "words", "unpacked, tiles"} for columns in (4096, 4100)},
         ("A", 512, 4098): {"tiles", "unpacked, tiles"}}
+
+
+def test_their_kernels_are_found_in_profiles_by_name():
+    for name in ("top_k", "conv2d", "int4_matmul"):
+        assert {names.operator_of(kernel) for kernel in OPERATORS[name].kernel_names} == {name}
