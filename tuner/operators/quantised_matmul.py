@@ -84,8 +84,9 @@ def int4_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         return not odd and 1 <= words <= VECTOR_WORDS // whole_number(c, "BM") and (words == VECTOR_WORDS or c["num_stages"] == 1)
 
     def uses_warpgroups(c: Config) -> bool:
-        """Return whether the operand can come from registers: 64 rows of words for four warps."""
-        return c["KERNEL"] != "words" or gpu.warpgroup_mma or gpu.capability < (9, 0)
+        """Return whether the operand can come from registers, and what is unpacked of a step has room beside the sums."""
+        fits = whole_number(c, "BM") * whole_number(c, "BK") <= 1024 * (2 if whole_number(c, "BM") < 64 else 1)
+        return c["KERNEL"] != "words" or (fits and (gpu.warpgroup_mma or gpu.capability < (9, 0)))
 
     def splits_usefully(c: Config) -> bool:
         tiles = -(-shape["M"] // whole_number(c, "BM")) * -(-shape["N"] // whole_number(c, "BN"))

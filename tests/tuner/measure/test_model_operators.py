@@ -13,6 +13,8 @@ from tuner.operators import OPERATORS, limits
 NAMES = ("cross_entropy", "embedding", "rotary", "top_k", "conv2d", "int4_matmul", "fp8_block_matmul")
 LOOP = {"num_warps": 4, "num_stages": 2}
 IMAGE = {"B": 2, "H": 9, "W": 7, "C": 20, "F": 35, "KS": 3, "S": 2, "P": 1}
+ALIGNED = {**IMAGE, "C": 24, "F": 40, "S": 1}                                 # rows of 16 bytes: what TMA reads
+PIXELS = {"BM": 32, "BN": 32, "BK": 16, "GM": 8, **LOOP}
 COUNTED = {"KERNEL": "threshold", "BLOCK": 512, "ROWS": 1, "SPLIT": 1, "num_warps": 4}
 VECTOR = {"KERNEL": "vector", "BM": 1, "BN": 128, "BK": 16, "GM": 8, "num_warps": 4, "num_stages": 1}
 WORDS = {"KERNEL": "words", "BN": 256, "GM": 8, "num_warps": 4, "num_stages": 3}
@@ -34,8 +36,17 @@ CASES = [     # operator, shape, dtype, configuration: each way of each kernel, 
     ("top_k", {"R": 2, "C": 777, "K": 33}, "fp32", {**COUNTED, "BLOCK": 256, "SPLIT": 4}),
     ("top_k", {"R": 1, "C": 70001, "K": 50}, "fp16", {**COUNTED, "BLOCK": 4096, "SPLIT": 8}),
     ("top_k", {"R": 3, "C": 65, "K": 1}, "fp16", {**COUNTED, "BLOCK": 256}),
-    ("conv2d", IMAGE, "fp16", {"BM": 32, "BN": 32, "BK": 16, "GM": 8, **LOOP}),
-    ("conv2d", {**IMAGE, "C": 32, "KS": 1, "S": 1, "P": 0}, "fp16", {"BM": 32, "BN": 32, "BK": 32, "GM": 1, **LOOP}),
+    ("conv2d", IMAGE, "fp16", {**PIXELS, "KERNEL": "gather"}), ("conv2d", IMAGE, "fp16", {**PIXELS, "KERNEL": "flat"}),
+    ("conv2d", {**IMAGE, "C": 32, "KS": 1, "S": 1, "P": 0}, "fp16", {**PIXELS, "BK": 32, "GM": 1}),       # older: without a kernel
+    ("conv2d", {**IMAGE, "C": 1, "KS": 1, "S": 4, "P": 0}, "fp16", {**PIXELS, "KERNEL": "gather"}),
+    ("conv2d", {**IMAGE, "B": 1, "H": 14, "W": 15, "C": 3, "KS": 7, "P": 3}, "fp16", {**PIXELS, "BK": 64, "KERNEL": "flat"}),
+    ("conv2d", {**IMAGE, "H": 12, "W": 12, "C": 1, "KS": 11, "S": 1, "P": 8}, "fp16", {**PIXELS, "KERNEL": "flat"}),
+    *(("conv2d", {**ALIGNED, **shape}, "fp16", {**PIXELS, "KERNEL": kernel})
+      for kernel in ("gather", "boxes", "boxes, persistent")
+      for shape in ({}, {"B": 3, "KS": 5, "P": 0}, {"H": 8, "W": 6, "C": 32, "S": 2}, {"W": 6, "C": 32, "KS": 1, "S": 3, "P": 0},
+                    {"B": 1, "H": 8, "W": 8, "C": 32, "KS": 2, "S": 4, "P": 3})),
+    *(("conv2d", {**ALIGNED, "C": 40, "F": 72, "KS": 1, "P": 0}, "fp16", {**PIXELS, "KERNEL": f"product, {kernel}"})
+      for kernel in ("tma", "persistent")),
     ("int4_matmul", {"M": 5, "N": 70, "K": 256}, "fp16", {"BM": 16, "BN": 32, "BK": 32, "GM": 8, "SPLIT_K": 1, **LOOP}),
     ("int4_matmul", {"M": 20, "N": 64, "K": 512}, "fp16", {"BM": 16, "BN": 32, "BK": 64, "GM": 8, "SPLIT_K": 2, **LOOP}),
     ("int4_matmul", {"M": 1, "N": 200, "K": 512}, "fp16", {**VECTOR, "SPLIT_K": 4}),
@@ -108,70 +119,6 @@ def test_they_compile_for_three_architectures_with_resource_facts(tmp_path):
     for capability, name, facts in lines:
         assert 8 <= facts["registers"] <= 255 and facts["spills"] <= 8, (capability, name, facts)
         assert facts["blocks_per_sm"] >= 1, (capability, name, facts)
-
-
-@pytest.mark.torch
-def test_every_number_of_the_largest_compiles_as_first_tried(tmp_path):
-    """One of a row, and many of long ones: a sort has no single key, and one of many keys takes a minute to compile."""
-    pytest.importorskip("triton")
-    operator, device = OPERATORS["top_k"], limits("NVIDIA H200")
-    wanted = []
-    for shape in ({"R": 32, "C": 32000, "K": 1}, {"R": 1, "C": 151936, "K": 50}):
-        space = operator.space(shape, "bf16", device)
-        wanted.append(("9.0", "top_k", shape, "bf16", [operator.default_config(shape, "bf16", device),
-                                                       *operator.published_starts(space, shape, "bf16", device)]))
-    lines = [json.loads(line) for line in python(COMPILED, wanted, TRITON_CACHE_DIR=str(tmp_path)).splitlines()]
-    assert len(lines) == sum(len(configs) for *_, configs in wanted) >= 6
-    assert not [facts for *_, facts in lines if facts["spills"] or facts["registers"] > 128]
-    kernels = {config["KERNEL"] for *_, configs in wanted for config in configs}
-    assert kernels == {"sorting", "threshold"}
-
-
-INT4_CODE = """
-import json, re, subprocess, sys, tempfile, torch, triton
-from tuner.kernels.quantised_matmul import PROBLEMS
-from tuner.measure import offline
-offline.set_target("9.0", 132)
-for shape, config in json.loads(sys.argv[1]):
-    kernel = PROBLEMS["int4_matmul"](shape, "bf16", torch.device("meta"), 0).compile(config)[0]
-    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
-        file.write(kernel.asm["ptx"])
-        file.flush()
-        told = subprocess.run([triton.knobs.nvidia.ptxas.path, "-arch=sm_90a", "-v", file.name, "-o", "/dev/null"],
-                              capture_output=True, text=True, check=True).stderr
-    words = re.findall(r"(wgmma\\.mma_async|cp\\.async\\.cg|ld\\.global\\.v4\\.b32)[^;]*", kernel.asm["ptx"])
-    operands = re.findall(r"wgmma\\.mma_async\\S+ {[^}]*}, ({?)", kernel.asm["ptx"])
-    print(json.dumps({"words": sorted(set(words)), "from_registers": sum(map(bool, operands)), "products": len(operands),
-                      "warned": "C75" in told, **offline.static_facts(kernel, "9.0")}))
-"""
-
-
-@pytest.mark.torch
-def test_unpacked_weights_go_from_registers_to_tensor_cores(tmp_path):
-    """No product waits for one that has nothing to do with it (C75xx), packed weights are loaded ahead in 16 bytes a thread."""
-    pytest.importorskip("triton")
-    shape = {"M": 16, "N": 4096, "K": 4096}
-    words = {**WORDS, "BM": 16, "BK": 32, "SPLIT_K": 4, "num_stages": 4}
-    told = python(INT4_CODE, [[shape, words], [{**shape, "M": 1}, {**VECTOR, "SPLIT_K": 4}]], TRITON_CACHE_DIR=str(tmp_path))
-    tensor, vector = map(json.loads, told.splitlines())
-    assert tensor["words"] == ["cp.async.cg", "wgmma.mma_async"] and not tensor["warned"] and tensor["spills"] == 0
-    assert tensor["products"] == tensor["from_registers"] == 16                # four bytes × two halves × two steps of 16
-    assert vector["words"] == ["ld.global.v4.b32"] and vector["spills"] == 0 and vector["registers"] <= 128
-
-
-def test_rows_of_x_decide_which_int4_kernels_there_are():
-    operator, kernels = OPERATORS["int4_matmul"], {}
-    for gpu in ("NVIDIA H200", "NVIDIA A100-SXM4-80GB"):
-        for rows, columns in ((1, 4096), (5, 4096), (512, 4096), (512, 4100), (512, 4098)):
-            space = operator.space({"M": rows, "N": columns, "K": 4096}, "bf16", limits(gpu))
-            kernels[gpu[7], rows, columns] = {config["KERNEL"] for config in space.configs()}
-    tma = {"unpacked, tma", "unpacked, persistent"}
-    assert kernels == {
-        ("H", 1, 4096): {"tiles", "vector", "words"}, ("H", 5, 4096): {"tiles", "words"},
-        ("H", 512, 4096): {"tiles", "words", *tma}, ("H", 512, 4100): {"tiles", "words"}, ("H", 512, 4098): {"tiles"},
-        ("A", 1, 4096): {"tiles", "vector", "words"}, ("A", 5, 4096): {"tiles", "words"},
-        **{("A", 512, columns): {"tiles", "words", "unpacked, tiles"} for columns in (4096, 4100)},
-        ("A", 512, 4098): {"tiles", "unpacked, tiles"}}
 
 
 @pytest.mark.parametrize("name", NAMES)
