@@ -100,6 +100,7 @@ class _Child:
             ended = self._process.poll() is not None        # what a file started may hold the pipe open: it is not waited for
         whole = bool(ready) and os.read(self._whole, 1) != b""
         text = self._told()
+        look(text)
         self._read += len(text)
         told = _gather(text)
         if whole or told:
