@@ -40,8 +40,15 @@ def check_file(path: Path, name: str = "", shape: Mapping[str, int] | None = Non
         raise FileRefused(f"{path.name} holds no kernel {name}".rstrip()
                           + ": looked for @triton.jit, @triton.autotune, @helion.kernel, TritonOperator and CudaOperator; "
                             "CUDA C++ is read from .cu files and Kernel Tuner scripts")
-    with_triton = compiles and has_triton()
-    told = process.ask(path, kernels, [], [], COMPILE_S) if with_triton else {}
+    if not compiles or not has_triton():
+        return _check_kernels(path.name, kernels, name, shape, dtype, None, compiles=compiles, run=run, say=say)
+    with process.Asked(path, kernels, COMPILE_S, runs=run) as asked:
+        return _check_kernels(path.name, kernels, name, shape, dtype, asked, compiles=True, run=run, say=say)
+
+
+def _check_kernels(file: str, kernels: Sequence[Kernel], name: str, shape: Mapping[str, int], dtype: str,
+                   asked: process.Asked | None, *, compiles: bool, run: bool, say: Say) -> list[Found]:
+    told = asked.imported if asked else {}
     if "failed" in told:
         return [replace_problem(_read(each, shape), Problem(f"the file cannot be imported: {told['failed']}",
                                                                    "mend it, or install what it imports")) for each in kernels]
@@ -54,24 +61,22 @@ def check_file(path: Path, name: str = "", shape: Mapping[str, int] | None = Non
                 kernel = replace(kernel, configs=tuple(real["configs"]), pruned=real["pruned"], key=tuple(real["key"]))
             each = _read(kernel, shape)
             found.append(each)
-            if with_triton:
+            if asked:
                 jobs += _jobs(kernel, each, shape, dtype or DTYPE, SAMPLES if len(kernels) <= FEW_KERNELS or name else 0)
     for adapter in told.get("adapters", []):
         each, more = _read_adapter(adapter, shape, dtype, kernels)
         found.append(each)
         jobs += more
-    if not with_triton:
+    if not asked:
         unread = Problem("an operator is read by running the file",
                          "install torch and Triton: pip install torch triton" if compiles else "")
         found += [Found(each.name, each.kind, each.line, problems=[unread]) for each in kernels if each.kind in OPERATORS]
     if name:
         found = [each for each in found if each.name == name]
         if not found:
-            raise FileRefused(f"{path.name} holds no kernel {name}")
-    if not compiles:
-        return sorted(found, key=lambda each: each.line)
-    _compile(path, kernels, found, [job for job in jobs if any(each.name == job["name"] for each in found)], run, with_triton,
-             say)
+            raise FileRefused(f"{file} holds no kernel {name}")
+    if compiles:
+        _compile(found, [job for job in jobs if any(each.name == job["name"] for each in found)], run, asked, say)
     return sorted(found, key=lambda each: each.line)
 
 
@@ -209,29 +214,27 @@ def _count_adapter(found: Found, operator: Operator, shape: Mapping[str, int], d
             for config in choose_samples(found.default, space, SAMPLES)]
 
 
-def _try_floats(path: Path, kernels: Sequence[Kernel], found: Sequence[Found], jobs: Sequence[Mapping[str, Any]],
-                told: dict[str, Any]) -> None:
+def _try_floats(found: Sequence[Found], jobs: Sequence[Mapping[str, Any]], asked: process.Asked, told: dict[str, Any]) -> None:
     """Compile kernels once more in fp32 that take nothing shorter, and say so."""
     compiled = told.get("compiled", {})
     refused = {name for name, lines in compiled.items() if all("Expected dtype" in line.get("error", "") for line in lines)}
     again = [{**job, "dtype": "fp32"} for job in jobs if job["name"] in refused and job["dtype"] != "fp32"]
     if again:
-        compiled |= process.ask(path, kernels, again, [], COMPILE_S).get("compiled", {})
+        compiled |= asked.compile(again).get("compiled", {})
         for each in found:
             if each.name in {job["name"] for job in again}:
                 each.assumed["dtype"] = "fp32"
 
 
-def _compile(path: Path, kernels: Sequence[Kernel], found: Sequence[Found], jobs: list[dict[str, Any]], run: bool,
-             with_triton: bool, say: Say) -> None:
-    if not with_triton:
+def _compile(found: Sequence[Found], jobs: list[dict[str, Any]], run: bool, asked: process.Asked | None, say: Say) -> None:
+    if not asked:
         for each in found:
             each.problems.append(Problem("nothing was compiled: torch and Triton are not installed here",
                                          "pip install torch triton, or run this where the workers run"))
         return
     first = {job["name"]: job for job in reversed(jobs)}
-    told = process.ask(path, kernels, jobs, list(first.values()) if run else [], COMPILE_S, say) if jobs else {}
-    _try_floats(path, kernels, found, jobs, told)
+    told = asked.compile(jobs, list(first.values()) if run else [], say) if jobs else {}
+    _try_floats(found, jobs, asked, told)
     order = [job["config"] for job in jobs]
     for lines in told.get("compiled", {}).values():         # several are compiled at once
         lines.sort(key=lambda line: (order.index(line["config"]) if line["config"] in order else len(order),

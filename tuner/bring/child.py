@@ -1,8 +1,9 @@
 """The process that imports a kernel file and compiles samples of it for GPUs that need not be here.
 
-Started by `process` as `python -m tuner.bring.child PARENT_PID`, with the request as JSON on standard input; it dies with its
-parent. The answer is JSON, a line for each thing found, on the file descriptor that RIDGEPOINT_ANSWER_FD names: what the file
-prints is not read as one. Every compile is a fork of its own, ended after `compile_s` seconds. No GPU is seen without
+Started by `process` as `python -m tuner.bring.child PARENT_PID`, with requests on standard input, a line of JSON each: the file to
+import, then what to compile of it, as often as there is something; it dies with its parent. The answer is JSON, a line for each
+thing found, on the file descriptor that RIDGEPOINT_ANSWER_FD names: what the file prints is not read as one. A byte on
+RIDGEPOINT_WHOLE_FD ends it. Every compile is a fork of its own, ended after `compile_s` seconds. No GPU is seen without
 RIDGEPOINT_BRING_RUN.
 """
 
@@ -14,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
@@ -42,9 +43,13 @@ ELEMENTS = 1 << 20          # of a tensor that is only looked at by its type
 
 
 def main(parent_pid: str) -> int:
-    """Answer one request; return the exit status."""
+    """Answer requests until there are no more; return the exit status."""
     wire.enter_child(int(parent_pid))
-    request = json.load(sys.stdin)
+    requests = os.fdopen(os.dup(0), "rb")       # of our own: a file that reads its standard input finds none of it
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    whole = int(os.environ["RIDGEPOINT_WHOLE_FD"])
+    request = json.loads(requests.readline())
     bound_data(MAX_DATA_BYTES)
     with os.fdopen(int(os.environ["RIDGEPOINT_ANSWER_FD"]), "w") as answer:
         saying = threading.Lock()
@@ -65,26 +70,34 @@ def main(parent_pid: str) -> int:
             kernel = getattr(module, each["name"], None)
             if each["kind"] not in OPERATORS and kernel is not None:
                 say(kernel=each["name"], **facts_of(kernel))
-        endless: set[int] = set()
-
-        def compile_here(asked: tuple[dict[str, Any], str]) -> None:
-            job, gpu = asked
-            told = {"gpu": gpu, "config": job["config"], "error": "not tried: without end for another GPU"}
-            adapter, kernel = adapters.get(job["name"]), getattr(module, job["name"], None)
-            if adapter is None and kernel is None:
-                told["error"] = "it stands inside a function: no other file can import it"
-            elif id(job) not in endless:
-                told = compile_one(job, gpu, adapter, kernel, request["compile_s"])
-            if told.get("error", "").startswith(ENDLESS):
-                endless.add(id(job))
-            say(compiled=job["name"], **told)
-
-        with ThreadPoolExecutor(min(os.cpu_count() or 1, AT_ONCE)) as pool:
-            list(pool.map(compile_here, product(request["compile"], GPUS)))
-        for job in request["run"] if RUNS else ():
-            if job["name"] in adapters:
-                say(measured=job["name"], **run_default(adapters[job["name"]], job["shape"], job["dtype"], job["config"]))
+        os.write(whole, b".")
+        for line in requests:
+            _compile_and_run(json.loads(line), module, adapters, request["compile_s"], say)
+            os.write(whole, b".")
     return 0
+
+
+def _compile_and_run(request: dict[str, Any], module: ModuleType, adapters: Mapping[str, TritonOperator], compile_s: float,
+                     say: Callable[..., None]) -> None:
+    endless: set[int] = set()
+
+    def compile_here(asked: tuple[dict[str, Any], str]) -> None:
+        job, gpu = asked
+        told = {"gpu": gpu, "config": job["config"], "error": "not tried: without end for another GPU"}
+        adapter, kernel = adapters.get(job["name"]), getattr(module, job["name"], None)
+        if adapter is None and kernel is None:
+            told["error"] = "it stands inside a function: no other file can import it"
+        elif id(job) not in endless:
+            told = compile_one(job, gpu, adapter, kernel, compile_s)
+        if told.get("error", "").startswith(ENDLESS):
+            endless.add(id(job))
+        say(compiled=job["name"], **told)
+
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, AT_ONCE)) as pool:
+        list(pool.map(compile_here, product(request["compile"], GPUS)))
+    for job in request["run"] if RUNS else ():
+        if job["name"] in adapters:
+            say(measured=job["name"], **run_default(adapters[job["name"]], job["shape"], job["dtype"], job["config"]))
 
 
 def load_file(path: Path) -> ModuleType:

@@ -31,7 +31,7 @@ MAX_DATA_BYTES = 8 << 30
 def main(parent_pid: str) -> int:
     """Answer one request; return the exit status."""
     wire.enter_child(int(parent_pid))
-    request = json.load(sys.stdin)
+    request = json.loads(sys.stdin.readline())
     bound_data(MAX_DATA_BYTES)
     nvrtc.load()                        # once, for all forks
     with os.fdopen(int(os.environ["RIDGEPOINT_ANSWER_FD"]), "w") as answer:
@@ -46,6 +46,7 @@ def main(parent_pid: str) -> int:
 
         with ThreadPoolExecutor(min(os.cpu_count() or 1, AT_ONCE)) as pool:
             list(pool.map(compile_here, product(request["compile"], GPUS)))
+    os.write(int(os.environ["RIDGEPOINT_WHOLE_FD"]), b".")
     return 0
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,60 +19,114 @@ from tuner.bring.source import Kernel
 
 PROJECT = Path(__file__).resolve().parents[2]
 START_S = 180.0             # torch, Triton and the file are imported
+LOOK_S = 0.5                # between two looks at how far it is
+ENDING_S = 10.0             # of a child that tells no more
 GPUS = 3                    # that each sample is compiled for
 
 
-def ask(path: Path, kernels: Sequence[Kernel], jobs: Sequence[dict[str, Any]], runs: Sequence[dict[str, Any]], compile_s: float,
-        say: Callable[[int, int], None] = lambda done, of: None) -> dict[str, Any]:
-    """Import the file in a child, compile `jobs` there, launch `runs`, return what it told; {"failed": why} where that is nothing.
+class Asked:
+    """A child that has imported a kernel file, with which it goes on: `imported` is what it told of the file.
 
-    {"adapters": […], "kernels": {name: facts}, "compiled": {name: […]}, "measured": {name: facts}}, as `child` makes them.
+    {"adapters": […], "kernels": {name: facts}}, as `child` makes them; {"failed": why} where nothing was told.
     """
-    request = {"file": str(path.resolve()), "kernels": [{"name": each.name, "kind": each.kind} for each in kernels],
-               "compile": list(jobs), "run": list(runs), "compile_s": compile_s}
-    return ask_child("tuner.bring.child", request, len(jobs), compile_s, say, see_gpu=bool(runs))
+
+    def __init__(self, path: Path, kernels: Sequence[Kernel], compile_s: float, *, runs: bool = False) -> None:
+        self.compile_s = compile_s
+        self._child = _Child("tuner.bring.child", see_gpu=runs)
+        self.imported = self._child.ask({"file": str(path.resolve()), "compile_s": compile_s,
+                                         "kernels": [{"name": each.name, "kind": each.kind} for each in kernels]}, START_S)
+
+    def __enter__(self) -> Asked:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._child.end()
+
+    def compile(self, jobs: Sequence[dict[str, Any]], runs: Sequence[dict[str, Any]] = (),
+                say: Callable[[int, int], None] = lambda done, of: None) -> dict[str, Any]:
+        """Compile `jobs`, launch `runs`; {"compiled": {name: […]}, "measured": {name: facts}}, or {"failed": why}."""
+        return self._child.ask({"compile": list(jobs), "run": list(runs)}, START_S + len(jobs) * GPUS * self.compile_s,
+                               _counting(len(jobs), say))
 
 
-def ask_child(module: str, request: dict[str, Any], jobs: int, compile_s: float, say: Callable[[int, int], None],
-              see_gpu: bool = False) -> dict[str, Any]:
+def ask_child(module: str, request: dict[str, Any], jobs: int, compile_s: float, say: Callable[[int, int], None]
+              ) -> dict[str, Any]:
     """Start `python -m module`, give it the request, return what it told; {"failed": why} where that is nothing."""
-    with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, str(os.getpid())], stdin=subprocess.PIPE, stdout=output,
-            stderr=subprocess.STDOUT, pass_fds=(answer.fileno(),), start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(PROJECT), os.environ.get("PYTHONPATH")))),
-                 "RIDGEPOINT_ANSWER_FD": str(answer.fileno()), "RIDGEPOINT_BRING_RUN": "1" if see_gpu else "0",
-                 **({} if see_gpu else {"CUDA_VISIBLE_DEVICES": ""})})
-        ended = threading.Event()
-        telling = threading.Thread(target=_tell, args=(answer.fileno(), jobs * GPUS, say, ended))
-        telling.start()
+    child = _Child(module)
+    try:
+        return child.ask(request, START_S + jobs * GPUS * compile_s, _counting(jobs, say))
+    finally:
+        child.end()
+
+
+def _counting(jobs: int, say: Callable[[int, int], None]) -> Callable[[bytes], None]:
+    """Say how many compiles an answer holds so far."""
+    return lambda told: say(told.count(b'{"compiled":'), jobs * GPUS)
+
+
+class _Child:
+    """`python -m module`: a line of JSON for each request; lines in a file for the answer, and one byte once it is whole."""
+
+    def __init__(self, module: str, see_gpu: bool = False) -> None:
+        self._answer, self._output = tempfile.TemporaryFile(), tempfile.TemporaryFile()     # noqa: SIM115 - `end` closes them
+        self._whole, whole = os.pipe()
+        self._read = 0                  # of the answer, in bytes
         try:
-            process.communicate(json.dumps(request).encode(), timeout=START_S + jobs * GPUS * compile_s)
-        except subprocess.TimeoutExpired:
-            return {"failed": "importing or compiling it took too long"}
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module, str(os.getpid())], stdin=subprocess.PIPE, stdout=self._output,
+                stderr=subprocess.STDOUT, pass_fds=(self._answer.fileno(), whole), start_new_session=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(PROJECT), os.environ.get("PYTHONPATH")))),
+                     "RIDGEPOINT_ANSWER_FD": str(self._answer.fileno()), "RIDGEPOINT_WHOLE_FD": str(whole),
+                     "RIDGEPOINT_BRING_RUN": "1" if see_gpu else "0", **({} if see_gpu else {"CUDA_VISIBLE_DEVICES": ""})})
         finally:
-            ended.set()
-            telling.join()
-            _end(process)
-        answer.seek(0)
-        told = _gather(answer.read())
-        if not told:
-            output.seek(0)
-            last = output.read()[-2000:].decode(errors="replace").strip().splitlines()
-            return {"failed": f"the process that imports it ended with {process.returncode}: {last[-1] if last else ''}"[:400]}
-        return told
+            os.close(whole)
 
+    def ask(self, request: dict[str, Any], within_s: float, look: Callable[[bytes], None] = lambda told: None) -> dict[str, Any]:
+        """Return what it tells; {"failed": why} where that is nothing. `look` is shown the answer so far now and then."""
+        if self._answer.closed:
+            return {"failed": "the process that imports it has ended"}
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):                     # it has ended: found below
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+        end_s, ended = time.monotonic() + within_s, False
+        while not (ready := select.select([self._whole], [], [], LOOK_S)[0]):
+            if ended:                                       # and said nothing since
+                break
+            if time.monotonic() > end_s:
+                self.end()
+                return {"failed": "importing or compiling it took too long"}
+            look(self._told())
+            ended = self._process.poll() is not None        # what a file started may hold the pipe open: it is not waited for
+        whole = bool(ready) and os.read(self._whole, 1) != b""
+        text = self._told()
+        look(text)
+        self._read += len(text)
+        told = _gather(text)
+        if whole or told:
+            return told
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(ENDING_S)
+        self._output.seek(0)
+        last = self._output.read()[-2000:].decode(errors="replace").strip().splitlines()
+        self.end()
+        return {"failed": f"the process that imports it ended with {self._process.returncode}: {last[-1] if last else ''}"[:400]}
 
-def _tell(answer_fd: int, of: int, say: Callable[[int, int], None], ended: threading.Event) -> None:
-    """Say now and then how many compiles the answer holds so far."""
-    while of and not ended.wait(0.5):
-        say(os.pread(answer_fd, 1 << 24, 0).count(b'{"compiled":'), of)
+    def _told(self) -> bytes:
+        return os.pread(self._answer.fileno(), 1 << 30, self._read)
 
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    def end(self) -> None:
+        """End it and whatever it started. Twice is once."""
+        if self._answer.closed:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()                     # type: ignore[union-attr]
+        os.close(self._whole)
+        self._answer.close()
+        self._output.close()
 
 
 def _gather(text: bytes) -> dict[str, Any]:

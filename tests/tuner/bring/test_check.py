@@ -86,9 +86,7 @@ def test_what_was_not_compiled_is_never_passed_over(write: Any, monkeypatch: pyt
         f"    {line}" for line in ADD[ADD.index("@triton.jit"):ADD.index("def add(")].splitlines())
     found, = check_file(write(inside))
     assert found.problems[0].what == "no sample compiles: it stands inside a function: no other file can import it"
-    ask = process.ask
-    monkeypatch.setattr(process, "ask", lambda path, kernels, jobs, *more: ask(path, kernels, jobs, *more) if not jobs
-                        else {"failed": "the process that imports it ended with -9"})
+    monkeypatch.setattr(process.Asked, "compile", lambda *given: {"failed": "the process that imports it ended with -9"})
     found, = check_file(write(ADD))
     assert found.problems[0].what == "nothing was compiled: the process that imports it ended with -9"
 

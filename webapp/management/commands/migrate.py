@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.commands import migrate
 
 from webapp.upgrades.locks import pending_locks
+from webapp.upgrades.states import fields_copied
 
 
 class Command(migrate.Command):
@@ -16,4 +17,5 @@ class Command(migrate.Command):
         if options["database"] == "default" and not options["fake"] and not options["check_unapplied"]:
             for lock in pending_locks():
                 self.stderr.write(f"{lock}")
-        super().handle(*args, **options)
+        with fields_copied():
+            super().handle(*args, **options)
