@@ -97,7 +97,9 @@ def fp8_block_matmul(a, b, sa, sb, y, M, N, K, BM: tl.constexpr, BN: tl.constexp
 
 
 class _Quantised:
-    """The library multiplies what the weights stand for, which it keeps unpacked in 16 bits: `plain` holds its operands."""
+    """The library multiplies what the weights stand for, kept unpacked in 16 bits, unless it has a product of its own for them:
+    `plain` holds its operands.
+    """
 
     out: torch.Tensor
     plain: tuple[torch.Tensor, torch.Tensor]
@@ -193,6 +195,8 @@ class Int4Matmul(_Quantised):
 
 
 class Fp8BlockMatmul(_Quantised, OneKernel):
+    _cublas: bool | None           # None: not tried yet
+
     def __init__(self, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
         super().__init__(shape)
         blocks, kind = self.K // SCALE_BLOCK, torch_dtype(dtype)
@@ -209,6 +213,26 @@ class Fp8BlockMatmul(_Quantised, OneKernel):
             scales.uniform_(0.5, 2.0, generator=generator_on(self.a.device, seed + 1 + number))
         a, b = self._unscaled()
         self.plain = (a.bfloat16(), b.bfloat16().t())
+        self._scales = (self.row_scales.t().contiguous().t(), self.block_scales.t())     # as cuBLAS wants them to lie
+        self._cublas = None
+
+    def library(self) -> torch.Tensor:
+        """cuBLAS's product of scaled blocks where this GPU, toolkit and shape have it (Hopper, CUDA 12.9), else of bf16."""
+        if self._cublas is None:
+            self._cublas = self._has_scaled_blocks()
+        return self._scaled_blocks() if self._cublas else super().library()
+
+    def _scaled_blocks(self) -> torch.Tensor:
+        return torch._scaled_mm(self.a, self.b.t(), *self._scales, out_dtype=torch.bfloat16)
+
+    def _has_scaled_blocks(self) -> bool:
+        if self.a.device.type != "cuda":
+            return False
+        try:
+            self._scaled_blocks()
+        except (RuntimeError, ValueError):          # what it says depends on what is missing
+            return False
+        return True
 
     def reference(self) -> torch.Tensor:
         full_precision()
@@ -226,7 +250,7 @@ class Fp8BlockMatmul(_Quantised, OneKernel):
         tiles, options = self._tiles(config)
         rest = (self.row_scales, self.block_scales, self.out, self.M, self.N, self.K)
         if {**ABSENT, **config}["KERNEL"] == "specialised":
-            groups = config["BM"] // ROWS
+            groups = int(config["BM"]) // ROWS
             load, compute = REGISTERS[groups]
             args = (_as_tensor_cores_read(self.a, ROWS), _as_tensor_cores_read(self.b, config["BN"]), *rest)
             return fp8_block_specialised, (min(multiprocessors(self.out.device), tiles),), args, {

@@ -231,5 +231,5 @@ FP8_BLOCK_MATMUL = Operator(
     flops=lambda s: 2 * s["M"] * s["N"] * s["K"], bytes=fp8_bytes,
     kernel_module="tuner.kernels.quantised_matmul", absent=_ABSENT,
     kernel_names=("fp8_block_matmul", "fp8_block_specialised", "_w8a8_block_fp8_matmul"),
-    tolerance={"fp8": 2e-2}, unit="FLOP/s", library="cuBLAS in bf16",
+    tolerance={"fp8": 2e-2}, unit="FLOP/s", library="cuBLAS: scaled blocks of fp8, else bf16",
 )

@@ -31,11 +31,11 @@ def find(environ: Mapping[str, str] = os.environ) -> CCompiler:
     found = next((path for name in (named[:1] or NAMES) if (path := shutil.which(name, path=environ.get("PATH")))), None)
     if found is None:
         return CCompiler({}, ())
-    path = Path(found).absolute()
-    folders = tuple(dict.fromkeys(_folder(each) for each in (path, path.resolve()) if not _is_system(each)))
+    program = Path(found).absolute()
+    folders = tuple(dict.fromkeys(_folder(each) for each in (program, program.resolve()) if not _is_system(each)))
     if any(folder in (Path("/"), Path.home()) or folder in Path.home().parents for folder in folders):
         return CCompiler({}, ())
-    return CCompiler({"CC": str(path)}, folders)
+    return CCompiler({"CC": str(program)}, folders)
 
 
 def _is_system(path: Path) -> bool:
