@@ -13,7 +13,7 @@ from django.db.models.functions import Cast
 
 from profiles.fleet.models import FleetAgent
 from profiles.models import Capture, KernelStat, Profile
-from tuner.models import Build, CachedConfig, Gate, Suite, TuneJob
+from tuner.models import Build, CachedConfig, Candidate, Gate, Suite, TuneJob
 
 MAX_WORDS = 8
 PER_GROUP = 25
@@ -49,8 +49,8 @@ def find(query: str, most: int = PER_GROUP) -> list[HitGroup]:
     """Return groups of at most `most` hits in page order; empty for an empty query. "#12" finds jobs too."""
     if not words(query):
         return []
-    ways = (_find_profiles, _find_kernels, _find_builds, _find_suites, _find_gates, _find_tune_jobs, _find_captures,
-            _find_configs, _find_agents)
+    ways = (_find_profiles, _find_kernels, _find_builds, _find_suites, _find_gates, _find_tune_jobs, _find_candidates,
+            _find_captures, _find_configs, _find_agents)
     groups = [way(query, most) for way in ways]
     return [group for group in groups if group.hits]
 
@@ -120,6 +120,12 @@ def _find_tune_jobs(query: str, most: int) -> HitGroup:
         ),
         most,
     )
+
+
+def _find_candidates(query: str, most: int) -> HitGroup:
+    rows = Candidate.objects.annotate(shape_text=Cast("shape", TextField())).defer("text", "diff", "answer")
+    fields = ("operator", "dtype", "gpu", "note", "verdict", "token_name", "shape_text")
+    return _make_group("candidates", rows.filter(_match_words(query, fields) | Q(pk=_job_number(query))), most)
 
 
 def _find_captures(query: str, most: int) -> HitGroup:

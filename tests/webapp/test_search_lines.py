@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from profiles.fleet.models import FleetAgent
 from profiles.models import Capture, CaptureTarget, KernelStat, Profile
-from tuner.models import Build, CachedConfig, Suite, TuneJob
+from tuner.models import Build, CachedConfig, Candidate, Suite, TuneJob
 from webapp.frame.hits import LINES
 
 pytestmark = pytest.mark.django_db
@@ -30,6 +30,7 @@ def everything_called(name: str) -> None:
     Build.objects.create(name=f"{name}/new", at=timezone.now())
     Suite.objects.create(name=name)
     TuneJob.objects.create(operator=name, dtype="fp16", shape={"M": 1}, strategy="random", budget_trials=1, budget_seconds=1)
+    Candidate.objects.create(operator=name, dtype="fp16", shape={"M": 1}, text="x", note="tiles of 64", verdict="FASTER")
     target = CaptureTarget.objects.create(name=name, argv=["true"])
     Capture.objects.create(target=target, tool="torch")
     FleetAgent.objects.create(name=name, host="h")
@@ -38,13 +39,23 @@ def everything_called(name: str) -> None:
 def test_each_kind_is_found_and_its_address_answers(alice: Client) -> None:
     everything_called("zebra")
     groups = alice.get(reverse("api-search"), {"q": "zebra"}).json()["groups"]
-    assert [group["kind"] for group in groups] == ["profiles", "kernels", "builds", "suites", "tune jobs", "captures", "agents"]
+    assert [group["kind"] for group in groups] == ["profiles", "kernels", "builds", "suites", "tune jobs", "candidates",
+                                                  "captures", "agents"]
     for group in groups:
         for hit in group["hits"]:
             assert "zebra" in hit["title"]
             assert alice.get(hit["url"]).status_code == 200, hit
     assert {group["kind"] for group in groups} | {"gates", "configurations"} == set(LINES)
     assert CachedConfig.objects.count() == 0
+
+
+def test_a_candidate_is_found_by_its_note_and_its_verdict(alice: Client) -> None:
+    everything_called("zebra")
+    [group] = alice.get(reverse("api-search"), {"q": "tiles faster"}).json()["groups"]
+    assert [(group["kind"], hit["title"], hit["detail"]) for hit in group["hits"]] == [
+        ("candidates", f"#{Candidate.objects.get().pk} candidate of zebra fp16 M 1", "FASTER")]
+    page = alice.get(reverse("search"), {"q": "tiles faster"}).content.decode()
+    assert ">FASTER</span>" in page and "tiles of 64" in page
 
 
 def test_a_group_is_short_and_says_that_there_are_more(alice: Client) -> None:

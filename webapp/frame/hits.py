@@ -40,6 +40,8 @@ LINES: dict[str, Callable[[Any], tuple[str, str, str]]] = {
                           reverse("gate", args=[row.pk])),
     "tune jobs": lambda row: (f"#{row.pk} {row.operator} {row.dtype} {shape(row.shape)}", row.status,
                               reverse("tune", args=[row.pk])),
+    "candidates": lambda row: (f"#{row.pk} candidate of {row.operator} {row.dtype} {shape(row.shape)}", row.verdict or row.status,
+                               reverse("candidate", args=[row.pk])),
     "captures": lambda row: (f"#{row.pk} {row.tool} of {row.target.name}", row.status, reverse("capture", args=[row.pk])),
     "configurations": lambda row: (f"{row.operator} {row.dtype} {row.shape_bucket}", row.gpu, reverse("cache", args=[row.pk])),
     "agents": lambda row: (row.name, row.host, f"{reverse('fleet-agents')}?{urlencode({'q': row.name})}"),
