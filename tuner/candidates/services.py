@@ -10,7 +10,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from tuner.candidates import diffs, selectors, sources
+from tuner.candidates import diffs, selectors, sources, syntax
 from tuner.candidates.verdicts import Verdict
 from tuner.models import CANDIDATE_LEASES, Candidate, CandidatePermit
 from tuner.operators import Operator, all_operators, find
@@ -64,6 +64,8 @@ def candidate_create(by: Submitter, *, operator: str, text: str, shape: Mapping[
     if parent is not None and parent.operator != known.name:
         raise CandidateRefused("parent", f"candidate {parent.pk} is one of {parent.operator}")
     whole, diff, base = read_text(known.name, text)
+    if why := syntax.why_no_python(whole):
+        raise CandidateRefused("text", f"{'with the diff applied it' if diff else 'it'} is no Python file: {why}")
     row = Candidate(
         operator=known.name, dtype=type_, shape=in_order(known.name, sizes), text=whole, diff=diff,
         base_path=base.path if base else "", base_hash=base.hash if base else "", config=read_config(config),

@@ -292,6 +292,7 @@ def test_the_form_is_filled_from_a_problem_and_from_an_attempt(engineer: Client,
     made = Candidate.objects.latest("pk")
     assert answered.status_code == 302 and made.series == candidate and made.config == {"num_warps": 4, "X": True, "y": "a"}
     refused = (({"shape": "R=x"}, "expected a whole number"), ({"config": "a"}, "expected NAME=VALUE"), ({"text": ""}, "a whole"),
+               ({"text": "import torch\ndef launch(:\n"}, "it is no Python file: line 2: invalid syntax"),
                ({"shape": "R=8"}, "must be a whole number"), ({"parent": "99999999"}, "Not submitted"))
     for wrong, said in refused:
         answered = engineer.post(reverse("candidate-new"), {**typed, **wrong})
