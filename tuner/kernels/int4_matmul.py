@@ -25,7 +25,7 @@ def _columns(a, b, c, d, ROWS: tl.constexpr, BN: tl.constexpr):
 
 
 @triton.jit
-def _finish(acc, y, m, n, M, N, work, locks, tile, split, SPLIT_K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+def finish_tile(acc, y, m, n, M, N, work, locks, tile, split, SPLIT_K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
     """Write a tile, or leave a part of it and add up all parts if this is the last."""
     at, inside = y + m[:, None] * N + n[None, :], (m < M)[:, None] & (n < N)[None, :]
     if SPLIT_K == 1:
@@ -75,7 +75,7 @@ def int4_vector(x, q, scales, y, M, N, K, work, locks, BM: tl.constexpr, BN: tl.
         c += (gc - total) * tl.load(s + 2, mask=there, other=0.0).to(tl.float32)
         d += (gd - total) * tl.load(s + 3, mask=there, other=0.0).to(tl.float32)
     acc = _columns(tl.sum(a, 1), tl.sum(b, 1), tl.sum(c, 1), tl.sum(d, 1), BM, BN)
-    _finish(acc, y, tl.arange(0, BM), tile * BN + tl.arange(0, BN), M, N, work, locks, tile, split, SPLIT_K, BM, BN)
+    finish_tile(acc, y, tl.arange(0, BM), tile * BN + tl.arange(0, BN), M, N, work, locks, tile, split, SPLIT_K, BM, BN)
 
 
 @triton.jit
@@ -116,7 +116,7 @@ def int4_words(x, q, scales, y, M, N, K, work, locks, BM: tl.constexpr, BN: tl.c
         c += tl.dot(_number(words, 20, kind), high, tl.dot(_number(words, 16, kind), low)) * sc.to(tl.float32)[:, None]
         d += tl.dot(_number(words, 28, kind), high, tl.dot(_number(words, 24, kind), low)) * sd.to(tl.float32)[:, None]
     acc = _columns(tl.trans(a), tl.trans(b), tl.trans(c), tl.trans(d), BM, BN)
-    _finish(acc, y, m, pn * BN + tl.arange(0, BN), M, N, work, locks, tile, split, SPLIT_K, BM, BN)
+    finish_tile(acc, y, m, pn * BN + tl.arange(0, BN), M, N, work, locks, tile, split, SPLIT_K, BM, BN)
 
 
 @triton.jit

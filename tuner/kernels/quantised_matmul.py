@@ -23,9 +23,9 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDes
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tuner.kernels.fp8_block_specialised import REGISTERS, ROWS, fp8_block_specialised
-from tuner.kernels.int4_matmul import int4_unpack, int4_vector, int4_words
+from tuner.kernels.int4_matmul import finish_tile, int4_unpack, int4_vector, int4_words
 from tuner.kernels.matmul import matmul
-from tuner.kernels.matmul_parts import came_last, leave_partial, partials_summed, tile_place
+from tuner.kernels.matmul_parts import tile_place
 from tuner.kernels.matmul_tma import matmul_persistent, matmul_tma
 from tuner.kernels.problem import (
     Calls,
@@ -70,13 +70,7 @@ def int4_matmul(x, q, scales, y, M, N, K, work, locks, BM: tl.constexpr, BN: tl.
         wh = ((packed >> 4) - 8).to(scale.dtype) * scale
         acc = tl.dot(xl, wl, acc)
         acc = tl.dot(xh, wh, acc)
-    yp, inside = y + m[:, None] * N + n[None, :], (m < M)[:, None] & (n < N)[None, :]
-    if SPLIT_K == 1:
-        tl.store(yp, acc.to(y.dtype.element_ty), mask=inside)
-    else:
-        leave_partial(acc, work, tile * SPLIT_K + split, BM, BN)
-        if came_last(locks, tile, SPLIT_K):
-            tl.store(yp, partials_summed(work, tile * SPLIT_K, SPLIT_K, BM, BN).to(y.dtype.element_ty), mask=inside)
+    finish_tile(acc, y, m, n, M, N, work, locks, tile, split, SPLIT_K, BM, BN)
 
 
 @triton.jit

@@ -28,6 +28,7 @@ from typing import Any
 
 import torch
 
+from tests.gpu.peers.graphs import captured
 from tests.gpu.peers.table import BUDGET, PEERS, Launch, Searched
 from tuner.measure import accuracy, timers, timing
 from tuner.measure.policy import Policy
@@ -40,21 +41,6 @@ def winner_of(row: dict[str, Any]) -> dict[str, Any] | None:
     """Return the configuration that won its finals, or the search."""
     finals = [each for each in row.get("finalists", []) if each.get("median_ms")]
     return finals[0]["config"] if finals else row.get("best")
-
-
-def captured(call: Launch) -> Launch:
-    """Return the replay of a CUDA graph of one call: what Python does before a launch is the same nothing for all."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    replay: Launch = graph.replay
-    return replay
 
 
 def time_shape(row: dict[str, Any], device: torch.device, wanted: Sequence[str] = ()) -> dict[str, Any]:
@@ -92,7 +78,7 @@ def time_shape(row: dict[str, Any], device: torch.device, wanted: Sequence[str] 
                 lacking[name] = f"wrong: {verdict.message}"
     for name in list(launches):
         try:
-            launches[name] = captured(launches[name])
+            launches[name] = captured(launches[name])[0]       # what Python does before a launch is the same nothing for all
         except Exception as error:
             lacking[name] = f"no CUDA graph: {type(error).__name__}: {error}"[:200]
             del launches[name]

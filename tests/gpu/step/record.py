@@ -23,6 +23,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from tests.gpu.peers.graphs import captured
 from tests.gpu.step.tune import Found, search, snapshot
 from tuner.cache.client import Client
 from tuner.cache.default_check import check_default, median_interval
@@ -116,22 +117,6 @@ def tell_served(record: Record, client: Client) -> None:
         served = client.best(row["operator"], row["dtype"], **row["shape"])
         row |= {"served": "ours" if serves_ours(served) else "library", "rule": served.rule, "why": served.why,
                 "state": served.state, "served_config": served.config, "library_gain": served.library}
-
-
-def captured(call: Callable[[], Any]) -> tuple[Callable[[], Any], Any]:
-    """Return the replay of a CUDA graph of one call, and what the graph writes."""
-    import torch
-
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        made = call()
-    return graph.replay, made
 
 
 def error_of(values: Any, exact: Any) -> float:
