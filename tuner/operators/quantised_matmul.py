@@ -45,43 +45,48 @@ VECTOR_WORDS = 4                   # of 32 bits × rows of X that a thread has i
 UNPACKED_ROWS = 64                 # of X at least that weights are unpacked to memory for
 
 
+def _unpacks(c: Config) -> bool:
+    return str(c["KERNEL"]).startswith("unpacked")
+
+
+def _product_fits(c: Config, dtype: str, gpu: Limits) -> bool:
+    """Return whether the plain product that follows the unpacking has its shared memory."""
+    if not _unpacks(c):
+        return True
+    halves = c["KERNEL"] == "unpacked, persistent" and whole_number(c, "BN") > 128
+    product: Config = {**c, "KERNEL": str(c["KERNEL"]).removeprefix("unpacked, "), "STORE": "halves" if halves else "tma"}
+    used = smem_bytes(product, BYTES[dtype], BYTES[dtype], gpu.warpgroup_mma or c["KERNEL"] != "unpacked, tiles")
+    return used <= gpu.smem_bytes
+
+
+def _words_fill_threads(c: Config) -> bool:
+    """Return whether each thread of the vector kernel has whole words of a step, and as many as its registers hold."""
+    if c["KERNEL"] != "vector":
+        return True
+    words, odd = divmod(whole_number(c, "BN") * whole_number(c, "BK"), 128 * whole_number(c, "num_warps"))
+    return not odd and 1 <= words <= VECTOR_WORDS // whole_number(c, "BM") and (words == VECTOR_WORDS or c["num_stages"] == 1)
+
+
 def int4_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
     """Return tiles BM × BN, steps of BK packed rows (2·BK of K; of unpacked weights BK), SPLIT_K programs a tile."""
 
-    def unpacked(c: Config) -> bool:
-        return str(c["KERNEL"]).startswith("unpacked")
-
     def stage_bytes(c: Config) -> int:
-        if unpacked(c) or c["KERNEL"] == "vector":
+        if _unpacks(c) or c["KERNEL"] == "vector":
             return 0
         return whole_number(c, "BK") * (2 * whole_number(c, "BM") * BYTES[dtype] + whole_number(c, "BN"))
 
     def has_tma(c: Config) -> bool:
         if c["KERNEL"] == "unpacked, tiles":
             return gpu.capability < (9, 0)
-        return not unpacked(c) or (gpu.capability >= (9, 0) and shape["N"] * BYTES[dtype] % TMA_ALIGNMENT == 0)
-
-    def product_fits(c: Config) -> bool:
-        if not unpacked(c):
-            return True
-        halves = c["KERNEL"] == "unpacked, persistent" and whole_number(c, "BN") > 128
-        product: Config = {**c, "KERNEL": str(c["KERNEL"]).removeprefix("unpacked, "), "STORE": "halves" if halves else "tma"}
-        used = smem_bytes(product, BYTES[dtype], BYTES[dtype], gpu.warpgroup_mma or c["KERNEL"] != "unpacked, tiles")
-        return used <= gpu.smem_bytes
+        return not _unpacks(c) or (gpu.capability >= (9, 0) and shape["N"] * BYTES[dtype] % TMA_ALIGNMENT == 0)
 
     def has_words(c: Config) -> bool:
-        return c["KERNEL"] == "tiles" or unpacked(c) or shape["N"] % 4 == 0
+        return c["KERNEL"] == "tiles" or _unpacks(c) or shape["N"] % 4 == 0
 
     def rows_of_kernel(c: Config) -> bool:
         if c["KERNEL"] == "vector":
             return shape["M"] <= VECTOR_ROWS and whole_number(c, "BM") == power_of_two_at_least(shape["M"])
-        return not unpacked(c) or shape["M"] >= UNPACKED_ROWS
-
-    def words_fill_threads(c: Config) -> bool:
-        if c["KERNEL"] != "vector":
-            return True
-        words, odd = divmod(whole_number(c, "BN") * whole_number(c, "BK"), 128 * whole_number(c, "num_warps"))
-        return not odd and 1 <= words <= VECTOR_WORDS // whole_number(c, "BM") and (words == VECTOR_WORDS or c["num_stages"] == 1)
+        return not _unpacks(c) or shape["M"] >= UNPACKED_ROWS
 
     def uses_warpgroups(c: Config) -> bool:
         """Return whether the operand can come from registers, and what is unpacked of a step has room beside the sums."""
@@ -102,11 +107,11 @@ def int4_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
     return union_space((_INT4, _VECTOR, _WORDS, _UNPACKED), (
         Constraint("rows of X: few for vector, many for unpacked", rows_of_kernel),
         Constraint("columns: whole words of four", has_words),
-        Constraint("vector: whole words a thread, and few", words_fill_threads),
+        Constraint("vector: whole words a thread, and few", _words_fill_threads),
         Constraint("words: tensor cores with an operand in registers", uses_warpgroups),
         Constraint("unpacked: TMA where the GPU has it, rows of 16 bytes", has_tma),
         *_tile_limits(shape, gpu, stage_bytes),
-        Constraint("shared memory of the plain product", product_fits),
+        Constraint("shared memory of the plain product", lambda c: _product_fits(c, dtype, gpu)),
         Constraint("split-K: enough tiles without, or too few blocks of K", splits_usefully),
         Constraint("persistent: no program has a second tile", has_a_second_tile)))
 
