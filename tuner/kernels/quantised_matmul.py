@@ -74,20 +74,24 @@ def int4_matmul(x, q, scales, y, M, N, K, work, locks, BM: tl.constexpr, BN: tl.
 
 
 @triton.jit
-def fp8_block_matmul(a, b, sa, sb, y, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GM: tl.constexpr,
-                     SIDE: tl.constexpr):
-    pm, pn = tile_place(tl.program_id(0), tl.cdiv(M, BM), tl.cdiv(N, BN), GM)
+def fp8_block_matmul(a, b, sa, sb, y, M, N, K, work, locks, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GM: tl.constexpr,
+                     SPLIT_K: tl.constexpr, SIDE: tl.constexpr):
+    tile, split = tl.program_id(0), tl.program_id(1)
+    pm, pn = tile_place(tile, tl.cdiv(M, BM), tl.cdiv(N, BN), GM)
     m, n, k = pm * BM + tl.arange(0, BM), pn * BN + tl.arange(0, BN), tl.arange(0, BK)
     blocks = K // SIDE
+    steps = tl.cdiv(K, BK)
+    each = tl.cdiv(steps, SPLIT_K)
     acc = tl.zeros((BM, BN), tl.float32)
-    for o in range(0, K, BK):
+    for step in range(split * each, tl.minimum(steps, split * each + each)):
+        o = step * BK
         av = tl.load(a + m[:, None] * K + (o + k)[None, :], mask=(m < M)[:, None], other=0.0)
         bv = tl.load(b + n[None, :] * K + (o + k)[:, None], mask=(n < N)[None, :], other=0.0)
         block = o // SIDE
         rows = tl.load(sa + m * blocks + block, mask=m < M, other=0.0)
         columns = tl.load(sb + n // SIDE * blocks + block, mask=n < N, other=0.0)
         acc += tl.dot(av, bv) * rows[:, None] * columns[None, :]
-    tl.store(y + m[:, None] * N + n[None, :], acc.to(y.dtype.element_ty), mask=(m < M)[:, None] & (n < N)[None, :])
+    finish_tile(acc, y, m, n, M, N, work, locks, tile, split, SPLIT_K, BM, BN)
 
 
 class _Quantised:
@@ -199,6 +203,7 @@ class Fp8BlockMatmul(_Quantised, OneKernel):
         self.row_scales = torch.empty((self.M, blocks), device=device)
         self.block_scales = torch.empty((triton.cdiv(self.N, SCALE_BLOCK), blocks), device=device)
         self.out = torch.empty((self.M, self.N), device=device, dtype=torch.bfloat16)
+        self._workspace = Workspace(device)
         self.refill(seed)
 
     def refill(self, seed: int) -> None:
@@ -241,16 +246,19 @@ class Fp8BlockMatmul(_Quantised, OneKernel):
         return a.view(self.M, self.K), b.view(self.N, self.K)
 
     def _call(self, config: Config) -> Launch:
-        tiles, options = self._tiles(config)
-        rest = (self.row_scales, self.block_scales, self.out, self.M, self.N, self.K)
-        if {**ABSENT, **config}["KERNEL"] == "specialised":
+        config = {**ABSENT, "SPLIT_K": 1, **config}
+        (tiles, options), split = self._tiles(config), int(config["SPLIT_K"])
+        scales, size = (self.row_scales, self.block_scales, self.out), (self.M, self.N, self.K)
+        if config["KERNEL"] == "specialised":
             groups = int(config["BM"]) // ROWS
             load, compute = REGISTERS[groups]
-            args = (_as_tensor_cores_read(self.a, ROWS), _as_tensor_cores_read(self.b, config["BN"]), *rest)
+            args = (_as_tensor_cores_read(self.a, ROWS), _as_tensor_cores_read(self.b, config["BN"]), *scales, *size)
             return fp8_block_specialised, (min(multiprocessors(self.out.device), tiles),), args, {
                 "ROWS": ROWS, "GROUPS": groups, "STAGES": config["num_stages"], "LOAD": load, "COMPUTE": compute,
                 **{name: config[name] for name in ("BN", "BK", "GM", "num_warps")}}
-        return fp8_block_matmul, (tiles,), (self.a, self.b, *rest), {**options, "SIDE": SCALE_BLOCK}
+        shared = (None, None) if split == 1 else self._workspace.of(tiles * split * config["BM"] * config["BN"], tiles)
+        args = (self.a, self.b, *scales, *size, *shared)
+        return fp8_block_matmul, (tiles, split), args, {**options, "SPLIT_K": split, "SIDE": SCALE_BLOCK}
 
 
 def _as_tensor_cores_read(matrix: torch.Tensor, rows: int) -> GluonDescriptor:

@@ -10,6 +10,7 @@ from tuner.space import Constraint, Space
 from tuner.trial import Config
 
 LEAST_ROWS = 16              # of a tensor-core tile: fewer heads per group are filled up
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 WAVES = 8                    # more programs than this many per multiprocessor: splitting further only adds merging
 
 
@@ -33,7 +34,7 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         return 32 * whole_number(c, "num_warps") <= gpu.threads
 
     return union_space(
-        ({"BN": (16, 32, 64, 128, 256), "SPLITS": (1, 2, 4, 8, 16, 32, 64, 128), "num_warps": (1, 2, 4, 8),
+        ({"BN": (16, 32, 64, 128, 256), "SPLITS": SPLITS, "num_warps": (1, 2, 4, 8),
           "num_stages": (1, 2, 3, 4, 5)},),
         (Constraint("splits: enough programs without, or fewer keys than they take", splits_usefully),
          Constraint("accumulator registers", fits_registers), Constraint("shared memory", fits_smem),
@@ -46,10 +47,12 @@ def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:
 
 
 def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
-    """Return flash decoding: about two and four programs per multiprocessor."""
+    """Return flash decoding in whole waves: as many programs as run at once, at most, and twice as many; fewer keys at a time where
+    there are few."""
     groups = shape["B"] * shape["KV"]
-    splits = sorted({power_of_two_at_least(-(-waves * gpu.sms // groups)) for waves in (2, 4)})
-    return tuple({"BN": 64, "SPLITS": count, "num_warps": 4, "num_stages": 3} for count in splits)
+    most = [max((count for count in SPLITS if groups * count <= waves * gpu.sms), default=1) for waves in (3, 6)]
+    return tuple({"BN": bn, "SPLITS": count, "num_warps": 4, "num_stages": 3}
+                 for count in dict.fromkeys(most) for bn in (64, 32) if shape["N"] >= count * bn)
 
 
 DECODE_ATTENTION = Operator(

@@ -167,13 +167,16 @@ def int4_bytes(shape: Shape, dtype: str) -> int:
     return BYTES[dtype] * (shape["M"] * (shape["K"] + shape["N"]) + weights // GROUP) + weights // 2
 
 
-_FP8: Values = {"KERNEL": ("tiles",), **_TILES, "BK": (32, 64, 128), "GM": (1, 8)}
+_FP8_ABSENT: dict[str, Value] = {**_ABSENT, "SPLIT_K": 1}
+_FP8: Values = {"KERNEL": ("tiles",), **_TILES, "BK": (32, 64, 128), "GM": (1, 8), "SPLIT_K": (1,)}
+_FP8_SPLIT: Values = {**_FP8, "BM": (16, 32, 64), "BN": (32, 64, 128), "BK": (128,), "GM": (8,), "SPLIT_K": (2, 4, 8)}
 _SPECIALISED: Values = {**_FP8, "KERNEL": ("specialised",), "BM": (128, 192), "BN": (64, 128), "BK": (GROUP,), "GM": (4, 8, 16),
                         "num_warps": (4,), "num_stages": (3, 4, 5, 6)}
 
 
 def fp8_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
-    """Return tiles BM × BN, steps of BK of K within a block of scales; specialised: 64 rows of a tile for each warp group."""
+    """Return tiles BM × BN, steps of BK of K within a block of scales, SPLIT_K programs a tile; specialised: 64 rows of a tile for
+    each warp group."""
 
     def stage_bytes(c: Config) -> int:
         return whole_number(c, "BK") * (whole_number(c, "BM") + whole_number(c, "BN"))
@@ -183,24 +186,33 @@ def fp8_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         turned = 128 * whole_number(c, "BM") + BARRIERS_BYTES
         return c["KERNEL"] != "specialised" or whole_number(c, "num_stages") * stage_bytes(c) + turned <= gpu.smem_bytes
 
-    return union_space((_FP8, _SPECIALISED), (
+    def splits_usefully(c: Config) -> bool:
+        tiles = -(-shape["M"] // whole_number(c, "BM")) * -(-shape["N"] // whole_number(c, "BN"))
+        split = whole_number(c, "SPLIT_K")
+        return split == 1 or (tiles < 2 * gpu.sms and shape["K"] >= 4 * split * whole_number(c, "BK"))
+
+    return union_space((_FP8, _FP8_SPLIT, _SPECIALISED), (
         Constraint("fp8 tensor cores: from compute capability 8.9", lambda c: gpu.capability >= FP8_CAPABILITY),
         Constraint("warp specialisation: Hopper only",
                    lambda c: c["KERNEL"] != "specialised" or gpu.compute_capability in SPECIALISED_ON),
-        *_tile_limits(shape, gpu, stage_bytes), Constraint("shared memory with the results'", has_room_for_results)))
+        *_tile_limits(shape, gpu, stage_bytes), Constraint("shared memory with the results'", has_room_for_results),
+        Constraint("split-K: enough tiles without, or too few blocks of K", splits_usefully)))
 
 
 def fp8_default(shape: Shape, dtype: str, gpu: Limits) -> Config:
     """Return vLLM's default of this product, cut to the matrix."""
-    return {**_ABSENT, "BM": min(64, max(16, power_of_two_at_least(shape["M"]))),
+    return {**_FP8_ABSENT, "BM": min(64, max(16, power_of_two_at_least(shape["M"]))),
             "BN": min(128, max(32, power_of_two_at_least(shape["N"]))), "GM": 8, "num_warps": 4, "num_stages": 2, "BK": 128}
 
 
 def fp8_starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
-    """Return a tile of one block of scales, and short ones with more loads ahead."""
-    wide: Config = {**_ABSENT, "BM": 128, "BN": 128, "GM": 8, "num_warps": 8, "num_stages": 4, "BK": 128}
+    """Return a tile of one block of scales, and short ones with more loads ahead; K split where tiles are few."""
+    wide: Config = {**_FP8_ABSENT, "BM": 128, "BN": 128, "GM": 8, "num_warps": 8, "num_stages": 4, "BK": 128}
     specialised: Config = {**wide, "KERNEL": "specialised", "num_warps": 4}
     short: Config = {**wide, "BM": max(16, min(64, power_of_two_at_least(shape["M"]))), "BN": 64, "num_warps": 4, "num_stages": 5}
+    split: Config = {**short, "BN": 32, "SPLIT_K": 2}
+    if shape["M"] <= 64:
+        return short, split, {**split, "SPLIT_K": 4}, {**short, "BN": 32}
     return ({**specialised, "BM": 192}, specialised, wide, {**wide, "BM": 64, "num_warps": 4}, short)
 
 
@@ -234,7 +246,7 @@ FP8_BLOCK_MATMUL = Operator(
     presets=({"M": 4096, "N": 7168, "K": 2048}, {"M": 64, "N": 7168, "K": 2048}, {"M": 4096, "N": 4096, "K": 4096}),
     space=fp8_space, default_config=fp8_default, starts=fp8_starts, together=group_problems,
     flops=lambda s: 2 * s["M"] * s["N"] * s["K"], bytes=fp8_bytes,
-    kernel_module="tuner.kernels.quantised_matmul", absent=_ABSENT,
+    kernel_module="tuner.kernels.quantised_matmul", absent=_FP8_ABSENT,
     kernel_names=("fp8_block_matmul", "fp8_block_specialised", "_w8a8_block_fp8_matmul"),
     tolerance={"fp8": 2e-2}, unit="FLOP/s", library="cuBLAS: scaled blocks of fp8, else bf16",
 )
