@@ -25,6 +25,7 @@ SHAPES = {
     "attention": {"B": 1, "H": 2, "N": 40, "D": 64, "causal": 1},
     "gqa_attention": {"B": 1, "H": 4, "KV": 2, "N": 40, "D": 64, "causal": 0},
     "decode_attention": {"B": 2, "H": 4, "KV": 2, "N": 64, "D": 128},
+    "paged_decode_attention": {"B": 3, "H": 4, "KV": 2, "N": 40, "D": 64, "PAGE": 16},
     "int4_matmul": {"M": 5, "N": 70, "K": 256}, "fp8_block_matmul": {"M": 20, "N": 140, "K": 256},
     "conv2d": {"B": 2, "H": 9, "W": 7, "C": 20, "F": 35, "KS": 3, "S": 2, "P": 1}, "top_k": {"R": 5, "C": 300, "K": 8},
     "embedding": {"T": 7, "V": 50, "C": 300}, "rotary": {"T": 7, "H": 5, "D": 64},
