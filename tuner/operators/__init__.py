@@ -11,11 +11,13 @@ from tuner.operators.attention import ATTENTION, GQA_ATTENTION
 from tuner.operators.convolution import CONV2D
 from tuner.operators.cross_entropy import CROSS_ENTROPY
 from tuner.operators.decode_attention import DECODE_ATTENTION
+from tuner.operators.fp8_attention import FP8_ATTENTION
 from tuner.operators.grouped_matmul import GROUPED_MATMUL
 from tuner.operators.limits import Limits, limits
 from tuner.operators.matmul import MATMUL, MATMUL_BIAS_ACT
 from tuner.operators.norms import ADD_RMSNORM, RMSNORM
 from tuner.operators.operator import Dim, Operator, Shape
+from tuner.operators.paged_decode_attention import PAGED_DECODE_ATTENTION
 from tuner.operators.quantised_matmul import FP8_BLOCK_MATMUL, INT4_MATMUL
 from tuner.operators.rowwise import LAYERNORM, SOFTMAX
 from tuner.operators.streams import ROW_SUM, SILU_MUL, TRANSPOSE
@@ -25,7 +27,7 @@ from tuner.operators.top_k import TOP_K
 OPERATORS: dict[str, Operator] = {op.name: op for op in (
     MATMUL, MATMUL_BIAS_ACT, GROUPED_MATMUL, INT4_MATMUL, FP8_BLOCK_MATMUL, CONV2D,
     SOFTMAX, LAYERNORM, RMSNORM, ADD_RMSNORM, CROSS_ENTROPY, SILU_MUL, ROW_SUM, TOP_K, TRANSPOSE, EMBEDDING, ROTARY,
-    ATTENTION, GQA_ATTENTION, DECODE_ATTENTION)}
+    ATTENTION, GQA_ATTENTION, FP8_ATTENTION, DECODE_ATTENTION, PAGED_DECODE_ATTENTION)}
 
 _teams: list[Callable[[], Mapping[str, Operator]]] = []
 
