@@ -9,10 +9,11 @@ from django.utils.formats import localize
 
 from tuner.measure.policy import policy_rows
 from tuner.models import TuneJob
-from tuner.operators import OPERATORS, find, limits
+from tuner.operators import OPERATORS, VENDORS, find, limits
 
 PARAMETERS = tuple(dict.fromkeys(        # in the order people write them
-    name for op in OPERATORS.values() for name in op.default_config(op.presets[0], op.dtypes[0], limits(""))))
+    name for op in (*OPERATORS.values(), *VENDORS.values())
+    for name in (*op.parameters, *op.default_config(op.presets[0], op.dtypes[0], limits("")))))
 
 
 def in_order(job_operator: str, shape: Mapping[str, Any]) -> dict[str, Any]:

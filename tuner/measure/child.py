@@ -22,7 +22,7 @@ import torch
 import triton
 
 from tuner import wire
-from tuner.kernels.problem import Problem
+from tuner.kernels.problem import OffersSpace, Problem, Unavailable
 from tuner.measure import accuracy, nvml, timers, timing
 from tuner.measure.device import is_alive
 from tuner.measure.policy import Policy
@@ -76,14 +76,23 @@ class Bench:
             self.noise = Noise()
             if request["library"]:
                 library_ms = self.sampler.measure(self.problem.library).median_ms
+            offered = self._offered(listed=request["library"])
+        except Unavailable as error:
+            raise wire.Failure(error.what, error.hint) from error
         except ValueError as error:
             raise wire.Failure(str(error), "choose another shape") from error
         except torch.cuda.OutOfMemoryError as error:
             raise wire.Failure(f"the GPU has too little free memory: {_shorten(error)}",
                                "choose a smaller shape, or free the GPU") from error
-        return {**self._device_facts(), "library_ms": library_ms,
+        return {**self._device_facts(), **offered, "library_ms": library_ms,
                 "policy": {**self.policy.as_json(), **self.timer.about(), "tolerance": self.tolerance},
                 "source_hash": source_hash(module, operator.name)}
+
+    def _offered(self, listed: bool) -> dict[str, Any]:
+        """Return versions and, where `listed`, the space of a problem that lists its own; {} of every other."""
+        if not isinstance(self.problem, OffersSpace):
+            return {}
+        return {**self.problem.environment(), **({"offer": self.problem.offer().as_json()} if listed else {})}
 
     def _device_facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = {"torch": torch.__version__, "triton": triton.__version__, "cuda": torch.version.cuda,
@@ -204,7 +213,7 @@ def _as_list(kernels: Any) -> list[Any]:
 def _facts(kernel: Any) -> dict[str, Any]:
     metadata = getattr(kernel, "metadata", None)
     facts = {"registers": getattr(kernel, "n_regs", None), "spills": getattr(kernel, "n_spills", None),
-             "smem_bytes": getattr(metadata, "shared", None)}
+             "smem_bytes": getattr(metadata, "shared", None), **getattr(kernel, "facts", {})}
     return {name: value for name, value in facts.items() if value is not None}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from tuner import devices
 from tuner.bring.samples import GPU
 from tuner.measure.landscape import Landscape
+from tuner.offer import Offer
 from tuner.operators import OPERATORS, Limits, Operator, find, limits
 from tuner.operators.operator import BYTES
 from tuner.space import MAX_PRODUCT, Constraint, Param, Space
@@ -21,6 +22,7 @@ from workers import jobs
 
 BUILT_IN = "its kernels are not written for that value"
 LISTED = "the kernel's autotuner lists its configurations: add it there"
+LISTED_ON_GPU = "{} has no others"
 RECORDED = "only these were recorded"
 
 
@@ -37,6 +39,12 @@ def space_of_operator(operator: Operator, shape: Mapping[str, int], dtype: str, 
     found = operator.space(shape, dtype, gpu) if space is None else space
     return _of_space(operator.name, gpu.gpu, found, names, operator.default_in(found, shape, dtype, gpu),
                      LISTED if described is not None else BUILT_IN)
+
+
+def own_space_of_offer(offer: Offer, operator: Operator, shape: Mapping[str, int], dtype: str, gpu: str) -> OwnSpace:
+    """Return the space that the machine with the GPU listed for an operator at a shape."""
+    names = {**_numbers(shape), "size": BYTES.get(dtype, 1)}
+    return _of_space(operator.name, gpu, offer.space, names, offer.default_config, LISTED_ON_GPU.format(offer.library))
 
 
 def space_of_recording(landscape: Landscape, index: int) -> OwnSpace:
