@@ -78,6 +78,18 @@ def triton_config(config: Mapping[str, Any] | None) -> str:
     return f"triton.Config({inside})"
 
 
+def paste_text(operator: str, config: Mapping[str, Any] | None) -> str:
+    """Return what applies a configuration, to paste: the operator's own text, else one for a Triton autotune list."""
+    found = find(operator)
+    return found.apply_text(config or {}) if found and found.apply_text else triton_config(config)
+
+
+def line_text(operator: str, config: Mapping[str, Any] | None) -> str:
+    """Return the same on one line: the parameters where the operator's own text has several."""
+    found = find(operator)
+    return config_text(config or {}) if found and found.apply_text else triton_config(config)
+
+
 def library_name(operator: str) -> str:
     """Return what an operator is compared with, as a sentence says it."""
     found = find(operator)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -62,6 +63,22 @@ class OffersSpace(Protocol):
 
     def environment(self) -> dict[str, Any]:
         """Return versions that a number depends on, beside torch's."""
+        ...
+
+
+@dataclass(frozen=True)
+class ProgramTime:
+    """What a launch returns that was a run of a program, which timed itself: ms of one launch of its kernel."""
+
+    ms: float
+
+
+@runtime_checkable
+class ChecksItself(Protocol):
+    """A problem whose configurations run in a program of their own, which checks and times them."""
+
+    def check(self, config: Config, seed: int) -> tuple[str, dict[str, Any]]:
+        """Run a configuration; return what is wrong with its result, "" where nothing is, and facts."""
         ...
 
 

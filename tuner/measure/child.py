@@ -22,10 +22,11 @@ import torch
 import triton
 
 from tuner import wire
-from tuner.kernels.problem import OffersSpace, Problem, Unavailable
+from tuner.kernels.problem import ChecksItself, OffersSpace, Problem, Unavailable
 from tuner.measure import accuracy, nvml, timers, timing
 from tuner.measure.device import is_alive
 from tuner.measure.policy import Policy
+from tuner.measure.programs import ProgramSampler
 from tuner.measure.racing import Noise, Race, reference_ms
 from tuner.operators import OPERATORS, Operator, find
 from tuner.team import packages
@@ -48,6 +49,7 @@ class Bench:
         self.device, self._make_timer = device, timer
         self.problem: Problem
         self.operator: Operator
+        self.sampler: timing.Sampler | ProgramSampler
 
     def handlers(self) -> dict[str, wire.Handler]:
         return {"open": self.open, "compile": self.compile, "run": self.run, "finalists": self.finalists}
@@ -72,7 +74,8 @@ class Bench:
         try:
             self.problem = make(request["shape"], request["dtype"], self.device, request["seed"])
             self.timer = self._make_timer(self.device, self.policy, self.gpu_index)
-            self.sampler = timing.Sampler(self.timer, self.policy)
+            sampler = timing.Sampler(self.timer, self.policy)
+            self.sampler = ProgramSampler(sampler) if isinstance(self.problem, ChecksItself) else sampler
             self.noise = Noise()
             if request["library"]:
                 library_ms = self.sampler.measure(self.problem.library).median_ms
@@ -157,11 +160,20 @@ class Bench:
 
     def _check(self, config: Config, seed: int) -> tuple[Any, dict[str, Any]]:
         """Return Triton's kernel and the facts of a configuration that is right. Raises wire.Rejection."""
+        if isinstance(self.problem, ChecksItself):
+            return None, self._let_check(self.problem, config, seed)
         kernel, verdict = self._run_guarded(lambda: accuracy.check_config(self.problem, config, seed, self.tolerance))
         if not verdict.right:
             raise wire.Rejection(Reason.WRONG, verdict.message, **_kernel_facts(kernel), inputs_seed=seed,
                                relative_error=verdict.relative_error if math.isfinite(verdict.relative_error) else None)
         return kernel, {"relative_error": verdict.relative_error, "worst_error": verdict.worst, "inputs_seed": seed}
+
+    def _let_check(self, problem: ChecksItself, config: Config, seed: int) -> dict[str, Any]:
+        """Return the facts of a configuration that its own program found right. Raises wire.Rejection."""
+        wrong, facts = self._run_guarded(lambda: problem.check(config, seed))
+        if wrong:
+            raise wire.Rejection(Reason.WRONG, wrong, **facts)
+        return dict(facts)
 
     def _run_guarded(self, work: Callable[[], Any]) -> Any:
         """Run `work`; turn GPU errors into a refusal that says whether the CUDA context survived."""

@@ -22,13 +22,13 @@ from tuner.operators.rowwise import LAYERNORM, SOFTMAX
 from tuner.operators.streams import ROW_SUM, SILU_MUL, TRANSPOSE
 from tuner.operators.tokens import EMBEDDING, ROTARY
 from tuner.operators.top_k import TOP_K
-from tuner.operators.vendor import CUBLASLT_MATMUL
+from tuner.operators.vendor import CUBLASLT_MATMUL, CUTLASS_GEMM
 
 OPERATORS: dict[str, Operator] = {op.name: op for op in (
     MATMUL, MATMUL_BIAS_ACT, GROUPED_MATMUL, INT4_MATMUL, FP8_BLOCK_MATMUL, CONV2D,
     SOFTMAX, LAYERNORM, RMSNORM, ADD_RMSNORM, CROSS_ENTROPY, SILU_MUL, ROW_SUM, TOP_K, TRANSPOSE, EMBEDDING, ROTARY,
     ATTENTION, GQA_ATTENTION, DECODE_ATTENTION)}
-VENDORS: dict[str, Operator] = {op.name: op for op in (CUBLASLT_MATMUL,)}
+VENDORS: dict[str, Operator] = {op.name: op for op in (CUBLASLT_MATMUL, CUTLASS_GEMM)}
 
 _teams: list[Callable[[], Mapping[str, Operator]]] = []
 

@@ -56,6 +56,7 @@ class Operator:
     starts: Callable[[Shape, str, Limits], tuple[Config, ...]] | None = None   # published designs, worth trying early
     together: Callable[[Shape, str], dict[str, str]] | None = None   # field → problem, when each number alone is fine
     listed_on_gpu: bool = False        # its space is what the machine with the GPU lists (tuner.offer); `space` is empty until then
+    apply_text: Callable[[Config], str] | None = None      # what applies a configuration, to paste; None: Triton's own text
     parameters: tuple[str, ...] = ()   # in the order people write them, where `default_config` does not name them
 
     def complete(self, config: Config) -> dict[str, Value]:

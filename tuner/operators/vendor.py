@@ -10,6 +10,7 @@ from tuner.operators.matmul import bytes_moved, flops, fp8_problems
 from tuner.operators.operator import Dim, Operator, Shape
 from tuner.space import Space
 from tuner.trial import Config
+from tuner.vendor import cutlass_table, lt_names
 
 _DIMS = (Dim("M", "rows of A and C", high=1 << 17, exact=True), Dim("N", "columns of B and C", high=1 << 17, exact=True),
          Dim("K", "columns of A, rows of B", high=1 << 17, exact=True))      # exact: what is accepted depends on each
@@ -34,5 +35,24 @@ CUBLASLT_MATMUL = Operator(
     space=unlisted_space, default_config=library_choice, flops=flops, bytes=bytes_moved,
     kernel_module="tuner.kernels.vendor.cublaslt", kernel_names=(),           # the library's kernels: their names belong to it
     tolerance=_TOLERANCE, unit="FLOP/s", library="torch.matmul", together=fp8_problems, listed_on_gpu=True,
-    parameters=("ALGO", "TILE", "STAGES", "CLUSTER", "INNER", "SPLIT_K", "REDUCTION", "SWIZZLE", "CUSTOM", "LIBRARY"),
+    parameters=(*lt_names.BY_NAME, lt_names.LIBRARY), apply_text=lt_names.apply_text,
+)
+
+
+def cutlass_problems(shape: Shape, dtype: str) -> dict[str, str]:
+    """Return field → problem: fp8's B lies by columns, as its tensor cores read it."""
+    if dtype == "fp8" and not shape["BT"]:
+        return {"BT": "in fp8 B lies by columns: 1"}
+    return fp8_problems(shape, dtype)
+
+
+CUTLASS_GEMM = Operator(
+    name="cutlass_gemm", title="Matrix multiplication by CUTLASS's kernels",
+    dims=(*_DIMS, Dim("BT", "0: B by rows, 1: by columns, as torch.nn.Linear keeps its weights", low=0, exact=True, only=(0, 1))),
+    dtypes=("bf16", "fp16", "fp8", "fp32"),
+    presets=({"M": 4096, "N": 4096, "K": 4096, "BT": 1}, {"M": 16, "N": 4096, "K": 4096, "BT": 1}),
+    space=unlisted_space, default_config=library_choice, flops=flops, bytes=bytes_moved,
+    kernel_module="tuner.kernels.vendor.cutlass", kernel_names=(),
+    tolerance=_TOLERANCE, unit="FLOP/s", library="torch.matmul", together=cutlass_problems, listed_on_gpu=True,
+    parameters=cutlass_table.PARAMETERS, apply_text=cutlass_table.apply_text,
 )

@@ -108,7 +108,7 @@ def _listed_space(job: TuneJob, operator: Operator, session: Session) -> tuple[S
         raise SandboxError(f"{operator.name}: nothing can run at this shape on this worker ({left_out or 'nothing was listed'})",
                            "Try another shape or data type.")
     edited = _edited(job, offer.space, lambda: own_space_of_offer(offer, operator, job.shape, job.dtype, session.gpu))
-    starts = [config for row in offer.starts[:STARTS] if (config := offer.space.config(row)) in edited]
+    starts: list[Config] = [config for row in offer.starts[:STARTS] if (config := offer.space.config(row)) in edited]
     return edited, offer.default_config, starts
 
 

@@ -22,7 +22,6 @@ from typing import Any
 import torch
 
 from tuner.kernels.vendor.cublaslt import WORKSPACE_BYTES, CublasLtMatmul
-from tuner.kernels.vendor.lt_names import config_of
 from tuner.measure import accuracy, timers, timing
 from tuner.measure.policy import Policy
 from tuner.offer import Offer
@@ -32,6 +31,7 @@ from tuner.search.loop import Budget, tune
 from tuner.search.strategies import DEFAULT
 from tuner.search.strategies.prior_knowledge import PriorKnowledge
 from tuner.trial import Config, Measured, Trial, config_key
+from tuner.vendor.lt_names import config_of
 from workers.core import gpu
 from workers.tune.gpu_child import Limits as Seconds
 from workers.tune.sandbox import SandboxRunner

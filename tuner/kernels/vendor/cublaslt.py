@@ -22,12 +22,13 @@ from tuner.kernels.problem import (
     sizes,
     torch_dtype,
 )
-from tuner.kernels.vendor import lt_library, lt_names, lt_space
+from tuner.kernels.vendor import lt_library, lt_space
 from tuner.kernels.vendor.lt_library import Algorithm, CublasLt, LibraryMissing, Matrix, Product
-from tuner.kernels.vendor.lt_names import config_of, in_order, numbers_of
 from tuner.kernels.vendor.lt_space import Limits, list_algorithms
 from tuner.offer import Offer
 from tuner.trial import Config, config_key
+from tuner.vendor import lt_names
+from tuner.vendor.lt_names import config_of, in_order, numbers_of
 
 SCALES = (0.5, 0.25)                # of A and B in fp8, as in tuner.kernels.matmul
 FP8_MULTIPLE = 16

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.kernels.vendor.lt_names import ATTRIBUTES, PLACE, Numbers
+from tuner.vendor.lt_names import ATTRIBUTES, PLACE, Numbers
 
 SONAMES = ("libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so")
 _COMPUTE_32F, _R_32F = 68, 0                                   # cublasComputeType_t, cudaDataType_t

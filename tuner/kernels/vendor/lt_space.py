@@ -15,7 +15,7 @@ from itertools import product
 from typing import Protocol
 
 from tuner.kernels.vendor.lt_library import Algorithm, Capabilities, Check
-from tuner.kernels.vendor.lt_names import BY_NAME, PLACE, Numbers
+from tuner.vendor.lt_names import BY_NAME, PLACE, Numbers
 
 SPLITS = (2, 3, 4, 5, 6, 8, 12, 16, 24, 32)        # those that NVIDIA's own samples try, and what lies between
 CLUSTERS_FROM = (9, 0)                             # thread block clusters: from compute capability 9.0

@@ -73,6 +73,7 @@ class Attribute:
 
     name    the parameter of a configuration
     number  of the attribute
+    constant  its name after CUBLASLT_ALGO_CONFIG_
     bytes   of its value, 2 or 4
     prefix  of the constants that its values have in C; "": values are plain numbers
     names   value → name
@@ -80,6 +81,7 @@ class Attribute:
 
     name: str
     number: int
+    constant: str
     bytes: int = 4
     prefix: str = ""
     names: tuple[str, ...] = ()
@@ -104,15 +106,15 @@ class Attribute:
 
 
 ATTRIBUTES: tuple[Attribute, ...] = (
-    Attribute("ALGO", 0),
-    Attribute("TILE", 1, 4, "CUBLASLT_MATMUL_TILE_", tuple(_TILES.split())),
-    Attribute("STAGES", 6, 4, "CUBLASLT_MATMUL_STAGES_", tuple(_STAGES.split())),
-    Attribute("CLUSTER", 8, 2, "CUBLASLT_CLUSTER_SHAPE_", tuple(_CLUSTERS.split())),
-    Attribute("INNER", 7, 2, "CUBLASLT_MATMUL_INNER_SHAPE_", tuple(_INNER.split())),
-    Attribute("SPLIT_K", 2),
-    Attribute("REDUCTION", 3, 4, "CUBLASLT_REDUCTION_SCHEME_", tuple(_SCHEMES.split())),
-    Attribute("SWIZZLE", 4),
-    Attribute("CUSTOM", 5),
+    Attribute("ALGO", 0, "ID"),
+    Attribute("TILE", 1, "TILE_ID", 4, "CUBLASLT_MATMUL_TILE_", tuple(_TILES.split())),
+    Attribute("STAGES", 6, "STAGES_ID", 4, "CUBLASLT_MATMUL_STAGES_", tuple(_STAGES.split())),
+    Attribute("CLUSTER", 8, "CLUSTER_SHAPE_ID", 2, "CUBLASLT_CLUSTER_SHAPE_", tuple(_CLUSTERS.split())),
+    Attribute("INNER", 7, "INNER_SHAPE_ID", 2, "CUBLASLT_MATMUL_INNER_SHAPE_", tuple(_INNER.split())),
+    Attribute("SPLIT_K", 2, "SPLITK_NUM"),
+    Attribute("REDUCTION", 3, "REDUCTION_SCHEME", 4, "CUBLASLT_REDUCTION_SCHEME_", tuple(_SCHEMES.split())),
+    Attribute("SWIZZLE", 4, "CTA_SWIZZLING"),
+    Attribute("CUSTOM", 5, "CUSTOM_OPTION"),
 )
 BY_NAME = {each.name: each for each in ATTRIBUTES}
 Numbers = tuple[int, ...]                # the value of every attribute, in the order of ATTRIBUTES
@@ -134,6 +136,21 @@ def numbers_of(config: Config, library: str) -> Numbers:
     if missing:
         raise ValueError(f"the configuration does not name {', '.join(missing)}")
     return tuple(each.number_of(config[each.name]) for each in ATTRIBUTES)
+
+
+def apply_text(config: Config) -> str:
+    """Return the C++ that sets a configuration up; "" of one without parameters, which leaves the choice to the heuristics."""
+    if not config:
+        return ""
+    lines = [f"cublasLtMatmulAlgo_t algo;   // {config.get(LIBRARY, 'of an unknown version')}; A, B, C, D: cudaDataType_t",
+             f"cublasLtMatmulAlgoInit(handle, CUBLAS_COMPUTE_32F, CUDA_R_32F, A, B, C, D, {config.get('ALGO')}, &algo);"]
+    for each in ATTRIBUTES[1:]:
+        value, name = str(config.get(each.name)), each.name.lower()
+        unnamed = _UNNAMED.fullmatch(value)
+        number = unnamed[1] if unnamed else f"{each.prefix}{value}"
+        lines.append(f"uint{8 * each.bytes}_t {name} = {number}; cublasLtMatmulAlgoConfigSetAttribute("
+                     f"&algo, CUBLASLT_ALGO_CONFIG_{each.constant}, &{name}, sizeof {name});")
+    return "\n".join(lines)
 
 
 def in_order(configs: Sequence[Config]) -> Mapping[str, Sequence[Value]]:
