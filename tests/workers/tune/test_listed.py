@@ -77,7 +77,7 @@ def test_the_form_shows_what_was_listed_last(alice: Any, client: Any) -> None:
     assert "nothing can be edited" in asked(space=edit)["fields"][""]
     ended(job_of(alice, budget_trials=1))
     after = asked()
-    assert (after["valid"], after["size"], after["unknown"], after["gpu"]) == (12, 15, "", "The host")
+    assert (after["valid"], after["size"], after["unknown"], after["gpu"]) == (12, 15, "", "CPU")
     assert {each["name"]: each["values"] for each in after["parameters"]}["BLOCK"] == [8, 16, 32]
     assert after["fixed"] == f"{LIBRARY} has no others" and after["left_out"][0]["count"] == 3
     assert asked(space=edit)["valid"] == 3
