@@ -51,6 +51,7 @@ export function editSpace(section, { field, problem, onEdit, onCount }) {
       }
       if (before !== JSON.stringify([params, unknown])) draw();
       find("gpu").textContent = answer.gpu;
+      find("gpu").hidden = !answer.gpu;
       find("names").textContent = [...params.map(({ name }) => name), ...answer.names].join(", ");
       tell(answer);
     } catch (error) {

@@ -2,8 +2,8 @@
 
 For each product of CASES: cublasLt's algorithms are listed, the heuristics' choices are timed in turn with torch.matmul, then the
 space is searched by the default strategy through the loop and the sandbox, and the finalists are measured again in turn with the
-heuristics' first choice and torch.matmul. Needs the tree, torch, Triton, numpy, scipy and scikit-learn alone. OUT.json is written
-after every stage; after --seconds no further stage begins.
+heuristics' first choice and torch.matmul. CUTLASS_CASE is searched as well where a CUTLASS profiler is installed. Needs the tree,
+torch, Triton, numpy, scipy and scikit-learn alone. OUT.json is written after every stage; after --seconds no further stage begins.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from profiles.capture.tools.cutlass import installed_cutlass
 from tuner.kernels.vendor.cublaslt import WORKSPACE_BYTES, CublasLtMatmul
 from tuner.measure import accuracy, timers, timing
 from tuner.measure.policy import Policy
@@ -39,12 +40,14 @@ from workers.tune.sandbox import SandboxRunner
 CASES: tuple[tuple[str, tuple[int, int, int]], ...] = (
     ("bf16", (1000, 4104, 1000)), ("bf16", (4096, 4096, 4096)), ("bf16", (16, 4096, 4096)), ("bf16", (3000, 5120, 1536)),
     ("fp8", (4096, 4096, 4096)))
+CUTLASS_CASE = ("fp16", {"M": 4096, "N": 4096, "K": 4096, "BT": 1})       # what tests/gpu/README.md builds kernels for
 QUICK = {"max_ms": 100.0, "max_samples": 20}
 LIMITS = Seconds(run_s=8, compile_s=45)
 BESIDE = 6                     # of the heuristics' choices, timed in turn before the search
 STARTS = 12
 OPENING_S = 14.0               # of a case, beside its search: a listing, inputs, finalists
 LEAST_SEARCH_S = 3.0
+CUTLASS_SHARE = 0 if "missing" in installed_cutlass() else 1
 
 
 class Record:
@@ -114,6 +117,7 @@ def search(runner: SandboxRunner, name: str, dtype: str, shape: Mapping[str, int
     assert offer is not None, "the child listed nothing"
     row |= {"environment": session.environment, "policy": session.policy, "library_ms": session.library_ms,
             "open_s": round(time.monotonic() - began_s, 2)}
+    row |= {"library": offer.library, "listed": len(offer.space), "pruned": offer.space.pruned}
     default = offer.default_config or offer.space.config(0)
     device = limits(session.gpu, session.compute_capability, session.environment.get("sms"))
     known = PriorKnowledge(operator=name, shape=shape, dtype=dtype, gpu=device, flops=operator.flops(shape),
@@ -161,6 +165,21 @@ def run_case(record: Record, runner: SandboxRunner, dtype: str, sizes: Sequence[
         record.say(f"{what}: {type(error).__name__}: {error}"[:800])
 
 
+def run_cutlass(record: Record, runner: SandboxRunner, seconds: float) -> None:
+    """Search CUTLASS's kernels where the profiler is installed; the document says why where it is not."""
+    found = installed_cutlass()
+    dtype, shape = CUTLASS_CASE
+    row: dict[str, Any] = {"operator": "cutlass_gemm", "dtype": dtype, "shape": shape, "installed": found}
+    record.document["cases"].append(row)
+    if "missing" not in found:
+        try:
+            search(runner, "cutlass_gemm", dtype, shape, seconds, row)
+        except Exception:                # what was recorded before is kept
+            row["error"] = traceback.format_exc()[-3000:]
+    record.say(f"CUTLASS {found}: best {row.get('best_ms')} ms, torch ÷ best {row.get('torch_over_best')}, {row.get('listed')} "
+               f"listed {row.get('pruned')}, {row.get('tried')} tried {row.get('rejected')} {row.get('error', '')}")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path)
@@ -172,11 +191,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
                            limits=LIMITS, policy=QUICK, compilers=0)
     try:
         for number, (dtype, sizes) in enumerate(CASES):
-            each_s = record.left_s / (len(CASES) - number) - OPENING_S
+            each_s = record.left_s / (len(CASES) + CUTLASS_SHARE - number) - OPENING_S
             if record.left_s < OPENING_S:
                 record.say(f"{dtype} {sizes}: no time was left")
                 continue
             run_case(record, runner, dtype, sizes, max(LEAST_SEARCH_S, each_s))
+        run_cutlass(record, runner, max(LEAST_SEARCH_S, record.left_s - OPENING_S))
     finally:
         runner.close()
     record.say("done")
