@@ -19,6 +19,7 @@ import torch
 from profiles.capture.tools.cutlass import installed_cutlass
 from tuner.kernels.problem import ProgramTime, Unavailable
 from tuner.kernels.vendor import cutlass
+from tuner.kernels.vendor.cutlass_profiler import Profiler
 from tuner.kernels.vendor.program import Bounds, ProgramFailed, run_program
 from tuner.measure.policy import Policy
 from tuner.measure.programs import ProgramSampler
@@ -112,6 +113,37 @@ def test_damaged_rows_are_left_out_and_counted() -> None:
     rows = read_rows(b"\n".join([b"other output", *lines, lines[-1][:100], b'"' + b"a," * 50]))
     configs, left_out = list_configs(rows, LINEAR, TRANSPOSED, 90)
     assert len(rows) == 12 and len(configs) == 12 and left_out[UNREADABLE] == 2
+
+
+def profiler(folder: Path, table: bytes, then: str = "") -> Profiler:
+    """Return a program that writes a table where it is told to, as the profiler names the file, then does `then`."""
+    (folder / "table").write_bytes(table)
+    copy = f'case $a in --output=*) cp {folder}/table "${{a#--output=}}.gemm.csv";; esac'
+    return Profiler(str(script(folder, f'for a in "$@"; do {copy}; done; echo "$@" >> {folder}/asked; {then}')))
+
+
+def test_kernels_are_listed_by_a_dry_run_of_both_orientations(tmp_path: Path) -> None:
+    configs, left_out = profiler(tmp_path, TABLE).list(LINEAR, 90)
+    direct, transposed = (tmp_path / "asked").read_text().splitlines()
+    assert len(configs) == 24 and left_out[FOREIGN] == 12 + 8
+    assert "--mode=dry_run" in direct and "--B=f16:column --D=f16:row" in direct and "--B=f16:column --D=f16:column" in transposed
+
+
+def test_a_run_gives_its_time_or_says_why_not(tmp_path: Path) -> None:
+    config = list_configs(read_rows(TABLE), LINEAR, TRANSPOSED, 90)[0][0]
+    told = profiler(tmp_path, TABLE).profile(config, LINEAR, 7)
+    assert (told.ms, told.disposition) == (0.0438528, "passed")
+    asked = (tmp_path / "asked").read_text()
+    assert f"--kernels={COOPERATIVE}" in asked and "--seed=7" in asked and "--verification-enabled=true" in asked
+    wrong = profiler(tmp_path, TABLE.replace(b"passed", b"incorrect")).profile(config, LINEAR, 7)
+    assert wrong.disposition == "incorrect"
+    for table, then, said in ((TABLE.replace(b"passed", b"not_verified"), "", "has not verified it"),
+                              (TABLE.replace(b"0.0438528", b"0"), "", "gives no time"), (b"", "rm -f *.csv", "wrote no table"),
+                              (TABLE, "kill -ABRT $$", "SIGABRT")):
+        with pytest.raises(ProgramFailed, match=said):
+            profiler(tmp_path, table, then).profile(config, LINEAR, 7)
+    with pytest.raises(TableError):
+        profiler(tmp_path, b"\0" * 1000).profile(config, LINEAR, 7)
 
 
 @pytest.mark.parametrize(("text", "said"), [

@@ -7,35 +7,22 @@ is its mean over ITERATIONS launches, which it gives other inputs in turn, so th
 from __future__ import annotations
 
 import hashlib
-import tempfile
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from profiles.capture.tools.cutlass import PROGRAM, installed_cutlass
+from profiles.capture.tools.cutlass import installed_cutlass
 from tuner.kernels.problem import ProgramTime, Unavailable, check_elements, normal_tensors, sizes, torch_dtype
-from tuner.kernels.vendor.program import Bounds, ProgramFailed, run_program
+from tuner.kernels.vendor import cutlass_profiler
+from tuner.kernels.vendor.cutlass_profiler import ITERATIONS, PROGRAM, RIGHT, Profiler, Result
 from tuner.offer import Offer
 from tuner.trial import Config, config_key
 from tuner.vendor import cutlass_table
-from tuner.vendor.cutlass_table import DIRECT, TRANSPOSED, Product, TableError, list_configs, read_result, read_rows, run_arguments
+from tuner.vendor.cutlass_table import Product, run_arguments
 
-ITERATIONS, WARMUP = 50, 5
-LISTING, RUN = Bounds(seconds=60.0), Bounds(seconds=20.0, file_bytes=4 << 20)
 SCALES = (1.0, 1.0)
-_RIGHT = ("passed",)
-
-
-@dataclass(frozen=True)
-class Result:
-    """The profiler's row of one run: ms of a launch, or why there is none."""
-
-    ms: float
-    disposition: str
 
 
 class CutlassGemm:
@@ -52,7 +39,7 @@ class CutlassGemm:
                               "put it on PATH, or name it by RIDGEPOINT_CUTLASS_PROFILER")
         if device.type != "cuda":
             raise Unavailable("CUTLASS needs an NVIDIA GPU", "start the job on a worker with one")
-        self.device, self.path, self.version = device, found["path"], found["version"]
+        self.device, self.profiler, self.version = device, Profiler(found["path"]), found["version"]
         columns, kind = bool(shape.get("BT", 0)), torch_dtype(dtype)
         self.product = Product(self.M, self.N, self.K, dtype, columns)
         self.a = torch.empty((self.M, self.K), device=device, dtype=kind)
@@ -81,13 +68,7 @@ class CutlassGemm:
     def offer(self) -> Offer:
         """Return the kernels that the profiler was built with and that compute the product, with what it can vary of each."""
         major, minor = torch.cuda.get_device_capability(self.device)
-        configs: list[Config] = []
-        left_out: Counter[str] = Counter()
-        for orientation in (DIRECT, TRANSPOSED):
-            arguments = ["--mode=dry_run", "--report-not-run=true", *self.product.arguments(orientation)]
-            listed, others = list_configs(read_rows(self._run(arguments, LISTING)), self.product, orientation, 10 * major + minor)
-            configs += listed
-            left_out += others
+        configs, left_out = self.profiler.list(self.product, 10 * major + minor)
         return Offer.of(configs, f"CUTLASS {self.version}", pruned=left_out, about={"iterations": ITERATIONS})
 
     def compile(self, config: Config) -> None:
@@ -96,35 +77,15 @@ class CutlassGemm:
 
     def check(self, config: Config, seed: int) -> tuple[str, dict[str, Any]]:
         """Let the profiler check and time a configuration; return what is wrong, "" where nothing is, and facts."""
-        told = self._profile(config, seed)
+        told = self.profiler.profile(config, self.product, seed)
         self._results[config_key(config)] = told
-        wrong = "" if told.disposition in _RIGHT else f"cutlass_profiler's verification says {told.disposition}"
+        wrong = "" if told.disposition == RIGHT else f"{PROGRAM}'s own verification says {told.disposition}"
         return wrong, {"disposition": told.disposition, "iterations": ITERATIONS, "inputs_seed": seed}
 
     def launch(self, config: Config) -> ProgramTime:
         """Return the time of the run that checked the configuration last, or of another one."""
-        told = self._results.pop(config_key(config), None) or self._profile(config, 0)
+        told = self._results.pop(config_key(config), None) or self.profiler.profile(config, self.product, 0)
         return ProgramTime(told.ms)
-
-    def _profile(self, config: Config, seed: int) -> Result:
-        kernel = str(config.get("KERNEL"))
-        text = self._run([*run_arguments(config, self.product), "--verification-enabled=true", f"--seed={seed % 2**31}",
-                          f"--profiling-iterations={ITERATIONS}", f"--warmup-iterations={WARMUP}"], RUN)
-        ms, disposition, status = read_result(text, kernel)
-        if ms is None or status != "success":
-            raise ProgramFailed(f"{PROGRAM} gives no time: disposition {disposition}, status {status}")
-        return Result(ms, disposition)
-
-    def _run(self, arguments: Sequence[str], bounds: Bounds) -> bytes:
-        """Return the table that the profiler wrote. Raises ProgramFailed, or TableError where it wrote none."""
-        with tempfile.TemporaryDirectory(prefix="cutlass-") as name:
-            folder = Path(name)
-            argv = [self.path, "--operation=Gemm", "--providers=cutlass", *arguments, f"--output={folder / 'report'}"]
-            run_program(argv, folder, bounds)
-            table = folder / "report.gemm.csv"
-            if not table.is_file():
-                raise TableError(f"{PROGRAM} wrote no table: no kernel that it was built with takes the problem")
-            return table.read_bytes()
 
 
 PROBLEMS = {"cutlass_gemm": CutlassGemm}
@@ -132,5 +93,5 @@ PROBLEMS = {"cutlass_gemm": CutlassGemm}
 
 def source_hash(operator: str) -> str:
     """Return the hash of these files and of what the profiler says it is."""
-    files = (__file__, cutlass_table.__file__)
+    files = (__file__, cutlass_profiler.__file__, cutlass_table.__file__)
     return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files) + str(installed_cutlass()).encode()).hexdigest()
