@@ -55,6 +55,9 @@ class Operator:
     absent: Mapping[str, Value] = field(default_factory=dict)  # value of a parameter that a configuration does not name
     starts: Callable[[Shape, str, Limits], tuple[Config, ...]] | None = None   # published designs, worth trying early
     together: Callable[[Shape, str], dict[str, str]] | None = None   # field → problem, when each number alone is fine
+    listed_on_gpu: bool = False        # its space is what the machine with the GPU lists (tuner.offer); `space` is empty until then
+    apply_text: Callable[[Config], str] | None = None      # what applies a configuration, to paste; None: Triton's own text
+    parameters: tuple[str, ...] = ()   # in the order people write them, where `default_config` does not name them
 
     def complete(self, config: Config) -> dict[str, Value]:
         """Return the configuration with every parameter named; older ones lack newer parameters."""
