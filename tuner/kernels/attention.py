@@ -18,8 +18,8 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from tuner.kernels.attention_overlapped import COMPUTE_REGISTERS, LOAD_REGISTERS, attn_overlapped
 from tuner.kernels.attention_two_stage import attn_specialised, attn_tma, attn_two_stage
+from tuner.kernels.hopper.attention_overlapped import COMPUTE_REGISTERS, LOAD_REGISTERS, attn_overlapped
 from tuner.kernels.problem import (
     Calls,
     Workspace,

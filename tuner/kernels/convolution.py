@@ -24,9 +24,9 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from tuner.kernels.hopper.matmul_warp_groups import launch_of
 from tuner.kernels.matmul_parts import tile_place
 from tuner.kernels.matmul_tma import matmul_persistent, matmul_tma
-from tuner.kernels.matmul_warp_groups import launch_of
 from tuner.kernels.problem import (
     Launch,
     OneKernel,

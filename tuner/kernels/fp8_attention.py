@@ -8,7 +8,8 @@ Weights are rounded to e4m3 before they meet V. They are exp2(s − max + 8), so
 to 2⁻¹⁴ of it keep three bits (FlashAttention-3, Shah et al. 2024, §3.3 and its code's `max_offset`); the sum they are divided by is
 that of the weights as they were, with the same factor.
 
-KERNEL  two stages: loads through pointers; tma: through TMA descriptors; overlapped: see tuner.kernels.fp8_attention_overlapped
+KERNEL  two stages: loads through pointers; tma: through TMA descriptors; overlapped: see
+        tuner.kernels.hopper.fp8_attention_overlapped
 BM query rows, BN keys at a time, num_warps, num_stages.
 
 A thread has columns 2c, 2c + 1 and 2c + 8, 2c + 9 of sixteen scores, c its place of four, and gives 4c … 4c + 3 of sixteen weights
@@ -29,8 +30,8 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDes
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tuner.kernels.attention import SCORES_AT_ONCE, heads_together
-from tuner.kernels.attention_overlapped import COMPUTE_REGISTERS, LOAD_REGISTERS
-from tuner.kernels.fp8_attention_overlapped import fp8_attn_overlapped
+from tuner.kernels.hopper.attention_overlapped import COMPUTE_REGISTERS, LOAD_REGISTERS
+from tuner.kernels.hopper.fp8_attention_overlapped import fp8_attn_overlapped
 from tuner.kernels.problem import (
     Launch,
     OneKernel,

@@ -2,7 +2,7 @@
 
 KERNEL  tiles        the kernel of the recorded H200 landscape: one tile per program, loads through pointers
         tma …        see tuner.kernels.matmul_tma
-        warp groups  see tuner.kernels.matmul_warp_groups
+        warp groups  see tuner.kernels.hopper.matmul_warp_groups
 BM, BN, BK tile; GM rows of tiles that share B's columns in L2; SPLIT_K programs per tile; STORE way of the epilogue;
 num_warps; num_stages.
 """
@@ -17,9 +17,9 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from tuner.kernels.hopper.matmul_warp_groups import launch_of
 from tuner.kernels.matmul_parts import came_last, finished, leave_partial, partials_summed, tile_place
 from tuner.kernels.matmul_tma import matmul_persistent, matmul_specialised, matmul_tma
-from tuner.kernels.matmul_warp_groups import launch_of
 from tuner.kernels.problem import (
     Calls,
     Workspace,

@@ -4,10 +4,11 @@ int4_matmul       Y[M, N] = X[M, K] · (q − 8)·s: weights of four bits, a sca
                   group byte i holds row i in its low half and row i + GROUP/2 in its high one, so both halves meet columns of X
                   that lie side by side; BK rows of each half are a step, SPLIT_K programs share the K of a tile
     KERNEL        tiles: bytes are converted and go through shared memory; vector, words: see tuner.kernels.int4_matmul;
+                  warp groups: see tuner.kernels.hopper.int4_warp_groups;
                   unpacked …: W is unpacked to memory once, then a kernel of tuner.kernels.matmul multiplies in steps of BK
 fp8_block_matmul  Y[M, N] = Σ over blocks of A[M, k]·sa[M, k] · B[N, k]ᵀ·sb[N, k]: fp8 with a scale for each 1 × 128 of A and each
                   128 × 128 of B (DeepSeek-V3, 2024, §3.3.2)
-    KERNEL        tiles, or specialised (tuner.kernels.fp8_block_specialised)
+    KERNEL        tiles, or specialised (tuner.kernels.hopper.fp8_block_specialised)
 """
 
 from __future__ import annotations
@@ -22,7 +23,16 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from tuner.kernels.fp8_block_specialised import REGISTERS, ROWS, fp8_block_specialised
+from tuner.kernels.hopper.fp8_block_specialised import REGISTERS, ROWS, fp8_block_specialised
+from tuner.kernels.hopper.int4_warp_groups import (
+    BYTES,
+    COMPUTE_REGISTERS,
+    LOAD_REGISTERS,
+    SUMMED,
+    WORDS,
+    int4_sum,
+    int4_warp_groups,
+)
 from tuner.kernels.int4_matmul import finish_tile, int4_unpack, int4_vector, int4_words
 from tuner.kernels.matmul import matmul
 from tuner.kernels.matmul_parts import tile_place
@@ -155,6 +165,8 @@ class Int4Matmul(_Quantised):
         config = {**ABSENT, **config}
         if str(config["KERNEL"]).startswith("unpacked"):
             return (self._unpack(), self._product(config))
+        if config["KERNEL"] == "warp groups":
+            return self._warp_groups(config)
         (tiles, options), split = self._tiles(config), int(config["SPLIT_K"])
         shared = (None, None) if split == 1 else self._workspace.of(tiles * split * config["BM"] * config["BN"], tiles)
         size, options = (self.M, self.N, self.K), {**options, "SPLIT_K": split, "HALF": GROUP // 2}
@@ -165,6 +177,25 @@ class Int4Matmul(_Quantised):
             return ((int4_words, (tiles, split), args, options),)
         vector = {name: value for name, value in options.items() if name not in ("GM", "num_stages")}
         return ((int4_vector, (tiles, split), args, {**vector, "STAGES": config["num_stages"]}),)
+
+    def _warp_groups(self, config: Config) -> tuple[Launch, ...]:
+        """Tensor cores read X and the words as they are described here."""
+        bm, bk, split = int(config["BM"]), int(config["BK"]), int(config["SPLIT_K"])
+        kind = gl.bfloat16 if self.x.dtype == torch.bfloat16 else gl.float16
+        size = self.M * self.N
+        out = self.out if split == 1 else self._workspace.of(split * size, 0)[0]
+        x = GluonDescriptor.from_tensor(self.x, [bm, bk], gl.NVMMASharedLayout.get_default_for([bm, bk], kind))
+        w = GluonDescriptor.from_tensor(self.q.view(torch.int32), [bk, WORDS], gl.NVMMASharedLayout(128, 32, 2))
+        units = triton.cdiv(self.M, bm) * triton.cdiv(self.N, config["BN"]) * split
+        options = {"BM": bm, "BK": bk, "HALF": GROUP // 2, "WORDS": WORDS, "BYTES": BYTES[bm], "SPLIT_K": split,
+                   "STAGES": config["num_stages"], "LOAD": LOAD_REGISTERS,
+                   "COMPUTE": COMPUTE_REGISTERS, "num_warps": config["num_warps"]}
+        args = (x, w, self.scales, out, self.M, self.N, self.K)
+        product = int4_warp_groups, (min(multiprocessors(self.out.device), units),), args, options
+        if split == 1:
+            return (product,)
+        added = {"SPLIT_K": split, "BLOCK": SUMMED, "num_warps": 4}
+        return product, (int4_sum, (triton.cdiv(size, SUMMED),), (out, self.out, size), added)
 
     def _unpack(self) -> Launch:
         if self._unpacked is None:

@@ -187,6 +187,11 @@ COMPILED = [
      {**MM, "BM": 256, "BN": 128, "KERNEL": "warp groups", "STORE": "tma", "num_stages": 4}, ["m64n128k16", "stmatrix"]),
     ("conv2d", {"B": 4, "H": 28, "W": 28, "C": 128, "F": 512, "KS": 1, "S": 1, "P": 0}, "fp16",
      {"KERNEL": "product, warp groups", "BM": 128, "BN": 128, "BK": 64, "GM": 8, "num_warps": 4, "num_stages": 4}, ["m64n128k16"]),
+    *(("int4_matmul", {"M": m, "N": 11008, "K": 4096}, dtype,
+       {"KERNEL": "warp groups", "BM": bm, "BN": bn, "BK": bk, "GM": 8, "num_warps": 4, "num_stages": 4, "SPLIT_K": split},
+       [f"m64n{bm}k16", f"sub.rn.{pair}", "prmt.b32"])
+      for m, dtype, bm, bn, bk, split, pair in ((64, "bf16", 64, 512, 32, 1, "bf16x2"), (256, "bf16", 128, 256, 64, 1, "bf16x2"),
+                                                (256, "fp16", 256, 128, 32, 1, "f16x2"))),
 ]
 IN_GLUON = ("overlapped", "warp groups", "product, warp groups")
 COMPILE = """
@@ -243,7 +248,7 @@ def test_overlapped_products_are_not_serialised(tmp_path):
     triton = pytest.importorskip("triton")
     cases = [case for case in COMPILED if case[0] == "fp8_block_matmul" or case[3].get("KERNEL") in IN_GLUON]
     chosen = compiled(H200, tmp_path, cases)
-    assert len(chosen) == 8
+    assert len(chosen) == 11
     for (name, _, _, config, _), (ptx, _) in chosen:
         (tmp_path / "kernel.ptx").write_text(ptx)
         done = subprocess.run([triton.knobs.nvidia.ptxas.path, "-arch=sm_90a", "-v", "kernel.ptx", "-o", "kernel"], cwd=tmp_path,
@@ -257,6 +262,9 @@ def counted_bytes(name, shape, dtype, config):
     size = 1 if dtype == "fp8" else 2
     if name == "fp8_block_matmul":
         return (config["BM"] + config["BN"]) * 128 * config["num_stages"] + 128 * config["BM"] + attention.BARRIERS_BYTES
+    if name == "int4_matmul":
+        words = 2 if config["BM"] <= 64 else 1
+        return config["num_stages"] * config["BK"] * 4 * (config["BM"] + words * 64) + attention.BARRIERS_BYTES
     if name == "conv2d":
         return matmul_space.smem_bytes({**config, "KERNEL": "warp groups"}, size, 2, keeps_last_stage=True)
     if "attention" not in name:

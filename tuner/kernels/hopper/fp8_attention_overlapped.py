@@ -1,4 +1,4 @@
-"""Attention in fp8 for Hopper in Gluon: as tuner.kernels.attention_overlapped, with both products on fp8 tensor cores.
+"""Attention in fp8 for Hopper in Gluon: as tuner.kernels.hopper.attention_overlapped, with both products on fp8 tensor cores.
 
 One warp loads, two warp groups compute, softmax runs beside the products. K comes in boxes of sixteen rows that are read mixed, V
 transposed (tuner.kernels.fp8_attention says why): weights go from the scores' registers to the second product without moving.
@@ -10,7 +10,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
-from tuner.kernels.attention_overlapped import INFINITY, SIGN, hear_tile, place_of, tell_tile
+from tuner.kernels.hopper.attention_overlapped import INFINITY, SIGN, hear_tile, place_of, tell_tile
 
 RAISED = gl.constexpr(8.0)           # weights are 2⁸ times as large: e4m3 ends at 448
 
