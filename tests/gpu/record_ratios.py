@@ -207,6 +207,17 @@ class Recorder:
                                          "seconds": round(time.monotonic() - self.began_s, 1)}, indent=1, default=str))
 
 
+    def warm(self) -> None:
+        """Search something small, for nothing: a lease's first compile imports torch and Triton sixteen times from a cold disk."""
+        matmul, shape = find("matmul"), {"M": 256, "N": 256, "K": 256}
+        assert matmul is not None
+        self.runner.move("matmul", shape, "bf16")
+        session = self.runner.open()
+        space = matmul.space(shape, "bf16", limits(session.gpu, session.compute_capability, session.environment.get("sms")))
+        for _ in tune(space, "random", self.runner, Budget(trials=32), 5):
+            pass
+
+
 def _known(operator: Operator, shape: Mapping[str, int], dtype: str, device: Limits) -> PriorKnowledge:
     return PriorKnowledge(operator=operator.name, shape=shape, dtype=dtype, gpu=device, flops=operator.flops(shape),
                           bytes=operator.bytes(shape, dtype), default=operator.default_config(shape, dtype, device), past=())
@@ -259,6 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     recorder = Recorder(given.folder, "designs" if given.designs else "ratios")
     try:
+        recorder.warm()
         for case, choose, seconds, again in _work(given.designs, given.seconds):
             if not given.only or case[0] in given.only:
                 recorder.shape(case, choose, seconds, again)

@@ -47,12 +47,12 @@ def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:
 
 
 def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
-    """Return flash decoding in whole waves: as many programs as run at once, at most, and twice as many; fewer keys at a time where
-    there are few."""
+    """Return flash decoding in whole waves: one, three and six programs per multiprocessor at most."""
     groups = shape["B"] * shape["KV"]
-    most = [max((count for count in SPLITS if groups * count <= waves * gpu.sms), default=1) for waves in (3, 6)]
-    return tuple({"BN": bn, "SPLITS": count, "num_warps": 4, "num_stages": 3}
-                 for count in dict.fromkeys(most) for bn in (64, 32) if shape["N"] >= count * bn)
+    once, three, six = (max((count for count in SPLITS if groups * count <= waves * gpu.sms), default=1) for waves in (1, 3, 6))
+    tiles = ((three, 64, 4), (three, 32, 4), (once, 128, 8), (once, 64, 4), (six, 64, 4), (six, 32, 4))
+    fit = dict.fromkeys(tile for tile in tiles if shape["N"] >= tile[0] * tile[1])
+    return tuple({"BN": bn, "SPLITS": count, "num_warps": warps, "num_stages": 3} for count, bn, warps in fit)
 
 
 DECODE_ATTENTION = Operator(

@@ -159,4 +159,4 @@ def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
     return (wide, grouped, {**grouped, "BM": 192, "BN": 128, "num_stages": 5}, {**wide, "KERNEL": "waves and split"},
             {**wide, "KERNEL": "specialised", "num_warps": 4, "STORE": "direct"},
             {**square, "KERNEL": "tma"}, square, {**square, "KERNEL": "tma", "SPLIT_K": 2, "STORE": "direct"},
-            {**square, "KERNEL": "tma", "BM": 64})
+            {**square, "KERNEL": "tma", "BM": 64, "num_stages": 3}, {**square, "KERNEL": "tma", "BM": 64, "BK": 2 * bk})

@@ -164,8 +164,8 @@ def int4_starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
         return _different((*each, *deep, several[0]))
     tiles = -(-shape["N"] // 512) * -(-shape["M"] // whole_number(grouped, "BM"))
     parts = [part for part in _WARP_GROUPS["SPLIT_K"] if isinstance(part, int) and tiles * part <= gpu.sms]
-    grouped |= {"SPLIT_K": max(parts, default=1)}
-    return _different((several[0], grouped, *several[1:], {**tile, "SPLIT_K": min(16, _split(shape, gpu, tile, 2))}))
+    split: Config = {**grouped, "SPLIT_K": max(parts, default=1)}
+    return _different((several[0], split, *several[1:], {**tile, "SPLIT_K": min(16, _split(shape, gpu, tile, 2))}))
 
 
 def _split(shape: Shape, gpu: Limits, c: Config, programs: int) -> int:

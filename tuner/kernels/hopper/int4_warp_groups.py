@@ -22,6 +22,8 @@ WORDS = 64                  # rows of a product: columns of W by fours
 LOAD_REGISTERS, COMPUTE_REGISTERS = 24, 240         # a thread, of 168 that each of 384 threads has before they are shared out
 SUMMED = 1024               # numbers of a program that adds up parts
 BYTES = {16: 4, 32: 4, 64: 4, 128: 2, 256: 1}       # of its words that a warp group multiplies, by rows of X
+
+
 @triton.constexpr_function
 def _unpacking(byte, kind):
     """Instructions for both halves of one byte of two words: q − 8 times its scale.
