@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -135,3 +136,19 @@ def test_without_a_gpu_the_operator_says_so_and_compiles_nothing_ahead() -> None
         cublaslt.CublasLtMatmul(shape, "bf16", torch.device("cpu"), 0)
     with pytest.raises(NotImplementedError):
         cublaslt.CublasLtMatmul(shape, "bf16", torch.device("meta"), 0)
+
+
+def test_attributes_go_through_the_library_itself() -> None:
+    """Runs where cublasLt is installed, with or without a GPU: a description needs none."""
+    try:
+        library = lt_library.CublasLt()
+    except LibraryMissing as error:
+        pytest.skip(str(error))
+    matrix = lt_library.Matrix(lt_library.DATA_TYPES["bf16"], 64, 64, 64)
+    product = lt_library.Product(library, matrix, matrix, matrix)
+    for attribute, number in zip(ATTRIBUTES[1:], (20, 36, 3, 2, 4, 2, 1, 7), strict=True):
+        algorithm, value = Algorithm(), (ctypes.c_uint16 if attribute.bytes == 2 else ctypes.c_uint32)(number)
+        library.call("cublasLtMatmulAlgoConfigSetAttribute", ctypes.byref(algorithm), attribute.number, ctypes.byref(value),
+                     ctypes.c_size_t(attribute.bytes))
+        assert product.attributes(algorithm)[PLACE[attribute.name]] == number
+    assert re.fullmatch(r"cublasLt 1\d\.\d+\.\d+", library.name)
