@@ -37,7 +37,7 @@ class Limits:
     """When a listing ends: configurations, seconds, bytes of workspace."""
 
     configs: int = 20_000
-    seconds: float = 15.0
+    seconds: float = 6.0
     workspace_bytes: int = 32 << 20
 
 
