@@ -1,9 +1,9 @@
 """All algorithms of cublasLt for one product: ids × capabilities, kept where the library's own check accepts them.
 
 Seen of cublasLt 13.1 on an H200: algorithm 66, which its heuristics choose on Hopper, is refused without a cluster that its tile
-and custom option go with, so all three are combined. Older ones accept any cluster and inner shape and do not read them: an
-attribute whose every value is accepted with the same workspace and waves is left at its default. An algorithm for newer GPUs is
-listed as well and accepts nothing: it is given up after GIVE_UP refusals, unless the heuristics chose it.
+and custom option go with, so all three are combined. Older ones accept any cluster and inner shape, as they do not read them: an
+attribute whose every value is accepted is left at its default. An algorithm for newer GPUs is listed as well and accepts nothing: it
+is given up after GIVE_UP refusals, unless the heuristics chose it.
 """
 
 from __future__ import annotations
@@ -110,12 +110,12 @@ class _Walk:
             check = self._check(numbers)
             if check is not None:
                 if not plain:                              # the first: what does this algorithm read?
-                    clusters, inner = self._read(numbers, check, clusters), self._read(numbers, check, inner)
+                    clusters, inner = self._read(numbers, clusters), self._read(numbers, inner)
                 self._add(plain, numbers, check)
             for change in clusters:
                 varied = _with(numbers, change)
                 if (check := self._check(varied)) is not None:
-                    inner = inner if plain else self._read(varied, check, inner)
+                    inner = inner if plain else self._read(varied, inner)
                     self._add(plain, varied, check)
             if not plain and not patient and self.listing.checks - begun > GIVE_UP:
                 self.listing.whole = False
@@ -148,10 +148,10 @@ class _Walk:
         if len(self.listing.found) >= self._limits.configs:
             raise _Over
 
-    def _read(self, numbers: Numbers, check: Check, changes: Sequence[Change]) -> Sequence[Change]:
-        """Return the changes of an attribute; none where every value is accepted and changes nothing."""
+    def _read(self, numbers: Numbers, changes: Sequence[Change]) -> Sequence[Change]:
+        """Return the changes of an attribute; none where every value is accepted: no kernel runs with all of them."""
         told = [self._check(_with(numbers, change)) for change in changes]
-        return () if all(each == check for each in told) else changes
+        return () if None not in told else changes
 
     def _check(self, numbers: Numbers) -> Check | None:
         """Return the library's check where it accepts and the workspace is enough. Raises _Over when the time is."""
