@@ -2,8 +2,8 @@
 
 Seen of cublasLt 13.1 on an H200: algorithm 66, which its heuristics choose on Hopper, is refused without a cluster that its tile
 and custom option go with, so all three are combined. Older ones accept any cluster and inner shape, as they do not read them: an
-attribute whose every value is accepted is left at its default. An algorithm for newer GPUs is listed as well and accepts nothing: it
-is given up after GIVE_UP refusals, unless the heuristics chose it.
+attribute whose every value is accepted is left at its default. An algorithm for newer GPUs is listed as well and accepts nothing:
+it is given up after GIVE_UP refusals, unless the heuristics chose it.
 """
 
 from __future__ import annotations
