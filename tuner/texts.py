@@ -90,6 +90,12 @@ def line_text(operator: str, config: Mapping[str, Any] | None) -> str:
     return config_text(config or {}) if found and found.apply_text else triton_config(config)
 
 
+def default_name(operator: str) -> str:
+    """Return what the default configuration of an operator is, as a sentence says it."""
+    found = find(operator)
+    return found.default_name if found else "the default"
+
+
 def library_name(operator: str) -> str:
     """Return what an operator is compared with, as a sentence says it."""
     found = find(operator)

@@ -159,6 +159,18 @@ def test_the_space_is_edited_and_the_count_follows(watched: Any, server_url: str
     assert job["space"]["parameters"] == {"num_warps": [4, 8]}
 
 
+def test_a_space_that_nobody_listed_is_said_to_be_unknown(watched: Any, server_url: str) -> None:
+    page = watched
+    page.goto(f"{server_url}/tune/new/?operator=cublaslt_matmul&device=gpu")
+    poll(page, "document.querySelector('[data-space-fixed]').textContent.startsWith('Not known yet: a worker with the GPU lists')")
+    assert page.inner_text("[data-space-valid]") == "—" and page.is_hidden("[data-space-gpu]")
+    page.fill("#space-rules", "SPLIT_K < 4")
+    poll(page, "document.querySelector('.space-rules .space-wrong').textContent.includes('nothing can be edited')")
+    page.select_option("[name=operator]", "matmul")
+    poll(page, "document.querySelector('[data-space-fixed]').textContent.startsWith('No other values')")
+    assert page.query_selector("#space-BM-64") is not None
+
+
 def test_the_queue_is_ordered_by_keys_and_by_drag_and_a_job_rests(watched: Any, server_url: str, tuner: Any) -> None:
     page = watched
     running = tuner("/api/tune/", **MATMUL, shape=SHAPE, budget_trials=602)["id"]

@@ -151,7 +151,7 @@ def job_detail(job: TuneJob, trials: Sequence[Trial]) -> dict[str, Any]:
         "failures": selectors.count_failures(trials), "progress": selectors.progress(job, len(trials)),
         "progress_text": progress_text(job, trials), "asked": selectors.asked_of(job), "silent_s": silent_seconds(job),
         "speedups": selectors.speedups(job), "rate": texts.rate(job, job.best_ms),
-        "triton": texts.paste_text(job.operator, job.best_config),
+        "triton": texts.paste_text(job.operator, job.best_config), "default_name": texts.default_name(job.operator),
         "active": job.status not in selectors.ENDED, "no_worker": why_waiting(job), "cached": job.cached.first(),
         "insight": insights, "effects_text": effects_text(insights), "levels_shown": LEVELS_SHOWN,
         "effects": [[effect.name, effect.share] for effect in insights.effects],

@@ -51,6 +51,7 @@ class Operator:
     kernel_names: tuple[str, ...]                             # what it is called in profiles
     tolerance: Mapping[str, float]                            # dtype -> largest error, see tuner.measure.accuracy
     unit: str                                                 # what a person compares: "FLOP/s" or "B/s"
+    default_name: str = "the default"                         # … configuration, as a sentence says it
     library: str = "the library"                              # what it is compared with, as a sentence says it
     absent: Mapping[str, Value] = field(default_factory=dict)  # value of a parameter that a configuration does not name
     starts: Callable[[Shape, str, Limits], tuple[Config, ...]] | None = None   # published designs, worth trying early

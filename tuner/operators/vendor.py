@@ -35,7 +35,7 @@ CUBLASLT_MATMUL = Operator(
     space=unlisted_space, default_config=library_choice, flops=flops, bytes=bytes_moved,
     kernel_module="tuner.kernels.vendor.cublaslt", kernel_names=(),           # the library's kernels: their names belong to it
     tolerance=_TOLERANCE, unit="FLOP/s", library="torch.matmul", together=fp8_problems, listed_on_gpu=True,
-    parameters=(*lt_names.BY_NAME, lt_names.LIBRARY), apply_text=lt_names.apply_text,
+    default_name="the heuristics' first choice", parameters=(*lt_names.BY_NAME, lt_names.LIBRARY), apply_text=lt_names.apply_text,
 )
 
 

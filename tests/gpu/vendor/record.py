@@ -22,10 +22,10 @@ from typing import Any
 import torch
 
 from profiles.capture.tools.cutlass import installed_cutlass
-from tuner.kernels.vendor.cublaslt import WORKSPACE_BYTES, CublasLtMatmul
+from tuner.kernels.vendor.cublaslt import PREFERRED, WORKSPACE_BYTES, CublasLtMatmul
+from tuner.kernels.vendor.lt_space import Limits, list_algorithms
 from tuner.measure import accuracy, timers, timing
 from tuner.measure.policy import Policy
-from tuner.offer import Offer
 from tuner.operators import find, limits
 from tuner.search.finalists import measure_finalists
 from tuner.search.loop import Budget, tune
@@ -66,21 +66,23 @@ class Record:
 
     def say(self, text: str) -> None:
         self.document["seconds"] = round(time.monotonic() - self.began_s, 1)
-        self.path.write_text(json.dumps(self.document, indent=1, default=str))
+        self.path.write_text(json.dumps(self.document, default=str))
         print(f"{self.document['seconds']:6.1f} s  {text}", flush=True)
 
 
-def look(problem: CublasLtMatmul, row: dict[str, Any]) -> Offer:
-    """Return what is listed; the row gets the counts of each algorithm, and what each can be given."""
-    offer, product = problem.offer(), problem.product
-    counted = Counter(config["ALGO"] for config in offer.space.configs())
+def look(problem: CublasLtMatmul, row: dict[str, Any]) -> None:
+    """List the algorithms; the row gets all that the library accepts, what each can be given, and the heuristics' choices."""
+    product, name = problem.product, problem.library_used.name
+    preferred = product.preferred(PREFERRED, WORKSPACE_BYTES)
+    listing = list_algorithms(product, torch.cuda.get_device_capability(), Limits(workspace_bytes=WORKSPACE_BYTES),
+                              {numbers[0] for numbers, _ in preferred})
     able = {number: product.capabilities(number) for number in product.ids()}
-    row |= {"library": offer.library, "path": problem.library_used.path, "listed": len(offer.space), "pruned": offer.space.pruned,
-            "about": offer.about, "configs_by_algorithm": dict(counted),
-            "values": {param.name: list(param.values) for param in offer.space.params},
+    row |= {"library": name, "path": problem.library_used.path, "listed": len(listing.found), "pruned": listing.pruned,
+            "by_algorithm": listing.by_algorithm, "whole": listing.whole, "checks": listing.checks,
+            "listing_s": round(listing.seconds, 2), "preferred": [numbers for numbers, _ in preferred],
+            "preferred_not_listed": sum(numbers not in listing.found for numbers, _ in preferred),
             "capabilities": {number: asdict(can) if can else None for number, can in able.items()},
-            "preferred": [offer.space.config(each) for each in offer.starts]}
-    return offer
+            "accepted": [[*numbers, check.workspace_bytes, round(check.waves, 4)] for numbers, check in listing.found.items()]}
 
 
 def compare_preferred(problem: CublasLtMatmul, dtype: str, row: dict[str, Any]) -> None:
@@ -89,7 +91,8 @@ def compare_preferred(problem: CublasLtMatmul, dtype: str, row: dict[str, Any]) 
     assert operator is not None
     preferred = problem.product.preferred(BESIDE, WORKSPACE_BYTES)
     chosen: list[Config] = [{}, *(config_of(numbers, name) for numbers, _ in preferred)]
-    fine, wrong = [], []
+    fine: list[dict[str, Any]] = []
+    wrong: list[dict[str, Any]] = []
     for config in chosen:
         try:
             _, verdict = accuracy.check_config(problem, config, 11, operator.tolerance[dtype])
@@ -150,8 +153,10 @@ def run_case(record: Record, runner: SandboxRunner, dtype: str, sizes: Sequence[
     what = f"{dtype} {'×'.join(map(str, sizes))}"
     try:
         problem = CublasLtMatmul(shape, dtype, torch.device("cuda"), 5)
-        offer = look(problem, row)
-        record.say(f"{what}: {row['library']}, {len(offer.space):,} listed {row['about']} {row['pruned']}")
+        look(problem, row)
+        record.say(f"{what}: {row['library']}, {row['listed']:,} listed {dict(row['by_algorithm'])} in {row['listing_s']} s "
+                   f"({row['checks']:,} checks), whole {row['whole']}, {dict(row['pruned'])}, of the heuristics' "
+                   f"{len(row['preferred'])} choices {row['preferred_not_listed']} are not among them")
         compare_preferred(problem, dtype, row)
         record.say(f"{what}: torch {row['torch_ms']:.4f} ms, heuristics {[round(each['ms'], 4) for each in row['heuristics']]}, "
                    f"wrong {row['heuristics_wrong']}")

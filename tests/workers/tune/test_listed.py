@@ -82,6 +82,8 @@ def test_the_form_shows_what_was_listed_last(alice: Any, client: Any) -> None:
     assert after["fixed"] == f"{LIBRARY} has no others" and after["left_out"][0]["count"] == 3
     assert asked(space=edit)["valid"] == 3
     job = ended(job_of(alice, space=edit))
+    page = client.get(reverse("tune", args=[job.pk])).content.decode()
+    assert "WAY=rows" in page and f"LIBRARY={LIBRARY}" in page and "host products" in page
     assert job.status == "done" and {row.config["WAY"] for row in job.trials.all()} <= {"rows"}
 
 
@@ -116,6 +118,10 @@ def test_old_listings_go_when_there_are_many(alice: Any, monkeypatch: pytest.Mon
 def test_vendors_are_found_and_offered_beside_the_others() -> None:
     names = {"LIBRARY": "cublasLt 13.1.0", "SWIZZLE": 0, "TILE": "128x256", "ALGO": 66}
     assert list(texts.config_in_order(names)) == ["ALGO", "TILE", "SWIZZLE", "LIBRARY"]
+    pasted = texts.paste_text("cublaslt_matmul", {**names, "STAGES": "64x3"})
+    assert "CUBLASLT_MATMUL_TILE_128x256" in pasted and "\n" not in texts.line_text("cublaslt_matmul", names)
+    assert texts.paste_text("matmul", {"BM": 64, "num_warps": 4}) == "triton.Config({'BM': 64}, num_warps=4)"
+    assert texts.default_name("cublaslt_matmul") == "the heuristics' first choice" and texts.default_name("x") == "the default"
     assert find("cublaslt_matmul") is VENDORS["cublaslt_matmul"] and find(NAME) is OPERATOR
     empty = VENDORS["cublaslt_matmul"].space({"M": 64, "N": 64, "K": 64}, "bf16", None)         # type: ignore[arg-type]
     assert len(empty) == 0 and empty.params == ()

@@ -103,12 +103,13 @@ class CublasLtMatmul:
         """Return every algorithm that the library accepts here, the heuristics' choices first."""
         name = self.library_used.name
         preferred = self.product.preferred(PREFERRED, WORKSPACE_BYTES)
-        capability = torch.cuda.get_device_capability(self.device)
-        listing = list_algorithms(self.product, capability, Limits(workspace_bytes=WORKSPACE_BYTES))
+        listing = list_algorithms(self.product, torch.cuda.get_device_capability(self.device),
+                                  Limits(workspace_bytes=WORKSPACE_BYTES), {numbers[0] for numbers, _ in preferred})
         chosen, found = [config_of(numbers, name) for numbers, _ in preferred], [config_of(each, name) for each in listing.found]
         rebuilt = [self.product.algorithm(numbers) for numbers, _ in preferred]
         same = sum(bytes(each) == written for each, (_, written) in zip(rebuilt, preferred, strict=True) if each is not None)
-        about = {"algorithms": len(listing.by_algorithm), "seconds": round(listing.seconds, 2), "whole": listing.whole,
+        about = {"algorithms": len(listing.by_algorithm), "checks": listing.checks, "seconds": round(listing.seconds, 2),
+                 "whole": listing.whole,
                  "preferred": len(preferred), "preferred_rebuilt": same,
                  "preferred_not_listed": len({config_key(each) for each in chosen} - {config_key(each) for each in found})}
         return Offer.of(found, name, preferred=chosen, pruned=listing.pruned, values=in_order([*chosen, *found]), about=about)

@@ -90,6 +90,9 @@ class CublasLt:
         version = self._function("cublasLtGetVersion", restype=ctypes.c_size_t)
         self.version = version_text(int(version()))
         self._handle = ctypes.c_void_p()
+        self.set_attribute = self._function("cublasLtMatmulAlgoConfigSetAttribute")
+        self.set_attribute.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
+        self.check_algorithm = self._function("cublasLtMatmulAlgoCheck")
 
     @property
     def name(self) -> str:
@@ -163,6 +166,7 @@ class Product:
             self._describe(_DESC_FAST_ACCUM, ctypes.c_int8(1))
         self._layouts = [self._make_layout(matrix) for matrix in (a, b, d, d)]
         self._one, self._zero = ctypes.c_float(1.0), ctypes.c_float(0.0)
+        self._begun: dict[int, tuple[bytes, Numbers] | None] = {}
 
     def _describe(self, attribute: int, value: Any) -> None:
         self.library.call("cublasLtMatmulDescSetAttribute", self._desc, attribute, ctypes.byref(value),
@@ -209,15 +213,24 @@ class Product:
 
     def algorithm(self, numbers: Sequence[int]) -> Algorithm | None:
         """Return the algorithm of attributes' values; None where the library has none of this number, or refuses a value."""
-        algorithm = self._init(numbers[PLACE["ALGO"]])
-        if algorithm is None:
+        begun = self._begin(numbers[PLACE["ALGO"]])
+        if begun is None:
             return None
-        for attribute, number in zip(ATTRIBUTES[1:], numbers[1:], strict=True):
+        algorithm, set_attribute = Algorithm.from_buffer_copy(begun[0]), self.library.set_attribute
+        for attribute, number, default in zip(ATTRIBUTES, numbers, begun[1], strict=True):
+            if number == default:                # a listing asks for a hundred thousand
+                continue
             value = ctypes.c_uint16(number) if attribute.bytes == 2 else ctypes.c_uint32(number)
-            if self.library.status("cublasLtMatmulAlgoConfigSetAttribute", ctypes.byref(algorithm), attribute.number,
-                                   ctypes.byref(value), ctypes.c_size_t(attribute.bytes)):
+            if set_attribute(ctypes.byref(algorithm), attribute.number, ctypes.byref(value), attribute.bytes):
                 return None
         return algorithm
+
+    def _begin(self, number: int) -> tuple[bytes, Numbers] | None:
+        """Return an algorithm as the library initialises it and its attributes' values; None where it has none of this number."""
+        if number not in self._begun:
+            algorithm = self._init(number)
+            self._begun[number] = None if algorithm is None else (bytes(algorithm), self.attributes(algorithm))
+        return self._begun[number]
 
     def attributes(self, algorithm: Algorithm) -> Numbers:
         """Return the attributes' values of an algorithm."""
@@ -232,8 +245,8 @@ class Product:
     def check(self, algorithm: Algorithm) -> Check | None:
         """Return workspace and waves of an algorithm that the library accepts for this product on this GPU; else None."""
         result = _Result()
-        if self.library.status("cublasLtMatmulAlgoCheck", self.library.handle(), self._desc, *self._layouts,
-                               ctypes.byref(algorithm), ctypes.byref(result)):
+        if self.library.check_algorithm(self.library.handle(), self._desc, *self._layouts, ctypes.byref(algorithm),
+                                        ctypes.byref(result)):
             return None
         return Check(int(result.workspace_bytes), float(result.waves))
 
