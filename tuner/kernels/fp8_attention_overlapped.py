@@ -40,7 +40,7 @@ def _bring(qd, kd, vd, qb, kb, vb, told, q_full, q_empty, k_full, k_empty, v_ful
             at = (blocks - 1 - (step - done)) * BN
             mbarrier.wait(k_empty.index(slot), again)
             mbarrier.expect(k_full.index(slot), BN * D)
-            tma.async_copy_global_to_shared(kd, [(pk * N + at) // 16, 0, 0, 0, 0], k_full.index(slot), kb.index(slot))
+            tma.async_copy_global_to_shared(kd, [pk * gl.cdiv(N, 16) + at // 16, 0, 0, 0, 0], k_full.index(slot), kb.index(slot))
             mbarrier.wait(v_empty.index(slot), again)
             mbarrier.expect(v_full.index(slot), BN * D)
             tma.async_copy_global_to_shared(vd, [pk * D, at], v_full.index(slot), vb.index(slot))

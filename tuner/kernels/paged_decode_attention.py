@@ -27,7 +27,7 @@ from tuner.trial import Config
 
 LOG2_E = 1.4426950408889634          # the kernels work with exp2
 LEAST_ROWS = 16                      # of a tensor-core tile
-VALUES_AT_ONCE = 32                  # of partial results that a thread loads when they are added up
+VALUES_AT_ONCE = 64                  # of partial results that a thread loads when they are added up
 UNUSED = -1                          # in the table: no block has this number
 
 
