@@ -38,8 +38,12 @@ lost = (weights.to(torch.float8_e4m3fn).float() - weights) / weights
 assert 2.6e-2 < lost.square().mean().sqrt() < 2.7e-2 and lost.abs().max() <= 2**-4
 problem = PROBLEMS["fp8_attention"]({"B": 1, "H": 4, "KV": 4, "N": 512, "D": 64, "causal": 0}, "fp8", torch.device("cpu"), 3)
 config = {"KERNEL": "two stages", "BM": 128, "BN": 128, "num_warps": 4, "num_stages": 2}
-_, drawn = accuracy.check_config(problem, config, 1, 1.0)
-assert 1.5e-2 < drawn.relative_error < 2.8e-2, drawn               # what the operator's bound is made of
+_, drawn = accuracy.check_config(problem, config, 1, 4e-2)
+assert drawn.right and 5e-3 < drawn.relative_error < 2.65e-2, drawn                   # few large weights: the largest is exact
+problem.q_scales.fill_(0.2)
+problem.launch(config)
+even = accuracy.compare_output(problem.out, problem.reference(), 4e-2)
+assert 2.4e-2 < even.relative_error < 2.9e-2, even                                     # many alike: what the bound is made of
 problem.v_scales.mul_(3.0)
 problem.k_scales.mul_(1.5)
 problem.launch(config)
@@ -73,23 +77,24 @@ drawn = [(problem.lengths.tolist(), problem.table.tolist()) for seed in (1, 1, 2
 assert drawn[0] == drawn[1] != drawn[2]
 used = problem.table[problem.table != UNUSED]
 assert sorted(used.tolist()) == list(range(len(problem.k))) and len(used) == 2 + 3 + 4 + 5       # each block of the pool once
-for asked in ([0, 1, 16, 80], [0, 0, 0, 0], [17, 0, 15, 33]):
+problem = PROBLEMS["paged_decode_attention"]({**shape, "N": 288}, "fp16", torch.device("cpu"), 3)
+for asked in ([0, 1, 16, 288], [0, 0, 0, 0], [17, 144, 15, 271]):
     problem.lengths.copy_(torch.tensor(asked))
-    problem.table[:] = torch.arange(14).repeat(2)[:20].reshape(4, 5).int()                       # pages may be shared
     for row, length in enumerate(asked):
+        problem.table[row] = torch.arange(18) + 5 * row                                          # pages may be shared
         problem.table[row, -(-length // 16):] = UNUSED
     reference = problem.reference()
     assert not reference[[row for row, length in enumerate(asked) if not length]].any()
     for kernel in ("blocks", "warps"):
-        for splits in (1, 4):
+        for splits in (1, 4, 32):                   # 32: parts are added up in bunches, and those
             config = {"KERNEL": kernel, "BN": 16, "SPLITS": splits, "num_warps": 2, "num_stages": 2}
+            results = []
             for _ in range(2):                      # the counts are back at zero, the parts are added up in the same order
                 problem.out.fill_(torch.nan)
                 problem.launch(config)
-                verdict = accuracy.compare_output(problem.out, reference, 5e-3)
-                assert verdict.right, (asked, config, verdict)
-                first = problem.out.clone() if _ == 0 else first
-                assert torch.equal(first, problem.out)
+                results.append(problem.out.clone())
+            verdict = accuracy.compare_output(results[0], reference, 5e-3)
+            assert verdict.right and torch.equal(*results), (asked, config, verdict)
 print("all right")
 """
 
