@@ -12,7 +12,6 @@ from tuner.operators.variants import Values, union_space, whole_number
 from tuner.space import Constraint, Space
 from tuner.trial import Config
 
-SIXTEEN = 16                 # keys that kernels which read boxes mix among themselves; V's rows are whole sixteens
 SCALE_BYTES = 4
 # ‖out − ref‖ / ‖ref‖. Rounding a weight to three bits changes it by 2⁻⁴ of itself at most, and by 2.65e-2 (rms) where mantissas are
 # spread evenly in their logarithm: √(∫₁² m⁻³ dm / (3 ln 2)) / 16. Errors of weights are independent, so that is the part of the
@@ -41,7 +40,7 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
     head = shape["D"]
 
     def has_tma(c: Config) -> bool:
-        return c["KERNEL"] == "two stages" or (gpu.capability >= (9, 0) and shape["N"] % SIXTEEN == 0)
+        return c["KERNEL"] == "two stages" or gpu.capability >= (9, 0)
 
     def can_overlap(c: Config) -> bool:
         return c["KERNEL"] != "overlapped" or gpu.compute_capability in SPECIALISED_ON
@@ -54,7 +53,7 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
 
     return union_space((_POINTERS, _TMA, _OVERLAPPED), (
         Constraint("fp8 tensor cores: from compute capability 8.9", lambda c: gpu.capability >= FP8_CAPABILITY),
-        Constraint("TMA: from compute capability 9.0, tokens in whole sixteens", has_tma),
+        Constraint("TMA: from compute capability 9.0", has_tma),
         Constraint("warp specialisation: Hopper only", can_overlap),
         Constraint("tile registers", fits_registers),
         Constraint("shared memory", lambda c: smem_bytes(c, head, gpu.warpgroup_mma) <= gpu.smem_bytes),
@@ -62,7 +61,7 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
 
 
 def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:
-    """Return a square tile that every GPU with fp8 tensor cores runs, whatever the tokens."""
+    """Return a square tile that every GPU with fp8 tensor cores runs."""
     return {"KERNEL": "two stages", "BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.operators.attention import TILES_PER_THREAD, head_problems
+from tuner.operators.attention import head_problems
 from tuner.operators.decode_attention import LEAST_ROWS
 from tuner.operators.limits import Limits
 from tuner.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
@@ -10,6 +10,7 @@ from tuner.operators.variants import Values, union_space, whole_number
 from tuner.space import Constraint, Space
 from tuner.trial import Config
 
+TILES_PER_THREAD = 140       # of scores and output together; 144 spill (heads of 256, a warp alone)
 INDEX_BYTES = 4              # of an entry of the block table, of a length
 WAVES = 32                   # programs per multiprocessor at most that a split may make, those of short sequences included
 PARTS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -68,12 +69,12 @@ def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:
 
 
 def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
-    """Return flash decoding with two to eight programs a multiprocessor, warps together and alone."""
+    """Return flash decoding with one to eight programs a multiprocessor, warps together and alone."""
     together: Config = {"KERNEL": "blocks", "BN": 64, "num_warps": 4, "num_stages": 3}
     alone: Config = {"KERNEL": "warps", "BN": 16, "num_warps": 4, "num_stages": 3}
     single: Config = {"KERNEL": "blocks", "BN": 16, "num_warps": 1, "num_stages": 5}
     made = [_split(shape, gpu, kernel, programs) for kernel, programs in (
-        (alone, 4), (together, 4), (alone, 8), (together, 2), (single, 8), (alone, 2))]
+        (alone, 4), (together, 4), ({**alone, "num_warps": 8}, 1), (alone, 8), (together, 2), (single, 8), (alone, 2))]
     return tuple(config for place, config in enumerate(made) if config not in made[:place])
 
 

@@ -22,8 +22,8 @@ CASES = [     # operator, shape, dtype, configuration: pages smaller and larger 
     *(("fp8_attention", {"B": 2, "H": 4, "KV": 2, "N": tokens, "D": 64, "causal": causal}, "fp8",
        {"KERNEL": kernel, "BM": rows, "BN": keys, **LOOP})
       for kernel, tokens, causal, rows, keys in (
-          ("two stages", 70, 1, 32, 32), ("two stages", 70, 0, 64, 32), ("two stages", 96, 1, 32, 64), ("tma", 80, 1, 32, 32),
-          ("tma", 80, 1, 64, 32), ("tma", 176, 0, 64, 128), ("tma", 144, 1, 32, 128))),
+          ("two stages", 70, 1, 32, 32), ("two stages", 70, 0, 64, 32), ("two stages", 96, 1, 32, 64), ("tma", 70, 1, 32, 32),
+          ("tma", 80, 1, 64, 32), ("tma", 171, 0, 64, 128), ("tma", 144, 1, 32, 128))),
     ("fp8_attention", {"B": 1, "H": 3, "KV": 1, "N": 33, "D": 128, "causal": 1}, "fp8",
      {"KERNEL": "two stages", "BM": 32, "BN": 64, **LOOP})]
 FP8_RIGHT = "from tests.tuner.measure.interpreted import round_to_fp8\nround_to_fp8()\n" + RIGHT
@@ -38,8 +38,12 @@ lost = (weights.to(torch.float8_e4m3fn).float() - weights) / weights
 assert 2.6e-2 < lost.square().mean().sqrt() < 2.7e-2 and lost.abs().max() <= 2**-4
 problem = PROBLEMS["fp8_attention"]({"B": 1, "H": 4, "KV": 4, "N": 512, "D": 64, "causal": 0}, "fp8", torch.device("cpu"), 3)
 config = {"KERNEL": "two stages", "BM": 128, "BN": 128, "num_warps": 4, "num_stages": 2}
-_, drawn = accuracy.check_config(problem, config, 1, 1.0)
-assert 1.5e-2 < drawn.relative_error < 2.8e-2, drawn               # what the operator's bound is made of
+_, drawn = accuracy.check_config(problem, config, 1, 4e-2)
+assert drawn.right and 5e-3 < drawn.relative_error < 2.65e-2, drawn                   # few large weights: the largest is exact
+problem.q_scales.fill_(0.2)
+problem.launch(config)
+even = accuracy.compare_output(problem.out, problem.reference(), 4e-2)
+assert 2.4e-2 < even.relative_error < 2.9e-2, even                                     # many alike: what the bound is made of
 problem.v_scales.mul_(3.0)
 problem.k_scales.mul_(1.5)
 problem.launch(config)
@@ -50,6 +54,14 @@ problem.v_scales.fill_(1.0)
 problem.launch(config)
 wrong = problem.out.float() - 1                              # what weights became, over the sum of what they were
 assert wrong.abs().max() <= 2**-4 and wrong.mean().abs() < 3e-3, (wrong.abs().max(), wrong.mean())
+for kernel in ("two stages", "tma"):
+    problem = PROBLEMS["fp8_attention"]({"B": 1, "H": 2, "KV": 2, "N": 41, "D": 64, "causal": 0}, "fp8", torch.device("cpu"), 3)
+    problem.launch({**config, "KERNEL": kernel})
+    first = problem.out.clone()
+    for garbage in (448.0, -448.0, torch.nan):                                         # beyond the tokens
+        problem.k[:, :, 41:] = problem.v[..., 41:] = garbage
+        problem.launch({**config, "KERNEL": kernel})
+        assert torch.equal(first, problem.out), (kernel, garbage)
 print("all right")
 """
 LENGTHS = """
@@ -65,23 +77,24 @@ drawn = [(problem.lengths.tolist(), problem.table.tolist()) for seed in (1, 1, 2
 assert drawn[0] == drawn[1] != drawn[2]
 used = problem.table[problem.table != UNUSED]
 assert sorted(used.tolist()) == list(range(len(problem.k))) and len(used) == 2 + 3 + 4 + 5       # each block of the pool once
-for asked in ([0, 1, 16, 80], [0, 0, 0, 0], [17, 0, 15, 33]):
+problem = PROBLEMS["paged_decode_attention"]({**shape, "N": 288}, "fp16", torch.device("cpu"), 3)
+for asked in ([0, 1, 16, 288], [0, 0, 0, 0], [17, 144, 15, 271]):
     problem.lengths.copy_(torch.tensor(asked))
-    problem.table[:] = torch.arange(14).repeat(2)[:20].reshape(4, 5).int()                       # pages may be shared
     for row, length in enumerate(asked):
+        problem.table[row] = torch.arange(18) + 5 * row                                          # pages may be shared
         problem.table[row, -(-length // 16):] = UNUSED
     reference = problem.reference()
     assert not reference[[row for row, length in enumerate(asked) if not length]].any()
     for kernel in ("blocks", "warps"):
-        for splits in (1, 4):
+        for splits in (1, 4, 32):                   # 32: parts are added up in bunches, and those
             config = {"KERNEL": kernel, "BN": 16, "SPLITS": splits, "num_warps": 2, "num_stages": 2}
+            results = []
             for _ in range(2):                      # the counts are back at zero, the parts are added up in the same order
                 problem.out.fill_(torch.nan)
                 problem.launch(config)
-                verdict = accuracy.compare_output(problem.out, reference, 5e-3)
-                assert verdict.right, (asked, config, verdict)
-                first = problem.out.clone() if _ == 0 else first
-                assert torch.equal(first, problem.out)
+                results.append(problem.out.clone())
+            verdict = accuracy.compare_output(results[0], reference, 5e-3)
+            assert verdict.right and torch.equal(*results), (asked, config, verdict)
 print("all right")
 """
 
@@ -123,7 +136,7 @@ def test_they_compile_for_three_architectures_with_resource_facts(tmp_path):
         paged = name == PAGED.name
         counted = (paged_decode_attention.smem_bytes(config, 16, 128, 2) if paged
                    else fp8_attention.smem_bytes(config, 128, capability == "9.0"))
-        assert facts["spills"] == 0 and facts["blocks_per_sm"] >= (2 if paged else 1), (capability, name, config, facts)
+        assert facts["spills"] == 0 and facts["blocks_per_sm"] >= 1, (capability, name, config, facts)
         assert facts["smem_bytes"] <= counted, (capability, name, config, facts)
 
 
@@ -163,7 +176,7 @@ def test_each_gpu_is_offered_the_fp8_kernels_it_can_run():
         return {config["KERNEL"] for config in FP8.space({**shape, **changed}, "fp8", limits(gpu)).configs()}
 
     assert kernels("NVIDIA H200") == {"two stages", "tma", "overlapped"} and kernels("NVIDIA B200") == {"two stages", "tma"}
-    assert kernels("NVIDIA H200", N=1000) == kernels("NVIDIA L40S") == {"two stages"} and not kernels("NVIDIA A100-SXM4-80GB")
+    assert kernels("NVIDIA L40S") == {"two stages"} and not kernels("NVIDIA A100-SXM4-80GB")
     for gpu in ("NVIDIA H200", "NVIDIA L40S"):
         for each in (*FP8.presets, {**shape, "N": 1000}):
             space = FP8.space(each, "fp8", limits(gpu))

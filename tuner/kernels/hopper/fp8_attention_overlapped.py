@@ -40,7 +40,7 @@ def _bring(qd, kd, vd, qb, kb, vb, told, q_full, q_empty, k_full, k_empty, v_ful
             at = (blocks - 1 - (step - done)) * BN
             mbarrier.wait(k_empty.index(slot), again)
             mbarrier.expect(k_full.index(slot), BN * D)
-            tma.async_copy_global_to_shared(kd, [(pk * N + at) // 16, 0, 0, 0, 0], k_full.index(slot), kb.index(slot))
+            tma.async_copy_global_to_shared(kd, [pk * gl.cdiv(N, 16) + at // 16, 0, 0, 0, 0], k_full.index(slot), kb.index(slot))
             mbarrier.wait(v_empty.index(slot), again)
             mbarrier.expect(v_full.index(slot), BN * D)
             tma.async_copy_global_to_shared(vd, [pk * D, at], v_full.index(slot), vb.index(slot))
@@ -55,7 +55,7 @@ def _bring(qd, kd, vd, qb, kb, vb, told, q_full, q_empty, k_full, k_empty, v_ful
 
 @gluon.jit
 def _softened(s, top, total, rows, keys, N, scale, CAUSAL: gl.constexpr, MASK: gl.constexpr):
-    """Return weights times 2⁸, the factor for what was added before, the new maxima and sums of the online softmax."""
+    """Return weights times 2⁸ in float32, the factor for what was added before, the new maxima and sums of the online softmax."""
     if MASK:
         # the sign of what is left to the last key that a row sees, on an infinity: comparisons would be packed into bits
         last = gl.minimum(rows, N - 1) if CAUSAL else rows * 0 + (N - 1)
@@ -75,11 +75,15 @@ def _rounded(weights, kind: gl.constexpr, ROWS: gl.constexpr, BN: gl.constexpr, 
 
 
 @gluon.jit
-def _step(step, q, kb, vb, k_full, k_empty, v_full, v_empty, acc, weights, top, total, rows, keys, nothing, N, scale,
+def _step(step, q, kb, vb, k_full, k_empty, v_full, v_empty, acc, p, top, total, rows, keys, nothing, N, scale,
           ROWS: gl.constexpr, D: gl.constexpr, BN: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr, MASK: gl.constexpr,
           p_layout: gl.constexpr, of_rows: gl.constexpr):
-    """Scores of this block, then, while the values of the block before are added, their softmax."""
+    """Scores of this block, then, while the values of the block before are added, their softmax.
+
+    `p` are the weights of the block before, still in float32: what a loop carries in 8 bits is packed and unpacked each time.
+    """
     slot, before = step % STAGES, (step - 1) % STAGES
+    weights = _rounded(p, vb.dtype, ROWS, BN, p_layout)
     mbarrier.wait(k_full.index(slot), step // STAGES & 1)
     s = warpgroup_mma(q, kb.index(slot).reshape([BN, D]).permute((1, 0)), nothing, use_acc=False, is_async=True)
     mbarrier.wait(v_full.index(before), (step - 1) // STAGES & 1)
@@ -90,7 +94,7 @@ def _step(step, q, kb, vb, k_full, k_empty, v_full, v_empty, acc, weights, top, 
     acc = warpgroup_mma_wait(0, deps=[acc])
     mbarrier.arrive(v_empty.index(before))
     acc = acc * gl.convert_layout(factor, of_rows)[:, None]
-    return acc, _rounded(p, vb.dtype, ROWS, BN, p_layout), top, total
+    return acc, p, top, total
 
 
 @gluon.jit
@@ -128,19 +132,18 @@ def _attend(part: gl.constexpr, qb, kb, vb, told, q_full, q_empty, k_full, k_emp
         s = warpgroup_mma_wait(0, deps=[s])
         mbarrier.arrive(k_empty.index(done % STAGES))
         p, _, top, total = _softened(s, top, total, rows, (blocks - 1) * BN + mixed, N, factor_of_scores, CAUSAL, MASK)
-        weights = _rounded(p, vb.dtype, ROWS, BN, p_layout)
         for step in range(done + 1, done + masked):
-            acc, weights, top, total = _step(step, q, kb, vb, k_full, k_empty, v_full, v_empty, acc, weights, top, total, rows,
-                                             (last - step) * BN + mixed, nothing, N, factor_of_scores, ROWS, D, BN, STAGES, CAUSAL,
-                                             True, p_layout, of_rows)
+            acc, p, top, total = _step(step, q, kb, vb, k_full, k_empty, v_full, v_empty, acc, p, top, total, rows,
+                                       (last - step) * BN + mixed, nothing, N, factor_of_scores, ROWS, D, BN, STAGES, CAUSAL,
+                                       True, p_layout, of_rows)
         for step in range(done + masked, done + blocks):
-            acc, weights, top, total = _step(step, q, kb, vb, k_full, k_empty, v_full, v_empty, acc, weights, top, total, rows,
-                                             (last - step) * BN + mixed, nothing, N, factor_of_scores, ROWS, D, BN, STAGES, CAUSAL,
-                                             False, p_layout, of_rows)
+            acc, p, top, total = _step(step, q, kb, vb, k_full, k_empty, v_full, v_empty, acc, p, top, total, rows,
+                                       (last - step) * BN + mixed, nothing, N, factor_of_scores, ROWS, D, BN, STAGES, CAUSAL,
+                                       False, p_layout, of_rows)
         mbarrier.arrive(q_empty.index(part))
 
         mbarrier.wait(v_full.index(last % STAGES), last // STAGES & 1)
-        acc = warpgroup_mma(weights, vb.index(last % STAGES).permute((1, 0)), acc, is_async=True)
+        acc = warpgroup_mma(_rounded(p, vb.dtype, ROWS, BN, p_layout), vb.index(last % STAGES).permute((1, 0)), acc, is_async=True)
         acc = warpgroup_mma_wait(0, deps=[acc])
         mbarrier.arrive(v_empty.index(last % STAGES))
         acc = acc * (gl.load(v_scales + pk) / gl.convert_layout(total, of_rows))[:, None]
