@@ -13,6 +13,8 @@ from tuner.cache.serve import api as serve_api
 from tuner.cache.serve import pages as serve_pages
 from tuner.candidates import api as candidates_api
 from tuner.candidates import pages as candidates_pages
+from tuner.clocks import api as clocks_api
+from tuner.clocks import pages as clocks_pages
 from tuner.gate.code import api as code_api
 from tuner.gate.code import pages as code_pages
 from tuner.gate.environment_pages import api as environment_api
@@ -53,6 +55,9 @@ urlpatterns = [
     path("fleet/regressions/<int:pk>/", production_pages.production_detail, name="production-regression"),
     path("fleet/regressions/<int:pk>/change/", production_pages.production_change, name="production-change"),  # POST
     path("fleet/regressions/<int:pk>/guard/", production_pages.production_guard, name="production-guard"),  # POST
+    # clocks of GPUs
+    path("workers/clocks/", clocks_pages.clock_list, name="gpu-clocks"),
+    path("workers/clocks/change/", clocks_pages.clock_change, name="gpu-clocks-change"),  # POST, owners
     # environments
     path("environments/", environment_pages.environments, name="environments"),    # ?suite=&kernel=&runs=&before=&after=
     path("environments/revalidate/", environment_pages.revalidate, name="environments-revalidate"),  # POST
@@ -209,6 +214,8 @@ urlpatterns = [
     path("api/configs/served/", serve_api.ServedApi.as_view(), name="api-config-served"),
     path("api/configs/listened/", serve_api.ListenedApi.as_view(), name="api-config-listened"),  # POST
     path("api/configs/client/<str:name>", serve_api.ClientFileApi.as_view(), name="api-config-client"),
+    path("api/workers/clocks/", clocks_api.ClockListApi.as_view(), name="api-gpu-clocks"),
+    path("api/workers/clocks/<str:uuid>/", clocks_api.ClockApi.as_view(), name="api-gpu-clocks-rule"),      # PUT, DELETE: owners
     path("api/candidates/", candidates_api.CandidateListApi.as_view(), name="api-candidates"),
     path("api/candidates/permits/", candidates_api.CandidatePermitApi.as_view(), name="api-candidate-permits"),     # POST: owners
     path("api/candidates/source/<str:operator>/", candidates_api.CandidateSourceApi.as_view(), name="api-candidate-source"),
