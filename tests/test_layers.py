@@ -219,7 +219,8 @@ ARROWS = {
     "tuner.gate.environment_pages":
         "tuner.models tuner.gate.errors tuner.query_api tuner.gate.stats tuner.gate.environments tuner.revalidation",
     "tuner.gate.history":
-        "profiles.theme profiles.models profiles.library workers.jobs profiles.compare tuner.models tuner.trial tuner.operators "
+        "tuner.clocks profiles.theme profiles.models profiles.library workers.jobs profiles.compare tuner.models "
+        "tuner.trial tuner.operators "
         "tuner.texts tuner.gate.errors tuner.gate.stats tuner.gate.builds tuner.gate.suites tuner.gate.baselines "
         "tuner.gate.environments tuner.gate.notify tuner.gate.regressions tuner.gate.verdicts tuner.query_api",
     "tuner.search.scores": "profiles.theme tuner.trial tuner.measure tuner.search",
@@ -231,10 +232,12 @@ ARROWS = {
         "tuner.gate.stats profiles.capture.tools workers.core tuner.clocks workers.clocks",
     "workers.code": "workers.jobs tuner.models tuner.gate.suites tuner.gate.code workers.core",
     "workers.fresh":
-        "profiles.models profiles.capture.tools tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "
+        "workers.clocks profiles.models profiles.capture.tools tuner.models tuner.trial tuner.cache.rules "
+        "tuner.operators tuner.measure "
         "tuner.cache.entries tuner.gate.suites workers.core workers.code workers.tune",
     "workers.capture":
-        "workers.code profiles.trace profiles.models profiles.rows workers.jobs profiles.capture.tools profiles.capture "
+        "tuner.clocks workers.code profiles.trace profiles.models profiles.rows workers.jobs profiles.capture.tools "
+        "profiles.capture "
         "profiles.ceilings tuner.models workers.core workers.fresh workers.agent profiles.upload profiles.fleet "
         "profiles.running",
     "workers.gate":

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 DEFAULT_GRAPHICS = "75%"
+LOCKED = "SM clock locked at"
 SHARE_PCT = (10, 100)               # of the highest graphics clock that the driver names
 CLOCK_MHZ = (100, 10_000)           # above every clock that a GPU has so far
 _GRAPHICS = re.compile(r"([0-9]{1,5})\s*(%|MHz)?\Z", re.IGNORECASE)
@@ -98,6 +99,11 @@ def is_asked(lock: Mapping[str, Any] | None) -> bool:
     return bool(lock) and bool(lock.get("locked") or lock.get("asked"))       # type: ignore[union-attr]
 
 
+def says_locked(timing: str | None) -> bool:
+    """Return whether a text on how runs were timed says that clocks were locked."""
+    return LOCKED in (timing or "")
+
+
 def locked_text(lock: Mapping[str, Any] | None) -> str:
     """Return "SM clock locked at 1410 MHz", with the memory's where that is; "" where clocks were not locked.
 
@@ -106,7 +112,7 @@ def locked_text(lock: Mapping[str, Any] | None) -> str:
     if not lock or not lock.get("locked"):
         return ""
     memory = f", memory clock at {lock['memory_mhz']} MHz" if lock.get("memory_mhz") else ""
-    return f"SM clock locked at {lock.get('sm_mhz')} MHz{memory}"
+    return f"{LOCKED} {lock.get('sm_mhz')} MHz{memory}"
 
 
 def told_text(lock: Mapping[str, Any] | None) -> str:
