@@ -138,6 +138,8 @@ ARROWS = {
         "profiles.source",
     "tuner.models": "workers.jobs",
     "tuner.trial": "",
+    "tuner.query_api": "tuner.trial",
+    "tuner.clocks": "workers.jobs tuner.models tuner.query_api",
     "tuner.cache.formats": "tuner.trial",
     "tuner.cache.rules": "tuner.trial",
     "tuner.vendor": "tuner.trial",
@@ -153,12 +155,12 @@ ARROWS = {
         "profiles.analysis.core profiles.analysis.kernel tuner.trial tuner.kernels tuner.operators tuner.wire tuner.cuda "
         "tuner.team tuner.measure",
     "tuner.search": "tuner.trial tuner.operators tuner.measure",
-    "tuner.texts": "tuner.models tuner.operators tuner.measure",
+    "tuner.texts": "tuner.clocks tuner.models tuner.operators tuner.measure",
     "tuner.cache.entries":
-        "tuner.models tuner.trial tuner.cache.formats tuner.cache.rules tuner.operators tuner.measure tuner.search tuner.texts",
+        "tuner.models tuner.trial tuner.cache.formats tuner.cache.rules tuner.operators tuner.measure tuner.search tuner.texts "
+        "tuner.clocks",
     "tuner.devices": "workers.jobs tuner.operators tuner.measure",
     "tuner.gate.errors": "",
-    "tuner.query_api": "tuner.trial",
     "tuner.spaces":
         "workers.jobs tuner.models tuner.trial tuner.operators tuner.team tuner.measure tuner.bring tuner.devices tuner.query_api",
     "tuner.bring.checks": "workers.jobs tuner.models tuner.trial tuner.bring tuner.query_api",
@@ -188,19 +190,21 @@ ARROWS = {
         "workers.jobs tuner.models tuner.trial tuner.gate.stats tuner.gate.builds tuner.gate.errors tuner.gate.baselines "
         "tuner.gate.notify",
     "tuner.gate.verdicts":
-        "profiles.analysis.core profiles.theme profiles.models workers.jobs tuner.models tuner.trial tuner.cache.rules "
+        "tuner.clocks profiles.analysis.core profiles.theme profiles.models workers.jobs tuner.models tuner.trial "
+        "tuner.cache.rules "
         "tuner.operators tuner.texts tuner.devices tuner.gate.errors tuner.gate.stats tuner.gate.builds "
         "tuner.gate.suites tuner.gate.baselines tuner.gate.client tuner.gate.environments tuner.gate.reports "
         "tuner.gate.notify tuner.gate.options "
         "tuner.gate.regressions tuner.query_api",
     "tuner.gate.suite_pages":
-        "profiles.theme profiles.models tuner.models tuner.trial tuner.operators tuner.texts tuner.gate.errors tuner.gate.stats "
+        "tuner.clocks profiles.theme profiles.models tuner.models tuner.trial tuner.operators tuner.texts "
+        "tuner.gate.errors tuner.gate.stats "
         "tuner.gate.builds tuner.gate.suites tuner.gate.verdicts tuner.query_api",
     "tuner.jobs":
         "profiles.theme profiles.models workers.jobs tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "
         "tuner.search tuner.texts tuner.cache.entries tuner.devices tuner.query_api tuner.spaces",
     "tuner.revalidation":
-        "tuner.models tuner.trial tuner.cache.formats tuner.cache.rules tuner.operators tuner.measure tuner.texts "
+        "tuner.clocks tuner.models tuner.trial tuner.cache.formats tuner.cache.rules tuner.operators tuner.measure tuner.texts "
         "tuner.cache.entries tuner.devices tuner.gate.errors tuner.gate.stats tuner.gate.suites tuner.gate.verdicts "
         "tuner.jobs tuner.search",
     "tuner.cache.exchange":
@@ -216,27 +220,31 @@ ARROWS = {
     "tuner.gate.environment_pages":
         "tuner.models tuner.gate.errors tuner.query_api tuner.gate.stats tuner.gate.environments tuner.revalidation",
     "tuner.gate.history":
-        "profiles.theme profiles.models profiles.library workers.jobs profiles.compare tuner.models tuner.trial tuner.operators "
+        "tuner.clocks profiles.theme profiles.models profiles.library workers.jobs profiles.compare tuner.models "
+        "tuner.trial tuner.operators "
         "tuner.texts tuner.gate.errors tuner.gate.stats tuner.gate.builds tuner.gate.suites tuner.gate.baselines "
         "tuner.gate.environments tuner.gate.notify tuner.gate.regressions tuner.gate.verdicts tuner.query_api",
     "tuner.search.scores": "profiles.theme tuner.trial tuner.measure tuner.search",
     "workers.core": "workers.jobs profiles.programs profiles.capture.tools tuner.trial tuner.wire tuner.team tuner.measure",
+    "workers.clocks": "tuner.clocks workers.core",
     "workers.tune":
         "workers.jobs tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.wire tuner.team tuner.measure "
         "tuner.search tuner.devices tuner.spaces tuner.jobs tuner.bring.checks tuner.candidates tuner.cache.entries "
-        "tuner.gate.stats profiles.capture.tools workers.core",
+        "tuner.gate.stats profiles.capture.tools workers.core tuner.clocks workers.clocks",
     "workers.code": "workers.jobs tuner.models tuner.gate.suites tuner.gate.code workers.core",
     "workers.fresh":
-        "profiles.models profiles.capture.tools tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "
+        "workers.clocks profiles.models profiles.capture.tools tuner.models tuner.trial tuner.cache.rules "
+        "tuner.operators tuner.measure "
         "tuner.cache.entries tuner.gate.suites workers.core workers.code workers.tune",
     "workers.capture":
-        "workers.code profiles.trace profiles.models profiles.rows workers.jobs profiles.capture.tools profiles.capture "
+        "tuner.clocks workers.code profiles.trace profiles.models profiles.rows workers.jobs profiles.capture.tools "
+        "profiles.capture "
         "profiles.ceilings tuner.models workers.core workers.fresh workers.agent profiles.upload profiles.fleet "
         "profiles.running",
     "workers.gate":
         "profiles.models workers.jobs profiles.capture.tools profiles.capture tuner.models tuner.cache.rules tuner.measure "
         "tuner.devices tuner.gate.errors tuner.gate.suites tuner.gate.verdicts tuner.revalidation workers.core workers.fresh "
-        "workers.capture",
+        "workers.capture tuner.clocks workers.clocks",
     "workers.metrics": "profiles.models workers.jobs profiles.fleet tuner.models",
     "workers.keeping":
         "profiles.keeping profiles.models workers.jobs profiles.upload profiles.capture tuner.models tuner.cache.compiled",
@@ -248,7 +256,7 @@ ARROWS = {
         "tuner.gate.builds tuner.gate.suites tuner.gate.notify tuner.gate.code workers.code "
         "tuner.gate.production tuner.gate.verdicts tuner.jobs tuner.revalidation tuner.gate.history workers.core workers.tune "
         "workers.capture "
-        "workers.gate workers.metrics",
+        "workers.clocks workers.gate workers.metrics",
     "workers.targets": "tuner.kernels",
 }
 
@@ -286,7 +294,7 @@ PACKAGES = {
     "pyarrow": ("profiles.*",),
     "pythonjsonlogger": ("webapp.logs",),
     "pydantic": ("webapp.agents.tools.*",),
-    "pynvml": ("tuner.measure.nvml", "workers.fresh.clocks"),
+    "pynvml": ("tuner.measure.nvml", "workers.clocks.driver"),
     "pytest": ("tuner.gate.pytest_plugin",),
     "redis": ("tuner.measure.remote_cache", "webapp.*", "workers.*"),
     "requests": ("webapp.people.*",),
@@ -314,6 +322,7 @@ CORE = (          # plain Python without Django, servers or GPUs: it runs anywhe
     "profiles.capture.tools*", "profiles.capture.command",
     "tuner.candidates.answer", "tuner.candidates.diffs", "tuner.candidates.judge*", "tuner.candidates.sources",
     "tuner.candidates.verdicts",
+    "tuner.clocks.wish", "workers.clocks.driver", "workers.clocks.guardian", "workers.clocks.held",
     "tuner.trial", "tuner.space", "tuner.offer", "tuner.wire", "tuner.vendor*", "tuner.operators*", "tuner.kernels*",
     "tuner.measure*", "tuner.search.strategies*",
     "tuner.search.loop", "tuner.search.pipeline", "tuner.search.finalists", "tuner.search.other_devices",

@@ -168,6 +168,7 @@ from tuner.cache.compiled.models import CompiledFile  # noqa: E402
 from tuner.cache.entries.models import BucketPolicy, GpuEnvironment, ImportedFile  # noqa: E402
 from tuner.cache.serve.models import ConfigSnapshot, ServedCount, SnapshotView  # noqa: E402
 from tuner.candidates.models import CANDIDATE_LEASES, Candidate, CandidatePermit  # noqa: E402
+from tuner.clocks.models import GpuClockRule  # noqa: E402
 from tuner.gate.baselines.models import BaselineChange  # noqa: E402  they stand beside the rows above
 from tuner.gate.builds.models import Build, KernelSeries, Regression  # noqa: E402
 from tuner.gate.code.models import CODE_LEASES, CodeFetch, SuiteArchive, SuiteCode  # noqa: E402
@@ -182,7 +183,7 @@ from tuner.team.models import OperatorAudit, OperatorPackage  # noqa: E402
 
 __all__ = ["CANDIDATE_LEASES", "CHECK_LEASES", "CODE_LEASES", "BaselineChange", "BucketPolicy", "Build", "CachedConfig",
            "Candidate", "CandidatePermit", "CodeFetch", "CompiledFile", "ConfigSnapshot", "Delivery", "Gate", "GateKernel",
-           "GpuEnvironment", "ImportedFile", "KernelCheck", "KernelRun", "KernelSeries", "ListedSpace", "Notified", "OperatorAudit",
-           "OperatorPackage", "ProductionDay", "ProductionPoint", "ProductionRegression", "Quarantine", "Regression",
-           "RevalidationPolicy", "ServedCount", "SlowerVerdict", "SnapshotView", "Suite", "SuiteArchive", "SuiteCapture",
-           "SuiteCode", "SuiteJob", "SuiteKernel", "TrialRow", "TuneGroup", "TuneJob", "TuneMember", "TuneTask"]
+           "GpuClockRule", "GpuEnvironment", "ImportedFile", "KernelCheck", "KernelRun", "KernelSeries", "ListedSpace", "Notified",
+           "OperatorAudit", "OperatorPackage", "ProductionDay", "ProductionPoint", "ProductionRegression", "Quarantine",
+           "Regression", "RevalidationPolicy", "ServedCount", "SlowerVerdict", "SnapshotView", "Suite", "SuiteArchive",
+           "SuiteCapture", "SuiteCode", "SuiteJob", "SuiteKernel", "TrialRow", "TuneGroup", "TuneJob", "TuneMember", "TuneTask"]

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.utils.formats import localize
 
+from tuner.clocks.wish import told_text
 from tuner.measure.policy import policy_rows
 from tuner.models import TuneJob
 from tuner.operators import OPERATORS, VENDORS, find, limits
@@ -38,7 +39,8 @@ def config_text(config: Mapping[str, Any]) -> str:
 
 def measured_with(job: TuneJob) -> list[tuple[str, str]]:
     """Return policy and environment as (label, text)."""
-    return policy_rows(job.policy) + [(name.replace("_", " "), _value_text(value)) for name, value in job.environment.items()
+    return policy_rows(job.policy) + [(name.replace("_", " "), told_text(value) if name == "clock_lock" else _value_text(value))
+                                      for name, value in job.environment.items()
                                       if name != "source_hash" and value not in (None, "", [], {})]
 
 

@@ -13,6 +13,8 @@ from tuner.cache.serve import api as serve_api
 from tuner.cache.serve import pages as serve_pages
 from tuner.candidates import api as candidates_api
 from tuner.candidates import pages as candidates_pages
+from tuner.clocks import api as clocks_api
+from tuner.clocks import pages as clocks_pages
 from tuner.gate.code import api as code_api
 from tuner.gate.code import pages as code_pages
 from tuner.gate.environment_pages import api as environment_api
@@ -53,6 +55,9 @@ urlpatterns = [
     path("fleet/regressions/<int:pk>/", production_pages.production_detail, name="production-regression"),
     path("fleet/regressions/<int:pk>/change/", production_pages.production_change, name="production-change"),  # POST
     path("fleet/regressions/<int:pk>/guard/", production_pages.production_guard, name="production-guard"),  # POST
+    # clocks of GPUs
+    path("workers/clocks/", clocks_pages.clock_list, name="gpu-clocks"),
+    path("workers/clocks/change/", clocks_pages.clock_change, name="gpu-clocks-change"),  # POST, owners
     # environments
     path("environments/", environment_pages.environments, name="environments"),    # ?suite=&kernel=&runs=&before=&after=
     path("environments/revalidate/", environment_pages.revalidate, name="environments-revalidate"),  # POST
@@ -67,8 +72,9 @@ urlpatterns = [
     path("suites/<int:pk>/kernels/<int:kernel_pk>/", suite_pages.suite_kernel, name="suite-kernel"),
     path("suites/<int:pk>/calibration/", suite_pages.suite_calibration, name="suite-calibration"),
     path("suites/<int:pk>/suite.toml", suite_pages.suite_file, name="suite-file"),
-    path("suites/<int:pk>/code/", code_pages.suite_code, name="suite-code"),  # POST: owners, as the next two
+    path("suites/<int:pk>/code/", code_pages.suite_code, name="suite-code"),  # POST: owners, as the next three
     path("suites/<int:pk>/code/try/", code_pages.suite_code_try, name="suite-code-try"),  # POST
+    path("suites/<int:pk>/code/try/<int:fetch_pk>/stop/", code_pages.suite_code_stop, name="suite-code-stop"),  # POST
     path("suites/<int:pk>/code/archive/", code_pages.suite_code_archive, name="suite-code-archive"),  # POST
     path("suites/<int:pk>/run/", suite_pages.suite_run, name="suite-run"),  # POST, as the next four
     path("suites/<int:pk>/upload/", suite_pages.suite_upload, name="suite-upload"),
@@ -179,6 +185,7 @@ urlpatterns = [
     path("api/suites/<str:name>/calibration/", suite_api.SuiteCalibrationApi.as_view(), name="api-suite-calibration"),
     path("api/suites/<str:name>/code/", code_api.SuiteCodeApi.as_view(), name="api-suite-code"),         # PUT, DELETE: owners
     path("api/suites/<str:name>/code/try/", code_api.SuiteCodeTryApi.as_view(), name="api-suite-code-try"),
+    path("api/suites/<str:name>/code/try/<int:pk>/stop/", code_api.SuiteCodeStopApi.as_view(), name="api-suite-code-stop"),  # POST
     path("api/suites/<str:name>/code/archives/", code_api.SuiteCodeArchiveApi.as_view(), name="api-suite-code-archives"),  # ?build=
     path("api/suites/<str:name>/counters/", runs_api.SuiteCountersApi.as_view(), name="api-suite-counters"),
     path("api/suites/<str:name>/jobs/", suite_api.SuiteJobListApi.as_view(), name="api-suite-jobs"),
@@ -209,6 +216,8 @@ urlpatterns = [
     path("api/configs/served/", serve_api.ServedApi.as_view(), name="api-config-served"),
     path("api/configs/listened/", serve_api.ListenedApi.as_view(), name="api-config-listened"),  # POST
     path("api/configs/client/<str:name>", serve_api.ClientFileApi.as_view(), name="api-config-client"),
+    path("api/workers/clocks/", clocks_api.ClockListApi.as_view(), name="api-gpu-clocks"),
+    path("api/workers/clocks/<str:uuid>/", clocks_api.ClockApi.as_view(), name="api-gpu-clocks-rule"),      # PUT, DELETE: owners
     path("api/candidates/", candidates_api.CandidateListApi.as_view(), name="api-candidates"),
     path("api/candidates/permits/", candidates_api.CandidatePermitApi.as_view(), name="api-candidate-permits"),     # POST: owners
     path("api/candidates/source/<str:operator>/", candidates_api.CandidateSourceApi.as_view(), name="api-candidate-source"),

@@ -41,6 +41,7 @@ ROLES: dict[str, list[str]] = {
         "tuner.add_kernelcheck", "tuner.change_kernelcheck",
         "tuner.change_candidate", "tuner.add_candidatepermit", "tuner.delete_candidatepermit",
         "tuner.add_operatorpackage", "tuner.change_operatorpackage", "tuner.delete_operatorpackage",
+        "tuner.add_gpuclockrule", "tuner.change_gpuclockrule", "tuner.delete_gpuclockrule",
         "tuner.delete_tunejob", "tuner.change_cachedconfig", "tuner.delete_cachedconfig", "tuner.change_bucketpolicy",
         "tuner.change_revalidationpolicy",
         "tuner.delete_suite", "tuner.add_notified", "tuner.change_notified", "tuner.delete_notified",
@@ -52,10 +53,12 @@ ROLES: dict[str, list[str]] = {
     ],
 }
 
-# what nobody may do or see by a role in one project: people, code that workers load, the fleet's sums, rules for all entries
+# what nobody may do or see by a role in one project: people, code that workers load, clocks of GPUs, the fleet's sums,
+# rules for all entries
 INSTALLATION = ("auth.", "webapp.add_project", "webapp.change_project", "webapp.delete_project", "webapp.view_apitoken",
                 "webapp.delete_apitoken", "tuner.add_operatorpackage", "tuner.change_operatorpackage",
                 "tuner.delete_operatorpackage", "tuner.change_bucketpolicy", "tuner.change_revalidationpolicy",
+                "tuner.add_gpuclockrule", "tuner.change_gpuclockrule", "tuner.delete_gpuclockrule",
                 "profiles.view_fleetcontext")
 
 

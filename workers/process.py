@@ -27,6 +27,7 @@ from rq import Worker as RqWorker
 from rq.job import Job
 
 from workers import clock, disk, jobs, spans, trail
+from workers.clocks import hold
 from workers.core import facts
 from workers.metrics.durations import count_job
 
@@ -183,9 +184,11 @@ def _announce_and_sweep(name: str, queues: list[str], done: threading.Event, swe
         try:
             if now >= announce_at:
                 announce_at = now + ANNOUNCE_EVERY_S
-                jobs.announce(name, {**facts.add_readings(said), "busy": _current_task(name), **_host_state()})
+                jobs.announce(name, {**_add_clocks(facts.add_readings(said)), "busy": _current_task(name), **_host_state()})
             if now >= sweep_at:
                 sweep_at = now + SWEEP_EVERY_S
+                if said["gpus"]:        # also what a worker before this one left behind
+                    hold.put_back_left()
                 sweep()
         except Exception as error:
             log.warning("announce or sweep failed, trying again: %s", error)
@@ -197,6 +200,11 @@ def _announce_and_sweep(name: str, queues: list[str], done: threading.Event, swe
 def _host_state() -> dict[str, Any]:
     """Return what the status page compares between hosts: this one's clock and disks."""
     return {"clock_skew_s": jobs.clock_skew_s(), "disks": [place.as_json() for place in disk.places()]}
+
+
+def _add_clocks(said: dict[str, Any]) -> dict[str, Any]:
+    """Return the announcement with who holds the clocks of each GPU, and how it went the last time."""
+    return {**said, "gpus": [{**card, "clocks": hold.present(card["uuid"])} for card in said["gpus"]]}
 
 
 def _tell_metrics(said: dict[str, Any]) -> None:

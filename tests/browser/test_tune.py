@@ -167,8 +167,35 @@ def test_a_space_that_nobody_listed_is_said_to_be_unknown(watched: Any, server_u
     page.fill("#space-rules", "SPLIT_K < 4")
     poll(page, "document.querySelector('.space-rules .space-wrong').textContent.includes('nothing can be edited')")
     page.select_option("[name=operator]", "matmul")
-    poll(page, "document.querySelector('[data-space-fixed]').textContent.startsWith('No other values')")
-    assert page.query_selector("#space-BM-64") is not None
+    page.wait_for_selector("#space-BM-64")
+    assert page.query_selector("#space-rules") is not None
+
+
+def test_values_are_added_to_an_operator_of_ours_and_refused_at_their_field(watched: Any, server_url: str, tuner: Any) -> None:
+    page, valid = watched, "document.querySelector('[data-space-valid]').textContent"
+    page.goto(f"{server_url}/tune/new/?operator=matmul&device=gpu&M=4096&N=4096&K=4096")
+    poll(page, f"/[0-9]/.test({valid})")
+    before = page.evaluate(valid)
+    assert page.get_attribute("#space-add-BM", "title") == "powers of two from 16 to 65,536"
+    assert page.query_selector("#space-add-KERNEL") is None, "a name of code cannot be added"
+    page.fill("#space-add-BM", "48")
+    page.press("#space-add-BM", "Enter")
+    poll(page, "document.querySelector('[data-space-wrong=\"parameters.BM\"]').textContent.startsWith('48: its kernels are not')")
+    assert page.evaluate(valid) == "—"
+    page.click("#space-BM-48")                                      # it goes again
+    poll(page, f"{valid} === '{before}' && document.querySelector('[data-space-wrong=\"parameters.BM\"]').hidden")
+    page.fill("#space-add-BM", "512")
+    page.press("#space-add-BM", "Enter")
+    poll(page, "document.querySelector('#tune-space').dataset.counted.includes('512')")
+    page.fill("#space-add-num_warps", "16")
+    page.press("#space-add-num_warps", "Enter")
+    poll(page, "document.querySelector('#tune-space').dataset.counted.includes('num_warps')")
+    assert int(page.evaluate(valid).removeprefix("at least ").replace(",", "")) > int(before.replace(",", ""))
+    page.click("#start")
+    page.wait_for_url("**/tune/*/")
+    assert "space edited: BM with 512; num_warps with 16" in page.inner_text("#tune-chips")
+    job = tuner.get(f"/api/tune/{page.url.rstrip('/').split('/')[-1]}/")
+    assert job["space"]["parameters"] == {"BM": [16, 32, 64, 128, 192, 256, 512], "num_warps": [2, 4, 8, 16]}
 
 
 def test_the_queue_is_ordered_by_keys_and_by_drag_and_a_job_rests(watched: Any, server_url: str, tuner: Any) -> None:

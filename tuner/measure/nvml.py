@@ -63,13 +63,26 @@ def reading(index: int) -> dict[str, Any]:
     if not is_ready():
         return {}
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    asked: dict[str, Callable[[], Any]] = {
+    return _told({
         "sm_clock_mhz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
         "memory_clock_mhz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
         "temperature_c": lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
         "power_w": lambda: round(pynvml.nvmlDeviceGetPowerUsage(handle) / 1000),
-        "throttle": lambda: _throttle_reasons(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),
-    }
+        "throttle": lambda: _throttle_reasons(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))})
+
+
+def settings(index: int) -> dict[str, Any]:
+    """Return what is set rather than measured: max_sm_clock_mhz, max_memory_clock_mhz, persistence_now; absent where untold."""
+    if not is_ready():
+        return {}
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    return _told({
+        "max_sm_clock_mhz": lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_GRAPHICS),
+        "max_memory_clock_mhz": lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM),
+        "persistence_now": lambda: bool(pynvml.nvmlDeviceGetPersistenceMode(handle))})
+
+
+def _told(asked: dict[str, Callable[[], Any]]) -> dict[str, Any]:
     values = {}
     for name, read in asked.items():
         try:

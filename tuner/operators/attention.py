@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tuner.operators.limits import Limits
 from tuner.operators.operator import BYTES, Dim, Operator, Shape
-from tuner.operators.variants import Values, union_space, whole_number
+from tuner.operators.variants import Only, Values, union_space, whole_number
 from tuner.space import Constraint, Space
 from tuner.trial import Config, Value
 
@@ -25,7 +25,8 @@ _WIDER: Values = {**_RECORDED, "BM": (32, 64, 128, 256), "BN": (32, 64, 128), "n
 _KERNELS = (_RECORDED, {**_WIDER, "KERNEL": ("two stages",)}, {**_WIDER, "KERNEL": ("tma",), "BM": (64, 128, 256)},
             {**_WIDER, "KERNEL": ("specialised",), "BM": (128,), "num_warps": (4,), "num_stages": (2,)},
             # with more than two stages Triton 3.6 computes nonsense (seen on an H200)
-            {**_WIDER, "KERNEL": ("overlapped",), "BM": (128, 256), "BN": (64, 128), "num_warps": (4,)})
+            {**_WIDER, "KERNEL": ("overlapped",), "BM": Only((128, 256)), "BN": Only((64, 128)),
+             "num_warps": (4,)})
 _SPECIALISED = ("specialised", "overlapped")        # one warp loads, two warp groups compute
 
 

@@ -12,7 +12,7 @@ from tuner.operators.matmul_space import (
     warps_that_multiply,
 )
 from tuner.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
-from tuner.operators.variants import Values, union_space, whole_number
+from tuner.operators.variants import Only, Values, union_space, whole_number
 from tuner.space import Constraint, Space
 from tuner.trial import Config, Value
 
@@ -25,7 +25,8 @@ _GATHER: Values = {"KERNEL": ("gather",), "BM": (32, 64, 128, 256), "BN": (32, 6
 _FLAT: Values = {**_GATHER, "KERNEL": ("flat",), "BM": (64, 128, 256), "num_stages": (2, 3)}
 _TMA: Values = {**_GATHER, "KERNEL": ("boxes", "boxes, persistent", "product, tma", "product, persistent"), "BM": (64, 128, 256),
                 "BN": (64, 128, 256), "BK": (32, 64, 128), "num_stages": (3, 4, 5, 6)}
-_WARP_GROUPS: Values = {**_TMA, "KERNEL": ("product, warp groups",), "BM": (128, 192, 256), "BK": (64,), "num_warps": (4,)}
+_WARP_GROUPS: Values = {**_TMA, "KERNEL": ("product, warp groups",), "BM": Only((128, 192, 256)), "BN": Only((64, 128, 256)),
+                        "BK": (64,), "num_warps": (4,)}
 
 
 def output_sides(shape: Shape) -> tuple[int, int]:

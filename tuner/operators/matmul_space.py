@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tuner.operators.limits import Limits
 from tuner.operators.operator import BYTES, Shape, power_of_two_at_least
-from tuner.operators.variants import Values, union_space, whole_number
+from tuner.operators.variants import Only, Values, union_space, whole_number
 from tuner.space import Constraint, Space
 from tuner.trial import Config, Value
 
@@ -34,11 +34,11 @@ _TMA: Values = {**_RECORDED, "KERNEL": ("tma",), "BM": (64, 128, 256), "BN": (32
 _TMA_SPLIT: Values = {**_TMA, "BM": (64, 128), "SPLIT_K": (2, 4, 8, 16), "STORE": ("direct",)}
 _PERSISTENT: Values = {**_TMA, "KERNEL": ("persistent",), "BN": (64, 128, 256), "GM": (8, 16), "num_stages": (3, 4, 5),
                        "STORE": ("halves", "tma", "direct")}
-_SPECIALISED: Values = {**_PERSISTENT, "KERNEL": ("specialised",), "BM": (128, 256), "num_warps": (4,), "num_stages": (3, 4),
+_SPECIALISED: Values = {**_PERSISTENT, "KERNEL": ("specialised",), "BM": (128, 256), "num_warps": (4,), "num_stages": Only((3, 4)),
                         "STORE": ("direct", "tma")}      # with five stages Triton 3.6 computes nonsense (seen on an H200)
 _WAVES: Values = {**_PERSISTENT, "KERNEL": ("waves and split",), "STORE": ("halves", "direct")}
-_WARP_GROUPS: Values = {**_PERSISTENT, "KERNEL": ("warp groups",), "BM": (128, 192, 256), "num_warps": (4,),
-                        "num_stages": (3, 4, 5, 6), "STORE": ("tma",)}
+_WARP_GROUPS: Values = {**_PERSISTENT, "KERNEL": ("warp groups",), "BM": Only((128, 192, 256)), "BN": Only((64, 128, 256)),
+                        "num_warps": (4,), "num_stages": (3, 4, 5, 6), "STORE": ("tma",)}
 KERNELS = (_RECORDED, _SPLIT, _TMA, _TMA_SPLIT, _PERSISTENT, _SPECIALISED, _WAVES, _WARP_GROUPS)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tuner.operators.limits import Limits
 from tuner.operators.matmul_space import BARRIERS_BYTES, FP8_CAPABILITY, SPECIALISED_ON, TMA_ALIGNMENT, smem_bytes
 from tuner.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
-from tuner.operators.variants import Values, union_space, whole_number
+from tuner.operators.variants import Only, Values, union_space, whole_number
 from tuner.space import Constraint, Space
 from tuner.trial import Config, Value
 
@@ -35,14 +35,16 @@ def _tile_limits(shape: Shape, gpu: Limits, stage_bytes: Callable[[Config], int]
 
 
 _ABSENT: dict[str, Value] = {"KERNEL": "tiles"}
-_INT4: Values = {"KERNEL": ("tiles",), **_TILES, "BK": (16, 32, 64), "SPLIT_K": (1, 2, 4, 8, 16)}
-_VECTOR: Values = {**_INT4, "KERNEL": ("vector",), "BM": (1, 2, 4), "BN": (64, 128, 256, 512), "BK": (4, 8, 16, 32),
+# a step of BK lies in one group of scales: no value above is right
+_INT4: Values = {"KERNEL": ("tiles",), **_TILES, "BK": Only((16, 32, 64)), "SPLIT_K": (1, 2, 4, 8, 16)}
+_VECTOR: Values = {**_INT4, "KERNEL": ("vector",), "BM": (1, 2, 4), "BN": (64, 128, 256, 512), "BK": Only((4, 8, 16, 32)),
                    "num_warps": (2, 4, 8), "num_stages": (1, 3, 4), "SPLIT_K": (1, 2, 4, 8, 16, 32)}
 _WORDS: Values = {**_INT4, "KERNEL": ("words",), "BM": (16, 32, 64), "BN": (256,), "num_warps": (4,), "num_stages": (2, 3, 4, 5, 6)}
 _UNPACKED: Values = {**_INT4, "KERNEL": ("unpacked, tma", "unpacked, persistent", "unpacked, tiles"), "BM": (64, 128, 256),
                      "BN": (64, 128, 256), "BK": (32, 64), "GM": (8, 16), "num_stages": (3, 4, 5), "SPLIT_K": (1,)}
-_WARP_GROUPS: Values = {**_INT4, "KERNEL": ("warp groups",), "BM": (16, 32, 64, 128, 256), "BN": (128, 256, 512), "BK": (32, 64),
-                        "num_warps": (4,), "num_stages": (3, 4, 6), "SPLIT_K": (1, 2, 3, 4, 6, 8, 10, 12, 13, 16, 20, 24, 32)}
+_WARP_GROUPS: Values = {**_INT4, "KERNEL": ("warp groups",), "BM": Only((16, 32, 64, 128, 256)), "BN": Only((128, 256, 512)),
+                        "BK": Only((32, 64)), "num_warps": (4,), "num_stages": (3, 4, 6),
+                        "SPLIT_K": (1, 2, 3, 4, 6, 8, 10, 12, 13, 16, 20, 24, 32)}
 WARP_GROUP_COLUMNS = {16: 512, 32: 512, 64: 512, 128: 256, 256: 128}       # of a tile, by rows of X
 WORDS_ALIGNMENT = 16               # columns that rows of packed weights end at a multiple of, for TMA
 VECTOR_ROWS = 4                    # of X at most without tensor cores
@@ -188,10 +190,10 @@ def int4_bytes(shape: Shape, dtype: str) -> int:
 
 
 _FP8_ABSENT: dict[str, Value] = {**_ABSENT, "SPLIT_K": 1}
-_FP8: Values = {"KERNEL": ("tiles",), **_TILES, "BK": (32, 64, 128), "GM": (1, 8), "SPLIT_K": (1,)}
+_FP8: Values = {"KERNEL": ("tiles",), **_TILES, "BK": Only((32, 64, 128)), "GM": (1, 8), "SPLIT_K": (1,)}
 _FP8_SPLIT: Values = {**_FP8, "BM": (16, 32, 64), "BN": (32, 64, 128), "BK": (128,), "GM": (8,), "SPLIT_K": (2, 4, 8)}
-_SPECIALISED: Values = {**_FP8, "KERNEL": ("specialised",), "BM": (128, 192), "BN": (64, 128), "BK": (GROUP,), "GM": (4, 8, 16),
-                        "num_warps": (4,), "num_stages": (3, 4, 5, 6)}
+_SPECIALISED: Values = {**_FP8, "KERNEL": ("specialised",), "BM": Only((128, 192)), "BN": Only((64, 128)), "BK": (GROUP,),
+                        "GM": (4, 8, 16), "num_warps": (4,), "num_stages": (3, 4, 5, 6)}
 
 
 def fp8_space(shape: Shape, dtype: str, gpu: Limits) -> Space:

@@ -10,11 +10,25 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tuner.space import Constraint, Param, Space
 from tuner.trial import Config, Value
 
 Values = Mapping[str, Sequence[Value]]
+
+
+class Only(tuple[Value, ...]):
+    """Values of a kernel that nobody adds to: what is written for exactly these, or known to fail beyond them."""
+
+
+class UnionSpace(Space):
+    """A space that knows what it was made of: the values of each kernel, and the constraints."""
+
+    def __init__(self, params: Sequence[Param], rows: NDArray[np.int32], pruned: Mapping[str, int], kernels: Sequence[Values],
+                 constraints: Sequence[Constraint]) -> None:
+        super().__init__(params, rows, pruned)
+        self.kernels, self.constraints = tuple(kernels), tuple(constraints)
 
 
 def whole_number(config: Config, name: str) -> int:
@@ -23,7 +37,7 @@ def whole_number(config: Config, name: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-def union_space(kernels: Sequence[Values], constraints: Sequence[Constraint]) -> Space:
+def union_space(kernels: Sequence[Values], constraints: Sequence[Constraint]) -> UnionSpace:
     """Return every combination of each kernel's values that all constraints allow, each once.
 
     Values of a parameter keep the order in which the kernels name them, numbers are sorted.
@@ -46,7 +60,8 @@ def union_space(kernels: Sequence[Values], constraints: Sequence[Constraint]) ->
                 rows[row] = None
             else:
                 pruned[broken] += 1
-    return Space(params, np.array(list(rows), dtype=np.int32).reshape(len(rows), len(params)), pruned)
+    found = np.array(list(rows), dtype=np.int32).reshape(len(rows), len(params))
+    return UnionSpace(params, found, pruned, kernels, constraints)
 
 
 def _values(name: str, kernels: Sequence[Values]) -> tuple[Value, ...]:

@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
+from tuner.clocks.wish import is_asked, told_text
 from tuner.gate.verdicts.services import stop_job
 from tuner.models import CachedConfig
 from tuner.revalidation import selectors, services
@@ -30,9 +31,10 @@ def revalidation_list(request: HttpRequest) -> HttpResponse:
 @require_safe
 def revalidation(request: HttpRequest, pk: int) -> HttpResponse:
     found = selectors.job_document(get_object_or_404(selectors.revalidation_jobs(), pk=pk))
-    job = found["job"]
+    job, lock = found["job"], found["job"].environment.get("clock_lock")
     took_s = (job.finished - job.started).total_seconds() if job.started and job.finished else None
-    return render(request, "tuner/revalidation/detail.html", {**found, "plot": side_plot(found["kernels"]), "took_s": took_s})
+    return render(request, "tuner/revalidation/detail.html", {**found, "plot": side_plot(found["kernels"]), "took_s": took_s,
+                                                              "clocks": told_text(lock) if is_asked(lock) else ""})
 
 
 @permission_required("tuner.add_tunejob", raise_exception=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.bring.edited import SpaceRefused, check_values, read_values
@@ -39,6 +39,8 @@ class OwnSpace:
     walk      values of every parameter → (configuration, own constraint that it breaks or "") of their combinations
     size      values of every parameter → combinations before any constraint
     unknown   why nobody knows the space yet, and what makes it known; "" where it is known
+    takes     parameter → what it takes beside its own values, in words, "" nothing; {} where `fixed` says it of all
+    refuses   parameter and a value that is added → why its kernels do not take it, "" they do
     """
 
     operator: str
@@ -51,6 +53,8 @@ class OwnSpace:
     walk: Callable[[Values], Iterator[tuple[Config, str]]]
     size: Callable[[Values], int]
     unknown: str = ""
+    takes: Mapping[str, str] = field(default_factory=dict)
+    refuses: Callable[[str, Value], str] = lambda name, value: ""
 
     @property
     def values(self) -> dict[str, tuple[Value, ...]]:
@@ -151,6 +155,9 @@ def _check_added(name: str, value: Value, own: OwnSpace) -> None:
     told = ", ".join(map(str, mine))
     if own.fixed:
         raise ValueError(f"{value}: {own.fixed}; it has {told}")
+    if why := own.refuses(name, value):
+        more = f", and takes {words}" if (words := own.takes.get(name)) else ""
+        raise ValueError(f"{str(value)[:40]}: {why}; it has {told}{more}")
     if isinstance(value, str) and not storable(value):
         raise ValueError("a text has no NUL and no half of a character")
     if any(isinstance(value, str) != isinstance(each, str) or isinstance(value, bool) != isinstance(each, bool)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -11,14 +12,15 @@ from tuner import devices
 from tuner.bring.samples import GPU
 from tuner.measure.landscape import Landscape
 from tuner.offer import Offer
-from tuner.operators import OPERATORS, Limits, Operator, find, limits
+from tuner.operators import OPERATORS, Limits, Operator, added, find, limits
 from tuner.operators.operator import BYTES
+from tuner.operators.variants import UnionSpace
 from tuner.space import MAX_PRODUCT, Constraint, Param, Space
 from tuner.spaces.edit import EditRefused, OwnSpace, Values
 from tuner.spaces.listed import find_listing
 from tuner.team import selectors
 from tuner.team.description import OF_GPU, constraints_of
-from tuner.trial import Config
+from tuner.trial import Config, Value
 from workers import jobs
 
 BUILT_IN = "its kernels are not written for that value"
@@ -39,8 +41,9 @@ def space_of_operator(operator: Operator, shape: Mapping[str, int], dtype: str, 
         return OwnSpace(operator.name, gpu.gpu, params, names, operator.default_config(shape, dtype, gpu), "", {},
                         lambda values: _combine(values, rules), _count_combinations)
     found = operator.space(shape, dtype, gpu) if space is None else space
-    return _of_space(operator.name, gpu.gpu, found, names, operator.default_in(found, shape, dtype, gpu),
-                     LISTED if described is not None else BUILT_IN)
+    own = _of_space(operator.name, gpu.gpu, found, names, operator.default_in(found, shape, dtype, gpu),
+                    LISTED if described is not None else BUILT_IN)
+    return _extended(own, found) if described is None and isinstance(found, UnionSpace) else own
 
 
 def _listed(operator: Operator, shape: Mapping[str, int], dtype: str, gpu: str) -> OwnSpace:
@@ -96,6 +99,24 @@ def _of_space(operator: str, gpu: str, space: Space, names: Mapping[str, float],
                 yield config, ""
 
     return OwnSpace(operator, gpu, space.params, names, default, fixed, space.pruned, walk, lambda values: space.size)
+
+
+def _extended(own: OwnSpace, space: UnionSpace) -> OwnSpace:
+    """Return the space of kernels of ours, which take further values: their constraints are asked of what those make."""
+    takes = {param.name: added.takes(space, param.name) for param in space.params}
+
+    def walk(values: Values) -> Iterator[tuple[Config, str]]:
+        if (more := added.added_size(space, values)) > MAX_PRODUCT:
+            raise EditRefused({"parameters": f"{more:,} combinations of what is added; at most {MAX_PRODUCT:,}: give fewer values"})
+        yield from own.walk(values)
+        yield from added.added_configs(space, values)
+
+    def refuses(name: str, value: Value) -> str:
+        taken = takes[name]
+        return "" if taken is not None and taken.holds(value) else BUILT_IN
+
+    return replace(own, fixed="", walk=walk, size=lambda values: space.size + added.added_size(space, values),
+                   takes={name: taken.text if taken else "" for name, taken in takes.items()}, refuses=refuses)
 
 
 def _combine(values: Values, rules: list[Constraint]) -> Iterator[tuple[Config, str]]:

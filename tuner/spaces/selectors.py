@@ -16,7 +16,7 @@ def space_answer(own: OwnSpace, given: Any) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "operator": own.operator, "gpu": own.gpu, "names": sorted(own.names), "fixed": own.fixed, "fields": {}, "size": None,
         "valid": None, "whole": True, "left_out": [], "text": "", "space": None, "has_default": None, "unknown": own.unknown,
-        "parameters": [{"name": param.name, "values": list(param.values)} for param in own.params]}
+        "parameters": [{"name": param.name, "values": list(param.values), **_takes(own, param.name)} for param in own.params]}
     try:
         edit = read_edit(UNEDITED if given is None else given, own)
         if own.unknown:
@@ -24,6 +24,11 @@ def space_answer(own: OwnSpace, given: Any) -> dict[str, Any]:
         return {**answer, **_counted(own, edit)}
     except EditRefused as refused:
         return {**answer, "fields": refused.fields}
+
+
+def _takes(own: OwnSpace, name: str) -> dict[str, str]:
+    """Return {"takes": what a parameter takes beside its own values, "" nothing}; {} where the operator does not say."""
+    return {"takes": own.takes[name]} if name in own.takes else {}
 
 
 def _counted(own: OwnSpace, edit: Edit) -> dict[str, Any]:

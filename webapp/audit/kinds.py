@@ -40,6 +40,7 @@ KINDS = (
     Kind("profiles.EngineServer", ("name", "address", "results", "folder", "enabled"), {"address": host_of}),
     Kind("profiles.CaptureSchedule", ("name", "when", "enabled")),
     Kind("tuner.OperatorPackage", ("name", "enabled")),
+    Kind("tuner.GpuClockRule", ("graphics", "memory_mhz", "persistence", "required")),
     Kind("tuner.KernelCheck", ("file",)),
     Kind("tuner.CandidatePermit", ("operator", "per_day", "seconds")), Kind("tuner.Candidate", ("review", "review_note")),
     Kind("tuner.SuiteCode", ("kind", "address", "folder")), Kind("tuner.SuiteArchive", ("build", "sha256")),

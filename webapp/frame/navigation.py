@@ -116,6 +116,7 @@ SETTINGS = Section("Settings", (
 FURTHER = (                             # of a section's pages, without a tab
     Page("Weekly digest", "digest", words="week summary report", docs=("threads",)),
     Page("Search methods", "leaderboard", words="strategies scores leaderboard"),
+    Page("GPU clocks", "gpu-clocks", words="lock clocks persistence mode nvidia-smi frequency MHz", docs=("measurement",)),
     Page("Quarantine", "quarantine-list", words="failed configurations"),
     Page("Configs: why this one", "cache-why", words="resolution rules"),
     Page("Configs: portability", "cache-portability", words="other GPUs"),

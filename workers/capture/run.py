@@ -27,6 +27,7 @@ from profiles.capture.tools.options import Options, OptionsError, ProgramOptions
 from profiles.capture.tools.tool import PROFILE, CaptureTool, Failure, Paths, Resolved, TargetError
 from profiles.models import CAPTURE_LEASES, Capture
 from profiles.trace import TraceError
+from tuner.clocks.wish import told_text
 from tuner.models import Suite, SuiteCapture
 from workers.capture.dumps import Dumps
 from workers.capture.execute import STOPPED, TIME_LIMIT, Cancelled, Ended, execute
@@ -97,6 +98,9 @@ def run(capture_id: int, worker: str) -> None:
             _capture(capture, worker, folder)
     except CaptureError as error:
         CAPTURE_LEASES.end(capture.pk, worker, Capture.Status.FAILED, error=error.error)
+    except SandboxError as error:           # of clocks that an owner requires
+        CAPTURE_LEASES.end(capture.pk, worker, Capture.Status.FAILED,
+                           error={"where": "clocks", "what": error.what, "hint": error.hint})
     except (Cancelled, gpu.NoLease):
         CAPTURE_LEASES.end(capture.pk, worker, Capture.Status.CANCELLED)       # where it is still ours: a stop that was asked for
         log.info("capture %s: stopped", capture_id)
@@ -200,10 +204,12 @@ def _run_on_gpus(capture: Capture, worker: str, cards: Sequence[gpu.Gpu], count:
     def stopped() -> bool:
         return not text.flush(force=True) or text.stop_asked
 
-    with gpu.lease_several(cards, count, should_stop=stopped) as held:
+    with gpu.lease_several(cards, count, should_stop=stopped) as held, captured.suite_clocks(capture, worker, held) as lock:
         for card in held:
             text.add(f"ridgepoint: on {card.name} (GPU {card.index}, driver {card.driver})")
-        facts_store(capture, worker, {"gpu": held[0].name})
+        if lock is not None:
+            text.add(f"ridgepoint: clocks: {told_text(lock)}")
+        facts_store(capture, worker, {"gpu": held[0].name, **({"clock_lock": lock} if lock is not None else {})})
         return run_program({"CUDA_VISIBLE_DEVICES": ",".join(card.uuid for card in held),
                             **captured.capture_environ(capture, held[0], Path(plan.paths.folder))})
 

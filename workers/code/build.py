@@ -84,7 +84,7 @@ class BuildCode:
             found = git.unpack(commit, into, lambda so_far: None)
             return {"commit": commit, "files": found.files, "bytes": found.bytes, "links": found.links}
 
-        return store.find_or_make(key, make)
+        return store.find_or_make(key, make, self._should_stop)
 
     def _find_archive(self, code: SuiteCode, store: CodeStore, build: str, commit: str) -> Held:
         archive = SuiteArchive.objects.filter(code=code, build=build).first()
@@ -99,4 +99,4 @@ class BuildCode:
             found = unpack_archive(bytes(archive.data), into, self._limits.unpacked)
             return {"commit": f"sha256:{archive.sha256}", "files": found.files, "bytes": found.bytes, "links": 0}
 
-        return store.find_or_make(store.key(self.suite.project_id, archive.sha256), make)
+        return store.find_or_make(store.key(self.suite.project_id, archive.sha256), make, self._should_stop)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from workers.code.git import folder_bytes
+from workers.core.child import SandboxError
 
 MOST_BYTES = 4 << 30
 LOOK_S = 0.1
@@ -58,8 +59,12 @@ class CodeStore:
         """Return the name of what these parts name."""
         return hashlib.sha256(json.dumps([str(part) for part in parts]).encode()).hexdigest()[:40]
 
-    def find_or_make(self, key: str, make: Callable[[Path], dict[str, Any]]) -> Held:
-        """Return the folder of a key, held; `make` fills it where there is none, and returns what is said of it."""
+    def find_or_make(self, key: str, make: Callable[[Path], dict[str, Any]],
+                     should_stop: Callable[[], bool] = lambda: False) -> Held:
+        """Return the folder of a key, held; `make` fills it where there is none, and returns what is said of it.
+
+        Raises SandboxError where a stop comes while another worker makes it.
+        """
         lock = os.open(self.root / f"{key}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         folder, facts_file = self.root / key, self.root / f"{key}.json"
         try:
@@ -67,6 +72,8 @@ class CodeStore:
                 if _lock(lock, fcntl.LOCK_EX):               # another worker of the host may make it, or have made it meanwhile
                     if not (folder.is_dir() and facts_file.is_file()):
                         self._make(folder, facts_file, make)
+                elif should_stop():
+                    raise SandboxError("stopped")
                 else:
                     time.sleep(LOOK_S)
             os.utime(folder)

@@ -38,8 +38,8 @@ def worker_facts(queues: list[str]) -> dict[str, Any]:
 
 
 def add_readings(said: dict[str, Any]) -> dict[str, Any]:
-    """Return the announcement with the GPUs' present clocks, °C and W, where NVML reports them."""
-    return {**said, "gpus": [{**card, **nvml.reading(card["index"])} for card in said["gpus"]]}
+    """Return the announcement with the GPUs' present clocks, °C, W and settings, where NVML reports them."""
+    return {**said, "gpus": [{**card, **nvml.reading(card["index"]), **nvml.settings(card["index"])} for card in said["gpus"]]}
 
 
 @lru_cache(maxsize=1)

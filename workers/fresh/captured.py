@@ -6,7 +6,8 @@ The program is `tuner.measure.counted`, in the worker's own interpreter, with th
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tuner.gate.suites.selectors import COUNTERS, job_kernels
 from tuner.measure.fresh import make_policy
 from tuner.models import KernelRun, Suite, SuiteCapture, SuiteJob
 from tuner.trial import Config
+from workers.clocks import hold
 from workers.core import gpu
 from workers.fresh.runner import compiled_folder
 from workers.tune import team
@@ -130,6 +132,20 @@ def capture_gpus(capture: Capture, here: Sequence[gpu.Gpu]) -> list[gpu.Gpu]:
     asked = suite_capture_of(capture)
     wanted = str(asked.job.environment.get("gpu") or asked.job.device.partition(":")[2]) if asked is not None else ""
     return [card for card in here if wanted in ("", card.name)]
+
+
+@contextmanager
+def suite_clocks(capture: Capture, worker: str, cards: Sequence[gpu.Gpu]) -> Iterator[dict[str, Any] | None]:
+    """Hold clocks as owners ask while a suite's run is captured; yield the conditions, of several GPUs those that are not locked.
+
+    None for every other capture, counters and timelines of suites among them. Raises SandboxError.
+    """
+    if not SuiteCapture.objects.filter(capture=capture, number__gte=0).exists():
+        yield None
+        return
+    with ExitStack() as stack:
+        held = [stack.enter_context(hold.hold_clocks(card.uuid, f"capture {capture.pk} on {worker}")) for card in cards]
+        yield next((lock for lock in held if not lock["locked"]), held[0])
 
 
 def capture_title(capture: Capture) -> str:

@@ -19,11 +19,13 @@ from profiles.capture.tools.installed import package_version
 from profiles.capture.tools.torch_profiler import TorchOptions
 from profiles.models import CAPTURE_LEASES, Capture, Profile
 from tuner.cache import rules
-from tuner.gate.suites import run_services
+from tuner.clocks.wish import locked_text
+from tuner.gate.suites import job_services, run_services
 from tuner.gate.suites.counters import capture_error
 from tuner.gate.suites.selectors import COUNTERS, interleaved_builds
 from tuner.models import KernelRun, SuiteCapture, SuiteJob, SuiteKernel
 from workers.capture import run
+from workers.clocks import hold
 from workers.core import gpu
 from workers.core.child import SandboxError
 from workers.core.periodic import keep_heartbeat
@@ -128,7 +130,9 @@ def _store_capture(job: SuiteJob, worker: str, row: SuiteCapture, profile: Profi
     kernels = _kernels(job, found)
     if not kernels:
         return
-    about = _environment(row.capture, profile)
+    about, lock = _environment(row.capture, profile), row.capture.facts.get("clock_lock") or {}
+    if lock and job.environment.get("clock_lock") != lock:
+        job_services.job_set_session(job, worker, environment={**job.environment, "clock_lock": lock}, recorded=job.recorded)
     for kernel in kernels:
         one = found.get(kernel.key)
         details = {"launches": one.launches, "capture": row.capture_id, "registers": one.registers, "smem_bytes": one.smem_bytes,
@@ -136,7 +140,8 @@ def _store_capture(job: SuiteJob, worker: str, row: SuiteCapture, profile: Profi
         run_services.run_record(
             job, kernel, row.build, number=row.number, run=f"capture {row.capture_id}", us=one.us.tolist() if one else [],
             rejected="" if one else "the target did not launch it in this capture",
-            facts={name: value for name, value in details.items() if value is not None}, profile=profile, worker=worker, **about)
+            facts={name: value for name, value in (details | hold.compact(lock)).items() if value is not None}, profile=profile,
+            worker=worker, **about)
 
 
 def _kernels(job: SuiteJob, found: dict[str, KernelLaunches]) -> list[SuiteKernel]:
@@ -169,9 +174,11 @@ def _environment(asked: Capture, profile: Profile) -> dict[str, Any]:
     own = asked.target.argv[:1] == ["{python}"]
     triton = package_version("triton").get("version", "") if own else ""
     card = next((one for one in gpu.gpus() if one.name == profile.gpu), None)
+    locked = locked_text(asked.facts.get("clock_lock"))
     return {"gpu": profile.gpu, "gpu_uuid": card.uuid if card else "", "driver": card.driver if card else "",
             "toolkit": rules.toolkit_text({"cuda": cuda, "triton": triton}), "recorded": profile.recorded,
-            "environment": {"cuda": cuda, "triton": triton, "torch": package_version("torch").get("version", "") if own else ""}}
+            "environment": {"cuda": cuda, "triton": triton, "torch": package_version("torch").get("version", "") if own else "",
+                            **({"timing": f"captured, {locked}"} if locked else {})}}
 
 
 def _why(job: SuiteJob) -> str:

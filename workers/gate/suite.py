@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from tuner.cache import rules
+from tuner.clocks.wish import locked_text
 from tuner.devices import REPLAY, gpu_model
 from tuner.gate.errors import Superseded
 from tuner.gate.suites import job_services, run_services
@@ -20,10 +21,10 @@ from tuner.measure.fresh import KernelSamples, policy_text
 from tuner.measure.recorded_runs import RecordedError, load_recorded
 from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel
 from workers import jobs
+from workers.clocks import hold
 from workers.core import gpu, stopping
 from workers.core.child import SandboxError, Stopped
 from workers.core.stopping import Stop, watch_for_stop
-from workers.fresh import clocks
 from workers.fresh.processes import CHILD
 from workers.fresh.runner import GpuRunner, RecordedRunner, Runner
 from workers.gate import captures, counters
@@ -49,7 +50,7 @@ def run(job_id: int, worker: str, *, pace: float = 1.0, module: str = CHILD) -> 
                 captures.measure_target(job, worker, stop)
             else:
                 if job_services.job_turns_left(job):
-                    with _runner(job, stop, pace, module) as (runner, about):
+                    with _runner(job, worker, stop, pace, module) as (runner, about):
                         Measuring(job, worker, runner, about).all()
                 if counters.are_needed(job):
                     find_gpus(job)
@@ -85,14 +86,15 @@ def continue_followers(job_id: int) -> None:
 
 
 @contextmanager
-def _runner(job: SuiteJob, stop: Stop, pace: float, module: str) -> Iterator[tuple[Runner, Mapping[str, Any]]]:
+def _runner(job: SuiteJob, worker: str, stop: Stop, pace: float, module: str) -> Iterator[tuple[Runner, Mapping[str, Any]]]:
     """What measures, closed afterwards, and what is to be said of its environment."""
     if job.device.startswith(REPLAY):
         runner: Runner = RecordedRunner(job, load_recorded(job.device.removeprefix(REPLAY)), pace)
         stop.tell(runner)
         yield runner, {}
         return
-    with gpu.lease(find_gpus(job), should_stop=stop, look_s=LOOK_S) as card, clocks.lock_clocks(card.uuid) as lock:
+    with gpu.lease(find_gpus(job), should_stop=stop, look_s=LOOK_S) as card, \
+            hold.hold_clocks(card.uuid, f"suite job {job.pk} on {worker}") as lock:
         try:
             runner = GpuRunner(job, card, module=module)
         except ValueError as error:
@@ -149,12 +151,14 @@ class Measuring:
         if commit := self._commits().get(turn.build):
             environment["code"] = commit
         if policy := taken.session.get("policy"):
-            environment["timing"] = policy_text(policy)
+            environment["timing"] = ", ".join(filter(None, (policy_text(policy), locked_text(self.about.get("clock_lock")))))
         toolkit = rules.toolkit_text(taken.session) if taken.session else ""
         run_services.run_record(
             self.job, kernel, turn.build, number=turn.number, run=self._label(turn, taken), us=taken.us, rejected=taken.rejected,
-            sm_clock_mhz=taken.sm_clock_mhz, facts=taken.facts, config=taken.config, source_hash=taken.source_hash,
-            gpu=str(taken.session.get("gpu") or ""), gpu_uuid=str(self.about.get("gpu_uuid") or ""), toolkit=toolkit,
+            sm_clock_mhz=taken.sm_clock_mhz,
+            facts={**taken.facts, **hold.compact(self.about.get("clock_lock") or {})}, config=taken.config,
+            source_hash=taken.source_hash, gpu=str(taken.session.get("gpu") or ""), gpu_uuid=str(self.about.get("gpu_uuid") or ""),
+            toolkit=toolkit,
             driver=str(taken.session.get("driver") or (self.about.get("driver") if taken.session else "") or ""),
             environment=environment, recorded=self.runner.recorded, worker=self.worker)
 

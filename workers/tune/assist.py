@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 
 from tuner.cache import rules
+from tuner.clocks.wish import locked_text
 from tuner.jobs import create_services, sharing_services, worker_services
 from tuner.jobs.sharing_services import Role
 from tuner.measure.landscape import LandscapeError
@@ -39,7 +40,7 @@ def run(job_id: int, worker: str, *, replay_speed: float = SPEED) -> None:
     with suppress(worker_services.Superseded, gpu.NoLease), watch_for_stop(lambda: _is_over(job), publisher.flush) as stop:
         try:
             model = "" if job.recorded else job.gpu
-            with open_runner(job, stop, replay_speed, model=model, wait_s=WAIT_FOR_GPU_S) as (runner, card):
+            with open_runner(job, worker, stop, replay_speed, model=model, wait_s=WAIT_FOR_GPU_S) as (runner, card):
                 _help(job, worker, runner, card, stop, publisher)
         except (SandboxError, LandscapeError) as error:
             if not stop():
@@ -97,6 +98,9 @@ def _why_different(job: TuneJob, session: Session) -> str:
         return "its kernel source is another one"
     if session.policy != job.policy:
         return "it measures by another policy"
+    held, wanted = (locked_text(environment.get("clock_lock")) for environment in (session.environment, job.environment))
+    if held != wanted:
+        return f"its clocks: {held or 'not locked'}, the job's: {wanted or 'not locked'}"
     return ""
 
 

@@ -42,7 +42,7 @@ def run(job_id: int, worker: str, *, replay_speed: float = SPEED) -> None:
     publisher = TrialPublisher(job)
     with suppress(worker_services.Superseded), watch_for_stop(lambda: _is_asked_to_stop(job, worker), publisher.flush) as stop:
         try:
-            with open_runner(job, stop, replay_speed) as (runner, card):
+            with open_runner(job, worker, stop, replay_speed) as (runner, card):
                 Lead(job, worker, runner, card, stop, publisher).search()
         except (Stopped, gpu.NoLease):
             worker_services.tune_release(job, worker)

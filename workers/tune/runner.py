@@ -23,6 +23,7 @@ from tuner.spaces.edit import EditRefused, OwnSpace, edited_space, read_edit
 from tuner.spaces.own import own_space_of_offer, space_of_operator, space_of_recording
 from tuner.trial import Config
 from workers import jobs
+from workers.clocks import hold
 from workers.core import gpu
 from workers.core.child import SandboxError
 from workers.core.periodic import run_periodically
@@ -37,9 +38,9 @@ STARTS = 12                  # of what a vendor's library prefers: tried before 
 
 
 @contextmanager
-def open_runner(job: TuneJob, stop: Stop, replay_speed: float, *, model: str = "",
+def open_runner(job: TuneJob, worker: str, stop: Stop, replay_speed: float, *, model: str = "",
                 wait_s: float | None = None) -> Iterator[tuple[Runner, gpu.Gpu | None]]:
-    """Yield runner and leased GPU (`model` asks for one of that name); closes both."""
+    """Yield runner and leased GPU (`model` asks for one of that name), its clocks held where owners ask for it; closes all."""
     if not devices.is_gpu(job.device):
         landscape = devices.load_landscape(job.device.removeprefix(devices.REPLAY))
         runner: Runner = ReplayRunner(landscape, shape_index_of(landscape, job), speed=replay_speed)
@@ -54,12 +55,13 @@ def open_runner(job: TuneJob, stop: Stop, replay_speed: float, *, model: str = "
     if not cards:
         what = f"this worker sees no {wanted}" if wanted else "this worker sees no NVIDIA GPU"
         raise SandboxError(what, "Start it on a machine with a GPU and its driver.")
-    with gpu.seat(cards, should_stop=stop, wait_s=wait_s) as card:
+    with (gpu.seat(cards, should_stop=stop, wait_s=wait_s) as card,
+          hold.hold_clocks(card.uuid, f"tune job {job.pk} on {worker}") as lock):
         elsewhere = compile_queue.make_helpers(job.pk)
         shared = compile_queue.cache_environment() if elsewhere else {}
         runner = SandboxRunner(job.operator, job.shape, job.dtype, card.index, gpu_uuid=card.uuid, seed=job.seed,
                                policy={"kind": job.timing}, environ={**team.child_environment(), **shared}, helpers=elsewhere,
-                               turn=gpu.Turn(card, stop))
+                               turn=gpu.Turn(card, stop), environment={"clock_lock": lock}, conditions=hold.compact(lock))
         try:
             stop.tell(runner)
             yield runner, card

@@ -36,6 +36,8 @@ class SandboxRunner:
     turn                     entered while something runs on the GPU: others may have it in between
     helpers                  makers of compilers on other hosts
     compilers                processes that compile ahead: None as many as the host has cores for, 0 none
+    environment              of the session, beside what the child says of it
+    conditions               facts of everything that is measured here
     child_module             the program of the child; tests give their own, and their own compiler_module
     """
 
@@ -43,13 +45,14 @@ class SandboxRunner:
                  seed: int = 0, limits: Limits | None = None, policy: Mapping[str, Any] | None = None,
                  compilers: int | None = None, child_module: str = CHILD, compiler_module: str = "",
                  environ: Mapping[str, str] | None = None, helpers: Sequence[Callable[[], CompileProcess]] = (),
-                 turn: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
+                 turn: Callable[[], AbstractContextManager[Any]] = nullcontext, environment: Mapping[str, Any] | None = None,
+                 conditions: Mapping[str, Any] | None = None) -> None:
         self._module, self.seed = child_module, seed
         self._compilers: Compilers | None = None
         self.move(operator, shape, dtype)
         self.gpu_index, self.policy = gpu_index, dict(policy or {})
         self._compiler_module = compiler_module or (COMPILER if child_module == CHILD else "")
-        self._turn = turn
+        self._turn, self._environment, self._conditions = turn, dict(environment or {}), dict(conditions or {})
         self._count, self._helpers = cores() if compilers is None else compilers, helpers
         self._folder: Path | None = None
         self._tried = 0
@@ -89,7 +92,8 @@ class SandboxRunner:
         return Session(
             gpu=facts["gpu"], compute_capability=facts["compute_capability"], library_ms=facts["library_ms"],
             policy=facts["policy"], flops=flops, bytes=moved,
-            environment={name: value for name, value in facts.items() if name not in named}, offer=_offer(facts.get("offer")))
+            environment={**{name: value for name, value in facts.items() if name not in named}, **self._environment},
+            offer=_offer(facts.get("offer")))
 
     def move(self, operator: str, shape: Mapping[str, int], dtype: str) -> None:
         """Go to another shape with the same processes: open() then takes 1 s, not 10."""
@@ -181,7 +185,7 @@ class SandboxRunner:
         if isinstance(result, Rejected):
             return Rejected(result.reason, result.message, {**compiled, **result.facts})
         self._slowest_s = max(self._slowest_s, took_s)
-        return _outcome(result, compiled)
+        return _outcome(result, {**compiled, **self._conditions})
 
     def _run_limit_s(self) -> float:
         """Return the limit of a run: a few times the slowest so far, at most the whole limit."""
@@ -206,7 +210,7 @@ class SandboxRunner:
             return []
         if isinstance(answer, Rejected):
             return [(config, answer) for config in configs]
-        return [(config, _outcome(result, {})) for config, result in zip(configs, answer, strict=True)]
+        return [(config, _outcome(result, self._conditions)) for config, result in zip(configs, answer, strict=True)]
 
     def stop(self) -> None:
         """Kill the children from another thread; `measure` yields nothing more."""

@@ -80,7 +80,7 @@ export function editSpace(section, { field, problem, onEdit, onCount }) {
       wrong.dataset.spaceWrong = `parameters.${param.name}`;
       wrong.setAttribute("role", "alert");
       wrong.hidden = true;
-      if (!fixed) values.append(adder(param));
+      if (!fixed && param.takes !== "") values.append(adder(param));
       row.append(name, values, wrong);
       return row;
     }));
@@ -93,6 +93,7 @@ export function editSpace(section, { field, problem, onEdit, onCount }) {
   function adder(param) {
     const input = Object.assign(document.createElement("input"), { className: "space-add mono", id: `space-add-${param.name}`, placeholder: "add", autocomplete: "off", spellcheck: false });
     input.setAttribute("aria-label", `Add values of ${param.name}`);
+    if (param.takes) input.title = param.takes;
     const take = () => { if (input.value.trim()) change(added(edit, param, input.value)); };
     input.addEventListener("change", take);
     input.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); take(); } });

@@ -54,7 +54,7 @@ def test_it_reaches_the_child(monkeypatch):
     monkeypatch.setattr(runner.gpu, "gpus", lambda: [card])
     monkeypatch.setattr(runner, "SandboxRunner", Runner)
     job = create_services.tune_create(owner=None, **GPU_JOB, timing="warm")
-    with runner.open_runner(job, Stop(), 0.0):
+    with runner.open_runner(job, "worker-1", Stop(), 0.0):
         pass
     assert seen == {"kind": "warm"}
 

@@ -156,6 +156,7 @@ def test_every_kind_of_row_that_a_person_makes_belongs_to_a_project() -> None:
         "StoredUpload",                                                              # bytes that projects share, shown nowhere
         "CeilingRun", "GpuEnvironment",                                              # facts of GPUs
         "BucketPolicy", "RevalidationPolicy", "Quarantine", "OperatorPackage", "OperatorAudit",     # what owners of it decide
+        "GpuClockRule",
         "FleetKernel", "FleetSignature", "FleetContext", "FleetGpu", "FleetDay", "FleetHour", "FleetMonth",     # sums of all jobs
         "ProductionDay", "ProductionPoint", "ProductionRegression"}
 

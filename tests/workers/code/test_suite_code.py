@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
+import socket
 import subprocess
 import tarfile
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
@@ -139,6 +145,89 @@ def test_a_try_says_how_far_it_is_and_what_it_found(row: Suite, repository: Repo
     assert told == later and not (folder / "link.py").exists() and (folder / "pkg" / "b.py").read_text() == "B = 2"
     assert not (folder / ".git").exists() and code.facts("main")["links"] == 1
     code.release()
+
+
+@pytest.fixture
+def silent_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a server that takes connections and never answers."""
+    monkeypatch.setenv(git.PRIVATE, "1")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"https://127.0.0.1:{server.getsockname()[1]}/kernels.git"
+
+
+def programs_of(address: str) -> list[psutil.Process]:
+    """The processes of this host that were started with the address."""
+    found = []
+    for each in psutil.process_iter(["cmdline"]):
+        if any(address in word for word in each.info["cmdline"] or ()):
+            found.append(each)
+    return found
+
+
+@pytest.mark.parametrize("way", ["page", "api", "command"])
+def test_a_try_is_stopped_with_its_processes_and_says_by_whom(row: Suite, silent_host: str, olga: Any, client: Any, api: Any,
+                                                              way: str, repository: Repository) -> None:
+    services.code_allow(row, kind="git", address=silent_host, by=None)
+    fetch = services.fetch_try(row, "main", by=None)
+    worker = threading.Thread(target=attempt.run, args=(fetch.pk, "worker-1"))
+    worker.start()
+    until = time.monotonic() + 20
+    while not programs_of(silent_host) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert programs_of(silent_host), "git waits for the server"
+    client.force_login(olga)
+    page = client.get(reverse("suite-code", args=[row.pk])).content.decode()
+    assert "Stop the try of main" in page
+    if way == "page":
+        assert client.post(reverse("suite-code-stop", args=[row.pk, fetch.pk])).status_code == 302
+    elif way == "api":
+        told = api(olga).post(reverse("api-suite-code-stop", args=[row.name, fetch.pk])).json()
+        assert (told["status"], told["said"]) == ("stopped", "stopped by olga")
+    else:
+        call_command("suites", "code", row.name, "--stop", str(fetch.pk))
+    began = time.monotonic()
+    worker.join(timeout=20)
+    assert not worker.is_alive() and time.monotonic() - began < 10 and not programs_of(silent_host)
+    fetch.refresh_from_db()
+    who = "a command on the server" if way == "command" else "olga"
+    assert (fetch.status, fetch.said, fetch.error, fetch.heartbeat) == ("stopped", f"stopped by {who}", None, None)
+    page = client.get(reverse("suite-code", args=[row.pk])).content.decode()
+    assert f"stopped by {who}" in page and "Stop the try" not in page and 'data-under-way="no"' in page
+
+
+def test_one_that_waits_is_stopped_and_taken_by_no_worker(row: Suite, repository: Repository, olga: Any, alice: Any, client: Any,
+                                                          api: Any) -> None:
+    repository.commit(a="A = 1")
+    allow(row, repository)
+    fetch = services.fetch_try(row, "main", by=None)
+    client.force_login(alice)
+    assert client.post(reverse("suite-code-stop", args=[row.pk, fetch.pk])).status_code == 403
+    assert api(alice).post(reverse("api-suite-code-stop", args=[row.name, fetch.pk])).status_code == 403
+    with pytest.raises(Refusal, match="only owners"):
+        services.fetch_stop(fetch, by=alice)
+    assert services.fetch_stop(fetch, by=olga)
+    attempt.run(fetch.pk, "worker-1")
+    fetch.refresh_from_db()
+    assert (fetch.status, fetch.worker, fetch.commit) == ("stopped", "", "")
+    done = tried(row, "main")
+    assert not services.fetch_stop(done, by=olga)
+    done.refresh_from_db()
+    assert done.status == "done", "one that has ended stays as it is"
+    other = Suite.objects.create(name="other", device="gpu")
+    client.force_login(olga)
+    assert client.post(reverse("suite-code-stop", args=[other.pk, fetch.pk])).status_code == 404
+    with pytest.raises(CommandError, match="other has no try"):
+        call_command("suites", "code", "other", "--stop", str(fetch.pk))
+
+
+def test_a_stop_ends_the_wait_for_another_worker(tmp_path: Path) -> None:
+    """Two workers of a host want one commit: the second waits for the first's lock."""
+    store = CodeStore(tmp_path)
+    key = store.key("a")
+    with open(tmp_path / f"{key}.lock", "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(SandboxError, match="stopped"):
+            store.find_or_make(key, lambda into: {}, lambda: True)
 
 
 def test_what_goes_wrong_is_said_with_what_to_do(row: Suite, repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,7 @@ def test_what_is_not_recorded_is_rejected_and_says_what_is(nightly):
 def test_a_killed_workers_runs_are_not_measured_again(nightly):
     job = job_services.job_create(nightly, builds=["a", "b"], runs=2)
     claimed = job_services.job_claim(job.pk, "worker-1")
-    with suite._runner(claimed, Stop(), 0, "") as (runner, about):      # as run() does, until it dies in the third process
+    with suite._runner(claimed, "worker-1", Stop(), 0, "") as (runner, about):      # as run() does, until it dies in the third run
         turns = job_services.job_turns_left(claimed)
         for turn in turns[:3]:
             for kernel, taken in list(runner.run(turn, None))[:1 if turn is turns[2] else 2]:

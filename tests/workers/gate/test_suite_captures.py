@@ -15,9 +15,13 @@ from profiles.capture.tools import ncu, torch_profiler
 from profiles.models import Capture, CaptureTarget, KernelStat, Profile
 from profiles.store.launches import launches_read
 from profiles.upload.services import profile_ingest
+from tests.workers.clocks.library import REFUSE_GRAPHICS, UUID, ImaginaryGpu
 from tests.workers.tune import stand_ins
+from tuner.clocks.wish import ClockWish
+from tuner.gate.baselines.selectors import Baseline
 from tuner.gate.suites import job_services
-from tuner.models import KernelRun, Suite, SuiteCapture, SuiteKernel
+from tuner.gate.verdicts.sides_selectors import _without_other_timings
+from tuner.models import GpuClockRule, KernelRun, Suite, SuiteCapture, SuiteKernel
 from workers.capture import run as capture
 from workers.core import gpu
 from workers.gate import captures, counters, suite
@@ -148,3 +152,44 @@ def test_counters_of_one_capture_go_to_all_runs_of_their_build(tmp_path, monkeyp
     counters.store_counters(job)
     run = KernelRun.objects.filter(job=job).first()
     assert run.facts["dram_bytes"] > 0 and "tensor_use_pct" in run.facts, run.facts
+
+
+@pytest.mark.parametrize("refuse", [0, REFUSE_GRAPHICS])
+def test_captures_that_are_runs_are_made_under_held_clocks(tmp_path, monkeypatch, library, refuse):
+    """The driver's library is a stand-in; the GPU of this host has its UUID."""
+    card = ImaginaryGpu(library, tmp_path / "gpu")
+    card.set(refuse=refuse)
+    for name, value in card.environ(tmp_path, tmp_path / "home" / "clocks" / f"{UUID}.json").items():
+        if name != "PATH":
+            monkeypatch.setenv(name, value)
+    monkeypatch.setattr(settings, "HOME", tmp_path / "home")
+    found = gpu.gpus()[0]
+    monkeypatch.setattr(gpu, "gpus", lambda: [gpu.Gpu(**{**found.as_json(), "uuid": UUID})])
+    GpuClockRule.objects.create(uuid=UUID, **ClockWish.read("1410").as_json())
+    job = ran(suite_of(tmp_path), "a", runs=1)
+    assert (job.status, job.error) == ("done", None) and card.now == (0, 0, 0) and card.changes == (2 if refuse else 4)
+    runs, capture_row = list(KernelRun.objects.filter(job=job, rejected="")), Capture.objects.get()
+    assert runs and job.environment["clock_lock"]["locked"] is (not refuse)
+    assert job.environment["clock_lock"]["by"] == f"capture {capture_row.pk} on worker-1"
+    if refuse:
+        assert "no permission" in capture_row.log and all("timing" not in run.environment for run in runs)
+        return
+    assert "ridgepoint: clocks: SM clock locked at 1410 MHz, persistence mode on" in capture_row.log
+    assert {run.environment["timing"] for run in runs} == {"captured, SM clock locked at 1410 MHz"}
+    assert all(run.facts["clock_lock"]["sm_mhz"] == 1410 for run in runs)
+    GpuClockRule.objects.all().delete()
+    other = ran(job.suite, "b", runs=1)
+    assert other.environment["clock_lock"] == {"locked": False, "why": "not asked for"} and card.changes == 4
+    build, kernel = KernelRun.objects.filter(job=other).first().build, runs[0].kernel
+    assert _without_other_timings(Baseline(kernel, "rolling", runs, [runs[0].build]), set()).runs == []
+    unlocked = list(KernelRun.objects.filter(job=other, kernel=kernel))
+    assert _without_other_timings(Baseline(kernel, "rolling", unlocked, [build]), {runs[0].environment["timing"]}).runs == []
+    assert _without_other_timings(Baseline(kernel, "rolling", unlocked, [build]), set()).runs == unlocked
+
+
+def test_a_capture_fails_where_clocks_are_required_and_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(settings, "HOME", tmp_path / "home")
+    GpuClockRule.objects.create(uuid=gpu.gpus()[0].uuid, **ClockWish.read("1410", required=True).as_json())
+    job = ran(suite_of(tmp_path), "a", runs=1)
+    assert job.status == "failed" and "an owner requires that this GPU's clocks are held" in job.error["what"]
+    assert Capture.objects.get().error["where"] == "clocks"

@@ -9,8 +9,9 @@ from django.conf import settings
 
 from tuner.gate.suites import job_services
 from tuner.models import CachedConfig, KernelRun, Suite, SuiteJob, SuiteKernel
+from workers.clocks import hold
 from workers.core import gpu
-from workers.fresh import clocks, runner
+from workers.fresh import runner
 from workers.fresh.processes import FreshRuns, Limits
 from workers.gate import suite
 
@@ -154,13 +155,13 @@ def test_a_worker_with_another_gpu_leaves_the_job_to_those_that_have_it(tmp_path
 
 
 def test_clocks_are_left_alone_and_a_refusal_is_said(monkeypatch):
-    with clocks.lock_clocks("GPU-0") as said:
+    with hold.hold_clocks("GPU-0", "a test") as said:
         assert said == {"locked": False, "why": "not asked for"}
-    monkeypatch.setenv(clocks.ASKED, "fast")
-    with clocks.lock_clocks("GPU-0") as said:
+    monkeypatch.setenv(hold.ASKED, "fast")
+    with hold.hold_clocks("GPU-0", "a test") as said:
         assert not said["locked"] and "'fast'" in said["why"]
-    monkeypatch.setenv(clocks.ASKED, "1410")
-    with clocks.lock_clocks("GPU-0") as said:
+    monkeypatch.setenv(hold.ASKED, "1410")
+    with hold.hold_clocks("GPU-0", "a test") as said:
         assert not said["locked"] and said["why"]
 
 

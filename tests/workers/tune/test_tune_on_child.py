@@ -40,3 +40,21 @@ def test_a_job_is_checked_timed_and_cached(alice, monkeypatch, tmp_path):
     assert entry.config in kept and len(entry.source_hash) == 64
     assert worker_services.tune_claim(job.pk, "worker-2") is None
     assert OPERATORS["softmax"].space(shape, "fp16", limits(job.gpu)).size >= 100
+
+
+def test_values_that_were_added_to_the_space_are_checked_and_timed(alice, monkeypatch, tmp_path):
+    """Through the worker: the job's edit is read again, the child launches what is new in it, and the winner keeps it."""
+    monkeypatch.setattr(gpu, "gpus", lambda: [CARD])
+    monkeypatch.setattr(gpu.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(runner, "SandboxRunner", functools.partial(
+        SandboxRunner, child_module="tests.workers.tune.interpreted_child", policy={"max_samples": 5, "rounds": 2}))
+    edited = {"parameters": {"PER_SM": [3], "STEPS": [5], "num_warps": [4], "ROWS": [1, 8]}, "constraints": []}
+    job = TuneJob.objects.create(operator="softmax", shape={"R": 8, "C": 100}, dtype="fp16", device="gpu", strategy="random",
+                                 owner=alice, budget_trials=20, budget_seconds=120, space=edited)
+    lead.run(job.pk, "worker-1")
+    job.refresh_from_db()
+    assert (job.status, job.error, job.ended_by) == ("done", None, "space")
+    tried = [row.config for row in job.trials.all()]
+    assert {(config["PER_SM"], config["STEPS"]) for config in tried} == {(3, 5)} and {config["ROWS"] for config in tried} == {1, 8}
+    assert job.valid_size == len(tried) and all(row.outcome == "measured" for row in job.trials.all())
+    assert job.best_config["PER_SM"] == 3 and CachedConfig.objects.get(job=job).evidence["space"] == edited

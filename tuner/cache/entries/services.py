@@ -18,6 +18,7 @@ from tuner.cache import buckets, rules
 from tuner.cache.buckets import Buckets
 from tuner.cache.default_check import DefaultCheck, Verdict, check_default, check_library, winner_is_default
 from tuner.cache.entries.selectors import bucket, exact_dims
+from tuner.clocks.wish import locked_text
 from tuner.measure.runner import Session
 from tuner.models import BucketPolicy, CachedConfig, GpuEnvironment, ImportedFile, TuneJob
 from tuner.operators import limits
@@ -117,6 +118,8 @@ def config_put(job: TuneJob, session: Session, winner: Measured, source_hash: st
                default: Config | None = None) -> CachedConfig | None:
     """Write or replace the entry of the job's key; None when the one that stands is as fast for the same shape.
 
+    Times under locked clocks and under others cannot be compared: the newer entry stands then.
+
     The default configuration itself is cached when the winner is not faster than it by the whole interval of its gain.
     """
     environment, recorded = session.environment, session.recorded
@@ -130,7 +133,8 @@ def config_put(job: TuneJob, session: Session, winner: Measured, source_hash: st
     history = list(entry.evidence.get("history", [])) if entry else []
     finding = {"job": job.pk, "at": timezone.now().isoformat(), "config": job.best_config, "median_ms": winner.median_ms,
                "shape": job.shape}
-    if entry and entry.median_ms is not None and entry.median_ms <= winner.median_ms * SAME_SPEED:
+    same_clocks = entry is not None and _locked(entry.evidence.get("environment")) == _locked(environment)
+    if entry and same_clocks and entry.median_ms is not None and entry.median_ms <= winner.median_ms * SAME_SPEED:
         entry.evidence["history"] = [*history, {**finding, "kept": False}][-HISTORY:]
         entry.save(update_fields=["evidence", "updated"])
         return None
@@ -155,6 +159,10 @@ def config_put(job: TuneJob, session: Session, winner: Measured, source_hash: st
         mark_older_stale(written, f"tune job {job.pk}")
         mark_other_sources_unverified(written)
     return written
+
+
+def _locked(environment: Mapping[str, Any] | None) -> str:
+    return locked_text((environment or {}).get("clock_lock"))
 
 
 def _choose_never_worse(job: TuneJob, winner: Measured, finalists: Sequence[Finalist],

@@ -83,6 +83,18 @@ class SuiteCodeTryApi(APIView):
         return Response(selectors.fetch_json(fetch), status=201)
 
 
+class SuiteCodeStopApi(APIView):
+    write_permission = services.MAY_ALLOW
+
+    @extend_schema(operation_id="suite_code_try_stop", request=None, responses=JSON)
+    def post(self, request: Request, name: str, pk: int) -> Response:
+        """Stop a try; one that had ended already stays as it is."""
+        fetch = get_object_or_404(CodeFetch.objects.select_related("code"), pk=pk, code__suite=_suite(name))
+        services.fetch_stop(fetch, by=request.user)
+        fetch.refresh_from_db()
+        return Response(selectors.fetch_json(fetch))
+
+
 class SuiteCodeArchiveApi(APIView):
     write_permission = services.MAY_ALLOW
     parser_classes = [BytesParser]

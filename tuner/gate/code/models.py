@@ -60,6 +60,7 @@ class CodeFetch(BelowProject):
         RUNNING = "running"
         DONE = "done"
         FAILED = "failed"
+        STOPPED = "stopped"       # by a person: `said` names who
 
     code = models.ForeignKey(SuiteCode, on_delete=models.CASCADE, related_name="fetches")
     build = models.CharField(max_length=80)

@@ -14,7 +14,6 @@ from tuner.gate.code import selectors, services
 from tuner.gate.errors import Refusal
 from tuner.models import CodeFetch, Suite
 
-LIVE = (CodeFetch.Status.WAITING, CodeFetch.Status.RUNNING)
 SAID = ("kind", "address", "folder")
 
 
@@ -56,6 +55,17 @@ def suite_code_try(request: HttpRequest, pk: int) -> HttpResponse:
 
 @permission_required(services.MAY_ALLOW, raise_exception=True)
 @require_POST
+def suite_code_stop(request: HttpRequest, pk: int, fetch_pk: int) -> HttpResponse:
+    """Stop a try."""
+    fetch = get_object_or_404(CodeFetch.objects.select_related("code"), pk=fetch_pk, code__suite=pk)
+    if not services.fetch_stop(fetch, by=request.user):
+        fetch.refresh_from_db()
+        messages.info(request, f"It had ended already: {fetch.status}.")
+    return redirect("suite-code", pk=pk)
+
+
+@permission_required(services.MAY_ALLOW, raise_exception=True)
+@require_POST
 def suite_code_archive(request: HttpRequest, pk: int) -> HttpResponse:
     """Take the archive of a build."""
     suite, sent = get_object_or_404(Suite, pk=pk), request.FILES.get("file")
@@ -75,5 +85,5 @@ def _page(request: HttpRequest, suite: Suite, typed: dict[str, str], wrong: dict
     return render(request, "gate/suites/code.html", {
         "suite": suite, "code": code, "typed": shown, "wrong": wrong, "fetches": fetches,
         "archives": code.archives.defer("data") if code else [], "most_mib": services.MOST_ARCHIVE_BYTES >> 20,
-        "live": any(each.status in LIVE for each in fetches), "may_allow": request.user.has_perm(services.MAY_ALLOW),
+        "live": any(each.status in services.LIVE for each in fetches), "may_allow": request.user.has_perm(services.MAY_ALLOW),
     }, status=status)

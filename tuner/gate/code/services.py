@@ -1,4 +1,5 @@
-"""What may be done to the source of a suite's code: allow one, take an archive of a build, try to fetch; what a worker writes."""
+"""What may be done to the source of a suite's code: allow one, take an archive of a build, try to fetch, stop that; what a worker
+writes."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ MAY_ALLOW = "profiles.add_capturetarget"        # owners: who may say what progr
 MOST_ARCHIVE_BYTES = 16 * 2**20
 KEPT_ARCHIVES, KEPT_FETCHES = 20, 20
 Kind, Status = SuiteCode.Kind, CodeFetch.Status
+LIVE = (Status.WAITING, Status.RUNNING)
 
 
 def code_allow(suite: Suite, *, kind: str, address: str = "", folder: str = "", by: Any) -> SuiteCode:
@@ -101,6 +103,18 @@ def fetch_try(suite: Suite, build: str, *, by: Any) -> CodeFetch:
         CodeFetch.objects.filter(pk__in=list(old)).delete()
         jobs.enqueue_on_commit(queue_of(fetch), "code", fetch.pk)
     return fetch
+
+
+def fetch_stop(fetch: CodeFetch, *, by: Any) -> bool:
+    """Stop a try; the worker ends its processes within a second. False where it had ended already."""
+    if by is not None and not by.has_perm(MAY_ALLOW):
+        raise Refusal({"": "only owners may stop it"})
+    who = by.get_username() if by is not None else "a command on the server"
+    stopped = CodeFetch.objects.filter(pk=fetch.pk, status__in=LIVE).update(
+        status=Status.STOPPED, said=f"stopped by {who}"[:200], **CODE_LEASES.ended())
+    if stopped:
+        jobs.publish(f"suite.{fetch.code.suite_id}", "status", {"fetch": fetch.pk, "status": str(Status.STOPPED)})
+    return bool(stopped)
 
 
 def queue_of(fetch: CodeFetch) -> str:

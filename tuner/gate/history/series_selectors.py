@@ -12,6 +12,7 @@ from typing import Any
 from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import Count, Max, Q, QuerySet
 
+from tuner.clocks.wish import says_locked
 from tuner.gate.builds.selectors import ENVIRONMENT, MAIN
 from tuner.gate.suites.selectors import environment_totals
 from tuner.models import Build, KernelRun, KernelSeries, Suite, SuiteKernel
@@ -143,9 +144,14 @@ def run_medians(kernels: Sequence[int], env: Mapping[str, str], branch: str) -> 
     runs = KernelRun.objects.filter(on_line(branch), kernel__in=kernels, rejected="", p50_us__gt=0, p50_us__lt=MOST_US, **env)
     counts = _run_counts(runs)
     newest = max((newest for _, newest in counts.values()), default=None)
-    timing = KernelRun.objects.filter(pk=newest or 0).values_list("environment__timing", flat=True).first()
+    told = KernelRun.objects.filter(pk=newest or 0).values_list("environment__timing", "kernel__suite__kind").first()
+    timing, kind = told or (None, "")
+    unsaid = ~Q(environment__has_key="timing")
     if timing:              # as the newest were timed: a suite whose way of timing was changed begins anew
-        runs = runs.filter(Q(environment__timing=timing) | ~Q(environment__has_key="timing"))
+        runs = runs.filter(Q(environment__timing=timing) | (Q(pk=None) if says_locked(timing) else unsaid))
+        counts = _run_counts(runs)
+    elif kind == Suite.Kind.TARGET:         # captures say how where clocks were locked, and nothing else
+        runs = runs.filter(unsaid)
         counts = _run_counts(runs)
     builds = list(Build.objects.filter(pk__in=list(counts)).order_by("-at", "-pk")[:MOST_BUILDS])[::-1]
     runs = runs.filter(build__in=[build.pk for build in builds])

@@ -53,6 +53,7 @@ class GateDocument(TypedDict, total=False):
     branch: str
     title: str
     status: str                          # waiting | measuring | done | stopped | failed
+    clocks_held: Sequence[str]           # what was done to the clocks of the GPUs, in words; [] where nothing was asked
     verdict: str                         # "" while it goes on
     exit_code: int | None
     reason: str

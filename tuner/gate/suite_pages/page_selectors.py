@@ -13,6 +13,7 @@ from django.db.models import Count, Max, OuterRef, Q, Subquery
 from django.urls import reverse
 
 from profiles.models import CaptureTarget
+from tuner.clocks.wish import is_asked, told_text
 from tuner.gate.builds.selectors import ENVIRONMENT
 from tuner.gate.stats.plan import Plan, plan_runs
 from tuner.gate.stats.rule import Rule, finite_number, rule_of
@@ -193,7 +194,8 @@ def kernel_strip_rows(runs: Sequence[KernelRun]) -> list[Row]:
 def job_rows(suite: Suite) -> list[dict[str, Any]]:
     found = list(jobs_of(suite)[:20])
     progress = jobs_progress(found)
-    return [{"job": job, "builds": [each["build"] for each in job.builds], "progress": progress[job.pk], "live": job.status in LIVE}
+    return [{"job": job, "builds": [each["build"] for each in job.builds], "progress": progress[job.pk], "live": job.status in LIVE,
+             "clocks": told_text(lock) if is_asked(lock := job.environment.get("clock_lock")) else ""}
             for job in found]
 
 

@@ -10,6 +10,7 @@ from django.db.models import Count, Min, Q, QuerySet
 from django.db.models.fields.json import KT
 from django.urls import reverse
 
+from tuner.clocks.wish import is_asked, told_text
 from tuner.gate.builds.selectors import ENVIRONMENT
 from tuner.gate.reports.document import GateDocument
 from tuner.gate.stats.rule import ERROR_EXIT_CODE, EXIT_CODE, Verdict
@@ -75,7 +76,8 @@ def gate_document(gate: Gate, *, base: str = "") -> GateDocument:
         "against": gate.against.name if gate.against else None, "branch": gate.build.branch,
         "title": gate.build.title, "parent": gate.build.parent,
         "environment": {name: getattr(gate, name) for name in ENVIRONMENT}, "code": code_commits(gate),
-        "asked": gate.environment, "asked_url": gate.url, "alpha": report.get("alpha"), "plan": report.get("plan") or {},
+        "clocks_held": clocks_held(gate), "asked": gate.environment, "asked_url": gate.url, "alpha": report.get("alpha"),
+        "plan": report.get("plan") or {},
         **({"exit_code": EXIT_CODE[Verdict.SLOWER]} if later else {}),
         "rule": report.get("rule") or {}, "notes": [*(report.get("notes") or []), *filter(None, [later])],
         "standing": report.get("standing") or [], "green": report.get("green") or "", "offer": offer_json(gate, base),
@@ -87,6 +89,12 @@ def code_commits(gate: Gate) -> dict[str, str]:
     """Return build → what its code was resolved to, of builds whose code workers fetched: git's commit, or "sha256:…"."""
     builds = [each for told in gate.jobs.order_by("id").values_list("builds", flat=True) for each in told]
     return {each["build"]: each["commit"] for each in builds if each.get("commit")}
+
+
+def clocks_held(gate: Gate) -> list[str]:
+    """Return what its jobs did to the clocks of the GPU, in words, each once; [] where nobody asked for anything."""
+    told = [environment.get("clock_lock") for environment in gate.jobs.order_by("id").values_list("environment", flat=True)]
+    return list(dict.fromkeys(told_text(lock) for lock in told if is_asked(lock)))
 
 
 def later_verdict(gate: Gate) -> str:
@@ -101,8 +109,8 @@ def later_verdict(gate: Gate) -> str:
 
 def gate_around(gate: Gate) -> dict[str, Any]:
     """Return what the gate's own page needs of the document; it reads kernels one page at a time."""
-    return {"code": code_commits(gate), "progress": progress(gate, asks_workers=True), "offer": offer_json(gate, ""),
-            "links": links(gate, ""), "later": later_verdict(gate)}
+    return {"code": code_commits(gate), "clocks_held": clocks_held(gate), "progress": progress(gate, asks_workers=True),
+            "offer": offer_json(gate, ""), "links": links(gate, ""), "later": later_verdict(gate)}
 
 
 def offer_json(gate: Gate, base: str) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
+from tuner.clocks.wish import says_locked
 from tuner.gate.baselines.selectors import MOST_RUNS, Baseline, Env, environment_counts, environment_of, load_baselines
 from tuner.gate.builds.selectors import ENVIRONMENT
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob, SuiteKernel
@@ -130,14 +131,23 @@ def _environment(gate: Gate, rows: Sequence[KernelRun]) -> tuple[Env | None, str
 
 
 def _without_other_timings(stored: Baseline, how: Set[str]) -> Baseline:
-    """Without runs that were timed by another policy than the candidate's (`how`); a run that does not say how counts."""
-    if len(how) != 1:
+    """Without runs that were timed by another policy, or under other clocks, than the candidate's (`how`).
+
+    Where one side does not say how, it counts, unless the other's clocks were locked.
+    """
+    if len(how) > 1:
         return stored
-    runs = [run for run in stored.runs if run.environment.get("timing", None) in (None, "", *how)]
+    now = next(iter(how), "")
+
+    def fits(run: KernelRun) -> bool:
+        timing = run.environment.get("timing") or ""
+        return timing == now if timing and now else says_locked(timing) == says_locked(now)
+
+    runs = [run for run in stored.runs if fits(run)]
     if len(runs) == len(stored.runs):
         return stored
     held = {run.build_id for run in runs}
-    reason = "" if runs else f"earlier builds were timed otherwise than now ({', '.join(how)})"
+    reason = "" if runs else f"earlier builds were timed otherwise than now ({now or 'clocks not locked'})"
     return replace(stored, runs=runs, builds=[build for build in stored.builds if build.pk in held], reason=reason)
 
 

@@ -19,7 +19,7 @@ from tuner.gate.suites.checks import DefinitionError
 from tuner.gate.suites.definition import definition_document
 from tuner.gate.suites.formats import MAX_BYTES, definition_toml, read_toml
 from tuner.gate.verdicts import services as gate_services
-from tuner.models import Suite, SuiteJob
+from tuner.models import CodeFetch, Suite, SuiteJob
 from webapp.management.in_project import ProjectCommand
 
 POLL_S = 0.5
@@ -61,7 +61,7 @@ class Command(ProjectCommand):
         looked.add_argument("--build", action="append", required=True, help="twice: the baseline's, then the other")
         looked.add_argument("--capture", action="store_true", help="queue a capture of both; without it: what is there")
         looked.add_argument("--wait", action="store_true", help="until the capture has ended")
-        coded = action("code", "where workers load the code of a build from: show, allow, take away, try")
+        coded = action("code", "where workers load the code of a build from: show, allow, take away, try, stop that")
         coded.add_argument("suite")
         source = coded.add_mutually_exclusive_group()
         source.add_argument("--git", metavar="URL", help="https:// or ssh://")
@@ -71,6 +71,7 @@ class Command(ProjectCommand):
         coded.add_argument("--archive", type=Path, metavar="FILE", help=".tar.gz or .zip of --build")
         coded.add_argument("--build", default="", help="of --archive, or to --try: a commit, a branch or a tag")
         coded.add_argument("--try", action="store_true", dest="tries", help="let a worker fetch --build, and wait for it")
+        coded.add_argument("--stop", type=int, metavar="ID", help="of a try, as --json shows it")
         sent = action("upload", "runs of a build that were measured elsewhere: JSON lines, .gz too")
         sent.add_argument("suite")
         sent.add_argument("file", type=Path)
@@ -98,17 +99,29 @@ class Command(ProjectCommand):
                                      folder=options["folder"], by=None)
         if options["archive"]:
             code_services.archive_put(suite, options["build"], options["archive"].read_bytes(), by=None)
+        if options["stop"] is not None:
+            return self._stop_try(suite, options["stop"])
         if options["tries"]:
             fetch = code_services.fetch_try(suite, options["build"], by=None)
             while fetch.status in (fetch.Status.WAITING, fetch.Status.RUNNING):
                 time.sleep(POLL_S)
                 fetch.refresh_from_db()
             told = code_selectors.fetch_json(fetch)
+            if fetch.status == fetch.Status.STOPPED:
+                raise CommandError(f"{fetch.build}: {fetch.said}")
             if fetch.error:
                 raise CommandError(f"{fetch.build}: {fetch.error['what']}. {fetch.error['hint']}")
             return told, f"{fetch.build} is {fetch.commit}: {plural(fetch.files or 0, 'file')}, {fetch.size_bytes:,} bytes"
         told = code_selectors.code_json(suite)
         return told, f"{suite.name}: {told['kind'] or 'what the workers have'} {told['address']} {told['folder']}".rstrip()
+
+    def _stop_try(self, suite: Suite, number: int) -> tuple[Any, str]:
+        fetch = CodeFetch.objects.select_related("code").filter(pk=number, code__suite=suite).first()
+        if fetch is None:
+            raise CommandError(f"{suite.name} has no try {number}: manage.py suites code {suite.name} --json lists them")
+        code_services.fetch_stop(fetch, by=None)
+        fetch.refresh_from_db()
+        return code_selectors.fetch_json(fetch), f"{fetch.build}: {fetch.said or fetch.status}"
 
     def _list(self, options: dict[str, Any]) -> tuple[Any, str]:
         rows = page_selectors.suite_rows()

@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('tuner', '0027_suite_code'),
+        ('tuner', '0029_code_try_stopped'),
         ('webapp', '0007_agents'),
     ]
 

@@ -1,0 +1,57 @@
+"""Reads of what is allowed with the clocks of GPUs, beside what workers say of them now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuner.clocks.wish import ClockWish, told_text
+from tuner.models import GpuClockRule
+from workers import jobs
+
+
+def wish_of(uuid: str) -> ClockWish | None:
+    """Return what owners ask for on a GPU; None where its clocks are left alone."""
+    rule = GpuClockRule.objects.filter(uuid=uuid).first()
+    return _wish(rule) if rule else None
+
+
+def _wish(rule: GpuClockRule) -> ClockWish:
+    return ClockWish(rule.graphics, rule.memory_mhz, rule.persistence, rule.required)
+
+
+def cards() -> dict[str, dict[str, Any]]:
+    """Return uuid -> what living workers say of a GPU, and its host."""
+    return {card["uuid"]: {**card, "host": worker.get("host") or ""}
+            for worker in jobs.workers() for card in worker.get("gpus") or () if card.get("uuid")}
+
+
+def card_of(uuid: str) -> dict[str, Any] | None:
+    """Return what living workers say of one GPU; None where none has it."""
+    return cards().get(uuid)
+
+
+def clock_list() -> list[dict[str, Any]]:
+    """Return every GPU that a worker has or a rule names, as JSON: what is allowed, what is held, how it last went."""
+    rules = {rule.uuid: rule for rule in GpuClockRule.objects.select_related("by")}
+    there = cards()
+    names = sorted({*rules, *there}, key=lambda uuid: (_host(rules.get(uuid), there.get(uuid)), uuid))
+    return [clock_json(uuid, rules.get(uuid), there.get(uuid)) for uuid in names]
+
+
+def _host(rule: GpuClockRule | None, card: dict[str, Any] | None) -> str:
+    return str(card["host"]) if card else rule.host if rule else ""
+
+
+def clock_json(uuid: str, rule: GpuClockRule | None, card: dict[str, Any] | None) -> dict[str, Any]:
+    """Return one GPU. `alive`: a worker has it now; what only a worker can say is null without one."""
+    said = card or {}
+    clocks = said.get("clocks") or {}
+    last = clocks.get("last")
+    return {
+        "uuid": uuid, "gpu": said.get("name") or (rule.gpu if rule else ""), "host": _host(rule, card), "alive": card is not None,
+        "allowed": rule is not None, **(_wish(rule) if rule else ClockWish()).as_json(),
+        "by": rule.by.get_username() if rule and rule.by else None, "changed": rule.changed.isoformat() if rule else None,
+        "max_sm_clock_mhz": said.get("max_sm_clock_mhz"), "max_memory_clock_mhz": said.get("max_memory_clock_mhz"),
+        "sm_clock_mhz": said.get("sm_clock_mhz"), "memory_clock_mhz": said.get("memory_clock_mhz"),
+        "persistence_now": said.get("persistence_now"),
+        "held": clocks.get("held"), "last": last, "last_says": told_text(last) if last else ""}
