@@ -6,6 +6,8 @@ bounds like everything that comes from such a process.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,6 +64,16 @@ class Offer:
         params = [{"name": param.name, "values": list(param.values)} for param in self.space.params]
         return {"library": self.library, "params": params, "rows": self.space.rows.tolist(), "pruned": self.space.pruned,
                 "default": self.default, "starts": list(self.starts), "about": dict(self.about)}
+
+
+def values_by_size(configs: Sequence[Config], names: Sequence[str]) -> dict[str, list[Value]]:
+    """Return parameter → its values as people read them: "64x32" by its product, then its first number; words first."""
+    return {name: sorted({config[name] for config in configs}, key=_size) for name in names if configs}
+
+
+def _size(value: Value) -> tuple[int, int, str]:
+    numbers = [int(part) for part in re.findall(r"\d+", str(value))]
+    return (math.prod(max(1, number) for number in numbers), numbers[0], str(value)) if numbers else (0, 0, str(value))
 
 
 def read_offer(told: Any) -> Offer:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tuner.offer import values_by_size
 from tuner.trial import Config, Value
 
 # in the order of their numbers, from 0; "-": a number that is not given
@@ -155,13 +156,4 @@ def apply_text(config: Config) -> str:
 
 def in_order(configs: Sequence[Config]) -> Mapping[str, Sequence[Value]]:
     """Return parameter → its values as people read them: tiles and stages from small to large."""
-    return {each.name: sorted({config[each.name] for config in configs}, key=_size) for each in ATTRIBUTES if each.prefix}
-
-
-def _size(value: Value) -> tuple[int, int, str]:
-    """Return a sort key: "64x32" by its product, then its first number; names without numbers first."""
-    numbers = [int(part) for part in re.findall(r"\d+", str(value))]
-    product = 1
-    for number in numbers:
-        product *= max(1, number)
-    return (product if numbers else 0, numbers[0] if numbers else 0, str(value))
+    return values_by_size(configs, [each.name for each in ATTRIBUTES if each.prefix])

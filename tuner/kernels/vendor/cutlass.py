@@ -17,7 +17,7 @@ from profiles.capture.tools.cutlass import installed_cutlass
 from tuner.kernels.problem import ProgramTime, Unavailable, check_elements, normal_tensors, sizes, torch_dtype
 from tuner.kernels.vendor import cutlass_profiler
 from tuner.kernels.vendor.cutlass_profiler import ITERATIONS, PROGRAM, RIGHT, Profiler, Result
-from tuner.offer import Offer
+from tuner.offer import Offer, values_by_size
 from tuner.trial import Config, config_key
 from tuner.vendor import cutlass_table
 from tuner.vendor.cutlass_table import Product, run_arguments
@@ -69,7 +69,8 @@ class CutlassGemm:
         """Return the kernels that the profiler was built with and that compute the product, with what it can vary of each."""
         major, minor = torch.cuda.get_device_capability(self.device)
         configs, left_out = self.profiler.list(self.product, 10 * major + minor)
-        return Offer.of(configs, f"CUTLASS {self.version}", pruned=left_out, about={"iterations": ITERATIONS})
+        return Offer.of(configs, f"CUTLASS {self.version}", pruned=left_out, about={"iterations": ITERATIONS},
+                        values=values_by_size(configs, ("TILE", "CLUSTER", "WARPS")))
 
     def compile(self, config: Config) -> None:
         """Compile nothing; raise ValueError where the configuration names no kernel."""

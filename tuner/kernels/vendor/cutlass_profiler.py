@@ -62,7 +62,8 @@ class Profiler:
         """Return the table that the profiler wrote; b"" where it wrote none, as where no kernel takes the problem."""
         with tempfile.TemporaryDirectory(prefix="cutlass-") as name:
             folder = Path(name)
-            argv = [self.path, "--operation=Gemm", "--providers=cutlass", *arguments, f"--output={folder / 'report'}"]
+            argv = [self.path, "--operation=Gemm", "--providers=cutlass", "--verbose=false", *arguments,
+                    f"--output={folder / 'report'}"]
             run_program(argv, folder, bounds)
             table = folder / "report.gemm.csv"
             return table.read_bytes() if table.is_file() else b""
