@@ -85,7 +85,7 @@ def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
     single: Config = {"KERNEL": "blocks", "BN": 16, "num_warps": 1, "num_stages": 5}
     heads: Config = {**alone, "KERNEL": "heads"}
     made = [_split(shape, gpu, kernel, programs) for kernel, programs in (
-        (together, 2), (heads, 2), (alone, 2), (together, 4), ({**single, "BN": 128, "num_stages": 2}, 4),
+        (together, 2), (heads, 2), (alone, 2), (together, 4), ({**single, "BN": 64, "num_stages": 3}, 4),
         ({**alone, "num_warps": 8}, 1), (heads, 4), (alone, 4), (single, 8))]
     return tuple(config for place, config in enumerate(made) if config not in made[:place])
 
