@@ -304,7 +304,7 @@ class PagedDecodeAttention(OneKernel):
             stats, _ = self._stats.of(programs * (splits + upper) * written * 2, 0)
         args = (self.q, self.k, self.v, self.out, self.table, self.lengths, work, stats, locks, self.KV, self.table.shape[1],
                 triton.cdiv(triton.cdiv(self.N, step), splits) * step, LOG2_E / math.sqrt(self.D))
-        return KERNELS[config["KERNEL"]], (programs, splits), args, options
+        return KERNELS[str(config["KERNEL"])], (programs, splits), args, options
 
 
 KERNELS = {"blocks": paged_attn_blocks, "warps": paged_attn_warps, "heads": paged_attn_heads}
