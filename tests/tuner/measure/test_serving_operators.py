@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from profiles.analysis.core import names
 from tests.tuner.measure.test_model_code import code_of
 from tests.tuner.measure.test_rowwise import COMPILED, GPUS, RIGHT, python
 from tuner.operators import OPERATORS, fp8_attention, limits, paged_decode_attention
@@ -222,3 +223,8 @@ def test_heads_that_do_not_go_together_are_refused_at_their_field():
     assert list(PAGED.problems({**SMALL, "KV": 4}, "bf16")) == ["KV"]
     assert list(PAGED.problems({**SMALL, "PAGE": 48}, "bf16")) == ["PAGE"]
     assert list(FP8.problems({"B": 1, "H": 4, "KV": 3, "N": 64, "D": 64, "causal": 0}, "fp8")) == ["KV"]
+
+
+def test_profiles_know_their_kernels_as_attention():
+    own = [kernel for operator in (PAGED, FP8) for kernel in operator.kernel_names]
+    assert len(own) == 8 and {names.operator_of(kernel) for kernel in own} == {"attention"}
