@@ -6,6 +6,7 @@ sequence without tokens gets zeros.
 
 KERNEL  blocks: the warps of a program share BN keys at a time
         warps: each warp has BN keys of its own, a softmax of its own, and meets the others at the end
+        heads: each warp has BN keys of a head of its own, and what they read of a token lies side by side
 The H/KV heads that share keys are one tile of queries, so each key is read once. A program takes ⌈N/SPLITS⌉ tokens of a sequence,
 so shorter sequences have fewer programs and all have about as much to do (flash decoding, Dao and others 2023). The last of FAN
 programs to finish adds up what they left, and the last of all what those did: one launch. Pages of the next block are looked up
@@ -45,9 +46,8 @@ def _rows(table, block, place, last, head, KV, PAGE: tl.constexpr, BN: tl.conste
 
 
 @triton.jit
-def _leave(acc, top, total, work, stats, slot, rg, rd, GROUP: tl.constexpr, D: tl.constexpr):
-    """Write what some keys of a sequence make of its GROUP heads: sums, maxima, and the sums' divisors."""
-    mine = rg < GROUP
+def _leave(acc, top, total, work, stats, slot, rg, mine, rd, GROUP: tl.constexpr, D: tl.constexpr):
+    """Write what some keys of a sequence make of GROUP heads: sums, maxima, and the sums' divisors."""
     tl.store(work + slot * (GROUP * D) + rg[:, None] * D + rd[None, :], acc, mask=mine[:, None])
     tl.store(stats + slot * (2 * GROUP) + rg, top, mask=mine)
     tl.store(stats + slot * (2 * GROUP) + GROUP + rg, total, mask=mine)
@@ -77,16 +77,16 @@ def _added_up(work, stats, slot, count, GROUP: tl.constexpr, HEADS: tl.constexpr
 
 
 @triton.jit
-def _write(acc, total, o, rg, rd, GROUP: tl.constexpr, D: tl.constexpr):
+def _write(acc, total, o, rg, mine, rd, GROUP: tl.constexpr, D: tl.constexpr):
     o += tl.program_id(0).to(tl.int64) * (GROUP * D)
     result = tl.where(total[:, None] > 0, acc / total[:, None], 0.0)             # no key: no weight
-    tl.store(o + rg[:, None] * D + rd[None, :], result.to(o.dtype.element_ty), mask=rg[:, None] < GROUP)
+    tl.store(o + rg[:, None] * D + rd[None, :], result.to(o.dtype.element_ty), mask=mine[:, None])
 
 
 @triton.jit
-def _finish(acc, total, top, o, work, stats, locks, split, parts, rg, rd, GROUP: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr,
-            SPLITS: tl.constexpr, FAN: tl.constexpr, AT_ONCE: tl.constexpr):
-    """Write the result where this part is the only one; else leave it.
+def _finish(acc, total, top, o, work, stats, locks, split, parts, rg, mine, rd, GROUP: tl.constexpr, HEADS: tl.constexpr,
+            D: tl.constexpr, SPLITS: tl.constexpr, FAN: tl.constexpr, AT_ONCE: tl.constexpr):
+    """Write the result of GROUP heads where this part is the only one; else leave it. Rows of `acc` are heads `rg`, if `mine`.
 
     The last of FAN parts adds them up; where there are more, it leaves that, and the last of all adds up what was left.
     """
@@ -94,21 +94,21 @@ def _finish(acc, total, top, o, work, stats, locks, split, parts, rg, rd, GROUP:
         UPPER: tl.constexpr = SPLITS // FAN if SPLITS > FAN else 0
         rh, bunch = tl.arange(0, HEADS), split // FAN
         first, lock = tl.program_id(0).to(tl.int64) * (SPLITS + UPPER), tl.program_id(0) * (UPPER + 1)
-        _leave(acc, top, total, work, stats, first + split, rg, rd, GROUP, D)
+        _leave(acc, top, total, work, stats, first + split, rg, mine, rd, GROUP, D)
         count = tl.minimum(FAN, parts - bunch * FAN)
         if came_last(locks, lock + bunch, count):
             MOST: tl.constexpr = min(FAN, SPLITS)
             some, highest, weight = _added_up(work, stats, first + bunch * FAN, count, GROUP, HEADS, D, MOST, min(MOST, AT_ONCE))
             if SPLITS > FAN and parts > FAN:
-                _leave(some, highest, weight, work, stats, first + SPLITS + bunch, rh, rd, GROUP, D)
+                _leave(some, highest, weight, work, stats, first + SPLITS + bunch, rh, rh < GROUP, rd, GROUP, D)
                 bunches = tl.cdiv(parts, FAN)
                 if came_last(locks, lock + UPPER, bunches):
                     every, _, weights = _added_up(work, stats, first + SPLITS, bunches, GROUP, HEADS, D, UPPER, min(UPPER, AT_ONCE))
-                    _write(every, weights, o, rh, rd, GROUP, D)
+                    _write(every, weights, o, rh, rh < GROUP, rd, GROUP, D)
             else:
-                _write(some, weight, o, rh, rd, GROUP, D)
+                _write(some, weight, o, rh, rh < GROUP, rd, GROUP, D)
     else:
-        _write(acc, total, o, rg, rd, GROUP, D)
+        _write(acc, total, o, rg, mine, rd, GROUP, D)
 
 
 @triton.jit
@@ -142,7 +142,7 @@ def paged_attn_blocks(q, k, v, o, table, lengths, work, stats, locks, KV, pages,
         li = li * al + tl.sum(p, 1)
         acc = tl.dot(p.to(vv.dtype), vv, acc * al[:, None])
         mi = mn
-    _finish(acc, li, mi, o, work, stats, locks, split, parts, rg, rd, GROUP, HEADS, D, SPLITS, FAN, AT_ONCE)
+    _finish(acc, li, mi, o, work, stats, locks, split, parts, rg, rg < GROUP, rd, GROUP, HEADS, D, SPLITS, FAN, AT_ONCE)
 
 
 @triton.jit
@@ -182,7 +182,47 @@ def paged_attn_warps(q, k, v, o, table, lengths, work, stats, locks, KV, pages, 
     top = tl.max(mi, 0)
     factor = tl.math.exp2(mi - top[None, :])
     acc, li = tl.sum(acc * factor[:, :, None], 0), tl.sum(li * factor, 0)
-    _finish(acc, li, top, o, work, stats, locks, split, parts, rg, rd, GROUP, HEADS, D, SPLITS, FAN, AT_ONCE)
+    _finish(acc, li, top, o, work, stats, locks, split, parts, rg, rg < GROUP, rd, GROUP, HEADS, D, SPLITS, FAN, AT_ONCE)
+
+
+@triton.jit
+def paged_attn_heads(q, k, v, o, table, lengths, work, stats, locks, KV, pages, each, scale, D: tl.constexpr, PAGE: tl.constexpr,
+                     GROUP: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr, SPLITS: tl.constexpr,
+                     FAN: tl.constexpr, AT_ONCE: tl.constexpr, WARPS: tl.constexpr):
+    """`each` tokens of a sequence a program, a multiple of BN, and WARPS heads of keys, each with GROUP heads of queries."""
+    bunch, split = tl.program_id(0), tl.program_id(1)
+    sequence = (bunch // (KV // WARPS)).to(tl.int64)
+    length = tl.load(lengths + sequence)
+    parts = tl.maximum(1, tl.cdiv(length, each))
+    if split >= parts:
+        return
+    rg, rw, rb, rd = tl.arange(0, ROWS), tl.arange(0, WARPS), tl.arange(0, BN), tl.arange(0, D)
+    heads = rw[:, None] * GROUP + rg[None, :]
+    q += bunch.to(tl.int64) * (WARPS * GROUP * D)
+    qw = tl.load(q + heads[:, :, None] * D + rd[None, None, :], mask=rg[None, :, None] < GROUP, other=0.0)
+    table += sequence * pages
+    shared, last = bunch % (KV // WARPS) * WARPS, length - 1
+    mi = tl.full((WARPS, ROWS), -1e30, tl.float32)
+    li = tl.zeros((WARPS, ROWS), tl.float32)
+    acc = tl.zeros((WARPS, ROWS, D), tl.float32)
+    begin = split * each
+    at = _rows(table, begin, begin + rb, tl.maximum(last, 0), shared, KV, PAGE, BN)
+    for n in range(begin, tl.minimum(length, begin + each), BN):
+        place = (at.to(tl.int64)[None, :] + rw[:, None])[:, :, None] * D + rd[None, None, :]
+        kk, vv = tl.load(k + place), tl.load(v + place)
+        at = _rows(table, n + BN, n + BN + rb, last, shared, KV, PAGE, BN)
+        s = tl.dot(qw, tl.permute(kk, (0, 2, 1))) + tl.where(n + rb <= last, 0.0, float("-inf"))[None, None, :]
+        mn = tl.maximum(mi, tl.max(s, 2) * scale)
+        p = tl.math.exp2(s * scale - mn[:, :, None])
+        al = tl.math.exp2(mi - mn)
+        li = li * al + tl.sum(p, 2)
+        acc = tl.dot(p.to(vv.dtype), vv, acc * al[:, :, None])
+        mi = mn
+    acc, li, mi = tl.reshape(acc, (WARPS * ROWS, D)), tl.reshape(li, (WARPS * ROWS,)), tl.reshape(mi, (WARPS * ROWS,))
+    row = tl.arange(0, WARPS * ROWS)
+    mine = row % ROWS < GROUP
+    row = row // ROWS * GROUP + row % ROWS
+    _finish(acc, li, mi, o, work, stats, locks, split, parts, row, mine, rd, WARPS * GROUP, HEADS, D, SPLITS, FAN, AT_ONCE)
 
 
 def spread_lengths(sequences: int, longest: int) -> torch.Tensor:
@@ -247,22 +287,25 @@ class PagedDecodeAttention(OneKernel):
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask).view(self.out.shape)
 
     def _call(self, config: Config) -> Launch:
-        group, splits, heads, warps = self.H // self.KV, config["SPLITS"], self.B * self.KV, config["num_warps"]
-        rows, shared = max(LEAST_ROWS, triton.next_power_of_2(group)), triton.next_power_of_2(group)
-        options = {"D": self.D, "PAGE": self.PAGE, "GROUP": group, "HEADS": shared, "ROWS": rows,
-                   "FAN": FAN, "AT_ONCE": max(1, VALUES_AT_ONCE * 32 * warps // (shared * self.D)),
+        splits, warps, group = config["SPLITS"], config["num_warps"], self.H // self.KV
+        rows, own = max(LEAST_ROWS, triton.next_power_of_2(group)), warps if config["KERNEL"] == "heads" else 1
+        programs, written = self.B * self.KV // own, own * group
+        shared = triton.next_power_of_2(written)
+        options = {"D": self.D, "PAGE": self.PAGE, "GROUP": group, "HEADS": shared, "ROWS": rows, "FAN": FAN,
+                   "AT_ONCE": max(1, VALUES_AT_ONCE * 32 * warps // (shared * self.D)),
                    **{key: config[key] for key in ("BN", "SPLITS", "num_warps", "num_stages")}}
-        step = config["BN"]
-        if config["KERNEL"] == "warps":
-            options["WARPS"], step = warps, step * warps
+        if config["KERNEL"] != "blocks":
+            options["WARPS"] = warps
+        step = config["BN"] * (warps if config["KERNEL"] == "warps" else 1)
         work = stats = locks = None
         if splits > 1:
             upper = splits // FAN if splits > FAN else 0
-            work, locks = self._workspace.of(heads * (splits + upper) * group * self.D, heads * (upper + 1))
-            stats, _ = self._stats.of(heads * (splits + upper) * group * 2, 0)
+            work, locks = self._workspace.of(programs * (splits + upper) * written * self.D, programs * (upper + 1))
+            stats, _ = self._stats.of(programs * (splits + upper) * written * 2, 0)
         args = (self.q, self.k, self.v, self.out, self.table, self.lengths, work, stats, locks, self.KV, self.table.shape[1],
                 triton.cdiv(triton.cdiv(self.N, step), splits) * step, LOG2_E / math.sqrt(self.D))
-        return paged_attn_warps if config["KERNEL"] == "warps" else paged_attn_blocks, (heads, splits), args, options
+        return KERNELS[str(config["KERNEL"])], (programs, splits), args, options
 
 
+KERNELS = {"blocks": paged_attn_blocks, "warps": paged_attn_warps, "heads": paged_attn_heads}
 PROBLEMS = {"paged_decode_attention": PagedDecodeAttention}
