@@ -178,11 +178,12 @@ from tuner.gate.production.models import ProductionDay, ProductionPoint, Product
 from tuner.gate.suites.models import KernelRun, Suite, SuiteCapture, SuiteJob, SuiteKernel  # noqa: E402
 from tuner.gate.verdicts.models import Gate, GateKernel, SlowerVerdict  # noqa: E402
 from tuner.jobs.models import Quarantine, TuneGroup, TuneMember, TuneTask  # noqa: E402  they refer to the rows above
+from tuner.spaces.models import ListedSpace  # noqa: E402
 from tuner.team.models import OperatorAudit, OperatorPackage  # noqa: E402
 
 __all__ = ["CANDIDATE_LEASES", "CHECK_LEASES", "CODE_LEASES", "BaselineChange", "BucketPolicy", "Build", "CachedConfig",
            "Candidate", "CandidatePermit", "CodeFetch", "CompiledFile", "ConfigSnapshot", "Delivery", "Gate", "GateKernel",
-           "GpuClockRule", "GpuEnvironment", "ImportedFile", "KernelCheck", "KernelRun", "KernelSeries", "Notified",
+           "GpuClockRule", "GpuEnvironment", "ImportedFile", "KernelCheck", "KernelRun", "KernelSeries", "ListedSpace", "Notified",
            "OperatorAudit", "OperatorPackage", "ProductionDay", "ProductionPoint", "ProductionRegression", "Quarantine",
            "Regression", "RevalidationPolicy", "ServedCount", "SlowerVerdict", "SnapshotView", "Suite", "SuiteArchive",
            "SuiteCapture", "SuiteCode", "SuiteJob", "SuiteKernel", "TrialRow", "TuneGroup", "TuneJob", "TuneMember", "TuneTask"]

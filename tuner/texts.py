@@ -10,10 +10,11 @@ from django.utils.formats import localize
 from tuner.clocks.wish import told_text
 from tuner.measure.policy import policy_rows
 from tuner.models import TuneJob
-from tuner.operators import OPERATORS, find, limits
+from tuner.operators import OPERATORS, VENDORS, find, limits
 
 PARAMETERS = tuple(dict.fromkeys(        # in the order people write them
-    name for op in OPERATORS.values() for name in op.default_config(op.presets[0], op.dtypes[0], limits(""))))
+    name for op in (*OPERATORS.values(), *VENDORS.values())
+    for name in (*op.parameters, *op.default_config(op.presets[0], op.dtypes[0], limits("")))))
 
 
 def in_order(job_operator: str, shape: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,6 +78,24 @@ def triton_config(config: Mapping[str, Any] | None) -> str:
     meta = {name: value for name, value in config.items() if name not in options}
     inside = ", ".join([repr(meta), *(f"{name}={value}" for name, value in options.items())])
     return f"triton.Config({inside})"
+
+
+def paste_text(operator: str, config: Mapping[str, Any] | None) -> str:
+    """Return what applies a configuration, to paste: the operator's own text, else one for a Triton autotune list."""
+    found = find(operator)
+    return found.apply_text(config or {}) if found and found.apply_text else triton_config(config)
+
+
+def line_text(operator: str, config: Mapping[str, Any] | None) -> str:
+    """Return the same on one line: the parameters where the operator's own text has several."""
+    found = find(operator)
+    return config_text(config or {}) if found and found.apply_text else triton_config(config)
+
+
+def default_name(operator: str) -> str:
+    """Return what the default configuration of an operator is, as a sentence says it."""
+    found = find(operator)
+    return found.default_name if found else "the default"
 
 
 def library_name(operator: str) -> str:

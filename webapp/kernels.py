@@ -17,7 +17,7 @@ from profiles.models import KernelFamily
 from profiles.profile.selectors import code_pieces
 from tuner.cache.entries import selectors as config_selectors
 from tuner.models import CachedConfig, TuneJob
-from tuner.texts import triton_config
+from tuner.texts import line_text
 
 CONFIGS, JOBS = 12, 6
 
@@ -61,6 +61,6 @@ def tuned_configs(shapes: Iterable[page_selectors.ShapeLine]) -> dict[str, Any]:
 
 
 def _config_row(row: CachedConfig, buckets: set[str], gpus: set[str]) -> dict[str, Any]:
-    return {"row": row, "triton": triton_config(row.config),
+    return {"row": row, "triton": line_text(row.operator, row.config),
             "serves": row.shape_bucket in buckets and row.gpu in gpus,
             "gain": row.default_ms / row.median_ms if row.default_ms and row.median_ms else None}

@@ -159,6 +159,18 @@ def test_the_space_is_edited_and_the_count_follows(watched: Any, server_url: str
     assert job["space"]["parameters"] == {"num_warps": [4, 8]}
 
 
+def test_a_space_that_nobody_listed_is_said_to_be_unknown(watched: Any, server_url: str) -> None:
+    page = watched
+    page.goto(f"{server_url}/tune/new/?operator=cublaslt_matmul&device=gpu")
+    poll(page, "document.querySelector('[data-space-fixed]').textContent.startsWith('Not known yet: a worker with the GPU lists')")
+    assert page.inner_text("[data-space-valid]") == "—" and page.is_hidden("[data-space-gpu]")
+    page.fill("#space-rules", "SPLIT_K < 4")
+    poll(page, "document.querySelector('.space-rules .space-wrong').textContent.includes('nothing can be edited')")
+    page.select_option("[name=operator]", "matmul")
+    page.wait_for_selector("#space-BM-64")
+    assert page.query_selector("#space-rules") is not None
+
+
 def test_values_are_added_to_an_operator_of_ours_and_refused_at_their_field(watched: Any, server_url: str, tuner: Any) -> None:
     page, valid = watched, "document.querySelector('[data-space-valid]').textContent"
     page.goto(f"{server_url}/tune/new/?operator=matmul&device=gpu&M=4096&N=4096&K=4096")
@@ -183,7 +195,7 @@ def test_values_are_added_to_an_operator_of_ours_and_refused_at_their_field(watc
     page.wait_for_url("**/tune/*/")
     assert "space edited: BM with 512; num_warps with 16" in page.inner_text("#tune-chips")
     job = tuner.get(f"/api/tune/{page.url.rstrip('/').split('/')[-1]}/")
-    assert job["space"]["parameters"] == {"BM": [16, 32, 64, 128, 256, 512], "num_warps": [2, 4, 8, 16]}
+    assert job["space"]["parameters"] == {"BM": [16, 32, 64, 128, 192, 256, 512], "num_warps": [2, 4, 8, 16]}
 
 
 def test_the_queue_is_ordered_by_keys_and_by_drag_and_a_job_rests(watched: Any, server_url: str, tuner: Any) -> None:

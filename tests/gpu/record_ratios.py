@@ -75,6 +75,14 @@ SHAPES: list[Case] = [
             (8, 28672, 8192), (64, 8192, 8192), (256, 11008, 4096), (1, 8192, 28672), (33, 5120, 13824), (2048, 14336, 4096)),
     *_sized("fp8_block_matmul", "fp8", "M N K", (4096, 7168, 2048), (64, 7168, 2048), (4096, 4096, 4096), (1, 7168, 16384),
             (128, 24576, 1536), (8192, 2112, 7168), (256, 4096, 7168), (1000, 1536, 7168), (4096, 32768, 512), (16, 7168, 18432)),
+    *_sized("paged_decode_attention", "bf16", "B H KV N D PAGE", (64, 32, 8, 8192, 128, 16), (4, 32, 8, 32768, 128, 16),
+            (1, 32, 8, 32768, 128, 16), (16, 32, 8, 8192, 128, 64), (256, 32, 8, 2048, 128, 16), (1, 32, 8, 1024, 128, 16),
+            (32, 64, 8, 16384, 128, 128), (128, 32, 32, 2048, 128, 16), (256, 64, 8, 2048, 64, 64), (8, 16, 1, 32768, 128, 32),
+            (3, 12, 4, 1001, 128, 16), (7, 28, 4, 5000, 128, 256)),
+    *_sized("fp8_attention", "fp8", "B H KV N D causal", (2, 32, 8, 4096, 128, 1), (4, 16, 16, 4096, 128, 0),
+            (4, 32, 8, 2048, 64, 1), (1, 64, 8, 8192, 128, 1), (1, 32, 8, 16384, 128, 1), (4, 32, 8, 1024, 128, 1),
+            (2, 16, 16, 4096, 64, 0), (16, 16, 16, 512, 64, 0), (1, 32, 32, 8192, 128, 0), (8, 16, 2, 1000, 128, 1),
+            (4, 12, 4, 777, 64, 0), (2, 40, 8, 3008, 128, 1)),
 ]
 DESIGN_SHAPES: list[Case] = [
     *_sized("matmul", "bf16", "M N K", (4096, 4096, 4096), (2048, 11008, 4096), (1024, 1024, 1024), (16, 4096, 4096),
@@ -92,6 +100,9 @@ AWKWARD: list[Case] = [
     *_sized("attention", "bf16", "B H N D causal", (1, 8, 1000, 64, 1), (2, 4, 777, 128, 0)),
     *_sized("gqa_attention", "fp16", "B H KV N D causal", (2, 12, 4, 515, 128, 1)),
     *_sized("decode_attention", "fp16", "B H KV N D", (3, 12, 4, 1001, 128)),
+    *_sized("fp8_attention", "fp8", "B H KV N D causal", (2, 12, 4, 515, 128, 1), (1, 8, 8, 1008, 64, 0),
+            (2, 6, 2, 784, 128, 1)),
+    *_sized("paged_decode_attention", "fp16", "B H KV N D PAGE", (5, 12, 4, 1001, 128, 16), (3, 40, 1, 333, 64, 128)),
     *_sized("grouped_matmul", "fp16", "M E N K", (1000, 24, 1032, 520)),
     *_sized("cross_entropy", "fp16", "R C", (7, 333)), *_sized("cross_entropy", "fp32", "R C", (3, 70001)),
     *_sized("embedding", "fp32", "T V C", (77, 1000, 333)), *_sized("rotary", "fp16", "T H D", (77, 7, 64)),
@@ -196,6 +207,17 @@ class Recorder:
                                          "seconds": round(time.monotonic() - self.began_s, 1)}, indent=1, default=str))
 
 
+    def warm(self) -> None:
+        """Search something small, for nothing: a lease's first compile imports torch and Triton sixteen times from a cold disk."""
+        matmul, shape = find("matmul"), {"M": 256, "N": 256, "K": 256}
+        assert matmul is not None
+        self.runner.move("matmul", shape, "bf16")
+        session = self.runner.open()
+        space = matmul.space(shape, "bf16", limits(session.gpu, session.compute_capability, session.environment.get("sms")))
+        for _ in tune(space, "random", self.runner, Budget(trials=32), 5):
+            pass
+
+
 def _known(operator: Operator, shape: Mapping[str, int], dtype: str, device: Limits) -> PriorKnowledge:
     return PriorKnowledge(operator=operator.name, shape=shape, dtype=dtype, gpu=device, flops=operator.flops(shape),
                           bytes=operator.bytes(shape, dtype), default=operator.default_config(shape, dtype, device), past=())
@@ -248,6 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     recorder = Recorder(given.folder, "designs" if given.designs else "ratios")
     try:
+        recorder.warm()
         for case, choose, seconds, again in _work(given.designs, given.seconds):
             if not given.only or case[0] in given.only:
                 recorder.shape(case, choose, seconds, again)

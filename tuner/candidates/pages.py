@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from tuner.candidates import page_selectors, selectors, services
 from tuner.models import Candidate
-from tuner.operators import all_operators, find
+from tuner.operators import find
 
 MAY_SUBMIT, MAY_REVIEW, MAY_PERMIT = "tuner.add_candidate", "tuner.change_candidate", "tuner.add_candidatepermit"
 PAGE = 50
@@ -32,8 +32,8 @@ def _list(request: HttpRequest, problem: str = "", status: int = 200) -> HttpRes
     return render(request, "tuner/candidates/list.html", {
         "page": page, "lines": [page_selectors.line_of(each) for each in page], "asked": asked,
         "choices": {"status": Candidate.Status.values, "verdict": page_selectors.VERDICTS, "review": Candidate.Review.values},
-        "operators": list(all_operators()), "permits": list(permits.values()),
-        "forbidden": [name for name in all_operators() if name not in permits], "ability": selectors.ability(),
+        "operators": selectors.known_operators(), "permits": list(permits.values()),
+        "forbidden": [name for name in selectors.known_operators() if name not in permits], "ability": selectors.ability(),
         "may_submit": request.user.has_perm(MAY_SUBMIT), "may_permit": request.user.has_perm(MAY_PERMIT), "problem": problem,
         "bounds": {"per_day": services.PER_DAY, "seconds": services.SECONDS}}, status=status)
 
@@ -64,7 +64,8 @@ def _form(request: HttpRequest, typed: dict[str, str], wrong: dict[str, str], st
         "typed": typed, "wrong": {**{name: what for name, what in wrong.items() if name in named},
                                   **({"shape": "; ".join(what for name, what in wrong.items() if name not in named)}
                                      if set(wrong) - set(named) else {})},
-        "operators": [{"name": name, "title": each.title, "allowed": name in permits} for name, each in all_operators().items()],
+        "operators": [{"name": name, "title": each.title, "allowed": name in permits}
+                      for name in selectors.known_operators() if (each := find(name))],
         "chosen": operator, "files": selectors.files_of(operator.name) if operator else (), "most_bytes": services.MOST_TEXT_BYTES,
         "permit": permits.get(operator.name) if operator else None, "ability": selectors.ability(),
         "may_submit": request.user.has_perm(MAY_SUBMIT)}, status=status)

@@ -13,7 +13,7 @@ from django.utils import timezone
 from tuner.candidates import diffs, selectors, sources, syntax
 from tuner.candidates.verdicts import Verdict
 from tuner.models import CANDIDATE_LEASES, Candidate, CandidatePermit
-from tuner.operators import Operator, all_operators, find
+from tuner.operators import Operator, find
 from tuner.texts import in_order
 from tuner.trial import cleaned
 from workers import jobs
@@ -83,8 +83,8 @@ def candidate_create(by: Submitter, *, operator: str, text: str, shape: Mapping[
 
 def _operator(name: str) -> Operator:
     known = find(name)
-    if known is None:
-        raise CandidateRefused("operator", f"choose one of {', '.join(all_operators())}")
+    if known is None or known.listed_on_gpu:
+        raise CandidateRefused("operator", f"choose one of {', '.join(selectors.known_operators())}")
     return known
 
 

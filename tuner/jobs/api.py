@@ -95,7 +95,7 @@ class TuneApi(APIView):
     def get(self, request: Request, pk: int) -> Response:
         job = get_object_or_404(TuneJob, pk=pk)
         return Response({**selectors.job_json(job), "failures": selectors.failures_by_reason(job),
-                         "triton": texts.triton_config(job.best_config)})
+                         "triton": texts.paste_text(job.operator, job.best_config)})
 
 
 class TrialListApi(APIView):

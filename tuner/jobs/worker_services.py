@@ -22,6 +22,7 @@ from tuner.measure.runner import Session
 from tuner.models import TUNE_LEASES, TrialRow, TuneJob, TuneMember, TuneTask
 from tuner.search.finalists import Finalist, is_raced
 from tuner.space import Space
+from tuner.spaces.listed import store_listing
 from tuner.trial import Config, Measured, Rejected, Trial, config_key
 
 MAX_ATTEMPTS = 20                          # workers that may die over one job
@@ -59,6 +60,8 @@ def tune_set_session(job: TuneJob, worker: str, session: Session, space: Space) 
         policy=session.policy,
         toolkit=rules.toolkit_text(session.environment)[:80], source_hash=str(session.environment.get("source_hash") or "")[:64],
         library_ms=session.library_ms, space_size=space.size, valid_size=len(space), pruned=space.pruned)
+    if session.offer is not None:
+        store_listing(job.operator, job.shape, job.dtype, session.gpu, session.offer)
     job.refresh_from_db()
     publish_status(job)
 

@@ -18,8 +18,8 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from tuner.kernels.attention_overlapped import COMPUTE_REGISTERS, LOAD_REGISTERS, attn_overlapped
 from tuner.kernels.attention_two_stage import attn_specialised, attn_tma, attn_two_stage
+from tuner.kernels.hopper.attention_overlapped import COMPUTE_REGISTERS, LOAD_REGISTERS, attn_overlapped
 from tuner.kernels.problem import (
     Calls,
     Workspace,
@@ -70,6 +70,11 @@ def attn_fwd(q, k, v, o, sz, sh, sm, H, N, scale,
         mi = mn
     tl.store(o + base + rm[:, None] * sm + rd[None, :], (acc / li[:, None]).to(o.dtype.element_ty),
              mask=rm[:, None] < N)
+
+
+def heads_together(tokens: int, head: int, element_bytes: int, shared_by: int) -> int:
+    """Return heads of queries whose keys and values fit in a part of L2."""
+    return max(1, L2_BYTES // (2 * tokens * head * element_bytes)) * shared_by
 
 
 class Attention:
@@ -152,16 +157,12 @@ class Attention:
     def _overlapped(self, config: Config, tiles: int, scale: float) -> tuple[Any, tuple[int], tuple[Any, ...], dict[str, Any]]:
         rows, keys = config["BM"] // 2, config["BN"]            # two warp groups
         counter = self._workspace.of(0, 1)[1]
-        args = (*self._shared(rows, keys), self.out, counter, self.B * self.H, self._together(), self.H, self.N, scale)
+        together = heads_together(self.N, self.D, self.q.element_size(), self.H // self.KV)
+        args = (*self._shared(rows, keys), self.out, counter, self.B * self.H, together, self.H, self.N, scale)
         return attn_overlapped, (min(multiprocessors(self.out.device), tiles),), args, {
             "D": self.D, "ROWS": rows, "BN": keys, "STAGES": config["num_stages"], "SHARED_BY": self.H // self.KV,
             "CAUSAL": self.causal, "MASK": self.causal or self.N % keys != 0, "LOAD": LOAD_REGISTERS, "COMPUTE": COMPUTE_REGISTERS,
             "num_warps": config["num_warps"]}
-
-    def _together(self) -> int:
-        """Return heads of queries whose keys and values fit in a part of L2."""
-        each = 2 * self.N * self.D * self.q.element_size()
-        return max(1, L2_BYTES // each) * (self.H // self.KV)
 
     def _shared(self, rows: int, keys: int) -> tuple[Any, Any, Any]:
         """Descriptors of Q, K and V in blocks of so many rows, laid out in shared memory as the tensor cores read them."""

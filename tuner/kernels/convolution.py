@@ -9,7 +9,7 @@ KERNEL  gather              addresses of the first place are made once, a place 
         boxes               the pixels of a tile are a box of BM, which TMA reads at each place, zeros beyond the image; a stride
                             must divide the image, and BK then the channels
         boxes, persistent   one program per multiprocessor walks the tiles
-        product …           1 × 1, stride 1, no padding: a plain product, see tuner.kernels.matmul_tma
+        product …           1 × 1, stride 1, no padding: a plain product, see tuner.kernels.matmul_tma and matmul_warp_groups
 BM pixels × BN filters a tile, steps of BK channels, groups of GM tiles that share filters in L2.
 """
 
@@ -24,6 +24,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from tuner.kernels.hopper.matmul_warp_groups import launch_of
 from tuner.kernels.matmul_parts import tile_place
 from tuner.kernels.matmul_tma import matmul_persistent, matmul_tma
 from tuner.kernels.problem import (
@@ -208,6 +209,8 @@ class Convolution(OneKernel):
         if kernel == "flat":
             return conv2d_flat, grid, (self.x, filters, self.out, self.H, self.W, self.F, self.OH, self.OW, pixels), {
                 **places, "C": self.C}
+        if kernel == "product, warp groups":
+            return launch_of(config, self.x.view(pixels, self.C), filters, self.out.view(pixels, self.F), by_columns=True)
         w = TensorDescriptor.from_tensor(filters, [bn, bk])
         if kernel.startswith("product"):
             x = TensorDescriptor.from_tensor(self.x.view(pixels, self.C), [bm, bk])

@@ -15,7 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
-from tuner.kernels.matmul_parts import came_last, leave_partial
+from tuner.kernels.matmul_parts import came_last
 from tuner.kernels.problem import Calls, Workspace, check_elements, full_precision, normal_tensors, sizes, torch_dtype
 from tuner.trial import Config
 
@@ -25,7 +25,7 @@ LEAST_ROWS = 16                      # of a tensor-core tile
 
 @triton.jit
 def decode_attention(q, k, v, o, work, stats, locks, N, scale, D: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr,
-                     BN: tl.constexpr, SPLITS: tl.constexpr):
+                     BN: tl.constexpr, SPLITS: tl.constexpr, PARTS: tl.constexpr):
     head, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
     rg, rb, rd = tl.arange(0, ROWS), tl.arange(0, BN), tl.arange(0, D)
     rows = head * GROUP * D + rg[:, None] * D + rd[None, :]
@@ -52,25 +52,24 @@ def decode_attention(q, k, v, o, work, stats, locks, N, scale, D: tl.constexpr, 
     if SPLITS == 1:
         tl.store(o + rows, (acc / li[:, None]).to(o.dtype.element_ty), mask=mine)
     else:
-        first = tl.program_id(0) * SPLITS
-        leave_partial(acc, work, first + split, ROWS, D)
+        first = (tl.program_id(0) * SPLITS).to(tl.int64)
+        part = rg[:, None] * D + rd[None, :]                 # of GROUP rows: the others of the tile are nobody's
+        tl.store(work + (first + split) * GROUP * D + part, acc, mask=mine)
         tl.store(stats + (first + split) * 2 * ROWS + rg, mi)
         tl.store(stats + (first + split) * 2 * ROWS + ROWS + rg, li)
         if came_last(locks, tl.program_id(0), SPLITS):
-            mi = tl.full((ROWS,), -1e30, tl.float32)
-            li = tl.zeros((ROWS,), tl.float32)
+            # all maxima at once: what each part weighs is then known before the first is added, and loads need not wait
+            rs = tl.arange(0, PARTS)
+            at = stats + (first + rs)[None, :] * 2 * ROWS + rg[:, None]
+            tops = tl.load(at, mask=(rs < SPLITS)[None, :], other=-1e30, cache_modifier=".cg")
+            sums = tl.load(at + ROWS, mask=(rs < SPLITS)[None, :], other=0.0, cache_modifier=".cg")
+            top = tl.max(tops, 1)
+            total = tl.sum(sums * tl.math.exp2(tops - top[:, None]), 1)
             acc = tl.zeros((ROWS, D), tl.float32)
-            for i in range(0, SPLITS):
-                slot = first + i
-                ms = tl.load(stats + slot * 2 * ROWS + rg, cache_modifier=".cg")
-                ls = tl.load(stats + slot * 2 * ROWS + ROWS + rg, cache_modifier=".cg")
-                part = tl.load(work + slot.to(tl.int64) * ROWS * D + rg[:, None] * D + rd[None, :], cache_modifier=".cg")
-                mn = tl.maximum(mi, ms)
-                old, new = tl.math.exp2(mi - mn), tl.math.exp2(ms - mn)
-                li = li * old + ls * new
-                acc = acc * old[:, None] + part * new[:, None]
-                mi = mn
-            tl.store(o + rows, (acc / li[:, None]).to(o.dtype.element_ty), mask=mine)
+            for i in tl.range(0, SPLITS, loop_unroll_factor=4):
+                weight = tl.math.exp2(tl.load(stats + (first + i) * 2 * ROWS + rg, cache_modifier=".cg") - top)
+                acc += weight[:, None] * tl.load(work + (first + i) * GROUP * D + part, mask=mine, other=0.0, cache_modifier=".cg")
+            tl.store(o + rows, (acc / total[:, None]).to(o.dtype.element_ty), mask=mine)
 
 
 class DecodeAttention:
@@ -117,10 +116,10 @@ class DecodeAttention:
         rows = max(LEAST_ROWS, triton.next_power_of_2(group))
         work = stats = locks = None
         if splits > 1:
-            work, locks = self._workspace.of(heads * splits * rows * self.D, heads)
+            work, locks = self._workspace.of(heads * splits * group * self.D, heads)
             stats, _ = self._stats.of(heads * splits * rows * 2, 0)
         args = (self.q, self.k, self.v, self.out, work, stats, locks, self.N, LOG2_E / math.sqrt(self.D))
-        return (heads, splits), args, {"D": self.D, "GROUP": group, "ROWS": rows,
+        return (heads, splits), args, {"D": self.D, "GROUP": group, "ROWS": rows, "PARTS": triton.next_power_of_2(splits),
                                        **{key: config[key] for key in ("BN", "SPLITS", "num_warps", "num_stages")}}
 
 

@@ -2,6 +2,7 @@
 
 KERNEL  tiles        the kernel of the recorded H200 landscape: one tile per program, loads through pointers
         tma …        see tuner.kernels.matmul_tma
+        warp groups  see tuner.kernels.hopper.matmul_warp_groups
 BM, BN, BK tile; GM rows of tiles that share B's columns in L2; SPLIT_K programs per tile; STORE way of the epilogue;
 num_warps; num_stages.
 """
@@ -16,6 +17,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from tuner.kernels.hopper.matmul_warp_groups import launch_of
 from tuner.kernels.matmul_parts import came_last, finished, leave_partial, partials_summed, tile_place
 from tuner.kernels.matmul_tma import matmul_persistent, matmul_specialised, matmul_tma
 from tuner.kernels.problem import (
@@ -127,6 +129,9 @@ class Matmul:
             args = (self.a, self.b, self.out, *size, *self.a.stride(), *self.b.stride(), *self.out.stride(), self.bias,
                     self.scale, *self._pieces(tiles, split, config))
             return ((matmul, (tiles, split), args, {**options, "SPLIT_K": split}),)
+        if name == "warp groups":
+            return (launch_of(config, self.a, self.b.t() if self.fp8 else self.b, self.out, by_columns=self.fp8, act=self.act,
+                              bias=self.bias, scale=self.scale),)
         options |= {"STORE": config["STORE"], "BT": self.fp8}
         b = TensorDescriptor.from_tensor(self.b.t(), [bn, bk]) if self.fp8 else TensorDescriptor.from_tensor(self.b, [bk, bn])
         programs = (min(tiles, self.programs),)

@@ -30,9 +30,9 @@ def norm_tile(x, residual, w, y, total, rows, cols, sx, eps, ADD: tl.constexpr, 
     if ADD:
         v += tl.load(residual + r * sx + i, mask=m, other=0.0).to(tl.float32)
         tl.store(total + r * sx + i, v.to(y.dtype.element_ty), mask=m)
+    weight = tl.load(w + i, mask=i < cols, other=0.0)         # on its way while the row is summed: no load passes a barrier
     scale = 1.0 / tl.sqrt(tl.sum(v * v, 1) / cols + eps)
-    weight = tl.load(w + i, mask=i < cols, other=0.0).to(tl.float32)
-    tl.store(y + r * sx + i, (v * scale[:, None] * weight).to(y.dtype.element_ty), mask=m)
+    tl.store(y + r * sx + i, (v * scale[:, None] * weight.to(tl.float32)).to(y.dtype.element_ty), mask=m)
 
 
 @triton.jit

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import triton
 
 from tuner.kernels.device import target_sms
+from tuner.offer import Offer
 from tuner.trial import Config
 
 DTYPES = {"fp8": torch.float8_e4m3fn, "bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -17,6 +19,14 @@ MAX_ELEMENTS = 2**31 - 1      # the kernels index with int32
 Launch = tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]      # kernel, grid, arguments, constants and options
 CALLS_KEPT = 16               # more than there are finalists, which are launched in turn
 INTERPRETED_PROGRAMS = 3      # of persistent kernels where there is no GPU: enough to share tiles
+
+
+class Unavailable(Exception):
+    """What an operator runs on is not on this machine; `hint` says what to do."""
+
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(what)
+        self.what, self.hint = what, hint
 
 
 class Problem(Protocol):
@@ -41,6 +51,35 @@ class Problem(Protocol):
         ...
 
     def launch(self, config: Config) -> Any: ...
+
+
+@runtime_checkable
+class OffersSpace(Protocol):
+    """A problem whose space only the machine with the GPU knows: a vendor's library or program lists it."""
+
+    def offer(self) -> Offer:
+        """Return what can be run here, in the library's own order of preference."""
+        ...
+
+    def environment(self) -> dict[str, Any]:
+        """Return versions that a number depends on, beside torch's."""
+        ...
+
+
+@dataclass(frozen=True)
+class ProgramTime:
+    """What a launch returns that was a run of a program, which timed itself: ms of one launch of its kernel."""
+
+    ms: float
+
+
+@runtime_checkable
+class ChecksItself(Protocol):
+    """A problem whose configurations run in a program of their own, which checks and times them."""
+
+    def check(self, config: Config, seed: int) -> tuple[str, dict[str, Any]]:
+        """Run a configuration; return what is wrong with its result, "" where nothing is, and facts."""
+        ...
 
 
 def torch_dtype(name: str) -> torch.dtype:

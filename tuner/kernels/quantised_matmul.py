@@ -4,10 +4,11 @@ int4_matmul       Y[M, N] = X[M, K] · (q − 8)·s: weights of four bits, a sca
                   group byte i holds row i in its low half and row i + GROUP/2 in its high one, so both halves meet columns of X
                   that lie side by side; BK rows of each half are a step, SPLIT_K programs share the K of a tile
     KERNEL        tiles: bytes are converted and go through shared memory; vector, words: see tuner.kernels.int4_matmul;
+                  warp groups: see tuner.kernels.hopper.int4_warp_groups;
                   unpacked …: W is unpacked to memory once, then a kernel of tuner.kernels.matmul multiplies in steps of BK
 fp8_block_matmul  Y[M, N] = Σ over blocks of A[M, k]·sa[M, k] · B[N, k]ᵀ·sb[N, k]: fp8 with a scale for each 1 × 128 of A and each
                   128 × 128 of B (DeepSeek-V3, 2024, §3.3.2)
-    KERNEL        tiles, or specialised (tuner.kernels.fp8_block_specialised)
+    KERNEL        tiles, or specialised (tuner.kernels.hopper.fp8_block_specialised)
 """
 
 from __future__ import annotations
@@ -22,7 +23,16 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from tuner.kernels.fp8_block_specialised import REGISTERS, ROWS, fp8_block_specialised
+from tuner.kernels.hopper.fp8_block_specialised import REGISTERS, ROWS, fp8_block_specialised
+from tuner.kernels.hopper.int4_warp_groups import (
+    BYTES,
+    COMPUTE_REGISTERS,
+    LOAD_REGISTERS,
+    SUMMED,
+    WORDS,
+    int4_sum,
+    int4_warp_groups,
+)
 from tuner.kernels.int4_matmul import finish_tile, int4_unpack, int4_vector, int4_words
 from tuner.kernels.matmul import matmul
 from tuner.kernels.matmul_parts import tile_place
@@ -74,20 +84,24 @@ def int4_matmul(x, q, scales, y, M, N, K, work, locks, BM: tl.constexpr, BN: tl.
 
 
 @triton.jit
-def fp8_block_matmul(a, b, sa, sb, y, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GM: tl.constexpr,
-                     SIDE: tl.constexpr):
-    pm, pn = tile_place(tl.program_id(0), tl.cdiv(M, BM), tl.cdiv(N, BN), GM)
+def fp8_block_matmul(a, b, sa, sb, y, M, N, K, work, locks, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GM: tl.constexpr,
+                     SPLIT_K: tl.constexpr, SIDE: tl.constexpr):
+    tile, split = tl.program_id(0), tl.program_id(1)
+    pm, pn = tile_place(tile, tl.cdiv(M, BM), tl.cdiv(N, BN), GM)
     m, n, k = pm * BM + tl.arange(0, BM), pn * BN + tl.arange(0, BN), tl.arange(0, BK)
     blocks = K // SIDE
+    steps = tl.cdiv(K, BK)
+    each = tl.cdiv(steps, SPLIT_K)
     acc = tl.zeros((BM, BN), tl.float32)
-    for o in range(0, K, BK):
+    for step in range(split * each, tl.minimum(steps, split * each + each)):
+        o = step * BK
         av = tl.load(a + m[:, None] * K + (o + k)[None, :], mask=(m < M)[:, None], other=0.0)
         bv = tl.load(b + n[None, :] * K + (o + k)[:, None], mask=(n < N)[None, :], other=0.0)
         block = o // SIDE
         rows = tl.load(sa + m * blocks + block, mask=m < M, other=0.0)
         columns = tl.load(sb + n // SIDE * blocks + block, mask=n < N, other=0.0)
         acc += tl.dot(av, bv) * rows[:, None] * columns[None, :]
-    tl.store(y + m[:, None] * N + n[None, :], acc.to(y.dtype.element_ty), mask=(m < M)[:, None] & (n < N)[None, :])
+    finish_tile(acc, y, m, n, M, N, work, locks, tile, split, SPLIT_K, BM, BN)
 
 
 class _Quantised:
@@ -151,6 +165,8 @@ class Int4Matmul(_Quantised):
         config = {**ABSENT, **config}
         if str(config["KERNEL"]).startswith("unpacked"):
             return (self._unpack(), self._product(config))
+        if config["KERNEL"] == "warp groups":
+            return self._warp_groups(config)
         (tiles, options), split = self._tiles(config), int(config["SPLIT_K"])
         shared = (None, None) if split == 1 else self._workspace.of(tiles * split * config["BM"] * config["BN"], tiles)
         size, options = (self.M, self.N, self.K), {**options, "SPLIT_K": split, "HALF": GROUP // 2}
@@ -161,6 +177,25 @@ class Int4Matmul(_Quantised):
             return ((int4_words, (tiles, split), args, options),)
         vector = {name: value for name, value in options.items() if name not in ("GM", "num_stages")}
         return ((int4_vector, (tiles, split), args, {**vector, "STAGES": config["num_stages"]}),)
+
+    def _warp_groups(self, config: Config) -> tuple[Launch, ...]:
+        """Tensor cores read X and the words as they are described here."""
+        bm, bk, split = int(config["BM"]), int(config["BK"]), int(config["SPLIT_K"])
+        kind = gl.bfloat16 if self.x.dtype == torch.bfloat16 else gl.float16
+        size = self.M * self.N
+        out = self.out if split == 1 else self._workspace.of(split * size, 0)[0]
+        x = GluonDescriptor.from_tensor(self.x, [bm, bk], gl.NVMMASharedLayout.get_default_for([bm, bk], kind))
+        w = GluonDescriptor.from_tensor(self.q.view(torch.int32), [bk, WORDS], gl.NVMMASharedLayout(128, 32, 2))
+        units = triton.cdiv(self.M, bm) * triton.cdiv(self.N, config["BN"]) * split
+        options = {"BM": bm, "BK": bk, "HALF": GROUP // 2, "WORDS": WORDS, "BYTES": BYTES[bm], "SPLIT_K": split,
+                   "STAGES": config["num_stages"], "LOAD": LOAD_REGISTERS,
+                   "COMPUTE": COMPUTE_REGISTERS, "num_warps": config["num_warps"]}
+        args = (x, w, self.scales, out, self.M, self.N, self.K)
+        product = int4_warp_groups, (min(multiprocessors(self.out.device), units),), args, options
+        if split == 1:
+            return (product,)
+        added = {"SPLIT_K": split, "BLOCK": SUMMED, "num_warps": 4}
+        return product, (int4_sum, (triton.cdiv(size, SUMMED),), (out, self.out, size), added)
 
     def _unpack(self) -> Launch:
         if self._unpacked is None:
@@ -199,6 +234,7 @@ class Fp8BlockMatmul(_Quantised, OneKernel):
         self.row_scales = torch.empty((self.M, blocks), device=device)
         self.block_scales = torch.empty((triton.cdiv(self.N, SCALE_BLOCK), blocks), device=device)
         self.out = torch.empty((self.M, self.N), device=device, dtype=torch.bfloat16)
+        self._workspace = Workspace(device)
         self.refill(seed)
 
     def refill(self, seed: int) -> None:
@@ -241,16 +277,19 @@ class Fp8BlockMatmul(_Quantised, OneKernel):
         return a.view(self.M, self.K), b.view(self.N, self.K)
 
     def _call(self, config: Config) -> Launch:
-        tiles, options = self._tiles(config)
-        rest = (self.row_scales, self.block_scales, self.out, self.M, self.N, self.K)
-        if {**ABSENT, **config}["KERNEL"] == "specialised":
+        config = {**ABSENT, "SPLIT_K": 1, **config}
+        (tiles, options), split = self._tiles(config), int(config["SPLIT_K"])
+        scales, size = (self.row_scales, self.block_scales, self.out), (self.M, self.N, self.K)
+        if config["KERNEL"] == "specialised":
             groups = int(config["BM"]) // ROWS
             load, compute = REGISTERS[groups]
-            args = (_as_tensor_cores_read(self.a, ROWS), _as_tensor_cores_read(self.b, config["BN"]), *rest)
+            args = (_as_tensor_cores_read(self.a, ROWS), _as_tensor_cores_read(self.b, config["BN"]), *scales, *size)
             return fp8_block_specialised, (min(multiprocessors(self.out.device), tiles),), args, {
                 "ROWS": ROWS, "GROUPS": groups, "STAGES": config["num_stages"], "LOAD": load, "COMPUTE": compute,
                 **{name: config[name] for name in ("BN", "BK", "GM", "num_warps")}}
-        return fp8_block_matmul, (tiles,), (self.a, self.b, *rest), {**options, "SIDE": SCALE_BLOCK}
+        shared = (None, None) if split == 1 else self._workspace.of(tiles * split * config["BM"] * config["BN"], tiles)
+        args = (self.a, self.b, *scales, *size, *shared)
+        return fp8_block_matmul, (tiles, split), args, {**options, "SPLIT_K": split, "SIDE": SCALE_BLOCK}
 
 
 def _as_tensor_cores_read(matrix: torch.Tensor, rows: int) -> GluonDescriptor:

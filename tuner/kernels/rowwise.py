@@ -73,11 +73,11 @@ def layernorm_tile(x, w, b, y, rows, cols, sx, eps, BLOCK: tl.constexpr, ROWS: t
     i = tl.arange(0, BLOCK)[None, :]
     m = (i < cols) & (r < rows)
     v = tl.load(x + r * sx + i, mask=m, other=0.0).to(tl.float32)
+    weight = tl.load(w + i, mask=i < cols, other=0.0)         # on their way while the row is summed: no load passes a barrier
+    bias = tl.load(b + i, mask=i < cols, other=0.0)
     centred = tl.where(i < cols, v - (tl.sum(v, 1) / cols)[:, None], 0.0)
     rstd = 1.0 / tl.sqrt(tl.sum(centred * centred, 1) / cols + eps)
-    weight = tl.load(w + i, mask=i < cols, other=0.0).to(tl.float32)
-    bias = tl.load(b + i, mask=i < cols, other=0.0).to(tl.float32)
-    tl.store(y + r * sx + i, (centred * rstd[:, None] * weight + bias).to(y.dtype.element_ty), mask=m)
+    tl.store(y + r * sx + i, (centred * rstd[:, None] * weight.to(tl.float32) + bias.to(tl.float32)).to(y.dtype.element_ty), mask=m)
 
 
 @triton.jit

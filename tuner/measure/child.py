@@ -22,10 +22,11 @@ import torch
 import triton
 
 from tuner import wire
-from tuner.kernels.problem import Problem
+from tuner.kernels.problem import ChecksItself, OffersSpace, Problem, Unavailable
 from tuner.measure import accuracy, nvml, timers, timing
 from tuner.measure.device import is_alive
 from tuner.measure.policy import Policy
+from tuner.measure.programs import ProgramSampler
 from tuner.measure.racing import Noise, Race, reference_ms
 from tuner.operators import OPERATORS, Operator, find
 from tuner.team import packages
@@ -48,6 +49,7 @@ class Bench:
         self.device, self._make_timer = device, timer
         self.problem: Problem
         self.operator: Operator
+        self.sampler: timing.Sampler | ProgramSampler
 
     def handlers(self) -> dict[str, wire.Handler]:
         return {"open": self.open, "compile": self.compile, "run": self.run, "finalists": self.finalists}
@@ -72,18 +74,28 @@ class Bench:
         try:
             self.problem = make(request["shape"], request["dtype"], self.device, request["seed"])
             self.timer = self._make_timer(self.device, self.policy, self.gpu_index)
-            self.sampler = timing.Sampler(self.timer, self.policy)
+            sampler = timing.Sampler(self.timer, self.policy)
+            self.sampler = ProgramSampler(sampler) if isinstance(self.problem, ChecksItself) else sampler
             self.noise = Noise()
             if request["library"]:
                 library_ms = self.sampler.measure(self.problem.library).median_ms
+            offered = self._offered(listed=request["library"])
+        except Unavailable as error:
+            raise wire.Failure(error.what, error.hint) from error
         except ValueError as error:
             raise wire.Failure(str(error), "choose another shape") from error
         except torch.cuda.OutOfMemoryError as error:
             raise wire.Failure(f"the GPU has too little free memory: {_shorten(error)}",
                                "choose a smaller shape, or free the GPU") from error
-        return {**self._device_facts(), "library_ms": library_ms,
+        return {**self._device_facts(), **offered, "library_ms": library_ms,
                 "policy": {**self.policy.as_json(), **self.timer.about(), "tolerance": self.tolerance},
                 "source_hash": source_hash(module, operator.name)}
+
+    def _offered(self, listed: bool) -> dict[str, Any]:
+        """Return versions and, where `listed`, the space of a problem that lists its own; {} of every other."""
+        if not isinstance(self.problem, OffersSpace):
+            return {}
+        return {**self.problem.environment(), **({"offer": self.problem.offer().as_json()} if listed else {})}
 
     def _device_facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = {"torch": torch.__version__, "triton": triton.__version__, "cuda": torch.version.cuda,
@@ -148,11 +160,20 @@ class Bench:
 
     def _check(self, config: Config, seed: int) -> tuple[Any, dict[str, Any]]:
         """Return Triton's kernel and the facts of a configuration that is right. Raises wire.Rejection."""
+        if isinstance(self.problem, ChecksItself):
+            return None, self._let_check(self.problem, config, seed)
         kernel, verdict = self._run_guarded(lambda: accuracy.check_config(self.problem, config, seed, self.tolerance))
         if not verdict.right:
             raise wire.Rejection(Reason.WRONG, verdict.message, **_kernel_facts(kernel), inputs_seed=seed,
                                relative_error=verdict.relative_error if math.isfinite(verdict.relative_error) else None)
         return kernel, {"relative_error": verdict.relative_error, "worst_error": verdict.worst, "inputs_seed": seed}
+
+    def _let_check(self, problem: ChecksItself, config: Config, seed: int) -> dict[str, Any]:
+        """Return the facts of a configuration that its own program found right. Raises wire.Rejection."""
+        wrong, facts = self._run_guarded(lambda: problem.check(config, seed))
+        if wrong:
+            raise wire.Rejection(Reason.WRONG, wrong, **facts)
+        return dict(facts)
 
     def _run_guarded(self, work: Callable[[], Any]) -> Any:
         """Run `work`; turn GPU errors into a refusal that says whether the CUDA context survived."""
@@ -204,7 +225,7 @@ def _as_list(kernels: Any) -> list[Any]:
 def _facts(kernel: Any) -> dict[str, Any]:
     metadata = getattr(kernel, "metadata", None)
     facts = {"registers": getattr(kernel, "n_regs", None), "spills": getattr(kernel, "n_spills", None),
-             "smem_bytes": getattr(metadata, "shared", None)}
+             "smem_bytes": getattr(metadata, "shared", None), **getattr(kernel, "facts", {})}
     return {name: value for name, value in facts.items() if value is not None}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from tuner.offer import Offer
 from tuner.trial import Config, Outcome, Rejected
 
 
@@ -21,6 +22,7 @@ class Session:
     library_ms: float | None = None           # cuBLAS / torch, same session
     flops: int | None = None                  # of the algorithm at this shape
     bytes: int | None = None
+    offer: Offer | None = None                # of an operator whose space the GPU's machine lists
 
 
 OTHER_CARD = 1.03          # configurations recorded on one H200 came within 2 % on another one, but for one shape of 16 rows

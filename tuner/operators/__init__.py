@@ -1,6 +1,7 @@
 """Operators that can be tuned: space, default configuration and cost of each. No torch here.
 
-A new one is one file here, one in tuner/kernels with the Triton code, inputs and reference, and one line in OPERATORS.
+A new one is one file here, one in tuner/kernels with the Triton code, inputs and reference, and one line in OPERATORS; a vendor's
+own kernels are one record in `vendor`, one module in tuner/kernels/vendor that lists and launches them, and one line in VENDORS.
 """
 
 from __future__ import annotations
@@ -11,21 +12,25 @@ from tuner.operators.attention import ATTENTION, GQA_ATTENTION
 from tuner.operators.convolution import CONV2D
 from tuner.operators.cross_entropy import CROSS_ENTROPY
 from tuner.operators.decode_attention import DECODE_ATTENTION
+from tuner.operators.fp8_attention import FP8_ATTENTION
 from tuner.operators.grouped_matmul import GROUPED_MATMUL
 from tuner.operators.limits import Limits, limits
 from tuner.operators.matmul import MATMUL, MATMUL_BIAS_ACT
 from tuner.operators.norms import ADD_RMSNORM, RMSNORM
 from tuner.operators.operator import Dim, Operator, Shape
+from tuner.operators.paged_decode_attention import PAGED_DECODE_ATTENTION
 from tuner.operators.quantised_matmul import FP8_BLOCK_MATMUL, INT4_MATMUL
 from tuner.operators.rowwise import LAYERNORM, SOFTMAX
 from tuner.operators.streams import ROW_SUM, SILU_MUL, TRANSPOSE
 from tuner.operators.tokens import EMBEDDING, ROTARY
 from tuner.operators.top_k import TOP_K
+from tuner.operators.vendor import CUBLASLT_MATMUL, CUTLASS_GEMM
 
 OPERATORS: dict[str, Operator] = {op.name: op for op in (
     MATMUL, MATMUL_BIAS_ACT, GROUPED_MATMUL, INT4_MATMUL, FP8_BLOCK_MATMUL, CONV2D,
     SOFTMAX, LAYERNORM, RMSNORM, ADD_RMSNORM, CROSS_ENTROPY, SILU_MUL, ROW_SUM, TOP_K, TRANSPOSE, EMBEDDING, ROTARY,
-    ATTENTION, GQA_ATTENTION, DECODE_ATTENTION)}
+    ATTENTION, GQA_ATTENTION, FP8_ATTENTION, DECODE_ATTENTION, PAGED_DECODE_ATTENTION)}
+VENDORS: dict[str, Operator] = {op.name: op for op in (CUBLASLT_MATMUL, CUTLASS_GEMM)}
 
 _teams: list[Callable[[], Mapping[str, Operator]]] = []
 
@@ -37,16 +42,17 @@ def provide(operators: Callable[[], Mapping[str, Operator]]) -> None:
 
 
 def all_operators() -> dict[str, Operator]:
-    """Return built-in operators and those of enabled packages; built-in names win."""
+    """Return built-in operators, vendors' and those of enabled packages; built-in names win."""
     offered: dict[str, Operator] = {}
     for operators in _teams:
         offered |= operators()
-    return {**OPERATORS, **{name: operator for name, operator in offered.items() if name not in OPERATORS}}
+    built_in = {**OPERATORS, **VENDORS}
+    return {**built_in, **{name: operator for name, operator in offered.items() if name not in built_in}}
 
 
 def find(name: str) -> Operator | None:
     """Return the operator of this name; None when nobody offers it."""
-    return OPERATORS.get(name) or all_operators().get(name)
+    return OPERATORS.get(name) or VENDORS.get(name) or all_operators().get(name)
 
 
-__all__ = ["OPERATORS", "Dim", "Limits", "Operator", "Shape", "all_operators", "find", "limits", "provide"]
+__all__ = ["OPERATORS", "VENDORS", "Dim", "Limits", "Operator", "Shape", "all_operators", "find", "limits", "provide"]

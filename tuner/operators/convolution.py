@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from tuner.operators.limits import Limits
-from tuner.operators.matmul_space import TMA_ALIGNMENT, smem_bytes
+from tuner.operators.matmul_space import (
+    SPECIALISED_ON,
+    SWIZZLED_BYTES,
+    TMA_ALIGNMENT,
+    smem_bytes,
+    suits_warp_groups,
+    warps_that_multiply,
+)
 from tuner.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
-from tuner.operators.variants import Values, union_space, whole_number
+from tuner.operators.variants import Only, Values, union_space, whole_number
 from tuner.space import Constraint, Space
 from tuner.trial import Config, Value
 
@@ -18,6 +25,8 @@ _GATHER: Values = {"KERNEL": ("gather",), "BM": (32, 64, 128, 256), "BN": (32, 6
 _FLAT: Values = {**_GATHER, "KERNEL": ("flat",), "BM": (64, 128, 256), "num_stages": (2, 3)}
 _TMA: Values = {**_GATHER, "KERNEL": ("boxes", "boxes, persistent", "product, tma", "product, persistent"), "BM": (64, 128, 256),
                 "BN": (64, 128, 256), "BK": (32, 64, 128), "num_stages": (3, 4, 5, 6)}
+_WARP_GROUPS: Values = {**_TMA, "KERNEL": ("product, warp groups",), "BM": Only((128, 192, 256)), "BN": Only((64, 128, 256)),
+                        "BK": (64,), "num_warps": (4,)}
 
 
 def output_sides(shape: Shape) -> tuple[int, int]:
@@ -46,6 +55,9 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
     def by_tma(c: Config) -> bool:
         return c["KERNEL"] not in ("gather", "flat")
 
+    def grouped(c: Config) -> bool:
+        return c["KERNEL"] == "product, warp groups"
+
     def has_kernel(c: Config) -> bool:
         if by_tma(c):
             return tma and plain == str(c["KERNEL"]).startswith("product")
@@ -54,8 +66,12 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
     def whole_blocks(c: Config) -> bool:
         return not by_tma(c) or shape["S"] == 1 or shape["C"] % whole_number(c, "BK") == 0
 
+    def fits_warp_groups(c: Config) -> bool:
+        return not grouped(c) or (suits_warp_groups(c, BYTES[dtype]) and gpu.compute_capability in SPECIALISED_ON)
+
     def fits_registers(c: Config) -> bool:
-        return whole_number(c, "BM") * whole_number(c, "BN") <= ACCUMULATORS_PER_THREAD * 32 * whole_number(c, "num_warps")
+        warps = warps_that_multiply(c) if grouped(c) else whole_number(c, "num_warps")
+        return whole_number(c, "BM") * whole_number(c, "BN") <= ACCUMULATORS_PER_THREAD * 32 * warps
 
     def loads_fit(c: Config) -> bool:
         """Return whether addresses of single numbers have room: rows of 16 bytes are loaded as such."""
@@ -65,7 +81,8 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         return loaded <= SINGLE_LOADS[str(c["KERNEL"])] * 32 * whole_number(c, "num_warps")
 
     def fits_smem(c: Config) -> bool:
-        kind = "persistent" if str(c["KERNEL"]).endswith("persistent") else "tma" if by_tma(c) else "tiles"
+        known = (kind for kind in ("persistent", "warp groups") if str(c["KERNEL"]).endswith(kind))
+        kind = next(known, "tma" if by_tma(c) else "tiles")
         return smem_bytes({**c, "KERNEL": kind, "STORE": "tma"}, BYTES[dtype], BYTES[dtype], True) <= gpu.smem_bytes
 
     def fits_matrix(c: Config) -> bool:
@@ -78,9 +95,10 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         tiles = -(-shape["B"] * high * wide // whole_number(c, "BM")) * -(-shape["F"] // whole_number(c, "BN"))
         return not str(c["KERNEL"]).endswith("persistent") or tiles > gpu.sms
 
-    return union_space((_GATHER, _FLAT, _TMA), (
+    return union_space((_GATHER, _FLAT, _TMA, _WARP_GROUPS), (
         Constraint("kernel: flat for few channels, TMA for rows of 16 bytes, a product for 1 × 1", has_kernel),
         Constraint("stride: blocks of channels that divide them", whole_blocks),
+        Constraint("warp groups: Hopper only, 192 rows of at most 128 columns", fits_warp_groups),
         Constraint("accumulator registers", fits_registers), Constraint("shared memory", fits_smem),
         Constraint("registers for addresses", loads_fit),
         Constraint("threads per block", lambda c: 32 * whole_number(c, "num_warps") <= gpu.threads),
@@ -127,7 +145,10 @@ def _by_tma(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
                      "GM": 8, "num_warps": 4, "num_stages": 4}
     wide_tile: Config = {**small, "KERNEL": persistent, "BM": 256, "BN": min(128, filters), "num_warps": 8, "num_stages": 3}
     square: Config = {**small, "BN": min(128, filters)}
-    tiles = (wide_tile, {**wide_tile, "KERNEL": once}, {**square, "KERNEL": persistent}, {**square, "BM": 64})
+    tiles: tuple[Config, ...] = (
+        wide_tile, {**wide_tile, "KERNEL": once}, {**square, "KERNEL": persistent}, {**square, "BM": 64})
+    if is_product(shape) and step * BYTES[dtype] == SWIZZLED_BYTES:
+        tiles = ({**square, "KERNEL": "product, warp groups", "BM": 128}, *tiles)
     return (*tiles, *((square,) if square != small else ()), small)
 
 

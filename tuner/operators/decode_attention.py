@@ -10,6 +10,7 @@ from tuner.space import Constraint, Space
 from tuner.trial import Config
 
 LEAST_ROWS = 16              # of a tensor-core tile: fewer heads per group are filled up
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 WAVES = 8                    # more programs than this many per multiprocessor: splitting further only adds merging
 
 
@@ -33,7 +34,7 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         return 32 * whole_number(c, "num_warps") <= gpu.threads
 
     return union_space(
-        ({"BN": (16, 32, 64, 128, 256), "SPLITS": (1, 2, 4, 8, 16, 32, 64, 128), "num_warps": (1, 2, 4, 8),
+        ({"BN": (16, 32, 64, 128, 256), "SPLITS": SPLITS, "num_warps": (1, 2, 4, 8),
           "num_stages": (1, 2, 3, 4, 5)},),
         (Constraint("splits: enough programs without, or fewer keys than they take", splits_usefully),
          Constraint("accumulator registers", fits_registers), Constraint("shared memory", fits_smem),
@@ -46,10 +47,12 @@ def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:
 
 
 def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
-    """Return flash decoding: about two and four programs per multiprocessor."""
+    """Return flash decoding in whole waves: one, three and six programs per multiprocessor at most."""
     groups = shape["B"] * shape["KV"]
-    splits = sorted({power_of_two_at_least(-(-waves * gpu.sms // groups)) for waves in (2, 4)})
-    return tuple({"BN": 64, "SPLITS": count, "num_warps": 4, "num_stages": 3} for count in splits)
+    once, three, six = (max((count for count in SPLITS if groups * count <= waves * gpu.sms), default=1) for waves in (1, 3, 6))
+    tiles = ((three, 64, 4), (three, 32, 4), (once, 128, 8), (once, 64, 4), (six, 64, 4), (six, 32, 4))
+    fit = dict.fromkeys(tile for tile in tiles if shape["N"] >= tile[0] * tile[1])
+    return tuple({"BN": bn, "SPLITS": count, "num_warps": warps, "num_stages": 3} for count, bn, warps in fit)
 
 
 DECODE_ATTENTION = Operator(
@@ -63,6 +66,6 @@ DECODE_ATTENTION = Operator(
     space=space, default_config=default_config,
     flops=lambda s: 4 * s["B"] * s["H"] * s["N"] * s["D"],
     bytes=lambda s, dtype: 2 * BYTES[dtype] * s["B"] * s["D"] * (s["KV"] * s["N"] + s["H"]),
-    kernel_module="tuner.kernels.decode_attention", kernel_names=("decode_attention", "flash_decode", "paged_attention"),
+    kernel_module="tuner.kernels.decode_attention", kernel_names=("decode_attention", "flash_decode"),
     tolerance={"fp16": 5e-3, "bf16": 2e-2}, unit="B/s", starts=starts, together=head_problems,
 )

@@ -1,7 +1,7 @@
 """The space of the matmul kernels: values, and limits of shape and GPU.
 
-The kernels are those of tuner/kernels/matmul.py and matmul_tma.py. The shared-memory formulas are what Triton 3.6 and 3.7
-allocate on sm_90: every stage of A and B, and room for the part of C that the epilogue stages.
+The kernels are those of tuner/kernels/matmul.py, matmul_tma.py and matmul_warp_groups.py. The shared-memory formulas are what
+Triton 3.6 and 3.7 allocate on sm_90: every stage of A and B, and room for the part of C that the epilogue stages.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ ACCUMULATORS_PER_THREAD = 256      # above this the fp32 tile alone spills: 255 
 ACCUMULATORS_WITH_LOADS = 128      # of the kernels that have no recorded limit: half the registers, as CUTLASS takes
 BARRIERS_BYTES = 1024
 SPECIALISED_STORE_BYTES = 16384    # at least, for the two warp groups that store
+WRITTEN_COLUMNS = 64               # at a time by each warp group, of 64 rows
+TALL_COLUMNS = 128                 # of more than 128 rows at most: registers
+SWIZZLED_BYTES = 128               # of K in a block that warp groups read from shared memory
 TMA_ALIGNMENT = 16                 # bytes that every row of a TMA tensor starts at a multiple of
 FP8_CAPABILITY = (8, 9)
 SPECIALISED_ON = ("9.0",)
@@ -34,7 +37,9 @@ _PERSISTENT: Values = {**_TMA, "KERNEL": ("persistent",), "BN": (64, 128, 256), 
 _SPECIALISED: Values = {**_PERSISTENT, "KERNEL": ("specialised",), "BM": (128, 256), "num_warps": (4,), "num_stages": Only((3, 4)),
                         "STORE": ("direct", "tma")}      # with five stages Triton 3.6 computes nonsense (seen on an H200)
 _WAVES: Values = {**_PERSISTENT, "KERNEL": ("waves and split",), "STORE": ("halves", "direct")}
-KERNELS = (_RECORDED, _SPLIT, _TMA, _TMA_SPLIT, _PERSISTENT, _SPECIALISED, _WAVES)
+_WARP_GROUPS: Values = {**_PERSISTENT, "KERNEL": ("warp groups",), "BM": Only((128, 192, 256)), "BN": Only((64, 128, 256)),
+                        "num_warps": (4,), "num_stages": (3, 4, 5, 6), "STORE": ("tma",)}
+KERNELS = (_RECORDED, _SPLIT, _TMA, _TMA_SPLIT, _PERSISTENT, _SPECIALISED, _WAVES, _WARP_GROUPS)
 
 
 def tile_count(shape: Shape, c: Config) -> int:
@@ -49,14 +54,27 @@ def smem_bytes(c: Config, size: int, out_size: int, keeps_last_stage: bool) -> i
     result = whole_number(c, "BM") * whole_number(c, "BN") * out_size
     if c["KERNEL"] == "tiles":
         return staged
+    if c["KERNEL"] == "warp groups":
+        return staged + 16 * warps_that_multiply(c) * WRITTEN_COLUMNS * out_size + BARRIERS_BYTES
     if c["KERNEL"] == "tma":                                   # C takes the place of A and B, which are done with
         return max(staged, result) + BARRIERS_BYTES
     least = SPECIALISED_STORE_BYTES if c["KERNEL"] == "specialised" else 0
     return staged + (result if c["STORE"] == "tma" else max(result // 2, least)) + BARRIERS_BYTES
 
 
+def suits_warp_groups(c: Config, size: int) -> bool:
+    """Return whether the kernel "warp groups" has the registers for a tile, and blocks of K that lie as tensor cores read them."""
+    tall = whole_number(c, "BM") > 128 and whole_number(c, "BN") > TALL_COLUMNS
+    return not tall and whole_number(c, "BK") * size == SWIZZLED_BYTES
+
+
+def warps_that_multiply(c: Config) -> int:
+    """Return the warps of the kernel "warp groups" that compute: three warp groups for 192 rows, else two."""
+    return 12 if c["BM"] == 192 else 8
+
+
 def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
-    """Return the space of five kernels: tiles, groups of GM row tiles, split sums, epilogues."""
+    """Return the space of the kernels: tiles, groups of GM row tiles, split sums, epilogues."""
     size, out_size = BYTES[dtype], 2 if dtype == "fp8" else BYTES[dtype]
     most_rows = max(64, power_of_two_at_least(shape["M"]))
     aligned = all(shape[name] * size % TMA_ALIGNMENT == 0 for name in ("K", "N")) and shape["N"] * out_size % TMA_ALIGNMENT == 0
@@ -71,10 +89,14 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         return c["KERNEL"] == "tiles" or aligned
 
     def can_specialise(c: Config) -> bool:
-        return c["KERNEL"] != "specialised" or gpu.compute_capability in SPECIALISED_ON
+        return c["KERNEL"] not in ("specialised", "warp groups") or gpu.compute_capability in SPECIALISED_ON
+
+    def fits_warp_groups(c: Config) -> bool:
+        return c["KERNEL"] != "warp groups" or suits_warp_groups(c, size)
 
     def fits_registers(c: Config) -> bool:
-        warps = 8 if c["KERNEL"] == "specialised" else whole_number(c, "num_warps")          # two warp groups compute
+        computing = {"specialised": 8, "warp groups": warps_that_multiply(c)}
+        warps = computing.get(str(c["KERNEL"]), whole_number(c, "num_warps"))
         plain = c["KERNEL"] == "tiles" and c["SPLIT_K"] == 1
         each = ACCUMULATORS_PER_THREAD if plain else ACCUMULATORS_WITH_LOADS
         return whole_number(c, "BM") * whole_number(c, "BN") <= each * 32 * warps
@@ -106,6 +128,7 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         Constraint("TMA: from compute capability 9.0", has_tma),
         Constraint("warp specialisation: Hopper only", can_specialise),
         Constraint("TMA: rows that start at multiples of 16 bytes", is_aligned),
+        Constraint("warp groups: 128 bytes of K, 192 rows of at most 128 columns", fits_warp_groups),
         Constraint("accumulator registers", fits_registers), Constraint("shared memory", fits_smem),
         Constraint("threads per block", fits_threads), Constraint("tile taller than the matrix", fits_matrix),
         Constraint("split-K: enough tiles without, or too few blocks of K", splits_usefully),
@@ -132,6 +155,8 @@ def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
     wide: Config = {"BM": 128, "BN": 256, "BK": bk, "GM": 8, "num_warps": 8, "num_stages": 4, "KERNEL": "persistent",
                     "SPLIT_K": 1, "STORE": "halves"}
     square: Config = {**wide, "BN": 128, "num_warps": 4, "num_stages": 4, "STORE": "tma"}
-    return (wide, {**wide, "KERNEL": "specialised", "num_warps": 4, "STORE": "direct"}, {**wide, "KERNEL": "waves and split"},
+    grouped: Config = {**wide, "KERNEL": "warp groups", "num_warps": 4, "STORE": "tma"}
+    return (wide, grouped, {**grouped, "BM": 192, "BN": 128, "num_stages": 5}, {**wide, "KERNEL": "waves and split"},
+            {**wide, "KERNEL": "specialised", "num_warps": 4, "STORE": "direct"},
             {**square, "KERNEL": "tma"}, square, {**square, "KERNEL": "tma", "SPLIT_K": 2, "STORE": "direct"},
-            {**square, "KERNEL": "tma", "BM": 64})
+            {**square, "KERNEL": "tma", "BM": 64, "num_stages": 3}, {**square, "KERNEL": "tma", "BM": 64, "BK": 2 * bk})

@@ -51,10 +51,14 @@ class Operator:
     kernel_names: tuple[str, ...]                             # what it is called in profiles
     tolerance: Mapping[str, float]                            # dtype -> largest error, see tuner.measure.accuracy
     unit: str                                                 # what a person compares: "FLOP/s" or "B/s"
+    default_name: str = "the default"                         # … configuration, as a sentence says it
     library: str = "the library"                              # what it is compared with, as a sentence says it
     absent: Mapping[str, Value] = field(default_factory=dict)  # value of a parameter that a configuration does not name
     starts: Callable[[Shape, str, Limits], tuple[Config, ...]] | None = None   # published designs, worth trying early
     together: Callable[[Shape, str], dict[str, str]] | None = None   # field → problem, when each number alone is fine
+    listed_on_gpu: bool = False        # its space is what the machine with the GPU lists (tuner.offer); `space` is empty until then
+    apply_text: Callable[[Config], str] | None = None      # what applies a configuration, to paste; None: Triton's own text
+    parameters: tuple[str, ...] = ()   # in the order people write them, where `default_config` does not name them
 
     def complete(self, config: Config) -> dict[str, Value]:
         """Return the configuration with every parameter named; older ones lack newer parameters."""

@@ -17,6 +17,7 @@ WARPS = (1, 2, 4, 8, 16, 32)
 TILE_PER_THREAD = 128        # fp32 values of a tile that a thread can hold beside what it computes with them …
 TILE_PER_BLOCK = 32768       # … and those of a block: half the registers of an SM
 TILE_ROWS = (1, 2, 4, 8, 16)
+EACH = 4096                  # programs per multiprocessor: as a rule one for each tile
 
 
 def thread_limit(gpu: Limits) -> Constraint:
@@ -35,10 +36,12 @@ def rows_per_tile(shape: Shape) -> int:
 
 
 def softmax_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
-    """Return persistent programs: PER_SM per SM, STEPS loads ahead, ROWS whole or one in blocks."""
+    """Return programs that walk rows: PER_SM per SM, one for each tile at most; STEPS loads ahead; ROWS whole or one in blocks."""
     row, size = power_of_two_at_least(shape["C"]), BYTES[dtype]
-    recorded: Values = {"STEPS": (1, 2, 3, 4), "PER_SM": (1, 2, 4, 8, 16, 32), "num_warps": WARPS, "ROWS": (1,), "BLOCK": (0,)}
-    several: Values = {**recorded, "STEPS": (1, 2, 3), "PER_SM": (2, 4, 8, 16), "num_warps": (1, 2, 4, 8), "ROWS": TILE_ROWS[1:]}
+    recorded: Values = {"STEPS": (1, 2, 3, 4), "PER_SM": (1, 2, 4, 8, 16, 32, EACH), "num_warps": WARPS, "ROWS": (1,),
+                        "BLOCK": (0,)}
+    several: Values = {**recorded, "STEPS": (1, 2, 3), "PER_SM": (2, 4, 8, 16, EACH), "num_warps": (1, 2, 4, 8),
+                       "ROWS": TILE_ROWS[1:]}
     blocks: Values = {**recorded, "STEPS": (1, 2, 3), "PER_SM": (1, 2, 4), "num_warps": (4, 8, 16, 32),
                       "BLOCK": (1024, 2048, 4096, 8192)}
 
@@ -67,7 +70,8 @@ def softmax_starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
     """Return tiles of about 4 KiB for short rows, blocks for rows too long for a program."""
     row = power_of_two_at_least(shape["C"])
     if row <= 1024:
-        return ({"STEPS": 2, "PER_SM": 16, "num_warps": 4, "ROWS": rows_per_tile(shape), "BLOCK": 0},)
+        tile: Config = {"STEPS": 2, "PER_SM": 16, "num_warps": 4, "ROWS": rows_per_tile(shape), "BLOCK": 0}
+        return tile, {**tile, "STEPS": 1, "PER_SM": EACH}
     return ({"STEPS": 2, "PER_SM": 2, "num_warps": 16, "ROWS": 1, "BLOCK": 4096},) if row >= 65536 else ()
 
 

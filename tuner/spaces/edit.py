@@ -38,6 +38,7 @@ class OwnSpace:
     left_out  own constraint → configurations that `walk` does not yield
     walk      values of every parameter → (configuration, own constraint that it breaks or "") of their combinations
     size      values of every parameter → combinations before any constraint
+    unknown   why nobody knows the space yet, and what makes it known; "" where it is known
     takes     parameter → what it takes beside its own values, in words, "" nothing; {} where `fixed` says it of all
     refuses   parameter and a value that is added → why its kernels do not take it, "" they do
     """
@@ -51,6 +52,7 @@ class OwnSpace:
     left_out: Mapping[str, int]
     walk: Callable[[Values], Iterator[tuple[Config, str]]]
     size: Callable[[Values], int]
+    unknown: str = ""
     takes: Mapping[str, str] = field(default_factory=dict)
     refuses: Callable[[str, Value], str] = lambda name, value: ""
 
@@ -92,6 +94,8 @@ def read_edit(given: Any, own: OwnSpace) -> Edit:
     if not isinstance(given, Mapping) or not set(given) <= {"parameters", "constraints", "own"}:
         raise EditRefused({"": 'must be an object of "parameters" and "constraints"'})
     parameters, constraints = given.get("parameters") or {}, given.get("constraints") or []
+    if own.unknown and (parameters or constraints):
+        raise EditRefused({"": f"nothing can be edited: {own.unknown}"})
     if not isinstance(parameters, Mapping):
         raise EditRefused({"parameters": "must be an object: parameter → list of its values"})
     if not isinstance(constraints, Sequence) or isinstance(constraints, str) or len(constraints) > MAX_CONSTRAINTS:

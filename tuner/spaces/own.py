@@ -11,11 +11,13 @@ from typing import Any
 from tuner import devices
 from tuner.bring.samples import GPU
 from tuner.measure.landscape import Landscape
+from tuner.offer import Offer
 from tuner.operators import OPERATORS, Limits, Operator, added, find, limits
 from tuner.operators.operator import BYTES
 from tuner.operators.variants import UnionSpace
 from tuner.space import MAX_PRODUCT, Constraint, Param, Space
 from tuner.spaces.edit import EditRefused, OwnSpace, Values
+from tuner.spaces.listed import find_listing
 from tuner.team import selectors
 from tuner.team.description import OF_GPU, constraints_of
 from tuner.trial import Config, Value
@@ -23,6 +25,8 @@ from workers import jobs
 
 BUILT_IN = "its kernels are not written for that value"
 LISTED = "the kernel's autotuner lists its configurations: add it there"
+LISTED_ON_GPU = "{} has no others"
+NOT_LISTED = "a worker with the GPU lists the space as it opens the first job of this shape (effort none: in one trial)"
 RECORDED = "only these were recorded"
 
 
@@ -40,6 +44,20 @@ def space_of_operator(operator: Operator, shape: Mapping[str, int], dtype: str, 
     own = _of_space(operator.name, gpu.gpu, found, names, operator.default_in(found, shape, dtype, gpu),
                     LISTED if described is not None else BUILT_IN)
     return _extended(own, found) if described is None and isinstance(found, UnionSpace) else own
+
+
+def _listed(operator: Operator, shape: Mapping[str, int], dtype: str, gpu: str) -> OwnSpace:
+    """Return what a worker listed last, on `gpu` where it is named; without parameters and `unknown` where none has."""
+    listing = find_listing(operator.name, shape, dtype, gpu)
+    if listing is not None:
+        return own_space_of_offer(listing[0], operator, shape, dtype, listing[1])
+    return OwnSpace(operator.name, gpu, (), _numbers(shape), None, "", {}, lambda values: iter(()), lambda values: 0, NOT_LISTED)
+
+
+def own_space_of_offer(offer: Offer, operator: Operator, shape: Mapping[str, int], dtype: str, gpu: str) -> OwnSpace:
+    """Return the space that the machine with the GPU listed for an operator at a shape."""
+    names = {**_numbers(shape), "size": BYTES.get(dtype, 1)}
+    return _of_space(operator.name, gpu, offer.space, names, offer.default_config, LISTED_ON_GPU.format(offer.library))
 
 
 def space_of_recording(landscape: Landscape, index: int) -> OwnSpace:
@@ -62,6 +80,8 @@ def space_on_device(operator: str, shape: Mapping[str, int], dtype: str, device:
     known = find(operator)
     if known is None:
         raise EditRefused({"": f"there is no operator {operator}"})
+    if known.listed_on_gpu:
+        return _listed(known, shape, dtype, devices.gpu_model(device))
     return space_of_operator(known, shape, dtype, gpu_limits(devices.gpu_model(device)))
 
 

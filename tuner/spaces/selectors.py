@@ -15,10 +15,12 @@ def space_answer(own: OwnSpace, given: Any) -> dict[str, Any]:
     """Return the own space and the count of the edited one; `fields`: what is wrong with it, then nothing is counted."""
     answer: dict[str, Any] = {
         "operator": own.operator, "gpu": own.gpu, "names": sorted(own.names), "fixed": own.fixed, "fields": {}, "size": None,
-        "valid": None, "whole": True, "left_out": [], "text": "", "space": None, "has_default": None,
+        "valid": None, "whole": True, "left_out": [], "text": "", "space": None, "has_default": None, "unknown": own.unknown,
         "parameters": [{"name": param.name, "values": list(param.values), **_takes(own, param.name)} for param in own.params]}
     try:
         edit = read_edit(UNEDITED if given is None else given, own)
+        if own.unknown:
+            return answer
         return {**answer, **_counted(own, edit)}
     except EditRefused as refused:
         return {**answer, "fields": refused.fields}

@@ -53,7 +53,7 @@ def load_adapters(package: str) -> dict[str, TritonOperator]:
         for adapter in [offered] if isinstance(offered, TritonOperator) else list(offered):
             if not isinstance(adapter, TritonOperator):
                 raise PackageError(f"{entry.value} offers {type(adapter).__name__}, not TritonOperator")
-            if adapter.name in operators.OPERATORS or adapter.name in adapters:
+            if adapter.name in {**operators.OPERATORS, **operators.VENDORS} or adapter.name in adapters:
                 raise PackageError(f"the name {adapter.name} is taken")
             adapters[adapter.name] = adapter
     return adapters

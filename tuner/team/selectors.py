@@ -110,8 +110,10 @@ def space_json(operator: Operator, shape: Mapping[str, int], dtype: str, gpu: st
     """Return what a search tries at a shape within the limits of a GPU model ("": those of an unknown one)."""
     bounds = limits(gpu)
     space = operator.space(shape, dtype, bounds)
+    unknown = "a worker with the GPU lists it as it opens a job"
+    listed = {"valid_configs": None, "unknown": unknown} if operator.listed_on_gpu else {}
     return {"shape": dict(shape), "dtype": dtype, "gpu": gpu, "params": [
         {"name": param.name, "values": list(param.values)} for param in space.params],
         "valid_configs": len(space), "pruned_configs": dict(space.pruned),
         "default_config": dict(operator.default_config(shape, dtype, bounds)),
-        "flop": operator.flops(shape), "least_bytes": operator.bytes(shape, dtype)}
+        "flop": operator.flops(shape), "least_bytes": operator.bytes(shape, dtype), **listed}

@@ -17,10 +17,10 @@ from tuner.measure.landscape import Landscape, LandscapeError
 from tuner.measure.replay import ReplayRunner
 from tuner.measure.runner import CompilingRunner, Runner, Session
 from tuner.models import TrialRow, TuneJob, TuneMember
-from tuner.operators import find, limits
+from tuner.operators import Operator, find, limits
 from tuner.space import Space
 from tuner.spaces.edit import EditRefused, OwnSpace, edited_space, read_edit
-from tuner.spaces.own import space_of_operator, space_of_recording
+from tuner.spaces.own import own_space_of_offer, space_of_operator, space_of_recording
 from tuner.trial import Config
 from workers import jobs
 from workers.clocks import hold
@@ -34,6 +34,7 @@ from workers.tune.sandbox import SandboxRunner
 log = logging.getLogger(__name__)
 PUBLISH_AT_ONCE = 200        # trials in one message
 BEAT_EVERY_S = 1.0
+STARTS = 12                  # of what a vendor's library prefers: tried before the search begins
 
 
 @contextmanager
@@ -92,11 +93,25 @@ def job_space(job: TuneJob, runner: Runner, session: Session) -> tuple[Space, Co
         return _edited(job, space, lambda: space_of_recording(runner.landscape, index)), default, []
     if operator is None:
         raise SandboxError(f"no operator is named {job.operator!r} here", "Enable its package, or start a job of another one.")
+    if operator.listed_on_gpu:
+        return _listed_space(job, operator, session)
     space = team.prune_space(job.operator, job.shape, job.dtype, operator.space(job.shape, job.dtype, device))
     default = operator.default_in(space, job.shape, job.dtype, device)
     edited = _edited(job, space, lambda: space_of_operator(operator, job.shape, job.dtype, device, space))
     default = default or operator.default_in(edited, job.shape, job.dtype, device)
     return edited, default, list(operator.published_starts(edited, job.shape, job.dtype, device))
+
+
+def _listed_space(job: TuneJob, operator: Operator, session: Session) -> tuple[Space, Config | None, list[Config]]:
+    """Return what the GPU's machine listed, what its library chooses itself, and its further choices in their order."""
+    offer = session.offer
+    if offer is None or not len(offer.space):
+        left_out = "; ".join(f"{reason}: {count:,}" for reason, count in offer.space.pruned.items()) if offer else ""
+        raise SandboxError(f"{operator.name}: nothing can run at this shape on this worker ({left_out or 'nothing was listed'})",
+                           "Try another shape or data type.")
+    edited = _edited(job, offer.space, lambda: own_space_of_offer(offer, operator, job.shape, job.dtype, session.gpu))
+    starts: list[Config] = [config for row in offer.starts[:STARTS] if (config := offer.space.config(row)) in edited]
+    return edited, offer.default_config, starts
 
 
 def _edited(job: TuneJob, space: Space, own: Callable[[], OwnSpace]) -> Space:

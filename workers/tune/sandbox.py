@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.measure.runner import Compiled, Incumbent, Session, SessionUse
+from tuner.offer import Offer, read_offer
 from tuner.operators import OPERATORS, find
 from tuner.trial import Config, Measured, Outcome, Rejected, config_key
 from workers.core.child import SandboxError, Stopped
@@ -73,7 +74,7 @@ class SandboxRunner:
     def ahead(self) -> int:
         """Return 1 where nothing compiles ahead, else what compiles plus AHEAD."""
         pool = self._compilers
-        return 1 if pool is None or pool.useless else pool.count + AHEAD
+        return 1 if pool is None or pool.useless or self._is_compiled else pool.count + AHEAD
 
     def open(self) -> Session:
         began_s = time.monotonic()
@@ -87,15 +88,17 @@ class SandboxRunner:
         self._aim(facts)
         known = self._known
         flops, moved = (known.flops(self.shape), known.bytes(self.shape, self.dtype)) if known else (None, None)
-        named = ("gpu", "compute_capability", "library_ms", "policy")
+        named = ("gpu", "compute_capability", "library_ms", "policy", "offer")
         return Session(
             gpu=facts["gpu"], compute_capability=facts["compute_capability"], library_ms=facts["library_ms"],
             policy=facts["policy"], flops=flops, bytes=moved,
-            environment={**{name: value for name, value in facts.items() if name not in named}, **self._environment})
+            environment={**{name: value for name, value in facts.items() if name not in named}, **self._environment},
+            offer=_offer(facts.get("offer")))
 
     def move(self, operator: str, shape: Mapping[str, int], dtype: str) -> None:
         """Go to another shape with the same processes: open() then takes 1 s, not 10."""
         self._known = OPERATORS.get(operator) or (find(operator) if self._module == CHILD else None)
+        self._is_compiled = self._known is not None and self._known.listed_on_gpu      # a vendor's kernels are
         if self._known is None and self._module == CHILD:
             raise SandboxError(f"unknown operator {operator!r}", f"one of {', '.join(OPERATORS)}")
         self.operator, self.shape, self.dtype = operator, dict(shape), dtype
@@ -104,14 +107,14 @@ class SandboxRunner:
 
     def _prepare(self) -> None:
         """Start compilers while the child opens the GPU; all share a folder of binaries."""
-        if self._compiler_module and (self._count or self._helpers) and self._folder is None:
+        if self._compiler_module and (self._count or self._helpers) and self._folder is None and not self._is_compiled:
             self._folder = cache_folder()
             self._environ["TRITON_CACHE_DIR"] = str(self._folder)
             self._compilers = Compilers(self._compiler_module, self._environ, self._count,
                                         limit_s=self.limits.compile_s, open_s=self.limits.open_s, helpers=self._helpers)
 
     def _aim(self, facts: Mapping[str, Any]) -> None:
-        if self._compilers is None:
+        if self._compilers is None or self._is_compiled:
             return
         if not facts["compute_capability"]:
             self._compilers.close()
@@ -221,6 +224,14 @@ class SandboxRunner:
             self._compilers.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _offer(told: Any) -> Offer | None:
+    try:
+        return None if told is None else read_offer(told)
+    except ValueError as error:
+        raise SandboxError(f"the GPU child's list of configurations cannot be read: {error}",
+                           "start the worker anew: its code may be older than its child's") from error
 
 
 def _outcome(answer: dict[str, Any], facts: Mapping[str, Any]) -> Outcome:

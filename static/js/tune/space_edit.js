@@ -16,7 +16,7 @@ const COUNT_AFTER_MS = 250;
 export function editSpace(section, { field, problem, onEdit, onCount }) {
   const find = (name) => /** @type {HTMLElement} */ (section.querySelector(`[data-space-${name}]`));
   const rules = /** @type {HTMLTextAreaElement} */ (find("rules"));
-  let edit = readEdit(field.value), timer = 0, operator = "", asking = null, params = [], fixed = "";
+  let edit = readEdit(field.value), timer = 0, operator = "", asking = null, params = [], fixed = "", unknown = "";
   rules.value = edit.constraints.join("\n");
 
   function refresh() {
@@ -41,16 +41,17 @@ export function editSpace(section, { field, problem, onEdit, onCount }) {
     try {
       const answer = await postJson(section.dataset.spaceApi, { ...asked, space: edit }, { signal: mine.signal });
       if (mine !== asking) return;
-      const before = JSON.stringify(params);
-      [params, fixed] = [answer.parameters, answer.fixed];
+      const before = JSON.stringify([params, unknown]);
+      [params, fixed, unknown] = [answer.parameters, answer.fixed, answer.unknown];
       if (operator !== asked.operator) {
         if (operator) rules.value = "";
         edit = operator ? edit : fitting(edit, params);
         operator = asked.operator;
         field.value = writeEdit(edit);
       }
-      if (before !== JSON.stringify(params)) draw();
+      if (before !== JSON.stringify([params, unknown])) draw();
       find("gpu").textContent = answer.gpu;
+      find("gpu").hidden = !answer.gpu;
       find("names").textContent = [...params.map(({ name }) => name), ...answer.names].join(", ");
       tell(answer);
     } catch (error) {
@@ -83,7 +84,7 @@ export function editSpace(section, { field, problem, onEdit, onCount }) {
       row.append(name, values, wrong);
       return row;
     }));
-    find("fixed").textContent = fixed && params.length ? `No other values: ${fixed}.` : "";
+    find("fixed").textContent = fixed && params.length ? `No other values: ${fixed}.` : unknown && `Not known yet: ${unknown}.`;
     find("reset").hidden = !isEdited(edit);
     if (focused) document.getElementById(focused)?.focus();
   }

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from tests.gpu.peers.pages import flex_pages, varlen_pages
+
 Launch = Callable[[], Any]
 Peer = Callable[[Any], Iterator[tuple[str, Callable[[], Launch]]]]        # Problem -> names, and what makes the launch of each
 BACK_ENDS = {"SDPA flash": SDPBackend.FLASH_ATTENTION, "SDPA cuDNN": SDPBackend.CUDNN_ATTENTION,
@@ -110,6 +112,7 @@ def _version() -> str:
 
 _LIBRARY: Mapping[str, tuple[Peer, ...]] = {
     "attention": (back_ends, flex), "gqa_attention": (back_ends,), "decode_attention": (back_ends,),
+    "fp8_attention": (back_ends,), "paged_decode_attention": (flex_pages, varlen_pages, back_ends),
     **dict.fromkeys(("matmul", "matmul_bias_act", "grouped_matmul", "softmax", "layernorm", "rmsnorm", "cross_entropy", "embedding",
                      "rotary", "silu_mul", "top_k", "conv2d", "int4_matmul", "fp8_block_matmul"), (compiled,))}
 HELION = ("matmul", "matmul_bias_act", "attention", "gqa_attention", "softmax", "layernorm", "rmsnorm", "cross_entropy",

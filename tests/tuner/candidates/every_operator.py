@@ -12,6 +12,7 @@ os.environ["TRITON_INTERPRET"] = "1"       # before any kernel is decorated
 
 import torch
 
+from tests.tuner.measure.interpreted import round_to_fp8
 from tuner.candidates.judge import checks, loading
 from tuner.candidates.judge.taken import Taken
 from tuner.candidates.sources import operator_files
@@ -25,6 +26,8 @@ SHAPES = {
     "attention": {"B": 1, "H": 2, "N": 40, "D": 64, "causal": 1},
     "gqa_attention": {"B": 1, "H": 4, "KV": 2, "N": 40, "D": 64, "causal": 0},
     "decode_attention": {"B": 2, "H": 4, "KV": 2, "N": 64, "D": 128},
+    "paged_decode_attention": {"B": 3, "H": 4, "KV": 2, "N": 40, "D": 64, "PAGE": 16},
+    "fp8_attention": {"B": 1, "H": 4, "KV": 2, "N": 40, "D": 64, "causal": 1},
     "int4_matmul": {"M": 5, "N": 70, "K": 256}, "fp8_block_matmul": {"M": 20, "N": 140, "K": 256},
     "conv2d": {"B": 2, "H": 9, "W": 7, "C": 20, "F": 35, "KS": 3, "S": 2, "P": 1}, "top_k": {"R": 5, "C": 300, "K": 8},
     "embedding": {"T": 7, "V": 50, "C": 300}, "rotary": {"T": 7, "H": 5, "D": 64},
@@ -65,5 +68,6 @@ def look(name: str, folder: Path) -> dict[str, object]:
 
 if __name__ == "__main__":
     packages.provide()
+    round_to_fp8()
     for each in (*OPERATORS, "acme_scale_add", "acme_column_sum", "acme_clamp"):
         print(json.dumps(look(each, Path(sys.argv[1]))), flush=True)

@@ -32,7 +32,9 @@ for name, shape, config in json.loads(sys.argv[1]):
                               capture_output=True, text=True, check=True).stderr
     operands = re.findall(r"wgmma\\.mma_async\\S+ {[^}]*}, ({?)", kernel.asm["ptx"])
     words = sorted(set(re.findall(WORDS, kernel.asm["ptx"])))
-    print(json.dumps({"words": words, "warned": "C75" in told, "products": len(operands),
+    loops = [loop[0] for loop in re.finditer(r"^(\\$L\\w+):.*?bra(?:\\.uni)?\\s+\\1;", kernel.asm["ptx"], re.MULTILINE | re.DOTALL)]
+    barriers = [loop.count("bar.sync") for loop in loops if "mma" in loop]
+    print(json.dumps({"words": words, "warned": "C75" in told, "products": len(operands), "barriers": barriers,
                       "from_registers": sum(map(bool, operands)), **offline.static_facts(kernel, "9.0")}))
 """
 

@@ -40,9 +40,27 @@ for name, shape in cases:
     assert verdict.right, (name, verdict.message)
 print("all right")
 """
+PAGES = """
+import torch
+from tests.gpu.peers.pages import over_pages
+from torch.nn.attention.flex_attention import flex_attention
+from tuner.kernels.paged_decode_attention import PROBLEMS
+from tuner.measure import accuracy
+for heads, shared, size in ((4, 2, 16), (2, 2, 32)):
+    shape = {"B": 4, "H": heads, "KV": shared, "N": 80, "D": 64, "PAGE": size}
+    problem = PROBLEMS["paged_decode_attention"](shape, "fp16", torch.device("cpu"), 3)
+    verdict = accuracy.compare_output(over_pages(problem, flex_attention)(), problem.reference(), 5e-3)
+    assert verdict.right, (shape, verdict)
+print("all right")
+"""
 CASES = [("softmax", {"R": 20, "C": 77}), ("layernorm", {"R": 20, "C": 77}), ("rmsnorm", {"R": 20, "C": 77}),
          ("cross_entropy", {"R": 20, "C": 333}), ("embedding", {"T": 20, "V": 100, "C": 48}),
          ("rotary", {"T": 20, "H": 6, "D": 32}), ("silu_mul", {"R": 20, "C": 48})]       # products: on a GPU alone
+
+
+@pytest.mark.torch
+def test_flex_attention_over_pages_computes_the_same():
+    assert python(PAGES, None) == "all right\n"
 
 
 @pytest.mark.torch

@@ -43,8 +43,9 @@ def test_default_and_published_designs_are_in_the_space(name, gpu):
 
 def test_each_gpu_is_offered_the_kernels_it_can_run():
     matmul, attention = OPERATORS["matmul"], OPERATORS["attention"]
-    assert kernels(matmul.space(LARGE, "bf16", H200)) == {"tiles", "tma", "persistent", "specialised", "waves and split"}
-    assert kernels(matmul.space(LARGE, "bf16", B200)) == {"tiles", "tma", "persistent", "waves and split"}
+    everywhere = {"tiles", "tma", "persistent", "waves and split"}
+    assert kernels(matmul.space(LARGE, "bf16", H200)) == everywhere | {"specialised", "warp groups"}
+    assert kernels(matmul.space(LARGE, "bf16", B200)) == everywhere
     old = matmul.space(LARGE, "bf16", A100)
     assert kernels(old) == {"tiles"} and old.pruned["TMA: from compute capability 9.0"] > 500
     odd = matmul.space({"M": 4096, "N": 4096, "K": 4095}, "bf16", H200)
@@ -178,7 +179,21 @@ COMPILED = [
      {"BM": 64, "BN": 64, "BK": 64, "GM": 8, "KERNEL": "persistent", "num_warps": 4, "num_stages": 3}, ["wgmma"]),
     ("decode_attention", {"B": 2, "H": 8, "KV": 2, "N": 1024, "D": 64}, "bf16",
      {"BN": 32, "SPLITS": 4, "num_warps": 4, "num_stages": 2}, ["mma.sync", "atom.global.gpu.acq_rel"]),
+    ("matmul", LARGE, "bf16", {**MM, "BN": 256, "KERNEL": "warp groups", "STORE": "tma", "num_stages": 4},
+     ["m64n256k16", "setmaxnreg.inc.sync.aligned.u32 \t240", "wgmma.wait_group.sync.aligned 1"]),
+    ("matmul", LARGE, "fp8", {**MM, "BM": 192, "BN": 128, "BK": 128, "KERNEL": "warp groups", "STORE": "tma", "num_stages": 4},
+     ["m64n128k32", "setmaxnreg.inc.sync.aligned.u32 \t160"]),
+    ("matmul_bias_act", {**LARGE, "M": 1000, "act": 2}, "bf16",
+     {**MM, "BM": 256, "BN": 128, "KERNEL": "warp groups", "STORE": "tma", "num_stages": 4}, ["m64n128k16", "stmatrix"]),
+    ("conv2d", {"B": 4, "H": 28, "W": 28, "C": 128, "F": 512, "KS": 1, "S": 1, "P": 0}, "fp16",
+     {"KERNEL": "product, warp groups", "BM": 128, "BN": 128, "BK": 64, "GM": 8, "num_warps": 4, "num_stages": 4}, ["m64n128k16"]),
+    *(("int4_matmul", {"M": m, "N": 11008, "K": 4096}, dtype,
+       {"KERNEL": "warp groups", "BM": bm, "BN": bn, "BK": bk, "GM": 8, "num_warps": 4, "num_stages": 4, "SPLIT_K": split},
+       [f"m64n{bm}k16", f"sub.rn.{pair}", "prmt.b32"])
+      for m, dtype, bm, bn, bk, split, pair in ((64, "bf16", 64, 512, 32, 1, "bf16x2"), (256, "bf16", 128, 256, 64, 1, "bf16x2"),
+                                                (256, "fp16", 256, 128, 32, 1, "f16x2"))),
 ]
+IN_GLUON = ("overlapped", "warp groups", "product, warp groups")
 COMPILE = """
 import importlib, json, sys, torch
 from tuner.measure import offline
@@ -231,9 +246,9 @@ def test_kernels_compile_for_hopper_as_they_are_meant(tmp_path):
 def test_overlapped_products_are_not_serialised(tmp_path):
     """ptxas says so where it puts a wait after each product (C7510 to C7515); Triton does not show it."""
     triton = pytest.importorskip("triton")
-    cases = [case for case in COMPILED if case[0] == "fp8_block_matmul" or case[3].get("KERNEL") == "overlapped"]
+    cases = [case for case in COMPILED if case[0] == "fp8_block_matmul" or case[3].get("KERNEL") in IN_GLUON]
     chosen = compiled(H200, tmp_path, cases)
-    assert len(chosen) == 4
+    assert len(chosen) == 11
     for (name, _, _, config, _), (ptx, _) in chosen:
         (tmp_path / "kernel.ptx").write_text(ptx)
         done = subprocess.run([triton.knobs.nvidia.ptxas.path, "-arch=sm_90a", "-v", "kernel.ptx", "-o", "kernel"], cwd=tmp_path,
@@ -247,6 +262,11 @@ def counted_bytes(name, shape, dtype, config):
     size = 1 if dtype == "fp8" else 2
     if name == "fp8_block_matmul":
         return (config["BM"] + config["BN"]) * 128 * config["num_stages"] + 128 * config["BM"] + attention.BARRIERS_BYTES
+    if name == "int4_matmul":
+        words = 2 if config["BM"] <= 64 else 1
+        return config["num_stages"] * config["BK"] * 4 * (config["BM"] + words * 64) + attention.BARRIERS_BYTES
+    if name == "conv2d":
+        return matmul_space.smem_bytes({**config, "KERNEL": "warp groups"}, size, 2, keeps_last_stage=True)
     if "attention" not in name:
         return matmul_space.smem_bytes({"STORE": "direct", **config}, size, 2, keeps_last_stage=True)
     if name != "decode_attention":

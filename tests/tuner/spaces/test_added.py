@@ -75,7 +75,7 @@ def test_a_taller_tile_and_more_warps_are_pruned_by_the_operators_own_limits() -
         assert int(config["BM"]) * int(config["BN"]) <= each * 32 * int(config["num_warps"])
         assert config not in plain
     assert space.pruned["accumulator registers"] > plain.pruned["accumulator registers"]
-    assert edit_text(edit.as_json()) == "BM 64, 128 (without 16, 32, 256, with 512); num_warps 8 (without 2, 4, with 16)"
+    assert edit_text(edit.as_json()) == "BM 64, 128 (without 16, 32, 192, 256, with 512); num_warps 8 (without 2, 4, with 16)"
 
 
 def test_what_a_gpu_lacks_leaves_out_all_that_is_added() -> None:
@@ -88,8 +88,8 @@ def test_what_a_gpu_lacks_leaves_out_all_that_is_added() -> None:
 
 
 @pytest.mark.parametrize(("operator", "values", "words"), [
-    ("matmul", {"BM": [512, 48]}, "48: its kernels are not written for that value; it has 16, 32, 64, 128, 256, and takes powers "
-                                  "of two from 16 to 65,536"),
+    ("matmul", {"BM": [512, 48]}, "48: its kernels are not written for that value; it has 16, 32, 64, 128, 192, 256, and takes "
+                                  "powers of two from 16 to 65,536"),
     ("matmul", {"BM": [8]}, "powers of two from 16"), ("matmul", {"BN": [2**17]}, "to 65,536"),
     ("matmul", {"BM": [512.0]}, "not written"), ("matmul", {"BM": ["512"]}, "not written"),
     ("matmul", {"KERNEL": ["tiles", "fastest"]}, "fastest: its kernels are not written"),
@@ -160,7 +160,7 @@ INTERPRETED = [
                                                       "STORE": "direct", **TILE}),
     ("matmul", {"M": 40, "N": 80, "K": 320}, "fp16", {"BM": 64, "BN": 32, "BK": 16, "GM": 5, "KERNEL": "persistent", "SPLIT_K": 1,
                                                       "STORE": "direct", **TILE}),
-    ("decode_attention", {"B": 1, "H": 6, "KV": 2, "N": 70, "D": 16}, "fp16", {"BN": 16, "SPLITS": 3, **TILE}),
+    ("decode_attention", {"B": 1, "H": 6, "KV": 2, "N": 70, "D": 16}, "fp16", {"BN": 16, "SPLITS": 5, **TILE}),
     ("softmax", {"R": 70, "C": 50}, "fp16", {"STEPS": 6, "PER_SM": 5, "num_warps": 4, "ROWS": 32, "BLOCK": 0}),
     ("row_sum", {"R": 5, "C": 5000}, "fp16", {"ROWS": 32, "BLOCK": 32, "SPLIT": 128, "num_warps": 4, "num_stages": 5}),
     ("rotary", {"T": 40, "H": 6, "D": 32}, "fp16", {"TOKENS": 32, "HEADS": 4, "num_warps": 4}),

@@ -70,7 +70,7 @@ def test_values_are_taken_out_and_constraints_added(own: OwnSpace) -> None:
 
 
 def test_the_same_values_in_another_order_are_no_edit(own: OwnSpace) -> None:
-    edit = read_edit({"parameters": {"BM": [256.0, 16, 32, 64, 128], "STORE": ["halves", "tma", "direct"]}}, own)
+    edit = read_edit({"parameters": {"BM": [256.0, 16, 192, 32, 64, 128], "STORE": ["halves", "tma", "direct"]}}, own)
     assert not edit and edit.as_json() == {"parameters": {}, "constraints": [], "own": {}}
     assert read_edit({"parameters": {"BM": "64, 16"}}, own).parameters == {"BM": (16, 64)}
     assert read_edit({"parameters": {"STORE": ["tma", "direct"]}}, own).parameters == {"STORE": ("direct", "tma")}
@@ -80,8 +80,8 @@ def test_what_a_row_keeps_is_read_again(own: OwnSpace) -> None:
     edit = read_edit(NARROW, own)
     assert read_edit(edit.as_json(), own) == edit
     assert edit_text(edit.as_json()) == (
-        "BM 64, 128 (without 16, 32, 256); KERNEL tiles (without tma, persistent, specialised, waves and split); BM * BN <= 8192; "
-        "num_stages < 5 or M > 4096")
+        "BM 64, 128 (without 16, 32, 192, 256); KERNEL tiles (without tma, persistent, specialised, waves and split, warp groups); "
+        "BM * BN <= 8192; num_stages < 5 or M > 4096")
     wider = {"parameters": {"a": [1, 2, 3]}, "own": {"a": [1, 2]}, "constraints": []}
     assert edit_text(None) == "" and edit_text(wider) == "a with 3"
 

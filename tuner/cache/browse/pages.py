@@ -61,7 +61,8 @@ def cache_detail(request: HttpRequest, pk: int) -> HttpResponse:
     entry = get_object_or_404(selectors.config_list(), pk=pk)
     state, why_not = selectors.as_entry(entry, selectors.quarantined_configs()).state, revalidation_selectors.why_not(entry)
     return render(request, "tuner/cache/detail.html", {
-        "entry": entry, "triton": texts.triton_config(entry.config), "jobs": selectors.key_jobs(entry) if entry.job else [],
+        "entry": entry, "triton": texts.paste_text(entry.operator, entry.config),
+        "jobs": selectors.key_jobs(entry) if entry.job else [],
         "facts": texts.facts_text(entry.evidence.get("facts", {})), "history": _history(entry), "state": str(state),
         "state_means": rules.STATE_MEANS[state], "policy": selectors.bucket_policy(entry.operator).text,
         "measured_with": texts.measured_with(entry.job) if entry.job else [], "guard": entry.evidence.get("guard"),
@@ -97,7 +98,8 @@ def cache_why(request: HttpRequest) -> HttpResponse:
             answer[name] = answer[name] and texts.in_order(answer["operator"], answer[name])
     known = operators.find(answer["operator"]) if answer else None
     return render(request, "tuner/cache/why.html", {
-        "form": form, "answer": answer, "triton": texts.triton_config(answer["config"]) if answer else "",
+        "form": form, "answer": answer, "known_operator": known is not None,
+        "triton": texts.paste_text(answer["operator"], answer["config"]) if answer else "",
         "expectation": portability_selectors.expected_loss_text(answer) if answer else "", "title": known.title if known else "",
         "tune": _tune_query(answer) if answer else ""}, status=400 if form.errors else 200)
 

@@ -202,7 +202,7 @@ def _config_problem(known: Operator | None, dtype: str, shape: Mapping[str, int]
     problems = known.problems(shape, dtype)
     if problems:
         return next(iter(problems.values()))
-    names = set(known.complete(known.default_config(shape, dtype, limits(""))))
+    names = set(known.parameters or known.complete(known.default_config(shape, dtype, limits(""))))
     given = set(known.complete(config))
     if given - names:
         return f"{known.name} has no parameter {', '.join(sorted(given - names)[:3])}"

@@ -15,7 +15,7 @@ from rest_framework.views import APIView
 from tuner.cache.serve import selectors, services
 from tuner.cache.serve.reports_api import ListenedReport, ServedReport, SnapshotQuery
 from tuner.query_api import validated
-from tuner.texts import triton_config
+from tuner.texts import paste_text
 
 JSON = OpenApiTypes.OBJECT
 FILES = {"ridgepoint_client.py": "client.py", "ridgepoint_listener.py": "listener.py",      # as a job calls them -> ours
@@ -53,7 +53,7 @@ class ServedApi(APIView):
             {**{name: row[name] for name in ("operator", "dtype", "shape_bucket", "gpu", "rule", "launches", "asked")},
              "entry": row["entry"] or None, "measured_shape": row["cached"].shape if row["cached"] else None,
              "state": row["cached"].state if row["cached"] else None,
-             "triton": triton_config(row["cached"].config) if row["cached"] else None,
+             "triton": paste_text(row["cached"].operator, row["cached"].config) if row["cached"] else None,
              "last": row["last"].isoformat()} for row in rows]})
 
     @extend_schema(operation_id="configs_served_report", request=ServedReport, responses=JSON)

@@ -16,7 +16,7 @@ from tuner.cache.formats.document import FormatError
 from tuner.models import TuneJob
 from tuner.revalidation import selectors as revalidation_selectors
 from tuner.revalidation import services as revalidation_services
-from tuner.texts import triton_config
+from tuner.texts import line_text, paste_text
 from webapp.management.in_project import ProjectCommand
 
 
@@ -72,7 +72,8 @@ class Command(ProjectCommand):
     def _list(self, options: dict[str, Any]) -> tuple[Any, str]:
         rows = [selectors.config_json(row) for row in selectors.config_filter(options)]
         names = ("operator", "dtype", "shape_bucket", "gpu", "state", "origin")
-        lines = [f"{row['id']:5}  {'  '.join(row[name] for name in names)}  {triton_config(row['config'])}" for row in rows]
+        lines = [f"{row['id']:5}  {'  '.join(row[name] for name in names)}  {line_text(row['operator'], row['config'])}"
+                 for row in rows]
         return {"configs": rows}, "\n".join(lines) or "The cache is empty."
 
     def _best(self, options: dict[str, Any], why: bool = False) -> tuple[Any, str]:
@@ -87,7 +88,7 @@ class Command(ProjectCommand):
                                        driver=options["driver"], policy=options["policy"], verified=options["verified"])
         loss = portability_selectors.expected_loss_text(answer)
         state = f" ({answer['entry']['state']})" if answer["entry"] else ""
-        lines = [f"{answer['rule']}: {answer['why']}{state}", triton_config(answer["config"]), f"expected loss: {loss}"]
+        lines = [f"{answer['rule']}: {answer['why']}{state}", paste_text(known.name, answer["config"]), f"expected loss: {loss}"]
         for one in answer.get("considered", []):
             told = "serves" if one["serves"] else one["rule"] or f"no: {one['refused']}"
             lines.append(f"  entry {one['id']}  {one['bucket']}  {one['gpu']}  {one['toolkit']}  {one['state']}  {told}")

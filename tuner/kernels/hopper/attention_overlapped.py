@@ -18,7 +18,7 @@ SIGN, INFINITY = gl.constexpr(-2**31), gl.constexpr(0x7F800000)         # of a f
 
 
 @gluon.jit
-def _tell(tile, turn, told, tile_full, tile_empty):
+def tell_tile(tile, turn, told, tile_full, tile_empty):
     """The loading warp tells the others which tile a turn is."""
     mbarrier.wait(tile_empty.index(turn & 1), (turn // 2 & 1) ^ 1)
     told.index(turn & 1).store(gl.full([1], tile, gl.int32, gl.BlockedLayout([1], [32], [1], [0])))
@@ -26,7 +26,7 @@ def _tell(tile, turn, told, tile_full, tile_empty):
 
 
 @gluon.jit
-def _hear(turn, told, tile_full, tile_empty):
+def hear_tile(turn, told, tile_full, tile_empty):
     """Return the tile of a turn."""
     mbarrier.wait(tile_full.index(turn & 1), turn // 2 & 1)
     tile = gl.max(told.index(turn & 1).load(gl.BlockedLayout([1], [32], [4], [0])), 0)
@@ -35,7 +35,7 @@ def _hear(turn, told, tile_full, tile_empty):
 
 
 @gluon.jit
-def _place(tile, heads, together, H, N, BM: gl.constexpr, BN: gl.constexpr, SHARED_BY: gl.constexpr, CAUSAL: gl.constexpr):
+def place_of(tile, heads, together, H, N, BM: gl.constexpr, BN: gl.constexpr, SHARED_BY: gl.constexpr, CAUSAL: gl.constexpr):
     """Return a tile's place among the rows, its head of queries and of keys, its blocks of keys and how many the diagonal masks.
 
     `together` heads stand side by side, whose keys and values L2 holds; of them the longest causal rows come first.
@@ -72,8 +72,8 @@ def _bring(qd, kd, vd, qb, kb, vb, told, q_full, q_empty, k_full, k_empty, v_ful
     size: gl.constexpr = kb.dtype.primitive_bitwidth // 8
     done = 0
     while tile < tiles:
-        _tell(tile, turn, told, tile_full, tile_empty)
-        pm, ph, pk, blocks, _ = _place(tile, heads, together, H, N, 2 * ROWS, BN, SHARED_BY, CAUSAL)
+        tell_tile(tile, turn, told, tile_full, tile_empty)
+        pm, ph, pk, blocks, _ = place_of(tile, heads, together, H, N, 2 * ROWS, BN, SHARED_BY, CAUSAL)
         for part in gl.static_range(2):
             mbarrier.wait(q_empty.index(part), (turn & 1) ^ 1)
             mbarrier.expect(q_full.index(part), ROWS * D * size)
@@ -93,7 +93,7 @@ def _bring(qd, kd, vd, qb, kb, vb, told, q_full, q_empty, k_full, k_empty, v_ful
         tile = programs + taken
         if taken == tiles - 1:
             gl.store(counter, 0)
-    _tell(tile, turn, told, tile_full, tile_empty)
+    tell_tile(tile, turn, told, tile_full, tile_empty)
 
 
 @gluon.jit
@@ -145,9 +145,9 @@ def _attend(part: gl.constexpr, qb, kb, vb, told, q_full, q_empty, k_full, k_emp
     done = 0
     tiles = heads * gl.cdiv(N, 2 * ROWS)
     turn = 0
-    tile = _hear(turn, told, tile_full, tile_empty)
+    tile = hear_tile(turn, told, tile_full, tile_empty)
     while tile < tiles:
-        pm, ph, _, blocks, masked = _place(tile, heads, together, H, N, 2 * ROWS, BN, SHARED_BY, CAUSAL)
+        pm, ph, _, blocks, masked = place_of(tile, heads, together, H, N, 2 * ROWS, BN, SHARED_BY, CAUSAL)
         first = (2 * pm + part) * ROWS
         rows = first + gl.arange(0, ROWS, gl.SliceLayout(1, s_layout))
         last = done + blocks - 1
@@ -183,7 +183,7 @@ def _attend(part: gl.constexpr, qb, kb, vb, told, q_full, q_empty, k_full, k_emp
                  gl.convert_layout(acc.to(kind), out_layout), mask=row[:, None] < N)
         done += blocks
         turn += 1
-        tile = _hear(turn, told, tile_full, tile_empty)
+        tile = hear_tile(turn, told, tile_full, tile_empty)
 
 
 @gluon.jit

@@ -1,0 +1,268 @@
+"""One query token per sequence against keys and values that lie in pages: O[B, H] = softmax(q Kᵀ / √D) V.
+
+K and V are pools [blocks, PAGE, KV, D], as vLLM's FlashAttention keeps them; `table` [B, ⌈N/PAGE⌉] int32 names the block of each
+page of a sequence, `lengths` [B] int32 how many tokens it has. Entries of the table beyond a sequence's length are not read. A
+sequence without tokens gets zeros.
+
+KERNEL  blocks: the warps of a program share BN keys at a time
+        warps: each warp has BN keys of its own, a softmax of its own, and meets the others at the end
+The H/KV heads that share keys are one tile of queries, so each key is read once. A program takes ⌈N/SPLITS⌉ tokens of a sequence,
+so shorter sequences have fewer programs and all have about as much to do (flash decoding, Dao and others 2023). The last of FAN
+programs to finish adds up what they left, and the last of all what those did: one launch. Pages of the next block are looked up
+while this one is computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from tuner.kernels.matmul_parts import came_last
+from tuner.kernels.problem import Launch, OneKernel, Workspace, full_precision, generator_on, normal_tensors, sizes, torch_dtype
+from tuner.trial import Config
+
+LOG2_E = 1.4426950408889634          # the kernels work with exp2
+LEAST_ROWS = 16                      # of a tensor-core tile
+FAN = 8                              # parts of a sequence that one program adds up
+VALUES_AT_ONCE = 64                  # of partial results that a thread loads when they are added up
+UNUSED = -1                          # in the table: no block has this number
+
+
+@triton.jit
+def _rows(table, block, place, last, head, KV, PAGE: tl.constexpr, BN: tl.constexpr):
+    """Return the rows of a pool [blocks · PAGE · KV, D] that hold the tokens at `place`, which `block` is the first of.
+
+    Behind the last token it is the last one's row, which is there to be read.
+    """
+    place = tl.minimum(place, last)
+    page = tl.load(table + tl.minimum(block, last) // PAGE) if BN <= PAGE else tl.load(table + place // PAGE)
+    return page * (PAGE * KV) + ((place & (PAGE - 1)) * KV + head)
+
+
+@triton.jit
+def _leave(acc, top, total, work, stats, slot, rg, rd, GROUP: tl.constexpr, D: tl.constexpr):
+    """Write what some keys of a sequence make of its GROUP heads: sums, maxima, and the sums' divisors."""
+    mine = rg < GROUP
+    tl.store(work + slot * (GROUP * D) + rg[:, None] * D + rd[None, :], acc, mask=mine[:, None])
+    tl.store(stats + slot * (2 * GROUP) + rg, top, mask=mine)
+    tl.store(stats + slot * (2 * GROUP) + GROUP + rg, total, mask=mine)
+
+
+@triton.jit
+def _added_up(work, stats, slot, count, GROUP: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, MOST: tl.constexpr,
+              AT_ONCE: tl.constexpr):
+    """Return what `count` slots make together, MOST at the most, AT_ONCE of them at a time and always in the same order."""
+    rh, rd, rs = tl.arange(0, HEADS), tl.arange(0, D), tl.arange(0, MOST)
+    work += slot * (GROUP * D)
+    stats += slot * (2 * GROUP)
+    there = (rs < count)[:, None] & (rh < GROUP)[None, :]
+    of_part = stats + rs[:, None] * (2 * GROUP) + rh[None, :]
+    tops = tl.load(of_part, mask=there, other=-1e30, cache_modifier=".cg")
+    totals = tl.load(of_part + GROUP, mask=there, other=0.0, cache_modifier=".cg")
+    top = tl.max(tops, 0)
+    acc = tl.zeros((HEADS, D), tl.float32)
+    for begin in tl.static_range(0, MOST, AT_ONCE):
+        ra = begin + tl.arange(0, AT_ONCE)
+        here = (ra < count)[:, None] & (rh < GROUP)[None, :]
+        some = tl.load(stats + ra[:, None] * (2 * GROUP) + rh[None, :], mask=here, other=-1e30, cache_modifier=".cg")
+        at = work + (ra[:, None] * GROUP + rh[None, :])[:, :, None] * D + rd[None, None, :]
+        left = tl.load(at, mask=here[:, :, None], other=0.0, cache_modifier=".cg")
+        acc += tl.sum(left * tl.math.exp2(some - top[None, :])[:, :, None], 0)
+    return acc, top, tl.sum(tl.math.exp2(tops - top[None, :]) * totals, 0)
+
+
+@triton.jit
+def _write(acc, total, o, rg, rd, GROUP: tl.constexpr, D: tl.constexpr):
+    o += tl.program_id(0).to(tl.int64) * (GROUP * D)
+    result = tl.where(total[:, None] > 0, acc / total[:, None], 0.0)             # no key: no weight
+    tl.store(o + rg[:, None] * D + rd[None, :], result.to(o.dtype.element_ty), mask=rg[:, None] < GROUP)
+
+
+@triton.jit
+def _finish(acc, total, top, o, work, stats, locks, split, parts, rg, rd, GROUP: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr,
+            SPLITS: tl.constexpr, FAN: tl.constexpr, AT_ONCE: tl.constexpr):
+    """Write the result where this part is the only one; else leave it.
+
+    The last of FAN parts adds them up; where there are more, it leaves that, and the last of all adds up what was left.
+    """
+    if SPLITS > 1 and parts > 1:
+        UPPER: tl.constexpr = SPLITS // FAN if SPLITS > FAN else 0
+        rh, bunch = tl.arange(0, HEADS), split // FAN
+        first, lock = tl.program_id(0).to(tl.int64) * (SPLITS + UPPER), tl.program_id(0) * (UPPER + 1)
+        _leave(acc, top, total, work, stats, first + split, rg, rd, GROUP, D)
+        count = tl.minimum(FAN, parts - bunch * FAN)
+        if came_last(locks, lock + bunch, count):
+            MOST: tl.constexpr = min(FAN, SPLITS)
+            some, highest, weight = _added_up(work, stats, first + bunch * FAN, count, GROUP, HEADS, D, MOST, min(MOST, AT_ONCE))
+            if SPLITS > FAN and parts > FAN:
+                _leave(some, highest, weight, work, stats, first + SPLITS + bunch, rh, rd, GROUP, D)
+                bunches = tl.cdiv(parts, FAN)
+                if came_last(locks, lock + UPPER, bunches):
+                    every, _, weights = _added_up(work, stats, first + SPLITS, bunches, GROUP, HEADS, D, UPPER, min(UPPER, AT_ONCE))
+                    _write(every, weights, o, rh, rd, GROUP, D)
+            else:
+                _write(some, weight, o, rh, rd, GROUP, D)
+    else:
+        _write(acc, total, o, rg, rd, GROUP, D)
+
+
+@triton.jit
+def paged_attn_blocks(q, k, v, o, table, lengths, work, stats, locks, KV, pages, each, scale, D: tl.constexpr, PAGE: tl.constexpr,
+                        GROUP: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr, SPLITS: tl.constexpr,
+                        FAN: tl.constexpr, AT_ONCE: tl.constexpr):
+    """`each` tokens of a sequence a program, a multiple of BN."""
+    head, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    sequence = head // KV
+    length = tl.load(lengths + sequence)
+    parts = tl.maximum(1, tl.cdiv(length, each))
+    if split >= parts:
+        return
+    rg, rb, rd = tl.arange(0, ROWS), tl.arange(0, BN), tl.arange(0, D)
+    qv = tl.load(q + head * (GROUP * D) + rg[:, None] * D + rd[None, :], mask=rg[:, None] < GROUP, other=0.0)
+    table += sequence * pages
+    shared, last = tl.program_id(0) % KV, length - 1
+    mi = tl.full((ROWS,), -1e30, tl.float32)
+    li = tl.zeros((ROWS,), tl.float32)
+    acc = tl.zeros((ROWS, D), tl.float32)
+    begin = split * each
+    at = _rows(table, begin, begin + rb, tl.maximum(last, 0), shared, KV, PAGE, BN)
+    for n in range(begin, tl.minimum(length, begin + each), BN):
+        place = at.to(tl.int64)[:, None] * D + rd[None, :]
+        kk, vv = tl.load(k + place), tl.load(v + place)
+        at = _rows(table, n + BN, n + BN + rb, last, shared, KV, PAGE, BN)
+        s = tl.dot(qv, kk.T) + tl.where(n + rb <= last, 0.0, float("-inf"))[None, :]
+        mn = tl.maximum(mi, tl.max(s, 1) * scale)
+        p = tl.math.exp2(s * scale - mn[:, None])
+        al = tl.math.exp2(mi - mn)
+        li = li * al + tl.sum(p, 1)
+        acc = tl.dot(p.to(vv.dtype), vv, acc * al[:, None])
+        mi = mn
+    _finish(acc, li, mi, o, work, stats, locks, split, parts, rg, rd, GROUP, HEADS, D, SPLITS, FAN, AT_ONCE)
+
+
+@triton.jit
+def paged_attn_warps(q, k, v, o, table, lengths, work, stats, locks, KV, pages, each, scale, D: tl.constexpr, PAGE: tl.constexpr,
+                       GROUP: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr, SPLITS: tl.constexpr,
+                       FAN: tl.constexpr, AT_ONCE: tl.constexpr, WARPS: tl.constexpr):
+    """`each` tokens of a sequence a program, a multiple of WARPS × BN."""
+    head, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    sequence = head // KV
+    length = tl.load(lengths + sequence)
+    parts = tl.maximum(1, tl.cdiv(length, each))
+    if split >= parts:
+        return
+    rg, rd = tl.arange(0, ROWS), tl.arange(0, D)
+    rw = tl.arange(0, WARPS)[:, None] * BN
+    rb = rw + tl.arange(0, BN)[None, :]
+    qv = tl.load(q + head * (GROUP * D) + rg[:, None] * D + rd[None, :], mask=rg[:, None] < GROUP, other=0.0)
+    qw = tl.broadcast_to(qv[None, :, :], (WARPS, ROWS, D))
+    table += sequence * pages
+    shared, last = tl.program_id(0) % KV, length - 1
+    mi = tl.full((WARPS, ROWS), -1e30, tl.float32)
+    li = tl.zeros((WARPS, ROWS), tl.float32)
+    acc = tl.zeros((WARPS, ROWS, D), tl.float32)
+    begin = split * each
+    at = _rows(table, begin + rw, begin + rb, tl.maximum(last, 0), shared, KV, PAGE, BN)
+    for n in range(begin, tl.minimum(length, begin + each), WARPS * BN):
+        place = at.to(tl.int64)[:, :, None] * D + rd[None, None, :]
+        kk, vv = tl.load(k + place), tl.load(v + place)
+        at = _rows(table, n + WARPS * BN + rw, n + WARPS * BN + rb, last, shared, KV, PAGE, BN)
+        s = tl.dot(qw, tl.permute(kk, (0, 2, 1))) + tl.where(n + rb <= last, 0.0, float("-inf"))[:, None, :]
+        mn = tl.maximum(mi, tl.max(s, 2) * scale)
+        p = tl.math.exp2(s * scale - mn[:, :, None])
+        al = tl.math.exp2(mi - mn)
+        li = li * al + tl.sum(p, 2)
+        acc = tl.dot(p.to(vv.dtype), vv, acc * al[:, :, None])
+        mi = mn
+    top = tl.max(mi, 0)
+    factor = tl.math.exp2(mi - top[None, :])
+    acc, li = tl.sum(acc * factor[:, :, None], 0), tl.sum(li * factor, 0)
+    _finish(acc, li, top, o, work, stats, locks, split, parts, rg, rd, GROUP, HEADS, D, SPLITS, FAN, AT_ONCE)
+
+
+def spread_lengths(sequences: int, longest: int) -> torch.Tensor:
+    """Return the tokens of each sequence [sequences], int64: as many short ones as long ones, up to `longest`."""
+    return -(-longest * torch.arange(1, sequences + 1) // sequences)
+
+
+class PagedDecodeAttention(OneKernel):
+    """B sequences of ⌈N/B⌉, ⌈2N/B⌉ … N tokens; the seed draws their order, and where in the pool each page lies."""
+
+    def __init__(self, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
+        super().__init__()
+        self.B, self.H, self.KV, self.N, self.D, self.PAGE = sizes(shape, "B", "H", "KV", "N", "D", "PAGE")
+        for name, value in (("D", self.D), ("PAGE", self.PAGE)):
+            if value < 16 or value & (value - 1):
+                raise ValueError(f"shape: {name} must be a power of two of at least 16, not {value}")
+        if self.H % self.KV:
+            raise ValueError(f"shape: {self.H} heads cannot share {self.KV} heads of keys evenly")
+        kind, pages = torch_dtype(dtype), triton.cdiv(self.N, self.PAGE)
+        blocks = int((-(-spread_lengths(self.B, self.N) // self.PAGE)).sum())
+        self.q, self.out = (torch.empty((self.B, self.H, self.D), device=device, dtype=kind) for _ in range(2))
+        self.k, self.v = (torch.empty((blocks, self.PAGE, self.KV, self.D), device=device, dtype=kind) for _ in range(2))
+        self.table = torch.empty((self.B, pages), device=device, dtype=torch.int32)
+        self.lengths = torch.empty(self.B, device=device, dtype=torch.int32)
+        self._workspace, self._stats = Workspace(device), Workspace(device)
+        self.refill(seed)
+
+    def refill(self, seed: int) -> None:
+        normal_tensors(seed, self.q, self.k, self.v)
+        if self.q.device.type == "meta":
+            return
+        generator = generator_on(torch.device("cpu"), seed)
+        lengths = spread_lengths(self.B, self.N)[torch.randperm(self.B, generator=generator)]
+        used = torch.arange(self.table.shape[1])[None, :] < (-(-lengths // self.PAGE))[:, None]
+        table = torch.full(self.table.shape, UNUSED, dtype=torch.int32)
+        table[used] = torch.randperm(len(self.k), generator=generator).int()
+        self.table.copy_(table)
+        self.lengths.copy_(lengths)
+
+    def reference(self) -> torch.Tensor:
+        full_precision()
+        parts = []
+        for q, pages, length in zip(self.q, self.table, self.lengths.tolist(), strict=True):      # a float32 copy of one at a time
+            used = pages[:-(-length // self.PAGE)].long()
+            k, v = (pool[used].flatten(0, 1)[:length].float().transpose(0, 1) for pool in (self.k, self.v))    # [KV, length, D]
+            scores = q.float().view(self.KV, -1, self.D) @ k.transpose(1, 2) / math.sqrt(self.D)
+            parts.append((torch.softmax(scores, -1) @ v).view(self.H, self.D))
+        return torch.stack(parts)
+
+    def library(self) -> torch.Tensor:
+        """Gather the pages of all sequences, up to the longest one, then SDPA; with a mask where sequences differ.
+
+        Heads that share keys are queries of one head there: a mask and grouped heads together have no fast kernel in torch.
+        """
+        pages = self.table.clamp(min=0).long()
+        k, v = (pool[pages].flatten(1, 2)[:, :self.N].transpose(1, 2) for pool in (self.k, self.v))            # [B, KV, N, D]
+        if self.B == 1:
+            q, grouped = self.q.unsqueeze(2), self.KV != self.H
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=grouped).view(self.out.shape)
+        mask = torch.arange(self.N, device=k.device)[None, None, None, :] < self.lengths[:, None, None, None]
+        q = self.q.view(self.B, self.KV, -1, self.D)
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask).view(self.out.shape)
+
+    def _call(self, config: Config) -> Launch:
+        group, splits, heads, warps = self.H // self.KV, config["SPLITS"], self.B * self.KV, config["num_warps"]
+        rows, shared = max(LEAST_ROWS, triton.next_power_of_2(group)), triton.next_power_of_2(group)
+        options = {"D": self.D, "PAGE": self.PAGE, "GROUP": group, "HEADS": shared, "ROWS": rows,
+                   "FAN": FAN, "AT_ONCE": max(1, VALUES_AT_ONCE * 32 * warps // (shared * self.D)),
+                   **{key: config[key] for key in ("BN", "SPLITS", "num_warps", "num_stages")}}
+        step = config["BN"]
+        if config["KERNEL"] == "warps":
+            options["WARPS"], step = warps, step * warps
+        work = stats = locks = None
+        if splits > 1:
+            upper = splits // FAN if splits > FAN else 0
+            work, locks = self._workspace.of(heads * (splits + upper) * group * self.D, heads * (upper + 1))
+            stats, _ = self._stats.of(heads * (splits + upper) * group * 2, 0)
+        args = (self.q, self.k, self.v, self.out, self.table, self.lengths, work, stats, locks, self.KV, self.table.shape[1],
+                triton.cdiv(triton.cdiv(self.N, step), splits) * step, LOG2_E / math.sqrt(self.D))
+        return paged_attn_warps if config["KERNEL"] == "warps" else paged_attn_blocks, (heads, splits), args, options
+
+
+PROBLEMS = {"paged_decode_attention": PagedDecodeAttention}
