@@ -139,7 +139,7 @@ ARROWS = {
     "tuner.models": "workers.jobs",
     "tuner.trial": "",
     "tuner.query_api": "tuner.trial",
-    "tuner.clocks": "workers.jobs tuner.models tuner.query_api",
+    "tuner.clocks": "workers.jobs tuner.models tuner.trial tuner.query_api",
     "tuner.cache.formats": "tuner.trial",
     "tuner.cache.rules": "tuner.trial",
     "tuner.vendor": "tuner.trial",

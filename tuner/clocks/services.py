@@ -7,13 +7,14 @@ from typing import Any
 from tuner.clocks import selectors
 from tuner.clocks.wish import ClockWish, WishRefused
 from tuner.models import GpuClockRule
+from tuner.trial import storable
 
 
 def rule_set(uuid: str, wish: ClockWish, *, by: Any) -> GpuClockRule:
     """Let workers hold the clocks of a GPU from the next job on. Raises WishRefused for a GPU that nobody knows, and for a clock
     that its driver does not offer."""
     card = selectors.card_of(uuid)
-    known = GpuClockRule.objects.filter(uuid=uuid).first()
+    known = _rule(uuid)
     if card is None and known is None:
         raise WishRefused("uuid", "no worker that runs now has this GPU: start one on its host, then allow it")
     highest = (card or {}).get("max_sm_clock_mhz")
@@ -25,7 +26,11 @@ def rule_set(uuid: str, wish: ClockWish, *, by: Any) -> GpuClockRule:
 
 def rule_remove(uuid: str) -> bool:
     """Let workers leave the clocks of a GPU alone; False where they did. What a job holds now is put back when it ends."""
-    rule = GpuClockRule.objects.filter(uuid=uuid).first()
+    rule = _rule(uuid)
     if rule is not None:
         rule.delete()
     return rule is not None
+
+
+def _rule(uuid: str) -> GpuClockRule | None:
+    return GpuClockRule.objects.filter(uuid=uuid).first() if storable(uuid) else None

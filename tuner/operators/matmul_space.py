@@ -22,6 +22,7 @@ TALL_COLUMNS = 128                 # of more than 128 rows at most: registers
 SWIZZLED_BYTES = 128               # of K in a block that warp groups read from shared memory
 TMA_ALIGNMENT = 16                 # bytes that every row of a TMA tensor starts at a multiple of
 FP8_CAPABILITY = (8, 9)
+LEAST_FP8_STEP = 32
 SPECIALISED_ON = ("9.0",)
 
 _RECORDED: Values = {
@@ -125,6 +126,8 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
 
     return union_space(KERNELS, (
         Constraint("fp8 tensor cores: from compute capability 8.9", has_dtype),
+        Constraint("fp8 tensor cores: steps of 32 of K at least",
+                   lambda c: dtype != "fp8" or whole_number(c, "BK") >= LEAST_FP8_STEP),
         Constraint("TMA: from compute capability 9.0", has_tma),
         Constraint("warp specialisation: Hopper only", can_specialise),
         Constraint("TMA: rows that start at multiples of 16 bytes", is_aligned),

@@ -6,15 +6,15 @@ from tuner.operators.attention import head_problems
 from tuner.operators.decode_attention import LEAST_ROWS
 from tuner.operators.limits import Limits
 from tuner.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
-from tuner.operators.variants import Values, union_space, whole_number
+from tuner.operators.variants import Only, Values, union_space, whole_number
 from tuner.space import Constraint, Space
 from tuner.trial import Config
 
 TILES_PER_THREAD = 140       # of scores and output together; 144 spill (heads of 256, a warp alone)
 INDEX_BYTES = 4              # of an entry of the block table, of a length
 WAVES = 32                   # programs per multiprocessor at most that a split may make, those of short sequences included
-PARTS = (1, 2, 4, 8, 16, 32, 64, 128)
-_BLOCKS: Values = {"KERNEL": ("blocks",), "BN": (16, 32, 64, 128), "SPLITS": PARTS, "num_warps": (1, 2, 4, 8),
+PARTS = (1, 2, 4, 8, 16, 32, 64, 128)         # the kernel adds them up by powers of two
+_BLOCKS: Values = {"KERNEL": ("blocks",), "BN": (16, 32, 64, 128), "SPLITS": Only(PARTS), "num_warps": (1, 2, 4, 8),
                    "num_stages": (2, 3, 4, 5, 6)}
 _WARPS: Values = {**_BLOCKS, "KERNEL": ("warps", "heads"), "BN": (16, 32), "num_warps": (2, 4, 8)}
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pynvml
+try:
+    import pynvml
+except ImportError:                       # nvidia-ml-py comes with the `gpu` extra
+    pynvml = None
 
 from tuner.clocks.wish import ClockWish, WishRefused
 
@@ -25,6 +28,8 @@ class DriverRefused(Exception):
 
 def open_gpu(uuid: str) -> Any:
     """Return NVML's handle of a GPU. Raises DriverRefused."""
+    if pynvml is None:
+        raise DriverRefused("nvidia-ml-py is not installed on this worker")
     try:
         pynvml.nvmlInit()
         return pynvml.nvmlDeviceGetHandleByUUID(uuid)

@@ -134,6 +134,16 @@ def test_the_api_does_the_same(owner, workers):
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("uuid", ["GPU-", "x" * 300, "%F0%9F%92%A9"])
+def test_what_is_no_uuid_is_told_apart_from_a_fault(owner, workers, uuid):
+    address = f"/api/workers/clocks/{uuid}/"
+    assert owner.put(address, "{}", content_type="application/json").status_code == 400
+    assert owner.delete(address).status_code == 204
+    assert owner.post(reverse("gpu-clocks-change"), {"uuid": "a\0b", "graphics": "1410\0"}).status_code == 400
+    assert owner.post(reverse("gpu-clocks-change"), {"uuid": "a\0b", "do": "forbid"}).status_code == 302
+
+
+@pytest.mark.django_db
 def test_only_owners_of_the_installation_may(client, workers):
     person = get_user_model().objects.create_user("eve", password="x")
     role_set(person, ENGINEER)

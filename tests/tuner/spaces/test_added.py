@@ -127,6 +127,13 @@ def test_kernels_that_share_configurations_make_each_once() -> None:
     assert len(list(added.added_configs(space, values))) == added.added_size(space, values) == 2
 
 
+def test_fp8_takes_no_shorter_step_than_its_tensor_cores() -> None:
+    own = space_of_operator(OPERATORS["matmul"], SHAPE, "fp8", H200)
+    counted = count_edited(own, read_edit({"parameters": {"BK": [16]}}, own), limit_s=30)
+    assert counted.valid == 0 and counted.left_out["fp8 tensor cores: steps of 32 of K at least"] > 0
+    assert "fp8 tensor cores: steps of 32 of K at least" not in count_edited(own, read_edit({}, own), limit_s=30).left_out
+
+
 def test_too_many_combinations_are_refused_before_they_are_made() -> None:
     own = own_of("matmul", SHAPE)
     sides = [1 << power for power in range(4, 17)]

@@ -164,6 +164,24 @@ def test_the_command_takes_values_and_constraints() -> None:
         call_command(*new, "--values", "BM")
 
 
+def test_the_command_and_the_api_add_values_to_an_operator_of_ours(api: Any, alice: Any) -> None:
+    out = StringIO()
+    new = ("tune", "new", "matmul", "M=4096", "N=4096", "K=4096", "--device", "gpu")
+    call_command(*new, "--values", "BM=128,512", "--values", "num_warps=8,16", "--constraint", "BN <= 128", "--json", stdout=out)
+    space = json.loads(out.getvalue())["space"]
+    assert space["parameters"] == {"BM": [128, 512], "num_warps": [8, 16]} and space["own"]["num_warps"] == [2, 4, 8]
+    with pytest.raises(CommandError, match=r"space.parameters.num_warps: 12: its kernels are not written for that value"):
+        call_command(*new, "--values", "num_warps=12")
+    with pytest.raises(CommandError, match="nothing of it can run"):
+        call_command(*new, "--values", "BM=65536")
+    asked = {"operator": "matmul", "shape": {"M": 4096, "N": 4096, "K": 4096}, "dtype": "bf16", "device": "gpu"}
+    client, tall, unknown = api(alice), {"parameters": {"BM": [65536]}}, {"parameters": {"KERNEL": ["fastest"]}}
+    answer = client.post(reverse("api-tune-space"), {**asked, "space": tall}, format="json").json()
+    assert answer["valid"] == 0 and "accumulator registers" in {each["reason"] for each in answer["left_out"]}
+    fields = client.post(reverse("api-tune-list"), {**asked, "space": unknown}, format="json").json()
+    assert "not written for that value" in fields["fields"]["space.parameters.KERNEL"][0]
+
+
 def test_an_edited_search_speaks_for_no_other(client: Any, alice: Any) -> None:
     problem = Problem("matmul", "bf16", SHAPE, "NVIDIA H200")
     edited = run(make(strategy="random"))

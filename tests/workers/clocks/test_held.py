@@ -23,7 +23,8 @@ from tests.workers.clocks.library import (
     UUID,
     ImaginaryGpu,
 )
-from workers.clocks import held
+from tuner.clocks.wish import ClockWish
+from workers.clocks import driver, held
 
 WAIT_S = 30
 
@@ -281,6 +282,17 @@ def test_a_gpu_that_the_driver_does_not_know_is_a_refusal(host):
     process = subprocess.run([sys.executable, "-m", "tests.workers.clocks.job", other, "a", "1410"], cwd=settings.BASE_DIR,
                              env=host.environ("home"), stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert "the driver: Not Found" in json.loads(process.stdout.splitlines()[0])["why"]
+
+
+def test_a_worker_without_the_binding_says_so_and_changes_nothing(tmp_path, monkeypatch):
+    """Workers that have no GPU have no nvidia-ml-py either, and import this all the same."""
+    monkeypatch.setattr(driver, "pynvml", None)
+    monkeypatch.setattr(held.tempfile, "gettempdir", lambda: str(tmp_path))
+    lock = held.lock_file(UUID)
+    told = held.take(lock, UUID, tmp_path / "clocks", ClockWish("1410"), "a")
+    assert (told["locked"], told["why"]) == (False, "nvidia-ml-py is not installed on this worker")
+    assert held.leave(lock, UUID, tmp_path / "clocks") == "" and held.put_back_left(tmp_path / "clocks") == {}
+    os.close(lock)
 
 
 def test_a_name_that_is_no_uuid_reaches_no_path():

@@ -5,12 +5,19 @@ The driver's library is a stand-in (`stand_in_nvml.c`), the processes that time 
 
 import pytest
 from django.conf import settings
+from django.db import transaction
+from django.urls import reverse
 
 from tests.workers.clocks.library import REFUSE_GRAPHICS, UUID, ImaginaryGpu
-from tests.workers.gate.test_suite_on_child import CHILD, suite_of
+from tests.workers.gate.test_suite_on_child import CHILD, CONFIG, suite_of
+from tuner.cache.entries.services import config_put
 from tuner.clocks.wish import ClockWish, locked_text, told_text
 from tuner.gate.suites import job_services
-from tuner.models import GpuClockRule, KernelRun, TuneJob
+from tuner.gate.verdicts.selectors import gate_document
+from tuner.measure.runner import Session
+from tuner.models import CachedConfig, Gate, GpuClockRule, KernelRun, TuneJob
+from tuner.texts import measured_with
+from tuner.trial import Measured
 from workers.clocks import held, hold
 from workers.core import gpu
 from workers.core.stopping import Stop
@@ -164,3 +171,36 @@ def test_the_announcement_tells_who_holds_and_how_it_went(card):
     ({"locked": True, "sm_mhz": 1410, "memory_mhz": 1593}, "SM clock locked at 1410 MHz, memory clock at 1593 MHz")])
 def test_only_locked_clocks_are_another_condition(lock, words):
     assert locked_text(lock) == words
+
+
+def test_the_pages_of_jobs_gates_and_suites_say_it(card, tmp_path, client, alice):
+    allow("1410")
+    row = suite_of(tmp_path, "softmax")
+    job, run = measure(row)
+    words = f"SM clock locked at 1410 MHz, persistence mode on, by suite job {job.pk} on worker-1"
+    client.force_login(alice)
+    page = client.get(reverse("suite", args=[row.pk])).content.decode()
+    assert words in page and ">1410 MHz</span>" in page
+    gate = Gate.objects.create(suite=row, build=run.build, status=Gate.Status.DONE, verdict="PASS")
+    assert gate_document(gate)["clocks_held"] == []
+    type(job).objects.filter(pk=job.pk).update(gate=gate)
+    assert gate_document(gate)["clocks_held"] == [words]
+    assert words in client.get(reverse("gate", args=[gate.pk])).content.decode()
+    tuned = tune_job(environment={"driver": "1.0", "clock_lock": job.environment["clock_lock"]}, status="done", gpu="Imaginary GPU")
+    assert dict(measured_with(tuned))["clock lock"] == words
+    assert words in client.get(reverse("tune", args=[tuned.pk])).content.decode()
+
+
+def test_a_cached_winner_is_replaced_by_one_under_other_clocks_and_by_a_faster_one_alone_under_its_own(alice):
+    def put(median_ms, lock):
+        job = tune_job(status="done", gpu="Imaginary GPU", best_config=CONFIG, default_ms=9.0, environment={"clock_lock": lock})
+        session = Session("Imaginary GPU", "9.0", environment={"triton": "3.6.0", "cuda": "13.0", "clock_lock": lock})
+        with transaction.atomic():
+            return config_put(job, session, Measured(median_ms, median_ms, median_ms, 9), "s" * 64, default=CONFIG)
+
+    free, held_at = {"locked": False, "why": "not asked for"}, {"locked": True, "sm_mhz": 1410}
+    assert put(1.0, free) is not None
+    assert put(1.3, free) is None, "slower under the same clocks: the one that stands serves on"
+    entry = put(1.3, held_at)
+    assert entry is not None and entry.evidence["environment"]["clock_lock"] == held_at, "not comparable: the newer one stands"
+    assert put(1.5, held_at) is None and CachedConfig.objects.count() == 1
