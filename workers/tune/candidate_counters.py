@@ -34,13 +34,11 @@ def count(request: Mapping[str, Any], capability: str, *, read: Sequence[Path], 
     tool = installed_ncu()
     if "missing" in tool or not tool.get("path"):
         return {"why": str(tool.get("missing") or "ncu is not on this worker")}
-    program = Path(tool["path"])
-    real = program.resolve()
-    home = next((each for each in real.parents if each.name.startswith(("nsight-compute", "NVIDIA-Nsight-Compute"))), real.parent)
+    real = Path(tool["path"]).resolve()
     older = capability.partition(".")[0] in OLDER
     names = [name for name in COUNTERS if not (older and name in SINCE_HOPPER)]
     command = [str(real), "--csv", "--page", "raw", "--print-units", "base", "--nvtx", "--nvtx-include", f"{RANGE}/",
-               "--target-processes", "application-only", "--metrics", ",".join(COUNTERS[name] for name in names),
+               "--target-processes", "application-only", "--clock-control", "none", "--metrics", ",".join(COUNTERS[name] for name in names),
                sys.executable, "-m", "tuner.candidates.judge.counted"]
     lines: list[str] = []
 
@@ -48,7 +46,7 @@ def count(request: Mapping[str, Any], capability: str, *, read: Sequence[Path], 
         if len(lines) < MOST_LINES and len(line) < MOST_BYTES:
             lines.append(line.decode(errors="replace"))
 
-    ending = sandboxed.run(command, json.dumps(request).encode(), read=[*read, home], devices=devices, environ=environ,
+    ending = sandboxed.run(command, json.dumps(request).encode(), read=[*read, *homes(real)], devices=devices, environ=environ,
                            bounds=bounds, on_line=hear, is_over=is_over)
     found = read_csv(lines)
     if found:
@@ -56,6 +54,16 @@ def count(request: Mapping[str, Any], capability: str, *, read: Sequence[Path], 
     said = [line for line in (*lines, *ending.said.splitlines()) if line.startswith("==ERROR==")] or ending.said.splitlines()[-1:]
     why = ending.why or (cleaned(said[0].removeprefix("==ERROR==").strip()) if said else f"ncu ended with {ending.status}")
     return {"why": f"ncu counted nothing behind the walls: {why}"[:400]}
+
+
+def homes(program: Path, shared: Path = Path("/opt/nvidia/nsight-compute")) -> list[Path]:
+    """Return the folders that ncu needs: its own, and those where the script of that name in a CUDA toolkit looks for the program."""
+    own = next((each for each in program.parents if each.name.startswith(("nsight-compute", "NVIDIA-Nsight-Compute"))), None)
+    if own is not None:
+        return [own]
+    beside = sorted(program.parent.parent.glob("nsight-compute*"))
+    return list(dict.fromkeys([program.parent, *(folder for each in (*beside, shared) if each.is_dir()
+                                                 for folder in (each, each.resolve()))]))
 
 
 def read_csv(lines: Sequence[str]) -> dict[str, Any]:

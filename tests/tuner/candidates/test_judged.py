@@ -218,6 +218,17 @@ def test_counters_are_read_from_ncu_s_table_whatever_else_is_printed() -> None:
     assert candidate_counters.read_csv(["nothing"]) == {} == candidate_counters.read_csv(['"ID"', '"x"'])
 
 
+def test_ncu_is_shown_with_the_folders_it_needs(tmp_path: Path) -> None:
+    toolkit, shared = tmp_path / "cuda-13.0", tmp_path / "opt" / "nsight-compute"
+    for folder in (toolkit / "bin", toolkit / "nsight-compute-2025.3.1", shared / "2025.3.1"):
+        folder.mkdir(parents=True)
+    script = toolkit / "bin" / "ncu"
+    assert candidate_counters.homes(script, shared) == [toolkit / "bin", toolkit / "nsight-compute-2025.3.1", shared]
+    assert candidate_counters.homes(script, tmp_path / "none") == [toolkit / "bin", toolkit / "nsight-compute-2025.3.1"]
+    program = toolkit / "nsight-compute-2025.3.1" / "target" / "linux-x64" / "ncu"
+    assert candidate_counters.homes(program, shared) == [toolkit / "nsight-compute-2025.3.1"]
+
+
 def test_the_text_of_every_operator_is_a_right_candidate_of_it_in_each_form(tmp_path: Path) -> None:
     packages = PROJECT / "tests" / "packages"
     environ = {**os.environ, "PYTHONPATH": f"{PROJECT}{os.pathsep}{packages}", "RIDGEPOINT_OPERATOR_PACKAGES": "acme-kernels"}
