@@ -38,7 +38,8 @@ def count(request: Mapping[str, Any], capability: str, *, read: Sequence[Path], 
     older = capability.partition(".")[0] in OLDER
     names = [name for name in COUNTERS if not (older and name in SINCE_HOPPER)]
     command = [str(real), "--csv", "--page", "raw", "--print-units", "base", "--nvtx", "--nvtx-include", f"{RANGE}/",
-               "--target-processes", "application-only", "--clock-control", "none", "--metrics", ",".join(COUNTERS[name] for name in names),
+               "--target-processes", "application-only", "--clock-control", "none",
+               "--metrics", ",".join(COUNTERS[name] for name in names),
                sys.executable, "-m", "tuner.candidates.judge.counted"]
     lines: list[str] = []
 
@@ -57,7 +58,7 @@ def count(request: Mapping[str, Any], capability: str, *, read: Sequence[Path], 
 
 
 def homes(program: Path, shared: Path = Path("/opt/nvidia/nsight-compute")) -> list[Path]:
-    """Return the folders that ncu needs: its own, and those where the script of that name in a CUDA toolkit looks for the program."""
+    """Return the folders that ncu needs: its own, or those where the script of that name in a CUDA toolkit looks for it."""
     own = next((each for each in program.parents if each.name.startswith(("nsight-compute", "NVIDIA-Nsight-Compute"))), None)
     if own is not None:
         return [own]
