@@ -110,7 +110,7 @@ def space_json(operator: Operator, shape: Mapping[str, int], dtype: str, gpu: st
     """Return what a search tries at a shape within the limits of a GPU model ("": those of an unknown one)."""
     bounds = limits(gpu)
     space = operator.space(shape, dtype, bounds)
-    unknown = "a worker with the GPU lists it as it opens a job"
+    unknown = "a worker with the GPU lists it as it opens a job; POST /api/tune/space/ shows the newest listing"
     listed = {"valid_configs": None, "unknown": unknown} if operator.listed_on_gpu else {}
     return {"shape": dict(shape), "dtype": dtype, "gpu": gpu, "params": [
         {"name": param.name, "values": list(param.values)} for param in space.params],
