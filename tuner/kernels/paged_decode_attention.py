@@ -147,31 +147,38 @@ def paged_attn_blocks(q, k, v, o, table, lengths, work, stats, locks, KV, pages,
 
 @triton.jit
 def paged_attn_warps(q, k, v, o, table, lengths, work, stats, locks, KV, pages, each, scale, D: tl.constexpr, PAGE: tl.constexpr,
-                       GROUP: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr, SPLITS: tl.constexpr,
-                       FAN: tl.constexpr, AT_ONCE: tl.constexpr, WARPS: tl.constexpr):
-    """`each` tokens of a sequence a program, a multiple of WARPS × BN."""
-    head, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    sequence = head // KV
+                     GROUP: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr, SPLITS: tl.constexpr,
+                     FAN: tl.constexpr, AT_ONCE: tl.constexpr, WARPS: tl.constexpr, OWN: tl.constexpr):
+    """`each` tokens of a sequence a program, a multiple of its step; OWN heads of keys: WARPS, one for each warp, or 1 for all."""
+    bunch, split = tl.program_id(0), tl.program_id(1)
+    sequence = (bunch // (KV // OWN)).to(tl.int64)
     length = tl.load(lengths + sequence)
     parts = tl.maximum(1, tl.cdiv(length, each))
     if split >= parts:
         return
-    rg, rd = tl.arange(0, ROWS), tl.arange(0, D)
-    rw = tl.arange(0, WARPS)[:, None] * BN
-    rb = rw + tl.arange(0, BN)[None, :]
-    qv = tl.load(q + head * (GROUP * D) + rg[:, None] * D + rd[None, :], mask=rg[:, None] < GROUP, other=0.0)
-    qw = tl.broadcast_to(qv[None, :, :], (WARPS, ROWS, D))
+    STEP: tl.constexpr = BN if OWN > 1 else BN * WARPS
+    rg, rd, rw = tl.arange(0, ROWS), tl.arange(0, D), tl.arange(0, WARPS)[:, None]
+    rf = tl.zeros((1, 1), tl.int32) if OWN > 1 else rw * BN                      # the first key of a warp's step
+    rb = rf + tl.arange(0, BN)[None, :]
+    head = rw if OWN > 1 else tl.zeros((1, 1), tl.int32)
+    q += bunch.to(tl.int64) * (OWN * GROUP * D)
+    if OWN > 1:
+        at = q + (head * GROUP + rg[None, :])[:, :, None] * D + rd[None, None, :]
+        qw = tl.load(at, mask=rg[None, :, None] < GROUP, other=0.0)
+    else:                                                                        # read so, it stays in registers
+        qv = tl.load(q + rg[:, None] * D + rd[None, :], mask=rg[:, None] < GROUP, other=0.0)
+        qw = tl.broadcast_to(qv[None, :, :], (WARPS, ROWS, D))
     table += sequence * pages
-    shared, last = tl.program_id(0) % KV, length - 1
+    shared, last = bunch % (KV // OWN) * OWN, length - 1
     mi = tl.full((WARPS, ROWS), -1e30, tl.float32)
     li = tl.zeros((WARPS, ROWS), tl.float32)
     acc = tl.zeros((WARPS, ROWS, D), tl.float32)
     begin = split * each
-    at = _rows(table, begin + rw, begin + rb, tl.maximum(last, 0), shared, KV, PAGE, BN)
-    for n in range(begin, tl.minimum(length, begin + each), WARPS * BN):
-        place = at.to(tl.int64)[:, :, None] * D + rd[None, None, :]
+    row = _rows(table, begin + rf, begin + rb, tl.maximum(last, 0), shared, KV, PAGE, BN)
+    for n in range(begin, tl.minimum(length, begin + each), STEP):
+        place = (row.to(tl.int64) + head)[:, :, None] * D + rd[None, None, :]
         kk, vv = tl.load(k + place), tl.load(v + place)
-        at = _rows(table, n + WARPS * BN + rw, n + WARPS * BN + rb, last, shared, KV, PAGE, BN)
+        row = _rows(table, n + STEP + rf, n + STEP + rb, last, shared, KV, PAGE, BN)
         s = tl.dot(qw, tl.permute(kk, (0, 2, 1))) + tl.where(n + rb <= last, 0.0, float("-inf"))[:, None, :]
         mn = tl.maximum(mi, tl.max(s, 2) * scale)
         p = tl.math.exp2(s * scale - mn[:, :, None])
@@ -179,50 +186,17 @@ def paged_attn_warps(q, k, v, o, table, lengths, work, stats, locks, KV, pages, 
         li = li * al + tl.sum(p, 2)
         acc = tl.dot(p.to(vv.dtype), vv, acc * al[:, :, None])
         mi = mn
-    top = tl.max(mi, 0)
-    factor = tl.math.exp2(mi - top[None, :])
-    acc, li = tl.sum(acc * factor[:, :, None], 0), tl.sum(li * factor, 0)
-    _finish(acc, li, top, o, work, stats, locks, split, parts, rg, rg < GROUP, rd, GROUP, HEADS, D, SPLITS, FAN, AT_ONCE)
-
-
-@triton.jit
-def paged_attn_heads(q, k, v, o, table, lengths, work, stats, locks, KV, pages, each, scale, D: tl.constexpr, PAGE: tl.constexpr,
-                     GROUP: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr, SPLITS: tl.constexpr,
-                     FAN: tl.constexpr, AT_ONCE: tl.constexpr, WARPS: tl.constexpr):
-    """`each` tokens of a sequence a program, a multiple of BN, and WARPS heads of keys, each with GROUP heads of queries."""
-    bunch, split = tl.program_id(0), tl.program_id(1)
-    sequence = (bunch // (KV // WARPS)).to(tl.int64)
-    length = tl.load(lengths + sequence)
-    parts = tl.maximum(1, tl.cdiv(length, each))
-    if split >= parts:
-        return
-    rg, rw, rb, rd = tl.arange(0, ROWS), tl.arange(0, WARPS), tl.arange(0, BN), tl.arange(0, D)
-    heads = rw[:, None] * GROUP + rg[None, :]
-    q += bunch.to(tl.int64) * (WARPS * GROUP * D)
-    qw = tl.load(q + heads[:, :, None] * D + rd[None, None, :], mask=rg[None, :, None] < GROUP, other=0.0)
-    table += sequence * pages
-    shared, last = bunch % (KV // WARPS) * WARPS, length - 1
-    mi = tl.full((WARPS, ROWS), -1e30, tl.float32)
-    li = tl.zeros((WARPS, ROWS), tl.float32)
-    acc = tl.zeros((WARPS, ROWS, D), tl.float32)
-    begin = split * each
-    at = _rows(table, begin, begin + rb, tl.maximum(last, 0), shared, KV, PAGE, BN)
-    for n in range(begin, tl.minimum(length, begin + each), BN):
-        place = (at.to(tl.int64)[None, :] + rw[:, None])[:, :, None] * D + rd[None, None, :]
-        kk, vv = tl.load(k + place), tl.load(v + place)
-        at = _rows(table, n + BN, n + BN + rb, last, shared, KV, PAGE, BN)
-        s = tl.dot(qw, tl.permute(kk, (0, 2, 1))) + tl.where(n + rb <= last, 0.0, float("-inf"))[None, None, :]
-        mn = tl.maximum(mi, tl.max(s, 2) * scale)
-        p = tl.math.exp2(s * scale - mn[:, :, None])
-        al = tl.math.exp2(mi - mn)
-        li = li * al + tl.sum(p, 2)
-        acc = tl.dot(p.to(vv.dtype), vv, acc * al[:, :, None])
-        mi = mn
-    acc, li, mi = tl.reshape(acc, (WARPS * ROWS, D)), tl.reshape(li, (WARPS * ROWS,)), tl.reshape(mi, (WARPS * ROWS,))
-    row = tl.arange(0, WARPS * ROWS)
-    mine = row % ROWS < GROUP
-    row = row // ROWS * GROUP + row % ROWS
-    _finish(acc, li, mi, o, work, stats, locks, split, parts, row, mine, rd, WARPS * GROUP, HEADS, D, SPLITS, FAN, AT_ONCE)
+    if OWN > 1:
+        ra = tl.arange(0, WARPS * ROWS)
+        mine = ra % ROWS < GROUP
+        ra = ra // ROWS * GROUP + ra % ROWS
+        every, top, total = tl.reshape(acc, (WARPS * ROWS, D)), tl.reshape(mi, (WARPS * ROWS,)), tl.reshape(li, (WARPS * ROWS,))
+        _finish(every, total, top, o, work, stats, locks, split, parts, ra, mine, rd, OWN * GROUP, HEADS, D, SPLITS, FAN, AT_ONCE)
+    else:
+        top = tl.max(mi, 0)
+        factor = tl.math.exp2(mi - top[None, :])
+        every, total = tl.sum(acc * factor[:, :, None], 0), tl.sum(li * factor, 0)
+        _finish(every, total, top, o, work, stats, locks, split, parts, rg, rg < GROUP, rd, GROUP, HEADS, D, SPLITS, FAN, AT_ONCE)
 
 
 def spread_lengths(sequences: int, longest: int) -> torch.Tensor:
@@ -295,7 +269,7 @@ class PagedDecodeAttention(OneKernel):
                    "AT_ONCE": max(1, VALUES_AT_ONCE * 32 * warps // (shared * self.D)),
                    **{key: config[key] for key in ("BN", "SPLITS", "num_warps", "num_stages")}}
         if config["KERNEL"] != "blocks":
-            options["WARPS"] = warps
+            options |= {"WARPS": warps, "OWN": own}
         step = config["BN"] * (warps if config["KERNEL"] == "warps" else 1)
         work = stats = locks = None
         if splits > 1:
@@ -304,8 +278,7 @@ class PagedDecodeAttention(OneKernel):
             stats, _ = self._stats.of(programs * (splits + upper) * written * 2, 0)
         args = (self.q, self.k, self.v, self.out, self.table, self.lengths, work, stats, locks, self.KV, self.table.shape[1],
                 triton.cdiv(triton.cdiv(self.N, step), splits) * step, LOG2_E / math.sqrt(self.D))
-        return KERNELS[str(config["KERNEL"])], (programs, splits), args, options
+        return paged_attn_blocks if config["KERNEL"] == "blocks" else paged_attn_warps, (programs, splits), args, options
 
 
-KERNELS = {"blocks": paged_attn_blocks, "warps": paged_attn_warps, "heads": paged_attn_heads}
 PROBLEMS = {"paged_decode_attention": PagedDecodeAttention}

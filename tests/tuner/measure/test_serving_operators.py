@@ -227,4 +227,4 @@ def test_heads_that_do_not_go_together_are_refused_at_their_field():
 
 def test_profiles_know_their_kernels_as_attention():
     own = [kernel for operator in (PAGED, FP8) for kernel in operator.kernel_names]
-    assert len(own) == 8 and {names.operator_of(kernel) for kernel in own} == {"attention"}
+    assert len(own) == 7 and {names.operator_of(kernel) for kernel in own} == {"attention"}
