@@ -1,7 +1,7 @@
 """List, search and compare vendors' own kernels on this GPU: python -m tests.gpu.vendor.record OUT.json [--seconds 150]
 
 For each product of CASES: cublasLt's algorithms are listed, the heuristics' choices are timed in turn with torch.matmul, then the
-space is searched by the default strategy through the loop and the sandbox, and the finalists are measured again in turn with the
+space is searched by local search through the loop and the sandbox, and the finalists are measured again in turn with the
 heuristics' first choice and torch.matmul. CUTLASS_CASE is searched as well where a CUTLASS profiler is installed. Needs the tree,
 torch, Triton, numpy, scipy and scikit-learn alone. OUT.json is written after every stage; after --seconds no further stage begins.
 """
@@ -29,7 +29,6 @@ from tuner.measure.policy import Policy
 from tuner.operators import find, limits
 from tuner.search.finalists import measure_finalists
 from tuner.search.loop import Budget, tune
-from tuner.search.strategies import DEFAULT
 from tuner.search.strategies.prior_knowledge import PriorKnowledge
 from tuner.trial import Config, Measured, Trial, config_key
 from tuner.vendor.lt_names import config_of
@@ -45,6 +44,7 @@ QUICK = {"max_ms": 100.0, "max_samples": 20}
 LIMITS = Seconds(run_s=8, compile_s=45)
 BESIDE = 6                     # of the heuristics' choices, timed in turn before the search
 STARTS = 12
+STRATEGY = "local"             # a trial takes some 10 ms here: the default strategy would think a hundred times as long
 OPENING_S = 14.0               # of a case, beside its search: a listing, inputs, finalists
 LEAST_SEARCH_S = 3.0
 CUTLASS_SHARE = 0 if "missing" in installed_cutlass() else 1
@@ -126,7 +126,7 @@ def search(runner: SandboxRunner, name: str, dtype: str, shape: Mapping[str, int
     known = PriorKnowledge(operator=name, shape=shape, dtype=dtype, gpu=device, flops=operator.flops(shape),
                            bytes=operator.bytes(shape, dtype), default=default, past=())
     first = [default, *(offer.space.config(each) for each in offer.starts[:STARTS])]
-    trials = list(tune(offer.space, DEFAULT, runner, Budget(seconds=seconds), 5, first=first, known=known))
+    trials = list(tune(offer.space, STRATEGY, runner, Budget(seconds=seconds), 5, first=first, known=known))
     finals = measure_finalists(runner, trials, default)
     rejected = Counter(str(trial.outcome.reason) for trial in trials if not isinstance(trial.outcome, Measured))
     row |= {"tried": len(trials), "rejected": dict(rejected), "finalists": [one.as_json() for one in finals],

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import gzip
 import itertools
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +25,7 @@ from tuner.kernels.vendor.lt_space import Limits, list_algorithms
 from tuner.offer import Offer
 from tuner.vendor.lt_names import ATTRIBUTES, PLACE, Numbers, apply_text, config_of, in_order, numbers_of
 
+RECORDED = Path(__file__).resolve().parents[2] / "data" / "recorded" / "h200_cublaslt_fp8.json.gz"
 V131 = "cublasLt 13.1.0"
 NUMBERS: Numbers = (66, 20, 36, 3, 0, 1, 0, 1, 4)
 CONFIG = {"ALGO": 66, "TILE": "128x128", "STAGES": "128xAUTO", "CLUSTER": "2x1x1", "INNER": "UNDEFINED", "SPLIT_K": 1,
@@ -161,3 +166,33 @@ def test_attributes_go_through_the_library_itself() -> None:
                      ctypes.c_size_t(attribute.bytes))
         assert product.attributes(algorithm)[PLACE[attribute.name]] == number
     assert re.fullmatch(r"cublasLt 1\d\.\d+\.\d+", library.name)
+
+
+class Recorded(Rules):
+    """What cublasLt 13.1.0 accepted for 4096³ fp8 on an H200."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        told = json.loads(gzip.decompress(RECORDED.read_bytes()))
+        self.preferred = [tuple(numbers) for numbers in told["preferred"]]
+        self.able = {int(number): can for number, can in told["capabilities"].items()}
+        self.accepted = {tuple(row[:9]): Check(row[9], row[10]) for row in told["accepted"]}
+
+    def ids(self) -> list[int]:
+        return list(self.able)
+
+    def capabilities(self, number: int) -> Capabilities | None:
+        can: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in self.able[number].items()}
+        return Capabilities(**can)
+
+    def check(self, algorithm: Algorithm) -> Check | None:
+        self.asked += 1
+        return self.accepted.get((algorithm.data[0] >> 32, *algorithm.data[1:], algorithm.data[0] & 0xFFFF))
+
+
+def test_what_an_h200_accepted_is_listed_again() -> None:
+    recorded = Recorded()
+    listing = list_algorithms(recorded, (9, 0), Limits(seconds=120), {numbers[0] for numbers in recorded.preferred})
+    assert listing.found == recorded.accepted and listing.by_algorithm == {66: 11448, 62: 12}
+    assert set(recorded.preferred) <= set(listing.found) and recorded.preferred[0][PLACE["CLUSTER"]] == 5
+    assert listing.pruned[lt_space.UNSEEN] == 1, "67 is for newer GPUs"
