@@ -6,7 +6,6 @@ sequence without tokens gets zeros.
 
 KERNEL  blocks: the warps of a program share BN keys at a time
         warps: each warp has BN keys of its own, a softmax of its own, and meets the others at the end
-        heads: each warp has BN keys of a head of its own, and what they read of a token lies side by side
 The H/KV heads that share keys are one tile of queries, so each key is read once. A program takes ⌈N/SPLITS⌉ tokens of a sequence,
 so shorter sequences have fewer programs and all have about as much to do (flash decoding, Dao and others 2023). The last of FAN
 programs to finish adds up what they left, and the last of all what those did: one launch. Pages of the next block are looked up
@@ -46,8 +45,9 @@ def _rows(table, block, place, last, head, KV, PAGE: tl.constexpr, BN: tl.conste
 
 
 @triton.jit
-def _leave(acc, top, total, work, stats, slot, rg, mine, rd, GROUP: tl.constexpr, D: tl.constexpr):
+def _leave(acc, top, total, work, stats, slot, rg, rd, GROUP: tl.constexpr, D: tl.constexpr):
     """Write what some keys of a sequence make of GROUP heads: sums, maxima, and the sums' divisors."""
+    mine = rg < GROUP
     tl.store(work + slot * (GROUP * D) + rg[:, None] * D + rd[None, :], acc, mask=mine[:, None])
     tl.store(stats + slot * (2 * GROUP) + rg, top, mask=mine)
     tl.store(stats + slot * (2 * GROUP) + GROUP + rg, total, mask=mine)
@@ -77,16 +77,16 @@ def _added_up(work, stats, slot, count, GROUP: tl.constexpr, HEADS: tl.constexpr
 
 
 @triton.jit
-def _write(acc, total, o, rg, mine, rd, GROUP: tl.constexpr, D: tl.constexpr):
+def _write(acc, total, o, rg, rd, GROUP: tl.constexpr, D: tl.constexpr):
     o += tl.program_id(0).to(tl.int64) * (GROUP * D)
     result = tl.where(total[:, None] > 0, acc / total[:, None], 0.0)             # no key: no weight
-    tl.store(o + rg[:, None] * D + rd[None, :], result.to(o.dtype.element_ty), mask=mine[:, None])
+    tl.store(o + rg[:, None] * D + rd[None, :], result.to(o.dtype.element_ty), mask=rg[:, None] < GROUP)
 
 
 @triton.jit
-def _finish(acc, total, top, o, work, stats, locks, split, parts, rg, mine, rd, GROUP: tl.constexpr, HEADS: tl.constexpr,
+def _finish(acc, total, top, o, work, stats, locks, split, parts, rg, rd, GROUP: tl.constexpr, HEADS: tl.constexpr,
             D: tl.constexpr, SPLITS: tl.constexpr, FAN: tl.constexpr, AT_ONCE: tl.constexpr):
-    """Write the result of GROUP heads where this part is the only one; else leave it. Rows of `acc` are heads `rg`, if `mine`.
+    """Write the result of GROUP heads where this part is the only one; else leave it.
 
     The last of FAN parts adds them up; where there are more, it leaves that, and the last of all adds up what was left.
     """
@@ -94,21 +94,21 @@ def _finish(acc, total, top, o, work, stats, locks, split, parts, rg, mine, rd, 
         UPPER: tl.constexpr = SPLITS // FAN if SPLITS > FAN else 0
         rh, bunch = tl.arange(0, HEADS), split // FAN
         first, lock = tl.program_id(0).to(tl.int64) * (SPLITS + UPPER), tl.program_id(0) * (UPPER + 1)
-        _leave(acc, top, total, work, stats, first + split, rg, mine, rd, GROUP, D)
+        _leave(acc, top, total, work, stats, first + split, rg, rd, GROUP, D)
         count = tl.minimum(FAN, parts - bunch * FAN)
         if came_last(locks, lock + bunch, count):
             MOST: tl.constexpr = min(FAN, SPLITS)
             some, highest, weight = _added_up(work, stats, first + bunch * FAN, count, GROUP, HEADS, D, MOST, min(MOST, AT_ONCE))
             if SPLITS > FAN and parts > FAN:
-                _leave(some, highest, weight, work, stats, first + SPLITS + bunch, rh, rh < GROUP, rd, GROUP, D)
+                _leave(some, highest, weight, work, stats, first + SPLITS + bunch, rh, rd, GROUP, D)
                 bunches = tl.cdiv(parts, FAN)
                 if came_last(locks, lock + UPPER, bunches):
                     every, _, weights = _added_up(work, stats, first + SPLITS, bunches, GROUP, HEADS, D, UPPER, min(UPPER, AT_ONCE))
-                    _write(every, weights, o, rh, rh < GROUP, rd, GROUP, D)
+                    _write(every, weights, o, rh, rd, GROUP, D)
             else:
-                _write(some, weight, o, rh, rh < GROUP, rd, GROUP, D)
+                _write(some, weight, o, rh, rd, GROUP, D)
     else:
-        _write(acc, total, o, rg, mine, rd, GROUP, D)
+        _write(acc, total, o, rg, rd, GROUP, D)
 
 
 @triton.jit
@@ -142,43 +142,36 @@ def paged_attn_blocks(q, k, v, o, table, lengths, work, stats, locks, KV, pages,
         li = li * al + tl.sum(p, 1)
         acc = tl.dot(p.to(vv.dtype), vv, acc * al[:, None])
         mi = mn
-    _finish(acc, li, mi, o, work, stats, locks, split, parts, rg, rg < GROUP, rd, GROUP, HEADS, D, SPLITS, FAN, AT_ONCE)
+    _finish(acc, li, mi, o, work, stats, locks, split, parts, rg, rd, GROUP, HEADS, D, SPLITS, FAN, AT_ONCE)
 
 
 @triton.jit
 def paged_attn_warps(q, k, v, o, table, lengths, work, stats, locks, KV, pages, each, scale, D: tl.constexpr, PAGE: tl.constexpr,
                      GROUP: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr, SPLITS: tl.constexpr,
-                     FAN: tl.constexpr, AT_ONCE: tl.constexpr, WARPS: tl.constexpr, OWN: tl.constexpr):
-    """`each` tokens of a sequence a program, a multiple of its step; OWN heads of keys: WARPS, one for each warp, or 1 for all."""
-    bunch, split = tl.program_id(0), tl.program_id(1)
-    sequence = (bunch // (KV // OWN)).to(tl.int64)
+                     FAN: tl.constexpr, AT_ONCE: tl.constexpr, WARPS: tl.constexpr):
+    """`each` tokens of a sequence a program, a multiple of WARPS × BN."""
+    head, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    sequence = head // KV
     length = tl.load(lengths + sequence)
     parts = tl.maximum(1, tl.cdiv(length, each))
     if split >= parts:
         return
-    STEP: tl.constexpr = BN if OWN > 1 else BN * WARPS
-    rg, rd, rw = tl.arange(0, ROWS), tl.arange(0, D), tl.arange(0, WARPS)[:, None]
-    rf = tl.zeros((1, 1), tl.int32) if OWN > 1 else rw * BN                      # the first key of a warp's step
-    rb = rf + tl.arange(0, BN)[None, :]
-    head = rw if OWN > 1 else tl.zeros((1, 1), tl.int32)
-    q += bunch.to(tl.int64) * (OWN * GROUP * D)
-    if OWN > 1:
-        at = q + (head * GROUP + rg[None, :])[:, :, None] * D + rd[None, None, :]
-        qw = tl.load(at, mask=rg[None, :, None] < GROUP, other=0.0)
-    else:                                                                        # read so, it stays in registers
-        qv = tl.load(q + rg[:, None] * D + rd[None, :], mask=rg[:, None] < GROUP, other=0.0)
-        qw = tl.broadcast_to(qv[None, :, :], (WARPS, ROWS, D))
+    rg, rd = tl.arange(0, ROWS), tl.arange(0, D)
+    rw = tl.arange(0, WARPS)[:, None] * BN
+    rb = rw + tl.arange(0, BN)[None, :]
+    qv = tl.load(q + head * (GROUP * D) + rg[:, None] * D + rd[None, :], mask=rg[:, None] < GROUP, other=0.0)
+    qw = tl.broadcast_to(qv[None, :, :], (WARPS, ROWS, D))
     table += sequence * pages
-    shared, last = bunch % (KV // OWN) * OWN, length - 1
+    shared, last = tl.program_id(0) % KV, length - 1
     mi = tl.full((WARPS, ROWS), -1e30, tl.float32)
     li = tl.zeros((WARPS, ROWS), tl.float32)
     acc = tl.zeros((WARPS, ROWS, D), tl.float32)
     begin = split * each
-    row = _rows(table, begin + rf, begin + rb, tl.maximum(last, 0), shared, KV, PAGE, BN)
-    for n in range(begin, tl.minimum(length, begin + each), STEP):
-        place = (row.to(tl.int64) + head)[:, :, None] * D + rd[None, None, :]
+    at = _rows(table, begin + rw, begin + rb, tl.maximum(last, 0), shared, KV, PAGE, BN)
+    for n in range(begin, tl.minimum(length, begin + each), WARPS * BN):
+        place = at.to(tl.int64)[:, :, None] * D + rd[None, None, :]
         kk, vv = tl.load(k + place), tl.load(v + place)
-        row = _rows(table, n + STEP + rf, n + STEP + rb, last, shared, KV, PAGE, BN)
+        at = _rows(table, n + WARPS * BN + rw, n + WARPS * BN + rb, last, shared, KV, PAGE, BN)
         s = tl.dot(qw, tl.permute(kk, (0, 2, 1))) + tl.where(n + rb <= last, 0.0, float("-inf"))[:, None, :]
         mn = tl.maximum(mi, tl.max(s, 2) * scale)
         p = tl.math.exp2(s * scale - mn[:, :, None])
@@ -186,17 +179,10 @@ def paged_attn_warps(q, k, v, o, table, lengths, work, stats, locks, KV, pages, 
         li = li * al + tl.sum(p, 2)
         acc = tl.dot(p.to(vv.dtype), vv, acc * al[:, :, None])
         mi = mn
-    if OWN > 1:
-        ra = tl.arange(0, WARPS * ROWS)
-        mine = ra % ROWS < GROUP
-        ra = ra // ROWS * GROUP + ra % ROWS
-        every, top, total = tl.reshape(acc, (WARPS * ROWS, D)), tl.reshape(mi, (WARPS * ROWS,)), tl.reshape(li, (WARPS * ROWS,))
-        _finish(every, total, top, o, work, stats, locks, split, parts, ra, mine, rd, OWN * GROUP, HEADS, D, SPLITS, FAN, AT_ONCE)
-    else:
-        top = tl.max(mi, 0)
-        factor = tl.math.exp2(mi - top[None, :])
-        every, total = tl.sum(acc * factor[:, :, None], 0), tl.sum(li * factor, 0)
-        _finish(every, total, top, o, work, stats, locks, split, parts, rg, rg < GROUP, rd, GROUP, HEADS, D, SPLITS, FAN, AT_ONCE)
+    top = tl.max(mi, 0)
+    factor = tl.math.exp2(mi - top[None, :])
+    every, total = tl.sum(acc * factor[:, :, None], 0), tl.sum(li * factor, 0)
+    _finish(every, total, top, o, work, stats, locks, split, parts, rg, rd, GROUP, HEADS, D, SPLITS, FAN, AT_ONCE)
 
 
 def spread_lengths(sequences: int, longest: int) -> torch.Tensor:
@@ -261,24 +247,22 @@ class PagedDecodeAttention(OneKernel):
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask).view(self.out.shape)
 
     def _call(self, config: Config) -> Launch:
-        splits, warps, group = config["SPLITS"], config["num_warps"], self.H // self.KV
-        rows, own = max(LEAST_ROWS, triton.next_power_of_2(group)), warps if config["KERNEL"] == "heads" else 1
-        programs, written = self.B * self.KV // own, own * group
-        shared = triton.next_power_of_2(written)
+        group, splits, heads, warps = self.H // self.KV, config["SPLITS"], self.B * self.KV, config["num_warps"]
+        rows, shared = max(LEAST_ROWS, triton.next_power_of_2(group)), triton.next_power_of_2(group)
         options = {"D": self.D, "PAGE": self.PAGE, "GROUP": group, "HEADS": shared, "ROWS": rows, "FAN": FAN,
                    "AT_ONCE": max(1, VALUES_AT_ONCE * 32 * warps // (shared * self.D)),
                    **{key: config[key] for key in ("BN", "SPLITS", "num_warps", "num_stages")}}
-        if config["KERNEL"] != "blocks":
-            options |= {"WARPS": warps, "OWN": own}
-        step = config["BN"] * (warps if config["KERNEL"] == "warps" else 1)
+        step = config["BN"]
+        if config["KERNEL"] == "warps":
+            options["WARPS"], step = warps, step * warps
         work = stats = locks = None
         if splits > 1:
             upper = splits // FAN if splits > FAN else 0
-            work, locks = self._workspace.of(programs * (splits + upper) * written * self.D, programs * (upper + 1))
-            stats, _ = self._stats.of(programs * (splits + upper) * written * 2, 0)
+            work, locks = self._workspace.of(heads * (splits + upper) * group * self.D, heads * (upper + 1))
+            stats, _ = self._stats.of(heads * (splits + upper) * group * 2, 0)
         args = (self.q, self.k, self.v, self.out, self.table, self.lengths, work, stats, locks, self.KV, self.table.shape[1],
                 triton.cdiv(triton.cdiv(self.N, step), splits) * step, LOG2_E / math.sqrt(self.D))
-        return paged_attn_blocks if config["KERNEL"] == "blocks" else paged_attn_warps, (programs, splits), args, options
+        return paged_attn_warps if config["KERNEL"] == "warps" else paged_attn_blocks, (heads, splits), args, options
 
 
 PROBLEMS = {"paged_decode_attention": PagedDecodeAttention}

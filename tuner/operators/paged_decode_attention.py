@@ -16,7 +16,7 @@ WAVES = 32                   # programs per multiprocessor at most that a split 
 PARTS = (1, 2, 4, 8, 16, 32, 64, 128)         # the kernel adds them up by powers of two
 _BLOCKS: Values = {"KERNEL": ("blocks",), "BN": (16, 32, 64, 128), "SPLITS": Only(PARTS), "num_warps": (1, 2, 4, 8),
                    "num_stages": (2, 3, 4, 5, 6)}
-_WARPS: Values = {**_BLOCKS, "KERNEL": ("warps", "heads"), "BN": (16, 32), "num_warps": (2, 4, 8)}
+_WARPS: Values = {**_BLOCKS, "KERNEL": ("warps",), "BN": (16, 32), "num_warps": (2, 4, 8)}
 
 
 def lengths(shape: Shape) -> list[int]:
@@ -34,7 +34,7 @@ def smem_bytes(c: Config, rows: int, head: int, size: int) -> int:
 
 
 def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
-    """Return the space of three kernels: BN keys at a time, in two of each warp; SPLITS programs for the longest sequence."""
+    """Return the space of two kernels: BN keys at a time, of each warp in `warps`; SPLITS programs for the longest sequence."""
     rows, head = max(LEAST_ROWS, power_of_two_at_least(shape["H"] // shape["KV"])), shape["D"]
 
     def splits_usefully(c: Config) -> bool:
@@ -44,11 +44,7 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         sharing = whole_number(c, "num_warps") if c["KERNEL"] == "blocks" else 1
         return rows * (whole_number(c, "BN") + head) <= TILES_PER_THREAD * 32 * sharing
 
-    def has_heads(c: Config) -> bool:
-        return c["KERNEL"] != "heads" or shape["KV"] % whole_number(c, "num_warps") == 0
-
     return union_space((_BLOCKS, _WARPS), (
-        Constraint("heads: a head of keys for each warp", has_heads),
         Constraint("splits: enough programs without, or fewer keys than they take", splits_usefully),
         Constraint("accumulator registers", fits_registers),
         Constraint("shared memory", lambda c: smem_bytes(c, rows, head, BYTES[dtype]) <= gpu.smem_bytes),
@@ -58,17 +54,12 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
 def _most_splits(shape: Shape, gpu: Limits, c: Config) -> int:
     """Return the largest useful SPLITS: each program has a step of keys, and no multiprocessor more than WAVES programs."""
     step = whole_number(c, "BN") * (whole_number(c, "num_warps") if c["KERNEL"] == "warps" else 1)
-    return max(1, min(shape["N"] // step, WAVES * gpu.sms // (shape["B"] * _head_programs(shape, c))))
-
-
-def _head_programs(shape: Shape, c: Config) -> int:
-    """Return programs for the heads of one sequence."""
-    return max(1, shape["KV"] // (whole_number(c, "num_warps") if c["KERNEL"] == "heads" else 1))
+    return max(1, min(shape["N"] // step, WAVES * gpu.sms // (shape["B"] * shape["KV"])))
 
 
 def _split(shape: Shape, gpu: Limits, c: Config, programs: int) -> Config:
     """Return the configuration with a power of two of SPLITS that make about so many programs a multiprocessor."""
-    wanted = -(-programs * gpu.sms * shape["N"] // (_head_programs(shape, c) * sum(lengths(shape))))
+    wanted = -(-programs * gpu.sms * shape["N"] // (shape["KV"] * sum(lengths(shape))))
     most = min(PARTS[-1], _most_splits(shape, gpu, c))
     return {**c, "SPLITS": min(power_of_two_at_least(wanted), 1 << (most.bit_length() - 1))}
 
@@ -83,10 +74,9 @@ def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
     together: Config = {"KERNEL": "blocks", "BN": 64, "num_warps": 4, "num_stages": 3}
     alone: Config = {"KERNEL": "warps", "BN": 16, "num_warps": 4, "num_stages": 3}
     single: Config = {"KERNEL": "blocks", "BN": 16, "num_warps": 1, "num_stages": 5}
-    heads: Config = {**alone, "KERNEL": "heads"}
     made = [_split(shape, gpu, kernel, programs) for kernel, programs in (
-        (together, 2), (heads, 2), (alone, 2), (together, 4), ({**single, "BN": 64, "num_stages": 3}, 4),
-        ({**alone, "num_warps": 8}, 1), (heads, 4), (alone, 4), (single, 8))]
+        (together, 2), ({**single, "BN": 64, "num_stages": 3}, 4), (together, 4), (alone, 2), (single, 8),
+        ({**alone, "num_warps": 8}, 1), (alone, 4))]
     return tuple(config for place, config in enumerate(made) if config not in made[:place])
 
 

@@ -14,10 +14,10 @@ SMALL = {"B": 3, "H": 6, "KV": 2, "N": 70, "D": 64, "PAGE": 16}
 LOOP = {"num_warps": 2, "num_stages": 2}
 CASES = [     # operator, shape, dtype, configuration: pages smaller and larger than a step, lengths that are no multiple of either
     *(("paged_decode_attention", shape, "fp16", {"KERNEL": kernel, "BN": keys, "SPLITS": splits, **LOOP})
-      for kernel in ("blocks", "warps", "heads")
+      for kernel in ("blocks", "warps")
       for shape, keys, splits in ((SMALL, 16, 1), (SMALL, 32, 4), ({**SMALL, "B": 5, "H": 2, "PAGE": 32, "N": 101}, 16, 8))),
     ("paged_decode_attention", {"B": 2, "H": 20, "KV": 4, "N": 200, "D": 64, "PAGE": 16}, "fp16",
-     {"KERNEL": "heads", "BN": 16, "SPLITS": 16, "num_warps": 2, "num_stages": 2}),
+     {"KERNEL": "blocks", "BN": 16, "SPLITS": 16, **LOOP}),
     ("paged_decode_attention", {"B": 1, "H": 20, "KV": 1, "N": 300, "D": 128, "PAGE": 64}, "fp16",
      {"KERNEL": "blocks", "BN": 128, "SPLITS": 2, **LOOP}),
     ("paged_decode_attention", {"B": 2, "H": 3, "KV": 3, "N": 33, "D": 256, "PAGE": 256}, "fp16",
@@ -88,7 +88,7 @@ for asked in ([0, 1, 16, 288], [0, 0, 0, 0], [17, 144, 15, 271]):
         problem.table[row, -(-length // 16):] = UNUSED
     reference = problem.reference()
     assert not reference[[row for row, length in enumerate(asked) if not length]].any()
-    for kernel in ("blocks", "warps", "heads"):
+    for kernel in ("blocks", "warps"):
         for splits in (1, 4, 32):                   # 32: parts are added up in bunches, and those
             config = {"KERNEL": kernel, "BN": 16, "SPLITS": splits, "num_warps": 2, "num_stages": 2}
             results = []
@@ -148,11 +148,11 @@ def test_pages_are_loaded_ahead_and_warps_alone_do_not_wait_for_each_other(tmp_p
     """In the loop: 16-byte copies ahead, no sum or maximum across warps; `blocks` passes both through shared memory."""
     pytest.importorskip("triton")
     config = {"BN": 16, "SPLITS": 1, "num_warps": 4, "num_stages": 3}
-    cases = ((PAGED.name, PAGED.presets[0], {**config, "KERNEL": kernel}) for kernel in ("warps", "heads", "blocks"))
-    alone, heads, together = code_of(tmp_path, *cases)
-    for facts in (alone, heads, together):
+    cases = ((PAGED.name, PAGED.presets[0], {**config, "KERNEL": kernel}) for kernel in ("warps", "blocks"))
+    alone, together = code_of(tmp_path, *cases)
+    for facts in (alone, together):
         assert {"cp.async.cg", "ldmatrix"} <= set(facts["words"]) and facts["spills"] == 0 and facts["registers"] <= 168
-    assert alone["barriers"] == heads["barriers"] == [2] and together["barriers"][0] >= 6         # 2: for the copies
+    assert alone["barriers"] == [2] and together["barriers"][0] >= 6         # 2: for the copies
 
 
 @pytest.mark.torch
@@ -195,13 +195,6 @@ def test_spaces_hold_default_and_published_designs(gpu):
         assert PAGED.default_config(shape, "bf16", device) in space and len(set(map(str, published))) == len(published)
         assert len(published) >= 3 or device.smem_bytes < 100_000
         assert shape not in PAGED.presets or len(space) >= 20
-
-
-def test_warps_have_heads_of_their_own_where_there_are_enough():
-    shape, device = {"B": 4, "H": 12, "KV": 6, "N": 4096, "D": 128, "PAGE": 16}, limits("NVIDIA H200")
-    configs = list(PAGED.space(shape, "bf16", device).configs())
-    assert {config["num_warps"] for config in configs if config["KERNEL"] == "heads"} == {2}
-    assert {config["num_warps"] for config in configs if config["KERNEL"] == "warps"} == {2, 4, 8}
 
 
 def test_splits_fill_the_gpu_where_sequences_are_few():
