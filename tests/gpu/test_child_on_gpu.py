@@ -78,3 +78,30 @@ def test_two_measurements_of_one_configuration_agree(report):
     report.add("repeat", medians_ms=medians, library_ms=session.library_ms, tflops=round(tflops, 1), recorded_best_ms=0.18462,
                finalists_ms=[outcome.median_ms for _, outcome in finalists], policy=session.policy)
     assert max(medians) / min(medians) < 1.1
+
+
+def test_a_late_host_is_in_no_sample(report):
+    """A launch that costs the host half a millisecond is timed as the kernel that it starts."""
+    import torch
+
+    from tuner.measure import timers
+    from tuner.measure.policy import Policy
+
+    x, device = torch.randn(4096, 1024, device="cuda", dtype=torch.float16), torch.device("cuda", 0)
+
+    def quick() -> None:
+        torch.softmax(x, -1)
+
+    def slow() -> None:
+        end = time.perf_counter() + 5e-4
+        while time.perf_counter() < end:
+            pass
+        torch.softmax(x, -1)
+
+    medians = {}
+    for name, launch in (("quick", quick), ("slow", slow)):
+        timer = timers.make_timer(device, Policy(), 0)
+        launch()
+        medians[name] = sorted(timer.samples(launch, 9))[4]
+    report.add("late host", medians_ms=medians)
+    assert medians["slow"] < 1.2 * medians["quick"] < 0.2

@@ -5,6 +5,7 @@ The driver is asked for clocks and throttling while the queued work still runs: 
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -12,14 +13,20 @@ from typing import Any, Protocol
 import torch
 
 from tuner.measure import nvml
-from tuner.measure.policy import Policy
+from tuner.measure.policy import MOST_LEAD_MS, Policy
 
 Launch = Callable[[], Any]
 EVENT_MS = 0.0005            # what a CUDA event resolves (cudaEventElapsedTime): a shorter time is told as this, never as 0
 WAIT_CYCLES = 200_000        # about 0.1 ms: the GPU waits while the host queues the launch and its events
 CYCLES_PER_MS = 2_000_000
+LATE, LEAD = 0.8, 1.5        # of the time that a batch ran; of the time that the host took for it
 GRAPH_MS = 0.5               # a graph holds launches for so long: the events' half microsecond is a thousandth of it
 GRAPH_LAUNCHES = 200         # … but not more than these
+
+
+def is_late(queued_ms: float, ran_ms: float, count: int) -> bool:
+    """Return whether the GPU may have waited for the host, which queued `count` launches for most of the time that they ran."""
+    return count > 1 and queued_ms > LATE * ran_ms
 
 
 class Timer(Protocol):
@@ -42,6 +49,7 @@ class _CudaTimer:
         self.l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
         self._reading: dict[str, Any] = {}
         self.lead_ms = 0.0
+        self._late_ms = 0.0                       # what the host took for a batch that it was late with
 
     def reading(self) -> dict[str, Any]:
         return self._reading
@@ -52,19 +60,26 @@ class _CudaTimer:
     def _time_launches(self, before: Launch, launch: Launch, count: int) -> list[float]:
         """Return ms of `count` launches, each between two events with `before` ahead, in one queue.
 
-        A host that is late for a launch is timed with it, as a sample of twice the kernel's time. With `lead_ms` the GPU starts
-        when everything is queued.
+        A host that is late for a launch would be timed with it. With `lead_ms` the GPU starts when everything is queued; without, a
+        batch that the host was late with is taken again like that, and what follows too. The wait is in no sample.
         """
-        if self.lead_ms and count > 1:
-            torch.cuda._sleep(round(self.lead_ms * CYCLES_PER_MS))
+        lead_ms = max(self.lead_ms, self._late_ms)
+        if lead_ms and count > 1:
+            torch.cuda._sleep(round(lead_ms * CYCLES_PER_MS))
         events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(count)]
+        began_s = time.perf_counter()
         for start, end in events:
             before()
             start.record()
             launch()
             end.record()
+        queued_ms = 1e3 * (time.perf_counter() - began_s)
         self._reading = nvml.reading(self.gpu_index)
         torch.cuda.synchronize(self.device)
+        again_ms = min(MOST_LEAD_MS, LEAD * queued_ms)
+        if is_late(queued_ms - lead_ms, events[0][0].elapsed_time(events[-1][1]), count) and again_ms > lead_ms:
+            self._late_ms = again_ms
+            return self._time_launches(before, launch, count)
         return [max(EVENT_MS, start.elapsed_time(end)) for start, end in events]
 
 
