@@ -51,7 +51,8 @@ def softmax_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
 
     def tile_fits(c: Config) -> bool:
         rows, block = whole_number(c, "ROWS"), whole_number(c, "BLOCK")
-        return (rows == 1 and not block) or fits_registers(c, (block or row) * rows)
+        recorded_too = rows == 1 and not block and c["PER_SM"] != EACH
+        return recorded_too or fits_registers(c, (block or row) * rows)
 
     return union_space((recorded, several, blocks), (
         Constraint("shared memory", fits_smem), thread_limit(gpu), Constraint("tile registers", tile_fits),
