@@ -52,9 +52,16 @@ def count(request: Mapping[str, Any], capability: str, *, read: Sequence[Path], 
     found = read_csv(lines)
     if found:
         return {**found, "tool": f"ncu {tool.get('version', '')}".strip()}
-    said = [line for line in (*lines, *ending.said.splitlines()) if line.startswith("==ERROR==")] or ending.said.splitlines()[-1:]
-    why = ending.why or (cleaned(said[0].removeprefix("==ERROR==").strip()) if said else f"ncu ended with {ending.status}")
-    return {"why": f"ncu counted nothing behind the walls: {why}"[:400]}
+    why = ending.why or why_nothing(lines, ending.said) or f"ncu ended with {ending.status}"
+    return {"why": f"ncu counted nothing behind the walls: {why}"[:600]}
+
+
+def why_nothing(lines: Sequence[str], said: str) -> str:
+    """Return ncu's own error and the last line of the program that it started; "" where neither said a word."""
+    spoken = [line.strip() for line in (*lines, *said.splitlines()) if line.strip()]
+    error = next((line.removeprefix("==ERROR==").strip() for line in spoken if line.startswith("==ERROR==")), "")
+    last = next((line for line in reversed(spoken) if not line.startswith("==")), "")
+    return cleaned("; ".join(filter(None, (error, last))))
 
 
 def homes(program: Path, shared: Path = Path("/opt/nvidia/nsight-compute")) -> list[Path]:

@@ -120,21 +120,25 @@ def main() -> None:
     given = parser.parse_args()
     BUDGET.seconds = given.helion
     rows = rows_of(given.ratios, given.only, given.most)
-    began_s, found = time.monotonic(), []
+    began_s, found, lost = time.monotonic(), [], False
     for row in rows:
         if time.monotonic() - began_s > given.seconds:
             break
         try:
             found.append(time_shape(row, torch.device("cuda"), given.peers))
-        except Exception as error:                  # the next shape may work
+        except Exception as error:                  # the next shape may work, unless the device is lost to this process
             found.append({"operator": row["operator"], "dtype": row["dtype"], "shape": row["shape"],
                           "error": f"{type(error).__name__}: {error}"[:400]})
+            lost = isinstance(error, getattr(torch, "AcceleratorError", ()))
         each = found[-1]
         said = [each.get(name) for name in ("times_ms", "best_peer", "served_ratio", "lacking", "error")]
         print(each["operator"], each["shape"], *said, round(time.monotonic() - began_s), flush=True)
         given.out.write_text(json.dumps({"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "policy": POLICY,
                                          "date": time.strftime("%Y-%m-%d"), "asked": len(rows), "shapes": found}, indent=1,
                                         default=str))
+        if lost:
+            print("the device is lost to this process: leave this shape out, and start again with the rest", flush=True)
+            break
 
 
 if __name__ == "__main__":

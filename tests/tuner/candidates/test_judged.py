@@ -218,6 +218,14 @@ def test_counters_are_read_from_ncu_s_table_whatever_else_is_printed() -> None:
     assert candidate_counters.read_csv(["nothing"]) == {} == candidate_counters.read_csv(['"ID"', '"x"'])
 
 
+def test_what_ncu_and_the_program_said_is_the_reason() -> None:
+    lines = ["==PROF== Connected to process 7", "==ERROR== The application returned an error code (1)."]
+    said = "Traceback (most recent call last):\n  File …\nRuntimeError: no CUDA device\n"
+    assert candidate_counters.why_nothing(lines, said) == (
+        "The application returned an error code (1).; RuntimeError: no CUDA device")
+    assert candidate_counters.why_nothing([], "") == "" and candidate_counters.why_nothing([], "only this") == "only this"
+
+
 def test_ncu_is_shown_with_the_folders_it_needs(tmp_path: Path) -> None:
     toolkit, shared = tmp_path / "cuda-13.0", tmp_path / "opt" / "nsight-compute"
     for folder in (toolkit / "bin", toolkit / "nsight-compute-2025.3.1", shared / "2025.3.1"):
