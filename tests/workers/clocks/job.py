@@ -5,6 +5,7 @@
 
 import json
 import os
+import signal
 import sys
 
 import django
@@ -27,5 +28,6 @@ def main(uuid, by, graphics, *rest):
 
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
+    signal.signal(signal.SIGINT, signal.default_int_handler)         # a shell's background ignores it, and so would we
     django.setup()
     main(*sys.argv[1:])

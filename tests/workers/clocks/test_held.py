@@ -26,7 +26,7 @@ from tests.workers.clocks.library import (
 from tuner.clocks.wish import ClockWish
 from workers.clocks import driver, held
 
-WAIT_S = 30
+WAIT_S = 60
 
 
 class Host:

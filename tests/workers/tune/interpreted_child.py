@@ -2,34 +2,15 @@
 
 import os
 import sys
-import time
 
 os.environ["TRITON_INTERPRET"] = "1"       # before any kernel is decorated
 
 import torch
 
+from tests.workers.tune.host_timer import HostTimer
 from tuner import wire
 from tuner.measure import child
 from tuner.team import packages
-
-
-class HostTimer:
-    def __init__(self, device, policy, gpu_index):
-        pass
-
-    def samples(self, launch, count):
-        taken = []
-        for _ in range(count):
-            started = time.perf_counter()
-            launch()
-            taken.append((time.perf_counter() - started) * 1000)
-        return taken
-
-    def about(self):
-        return {"cold_l2": False}
-
-    def reading(self):
-        return {}
 
 
 class Bench(child.Bench):

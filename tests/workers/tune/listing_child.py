@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tests.workers.tune.interpreted_child import HostTimer
+from tests.workers.tune.host_timer import HostTimer
 from tuner import wire
 from tuner.kernels.problem import Unavailable, normal_tensors
 from tuner.measure import child
