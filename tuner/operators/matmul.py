@@ -40,7 +40,8 @@ MATMUL = Operator(
              {"M": 1024, "N": 1024, "K": 1024}),
     space=space, default_config=default_config, flops=flops, bytes=bytes_moved,
     kernel_module="tuner.kernels.matmul",
-    kernel_names=("matmul", "matmul_kernel", "matmul_tma", "matmul_persistent", "matmul_specialised"),
+    kernel_names=("matmul", "matmul_kernel", "matmul_tma", "matmul_persistent", "matmul_specialised",
+                  "matmul_warp_groups"),
     tolerance=_TOLERANCE, unit="FLOP/s", library="cuBLAS", absent=ABSENT, starts=starts, together=fp8_problems,
 )
 

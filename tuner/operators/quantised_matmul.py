@@ -259,7 +259,7 @@ INT4_MATMUL = Operator(
     space=int4_space, default_config=int4_default, starts=int4_starts, together=group_problems,
     flops=lambda s: 2 * s["M"] * s["N"] * s["K"], bytes=int4_bytes,
     kernel_module="tuner.kernels.quantised_matmul", absent=_ABSENT,
-    kernel_names=("int4_matmul", "int4_vector", "int4_words", "int4_unpack"),
+    kernel_names=("int4_matmul", "int4_vector", "int4_words", "int4_unpack", "int4_warp_groups", "int4_sum"),
     tolerance={"bf16": 1e-2, "fp16": 2e-3}, unit="FLOP/s", library="cuBLAS on 16-bit weights",
 )
 

@@ -101,7 +101,7 @@ def test_the_image_decides_which_convolutions_there_are():
         return {config["KERNEL"] for config in space.configs()}
 
     hopper, ampere = "NVIDIA H200", "NVIDIA A100-SXM4-80GB"
-    boxes, plain = {"gather", "boxes", "boxes, persistent"}, {"gather", "product, tma", "product, persistent"}
+    boxes, plain = {"gather", "boxes", "boxes, persistent"}, {"gather", "product, tma", "product, persistent", "product, warp groups"}
     assert kernels(hopper) == kernels(hopper, S=2) == kernels(hopper, KS=1, P=1) == boxes
     assert kernels(hopper, KS=1, P=0) == plain
     assert kernels(hopper, S=3) == kernels(hopper, C=68) == kernels(hopper, F=35) == kernels(ampere) == {"gather"}
@@ -126,8 +126,9 @@ def test_rows_of_x_decide_which_int4_kernels_there_are():
             kernels[gpu[7], rows, columns] = {config["KERNEL"] for config in space.configs()}
     tma = {"unpacked, tma", "unpacked, persistent"}
     assert kernels == {
-        ("H", 1, 4096): {"tiles", "vector", "words"}, ("H", 5, 4096): {"tiles", "words"},
-        ("H", 512, 4096): {"tiles", "words", *tma}, ("H", 512, 4100): {"tiles", "words"}, ("H", 512, 4098): {"tiles"},
+        ("H", 1, 4096): {"tiles", "vector", "words", "warp groups"}, ("H", 5, 4096): {"tiles", "words", "warp groups"},
+        ("H", 512, 4096): {"tiles", "words", "warp groups", *tma}, ("H", 512, 4100): {"tiles", "words"},
+        ("H", 512, 4098): {"tiles"},
         ("A", 1, 4096): {"tiles", "vector", "words"}, ("A", 5, 4096): {"tiles", "words"},
         **{("A", 512, columns): {"tiles", "words", "unpacked, tiles"} for columns in (4096, 4100)},
         ("A", 512, 4098): {"tiles", "unpacked, tiles"}}
