@@ -46,7 +46,7 @@ _OPERATORS = (
     ("embedding", ("embedding",)),
     ("top_k", ("topk", "top_k")),
     ("conv2d", ("conv2d", "fprop")),
-    ("int4_matmul", ("int4_matmul", "int4_vector", "int4_words", "int4_unpack")),
+    ("int4_matmul", ("int4_matmul", "int4_vector", "int4_words", "int4_unpack", "int4_warp_groups", "int4_sum")),
     ("fp8_block_matmul", ("fp8_block_matmul", "w8a8_block_fp8_matmul")),
     ("matmul", ("gemm", "matmul", "cutlass", "nvjet", "_mm_", "cublas", "cijk_")),
 )

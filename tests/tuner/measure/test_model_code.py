@@ -101,7 +101,8 @@ def test_the_image_decides_which_convolutions_there_are():
         return {config["KERNEL"] for config in space.configs()}
 
     hopper, ampere = "NVIDIA H200", "NVIDIA A100-SXM4-80GB"
-    boxes, plain = {"gather", "boxes", "boxes, persistent"}, {"gather", "product, tma", "product, persistent", "product, warp groups"}
+    boxes = {"gather", "boxes", "boxes, persistent"}
+    plain = {"gather", "product, tma", "product, persistent", "product, warp groups"}
     assert kernels(hopper) == kernels(hopper, S=2) == kernels(hopper, KS=1, P=1) == boxes
     assert kernels(hopper, KS=1, P=0) == plain
     assert kernels(hopper, S=3) == kernels(hopper, C=68) == kernels(hopper, F=35) == kernels(ampere) == {"gather"}
