@@ -195,6 +195,7 @@ def test_values_are_added_to_an_operator_of_ours_and_refused_at_their_field(watc
     page.wait_for_url("**/tune/*/")
     assert "space edited: BM with 512; num_warps with 16" in page.inner_text("#tune-chips")
     job = tuner.get(f"/api/tune/{page.url.rstrip('/').split('/')[-1]}/")
+    tuner(f"/api/tune/{job['id']}/stop/")                           # it would wait for a GPU, and in the next test's queue
     assert job["space"]["parameters"] == {"BM": [16, 32, 64, 128, 192, 256, 512], "num_warps": [2, 4, 8, 16]}
 
 
