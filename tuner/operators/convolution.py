@@ -98,7 +98,7 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
     return union_space((_GATHER, _FLAT, _TMA, _WARP_GROUPS), (
         Constraint("kernel: flat for few channels, TMA for rows of 16 bytes, a product for 1 × 1", has_kernel),
         Constraint("stride: blocks of channels that divide them", whole_blocks),
-        Constraint("warp groups: Hopper only, 192 rows of at most 128 columns", fits_warp_groups),
+        Constraint("warp groups: Hopper only; above 128 rows at most 128 columns", fits_warp_groups),
         Constraint("accumulator registers", fits_registers), Constraint("shared memory", fits_smem),
         Constraint("registers for addresses", loads_fit),
         Constraint("threads per block", lambda c: 32 * whole_number(c, "num_warps") <= gpu.threads),

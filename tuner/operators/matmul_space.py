@@ -131,7 +131,7 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         Constraint("TMA: from compute capability 9.0", has_tma),
         Constraint("warp specialisation: Hopper only", can_specialise),
         Constraint("TMA: rows that start at multiples of 16 bytes", is_aligned),
-        Constraint("warp groups: 128 bytes of K, 192 rows of at most 128 columns", fits_warp_groups),
+        Constraint("warp groups: 128 bytes of K; above 128 rows at most 128 columns", fits_warp_groups),
         Constraint("accumulator registers", fits_registers), Constraint("shared memory", fits_smem),
         Constraint("threads per block", fits_threads), Constraint("tile taller than the matrix", fits_matrix),
         Constraint("split-K: enough tiles without, or too few blocks of K", splits_usefully),

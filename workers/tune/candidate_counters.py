@@ -61,7 +61,7 @@ def why_nothing(lines: Sequence[str], said: str) -> str:
     spoken = [line.strip() for line in (*lines, *said.splitlines()) if line.strip()]
     error = next((line.removeprefix("==ERROR==").strip() for line in spoken if line.startswith("==ERROR==")), "")
     last = next((line for line in reversed(spoken) if not line.startswith("==")), "")
-    return cleaned("; ".join(filter(None, (error, last))))
+    return str(cleaned("; ".join(filter(None, (error, last)))))
 
 
 def homes(program: Path, shared: Path = Path("/opt/nvidia/nsight-compute")) -> list[Path]:
