@@ -16,7 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
-from tuner.kernels.problem import check_elements, multiprocessors, normal_tensors, sizes, torch_dtype
+from tuner.kernels.problem import Launch, OneKernel, check_elements, multiprocessors, normal_tensors, sizes, torch_dtype
 from tuner.trial import Config
 
 EPSILON = 1e-5
@@ -102,10 +102,7 @@ def layernorm_row(x, w, b, y, cols, sx, eps, BLOCK: tl.constexpr):
                  mask=m)
 
 
-Call = tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]      # kernel, grid, arguments, constants and options
-
-
-class _Rows:
+class _Rows(OneKernel):
     """X[R, C] in, out[R, C]; `_call` says what a configuration launches."""
 
     def __init__(self, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
@@ -113,21 +110,11 @@ class _Rows:
         check_elements(X=self.R * self.C)
         self.x = torch.empty((self.R, self.C), device=device, dtype=torch_dtype(dtype))
         self.out = torch.empty_like(self.x)
+        super().__init__()
         self.refill(seed)
 
     def refill(self, seed: int) -> None:
         normal_tensors(seed, self.x)
-
-    def _call(self, config: Config) -> Call:
-        raise NotImplementedError
-
-    def compile(self, config: Config) -> Any:
-        kernel, grid, args, options = self._call(config)
-        return kernel.warmup(*args, grid=grid, **options)
-
-    def launch(self, config: Config) -> Any:
-        kernel, grid, args, options = self._call(config)
-        return kernel[grid](*args, **options)
 
 
 class Softmax(_Rows):
@@ -137,7 +124,7 @@ class Softmax(_Rows):
     def library(self) -> torch.Tensor:
         return torch.softmax(self.x, -1)
 
-    def _call(self, config: Config) -> Call:
+    def _call(self, config: Config) -> Launch:
         rows, block = int(config.get("ROWS", 1)), int(config.get("BLOCK", 0))
         grid = (min(triton.cdiv(self.R, rows), multiprocessors(self.out.device) * int(config["PER_SM"])),)
         args = (self.x, self.out, self.R, self.C, self.x.stride(0), self.out.stride(0))
@@ -164,7 +151,7 @@ class LayerNorm(_Rows):
     def library(self) -> torch.Tensor:
         return torch.nn.functional.layer_norm(self.x, (self.C,), self.weight, self.bias, EPSILON)
 
-    def _call(self, config: Config) -> Call:
+    def _call(self, config: Config) -> Launch:
         tensors = (self.x, self.weight, self.bias, self.out)
         if config.get("PASSES", 2) == 1:
             rows = int(config["ROWS"])
