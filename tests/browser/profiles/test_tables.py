@@ -34,7 +34,7 @@ def test_nothing_moves_and_few_rows_are_drawn_of_many(watched: Any, kernels: str
     page = watched
     page.add_init_script(SHIFTS)
     page.goto(kernels)
-    few = page.locator(ROWS).count()
+    few = poll(page, f"document.querySelectorAll('{ROWS}').length")      # the page may still be computing its table
     _of_many(page, kernels, 600 // few + 1)
     page.goto(kernels)
     poll(page, "document.querySelector('.grid-space')")
