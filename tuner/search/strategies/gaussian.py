@@ -27,6 +27,11 @@ WIDTH = {PRODUCT: 1.0, ADDITIVE: 1.0, NOISE: 1.0}
 LENGTH_CENTRE, LENGTH_WIDTH = np.log(0.6), 1.0
 
 
+def distances(x: Array, y: Array) -> Array:
+    """Return how far columns are apart, 0 to 1: columns lie in 0 … 1, or count values that are alike or not (0, 1, 2, …)."""
+    return np.asarray(np.minimum(np.abs(x - y), 1.0))
+
+
 class Hyperparameters:
     """Log hyperparameters with their prior and their cost on observations."""
 
@@ -36,7 +41,7 @@ class Hyperparameters:
 
     def fit(self, x: Array, y: Array, prior: Array, slope_variance: float, steps: int) -> Array:
         """Return the maximum a posteriori, searched from the centre: repeatable."""
-        gaps = np.abs(x[:, None, :] - x[None, :, :])
+        gaps = distances(x[:, None, :], x[None, :, :])
         line = slope_variance * np.outer(prior, prior) + 1.0          # and an unknown constant
         optimum = minimize(self._cost, self.centre, args=(gaps, y, line), jac=True, method="L-BFGS-B",
                            bounds=[(c - 4 * w, c + 4 * w) for c, w in zip(self.centre, self.width, strict=True)],
@@ -86,7 +91,8 @@ class Posterior:
         self._lengths = np.exp(theta[LENGTHS:])
         self._product, self._share = np.exp(theta[PRODUCT]), np.exp(theta[ADDITIVE]) / max(1, x.shape[1])
         self._noise = np.exp(theta[NOISE]) + JITTER
-        self._scaled = x / self._lengths
+        self._scaled, self._unlike = x / self._lengths, 1 / self._lengths
+        self._ahead: dict[int, Array] = {}               # covariances of rows that are not known yet
         self._whitened = np.empty((room, len(x)))        # L⁻¹ K(observed, every row)
         self._factor = np.zeros((room, room))            # L of K(observed, observed) + noise
         self.rows: list[int] = []
@@ -94,7 +100,9 @@ class Posterior:
 
     def _covariance(self, row: int) -> Array:
         """Return the covariance of `row` with every row, shape (N,)."""
-        gaps = np.abs(self._scaled - self._scaled[row])
+        if (kept := self._ahead.get(row)) is not None:
+            return kept
+        gaps = np.minimum(np.abs(self._scaled - self._scaled[row]), self._unlike)
         squared = gaps**2
         distance = np.sqrt(squared.sum(axis=1))
         product = self._product * (1 + ROOT5 * distance + 5 / 3 * distance**2) * np.exp(-ROOT5 * distance)
@@ -117,6 +125,20 @@ class Posterior:
         self.variance = np.maximum(self.variance - self._whitened[n]**2, 1e-12)
         self.rows.append(row)
 
+    def extend(self, x: Array, prior: float) -> None:
+        """Append a row, with its columns of shape (columns,): it is expected as if it had been there from the beginning."""
+        n, new = len(self.rows), len(self._x)
+        self._ahead.clear()                              # they lack the new row
+        self._x, self._prior = np.concatenate([self._x, x[None]]), np.append(self._prior, prior)
+        self._scaled = np.concatenate([self._scaled, (x / self._lengths)[None]])
+        self._whitened = np.concatenate([self._whitened, np.zeros((len(self._whitened), 1))], axis=1)
+        own = self._product + self._share * len(x) + 1.0 + self._slope * prior**2
+        if n:
+            column = solve_triangular(self._factor[:n, :n], self._covariance(new)[self.rows], lower=True)
+            self._whitened[:n, new] = column
+            own = max(own - column @ column, 1e-12)
+        self.variance = np.append(self.variance, own)
+
     def mean(self, y: Array) -> Array:
         """Return the mean at every row for values `y` at the added rows, shape (N,)."""
         n = len(self.rows)
@@ -128,6 +150,7 @@ class Posterior:
         Taking their mean for their value leaves the mean as it is (Ginsbourger et al., 2010)."""
         if not pending:
             return np.asarray(self.variance)
+        self._ahead = {row: self._covariance(row) for row in pending}      # asked for again until their times are known
         ahead = copy.copy(self)
         ahead.rows, ahead._whitened, ahead._factor = list(self.rows), self._whitened.copy(), self._factor.copy()
         for row in pending:

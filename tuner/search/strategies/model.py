@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 from scipy.special import ndtr
 from threadpoolctl import ThreadpoolController
 
-from tuner.search.strategies.gaussian import Hyperparameters, Posterior
+from tuner.search.strategies.gaussian import Hyperparameters, Posterior, distances
 from tuner.search.strategies.ledger import Ledger
 from tuner.search.strategies.prior import guess_slowness
 from tuner.search.strategies.prior_knowledge import PriorKnowledge
+from tuner.search.strategies.shortlist import Shortlist
 from tuner.search.strategies.sizes import Sizes, model_columns
 from tuner.space import Space
 from tuner.trial import Config, Trial
@@ -58,6 +58,7 @@ class Proposer:
         self._fitted = -1                                  # told trials that the hyperparameters come from
         self._tie = rng.random(len(prior)) * 1e-6
         self._order = rng.permutation(len(prior))
+        self._list = Shortlist(ledger, self._order)
         self._guessed = bool(np.ptp(prior)) if len(prior) else False
 
     def row(self) -> int:
@@ -66,8 +67,10 @@ class Proposer:
             return self._farthest_row()
         with BLAS.limit(limits=1):
             mean, deviation, best = self._expectation()
-        gain = _log_expected_improvement((best - mean) / deviation) + np.log(deviation) + self._tie
-        return int(np.argmax(np.where(self._ledger.seen, -np.inf, gain)))
+        rows = self._list.rows
+        gain = _log_expected_improvement((best - mean) / deviation) + np.log(deviation) + self._tie[rows]
+        seen = self._ledger.seen[rows]
+        return int(rows[np.argmax(np.where(seen, -np.inf, gain))]) if not seen.all() else self._farthest_row()
 
     def surprise(self) -> float:
         """Return the variance of the told trials around what was expected before any."""
@@ -75,27 +78,38 @@ class Proposer:
         return float(np.var(self._ledger.slowness() - self._prior[rows])) if rows else 0.0
 
     def _expectation(self) -> tuple[Array, Array, float]:
-        """Return mean and deviation of the slowness at every row, and the best told."""
-        rows = self._ledger.rows
+        """Return mean and deviation of the slowness at every row of the list, and the best told."""
+        told = self._ledger.rows
         slowness = self._ledger.slowness()
         posterior = self._grow_posterior()
-        rest = slowness - self._mean[rows]
-        centre = float(rest.mean()) if rows else 0.0
-        mean = self._mean + centre + (posterior.mean(rest - centre) if rows else 0.0)
-        best = float(slowness.min()) if rows else float(mean[~self._ledger.seen].min())
-        return mean, np.sqrt(posterior.variance_with(self._ledger.pending)), best
+        pending = [self._place(posterior, row) for row in self._ledger.pending]
+        rest = slowness - self._mean[told]
+        centre = float(rest.mean()) if told else 0.0
+        mean = self._mean[self._list.rows] + centre + (posterior.mean(rest - centre) if told else 0.0)
+        best = float(slowness.min()) if told else float(mean[~self._ledger.seen[self._list.rows]].min())
+        return mean, np.sqrt(posterior.variance_with(pending)), best
 
     def _grow_posterior(self) -> Posterior:
         """Return the posterior; hyperparameters come from the first `fit` trials only, so a resume agrees."""
-        rows = self._ledger.rows
-        fit = fit_size(len(rows))
+        told = self._ledger.rows
+        fit = fit_size(len(told))
         if self._posterior is None or fit != self._fitted:
             self._fitted = fit
             self._mean = self._prior + self._spill_penalty(fit)
-            self._posterior = Posterior(self._x, self._mean, self._fit_hyperparameters(fit), SLOPE_VARIANCE)
-        for row in rows[len(self._posterior.rows):]:
-            self._posterior.add(row)
+            self._list.choose(self._mean, fit)
+            rows = self._list.rows
+            self._posterior = Posterior(self._x[rows], self._mean[rows], self._fit_hyperparameters(fit), SLOPE_VARIANCE)
+        for row in told[len(self._posterior.rows):]:
+            self._posterior.add(self._place(self._posterior, row))
         return self._posterior
+
+    def _place(self, posterior: Posterior, row: int) -> int:
+        """Return where the posterior has a row of the space; one that another part of the search asked for comes in."""
+        place = self._list.place(row)
+        if place is None:
+            posterior.extend(self._x[row], float(self._mean[row]))
+            place = self._list.append(row)
+        return place
 
     def _fit_hyperparameters(self, fit: int) -> Array:
         if not fit or not self._fits:
@@ -113,8 +127,11 @@ class Proposer:
         spilled = np.minimum(1, np.log2(1 + np.array([self._ledger.spills[row] for row in rows])) / SPILL_STORM)
         if not spilled.any():
             return 0.0
-        weights = np.exp(-cdist(self._x, self._x[rows], "cityblock") / SPILL_REACH)
-        return np.asarray(SPILL_COST * (weights @ spilled) / (weights.sum(axis=1) + SPILL_DOUBT))
+        weighted, weights = np.zeros(len(self._x)), np.zeros(len(self._x))
+        for row, share in zip(rows, spilled, strict=True):
+            weight = np.exp(-distances(self._x, self._x[row]).sum(axis=1) / SPILL_REACH)
+            weighted, weights = weighted + weight * share, weights + weight
+        return np.asarray(SPILL_COST * weighted / (weights + SPILL_DOUBT))
 
     def _farthest_row(self) -> int:
         """Return, of the first untried rows of a random order, the one farthest from all asked."""
@@ -123,7 +140,7 @@ class Proposer:
         asked = ledger.rows + ledger.pending
         if not asked:
             return int(untried[0])
-        distance = np.abs(self._x[untried][:, None, :] - self._x[asked][None]).sum(axis=2).min(axis=1)
+        distance = distances(self._x[untried][:, None, :], self._x[asked][None]).sum(axis=2).min(axis=1)
         return int(untried[np.argmax(distance)])
 
 

@@ -12,6 +12,8 @@ from tuner.space import Space
 
 Array = NDArray[np.float64]
 
+MOST_TEXTS = 16           # values of a text with a column for each
+
 
 class Sizes:
     """Products of the parameters of a role, shapes (N,); 1 where a space has none."""
@@ -65,8 +67,9 @@ class Sizes:
 
 
 def model_columns(space: Space, sizes: Sizes) -> Array:
-    """Return the columns of a model in [0, 1], shape (N, columns): parameters and products of sizes.
+    """Return the columns of a model, shape (N, columns): parameters and products of sizes.
 
+    They lie in [0, 1]; a text of more than MOST_TEXTS values is one column that counts them (0, 1, 2, …), alike or not.
     Products (elements per thread, bytes of a stage, threads of a block) rule speed together; a model of single
     parameters would need many trials to find that out.
     """
@@ -82,16 +85,23 @@ def model_columns(space: Space, sizes: Sizes) -> Array:
         blocks.append(_stretch(np.log2(np.stack([sizes.threads, work, sizes.threads * work], axis=1))))
     if not sizes.has(Role.WARPS):
         blocks.append(_stretch(sizes.odd[:, None]))
+    blocks.append(space.rows[:, _texts(space, many=True)].astype(float))
     joined = np.concatenate(blocks, axis=1)
     return joined if joined.shape[1] else np.zeros((len(space), 1))
 
 
 def _parameter_columns(space: Space) -> Array:
     places = space.encoding()
-    texts = [index for index, param in enumerate(space.params) if not param.ordered and len(param.values) > 2]
-    numbers = [index for index in range(len(space.params)) if index not in texts]
-    one_hot = [(space.rows[:, index, None] == np.arange(len(space.params[index].values))).astype(float) for index in texts]
+    few, many = _texts(space), _texts(space, many=True)
+    numbers = [index for index in range(len(space.params)) if index not in few and index not in many]
+    one_hot = [(space.rows[:, index, None] == np.arange(len(space.params[index].values))).astype(float) for index in few]
     return np.concatenate([places[:, numbers], *one_hot], axis=1)
+
+
+def _texts(space: Space, many: bool = False) -> list[int]:
+    """Return the indices of parameters without an order: those of a few values, or those of many."""
+    return [index for index, param in enumerate(space.params)
+            if not param.ordered and len(param.values) > 2 and (len(param.values) > MOST_TEXTS) == many]
 
 
 def _stretch(values: Array) -> Array:
