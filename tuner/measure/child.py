@@ -6,7 +6,6 @@ Only operators of the OPERATORS table can be named, and those of team packages t
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import math
 import os
@@ -14,7 +13,6 @@ import platform
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -30,6 +28,7 @@ from tuner.measure.programs import ProgramSampler
 from tuner.measure.racing import Noise, Race, reference_ms
 from tuner.operators import OPERATORS, Operator, find
 from tuner.team import packages
+from tuner.team.sources import hash_sources
 from tuner.trial import Config, Reason
 
 MESSAGE_CHARS = 2000
@@ -189,15 +188,10 @@ class Bench:
 
 
 def source_hash(module: ModuleType, operator: str) -> str:
-    """Return the hash of the files that the operator's kernels are written in."""
+    """Return the hash of the files that the operator's kernels are written in. Raises OSError."""
     if hasattr(module, "source_hash"):
         return str(module.source_hash(operator))
-    files = {module.__file__ or ""}
-    for value in vars(module).values():              # kernels that other modules of ours hold, and modules of them
-        owner = value if isinstance(value, ModuleType) else sys.modules.get(getattr(value, "__module__", None) or "")
-        if owner is not None and owner.__name__.startswith(KERNELS) and owner.__name__ not in NO_KERNELS:
-            files.add(owner.__file__ or "")
-    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in sorted(files))).hexdigest()
+    return hash_sources(module, lambda name: name.startswith(KERNELS) and name not in NO_KERNELS)
 
 
 def _load_kernels(kernels: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from tuner.cuda.nvrtc import headers_hash
 from tuner.operators.operator import Operator
 from tuner.team.adapter import ENTRY_POINTS, CudaOperator, TritonOperator
 from tuner.team.description import make_operator
+from tuner.team.sources import beside, hash_sources
 
 ENABLED = "RIDGEPOINT_OPERATOR_PACKAGES"     # set by a worker for its children: the packages that owners enabled
 _loaded: dict[str, TritonOperator] = {}
@@ -127,9 +128,9 @@ def python_function(kernel: Any) -> Any:
 
 
 def source_hash(adapter: TritonOperator) -> str:
-    """Return the hash of the file that holds the kernel; of CUDA C++ with the headers beside it."""
+    """Return the hash of the files that hold the kernel's code; of CUDA C++ with the headers beside it. Raises OSError."""
     if isinstance(adapter, CudaOperator):
         file = Path(adapter.kernel.file)
         return hashlib.sha256(file.read_bytes() + headers_hash(file.parent).encode()).hexdigest()
     module = importlib.import_module(python_function(adapter.kernel).__module__)
-    return hashlib.sha256(Path(module.__file__ or "").read_bytes()).hexdigest()
+    return hash_sources(module, beside(module))

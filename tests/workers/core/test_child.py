@@ -1,5 +1,8 @@
 """The program of the GPU child itself, on the CPU: session facts, correctness before time, policy."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("torch")
@@ -97,13 +100,29 @@ def test_the_interval_of_the_median_is_distribution_free():
 
 
 def test_the_hash_of_a_kernels_source_covers_the_files_its_kernels_stand_in(monkeypatch, tmp_path):
-    from tuner.kernels import matmul, matmul_tma, norms, problem
+    import tuner
+    from tuner.kernels import matmul, norms, quantised_matmul
     from tuner.measure.child import source_hash
 
-    before = {module: source_hash(module, "x") for module in (matmul, norms)}
-    assert len(set(before.values())) == 2
-    other = tmp_path / "other.py"
-    other.write_text("changed")
-    monkeypatch.setattr(matmul_tma, "__file__", str(other))
-    monkeypatch.setattr(problem, "__file__", str(other))            # holds no kernel
-    assert source_hash(matmul, "x") != before[matmul] and source_hash(norms, "x") == before[norms]
+    modules = (matmul, norms, quantised_matmul)
+    before = [source_hash(module, "x") for module in modules]
+    assert len(set(before)) == 3
+    copy = tmp_path / "tuner"
+    shutil.copytree(Path(tuner.__file__).parent / "kernels", copy / "kernels")
+    monkeypatch.setattr(tuner, "__path__", [str(copy)])
+    for module in modules:
+        monkeypatch.setattr(module, "__file__", str(copy / "kernels" / Path(module.__file__).name))
+
+    def changed_by(name):
+        file = copy / "kernels" / name
+        text = file.read_text()
+        file.write_text(text + "\n")
+        after = [source_hash(module, "x") for module in modules]
+        file.write_text(text)
+        return [now != was for now, was in zip(after, before, strict=True)]
+
+    assert changed_by("norms.py") == [False, True, False]
+    assert changed_by("matmul_tma.py") == [True, False, True]
+    assert changed_by("hopper/int4_warp_groups.py") == [False, False, True]
+    assert changed_by("hopper/matmul_warp_groups.py") == [True, False, True]          # two steps from the quantised products
+    assert changed_by("problem.py") == changed_by("device.py") == [False, False, False]          # they hold no kernel
