@@ -23,7 +23,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from tuner.kernels.hopper.fp8_block_specialised import REGISTERS, ROWS, fp8_block_specialised
+from tuner.kernels.hopper.fp8_block_specialised import ROWS, fp8_block_specialised
 from tuner.kernels.hopper.int4_warp_groups import (
     BYTES,
     COMPUTE_REGISTERS,
@@ -33,6 +33,7 @@ from tuner.kernels.hopper.int4_warp_groups import (
     int4_sum,
     int4_warp_groups,
 )
+from tuner.kernels.hopper.warp_parts import REGISTERS
 from tuner.kernels.int4_matmul import finish_tile, int4_unpack, int4_vector, int4_words
 from tuner.kernels.matmul import matmul
 from tuner.kernels.matmul_parts import tile_place

@@ -13,6 +13,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
+from tuner.kernels.hopper.warp_parts import barriers
+
 LOAD_REGISTERS, COMPUTE_REGISTERS = 24, 240         # a thread, of 168 that each of 384 threads has before they are shared out
 SIGN, INFINITY = gl.constexpr(-2**31), gl.constexpr(0x7F800000)         # of a float32's bits
 
@@ -198,24 +200,10 @@ def attn_overlapped(qd, kd, vd, o, counter, heads, together, H, N, scale, D: gl.
     kb = gl.allocate_shared_memory(kd.dtype, [STAGES, BN, D], kd.layout)
     vb = gl.allocate_shared_memory(vd.dtype, [STAGES, BN, D], vd.layout)
     told = gl.allocate_shared_memory(gl.int32, [2, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
-    tile_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    tile_empty = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    q_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    q_empty = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    k_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    v_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for part in gl.static_range(2):
-        mbarrier.init(q_full.index(part), count=1)
-        mbarrier.init(q_empty.index(part), count=1)
-        mbarrier.init(tile_full.index(part), count=1)
-        mbarrier.init(tile_empty.index(part), count=2)
-    for slot in gl.static_range(STAGES):
-        mbarrier.init(k_full.index(slot), count=1)
-        mbarrier.init(v_full.index(slot), count=1)
-        mbarrier.init(k_empty.index(slot), count=2)         # both warp groups
-        mbarrier.init(v_empty.index(slot), count=2)
+    tile_full, tile_empty = barriers(2, 1), barriers(2, 2)
+    q_full, q_empty = barriers(2, 1), barriers(2, 1)
+    k_full, k_empty = barriers(STAGES, 1), barriers(STAGES, 2)         # both warp groups
+    v_full, v_empty = barriers(STAGES, 1), barriers(STAGES, 2)
     first: gl.constexpr = 0
     second: gl.constexpr = 1
     gl.warp_specialize([            # constants reach the parts only as they are written here

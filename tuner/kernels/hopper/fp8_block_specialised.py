@@ -8,39 +8,11 @@ from __future__ import annotations
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
 
-# Registers of a thread that loads and of one that computes, by warp groups that compute: of 65,536 of a multiprocessor.
+from tuner.kernels.hopper.warp_parts import barriers, bring_operands, place_of_tile
+
 ROWS = 64                   # of a tile for each warp group
-REGISTERS = {2: (24, 240), 3: (32, 160)}
-
-
-@gluon.jit
-def _place(tile, M, N, BM: gl.constexpr, BN: gl.constexpr, GM: gl.constexpr):
-    """Rows and columns of a tile: GM rows of tiles stand together, so that L2 serves both operands."""
-    rows, columns = gl.cdiv(M, BM), gl.cdiv(N, BN)
-    group = tile // (GM * columns)
-    height = gl.minimum(rows - group * GM, GM)
-    inside = tile % (GM * columns)
-    return group * GM + inside % height, inside // height
-
-
-@gluon.jit
-def _bring(ad, bd, ab, bb, full, empty, M, N, K, ROWS: gl.constexpr, GROUPS: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
-           GM: gl.constexpr, STAGES: gl.constexpr):
-    """The loading warp: blocks of A and B for each tile of this program."""
-    BM: gl.constexpr = ROWS * GROUPS
-    step = 0
-    for tile in range(gl.program_id(0), gl.cdiv(M, BM) * gl.cdiv(N, BN), gl.num_programs(0)):
-        pm, pn = _place(tile, M, N, BM, BN, GM)
-        for k in range(0, K, BK):
-            slot = step % STAGES
-            mbarrier.wait(empty.index(slot), (step // STAGES & 1) ^ 1)
-            mbarrier.expect(full.index(slot), (BM + BN) * BK)
-            for part in gl.static_range(GROUPS):
-                tma.async_copy_global_to_shared(ad, [pm * BM + part * ROWS, k], full.index(slot), ab.index(GROUPS * slot + part))
-            tma.async_copy_global_to_shared(bd, [pn * BN, k], full.index(slot), bb.index(slot))
-            step += 1
 
 
 @gluon.jit
@@ -53,7 +25,7 @@ def _multiply(part: gl.constexpr, ab, bb, full, empty, sa, sb, y, M, N, K, ROWS:
     blocks = K // BK
     step = 0
     for tile in range(gl.program_id(0), gl.cdiv(M, BM) * gl.cdiv(N, BN), gl.num_programs(0)):
-        pm, pn = _place(tile, M, N, BM, BN, GM)
+        pm, pn = place_of_tile(tile, M, N, BM, BN, GM)
         m = pm * BM + part * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
         rows, columns = sa + gl.minimum(m, M - 1) * blocks, sb + pn * BN // BK * blocks
         acc = gl.zeros([ROWS, BN], gl.float32, layout)
@@ -80,11 +52,7 @@ def fp8_block_specialised(ad, bd, sa, sb, y, M, N, K, ROWS: gl.constexpr, GROUPS
     """A and B in blocks of ROWS × BK and BN × BK. BK is a scale's extent in K and in N, so BN columns share one: BN ≤ BK."""
     ab = gl.allocate_shared_memory(ad.dtype, [GROUPS * STAGES, ROWS, BK], ad.layout)
     bb = gl.allocate_shared_memory(bd.dtype, [STAGES, BN, BK], bd.layout)
-    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for slot in gl.static_range(STAGES):
-        mbarrier.init(full.index(slot), count=1)
-        mbarrier.init(empty.index(slot), count=GROUPS)
+    full, empty = barriers(STAGES, 1), barriers(STAGES, GROUPS)
     first: gl.constexpr = 0
     second: gl.constexpr = 1
     third: gl.constexpr = 2
@@ -92,11 +60,12 @@ def fp8_block_specialised(ad, bd, sa, sb, y, M, N, K, ROWS: gl.constexpr, GROUPS
         gl.warp_specialize([
             (_multiply, (first, ab, bb, full, empty, sa, sb, y, M, N, K, ROWS, GROUPS, BN, BK, GM, STAGES)),
             (_multiply, (second, ab, bb, full, empty, sa, sb, y, M, N, K, ROWS, GROUPS, BN, BK, GM, STAGES)),
-            (_bring, (ad, bd, ab, bb, full, empty, M, N, K, ROWS, GROUPS, BN, BK, GM, STAGES))], [4, 1], [COMPUTE, LOAD])
+            (bring_operands, (ad, bd, ab, bb, full, empty, M, N, K, ROWS, GROUPS, BN, BK, GM, STAGES, True))],
+            [4, 1], [COMPUTE, LOAD])
     else:
         gl.warp_specialize([
             (_multiply, (first, ab, bb, full, empty, sa, sb, y, M, N, K, ROWS, GROUPS, BN, BK, GM, STAGES)),
             (_multiply, (second, ab, bb, full, empty, sa, sb, y, M, N, K, ROWS, GROUPS, BN, BK, GM, STAGES)),
             (_multiply, (third, ab, bb, full, empty, sa, sb, y, M, N, K, ROWS, GROUPS, BN, BK, GM, STAGES)),
-            (_bring, (ad, bd, ab, bb, full, empty, M, N, K, ROWS, GROUPS, BN, BK, GM, STAGES))],
+            (bring_operands, (ad, bd, ab, bb, full, empty, M, N, K, ROWS, GROUPS, BN, BK, GM, STAGES, True))],
             [4, 4, 1], [COMPUTE, COMPUTE, LOAD])

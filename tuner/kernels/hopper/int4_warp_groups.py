@@ -18,6 +18,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
+from tuner.kernels.hopper.warp_parts import barriers
+
 WORDS = 64                  # rows of a product: columns of W by fours
 LOAD_REGISTERS, COMPUTE_REGISTERS = 24, 240         # a thread, of 168 that each of 384 threads has before they are shared out
 SUMMED = 1024               # numbers of a program that adds up parts
@@ -177,11 +179,7 @@ def int4_warp_groups(xd, wd, scales, out, M, N, K, BM: gl.constexpr, BK: gl.cons
     PAIRS: gl.constexpr = 2 if BYTES == 1 else 1
     xb = gl.allocate_shared_memory(xd.dtype, [2 * STAGES, BM, BK], xd.layout)
     wb = gl.allocate_shared_memory(wd.dtype, [COLUMNS * STAGES, BK, WORDS], wd.layout)
-    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for slot in gl.static_range(STAGES):
-        mbarrier.init(full.index(slot), count=1)
-        mbarrier.init(empty.index(slot), count=2)
+    full, empty = barriers(STAGES, 1), barriers(STAGES, 2)
     one: gl.constexpr = 0
     two: gl.constexpr = 1
     gl.warp_specialize([            # constants reach the parts only as they are written here

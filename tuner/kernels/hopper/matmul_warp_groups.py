@@ -19,6 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from tuner.kernels.hopper.warp_parts import REGISTERS, barriers, bring_operands, place_of_tile
 from tuner.kernels.problem import Launch, multiprocessors
 from tuner.trial import Config
 
@@ -26,40 +27,6 @@ ROWS = 64                   # of a product
 # Warp groups that compute and products of each, by the rows of a tile.
 WARP_GROUPS = {128: (2, 1), 192: (3, 1), 256: (2, 2)}
 WIDE = 64                   # columns that are written at a time
-# Registers of a thread that loads and of one that computes, by warp groups that compute: of 65,536 of a multiprocessor.
-REGISTERS = {2: (24, 240), 3: (32, 160)}
-
-
-@gluon.jit
-def _place(tile, M, N, BM: gl.constexpr, BN: gl.constexpr, GM: gl.constexpr):
-    """Rows and columns of a tile: GM rows of tiles stand together, so that L2 serves both operands."""
-    rows, columns = gl.cdiv(M, BM), gl.cdiv(N, BN)
-    group = tile // (GM * columns)
-    height = gl.minimum(rows - group * GM, GM)
-    inside = tile % (GM * columns)
-    return group * GM + inside % height, inside // height
-
-
-@gluon.jit
-def _bring(ad, bd, ab, bb, full, empty, M, N, K, ROWS: gl.constexpr, PARTS: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
-           GM: gl.constexpr, STAGES: gl.constexpr, BT: gl.constexpr):
-    """The loading warp: blocks of A and B for each tile of this program."""
-    BM: gl.constexpr = ROWS * PARTS
-    size: gl.constexpr = ab.dtype.primitive_bitwidth // 8
-    step = 0
-    for tile in range(gl.program_id(0), gl.cdiv(M, BM) * gl.cdiv(N, BN), gl.num_programs(0)):
-        pm, pn = _place(tile, M, N, BM, BN, GM)
-        for k in range(0, K, BK):
-            slot = step % STAGES
-            mbarrier.wait(empty.index(slot), (step // STAGES & 1) ^ 1)
-            mbarrier.expect(full.index(slot), (BM + BN) * BK * size)
-            for part in gl.static_range(PARTS):
-                tma.async_copy_global_to_shared(ad, [pm * BM + part * ROWS, k], full.index(slot), ab.index(PARTS * slot + part))
-            if BT:
-                tma.async_copy_global_to_shared(bd, [pn * BN, k], full.index(slot), bb.index(slot))
-            else:
-                tma.async_copy_global_to_shared(bd, [k, pn * BN], full.index(slot), bb.index(slot))
-            step += 1
 
 
 @gluon.jit
@@ -131,7 +98,7 @@ def _multiply(group: gl.constexpr, ab, bb, cb, full, empty, cd, bias, scale, M, 
     buffer = cb.index(group)
     step = 0
     for tile in range(gl.program_id(0), gl.cdiv(M, BM) * gl.cdiv(N, BN), gl.num_programs(0)):
-        pm, pn = _place(tile, M, N, BM, BN, GM)
+        pm, pn = place_of_tile(tile, M, N, BM, BN, GM)
         m, n = pm * BM + part * ROWS, pn * BN
         acc = gl.zeros([ROWS, BN], gl.float32, layout)
         if TWICE:
@@ -176,11 +143,7 @@ def matmul_warp_groups(ad, bd, cd, bias, scale, M, N, K, ROWS: gl.constexpr, GRO
     ab = gl.allocate_shared_memory(ad.dtype, [PARTS * STAGES, ROWS, BK], ad.layout)
     bb = gl.allocate_shared_memory(bd.dtype, [STAGES, BN, BK] if BT else [STAGES, BK, BN], bd.layout)
     cb = gl.allocate_shared_memory(cd.dtype, [GROUPS, ROWS, WIDE], cd.layout)
-    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for slot in gl.static_range(STAGES):
-        mbarrier.init(full.index(slot), count=1)
-        mbarrier.init(empty.index(slot), count=GROUPS)
+    full, empty = barriers(STAGES, 1), barriers(STAGES, GROUPS)
     one: gl.constexpr = 0
     two: gl.constexpr = 1
     three: gl.constexpr = 2
@@ -190,7 +153,7 @@ def matmul_warp_groups(ad, bd, cd, bias, scale, M, N, K, ROWS: gl.constexpr, GRO
                          BT)),
             (_multiply, (two, ab, bb, cb, full, empty, cd, bias, scale, M, N, K, ROWS, GROUPS, TWICE, BN, BK, GM, STAGES, WIDE, ACT,
                          BT)),
-            (_bring, (ad, bd, ab, bb, full, empty, M, N, K, ROWS, PARTS, BN, BK, GM, STAGES, BT))], [4, 1], [COMPUTE, LOAD])
+            (bring_operands, (ad, bd, ab, bb, full, empty, M, N, K, ROWS, PARTS, BN, BK, GM, STAGES, BT))], [4, 1], [COMPUTE, LOAD])
     else:
         gl.warp_specialize([
             (_multiply, (one, ab, bb, cb, full, empty, cd, bias, scale, M, N, K, ROWS, GROUPS, TWICE, BN, BK, GM, STAGES, WIDE, ACT,
@@ -199,7 +162,7 @@ def matmul_warp_groups(ad, bd, cd, bias, scale, M, N, K, ROWS: gl.constexpr, GRO
                          BT)),
             (_multiply, (three, ab, bb, cb, full, empty, cd, bias, scale, M, N, K, ROWS, GROUPS, TWICE, BN, BK, GM, STAGES, WIDE,
                          ACT, BT)),
-            (_bring, (ad, bd, ab, bb, full, empty, M, N, K, ROWS, PARTS, BN, BK, GM, STAGES, BT))],
+            (bring_operands, (ad, bd, ab, bb, full, empty, M, N, K, ROWS, PARTS, BN, BK, GM, STAGES, BT))],
             [4, 4, 1], [COMPUTE, COMPUTE, LOAD])
 
 
