@@ -1,4 +1,4 @@
-"""One commit of a repository, fetched by the git program and unpacked: no hooks, no submodules, no credentials of this worker.
+"""One commit of a repository, fetched by the git program and unpacked: no hooks, no submodules, none of this host's credentials.
 
 The child sees an environment of its own and no configuration of the host. It may speak one protocol, to addresses that were
 looked up and checked before; a redirect is not followed. Nothing is checked out: `git archive` writes the commit's files, and
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.gate.code.address import GitAddress, parse_git_address
+from workers.code.tokens import TOKENS, https_settings
 from workers.code.unpack import Bounds, Unpacked, unpack_tar
 from workers.core.child import SandboxError
 from workers.outgoing import NotSent, Refused, is_metadata, is_public, resolve_host
@@ -125,7 +126,8 @@ class Git:
                 _kill(child)
             if child.returncode:
                 raise SandboxError(f"git {_verb(arguments)}: {_tail(errors) or f'ended with {child.returncode}'}"[:400],
-                                   "is the address right, and is the repository readable from this worker?")
+                                   "is the address right, and is the repository readable from this worker?"
+                                   + (f" {TOKENS} names a file of tokens." if self.address.scheme == "https" else ""))
             output.seek(0)
             return output.read(SAID_BYTES).decode(errors="replace")
 
@@ -201,6 +203,11 @@ def _environment(address: GitAddress, folder: Path) -> dict[str, str]:
         "PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": str(folder.parent), "LC_ALL": "C", "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_ATTR_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0",
         "GIT_ALLOW_PROTOCOL": address.scheme, "GIT_PROTOCOL_FROM_USER": "0", "GIT_OPTIONAL_LOCKS": "0"}
+    if address.scheme == "https":
+        told = https_settings(address)
+        numbered = {f"GIT_CONFIG_{part}_{at}": text for at, pair in enumerate(told)
+                    for part, text in zip(("KEY", "VALUE"), pair, strict=True)}
+        return {**environ, "GIT_CONFIG_COUNT": str(len(told)), **numbered}
     if address.scheme != "ssh":
         return environ
     key, hosts = os.environ.get(KEY, ""), os.environ.get(HOSTS, "")
