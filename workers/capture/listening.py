@@ -6,10 +6,12 @@ are read and written as an agent's questions would be."""
 from __future__ import annotations
 
 import logging
+import select
 import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -69,24 +71,39 @@ def _serve(daemon: KinetoDaemon, done: threading.Event) -> None:
     captures = WorkerCaptures(daemon, folder, _no_post, Budget())
     asking = Askers(daemon, captures, host)
     told, next_s = frozenset[int](), 0.0
-    while not done.wait(POLL_S):
+    exchange: Future[Mapping[str, Any] | None] | None = None
+    while not done.is_set() and daemon.socket is not None:
+        select.select([daemon.socket], [], [], POLL_S)  # Kineto reads an answer 50 ms late with its next question, in 5 s
         asking.tend()
         now_s, pids = time.monotonic(), asking.pids()
-        if now_s >= next_s or pids != told or (pids and asking.orders.changed()):
-            told = pids
+        if exchange is not None:
+            if exchange.done():
+                again_s = _take(asking, exchange)
+                exchange, next_s = None, now_s + (again_s if told else TELL_EVERY_S)
+        elif now_s >= next_s or pids != told or (pids and asking.orders.changed()):
+            told, exchange = pids, Future()
             asking.orders.mark_told()
-            next_s = now_s + (_exchange(asking, host) if pids else _exchange(asking, host) and TELL_EVERY_S)
+            threading.Thread(target=_tell, args=(exchange, host, {**asking.state(), "kind": "gpu worker"}), daemon=True,
+                             name="captures-exchange").start()              # no question waits for the database
 
 
-def _exchange(asking: Askers, host: str) -> float:
-    """Tell what is known and take orders; return after how many seconds to ask again."""
+def _tell(exchange: Future[Mapping[str, Any] | None], host: str, state: Mapping[str, Any]) -> None:
+    """Get the orders for what is known, None where the database does not answer."""
+    answer = None
     try:
-        answer: Mapping[str, Any] = orders_for(GPU_WORKERS + host, host, {**asking.state(), "kind": "gpu worker"})
-    except Exception as error:                      # the database restarts: it is asked again
+        answer = orders_for(GPU_WORKERS + host, host, state)
+    except Exception as error:                      # it restarts: it is asked again
         log.warning("captures of running processes: %s", error)
-        return LOOK_AGAIN_S
     finally:
         connections.close_all()                     # never open while the parent forks
+        exchange.set_result(answer)
+
+
+def _take(asking: Askers, exchange: Future[Mapping[str, Any] | None]) -> float:
+    """Take orders; return after how many seconds to ask again."""
+    answer = exchange.result()
+    if answer is None:
+        return LOOK_AGAIN_S
     for order in answer["orders"]:
         asking.orders.take(order)
     return min(float(answer["again_s"]), LEAST_AGAIN_S)

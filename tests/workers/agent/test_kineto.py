@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.workers.agent.server import Server, serve
-from workers.agent.deep.captures import Budget, Captures
+from workers.agent.deep.captures import LEAST_LEAD_S, Budget, Captures
 from workers.agent.deep.kineto import FORGET_S, HEADER, KinetoDaemon, capture_config, written_path
 from workers.agent.send import Sender
 from workers.agent.spool import Spool
@@ -85,6 +85,33 @@ def test_configurations_say_steps_or_time() -> None:
     assert written_path("/t/a.json", 42) == Path("/t/a_42.json")
 
 
+@pytest.mark.parametrize(("left_s", "warm_up_s"), [(22, 5), (11.6, 5), (9.6, 3), (3, 0), (-1, 0)])
+def test_a_moment_leaves_as_much_warm_up_as_there_is_time(daemon: KinetoDaemon, left_s: float, warm_up_s: int) -> None:
+    """An answer may be read with the next question only, 5 s later, and Kineto's warm-up has to fit after that."""
+    config = capture_config("/t/a.json", "r", start_ms=int((time.time() + left_s) * 1e3))
+    daemon.answer(question(42))
+    assert daemon.arm(42, config) and "WARMUP" not in config
+    answer = daemon.answer(question(42))
+    assert answer is not None and answer.decode().endswith(f"\nACTIVITIES_WARMUP_PERIOD_SECS={warm_up_s}\n")
+    assert HEADER.unpack_from(answer)[0] == len(answer) - HEADER.size
+    assert daemon.arm(42, capture_config("/t/a.json", "r")) and b"WARMUP" not in (daemon.answer(question(42)) or b"")
+
+
+def test_an_order_that_is_taken_after_its_moment_has_failed_at_once(daemon: KinetoDaemon, tmp_path: Path, server: Server,
+                                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    captures = captures_of(daemon, tmp_path, server)
+    daemon.answer(question(42))
+    assert captures.ask(42, {"job": "a"}, start_ms=int((time.time() + LEAST_LEAD_S + 1) * 1e3)) == ""
+    captures.poll()
+    assert captures.every[0].state == "asked"
+    later_s = time.time() + LEAST_LEAD_S + 2
+    monkeypatch.setattr(time, "time", lambda: later_s)
+    daemon.answer(question(42))
+    captures.poll()
+    assert (captures.every[0].state, captures.every[0].why) == (
+        "failed", "it took the order after the moment at which all were to begin")
+
+
 def test_budgets_of_job_and_host_hold_over_restarts(daemon: KinetoDaemon, tmp_path: Path, server: Server) -> None:
     budget = Budget(per_job_day=1, per_host_day=2, longest_s=0.0)
     captures = captures_of(daemon, tmp_path, server, budget)
@@ -104,6 +131,7 @@ def test_budgets_of_job_and_host_hold_over_restarts(daemon: KinetoDaemon, tmp_pa
 @pytest.mark.process
 @pytest.mark.slow
 def test_a_real_job_is_captured_and_its_trace_arrives(tmp_path: Path, server: Server) -> None:
+    """Ordered right after it asked, for the nearest moment that is taken: Kineto has the order 3 s before that."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
     folder = tempfile.mkdtemp(prefix="rp", dir="/tmp")          # short: Kineto's own socket beside has 50 characters more
@@ -116,16 +144,19 @@ def test_a_real_job_is_captured_and_its_trace_arrives(tmp_path: Path, server: Se
         end = time.monotonic() + 100
         while time.monotonic() < end and not server.uploads:
             daemon.poll()
-            if child.pid in daemon.processes and not captures.every:
-                assert captures.ask(child.pid, {"job": "tanh, loop", "host": "host-1", "rank": 0}, steps=0) == ""
+            asking = daemon.processes.get(child.pid)
+            if asking is not None and not captures.every and asking.ancestors:
+                assert captures.ask(child.pid, {"job": "tanh, loop", "host": "host-1", "rank": 0}, steps=0,
+                                    start_ms=int((time.time() + LEAST_LEAD_S) * 1e3) + 100) == ""
             captures.poll()
-            time.sleep(0.05)
+            time.sleep(0.005)
     finally:
         child.kill()
         child.wait()
         daemon.close()
         shutil.rmtree(folder)
     assert server.uploads, [(each.state, each.why) for each in captures.every]
+    assert captures.every[0].start_ms / 1e3 - captures.every[0].picked_s < 4.5         # less than Kineto's own warm-up
     (body,) = server.uploads
     assert b"fleet,deep,job:tanh__loop,host:host-1" in body and b"Deep capture" in body
     trace = json.loads(gzip.decompress(body[body.index(b"\x1f\x8b"):body.rindex(b"\r\n--")]))

@@ -121,7 +121,7 @@ def test_ranks_become_one_profile_and_their_launcher_is_not_captured(host: Host)
         code, document = host.manage("capture", "running", "--job", "pair", "--ranks", "0-1", "--seconds", "0.5")
         assert (code, document["status"]) == (0, "ready"), document
         assert [each["rank"] for each in document["captures"]] in ([0, 1], [1, 0])
-        assert {each["profile"] for each in document["captures"]} == {document["profile"]}
+        assert {each["profile"] for each in document["captures"]} == {document["profile"]}, document
         profile = host.product.get_json(f"/api/profiles/{document['profile']}/")
         assert profile["name"] == "pair: 2 ranks" and len(profile["metadata"]["files"]) == 2
     finally:

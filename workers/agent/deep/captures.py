@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workers.agent.deep.kineto import KinetoDaemon, capture_config, written_path
+from workers.agent.deep.kineto import ASKS_EVERY_S, TOO_LATE_S, KinetoDaemon, capture_config, written_path
 from workers.agent.deep.pace import BESIDE_S, Paces
 from workers.agent.deep.processes import seen_from_here, trace_folder
 
@@ -27,7 +27,7 @@ PATH = "/api/profiles/"
 SETTLE_S = 2.0                      # a trace that did not grow for so long is whole
 MOST_KEPT = 50
 MOST_STEPS, MOST_MS = 50, 10_000
-LEAST_LEAD_S = 8.0                  # Kineto asks every 5 s
+LEAST_LEAD_S = ASKS_EVERY_S + 3.0
 COST_WAIT_S = BESIDE_S + 45         # after a trace: until what it cost is told
 UPLOADS = "/api/fleet/captures/"
 
@@ -161,6 +161,8 @@ class Captures:
             elif size and now_s - own.grew[1] >= SETTLE_S:
                 own.state, own.took_s, own.bytes = "uploading", now_s - own.asked_s, size
                 threading.Thread(target=self._upload, args=(own, path), name="ridgepoint-upload", daemon=True).start()
+            elif not size and own.start_ms and own.picked_s > own.start_ms / 1e3 - TOO_LATE_S:
+                self._fail(own, path, "it took the order after the moment at which all were to begin")
             elif not size and own.is_seen and not Path(f"/proc/{own.pid}").exists():
                 self._fail(own, path, "the process ended")
             elif now_s - own.asked_s > self.budget.longest_s + max(0.0, own.start_ms / 1e3 - own.asked_unix_s):
