@@ -28,9 +28,12 @@ WORDS = {"pass": "passed", "fail": "failed", "error": "failed", "errors": "faile
 
 @dataclass(frozen=True)
 class Part:
+    """`after`: of the part that it waits for, which must stand before it."""
+
     name: str
     command: tuple[str, ...]
     in_pytest: bool = True
+    after: str = ""
 
 
 @dataclass
@@ -52,16 +55,22 @@ class Sum:
         return f"{self.counts.get('passed', 0)} passed, {self.failed} failed{skipped}"
 
 
-# for the two processors of the smallest machine: three workers keep them busy, each more costs what it imports and starts
+# for the two processors of the smallest machine: three workers keep them busy, each more costs what it imports and starts. Tests
+# that start processes and wait for them follow those of the browser, so that all three end at about the same time.
+WAITING = ("tests/profiles/fleet", "tests/workers/capture")
 PARTS = (
-    Part("Python", (*PYTEST, "-n", "2", "--ignore", "tests/browser")),
+    Part("Python", (*PYTEST, "-n", "2", *(f"--ignore={path}" for path in ("tests/browser", *WAITING)))),
     Part("browser", (*PYTEST, "tests/browser")),
+    Part("waiting", (*PYTEST, *WAITING), after="browser"),
     Part("JavaScript", ("make", "--no-print-directory", "js"), in_pytest=False),
 )
 
 
-def run_part(part: Part, *extra: str, turn: threading.Event | None = None) -> Sum:
-    """Run one part and return what it came to. Its output is passed on at once, dots included, from its `turn` on."""
+def run_part(part: Part, *extra: str, turn: threading.Event | None = None, ended: threading.Event | None = None) -> Sum:
+    """Run one part and return what it came to. Its output is passed on at once, dots included, from its `turn` on.
+
+    ended  set when its command has: what was printed may still wait for its turn
+    """
     command = [*part.command, *(extra if part.in_pytest else ())]
     began = time.monotonic()
     process = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -73,6 +82,8 @@ def run_part(part: Part, *extra: str, turn: threading.Event | None = None) -> Su
             shown = _show(printed, shown)
     code = process.wait()
     seconds = time.monotonic() - began
+    if ended is not None:
+        ended.set()
     if turn is not None:
         turn.wait()
     _show(printed, shown)
@@ -100,13 +111,17 @@ def count_tests(printed: str) -> dict[str, int]:
 
 
 def run_parts(parts: tuple[Part, ...] = PARTS, *extra: str) -> list[Sum]:
-    """Run all parts at once, print one line for each and one for all, and return what they came to."""
+    """Run all parts, at once or each after another, print one line for each and one for all, and return what they came to."""
     turns = [threading.Event() for _ in parts]
+    ended = {part.name: threading.Event() for part in parts}
 
     def run(number: int) -> Sum:
+        if parts[number].after:
+            ended[parts[number].after].wait()
         try:
-            return run_part(parts[number], *extra, turn=turns[number])
+            return run_part(parts[number], *extra, turn=turns[number], ended=ended[parts[number].name])
         finally:
+            ended[parts[number].name].set()
             if number + 1 < len(parts):
                 turns[number + 1].set()
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.parts import Part, Sum, count_tests, run_parts
+from tests.parts import PARTS, PROJECT, Part, Sum, count_tests, run_parts
 
 
 def part(name: str, code: str) -> Part:
@@ -23,6 +24,24 @@ def test_a_part_that_fails_keeps_no_other_from_running(capfd: pytest.CaptureFixt
         "first:       1 passed, 1 failed, 2 skipped (exit code 1)", "second:      30 passed, 0 failed, 1 skipped",
         "third:       0 passed, 1 failed (exit code 3)", "31 passed, 2 failed, 3 skipped"]
     assert "F." in printed
+
+
+def test_a_part_waits_for_the_one_that_it_follows_and_for_no_other(tmp_path: Path) -> None:
+    """`slow` prints first and ends last: what `second` waits for is the end of `first`, not its turn to print."""
+    def stamp(name: str, after: str, seconds: float) -> Part:
+        code = f"import time; a = time.monotonic(); time.sleep({seconds}); open({str(tmp_path / name)!r}, 'w')" \
+               ".write(f'{a} {time.monotonic()}')"
+        return Part(name, (sys.executable, "-c", code), in_pytest=False, after=after)
+
+    run_parts((stamp("slow", "", 2.5), stamp("first", "", 0.5), stamp("second", "first", 0.0)))
+    times = {name: [float(word) for word in (tmp_path / name).read_text().split()] for name in ("slow", "first", "second")}
+    assert times["first"][1] <= times["second"][0] and times["second"][1] < times["slow"][1]
+
+
+def test_the_parts_name_every_test_once() -> None:
+    left_out = {word.partition("=")[2] for word in PARTS[0].command if word.startswith("--ignore=")}
+    taken = [word for part in PARTS[1:] for word in part.command if word.startswith("tests/")]
+    assert sorted(taken) == sorted(left_out) and all((PROJECT / path).is_dir() for path in taken)
 
 
 @pytest.mark.parametrize(("printed", "counts"), [
