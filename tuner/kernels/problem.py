@@ -66,6 +66,19 @@ class OffersSpace(Protocol):
         ...
 
 
+@runtime_checkable
+class OnSeveralGpus(Protocol):
+    """A problem whose launch writes results on several GPUs; each of them is checked."""
+
+    def poison(self) -> None:
+        """Overwrite all results with NaN."""
+        ...
+
+    def gathered(self) -> torch.Tensor:
+        """Return all results on the first GPU, as `reference` shapes them."""
+        ...
+
+
 @dataclass(frozen=True)
 class ProgramTime:
     """What a launch returns that was a run of a program, which timed itself: ms of one launch of its kernel."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tuner.kernels.problem import Problem
+from tuner.kernels.problem import OnSeveralGpus, Problem
 from tuner.trial import Config
 
 # ‖out − ref‖ / ‖ref‖ that a right result stays under: rounding of the output is 2⁻⁹ (bf16) and 2⁻¹² (fp16) at most per
@@ -60,6 +60,10 @@ def check_config(problem: Problem, config: Config, seed: int, tolerance: float) 
     """
     problem.refill(seed)
     reference = problem.reference()
+    if isinstance(problem, OnSeveralGpus):
+        problem.poison()
+        kernel = problem.launch(config)
+        return kernel, compare_output(problem.gathered(), reference, tolerance)
     problem.out.fill_(math.nan)
     kernel = problem.launch(config)
     return kernel, compare_output(problem.out, reference, tolerance)

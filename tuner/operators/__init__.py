@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tuner.operators.all_reduce import ALL_REDUCE_RMSNORM
 from tuner.operators.attention import ATTENTION, GQA_ATTENTION
 from tuner.operators.convolution import CONV2D
 from tuner.operators.cross_entropy import CROSS_ENTROPY
@@ -28,7 +29,8 @@ from tuner.operators.vendor import CUBLASLT_MATMUL, CUTLASS_GEMM
 
 OPERATORS: dict[str, Operator] = {op.name: op for op in (
     MATMUL, MATMUL_BIAS_ACT, GROUPED_MATMUL, INT4_MATMUL, FP8_BLOCK_MATMUL, CONV2D,
-    SOFTMAX, LAYERNORM, RMSNORM, ADD_RMSNORM, CROSS_ENTROPY, SILU_MUL, ROW_SUM, TOP_K, TRANSPOSE, EMBEDDING, ROTARY,
+    SOFTMAX, LAYERNORM, RMSNORM, ADD_RMSNORM, ALL_REDUCE_RMSNORM, CROSS_ENTROPY, SILU_MUL, ROW_SUM, TOP_K, TRANSPOSE,
+    EMBEDDING, ROTARY,
     ATTENTION, GQA_ATTENTION, FP8_ATTENTION, DECODE_ATTENTION, PAGED_DECODE_ATTENTION)}
 VENDORS: dict[str, Operator] = {op.name: op for op in (CUBLASLT_MATMUL, CUTLASS_GEMM)}
 

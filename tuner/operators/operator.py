@@ -35,6 +35,10 @@ class Dim:
         return None
 
 
+def _one(shape: Shape) -> int:
+    return 1
+
+
 @dataclass(frozen=True)
 class Operator:
     """What the tuner needs to know of an operator."""
@@ -58,6 +62,7 @@ class Operator:
     together: Callable[[Shape, str], dict[str, str]] | None = None   # field → problem, when each number alone is fine
     listed_on_gpu: bool = False        # its space is what the machine with the GPU lists (tuner.offer); `space` is empty until then
     apply_text: Callable[[Config], str] | None = None      # what applies a configuration, to paste; None: Triton's own text
+    gpus: Callable[[Shape], int] = _one                       # of a host that a launch runs on
     parameters: tuple[str, ...] = ()   # in the order people write them, where `default_config` does not name them
 
     def complete(self, config: Config) -> dict[str, Value]:

@@ -66,14 +66,17 @@ def listen(done: threading.Event, make_daemon: Callable[[], KinetoDaemon] = Kine
 
 
 def _serve(daemon: KinetoDaemon, done: threading.Event) -> None:
+    assert daemon.socket is not None
     host = socket.gethostname()
     folder = Path(settings.HOME, "captures")
     captures = WorkerCaptures(daemon, folder, _no_post, Budget())
     asking = Askers(daemon, captures, host)
     told, next_s = frozenset[int](), 0.0
     exchange: Future[Mapping[str, Any] | None] | None = None
-    while not done.is_set() and daemon.socket is not None:
-        select.select([daemon.socket], [], [], POLL_S)  # Kineto reads an answer 50 ms late with its next question, in 5 s
+    asked = select.poll()
+    asked.register(daemon.socket, select.POLLIN)
+    while not done.is_set():
+        asked.poll(POLL_S * 1e3)            # Kineto reads an answer that is 50 ms late with its next question only, in 5 s
         asking.tend()
         now_s, pids = time.monotonic(), asking.pids()
         if exchange is not None:

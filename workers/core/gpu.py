@@ -20,6 +20,7 @@ _QUERY = ("index", "uuid", "name", "compute_cap", "driver_version", "memory.tota
 _SMI_TIMEOUT_S = 20.0
 _LOOK_AGAIN_S = 0.25
 _TURN_LOOK_S = 0.002         # a measurement takes 5 to 50 ms
+OF_HOST, ALL = "RIDGEPOINT_GPUS_OF_HOST", "all"      # told by `manage.py serve`, whose workers see a GPU each
 SEATS = 2                    # jobs that are at home on one GPU: one compiles or thinks while the other measures
 
 
@@ -41,11 +42,20 @@ class Gpu:
 
 def gpus() -> list[Gpu]:
     """Return GPUs by NVML or nvidia-smi within CUDA_VISIBLE_DEVICES; empty without any."""
+    return _within(os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def gpus_of_host() -> list[Gpu]:
+    """Return those and the GPUs of this host's other workers, for a job that computes on several: leases keep them apart."""
+    return _within(os.environ.get(OF_HOST)) if OF_HOST in os.environ else gpus()
+
+
+def _within(visible: str | None) -> list[Gpu]:
+    """Return the GPUs that a value of CUDA_VISIBLE_DEVICES leaves; None leaves all."""
     cards = [Gpu(**device) for device in nvml.devices()] or _read_smi()
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
+    if visible in (None, ALL):
         return cards
-    wanted = [part.strip() for part in visible.split(",") if part.strip()]
+    wanted = [part.strip() for part in str(visible).split(",") if part.strip()]
     return [gpu for gpu in cards if str(gpu.index) in wanted or any(gpu.uuid.startswith(part) for part in wanted)]
 
 
@@ -105,7 +115,8 @@ def lease(candidates: Sequence[Gpu], *, should_stop: Callable[[], bool] = lambda
 
 @contextmanager
 def lease_several(candidates: Sequence[Gpu], count: int, *, should_stop: Callable[[], bool] = lambda: False,
-                  wait_s: float | None = None, folder: Path | None = None) -> Iterator[list[Gpu]]:
+                  wait_s: float | None = None, folder: Path | None = None,
+                  look_s: float = _LOOK_AGAIN_S) -> Iterator[list[Gpu]]:
     """Hold `count` of `candidates` at once, waiting until so many are free. Raises NoLease.
 
     All or none: who holds some while it waits for others could wait for ever for one who does the same.
@@ -124,7 +135,7 @@ def lease_several(candidates: Sequence[Gpu], count: int, *, should_stop: Callabl
                 return
         if should_stop() or (end is not None and time.monotonic() > end) or len(candidates) < count:
             raise NoLease(f"{count} GPUs did not become free" if len(candidates) >= count else f"this host has no {count} GPUs")
-        time.sleep(_LOOK_AGAIN_S * (1 + random.random()))       # two who ask for several do not meet again and again
+        time.sleep(look_s * (1 + random.random()))       # two who ask for several do not meet again and again
 
 
 @contextmanager
@@ -140,13 +151,23 @@ def seat(candidates: Sequence[Gpu], *, should_stop: Callable[[], bool] = lambda:
 
 
 class Turn:
-    """Leases one GPU again and again: held while measuring, not while compilers work."""
+    """Leases a GPU, with `others` where a job computes on several, again and again: while measuring, not while compilers work."""
 
-    def __init__(self, gpu: Gpu, should_stop: Callable[[], bool] = lambda: False, folder: Path | None = None) -> None:
-        self._gpu, self._should_stop, self._folder = gpu, should_stop, folder
+    def __init__(self, gpu: Gpu, should_stop: Callable[[], bool] = lambda: False, folder: Path | None = None,
+                 others: Sequence[Gpu] = ()) -> None:
+        self._cards, self._should_stop, self._folder = [gpu, *others], should_stop, folder
 
-    def __call__(self) -> AbstractContextManager[Gpu]:
-        return lease([self._gpu], should_stop=self._should_stop, folder=self._folder, look_s=_TURN_LOOK_S)
+    def __call__(self) -> AbstractContextManager[Any]:
+        if len(self._cards) == 1:
+            return lease(self._cards, should_stop=self._should_stop, folder=self._folder, look_s=_TURN_LOOK_S)
+        return lease_several(self._cards, len(self._cards), should_stop=self._should_stop, folder=self._folder,
+                             look_s=_TURN_LOOK_S)
+
+
+def neighbours(card: Gpu, cards: Sequence[Gpu], count: int) -> list[Gpu]:
+    """Return up to `count` other GPUs of the same model, the nearest by number first."""
+    alike = [each for each in cards if each.name == card.name and each.uuid != card.uuid]
+    return sorted(alike, key=lambda each: (abs(each.index - card.index), each.index))[:count]
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -55,18 +55,34 @@ def open_runner(job: TuneJob, worker: str, stop: Stop, replay_speed: float, *, m
     if not cards:
         what = f"this worker sees no {wanted}" if wanted else "this worker sees no NVIDIA GPU"
         raise SandboxError(what, "Start it on a machine with a GPU and its driver.")
-    with (gpu.seat(cards, should_stop=stop, wait_s=wait_s) as card,
-          hold.hold_clocks(card.uuid, f"tune job {job.pk} on {worker}") as lock):
+    with gpu.seat(cards, should_stop=stop, wait_s=wait_s) as card, ExitStack() as held:
+        together = [card, *_others(job, card)]
+        lock, *_ = [held.enter_context(hold.hold_clocks(each.uuid, f"tune job {job.pk} on {worker}")) for each in together]
         elsewhere = compile_queue.make_helpers(job.pk)
         shared = compile_queue.cache_environment() if elsewhere else {}
-        runner = SandboxRunner(job.operator, job.shape, job.dtype, card.index, gpu_uuid=card.uuid, seed=job.seed,
+        about = {"clock_lock": lock, **({"gpus": len(together)} if len(together) > 1 else {})}
+        runner = SandboxRunner(job.operator, job.shape, job.dtype, card.index, seed=job.seed,
+                               gpu_uuid=",".join(each.uuid for each in together),
                                policy={"kind": job.timing}, environ={**team.child_environment(), **shared}, helpers=elsewhere,
-                               turn=gpu.Turn(card, stop), environment={"clock_lock": lock}, conditions=hold.compact(lock))
+                               turn=gpu.Turn(card, stop, others=together[1:]), environment=about, conditions=hold.compact(lock))
         try:
             stop.tell(runner)
             yield runner, card
         finally:
             runner.close()
+
+
+def _others(job: TuneJob, card: gpu.Gpu) -> list[gpu.Gpu]:
+    """Return the further GPUs that a launch of the job's shape runs on; none as a rule. Raises SandboxError."""
+    operator = find(job.operator)
+    if operator is None or operator.problems(job.shape, job.dtype):
+        return []
+    wanted = operator.gpus(job.shape) - 1
+    others = gpu.neighbours(card, gpu.gpus_of_host(), wanted) if wanted else []
+    if len(others) < wanted:
+        raise SandboxError(f"this shape runs on {wanted + 1} GPUs at once, this worker's host has {len(others) + 1} × {card.name}",
+                           "Start it where a host has so many of one model.")
+    return others
 
 
 def shape_index_of(landscape: Landscape, job: TuneJob) -> int:

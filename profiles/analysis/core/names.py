@@ -38,6 +38,7 @@ _OPERATORS = (
     ("attention", ("flash", "sdpa", "fmha", "attention", "attn")),
     ("cross_entropy", ("cross_entropy", "xent_rows", "xent_blocks")),
     ("softmax", ("softmax",)),
+    ("all_reduce_rmsnorm", ("allreduce_rmsnorm",)),
     ("add_rmsnorm", ("add_rms_norm", "add_rmsnorm")),
     ("rmsnorm", ("rms_norm", "rmsnorm")),
     ("silu_mul", ("silu_and_mul", "silu_mul", "swiglu")),

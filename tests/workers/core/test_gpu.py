@@ -151,6 +151,36 @@ def test_two_jobs_on_one_gpu_take_turns(tmp_path):
     assert sum(one[2] != two[2] for one, two in pairwise(spans)) >= 6
 
 
+def test_a_job_on_several_gpus_has_them_all_in_its_turn_and_holds_none_while_it_waits(tmp_path):
+    ended = threading.Event()
+    turn = gpu.Turn(CARD, ended.is_set, folder=tmp_path, others=[OTHER])
+    with turn(), pytest.raises(NoLease), gpu.lease([CARD, OTHER], folder=tmp_path, wait_s=0.1):
+        pass
+    with gpu.lease([OTHER], folder=tmp_path):
+        threading.Timer(0.3, ended.set).start()
+        with pytest.raises(NoLease), turn():
+            pass
+        with gpu.lease([CARD], folder=tmp_path, wait_s=0.1):
+            pass
+
+
+def test_a_worker_of_one_gpu_knows_the_others_of_its_host(monkeypatch):
+    monkeypatch.setattr(gpu.nvml, "devices", lambda: [vars(each) for each in (CARD, OTHER)])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", str(OTHER.index))
+    assert [each.uuid for each in gpu.gpus()] == [each.uuid for each in gpu.gpus_of_host()] == [OTHER.uuid]
+    monkeypatch.setenv(gpu.OF_HOST, gpu.ALL)                    # as `manage.py serve` tells its workers
+    assert [each.uuid for each in gpu.gpus()] == [OTHER.uuid]
+    assert [each.uuid for each in gpu.gpus_of_host()] == [CARD.uuid, OTHER.uuid]
+    monkeypatch.setenv(gpu.OF_HOST, CARD.uuid)                  # what the host itself was given
+    assert [each.uuid for each in gpu.gpus_of_host()] == [CARD.uuid]
+
+
+def test_others_of_a_job_are_of_the_same_model_and_near():
+    cards = [gpu.Gpu(index, f"GPU-{index}", "B" if index == 2 else "A", "9.0", "", 1) for index in range(5)]
+    assert [each.index for each in gpu.neighbours(cards[3], cards, 2)] == [4, 1]
+    assert [each.index for each in gpu.neighbours(cards[0], cards, 9)] == [1, 3, 4] and gpu.neighbours(cards[2], cards, 1) == []
+
+
 def test_who_measures_with_a_turn_waits_for_whoever_holds_the_whole_gpu(tmp_path):
     ended = threading.Event()
     turn = gpu.Turn(CARD, ended.is_set, folder=tmp_path)

@@ -58,3 +58,33 @@ def test_values_that_were_added_to_the_space_are_checked_and_timed(alice, monkey
     assert {(config["PER_SM"], config["STEPS"]) for config in tried} == {(3, 5)} and {config["ROWS"] for config in tried} == {1, 8}
     assert job.valid_size == len(tried) and all(row.outcome == "measured" for row in job.trials.all())
     assert job.best_config["PER_SM"] == 3 and CachedConfig.objects.get(job=job).evidence["space"] == edited
+
+
+@pytest.mark.parametrize("cards", [1, 2])
+def test_a_shape_of_two_gpus_takes_two_of_them_or_says_that_there_is_one(alice, monkeypatch, tmp_path, cards):
+    """The child sees both cards; there the interpreter computes the parts of both, and each one's result is checked."""
+    seen = [gpu.Gpu(number, f"GPU-{number}", CARD.name, "9.0", "", 1) for number in range(cards)]
+    taken = []
+
+    def make(*args, **given):
+        taken.append(SandboxRunner(*args, **{**given, "child_module": "tests.workers.tune.interpreted_child",
+                                             "policy": {"max_samples": 5, "rounds": 2}}))
+        return taken[-1]
+
+    monkeypatch.setattr(gpu, "gpus", lambda: seen[:1])
+    monkeypatch.setattr(gpu, "gpus_of_host", lambda: seen)
+    monkeypatch.setattr(gpu.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(runner, "SandboxRunner", make)
+    job = TuneJob.objects.create(operator="all_reduce_rmsnorm", shape={"R": 4, "C": 100, "G": 2}, dtype="bf16", device="gpu",
+                                 strategy="random", owner=alice, budget_trials=4, budget_seconds=120)
+    lead.run(job.pk, "worker-1")
+    job.refresh_from_db()
+    if cards == 1:
+        assert job.status == "failed" and job.error["what"] == (
+            "this shape runs on 2 GPUs at once, this worker's host has 1 × Triton's interpreter")
+        return
+    assert (job.status, job.error) == ("done", None)
+    assert taken[0]._environ["CUDA_VISIBLE_DEVICES"] == "GPU-0,GPU-1" and job.environment["gpus"] == 2
+    rows = list(job.trials.all())
+    assert rows and all(row.outcome == "measured" and row.facts["relative_error"] < 1e-2 for row in rows)
+    assert job.library_ms and CachedConfig.objects.get(job=job).config["SHOTS"] in (1, 2)

@@ -19,6 +19,7 @@ from webapp.accounts import LOOPBACK
 from webapp.embedded import ensure
 from webapp.roles import owner_exists
 from webapp.supervisor import Child, Supervisor, Watch
+from workers.core.gpu import ALL, OF_HOST
 
 DEFAULT_PORT, PORTS_TO_TRY = 8000, 50
 LOOK_EVERY_S, ANNOUNCE_EVERY_S = 0.5, 0.25
@@ -42,8 +43,9 @@ class Command(BaseCommand):
         children += [Child(_child_name("ingest", i, ingest), _manage_command("worker", "ingest"), env) for i in range(ingest)]
         children += [Child(name, _manage_command("worker", name), env) for name in ("replay", "messages")]
         count = _gpu_count() if gpus is None else gpus
-        children += [Child(_child_name("gpu", i, count), _manage_command("worker", "gpu"), {**env, "CUDA_VISIBLE_DEVICES": str(i)})
-                     for i in range(count)]
+        on_gpus = {**env, OF_HOST: os.environ.get("CUDA_VISIBLE_DEVICES", ALL)}
+        children += [Child(_child_name("gpu", i, count), _manage_command("worker", "gpu"),
+                           {**on_gpus, "CUDA_VISIBLE_DEVICES": str(i)}) for i in range(count)]
         supervisor = Supervisor(children, as_json=settings.LOG_JSON)
         supervisor.say(f"starting {', '.join(child.name for child in children)}; data in {settings.HOME}")
         announcer = _Announcer(supervisor, host, bound, port, signed_in=env["RIDGEPOINT_SIGN_IN"] == "1")
