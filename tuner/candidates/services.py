@@ -83,8 +83,9 @@ def candidate_create(by: Submitter, *, operator: str, text: str, shape: Mapping[
 
 def _operator(name: str) -> Operator:
     known = find(name)
-    if known is None or known.listed_on_gpu:
-        raise CandidateRefused("operator", f"choose one of {', '.join(selectors.known_operators())}")
+    if known is None or name not in selectors.known_operators():
+        why = f"{name} runs on several GPUs, candidates on one: " if known is not None and known.on_several_gpus else ""
+        raise CandidateRefused("operator", f"{why}choose one of {', '.join(selectors.known_operators())}")
     return known
 
 

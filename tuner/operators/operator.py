@@ -65,6 +65,11 @@ class Operator:
     gpus: Callable[[Shape], int] = _one                       # of a host that a launch runs on
     parameters: tuple[str, ...] = ()   # in the order people write them, where `default_config` does not name them
 
+    @property
+    def on_several_gpus(self) -> bool:
+        """Return whether a launch runs on more than one GPU at some shape."""
+        return any(self.gpus(shape) > 1 for shape in self.presets)
+
     def complete(self, config: Config) -> dict[str, Value]:
         """Return the configuration with every parameter named; older ones lack newer parameters."""
         return {**self.absent, **config}

@@ -244,7 +244,8 @@ def test_the_text_of_every_operator_is_a_right_candidate_of_it_in_each_form(tmp_
                           capture_output=True, text=True, timeout=300)
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert done.returncode == 0, done.stderr[-2000:]
-    assert [each["name"] for each in found] == [*OPERATORS, "acme_scale_add", "acme_column_sum", "acme_clamp"]
+    on_one = [name for name in OPERATORS if name != "all_reduce_rmsnorm"]
+    assert [each["name"] for each in found] == [*on_one, "acme_scale_add", "acme_column_sum", "acme_clamp"]
     for each in found:
         assert {"module", "kernel"} <= set(each["forms"]) and each["left_alone"] and each["replaced"] == []
         for form, (seen, right, message, changed) in each["forms"].items():
