@@ -5,7 +5,7 @@ from __future__ import annotations
 from tuner.operators.limits import Limits
 from tuner.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
 from tuner.operators.rowwise import WARPS, fits_registers, thread_limit
-from tuner.operators.variants import union_space, whole_number
+from tuner.operators.variants import Only, union_space, whole_number
 from tuner.space import Constraint, Space
 from tuner.trial import Config
 
@@ -22,7 +22,7 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         of_one = rows if c["SHOTS"] == 1 else -(-rows // shape["G"])
         return whole_number(c, "PROGRAMS") < 2 * of_one or whole_number(c, "PROGRAMS") == PROGRAMS[0]
 
-    return union_space(({"SHOTS": (1, 2), "PROGRAMS": PROGRAMS, "num_warps": WARPS},), (
+    return union_space(({"SHOTS": Only((1, 2)), "PROGRAMS": PROGRAMS, "num_warps": WARPS},), (
         thread_limit(gpu), Constraint("row registers", lambda c: fits_registers(c, row)),
         Constraint("programs wait for each other: one a multiprocessor", lambda c: whole_number(c, "PROGRAMS") <= most),
         Constraint("more programs than rows", has_rows)))
