@@ -83,6 +83,8 @@ SHAPES: list[Case] = [
             (4, 32, 8, 2048, 64, 1), (1, 64, 8, 8192, 128, 1), (1, 32, 8, 16384, 128, 1), (4, 32, 8, 1024, 128, 1),
             (2, 16, 16, 4096, 64, 0), (16, 16, 16, 512, 64, 0), (1, 32, 32, 8192, 128, 0), (8, 16, 2, 1000, 128, 1),
             (4, 12, 4, 777, 64, 0), (2, 40, 8, 3008, 128, 1)),
+    *_sized("all_reduce_rmsnorm", "bf16", "R C G", (1, 4096, 2), (16, 8192, 2), (64, 8192, 2), (128, 4096, 2), (256, 8192, 2),
+            (512, 8192, 2), (2048, 4096, 2), (4096, 8192, 2), (33, 5120, 2), (1000, 7168, 2), (64, 8192, 4), (64, 8192, 8)),
 ]
 DESIGN_SHAPES: list[Case] = [
     *_sized("matmul", "bf16", "M N K", (4096, 4096, 4096), (2048, 11008, 4096), (1024, 1024, 1024), (16, 4096, 4096),
@@ -173,14 +175,16 @@ class Recorder:
         folder.mkdir(parents=True, exist_ok=True)
         self.path, self.began_s = folder / f"{mode}.json", time.monotonic()
         self.document: dict[str, Any] = {"mode": mode, "arguments": sys.argv[1:], "shapes": []}
-        card = gpu.gpus()[0]
-        self.runner = SandboxRunner("matmul", {"M": 64, "N": 64, "K": 64}, "bf16", card.index, gpu_uuid=card.uuid, seed=5,
-                                    limits=LIMITS, policy=QUICK)
+        self.cards = gpu.gpus()
+        self.runner = SandboxRunner("matmul", {"M": 64, "N": 64, "K": 64}, "bf16", self.cards[0].index, seed=5, limits=LIMITS,
+                                    policy=QUICK, gpu_uuid=",".join(card.uuid for card in self.cards))
 
     def shape(self, case: Case, choose: Any, seconds: float | None, again: bool) -> None:
         """One shape: trials, finalists, a line for people, the document."""
         name, dtype, shape = case
         operator = find(name)
+        if operator is not None and operator.gpus(shape) > len(self.cards):
+            return
         row: dict[str, Any] = {"operator": name, "dtype": dtype, "shape": shape}
         self.document["shapes"].append(row)
         try:
