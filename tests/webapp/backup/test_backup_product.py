@@ -90,7 +90,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Original:
         visitor.wait_for_workers()
         kept = visitor.profiles()
         assert {row["status"] for row in kept} == {"ready"} and len(kept) == len(FILES)
-        wait_for_gates(visitor)
+        wait_for_gates(visitor, product)
         visitor.wait_until_idle()
         stop, failures = threading.Event(), list[BaseException]()
         rushing = threading.Thread(target=rush, args=(Visitor(product), stop, failures))
@@ -111,13 +111,14 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Original:
         product.stop()
 
 
-def wait_for_gates(visitor: Visitor) -> None:
+def wait_for_gates(visitor: Visitor, product: Product) -> None:
     end = time.monotonic() + 120
     while True:
-        states = re.findall(r'"status": ?"(\w+)"', visitor.session.get(f"{visitor.url}/api/gates/", timeout=60).text)
+        told = visitor.session.get(f"{visitor.url}/api/gates/", timeout=60).text
+        states = re.findall(r'"status": ?"(\w+)"', told)
         if states and set(states) == {"done"}:
             return
-        assert time.monotonic() < end, states
+        assert time.monotonic() < end, f"{states}: {told[:3000]}\n{product.log[-6000:]}"
         time.sleep(0.5)
 
 
