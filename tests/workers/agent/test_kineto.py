@@ -131,21 +131,25 @@ def test_budgets_of_job_and_host_hold_over_restarts(daemon: KinetoDaemon, tmp_pa
 @pytest.mark.process
 @pytest.mark.slow
 def test_a_real_job_is_captured_and_its_trace_arrives(tmp_path: Path, server: Server) -> None:
-    """Ordered right after it asked, for the nearest moment that is taken: Kineto has the order 3 s before that."""
+    """Ordered right after it asked, for the nearest moment that is taken: Kineto has the order 3 s before that.
+
+    On a machine so busy that the answer is 50 ms late, Kineto reads it after the moment: then it is ordered once more.
+    """
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
     folder = tempfile.mkdtemp(prefix="rp", dir="/tmp")          # short: Kineto's own socket beside has 50 characters more
     environ = {**os.environ, "KINETO_USE_DAEMON": "1", "KINETO_IPC_SOCKET_DIR": folder,
                "KINETO_ONDEMAND_TRACE_DIR": str(tmp_path / "captures"), "OMP_NUM_THREADS": "1"}
     daemon = KinetoDaemon(environ)
-    captures = captures_of(daemon, tmp_path, server, Budget(longest_s=90))
+    captures = captures_of(daemon, tmp_path, server, Budget(longest_s=15))
     child = subprocess.Popen([sys.executable, "-c", TORCH_JOB], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        end = time.monotonic() + 100
+        end = time.monotonic() + 150
         while time.monotonic() < end and not server.uploads:
             daemon.poll()
             asking = daemon.processes.get(child.pid)
-            if asking is not None and not captures.every and asking.ancestors:
+            if asking is not None and asking.ancestors and len(captures.every) < 4 and all(
+                    each.state == "failed" for each in captures.every) and time.monotonic() - asking.seen_s < 0.1:
                 assert captures.ask(child.pid, {"job": "tanh, loop", "host": "host-1", "rank": 0}, steps=0,
                                     start_ms=int((time.time() + LEAST_LEAD_S) * 1e3) + 100) == ""
             captures.poll()
@@ -156,7 +160,7 @@ def test_a_real_job_is_captured_and_its_trace_arrives(tmp_path: Path, server: Se
         daemon.close()
         shutil.rmtree(folder)
     assert server.uploads, [(each.state, each.why) for each in captures.every]
-    assert captures.every[0].start_ms / 1e3 - captures.every[0].picked_s < 4.5         # less than Kineto's own warm-up
+    assert captures.every[-1].start_ms / 1e3 - captures.every[-1].picked_s < 4.5         # less than Kineto's own warm-up
     (body,) = server.uploads
     assert b"fleet,deep,job:tanh__loop,host:host-1" in body and b"Deep capture" in body
     trace = json.loads(gzip.decompress(body[body.index(b"\x1f\x8b"):body.rindex(b"\r\n--")]))
