@@ -42,7 +42,7 @@ LOOK = r"""(() => {
   const found = window.found = { differ: [], seen: [], moved: 0 };
   const moved = (list) => { for (const entry of list.getEntries()) if (!entry.hadRecentInput) found.moved += entry.value; };
   new PerformanceObserver(moved).observe({ type: "layout-shift" });
-  const number = (id, words) => words.exec(document.querySelector(id)?.innerText ?? "")?.[1];
+  const number = (selector, words) => words.exec(document.querySelector(selector)?.innerText ?? "")?.[1];
   const look = () => {
     const bar = number("#tune-progress", /(\d+) of \d+ trials/) ?? number("#tune-progress", /(\d+) trials in/);
     const told = [number("#tune-answer", /, (\d+) trial/), bar, number("#trials .grid-count", /(\d+) row/)]

@@ -6,8 +6,8 @@ launches on all GPUs, and the kernels read and write each other's memory over NV
 SHOTS 1  each GPU reads the partial rows of all and computes every row
 SHOTS 2  each GPU computes every G-th row and writes it to all
 
-Programs of one number meet before the first read and after the last write, by flags in each GPU's memory (so do vLLM's custom
-all-reduce and PyTorch's symmetric memory). All programs of a launch must be resident for that: at most one a multiprocessor.
+Programs of one number have a barrier before the first read and after the last write, by flags in each GPU's memory (as in vLLM's
+custom all-reduce and PyTorch's symmetric memory). All programs of a launch must be resident for that: at most one a multiprocessor.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EPSILON = 1e-5
 
 
 @triton.jit
-def meet(flags, own_flags, own, G: tl.constexpr):
+def barrier(flags, own_flags, own, G: tl.constexpr):
     """Wait until this program is here on every GPU: raise a flag at each, then take down those that were raised here."""
     program, programs = tl.program_id(0), tl.num_programs(0)
     tl.debug_barrier()                       # what the other threads read and wrote is done
@@ -42,7 +42,7 @@ def meet(flags, own_flags, own, G: tl.constexpr):
 
 @triton.jit(do_not_specialize=["own"])
 def allreduce_rmsnorm(xs, residual, w, y, total, ys, totals, flags, own_flags, own, rows, cols, eps, G: tl.constexpr,
-                    SHOTS: tl.constexpr, BLOCK: tl.constexpr, MEET: tl.constexpr):
+                    SHOTS: tl.constexpr, BLOCK: tl.constexpr, BARRIER: tl.constexpr):
     """xs, ys, totals, flags: of each GPU; the others are this GPU's. Sums in the order of the GPUs: all come to the same bits."""
     i = tl.arange(0, BLOCK)
     m = i < cols
@@ -51,8 +51,8 @@ def allreduce_rmsnorm(xs, residual, w, y, total, ys, totals, flags, own_flags, o
         first, step = tl.program_id(0), tl.num_programs(0)
     else:
         first, step = tl.program_id(0) * G + own, tl.num_programs(0) * G
-    if MEET:
-        meet(flags, own_flags, own, G)
+    if BARRIER:
+        barrier(flags, own_flags, own, G)
     for r in range(first, rows, step):
         at = r * cols + i
         v = tl.load(residual + at, mask=m, other=0.0).to(tl.float32)
@@ -67,8 +67,8 @@ def allreduce_rmsnorm(xs, residual, w, y, total, ys, totals, flags, own_flags, o
             for g in tl.static_range(G):
                 tl.store(ys[g] + at, normed, mask=m)
                 tl.store(totals[g] + at, summed, mask=m)
-    if MEET:
-        meet(flags, own_flags, own, G)
+    if BARRIER:
+        barrier(flags, own_flags, own, G)
 
 
 class AllReduceRmsNorm:
@@ -136,7 +136,7 @@ class AllReduceRmsNorm:
         if programs > min(map(programs_at_most, self.devices)):
             raise ValueError(f"{programs} programs that wait for each other are more than the GPU has multiprocessors")
         ys, totals = tuple(out[0] for out in self.outs), tuple(out[1] for out in self.outs)
-        options = {"G": self.G, "SHOTS": config["SHOTS"], "BLOCK": block, "MEET": self.devices[0].type != "cpu",
+        options = {"G": self.G, "SHOTS": config["SHOTS"], "BLOCK": block, "BARRIER": self.devices[0].type != "cpu",
                    "num_warps": config["num_warps"]}
         return [(allreduce_rmsnorm, (programs,), (
             tuple(self.xs), self.residuals[own], self.weights[own], ys[own], totals[own], ys, totals, tuple(self.flags),

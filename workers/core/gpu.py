@@ -53,9 +53,9 @@ def gpus_of_host() -> list[Gpu]:
 def _within(visible: str | None) -> list[Gpu]:
     """Return the GPUs that a value of CUDA_VISIBLE_DEVICES leaves; None leaves all."""
     cards = [Gpu(**device) for device in nvml.devices()] or _read_smi()
-    if visible in (None, ALL):
+    if visible is None or visible == ALL:
         return cards
-    wanted = [part.strip() for part in str(visible).split(",") if part.strip()]
+    wanted = [part.strip() for part in visible.split(",") if part.strip()]
     return [gpu for gpu in cards if str(gpu.index) in wanted or any(gpu.uuid.startswith(part) for part in wanted)]
 
 

@@ -31,7 +31,7 @@ class SandboxRunner:
     """Measures configurations of one operator on one GPU in a child process. See tuner.measure.runner.Runner.
 
     operator, shape, dtype   an operator that `find` knows and what to measure
-    gpu_index                as nvidia-smi numbers it; `gpu_uuid` goes before it where known
+    gpu_index                as nvidia-smi numbers it; `gpu_uuid` goes before it where known, of several GPUs all, by commas
     policy                   fields of tuner.measure.policy.Policy to override
     turn                     entered while something runs on the GPU: others may have it in between
     helpers                  makers of compilers on other hosts

@@ -1,4 +1,4 @@
-"""GPUs as processes: each interprets the launches of its own number over memory that all share, and meets the others by the flags.
+"""GPUs as processes: each interprets the launches of its own number over shared memory and waits for the others at the barriers.
 
     python -m tests.tuner.measure.all_reduce_ranks GPUS SHOTS          prints "all right", or what a process found wrong
 """
@@ -34,7 +34,7 @@ def run(own: int, problem: AllReduceRmsNorm, shots: int, wrong: list[str]) -> No
         problem.xs[own].fill_(value(own, again))
         problem.residuals[own].fill_(0.5)
         time.sleep(slow.random() * 0.05)
-        allreduce_rmsnorm[grid](*args, **{**options, "MEET": True})
+        allreduce_rmsnorm[grid](*args, **{**options, "BARRIER": True})
         expected = 0.5 + sum(value(number, again) for number in range(gpus))
         normed, summed = problem.outs[own]
         if not torch.equal(summed, torch.full_like(summed, expected)) or (normed - 1).abs().max() > 1e-2:

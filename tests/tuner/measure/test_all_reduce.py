@@ -1,4 +1,4 @@
-"""All-reduce with residual and norm: each GPU's part is right, GPUs meet before and after, and a job takes as many as it needs."""
+"""All-reduce with residual and norm: each GPU's part is right, barriers hold, and a job takes as many GPUs as it needs."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def test_norm_and_sum_are_right_on_every_gpu():
 
 @pytest.mark.torch
 @pytest.mark.parametrize(("gpus", "shots"), [(2, 1), (2, 2), (3, 1), (3, 2)])
-def test_gpus_that_are_not_equally_fast_meet_before_they_read_and_after_they_wrote(gpus, shots):
-    """As processes over shared memory: inputs change as soon as a launch has ended. Without either meeting numbers are wrong."""
+def test_barriers_hold_gpus_that_are_not_equally_fast_before_they_read_and_after_they_wrote(gpus, shots):
+    """As processes over shared memory: inputs change as soon as a launch has ended. Without either barrier numbers are wrong."""
     pytest.importorskip("triton")
     done = subprocess.run([sys.executable, "-m", "tests.tuner.measure.all_reduce_ranks", str(gpus), str(shots)], cwd=ROOT,
                           capture_output=True, text=True, timeout=200, check=False)
