@@ -65,11 +65,10 @@ def run(command: Sequence[str], given: bytes = b"", *, read: Sequence[Path] = ()
     devices  nodes below /dev that it may open: those of a GPU (workers.core.gpu.device_nodes); without walls all are there
     is_over  asked every LOOK_S: True ends it
     """
-    python = {Path(each) for each in (sys.prefix, sys.base_prefix)}
     root = Path(tempfile.mkdtemp(prefix="ridgepoint-sandbox-"))
     home = ROOM if walls else str(root)
     spec = {**vars(bounds), "command": list(command), "walls": walls, "root": str(root),
-            "read": sorted(map(str, {*python, *read}), key=len), "devices": list(map(str, devices)),
+            "read": sorted(map(str, {*python_folders(), *read}), key=len), "devices": list(map(str, devices)),
             "env": {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "USER": "nobody", "HOME": home, "TMPDIR": home,
                     "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **(environ or {})}}
     try:
@@ -86,6 +85,13 @@ def run(command: Sequence[str], given: bytes = b"", *, read: Sequence[Path] = ()
     if process.returncode == NO_WALLS and not watch.why:
         return Ending(f"this host lets no sandbox be made: {said}"[:300], NO_WALLS, said)
     return Ending(watch.why, process.returncode, said)
+
+
+def python_folders() -> set[Path]:
+    """Return where this Python and its packages lie: a path file of an environment can name packages of another one."""
+    own = {Path(sys.prefix), Path(sys.base_prefix)}
+    packages = (Path(each) for each in sys.path if Path(each).name in ("site-packages", "dist-packages"))
+    return own | {each for each in packages if each.is_dir() and not own.intersection(each.parents)}
 
 
 @lru_cache(maxsize=1)

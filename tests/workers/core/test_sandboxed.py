@@ -44,6 +44,23 @@ def test_what_leaves_by_itself_says_what_it_was_given() -> None:
     assert (ending.why, ending.status, lines) == ("", 3, ["WORD", "WORD"])
 
 
+def test_packages_of_another_environment_are_seen_and_nothing_beside_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path file of a virtual environment names them: torch of the machine, say."""
+    packages = tmp_path / "lib" / "site-packages"
+    packages.mkdir(parents=True)
+    for path in (packages / "theirs.py", tmp_path / "lib" / "secret.py"):
+        path.write_text("NUMBER = 7\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(packages), str(tmp_path / "lib")])
+    code = f"""
+import os, sys
+sys.path.append({str(packages)!r})
+import theirs
+print(theirs.NUMBER, os.listdir({str(packages.parent)!r}))
+"""
+    ending, lines = tried(code)
+    assert (ending.why, ending.status, lines) == ("", 0, ["7 ['site-packages']"]), ending.said
+
+
 def test_a_fork_bomb_stays_within_its_bounds_and_leaves_nothing() -> None:
     mark = "bomb-of-this-test"
     code = f"mark = '{mark}'\nimport os\nwhile True:\n    try:\n        os.fork()\n    except OSError: pass\n"
