@@ -20,6 +20,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tuner.kernels.extents import in_units, unit_of
 from tuner.kernels.problem import Calls, Launch, Unavailable, check_elements, normal_tensors, sizes, torch_dtype
 from tuner.trial import Config
 
@@ -42,8 +43,9 @@ def barrier(flags, own_flags, own, G: tl.constexpr):
 
 @triton.jit(do_not_specialize=["own"])
 def allreduce_rmsnorm(xs, residual, w, y, total, ys, totals, flags, own_flags, own, rows, cols, eps, G: tl.constexpr,
-                    SHOTS: tl.constexpr, BLOCK: tl.constexpr, BARRIER: tl.constexpr):
+                      SHOTS: tl.constexpr, BLOCK: tl.constexpr, BARRIER: tl.constexpr, UNIT: tl.constexpr):
     """xs, ys, totals, flags: of each GPU; the others are this GPU's. Sums in the order of the GPUs: all come to the same bits."""
+    cols = in_units(cols, UNIT)
     i = tl.arange(0, BLOCK)
     m = i < cols
     weight = tl.load(w + i, mask=m, other=0.0).to(tl.float32)
@@ -136,8 +138,8 @@ class AllReduceRmsNorm:
         if programs > min(map(programs_at_most, self.devices)):
             raise ValueError(f"{programs} programs that wait for each other are more than the GPU has multiprocessors")
         ys, totals = tuple(out[0] for out in self.outs), tuple(out[1] for out in self.outs)
-        options = {"G": self.G, "SHOTS": config["SHOTS"], "BLOCK": block, "BARRIER": self.devices[0].type != "cpu",
-                   "num_warps": config["num_warps"]}
+        options = {"G": self.G, "SHOTS": config["SHOTS"], "BLOCK": block,
+                   "BARRIER": self.devices[0].type != "cpu", "UNIT": unit_of(self.C), "num_warps": config["num_warps"]}
         return [(allreduce_rmsnorm, (programs,), (
             tuple(self.xs), self.residuals[own], self.weights[own], ys[own], totals[own], ys, totals, tuple(self.flags),
             self.flags[own], own, self.R, self.C, EPSILON), options) for own in range(self.G)]

@@ -24,6 +24,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from tuner.kernels.extents import in_units, unit_of
 from tuner.kernels.hopper.matmul_warp_groups import launch_of
 from tuner.kernels.matmul_parts import tile_place
 from tuner.kernels.matmul_tma import matmul_persistent, matmul_tma
@@ -53,8 +54,9 @@ def _inside(start, side, KS: tl.constexpr):
 
 @triton.jit
 def conv2d(x, w, y, H, W, C, F, OH, OW, M, STRIDE: tl.constexpr, PAD: tl.constexpr, KS: tl.constexpr, BLOCKS: tl.constexpr,
-           EVEN: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GM: tl.constexpr):
+           EVEN: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GM: tl.constexpr, UNIT: tl.constexpr):
     """BLOCKS of BK channels a place; EVEN: they are whole ones."""
+    C, F = in_units(C, UNIT), in_units(F, UNIT)
     pm, pn = tile_place(tl.program_id(0), tl.cdiv(M, BM), tl.cdiv(F, BN), GM)
     pixel = pm * BM + tl.arange(0, BM)
     place = pixel % (OH * OW)
@@ -205,7 +207,8 @@ class Convolution(OneKernel):
         blocks = triton.cdiv(self.C, bk)
         if kernel == "gather":
             gathered = (self.x, filters, self.out, self.H, self.W, self.C, self.F, self.OH, self.OW, pixels)
-            return conv2d, grid, gathered, {**places, "BLOCKS": blocks, "EVEN": self.C % bk == 0}
+            return conv2d, grid, gathered, {**places, "BLOCKS": blocks, "EVEN": self.C % bk == 0,
+                                                    "UNIT": unit_of(self.C, self.F)}
         if kernel == "flat":
             return conv2d_flat, grid, (self.x, filters, self.out, self.H, self.W, self.F, self.OH, self.OW, pixels), {
                 **places, "C": self.C}

@@ -2,7 +2,8 @@
 
 xent_rows    ROWS whole rows at a time, held in registers
 xent_blocks  a row in blocks of BLOCK columns, read once, with a running maximum and sum (Milakov and Gimelshein 2018); SPLIT
-             programs share a row, and the last one to end adds their parts up
+             programs share a row, and the last one to end adds their parts up. Each thread has a maximum and a sum of its own:
+             threads wait for each other once a row
 
 Logits of −inf are classes that a mask left out.
 """
@@ -16,6 +17,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tuner.kernels.extents import in_units, unit_of
 from tuner.kernels.matmul_parts import came_last
 from tuner.kernels.problem import (
     Launch,
@@ -31,7 +33,8 @@ from tuner.trial import Config
 
 
 @triton.jit
-def xent_rows(x, targets, losses, rows, cols, sx, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+def xent_rows(x, targets, losses, rows, cols, sx, BLOCK: tl.constexpr, ROWS: tl.constexpr, UNIT: tl.constexpr):
+    cols, sx = in_units(cols, UNIT), in_units(sx, UNIT)
     r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     i = tl.arange(0, BLOCK)[None, :]
     v = tl.load(x + r[:, None] * sx + i, mask=(i < cols) & (r[:, None] < rows), other=-float("inf")).to(tl.float32)
@@ -43,17 +46,29 @@ def xent_rows(x, targets, losses, rows, cols, sx, BLOCK: tl.constexpr, ROWS: tl.
 
 
 @triton.jit
-def xent_blocks(x, targets, losses, cols, sx, work, counts, BLOCK: tl.constexpr, SPLIT: tl.constexpr):
+def _of_thread(v, THREADS: tl.constexpr, WIDE: tl.constexpr):
+    """A block as what each thread loaded of it: WIDE numbers side by side, every THREADS · WIDE numbers."""
+    return tl.reshape(v, (v.shape[0] // (THREADS * WIDE), THREADS, WIDE))
+
+
+@triton.jit
+def xent_blocks(x, targets, losses, cols, sx, work, counts, BLOCK: tl.constexpr, SPLIT: tl.constexpr, THREADS: tl.constexpr,
+                WIDE: tl.constexpr, UNROLL: tl.constexpr, UNIT: tl.constexpr):
+    cols, sx = in_units(cols, UNIT), in_units(sx, UNIT)
     pid = tl.program_id(0)
     row, part = pid // SPLIT, pid % SPLIT
     x += row * sx
-    top, total = -1e30, 0.0
-    for o in range(part * BLOCK, cols, SPLIT * BLOCK):
+    highest = tl.full((THREADS,), -1e30, tl.float32)
+    sums = tl.zeros((THREADS,), tl.float32)
+    for o in tl.range(part * BLOCK, cols, SPLIT * BLOCK, loop_unroll_factor=UNROLL):
         i = o + tl.arange(0, BLOCK)
         v = tl.load(x + i, mask=i < cols, other=-float("inf")).to(tl.float32)
-        higher = tl.maximum(top, tl.max(v, 0))
-        total = total * tl.exp(top - higher) + tl.sum(tl.exp(v - higher), 0)
-        top = higher
+        higher = tl.maximum(highest, tl.max(tl.max(_of_thread(v, THREADS, WIDE), 2), 0))
+        added = tl.exp(_of_thread(v, THREADS, WIDE) - higher[None, :, None])
+        sums = sums * tl.exp(highest - higher) + tl.sum(tl.sum(added, 2), 0)
+        highest = higher
+    top = tl.max(highest, 0)
+    total = tl.sum(sums * tl.exp(highest - top), 0)
     if SPLIT == 1:
         tl.store(losses + row, top - tl.load(x + tl.load(targets + row)).to(tl.float32) + tl.log(total))
     else:
@@ -90,13 +105,20 @@ class CrossEntropy(OneKernel):
 
     def _call(self, config: Config) -> Launch:
         block, split, rows = int(config["BLOCK"]), int(config["SPLIT"]), int(config["ROWS"])
-        options = {"BLOCK": block, "num_warps": config["num_warps"]}
+        options = {"BLOCK": block, "UNIT": unit_of(self.C), "num_warps": config["num_warps"]}
         if block >= self.C:
             whole = (self.x, self.targets, self.out, self.R, self.C, self.x.stride(0))
             return xent_rows, (triton.cdiv(self.R, rows),), whole, {**options, "ROWS": rows}
         work, counts = self._workspace.of(2 * self.R * split, self.R) if split > 1 else (None, None)
         args = (self.x, self.targets, self.out, self.C, self.x.stride(0), work, counts)
-        return xent_blocks, (self.R * split,), args, {**options, "SPLIT": split, "num_stages": config["num_stages"]}
+        return xent_blocks, (self.R * split,), args, {
+            **options, **self._per_thread(block, 32 * int(config["num_warps"])), "SPLIT": split,
+            "UNROLL": config.get("UNROLL", 1)}
+
+    def _per_thread(self, block: int, threads: int) -> dict[str, int]:
+        """Return how the compiler deals a block out: 16 bytes to a thread as far as rows and threads allow."""
+        wide = min(unit_of(self.C), 16 // self.x.element_size(), max(1, block // threads))
+        return {"THREADS": min(threads, block // wide), "WIDE": wide}
 
 
 PROBLEMS = {"cross_entropy": CrossEntropy}

@@ -20,6 +20,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from tuner.kernels.extents import in_units, unit_of
 from tuner.kernels.matmul_parts import tile_place
 from tuner.kernels.problem import Calls, check_elements, full_precision, multiprocessors, normal_tensors, sizes, torch_dtype
 from tuner.trial import Config
@@ -47,21 +48,22 @@ def _expert(start, end, blocks, pm, BM: tl.constexpr, EP: tl.constexpr):
 
 
 @triton.jit
-def _store(acc, out, row, stop, n, N, BM: tl.constexpr, BN: tl.constexpr):
+def _store(acc, out, row, stop, n, N, BM: tl.constexpr, BN: tl.constexpr, UNIT: tl.constexpr):
+    N = in_units(N, UNIT)
     cm, cn = row + tl.arange(0, BM), n + tl.arange(0, BN)
     tl.store(out + cm[:, None] * N + cn[None, :], acc.to(out.dtype.element_ty), mask=(cm[:, None] < stop) & (cn[None, :] < N))
 
 
 @triton.jit
 def grouped_matmul(x, w, out, ends, T, E, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GM: tl.constexpr,
-                   EP: tl.constexpr):
+                   EP: tl.constexpr, UNIT: tl.constexpr):
     start, end, blocks = _row_blocks(ends, E, BM, EP)
     nm, nn = tl.sum(blocks, 0), tl.cdiv(N, BN)
     if tl.program_id(0) >= nm * nn:
         return                                       # the grid is as large as the worst routing needs
     pm, pn = tile_place(tl.program_id(0), nm, nn, GM)
     e, row, stop = _expert(start, end, blocks, pm, BM, EP)
-    n = pn * BN
+    n, K = pn * BN, in_units(K, UNIT)
     rm, rn, rk = tl.minimum(row + tl.arange(0, BM), T - 1), (n + tl.arange(0, BN)) % N, tl.arange(0, BK)
     xp = x + rm[:, None] * K + rk[None, :]
     wp = w + e.to(tl.int64) * N * K + rn[None, :] * K + rk[:, None]
@@ -72,12 +74,12 @@ def grouped_matmul(x, w, out, ends, T, E, N, K, BM: tl.constexpr, BN: tl.constex
         acc = tl.dot(xv, wv, acc)
         xp += BK
         wp += BK
-    _store(acc, out, row, stop, n, N, BM, BN)
+    _store(acc, out, row, stop, n, N, BM, BN, UNIT)
 
 
 @triton.jit
 def grouped_matmul_tma(xd, wd, out, ends, T, E, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-                       GM: tl.constexpr, EP: tl.constexpr):
+                       GM: tl.constexpr, EP: tl.constexpr, UNIT: tl.constexpr):
     start, end, blocks = _row_blocks(ends, E, BM, EP)
     nm, nn = tl.sum(blocks, 0), tl.cdiv(N, BN)
     if tl.program_id(0) >= nm * nn:
@@ -87,12 +89,12 @@ def grouped_matmul_tma(xd, wd, out, ends, T, E, N, K, BM: tl.constexpr, BN: tl.c
     acc = tl.zeros((BM, BN), tl.float32)
     for k in range(0, tl.cdiv(K, BK)):
         acc = tl.dot(xd.load([row, k * BK]), wd.load([e * N + pn * BN, k * BK]).T, acc)
-    _store(acc, out, row, stop, pn * BN, N, BM, BN)
+    _store(acc, out, row, stop, pn * BN, N, BM, BN, UNIT)
 
 
 @triton.jit
 def grouped_matmul_persistent(xd, wd, out, ends, T, E, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-                              GM: tl.constexpr, EP: tl.constexpr):
+                              GM: tl.constexpr, EP: tl.constexpr, UNIT: tl.constexpr):
     start, end, blocks = _row_blocks(ends, E, BM, EP)
     nm, nn = tl.sum(blocks, 0), tl.cdiv(N, BN)
     for tile in tl.range(tl.program_id(0), nm * nn, tl.num_programs(0)):
@@ -101,7 +103,7 @@ def grouped_matmul_persistent(xd, wd, out, ends, T, E, N, K, BM: tl.constexpr, B
         acc = tl.zeros((BM, BN), tl.float32)
         for k in range(0, tl.cdiv(K, BK)):
             acc = tl.dot(xd.load([row, k * BK]), wd.load([e * N + pn * BN, k * BK]).T, acc)
-        _store(acc, out, row, stop, pn * BN, N, BM, BN)
+        _store(acc, out, row, stop, pn * BN, N, BM, BN, UNIT)
 
 
 class GroupedMatmul:
@@ -143,7 +145,7 @@ class GroupedMatmul:
         bm, bn, bk, name = config["BM"], config["BN"], config["BK"], config["KERNEL"]
         blocks = min(self.T, triton.cdiv(self.T, bm) + self.E - 1)          # at most, however the rows are routed
         tiles = blocks * triton.cdiv(self.N, bn)
-        options = {"EP": triton.next_power_of_2(self.E),
+        options = {"EP": triton.next_power_of_2(self.E), "UNIT": unit_of(self.N, self.K),
                    **{key: config[key] for key in ("BM", "BN", "BK", "GM", "num_warps", "num_stages")}}
         size = (self.out, self.ends, self.T, self.E, self.N, self.K)
         if name == "tiles":

@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from tuner.kernels.extents import in_units, unit_of
 from tuner.kernels.hopper.matmul_warp_groups import launch_of
 from tuner.kernels.matmul_parts import came_last, finished, leave_partial, partials_summed, tile_place
 from tuner.kernels.matmul_tma import matmul_persistent, matmul_specialised, matmul_tma
@@ -41,8 +42,14 @@ ABSENT = {"KERNEL": "tiles", "SPLIT_K": 1, "STORE": "direct"}      # a recorded 
 
 @triton.jit
 def matmul(a, b, c, M, N, K, sam, sak, sbk, sbn, scm, scn, bias, scale, work, locks,
-           BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GM: tl.constexpr, SPLIT_K: tl.constexpr,
-           ACT: tl.constexpr):
+           BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GM: tl.constexpr, SPLIT_K: tl.constexpr, ACT: tl.constexpr,
+           BT: tl.constexpr, UNIT: tl.constexpr):
+    """B is stored by rows, or (BT) by columns."""
+    N, K, sam, scm = in_units(N, UNIT), in_units(K, UNIT), in_units(sam, UNIT), in_units(scm, UNIT)
+    if BT:
+        sbn = in_units(sbn, UNIT)
+    else:
+        sbk = in_units(sbk, UNIT)
     tile, split = tl.program_id(0), tl.program_id(1)
     pm, pn = tile_place(tile, tl.cdiv(M, BM), tl.cdiv(N, BN), GM)
     rm = (pm * BM + tl.arange(0, BM)) % M
@@ -128,7 +135,7 @@ class Matmul:
         if name == "tiles":
             args = (self.a, self.b, self.out, *size, *self.a.stride(), *self.b.stride(), *self.out.stride(), self.bias,
                     self.scale, *self._pieces(tiles, split, config))
-            return ((matmul, (tiles, split), args, {**options, "SPLIT_K": split}),)
+            return ((matmul, (tiles, split), args, {**options, "SPLIT_K": split, "BT": self.fp8, "UNIT": unit_of(self.N, self.K)}),)
         if name == "warp groups":
             return (launch_of(config, self.a, self.b.t() if self.fp8 else self.b, self.out, by_columns=self.fp8, act=self.act,
                               bias=self.bias, scale=self.scale),)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from tuner.kernels.extents import in_units
 from tuner.kernels.matmul_parts import came_last, finished, leave_partial, partials_summed, tile_place
 
 
@@ -32,6 +33,7 @@ def _product(ad, bd, acc, m, n, k, BT: tl.constexpr):
 def _store(acc, c, m, n, M, N, bias, scale, BM: tl.constexpr, BN: tl.constexpr, ACT: tl.constexpr, STORE: tl.constexpr):
     """direct: from registers; tma: through shared memory; halves: one half after the other, which leaves room for a stage."""
     if STORE == "direct":
+        N = in_units(N, 8)                     # rows of 16 bytes, as B's descriptor asks
         cm, cn = m + tl.arange(0, BM), n + tl.arange(0, BN)
         tl.store(c + cm[:, None] * N + cn[None, :], finished(acc, cn, N, bias, scale, ACT).to(c.dtype.element_ty),
                  mask=(cm[:, None] < M) & (cn[None, :] < N))

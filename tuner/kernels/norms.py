@@ -15,6 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tuner.kernels.extents import in_units, unit_of
 from tuner.kernels.problem import check_elements, normal_tensors, sizes, torch_dtype
 from tuner.trial import Config
 
@@ -22,7 +23,9 @@ EPSILON = 1e-5
 
 
 @triton.jit
-def norm_tile(x, residual, w, y, total, rows, cols, sx, eps, ADD: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+def norm_tile(x, residual, w, y, total, rows, cols, sx, eps, ADD: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+              UNIT: tl.constexpr):
+    cols, sx = in_units(cols, UNIT), in_units(sx, UNIT)
     r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     i = tl.arange(0, BLOCK)[None, :]
     m = (i < cols) & (r < rows)
@@ -36,10 +39,12 @@ def norm_tile(x, residual, w, y, total, rows, cols, sx, eps, ADD: tl.constexpr, 
 
 
 @triton.jit
-def norm_blocks(x, residual, w, y, total, rows, cols, sx, eps, ADD: tl.constexpr, BLOCK: tl.constexpr):
+def norm_blocks(x, residual, w, y, total, rows, cols, sx, eps, ADD: tl.constexpr, BLOCK: tl.constexpr, UNROLL: tl.constexpr,
+                UNIT: tl.constexpr):
+    cols, sx = in_units(cols, UNIT), in_units(sx, UNIT)
     at = tl.program_id(0) * sx
     squares = tl.zeros((BLOCK,), tl.float32)
-    for o in range(0, cols, BLOCK):
+    for o in tl.range(0, cols, BLOCK, loop_unroll_factor=UNROLL):
         i = o + tl.arange(0, BLOCK)
         m = i < cols
         v = tl.load(x + at + i, mask=m, other=0.0).to(tl.float32)
@@ -48,7 +53,7 @@ def norm_blocks(x, residual, w, y, total, rows, cols, sx, eps, ADD: tl.constexpr
             tl.store(total + at + i, v.to(y.dtype.element_ty), mask=m)
         squares += v * v
     scale = 1.0 / tl.sqrt(tl.sum(squares, 0) / cols + eps)
-    for o in range(0, cols, BLOCK):
+    for o in tl.range(0, cols, BLOCK, loop_unroll_factor=UNROLL):
         i = o + tl.arange(0, BLOCK)
         m = i < cols
         v = tl.load(x + at + i, mask=m, other=0.0).to(tl.float32)
@@ -82,9 +87,9 @@ class RmsNorm:
     def _call(self, config: Config) -> tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]:
         y, total = (self.out[0], self.out[1]) if self.ADD else (self.out, self.out)
         args = (self.x, self.residual, self.weight, y, total, self.R, self.C, self.x.stride(0), EPSILON)
-        options = {"ADD": self.ADD, "BLOCK": config["BLOCK"], "num_warps": config["num_warps"]}
+        options = {"ADD": self.ADD, "BLOCK": config["BLOCK"], "UNIT": unit_of(self.C), "num_warps": config["num_warps"]}
         if config["PASSES"] == 2:
-            return norm_blocks, (self.R,), args, {**options, "num_stages": config["num_stages"]}
+            return norm_blocks, (self.R,), args, {**options, "UNROLL": config.get("UNROLL", 1)}
         rows = int(config["ROWS"])
         return norm_tile, (triton.cdiv(self.R, rows),), args, {**options, "ROWS": rows}
 

@@ -23,6 +23,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from tuner.kernels.extents import unit_of
 from tuner.kernels.hopper.fp8_block_specialised import ROWS, fp8_block_specialised
 from tuner.kernels.hopper.int4_warp_groups import (
     BYTES,
@@ -212,7 +213,7 @@ class Int4Matmul(_Quantised):
         if config["KERNEL"] == "unpacked, tiles":
             strides = (*self.x.stride(), *weights.stride(), *self.out.stride())
             args = (self.x, weights, self.out, *size, *strides, None, None, None, None)
-            return matmul, (tiles, 1), args, {**options, "SPLIT_K": 1}
+            return matmul, (tiles, 1), args, {**options, "SPLIT_K": 1, "BT": False, "UNIT": unit_of(self.N, self.K)}
         bm, bn, bk = config["BM"], config["BN"], config["BK"]
         halves = config["KERNEL"] == "unpacked, persistent" and bn > 128
         x, w = TensorDescriptor.from_tensor(self.x, [bm, bk]), TensorDescriptor.from_tensor(weights, [bk, bn])

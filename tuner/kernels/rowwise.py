@@ -16,6 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tuner.kernels.extents import in_units, unit_of
 from tuner.kernels.problem import Launch, OneKernel, check_elements, multiprocessors, normal_tensors, sizes, torch_dtype
 from tuner.trial import Config
 
@@ -23,7 +24,8 @@ EPSILON = 1e-5
 
 
 @triton.jit
-def softmax_row(x, y, rows, cols, sx, sy, BLOCK: tl.constexpr, STEPS: tl.constexpr):
+def softmax_row(x, y, rows, cols, sx, sy, BLOCK: tl.constexpr, STEPS: tl.constexpr, UNIT: tl.constexpr):
+    cols, sx, sy = in_units(cols, UNIT), in_units(sx, UNIT), in_units(sy, UNIT)
     pid = tl.program_id(0)
     for r in tl.range(pid, rows, tl.num_programs(0), num_stages=STEPS):
         i = tl.arange(0, BLOCK)
@@ -34,7 +36,8 @@ def softmax_row(x, y, rows, cols, sx, sy, BLOCK: tl.constexpr, STEPS: tl.constex
 
 
 @triton.jit
-def softmax_tile(x, y, rows, cols, sx, sy, BLOCK: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr):
+def softmax_tile(x, y, rows, cols, sx, sy, BLOCK: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, UNIT: tl.constexpr):
+    cols, sx, sy = in_units(cols, UNIT), in_units(sx, UNIT), in_units(sy, UNIT)
     i = tl.arange(0, BLOCK)[None, :]
     for tile in tl.range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0), num_stages=STEPS):
         r = tile * ROWS + tl.arange(0, ROWS)[:, None]
@@ -47,9 +50,10 @@ def softmax_tile(x, y, rows, cols, sx, sy, BLOCK: tl.constexpr, ROWS: tl.constex
 
 
 @triton.jit
-def softmax_blocks(x, y, rows, cols, sx, sy, BLOCK: tl.constexpr, STEPS: tl.constexpr):
+def softmax_blocks(x, y, rows, cols, sx, sy, BLOCK: tl.constexpr, STEPS: tl.constexpr, UNIT: tl.constexpr):
     """Each lane keeps a maximum and a sum of its own (Milakov and Gimelshein 2018); they meet once per row."""
     lowest: tl.constexpr = -3.0e38
+    cols, sx, sy = in_units(cols, UNIT), in_units(sx, UNIT), in_units(sy, UNIT)
     i = tl.arange(0, BLOCK)
     for r in tl.range(tl.program_id(0), rows, tl.num_programs(0)):
         highest = tl.full((BLOCK,), lowest, tl.float32)
@@ -68,7 +72,8 @@ def softmax_blocks(x, y, rows, cols, sx, sy, BLOCK: tl.constexpr, STEPS: tl.cons
 
 
 @triton.jit
-def layernorm_tile(x, w, b, y, rows, cols, sx, eps, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+def layernorm_tile(x, w, b, y, rows, cols, sx, eps, BLOCK: tl.constexpr, ROWS: tl.constexpr, UNIT: tl.constexpr):
+    cols, sx = in_units(cols, UNIT), in_units(sx, UNIT)
     r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     i = tl.arange(0, BLOCK)[None, :]
     m = (i < cols) & (r < rows)
@@ -81,20 +86,21 @@ def layernorm_tile(x, w, b, y, rows, cols, sx, eps, BLOCK: tl.constexpr, ROWS: t
 
 
 @triton.jit
-def layernorm_row(x, w, b, y, cols, sx, eps, BLOCK: tl.constexpr):
+def layernorm_row(x, w, b, y, cols, sx, eps, BLOCK: tl.constexpr, UNROLL: tl.constexpr, UNIT: tl.constexpr):
+    cols, sx = in_units(cols, UNIT), in_units(sx, UNIT)
     r = tl.program_id(0)
     x += r * sx
     y += r * sx
     s = tl.zeros((BLOCK,), tl.float32)
     q = tl.zeros((BLOCK,), tl.float32)
-    for o in range(0, cols, BLOCK):
+    for o in tl.range(0, cols, BLOCK, loop_unroll_factor=UNROLL):
         i = o + tl.arange(0, BLOCK)
         v = tl.load(x + i, mask=i < cols, other=0.0).to(tl.float32)
         s += v
         q += v * v
     mean = tl.sum(s, 0) / cols
     rstd = 1.0 / tl.sqrt(tl.sum(q, 0) / cols - mean * mean + eps)
-    for o in range(0, cols, BLOCK):
+    for o in tl.range(0, cols, BLOCK, loop_unroll_factor=UNROLL):
         i = o + tl.arange(0, BLOCK)
         m = i < cols
         v = tl.load(x + i, mask=m, other=0.0).to(tl.float32)
@@ -128,7 +134,8 @@ class Softmax(_Rows):
         rows, block = int(config.get("ROWS", 1)), int(config.get("BLOCK", 0))
         grid = (min(triton.cdiv(self.R, rows), multiprocessors(self.out.device) * int(config["PER_SM"])),)
         args = (self.x, self.out, self.R, self.C, self.x.stride(0), self.out.stride(0))
-        options = {"BLOCK": block or triton.next_power_of_2(self.C), "STEPS": config["STEPS"], "num_warps": config["num_warps"]}
+        options = {"BLOCK": block or triton.next_power_of_2(self.C), "STEPS": config["STEPS"], "UNIT": unit_of(self.C),
+                   "num_warps": config["num_warps"]}
         if block:
             return softmax_blocks, grid, args, options
         return (softmax_tile, grid, args, {**options, "ROWS": rows}) if rows > 1 else (softmax_row, grid, args, options)
@@ -153,12 +160,13 @@ class LayerNorm(_Rows):
 
     def _call(self, config: Config) -> Launch:
         tensors = (self.x, self.weight, self.bias, self.out)
+        options = {"BLOCK": config["BLOCK"], "UNIT": unit_of(self.C), "num_warps": config["num_warps"]}
         if config.get("PASSES", 2) == 1:
             rows = int(config["ROWS"])
-            options = {"BLOCK": config["BLOCK"], "ROWS": rows, "num_warps": config["num_warps"]}
-            return layernorm_tile, (triton.cdiv(self.R, rows),), (*tensors, self.R, self.C, self.x.stride(0), EPSILON), options
+            return layernorm_tile, (triton.cdiv(self.R, rows),), (*tensors, self.R, self.C, self.x.stride(0), EPSILON), {
+                **options, "ROWS": rows}
         return layernorm_row, (self.R,), (*tensors, self.C, self.x.stride(0), EPSILON), {
-            name: config[name] for name in ("BLOCK", "num_warps", "num_stages")}
+            **options, "UNROLL": config.get("UNROLL", 1)}
 
 
 PROBLEMS = {"softmax": Softmax, "layernorm": LayerNorm}

@@ -14,12 +14,14 @@ import torch
 import triton
 import triton.language as tl
 
+from tuner.kernels.extents import in_units, unit_of
 from tuner.kernels.problem import check_elements, normal_tensors, sizes, torch_dtype
 from tuner.trial import Config
 
 
 @triton.jit
-def silu_mul(x, y, rows, cols, sx, sy, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def silu_mul(x, y, rows, cols, sx, sy, ROWS: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr):
+    cols, sx, sy = in_units(cols, UNIT), in_units(sx, UNIT), in_units(sy, UNIT)
     across = tl.cdiv(cols, BLOCK)
     pid = tl.program_id(0)
     r = (pid // across) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -31,20 +33,24 @@ def silu_mul(x, y, rows, cols, sx, sy, ROWS: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def row_sum(x, parts, rows, cols, sx, SPLIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def row_sum(x, parts, rows, cols, sx, SPLIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, UNROLL: tl.constexpr,
+            UNIT: tl.constexpr):
     """Part `pid % SPLIT` of ROWS rows: every SPLIT-th block of BLOCK columns."""
+    cols, sx = in_units(cols, UNIT), in_units(sx, UNIT)
     pid = tl.program_id(0)
     part = pid % SPLIT
     r = (pid // SPLIT) * ROWS + tl.arange(0, ROWS)
     total = tl.zeros((ROWS, BLOCK), tl.float32)
-    for o in range(part * BLOCK, cols, SPLIT * BLOCK):
+    for o in tl.range(part * BLOCK, cols, SPLIT * BLOCK, loop_unroll_factor=UNROLL):
         i = o + tl.arange(0, BLOCK)
         total += tl.load(x + r[:, None] * sx + i[None, :], mask=(r < rows)[:, None] & (i < cols)[None, :], other=0.0).to(tl.float32)
     tl.store(parts + r * SPLIT + part, tl.sum(total, 1).to(parts.dtype.element_ty), mask=r < rows)
 
 
 @triton.jit
-def transpose(x, y, rows, cols, sx, sy, BM: tl.constexpr, BN: tl.constexpr, ORDER: tl.constexpr):
+def transpose(x, y, rows, cols, sx, sy, BM: tl.constexpr, BN: tl.constexpr, ORDER: tl.constexpr, HIGH: tl.constexpr,
+              WIDE: tl.constexpr):
+    rows, sy, cols, sx = in_units(rows, HIGH), in_units(sy, HIGH), in_units(cols, WIDE), in_units(sx, WIDE)
     pid = tl.program_id(0)
     down, across = tl.cdiv(rows, BM), tl.cdiv(cols, BN)
     if ORDER == "rows":
@@ -102,11 +108,12 @@ class SiluMul(_Stream):
         rows, block = int(config["ROWS"]), int(config["BLOCK"])
         grid = (triton.cdiv(self.R, rows) * triton.cdiv(self.C, block),)
         args = (self.x, self.out, self.R, self.C, self.x.stride(0), self.out.stride(0))
-        return [(silu_mul, grid, args, {"ROWS": rows, "BLOCK": block, "num_warps": config["num_warps"]})]
+        return [(silu_mul, grid, args, {"ROWS": rows, "BLOCK": block, "UNIT": unit_of(self.C),
+                                        "num_warps": config["num_warps"]})]
 
 
 class RowSum(_Stream):
-    FINISH = {"SPLIT": 1, "ROWS": 16, "num_warps": 4}           # of the second kernel
+    FINISH = {"SPLIT": 1, "ROWS": 16, "UNROLL": 1, "num_warps": 4}           # of the second kernel
 
     def __init__(self, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
         super().__init__(shape, dtype, device, seed)
@@ -123,7 +130,8 @@ class RowSum(_Stream):
 
     def _calls(self, config: Config) -> list[Call]:
         rows, split = int(config["ROWS"]), int(config["SPLIT"])
-        first = {name: config[name] for name in ("SPLIT", "ROWS", "BLOCK", "num_warps", "num_stages")}
+        first = {"UNROLL": config.get("UNROLL", 1), "UNIT": unit_of(self.C),
+                 **{name: config[name] for name in ("SPLIT", "ROWS", "BLOCK", "num_warps")}}
         grid = (triton.cdiv(self.R, rows) * split,)
         if split == 1:
             return [(row_sum, grid, (self.x, self.out, self.R, self.C, self.x.stride(0)), first)]
@@ -132,7 +140,7 @@ class RowSum(_Stream):
         parts = self._parts[split]
         return [(row_sum, grid, (self.x, parts, self.R, self.C, self.x.stride(0)), first),
                 (row_sum, (triton.cdiv(self.R, self.FINISH["ROWS"]),), (parts, self.out, self.R, split, split),
-                 {**self.FINISH, "BLOCK": split})]
+                 {**self.FINISH, "BLOCK": split, "UNIT": unit_of(split)})]
 
 
 class Transpose(_Stream):
@@ -147,8 +155,9 @@ class Transpose(_Stream):
 
     def _calls(self, config: Config) -> list[Call]:
         tile = {name: config[name] for name in ("BM", "BN", "ORDER", "num_warps")}
+        units = {"HIGH": unit_of(self.R), "WIDE": unit_of(self.C)}
         grid = (triton.cdiv(self.R, tile["BM"]) * triton.cdiv(self.C, tile["BN"]),)
-        return [(transpose, grid, (self.x, self.out, self.R, self.C, self.x.stride(0), self.out.stride(0)), tile)]
+        return [(transpose, grid, (self.x, self.out, self.R, self.C, self.x.stride(0), self.out.stride(0)), {**tile, **units})]
 
 
 PROBLEMS = {"silu_mul": SiluMul, "row_sum": RowSum, "transpose": Transpose}

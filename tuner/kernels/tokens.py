@@ -14,6 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tuner.kernels.extents import in_units, unit_of
 from tuner.kernels.problem import Launch, OneKernel, check_elements, generator_on, normal_tensors, sizes, torch_dtype
 from tuner.trial import Config
 
@@ -22,7 +23,8 @@ POSITIONS = 4096           # of the table of angles at least
 
 
 @triton.jit
-def embedding(table, ids, y, tokens, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def embedding(table, ids, y, tokens, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr):
+    cols = in_units(cols, UNIT)
     across = tl.cdiv(cols, BLOCK)
     pid = tl.program_id(0)
     r = (pid // across) * ROWS + tl.arange(0, ROWS)
@@ -73,7 +75,7 @@ class Embedding(OneKernel):
     def _call(self, config: Config) -> Launch:
         rows, block = int(config["ROWS"]), int(config["BLOCK"])
         grid = (triton.cdiv(self.T, rows) * triton.cdiv(self.C, block),)
-        options = {"ROWS": rows, "BLOCK": block, "num_warps": config["num_warps"]}
+        options = {"ROWS": rows, "BLOCK": block, "UNIT": unit_of(self.C), "num_warps": config["num_warps"]}
         return embedding, grid, (self.table, self.ids, self.out, self.T, self.C), options
 
 

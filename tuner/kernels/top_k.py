@@ -16,6 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tuner.kernels.extents import in_units, unit_of
 from tuner.kernels.problem import Calls, Launch, check_elements, normal_tensors, sizes, torch_dtype
 from tuner.kernels.top_k_threshold import top_k_candidates, top_k_ranks
 from tuner.trial import Config
@@ -63,7 +64,8 @@ def _write(keys, values, columns, r, rows, k, KP: tl.constexpr, NARROW: tl.const
 
 @triton.jit
 def top_k_rows(x, values, columns, found, rows, cols, k, LOWEST: tl.constexpr, KP: tl.constexpr, BLOCK: tl.constexpr,
-               ROWS: tl.constexpr, SPLIT: tl.constexpr, NARROW: tl.constexpr):
+               ROWS: tl.constexpr, SPLIT: tl.constexpr, NARROW: tl.constexpr, UNIT: tl.constexpr):
+    cols = in_units(cols, UNIT)
     pid = tl.program_id(0)
     part = pid % SPLIT
     r = (pid // SPLIT) * ROWS + tl.arange(0, ROWS)
@@ -134,7 +136,8 @@ class TopK:
         options = {"KP": keys, "SPLIT": split, "NARROW": self.narrow, "num_warps": config["num_warps"]}
         first = (top_k_rows, (triton.cdiv(self.R, rows) * split,),
                  (self.x, self.out[0], self.out[1], found, self.R, self.C, self.K),
-                 {**options, "LOWEST": LOWEST_KEY[bits], "BLOCK": int(config["BLOCK"]), "ROWS": rows})
+                 {**options, "LOWEST": LOWEST_KEY[bits], "UNIT": unit_of(self.C), "BLOCK": int(config["BLOCK"]),
+                  "ROWS": rows})
         if split == 1:
             return [first]
         return [first, (top_k_parts, (self.R,), (self.x, self.out[0], self.out[1], found, self.R, self.K),
@@ -149,7 +152,7 @@ class TopK:
         options = {"SPLIT": split, "SLOTS": slots, "GROUP": GROUP, "WIDE": self.x.dtype == torch.float32}
         block = min(MEETING_BLOCK, max(slots, triton.next_power_of_2(split * slots)))
         return [(top_k_candidates, (self.R * split,), (self.x, work, self.R, self.C, self.K),
-                 {**options, "BLOCK": int(config["BLOCK"]), "num_warps": config["num_warps"]}),
+                 {**options, "UNIT": unit_of(self.C), "BLOCK": int(config["BLOCK"]), "num_warps": config["num_warps"]}),
                 (top_k_ranks, (self.R,), (self.x, self.out[0], self.out[1], work, self.R, self.K),
                  {**options, "BLOCK": block, "num_warps": MEETING_WARPS})]
 

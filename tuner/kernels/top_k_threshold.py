@@ -12,6 +12,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from tuner.kernels.extents import in_units
+
 
 @triton.jit
 def _ordered(v, valid, WIDE: tl.constexpr):
@@ -111,8 +113,9 @@ def _largest(x, places, first, stop, k, keys_at, places_at, SLOTS: tl.constexpr,
 
 @triton.jit
 def top_k_candidates(x, work, rows, cols, k, SPLIT: tl.constexpr, SLOTS: tl.constexpr, BLOCK: tl.constexpr,
-                     GROUP: tl.constexpr, WIDE: tl.constexpr):
+                     GROUP: tl.constexpr, WIDE: tl.constexpr, UNIT: tl.constexpr):
     """work: the keys of each program's slots and of each row's, then their columns."""
+    cols = in_units(cols, UNIT)
     row, part = tl.program_id(0) // SPLIT, tl.program_id(0) % SPLIT
     each = tl.cdiv(cols, SPLIT * 64) * 64                                   # whole loads of 16 bytes
     keys, places = work, work + rows * (SPLIT + 1) * SLOTS

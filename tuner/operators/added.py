@@ -17,7 +17,7 @@ from tuner.trial import Config, Value
 MOST_WARPS, MOST_STAGES, MOST_COUNT, MOST_SIDE = 32, 16, 1024, 1 << 16
 LEAST_SIDE = 16              # of a tile that tensor cores take; kernels without them name smaller ones themselves
 COUNTS = {"GM": MOST_COUNT, "SPLIT_K": MOST_COUNT, "SPLITS": MOST_COUNT, "STEPS": MOST_STAGES, "PER_SM": MOST_COUNT,
-          "num_stages": MOST_STAGES}        # parameters that count something: any whole number up to this
+          "num_stages": MOST_STAGES, "UNROLL": MOST_STAGES}        # parameters that count something: any whole number up to this
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from tuner.operators.limits import Limits
 from tuner.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
-from tuner.operators.rowwise import ROWS, TILE_ROWS, WARPS, fits_registers, rows_per_tile, thread_limit
+from tuner.operators.rowwise import (
+    ROWS,
+    STAGES_UNREAD,
+    TILE_ROWS,
+    UNROLL,
+    WARPS,
+    fits_registers,
+    rows_per_tile,
+    thread_limit,
+    unrolled_within,
+)
 from tuner.operators.variants import Values, union_space, whole_number
 from tuner.space import Constraint, Space
 from tuner.trial import Config
@@ -13,20 +23,18 @@ LONGEST_ROW = 32768        # that one program holds
 
 
 def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
-    """Return ROWS whole rows in registers, or a row in blocks of BLOCK columns that SPLIT programs share."""
+    """Return ROWS whole rows in registers, or a row in blocks of BLOCK columns that SPLIT programs share, UNROLL a step."""
     row = max(16, power_of_two_at_least(shape["C"]))
-    blocks: Values = {"BLOCK": (512, 1024, 2048, 4096, 8192, 16384, 32768), "num_warps": WARPS[1:], "num_stages": (1, 2, 3, 4),
-                      "SPLIT": (1, 2, 4, 8, 16), "ROWS": (1,)}
-    whole: Values = {**blocks, "BLOCK": (row,), "num_warps": WARPS, "num_stages": (1,), "SPLIT": (1,), "ROWS": TILE_ROWS}
+    blocks: Values = {"BLOCK": (512, 1024, 2048, 4096, 8192, 16384, 32768), "num_warps": WARPS[1:], "num_stages": (1,),
+                      "SPLIT": (1, 2, 4, 8, 16), "ROWS": (1,), "UNROLL": UNROLL}
+    whole: Values = {**blocks, "BLOCK": (row,), "num_warps": WARPS, "num_stages": (1,), "SPLIT": (1,), "ROWS": TILE_ROWS,
+                     "UNROLL": (1,)}
 
     def whole_or_blocks(c: Config) -> bool:
         return whole_number(c, "BLOCK") <= min(row, LONGEST_ROW)
 
     def tile_fits(c: Config) -> bool:
         return fits_registers(c, whole_number(c, "BLOCK") * whole_number(c, "ROWS"))
-
-    def fits_smem(c: Config) -> bool:
-        return (whole_number(c, "num_stages") - 1) * whole_number(c, "BLOCK") * BYTES[dtype] <= gpu.smem_bytes
 
     def splits_usefully(c: Config) -> bool:
         split = whole_number(c, "SPLIT")
@@ -35,8 +43,8 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
     return union_space((blocks, whole), (
         thread_limit(gpu), Constraint("block beyond the row, or a row beyond a program", whole_or_blocks),
         Constraint("a row that is one block is held whole", lambda c: whole_number(c, "BLOCK") < row
-                   or (c["num_stages"] == 1 and c["SPLIT"] == 1)),
-        Constraint("tile registers", tile_fits), Constraint("shared memory", fits_smem),
+                   or c["SPLIT"] == 1),
+        Constraint("tile registers", tile_fits), unrolled_within(shape["C"]),
         Constraint("parts: fewer than blocks, and no more than programs wait for", splits_usefully),
         Constraint("more rows than there are", lambda c: whole_number(c, "ROWS") < 2 * shape["R"])))
 
@@ -45,8 +53,8 @@ def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:
     """Return short rows whole, long ones in blocks of 4,096."""
     row = max(16, power_of_two_at_least(shape["C"]))
     if row <= 4096:
-        return {"BLOCK": row, "num_warps": min(8, max(1, row // 512)), "num_stages": 1, "SPLIT": 1, "ROWS": 1}
-    return {"BLOCK": 4096, "num_warps": 8, "num_stages": 2, "SPLIT": 1, "ROWS": 1}
+        return {"BLOCK": row, "num_warps": min(8, max(1, row // 512)), "num_stages": 1, "SPLIT": 1, "ROWS": 1, "UNROLL": 1}
+    return {"BLOCK": 4096, "num_warps": 8, "num_stages": 1, "SPLIT": 1, "ROWS": 1, "UNROLL": 1}
 
 
 def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
@@ -54,10 +62,11 @@ def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
     row = max(16, power_of_two_at_least(shape["C"]))
     if row <= LONGEST_ROW:
         rows = rows_per_tile(shape)
-        return ({"BLOCK": row, "num_warps": min(32, max(1, row * rows // 1024)), "num_stages": 1, "SPLIT": 1, "ROWS": rows},)
-    wide: Config = {"BLOCK": 32768, "num_warps": 32, "num_stages": 1, "SPLIT": 1, "ROWS": 1}
+        return ({"BLOCK": row, "num_warps": min(32, max(1, row * rows // 1024)), "num_stages": 1, "SPLIT": 1, "ROWS": rows,
+                 "UNROLL": 1},)
+    wide: Config = {"BLOCK": 32768, "num_warps": 32, "num_stages": 1, "SPLIT": 1, "ROWS": 1, "UNROLL": 1}
     split = min(8, power_of_two_at_least(max(1, 4 * gpu.sms // shape["R"])))
-    return (wide, {"BLOCK": 8192, "num_warps": 16, "num_stages": 2, "SPLIT": split, "ROWS": 1})
+    return (wide, {"BLOCK": 8192, "num_warps": 16, "num_stages": 1, "SPLIT": split, "ROWS": 1, "UNROLL": 1})
 
 
 CROSS_ENTROPY = Operator(
@@ -68,5 +77,6 @@ CROSS_ENTROPY = Operator(
     flops=lambda s: 4 * s["R"] * s["C"],                      # max, subtract, exp, sum
     bytes=lambda s, dtype: BYTES[dtype] * s["R"] * s["C"] + 12 * s["R"],       # the logits, an index of 8 bytes, a loss of 4
     kernel_module="tuner.kernels.cross_entropy", kernel_names=("xent_rows", "xent_blocks", "liger_cross_entropy_kernel"),
-    tolerance={"bf16": 2e-3, "fp16": 2e-3, "fp32": 1e-4}, unit="B/s", library="PyTorch",
+    tolerance={"bf16": 2e-3, "fp16": 2e-3, "fp32": 1e-4}, unit="B/s", library="PyTorch", absent={"UNROLL": 1},
+    unread=STAGES_UNREAD,
 )

@@ -58,6 +58,7 @@ class Operator:
     default_name: str = "the default"                         # … configuration, as a sentence says it
     library: str = "the library"                              # what it is compared with, as a sentence says it
     absent: Mapping[str, Value] = field(default_factory=dict)  # value of a parameter that a configuration does not name
+    unread: Mapping[str, Value] = field(default_factory=dict)  # … of one that older configurations name and no kernel reads
     starts: Callable[[Shape, str, Limits], tuple[Config, ...]] | None = None   # published designs, worth trying early
     together: Callable[[Shape, str], dict[str, str]] | None = None   # field → problem, when each number alone is fine
     listed_on_gpu: bool = False        # its space is what the machine with the GPU lists (tuner.offer); `space` is empty until then
@@ -71,8 +72,8 @@ class Operator:
         return any(self.gpus(shape) > 1 for shape in self.presets)
 
     def complete(self, config: Config) -> dict[str, Value]:
-        """Return the configuration with every parameter named; older ones lack newer parameters."""
-        return {**self.absent, **config}
+        """Return the configuration as the space spells it; older ones lack newer parameters and name some that nothing reads."""
+        return {**self.absent, **config, **self.unread}
 
     def default_in(self, space: Space, shape: Shape, dtype: str, gpu: Limits) -> Config | None:
         """Return the default configuration as `space` spells it; None where it lacks it."""

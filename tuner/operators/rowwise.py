@@ -17,6 +17,8 @@ WARPS = (1, 2, 4, 8, 16, 32)
 TILE_PER_THREAD = 128        # fp32 values of a tile that a thread can hold beside what it computes with them …
 TILE_PER_BLOCK = 32768       # … and those of a block: half the registers of an SM
 TILE_ROWS = (1, 2, 4, 8, 16)
+UNROLL = (1, 2, 4)            # blocks of a row that one step of a loop takes
+STAGES_UNREAD: Config = {"num_stages": 1}     # Triton pipelines by them what feeds a product, or loops that say so themselves
 EACH = 4096                  # programs per multiprocessor: as a rule one for each tile
 
 
@@ -76,36 +78,45 @@ def softmax_starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
     return ({"STEPS": 2, "PER_SM": 2, "num_warps": 16, "ROWS": 1, "BLOCK": 4096},) if row >= 65536 else ()
 
 
-def tile_or_blocks_space(shape: Shape, dtype: str, gpu: Limits, *, blocks: tuple[int, ...], stages: tuple[int, ...]) -> Space:
-    """Return PASSES 1: ROWS whole rows in registers; PASSES 2: a row in blocks, read twice."""
+def tile_or_blocks_space(shape: Shape, gpu: Limits, *, blocks: tuple[int, ...]) -> Space:
+    """Return PASSES 1: ROWS whole rows in registers; PASSES 2: a row in blocks, read twice, UNROLL of them a step of the loop."""
     row = max(16, power_of_two_at_least(shape["C"]))
-    twice: Values = {"BLOCK": blocks, "num_warps": WARPS, "num_stages": stages, "PASSES": (2,), "ROWS": (1,)}
-    once: Values = {"BLOCK": (row,), "num_warps": WARPS, "num_stages": (1,), "PASSES": (1,), "ROWS": TILE_ROWS}
+    twice: Values = {"BLOCK": blocks, "num_warps": WARPS, "num_stages": (1,), "PASSES": (2,), "ROWS": (1,), "UNROLL": UNROLL}
+    once: Values = {"BLOCK": (row,), "num_warps": WARPS, "num_stages": (1,), "PASSES": (1,), "ROWS": TILE_ROWS, "UNROLL": (1,)}
 
     def tile_fits(c: Config) -> bool:
         return c["PASSES"] == 2 or fits_registers(c, whole_number(c, "BLOCK") * whole_number(c, "ROWS"))
 
     return union_space((twice, once), (
         thread_limit(gpu), Constraint("tile registers", tile_fits),
-        Constraint("more rows than there are", lambda c: whole_number(c, "ROWS") < 2 * shape["R"])))
+        Constraint("more rows than there are", lambda c: whole_number(c, "ROWS") < 2 * shape["R"]),
+        unrolled_within(shape["C"])))
+
+
+def unrolled_within(columns: int) -> Constraint:
+    """Return the constraint that a program's part of the row has as many blocks as one step takes."""
+    def has_blocks(c: Config) -> bool:
+        return c["UNROLL"] == 1 or whole_number(c, "UNROLL") * whole_number(c, "BLOCK") * int(c.get("SPLIT", 1)) <= columns
+
+    return Constraint("unrolled beyond the row", has_blocks)
 
 
 def whole_rows_config(shape: Shape) -> Config:
     """Return rows in registers, about 2,048 values at a time, a warp for every 1,024."""
     row = max(16, power_of_two_at_least(shape["C"]))
     rows = rows_per_tile(shape)
-    return {"BLOCK": row, "num_warps": min(32, max(1, row * rows // 1024)), "num_stages": 1, "PASSES": 1, "ROWS": rows}
+    return {"BLOCK": row, "num_warps": min(32, max(1, row * rows // 1024)), "num_stages": 1, "PASSES": 1, "ROWS": rows, "UNROLL": 1}
 
 
 def layernorm_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
     """Return the space of layer norm."""
-    return tile_or_blocks_space(shape, dtype, gpu, blocks=(128, 256, 512, 1024, 2048, 4096, 8192), stages=(1, 2, 3, 4))
+    return tile_or_blocks_space(shape, gpu, blocks=(128, 256, 512, 1024, 2048, 4096, 8192))
 
 
 def layernorm_default(shape: Shape, dtype: str, gpu: Limits) -> Config:
     """Return Triton's fused layer norm tutorial: whole rows up to 64 KiB, warps by length."""
     block = min(8192, max(128, power_of_two_at_least(shape["C"])))
-    return {"BLOCK": block, "num_warps": min(8, max(1, block // 256)), "num_stages": 2, "PASSES": 2, "ROWS": 1}
+    return {"BLOCK": block, "num_warps": min(8, max(1, block // 256)), "num_stages": 1, "PASSES": 2, "ROWS": 1, "UNROLL": 1}
 
 
 def layernorm_starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
@@ -136,5 +147,5 @@ LAYERNORM = Operator(
     bytes=lambda s, dtype: 2 * BYTES[dtype] * s["R"] * s["C"],
     kernel_module="tuner.kernels.rowwise", kernel_names=("layernorm_row", "layernorm_tile", "layernorm_kernel"),
     tolerance={"fp16": 2e-3, "bf16": 1e-2}, unit="B/s",
-    absent={"PASSES": 2, "ROWS": 1}, starts=layernorm_starts,
+    absent={"PASSES": 2, "ROWS": 1, "UNROLL": 1}, unread=STAGES_UNREAD, starts=layernorm_starts,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuner.operators.limits import Limits
 from tuner.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
-from tuner.operators.rowwise import ROWS, WARPS, fits_registers, thread_limit
+from tuner.operators.rowwise import ROWS, STAGES_UNREAD, UNROLL, WARPS, fits_registers, thread_limit, unrolled_within
 from tuner.operators.variants import Values, union_space, whole_number
 from tuner.space import Constraint, Space
 from tuner.trial import Config
@@ -32,12 +32,12 @@ def silu_mul_default(shape: Shape, dtype: str, gpu: Limits) -> Config:
 
 
 def row_sum_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
-    """Return ROWS rows a program in blocks of BLOCK columns; long rows split into SPLIT parts."""
+    """Return ROWS rows a program in blocks of BLOCK columns, UNROLL of them a step; long rows split into SPLIT parts."""
     row = power_of_two_at_least(shape["C"])
     values: Values = {"ROWS": (1, 2, 4, 8, 16), "BLOCK": (128, 256, 512, 1024, 2048, 4096), "SPLIT": (1, 2, 4, 8, 16, 32, 64),
-                      "num_warps": WARPS[:-1], "num_stages": (1, 2, 3)}
+                      "num_warps": WARPS[:-1], "num_stages": (1,), "UNROLL": UNROLL}
     return union_space((values,), (
-        thread_limit(gpu), _tile_limit("ROWS", "BLOCK"),
+        thread_limit(gpu), _tile_limit("ROWS", "BLOCK"), unrolled_within(shape["C"]),
         Constraint("block beyond the row", lambda c: whole_number(c, "BLOCK") <= max(128, row)),
         Constraint("more rows than there are", lambda c: whole_number(c, "ROWS") < 2 * shape["R"]),
         Constraint("more parts than blocks",
@@ -48,7 +48,8 @@ def row_sum_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
 
 def row_sum_default(shape: Shape, dtype: str, gpu: Limits) -> Config:
     """Return the default configuration of sums of rows."""
-    return {"ROWS": 1, "BLOCK": min(1024, max(128, power_of_two_at_least(shape["C"]))), "SPLIT": 1, "num_warps": 4, "num_stages": 2}
+    return {"ROWS": 1, "BLOCK": min(1024, max(128, power_of_two_at_least(shape["C"]))), "SPLIT": 1, "num_warps": 4, "num_stages": 1,
+            "UNROLL": 1}
 
 
 def transpose_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
@@ -85,7 +86,7 @@ ROW_SUM = Operator(
     flops=lambda s: s["R"] * s["C"],
     bytes=lambda s, dtype: BYTES[dtype] * s["R"] * (s["C"] + 1),
     kernel_module="tuner.kernels.streams", kernel_names=("row_sum", "reduce_kernel"),
-    tolerance={**_TOLERANCE, "fp32": 2e-4}, unit="B/s",
+    tolerance={**_TOLERANCE, "fp32": 2e-4}, unit="B/s", absent={"UNROLL": 1}, unread=STAGES_UNREAD,
 )
 
 TRANSPOSE = Operator(

@@ -12,12 +12,12 @@ from tuner.kernels.rowwise import layernorm_row, softmax_row
 
 CASES = [
     (matmul, dict.fromkeys(("a", "b", "c"), "*bf16") | dict.fromkeys(("M", "N", "K", "sam", "sbk", "scm"), "i32"),
-     {"sak": 1, "sbn": 1, "scn": 1, "BM": 128, "BN": 256, "BK": 64, "GM": 8, "SPLIT_K": 1, "ACT": 0,
+     {"sak": 1, "sbn": 1, "scn": 1, "BM": 128, "BN": 256, "BK": 64, "GM": 8, "SPLIT_K": 1, "ACT": 0, "BT": False, "UNIT": 16,
       **dict.fromkeys(("bias", "scale", "work", "locks"))}, 8, 3),
     (softmax_row, {"x": "*fp16", "y": "*fp16", "rows": "i32", "cols": "i32", "sx": "i32", "sy": "i32"},
-     {"BLOCK": 4096, "STEPS": 3}, 8, 3),
+     {"BLOCK": 4096, "STEPS": 3, "UNIT": 16}, 8, 3),
     (layernorm_row, dict.fromkeys("xwby", "*fp16") | {"cols": "i32", "sx": "i32", "eps": "fp32"},
-     {"BLOCK": 1024}, 4, 2),
+     {"BLOCK": 1024, "UNROLL": 1, "UNIT": 16}, 4, 2),
     (attn_fwd, dict.fromkeys("qkvo", "*fp16") | dict.fromkeys(("sz", "sh", "sm", "H", "N"), "i32") | {"scale": "fp32"},
      {"D": 64, "BM": 64, "BN": 64, "CAUSAL": True}, 4, 3),
 ]
