@@ -6,6 +6,7 @@ alice may upload, tune and capture (engineer); bob reads (viewer); olga manages 
 from __future__ import annotations
 
 import fcntl
+import gc
 import logging
 import os
 import shutil
@@ -52,6 +53,13 @@ LONG = (
     "tests/browser/test_sql.py",
     "tests/browser/test_tune.py",
 )
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected out of garbage collections: they took 9 % of a run's processor time, then 4 %."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 def chromium() -> str | None:
