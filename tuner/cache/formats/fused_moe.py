@@ -9,7 +9,8 @@ Names and keys are those that the two projects read (state: autumn 2026):
 * SGLang, …/fused_moe_triton_config.py: the same name with `block_shape=[128, 128]` as Python prints a list, then
   `,per_channel_quant=True` and `_down` for the second GEMM's own file, under `configs/triton_3_6_0/` of
   SGLANG_MOE_CONFIG_DIR. Every key is a batch size: a "triton_version" would break it.
-* both also read `N=…,K=…,device_name=…,dtype=fp8_w8a8,block_shape=[128,128].json` for their block-scaled linear layers.
+* both also read `N=…,K=…,device_name=…,dtype=fp8_w8a8,block_shape=[128,128].json` for their block-scaled linear layers, in the
+  folder `configs` beside that code alone. Every key is a batch size there, vLLM's too, and its H200 family is not one device.
 
 At a launch both take the batch size nearest to the number of tokens, for both GEMMs of the layer, and pass every key of the
 configuration to the kernel. N is the width after silu-and-mul. The name holds neither the hidden size nor how many experts a token
@@ -67,12 +68,12 @@ def parse_name(name: str) -> Name | None:
                 int(match["K"]) if match["K"] else None, match["dtype"] or "", block, bool(match["channel"]), bool(match["down"]))
 
 
-def device_name(gpu: str, vllm: bool) -> str:
-    """Return the GPU as each project spells it in a file name."""
+def device_name(gpu: str, vllm: bool, linear: bool = False) -> str:
+    """Return the GPU as each project spells it in a file name; of linear layers vLLM knows no family."""
     if not vllm:
         return re.sub(r"[ /\\]", "_", gpu)             # a name with a slash would be a folder, or a way out of it
     device = re.sub(r"[\s/]+", "_", gpu)
-    return "NVIDIA_H200" if "H200" in device.split("_") else device
+    return "NVIDIA_H200" if "H200" in device.split("_") and not linear else device
 
 
 def vllm_name(name: Name) -> str:
@@ -87,9 +88,9 @@ def sglang_name(name: Name) -> str:
     return f"{_name_head(name)}{block}{',per_channel_quant=True' if name.per_channel else ''}{'_down' if name.down else ''}.json"
 
 
-def sglang_folder(triton: str) -> str:
-    """Return SGLang's folder: "3.6.0" -> configs/triton_3_6_0."""
-    return f"configs/triton_{triton.replace('.', '_')}"
+def sglang_folder(triton: str, linear: bool = False) -> str:
+    """Return SGLang's folder: "3.6.0" -> configs/triton_3_6_0; of linear layers one for all versions."""
+    return "configs" if linear else f"configs/triton_{triton.replace('.', '_')}"
 
 
 def _name_head(name: Name) -> str:
@@ -98,7 +99,7 @@ def _name_head(name: Name) -> str:
 
 
 def write(by_batch: Mapping[int, Mapping[str, Any]], triton_version: str = "") -> str:
-    """Return the file's text, batch sizes ascending; `triton_version` for vLLM only."""
+    """Return the file's text, batch sizes ascending; `triton_version` for vLLM's MoE files only."""
     document: dict[str, Any] = {"triton_version": triton_version} if triton_version else {}
     document |= {str(batch): to_moe_config(config) for batch, config in sorted(by_batch.items())}
     return json.dumps(document, indent=4) + "\n"
