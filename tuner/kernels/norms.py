@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 
 from tuner.kernels.extents import in_units, unit_of
-from tuner.kernels.problem import check_elements, normal_tensors, sizes, torch_dtype
+from tuner.kernels.problem import Launch, OneKernel, check_elements, normal_tensors, sizes, torch_dtype
 from tuner.trial import Config
 
 EPSILON = 1e-5
@@ -62,10 +62,11 @@ def norm_blocks(x, residual, w, y, total, rows, cols, sx, eps, ADD: tl.constexpr
         tl.store(y + at + i, (v * scale * tl.load(w + i, mask=m).to(tl.float32)).to(y.dtype.element_ty), mask=m)
 
 
-class RmsNorm:
+class RmsNorm(OneKernel):
     ADD = False
 
     def __init__(self, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
+        super().__init__()
         self.R, self.C = sizes(shape, "R", "C")
         check_elements(X=self.R * self.C)
         kind = torch_dtype(dtype)
@@ -84,7 +85,7 @@ class RmsNorm:
     def library(self) -> torch.Tensor:
         return torch.nn.functional.rms_norm(self.x, (self.C,), self.weight, EPSILON)
 
-    def _call(self, config: Config) -> tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]:
+    def _call(self, config: Config) -> Launch:
         y, total = (self.out[0], self.out[1]) if self.ADD else (self.out, self.out)
         args = (self.x, self.residual, self.weight, y, total, self.R, self.C, self.x.stride(0), EPSILON)
         options = {"ADD": self.ADD, "BLOCK": config["BLOCK"], "UNIT": unit_of(self.C), "num_warps": config["num_warps"]}
@@ -92,14 +93,6 @@ class RmsNorm:
             return norm_blocks, (self.R,), args, {**options, "UNROLL": config.get("UNROLL", 1)}
         rows = int(config["ROWS"])
         return norm_tile, (triton.cdiv(self.R, rows),), args, {**options, "ROWS": rows}
-
-    def compile(self, config: Config) -> Any:
-        kernel, grid, args, options = self._call(config)
-        return kernel.warmup(*args, grid=grid, **options)
-
-    def launch(self, config: Config) -> Any:
-        kernel, grid, args, options = self._call(config)
-        return kernel[grid](*args, **options)
 
 
 class AddRmsNorm(RmsNorm):

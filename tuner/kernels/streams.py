@@ -7,6 +7,7 @@ transpose  X[R, C] -> X[C, R], a tile of BM × BN through shared memory; ORDER s
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ import triton
 import triton.language as tl
 
 from tuner.kernels.extents import in_units, unit_of
-from tuner.kernels.problem import check_elements, normal_tensors, sizes, torch_dtype
+from tuner.kernels.problem import Launch, check_elements, normal_tensors, sizes, torch_dtype
 from tuner.trial import Config
 
 
@@ -63,11 +64,7 @@ def transpose(x, y, rows, cols, sx, sy, BM: tl.constexpr, BN: tl.constexpr, ORDE
     tl.store(y + c[:, None] * sy + r[None, :], tl.trans(tile), mask=(c < cols)[:, None] & (r < rows)[None, :])
 
 
-Call = tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]      # kernel, grid, arguments, constants and options
-
-
-class _Stream:
-    """`_calls` says what a configuration launches, in order; the first is the one that counts."""
+class _Stream(ABC):
 
     WIDTH = 1                 # columns of X for each of C
 
@@ -84,8 +81,9 @@ class _Stream:
     def _out_shape(self) -> tuple[int, ...]:
         return (self.R, self.C)
 
-    def _calls(self, config: Config) -> list[Call]:
-        raise NotImplementedError
+    @abstractmethod
+    def _calls(self, config: Config) -> list[Launch]:
+        """Return what a configuration launches, in order; the first is the one that counts."""
 
     def compile(self, config: Config) -> Any:
         return [kernel.warmup(*args, grid=grid, **options) for kernel, grid, args, options in self._calls(config)]
@@ -104,7 +102,7 @@ class SiluMul(_Stream):
     def library(self) -> torch.Tensor:
         return torch.nn.functional.silu(self.x[:, :self.C]) * self.x[:, self.C:]
 
-    def _calls(self, config: Config) -> list[Call]:
+    def _calls(self, config: Config) -> list[Launch]:
         rows, block = int(config["ROWS"]), int(config["BLOCK"])
         grid = (triton.cdiv(self.R, rows) * triton.cdiv(self.C, block),)
         args = (self.x, self.out, self.R, self.C, self.x.stride(0), self.out.stride(0))
@@ -128,7 +126,7 @@ class RowSum(_Stream):
     def library(self) -> torch.Tensor:
         return self.x.sum(-1)
 
-    def _calls(self, config: Config) -> list[Call]:
+    def _calls(self, config: Config) -> list[Launch]:
         rows, split = int(config["ROWS"]), int(config["SPLIT"])
         first = {"UNROLL": config.get("UNROLL", 1), "UNIT": unit_of(self.C),
                  **{name: config[name] for name in ("SPLIT", "ROWS", "BLOCK", "num_warps")}}
@@ -153,7 +151,7 @@ class Transpose(_Stream):
     def library(self) -> torch.Tensor:
         return self.x.t().contiguous()
 
-    def _calls(self, config: Config) -> list[Call]:
+    def _calls(self, config: Config) -> list[Launch]:
         tile = {name: config[name] for name in ("BM", "BN", "ORDER", "num_warps")}
         units = {"HIGH": unit_of(self.R), "WIDE": unit_of(self.C)}
         grid = (triton.cdiv(self.R, tile["BM"]) * triton.cdiv(self.C, tile["BN"]),)

@@ -178,7 +178,7 @@ def _read_lines(path: Path) -> Iterator[Mapping[str, Any]]:
 def _config_identity(op: str, config: Config) -> str:
     """Return a key equal for configurations that name the same; what nothing reads was recorded too, each value by itself."""
     known = OPERATORS.get(op)
-    return config_key({**known.absent, **config} if known else config)
+    return config_key(known.named(config) if known else config)
 
 
 def _is_time(value: Any) -> bool:

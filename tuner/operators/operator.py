@@ -71,9 +71,13 @@ class Operator:
         """Return whether a launch runs on more than one GPU at some shape."""
         return any(self.gpus(shape) > 1 for shape in self.presets)
 
+    def named(self, config: Config) -> dict[str, Value]:
+        """Return the configuration with every parameter named; older ones lack newer parameters."""
+        return {**self.absent, **config}
+
     def complete(self, config: Config) -> dict[str, Value]:
-        """Return the configuration as the space spells it; older ones lack newer parameters and name some that nothing reads."""
-        return {**self.absent, **config, **self.unread}
+        """Return the configuration as the space spells it; older ones also name parameters that nothing reads any more."""
+        return {**self.named(config), **self.unread}
 
     def default_in(self, space: Space, shape: Shape, dtype: str, gpu: Limits) -> Config | None:
         """Return the default configuration as `space` spells it; None where it lacks it."""

@@ -68,7 +68,7 @@ def run(command: Sequence[str], given: bytes = b"", *, read: Sequence[Path] = ()
     root = Path(tempfile.mkdtemp(prefix="ridgepoint-sandbox-"))
     home = ROOM if walls else str(root)
     spec = {**vars(bounds), "command": list(command), "walls": walls, "root": str(root),
-            "read": sorted(map(str, {*python_folders(), *read}), key=len), "devices": list(map(str, devices)),
+            "read": sorted(map(str, {*_python_folders(), *read}), key=len), "devices": list(map(str, devices)),
             "env": {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "USER": "nobody", "HOME": home, "TMPDIR": home,
                     "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **(environ or {})}}
     try:
@@ -87,7 +87,7 @@ def run(command: Sequence[str], given: bytes = b"", *, read: Sequence[Path] = ()
     return Ending(watch.why, process.returncode, said)
 
 
-def python_folders() -> set[Path]:
+def _python_folders() -> set[Path]:
     """Return where this Python and its packages lie: a path file of an environment can name packages of another one."""
     own = {Path(sys.prefix), Path(sys.base_prefix)}
     packages = (Path(each) for each in sys.path if Path(each).name in ("site-packages", "dist-packages"))

@@ -11,7 +11,7 @@ import pytest
 from tuner.cache import formats
 from tuner.cache.formats import FORMATS, fused_moe, guess_format, helion, t4, triton_text
 from tuner.cache.formats.document import FormatError
-from tuner.cache.formats.fused_moe import Name, device_name, parse_name, sglang_folder, sglang_name, vllm_name
+from tuner.cache.formats.fused_moe import Name, device_name, parse_name, sglang_name, vllm_name
 from tuner.measure.landscape import Landscape
 from tuner.trial import Measured, Reason, Rejected, config_key
 
@@ -53,29 +53,6 @@ def test_other_names_are_none(name):
     ("NVIDIA H100 80GB HBM3", True, "NVIDIA_H100_80GB_HBM3"), ("GH200/480GB", True, "GH200_480GB")])
 def test_devices_are_spelled_as_each_project_does(gpu, vllm, word):
     assert device_name(gpu, vllm) == word
-
-
-def read_as_vllm(text):
-    """What get_moe_configs does: triton_version is taken out, every other key is a batch size."""
-    tuned = json.loads(text)
-    tuned.pop("triton_version", None)
-    return {int(key): value for key, value in tuned.items()}
-
-
-def read_as_sglang(text):
-    return {int(key): value for key, value in json.loads(text).items()}
-
-
-def test_each_project_reads_what_is_written_for_it():
-    by_batch = {64: CONFIG, 1: {**CONFIG, "BM": 32}}
-    text = fused_moe.write(by_batch, "3.6.0")
-    configs = read_as_vllm(text)
-    assert configs[min(configs, key=lambda batch: abs(batch - 50))] == {
-        "BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 5}
-    with pytest.raises(ValueError):
-        read_as_sglang(text)                                 # a version would break SGLang: it is left out there
-    assert list(read_as_sglang(fused_moe.write(by_batch))) == [1, 64]
-    assert sglang_folder("3.6.0") == "configs/triton_3_6_0"
 
 
 def test_the_text_is_as_vllm_writes_it():

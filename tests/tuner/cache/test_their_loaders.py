@@ -7,10 +7,12 @@ import json
 import logging
 import os
 import re
+import runpy
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
@@ -43,15 +45,14 @@ def loaders(name: str, beside: Path, monkeypatch: pytest.MonkeyPatch, gpu: str, 
     for package in ("vllm", "vllm.platforms"):
         monkeypatch.setitem(sys.modules, package, platforms)
     deterministic = SimpleNamespace(deterministic=SimpleNamespace(enable_deterministic_inference=False))
-    names: dict[str, Any] = {
-        "__file__": str(beside / "module.py"), "functools": functools, "cache": functools.cache, "json": json, "os": os, "re": re,
-        "Any": Any, "Optional": None, "logger": Logger(name), "_is_cuda": True, "get_exec": lambda: deterministic,
-        "get_device_name": lambda: gpu, "log_info_on_rank0": lambda *said: None,
+    given: dict[str, Any] = {
+        "Any": Any, "Dict": dict, "Optional": Optional, "functools": functools, "cache": functools.cache, "json": json, "os": os,
+        "re": re, "logger": Logger(name), "_is_cuda": True, "get_exec": lambda: deterministic, "get_device_name": lambda: gpu,
+        "log_info_on_rank0": lambda *said: None,
         "torch": SimpleNamespace(_dynamo=SimpleNamespace(is_compiling=lambda: False)),
         "triton": SimpleNamespace(__version__=triton),
         "envs": SimpleNamespace(VLLM_BATCH_INVARIANT=False, VLLM_TUNED_CONFIG_FOLDER=str(beside))}
-    exec("from __future__ import annotations\n" + (LOADERS / name).read_text(), names)  # noqa: S102 - theirs, unchanged
-    return names
+    return runpy.run_path(str(shutil.copy(LOADERS / name, beside / "module.py")), given)
 
 
 def exported(owner: Any, kind: str, folder: Path) -> list[str]:
@@ -88,3 +89,21 @@ def test_sglang_reads_both_kinds(olga: Any, tmp_path: Path, monkeypatch: pytest.
         theirs = loaders("sglang-0.5.23.txt", tmp_path, monkeypatch, "NVIDIA H200 NVL", triton)
         assert theirs["get_moe_configs"](128, 768, None) == {1: THEIRS, 64: THEIRS}
     assert theirs["get_w8a8_block_fp8_configs"](4096, 1024, 128, 128) == {1: THEIRS, 64: THEIRS}
+
+
+def test_both_read_each_batch_size_and_sglang_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they take at a launch is the batch size nearest to the number of tokens."""
+    monkeypatch.setenv("SGLANG_MOE_CONFIG_DIR", str(tmp_path))
+    by_batch, name = {64: CONFIG, 1: {**CONFIG, "BM": 32}}, "E=128,N=768,device_name=NVIDIA_H200.json"
+    folder = tmp_path / fused_moe.sglang_folder("3.6.0")
+    assert folder == tmp_path / "configs" / "triton_3_6_0"
+    folder.mkdir(parents=True)
+    (tmp_path / name).write_text(fused_moe.write(by_batch, "3.6.0"))
+    configs = loaders("vllm-0.33.0.txt", tmp_path, monkeypatch, "NVIDIA H200")["get_moe_configs"](128, 768, None)
+    assert list(configs) == [1, 64] and configs[min(configs, key=lambda batch: abs(batch - 50))] == THEIRS
+    theirs = loaders("sglang-0.5.23.txt", tmp_path, monkeypatch, "NVIDIA H200")["get_moe_configs"]
+    (folder / name).write_text(fused_moe.write(by_batch, "3.6.0"))
+    with pytest.raises(ValueError):
+        theirs(128, 768, None)                                          # a version would break it: it is left out there
+    (folder / name).write_text(fused_moe.write(by_batch))
+    assert list(theirs(128, 768, None)) == [1, 64]

@@ -111,7 +111,7 @@ def _write_sglang(rows: Sequence[CachedConfig], left_out: dict[str, int], query:
             why = "its Triton version is not known: SGLang's folder is named by it"
             left_out[why] = left_out.get(why, 0) + len(by_batch)
             continue
-        files[f"{fused_moe.sglang_folder(version, linear)}/{fused_moe.sglang_name(name)}"] = fused_moe.write(by_batch)
+        files[f"{fused_moe.sglang_folder(version, linear=linear)}/{fused_moe.sglang_name(name)}"] = fused_moe.write(by_batch)
     return files
 
 
@@ -143,7 +143,7 @@ def _group_by_layer(rows: Sequence[CachedConfig], left_out: dict[str, int], vllm
             left_out[why] = left_out.get(why, 0) + 1
             continue
         width, depth = (shape["N"], shape["K"]) if experts is None else (shape["N"] // 2, None)
-        name = fused_moe.Name(width, fused_moe.device_name(row.gpu, vllm, experts is None), experts, depth, word[row.dtype],
+        name = fused_moe.Name(width, fused_moe.device_name(row.gpu, vllm, linear=experts is None), experts, depth, word[row.dtype],
                               (128, 128) if experts is None else None)
         batch = shape["M"] if experts is None else shape["M"] // (topk or 1)
         layers.setdefault((name, row.toolkit), {})[batch] = config_in_order(row.config)

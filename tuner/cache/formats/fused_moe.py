@@ -68,7 +68,7 @@ def parse_name(name: str) -> Name | None:
                 int(match["K"]) if match["K"] else None, match["dtype"] or "", block, bool(match["channel"]), bool(match["down"]))
 
 
-def device_name(gpu: str, vllm: bool, linear: bool = False) -> str:
+def device_name(gpu: str, vllm: bool, *, linear: bool = False) -> str:
     """Return the GPU as each project spells it in a file name; of linear layers vLLM knows no family."""
     if not vllm:
         return re.sub(r"[ /\\]", "_", gpu)             # a name with a slash would be a folder, or a way out of it
@@ -88,7 +88,7 @@ def sglang_name(name: Name) -> str:
     return f"{_name_head(name)}{block}{',per_channel_quant=True' if name.per_channel else ''}{'_down' if name.down else ''}.json"
 
 
-def sglang_folder(triton: str, linear: bool = False) -> str:
+def sglang_folder(triton: str, *, linear: bool = False) -> str:
     """Return SGLang's folder: "3.6.0" -> configs/triton_3_6_0; of linear layers one for all versions."""
     return "configs" if linear else f"configs/triton_{triton.replace('.', '_')}"
 

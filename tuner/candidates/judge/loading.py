@@ -120,11 +120,11 @@ def _load_built_in(module: ModuleType, own: Own) -> Loaded:
                              f"kernel named {', '.join(kernels)}")
     copy = _copy_of(own.module)
     for each, kernel in made.items():
-        setattr(copy, each, _told_less(kernel, getattr(own.module, each)))
+        setattr(copy, each, _without_unknown(kernel, getattr(own.module, each)))
     return Loaded("kernel", Bound(copy.PROBLEMS[name](*own.asked), own).launch, tuple(made))
 
 
-class _ToldLess(KernelInterface):                # type: ignore[misc]
+class _WithoutConstants(KernelInterface):                # type: ignore[misc]
     """A kernel that is launched without some of the operator's constants."""
 
     def __init__(self, kernel: Any, constants: frozenset[str]) -> None:
@@ -134,10 +134,10 @@ class _ToldLess(KernelInterface):                # type: ignore[misc]
         return self._kernel.run(*args, **{name: value for name, value in options.items() if name not in self._constants})
 
 
-def _told_less(kernel: Any, own: Any) -> Any:
-    """Return the kernel, launched without what the operator's own names and it does not: it may be older than a constant there."""
+def _without_unknown(kernel: Any, own: Any) -> Any:
+    """Return the kernel, launched without constants that only the operator's own names: it may be older than they are."""
     unknown = frozenset(own.arg_names) - frozenset(kernel.arg_names)
-    return _ToldLess(kernel, unknown) if unknown else kernel
+    return _WithoutConstants(kernel, unknown) if unknown else kernel
 
 
 def _load_team(module: ModuleType, own: Own, adapter: TritonOperator) -> Loaded:
