@@ -66,6 +66,6 @@ DECODE_ATTENTION = Operator(
     space=space, default_config=default_config,
     flops=lambda s: 4 * s["B"] * s["H"] * s["N"] * s["D"],
     bytes=lambda s, dtype: 2 * BYTES[dtype] * s["B"] * s["D"] * (s["KV"] * s["N"] + s["H"]),
-    kernel_module="tuner.kernels.decode_attention", kernel_names=("decode_attention", "flash_decode"),
+    kernel_module="tuner.kernels.decode.dense", kernel_names=("decode_attention", "flash_decode"),
     tolerance={"fp16": 5e-3, "bf16": 2e-2}, unit="B/s", starts=starts, together=head_problems,
 )

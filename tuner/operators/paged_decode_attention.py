@@ -103,7 +103,7 @@ PAGED_DECODE_ATTENTION = Operator(
              {"B": 4, "H": 32, "KV": 8, "N": 32768, "D": 128, "PAGE": 16},
              {"B": 256, "H": 64, "KV": 8, "N": 2048, "D": 64, "PAGE": 64}),
     space=space, default_config=default_config, flops=flops, bytes=bytes_moved,
-    kernel_module="tuner.kernels.paged_decode_attention",
+    kernel_module="tuner.kernels.decode.paged",
     kernel_names=("paged_attn_blocks", "paged_attn_warps", "paged_attention", "unified_attention"),
     tolerance={"fp16": 5e-3, "bf16": 2e-2}, unit="B/s", starts=starts, together=head_problems,
     library="pages gathered by torch, then SDPA with a mask",

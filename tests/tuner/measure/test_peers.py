@@ -44,7 +44,7 @@ PAGES = """
 import torch
 from tests.gpu.peers.pages import over_pages
 from torch.nn.attention.flex_attention import flex_attention
-from tuner.kernels.paged_decode_attention import PROBLEMS
+from tuner.kernels.decode.paged import PROBLEMS
 from tuner.measure import accuracy
 for heads, shared, size in ((4, 2, 16), (2, 2, 32)):
     shape = {"B": 4, "H": heads, "KV": shared, "N": 80, "D": 64, "PAGE": size}

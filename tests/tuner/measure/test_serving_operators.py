@@ -69,7 +69,7 @@ print("all right")
 """
 LENGTHS = """
 import torch
-from tuner.kernels.paged_decode_attention import PROBLEMS, UNUSED, spread_lengths
+from tuner.kernels.decode.paged import PROBLEMS, UNUSED, spread_lengths
 from tuner.measure import accuracy
 from tuner.operators.paged_decode_attention import lengths
 shape = {"B": 4, "H": 4, "KV": 2, "N": 80, "D": 64, "PAGE": 16}

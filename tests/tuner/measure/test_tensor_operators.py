@@ -130,6 +130,8 @@ INTERPRETED = [
     ("grouped_matmul", {"M": 3, "E": 9, "N": 40, "K": 40}, "fp16", {**G, "KERNEL": "tma"}),
     *(("decode_attention", {"B": 1, "H": 6, "KV": 2, "N": 70, "D": 16}, "fp16", {"BN": 16, "SPLITS": splits, **TILE})
       for splits in (1, 8)),
+    *(("decode_attention", {"B": 2, "H": 10, "KV": 2, "N": 400, "D": 32}, "fp16", {"BN": 16, "SPLITS": splits, **TILE})
+      for splits in (3, 12, 24)),                        # more than eight: added up in bunches, the last of them not full
 ]
 CHECK = """
 import importlib, json, sys, torch

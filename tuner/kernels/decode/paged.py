@@ -7,9 +7,8 @@ sequence without tokens gets zeros.
 KERNEL  blocks: the warps of a program share BN keys at a time
         warps: each warp has BN keys of its own, a softmax of its own, and meets the others at the end
 The H/KV heads that share keys are one tile of queries, so each key is read once. A program takes ⌈N/SPLITS⌉ tokens of a sequence,
-so shorter sequences have fewer programs and all have about as much to do (flash decoding, Dao and others 2023). The last of FAN
-programs to finish adds up what they left, and the last of all what those did: one launch. Pages of the next block are looked up
-while this one is computed.
+so shorter sequences have fewer programs and all have about as much to do (flash decoding, Dao and others 2023). What they leave is
+added up as split_keys says: one launch. Pages of the next block are looked up while this one is computed.
 """
 
 from __future__ import annotations
@@ -22,14 +21,11 @@ import torch
 import triton
 import triton.language as tl
 
-from tuner.kernels.matmul_parts import came_last
+from tuner.kernels.decode.split_keys import FAN, LOG2_E, finish, parts_at_once, slots
 from tuner.kernels.problem import Launch, OneKernel, Workspace, full_precision, generator_on, normal_tensors, sizes, torch_dtype
 from tuner.trial import Config
 
-LOG2_E = 1.4426950408889634          # the kernels work with exp2
 LEAST_ROWS = 16                      # of a tensor-core tile
-FAN = 8                              # parts of a sequence that one program adds up
-VALUES_AT_ONCE = 64                  # of partial results that a thread loads when they are added up
 UNUSED = -1                          # in the table: no block has this number
 
 
@@ -42,73 +38,6 @@ def _rows(table, block, place, last, head, KV, PAGE: tl.constexpr, BN: tl.conste
     place = tl.minimum(place, last)
     page = tl.load(table + tl.minimum(block, last) // PAGE) if BN <= PAGE else tl.load(table + place // PAGE)
     return page * (PAGE * KV) + ((place & (PAGE - 1)) * KV + head)
-
-
-@triton.jit
-def _leave(acc, top, total, work, stats, slot, rg, rd, GROUP: tl.constexpr, D: tl.constexpr):
-    """Write what some keys of a sequence make of GROUP heads: sums, maxima, and the sums' divisors."""
-    mine = rg < GROUP
-    tl.store(work + slot * (GROUP * D) + rg[:, None] * D + rd[None, :], acc, mask=mine[:, None])
-    tl.store(stats + slot * (2 * GROUP) + rg, top, mask=mine)
-    tl.store(stats + slot * (2 * GROUP) + GROUP + rg, total, mask=mine)
-
-
-@triton.jit
-def _added_up(work, stats, slot, count, GROUP: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, MOST: tl.constexpr,
-              AT_ONCE: tl.constexpr):
-    """Return what `count` slots make together, MOST at the most, AT_ONCE of them at a time and always in the same order."""
-    rh, rd, rs = tl.arange(0, HEADS), tl.arange(0, D), tl.arange(0, MOST)
-    work += slot * (GROUP * D)
-    stats += slot * (2 * GROUP)
-    there = (rs < count)[:, None] & (rh < GROUP)[None, :]
-    of_part = stats + rs[:, None] * (2 * GROUP) + rh[None, :]
-    tops = tl.load(of_part, mask=there, other=-1e30, cache_modifier=".cg")
-    totals = tl.load(of_part + GROUP, mask=there, other=0.0, cache_modifier=".cg")
-    top = tl.max(tops, 0)
-    acc = tl.zeros((HEADS, D), tl.float32)
-    for begin in tl.static_range(0, MOST, AT_ONCE):
-        ra = begin + tl.arange(0, AT_ONCE)
-        here = (ra < count)[:, None] & (rh < GROUP)[None, :]
-        some = tl.load(stats + ra[:, None] * (2 * GROUP) + rh[None, :], mask=here, other=-1e30, cache_modifier=".cg")
-        at = work + (ra[:, None] * GROUP + rh[None, :])[:, :, None] * D + rd[None, None, :]
-        left = tl.load(at, mask=here[:, :, None], other=0.0, cache_modifier=".cg")
-        acc += tl.sum(left * tl.math.exp2(some - top[None, :])[:, :, None], 0)
-    return acc, top, tl.sum(tl.math.exp2(tops - top[None, :]) * totals, 0)
-
-
-@triton.jit
-def _write(acc, total, o, rg, rd, GROUP: tl.constexpr, D: tl.constexpr):
-    o += tl.program_id(0).to(tl.int64) * (GROUP * D)
-    result = tl.where(total[:, None] > 0, acc / total[:, None], 0.0)             # no key: no weight
-    tl.store(o + rg[:, None] * D + rd[None, :], result.to(o.dtype.element_ty), mask=rg[:, None] < GROUP)
-
-
-@triton.jit
-def _finish(acc, total, top, o, work, stats, locks, split, parts, rg, rd, GROUP: tl.constexpr, HEADS: tl.constexpr,
-            D: tl.constexpr, SPLITS: tl.constexpr, FAN: tl.constexpr, AT_ONCE: tl.constexpr):
-    """Write the result of GROUP heads where this part is the only one; else leave it.
-
-    The last of FAN parts adds them up; where there are more, it leaves that, and the last of all adds up what was left.
-    """
-    if SPLITS > 1 and parts > 1:
-        UPPER: tl.constexpr = SPLITS // FAN if SPLITS > FAN else 0
-        rh, bunch = tl.arange(0, HEADS), split // FAN
-        first, lock = tl.program_id(0).to(tl.int64) * (SPLITS + UPPER), tl.program_id(0) * (UPPER + 1)
-        _leave(acc, top, total, work, stats, first + split, rg, rd, GROUP, D)
-        count = tl.minimum(FAN, parts - bunch * FAN)
-        if came_last(locks, lock + bunch, count):
-            MOST: tl.constexpr = min(FAN, SPLITS)
-            some, highest, weight = _added_up(work, stats, first + bunch * FAN, count, GROUP, HEADS, D, MOST, min(MOST, AT_ONCE))
-            if SPLITS > FAN and parts > FAN:
-                _leave(some, highest, weight, work, stats, first + SPLITS + bunch, rh, rd, GROUP, D)
-                bunches = tl.cdiv(parts, FAN)
-                if came_last(locks, lock + UPPER, bunches):
-                    every, _, weights = _added_up(work, stats, first + SPLITS, bunches, GROUP, HEADS, D, UPPER, min(UPPER, AT_ONCE))
-                    _write(every, weights, o, rh, rd, GROUP, D)
-            else:
-                _write(some, weight, o, rh, rd, GROUP, D)
-    else:
-        _write(acc, total, o, rg, rd, GROUP, D)
 
 
 @triton.jit
@@ -142,7 +71,7 @@ def paged_attn_blocks(q, k, v, o, table, lengths, work, stats, locks, KV, pages,
         li = li * al + tl.sum(p, 1)
         acc = tl.dot(p.to(vv.dtype), vv, acc * al[:, None])
         mi = mn
-    _finish(acc, li, mi, o, work, stats, locks, split, parts, rg, rd, GROUP, HEADS, D, SPLITS, FAN, AT_ONCE)
+    finish(acc, li, mi, o, work, stats, locks, split, parts, rg, rd, GROUP, HEADS, D, SPLITS, SPLITS, FAN, AT_ONCE)
 
 
 @triton.jit
@@ -182,7 +111,7 @@ def paged_attn_warps(q, k, v, o, table, lengths, work, stats, locks, KV, pages, 
     top = tl.max(mi, 0)
     factor = tl.math.exp2(mi - top[None, :])
     every, total = tl.sum(acc * factor[:, :, None], 0), tl.sum(li * factor, 0)
-    _finish(every, total, top, o, work, stats, locks, split, parts, rg, rd, GROUP, HEADS, D, SPLITS, FAN, AT_ONCE)
+    finish(every, total, top, o, work, stats, locks, split, parts, rg, rd, GROUP, HEADS, D, SPLITS, SPLITS, FAN, AT_ONCE)
 
 
 def spread_lengths(sequences: int, longest: int) -> torch.Tensor:
@@ -250,16 +179,16 @@ class PagedDecodeAttention(OneKernel):
         group, splits, heads, warps = self.H // self.KV, config["SPLITS"], self.B * self.KV, config["num_warps"]
         rows, shared = max(LEAST_ROWS, triton.next_power_of_2(group)), triton.next_power_of_2(group)
         options = {"D": self.D, "PAGE": self.PAGE, "GROUP": group, "HEADS": shared, "ROWS": rows, "FAN": FAN,
-                   "AT_ONCE": max(1, VALUES_AT_ONCE * 32 * warps // (shared * self.D)),
+                   "AT_ONCE": parts_at_once(shared, self.D, warps),
                    **{key: config[key] for key in ("BN", "SPLITS", "num_warps", "num_stages")}}
         step = config["BN"]
         if config["KERNEL"] == "warps":
             options["WARPS"], step = warps, step * warps
         work = stats = locks = None
         if splits > 1:
-            upper = splits // FAN if splits > FAN else 0
-            work, locks = self._workspace.of(heads * (splits + upper) * group * self.D, heads * (upper + 1))
-            stats, _ = self._stats.of(heads * (splits + upper) * group * 2, 0)
+            left, counts = slots(splits)
+            work, locks = self._workspace.of(heads * left * group * self.D, heads * counts)
+            stats, _ = self._stats.of(heads * left * group * 2, 0)
         args = (self.q, self.k, self.v, self.out, self.table, self.lengths, work, stats, locks, self.KV, self.table.shape[1],
                 triton.cdiv(triton.cdiv(self.N, step), splits) * step, LOG2_E / math.sqrt(self.D))
         return paged_attn_warps if config["KERNEL"] == "warps" else paged_attn_blocks, (heads, splits), args, options

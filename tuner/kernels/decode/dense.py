@@ -1,8 +1,8 @@
 """One query token per sequence against a long cache: O[B, H] = softmax(q Kᵀ / √D) V, the keys split over programs.
 
 K and V are [B, KV, N, D]; the H/KV heads that share keys are one tile of queries, so each key is read once. SPLITS programs
-take a part of the keys each (flash decoding, Dao and others 2023); the last one to finish merges what all of them left:
-one launch. BN keys at a time; num_warps; num_stages.
+take a part of the keys each (flash decoding, Dao and others 2023); what they leave is added up as split_keys says: one launch.
+BN keys at a time; num_warps; num_stages.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import torch
 import triton
 import triton.language as tl
 
-from tuner.kernels.matmul_parts import came_last
-from tuner.kernels.problem import Calls, Workspace, check_elements, full_precision, normal_tensors, sizes, torch_dtype
+from tuner.kernels.decode.split_keys import FAN, LOG2_E, finish, parts_at_once, slots
+from tuner.kernels.problem import Launch, OneKernel, Workspace, check_elements, full_precision, normal_tensors, sizes, torch_dtype
 from tuner.trial import Config
 
-LOG2_E = 1.4426950408889634          # the kernel works with exp2
 LEAST_ROWS = 16                      # of a tensor-core tile
 
 
 @triton.jit
 def decode_attention(q, k, v, o, work, stats, locks, N, scale, D: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr,
-                     BN: tl.constexpr, SPLITS: tl.constexpr, PARTS: tl.constexpr):
+                     BN: tl.constexpr, SPLITS: tl.constexpr, PARTS: tl.constexpr, HEADS: tl.constexpr, FAN: tl.constexpr,
+                     AT_ONCE: tl.constexpr):
     head, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
     rg, rb, rd = tl.arange(0, ROWS), tl.arange(0, BN), tl.arange(0, D)
     rows = head * GROUP * D + rg[:, None] * D + rd[None, :]
@@ -49,31 +49,12 @@ def decode_attention(q, k, v, o, work, stats, locks, N, scale, D: tl.constexpr, 
         vv = tl.load(v + rn[:, None] * D + rd[None, :], mask=inside[:, None], other=0.0)
         acc = tl.dot(p.to(vv.dtype), vv, acc * al[:, None])
         mi = mn
-    if SPLITS == 1:
-        tl.store(o + rows, (acc / li[:, None]).to(o.dtype.element_ty), mask=mine)
-    else:
-        first = (tl.program_id(0) * SPLITS).to(tl.int64)
-        part = rg[:, None] * D + rd[None, :]                 # of GROUP rows: the others of the tile are nobody's
-        tl.store(work + (first + split) * GROUP * D + part, acc, mask=mine)
-        tl.store(stats + (first + split) * 2 * ROWS + rg, mi)
-        tl.store(stats + (first + split) * 2 * ROWS + ROWS + rg, li)
-        if came_last(locks, tl.program_id(0), SPLITS):
-            # all maxima at once: what each part weighs is then known before the first is added, and loads need not wait
-            rs = tl.arange(0, PARTS)
-            at = stats + (first + rs)[None, :] * 2 * ROWS + rg[:, None]
-            tops = tl.load(at, mask=(rs < SPLITS)[None, :], other=-1e30, cache_modifier=".cg")
-            sums = tl.load(at + ROWS, mask=(rs < SPLITS)[None, :], other=0.0, cache_modifier=".cg")
-            top = tl.max(tops, 1)
-            total = tl.sum(sums * tl.math.exp2(tops - top[:, None]), 1)
-            acc = tl.zeros((ROWS, D), tl.float32)
-            for i in tl.range(0, SPLITS, loop_unroll_factor=4):
-                weight = tl.math.exp2(tl.load(stats + (first + i) * 2 * ROWS + rg, cache_modifier=".cg") - top)
-                acc += weight[:, None] * tl.load(work + (first + i) * GROUP * D + part, mask=mine, other=0.0, cache_modifier=".cg")
-            tl.store(o + rows, (acc / total[:, None]).to(o.dtype.element_ty), mask=mine)
+    finish(acc, li, mi, o, work, stats, locks, split, SPLITS, rg, rd, GROUP, HEADS, D, SPLITS, PARTS, FAN, AT_ONCE)
 
 
-class DecodeAttention:
+class DecodeAttention(OneKernel):
     def __init__(self, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
+        super().__init__()
         self.B, self.H, self.KV, self.N, self.D = sizes(shape, "B", "H", "KV", "N", "D")
         if self.D < 16 or self.D & (self.D - 1):
             raise ValueError(f"shape: D must be a power of two of at least 16, not {self.D}")
@@ -84,7 +65,6 @@ class DecodeAttention:
         self.q, self.out = (torch.empty((self.B, self.H, self.D), device=device, dtype=kind) for _ in range(2))
         self.k, self.v = (torch.empty((self.B, self.KV, self.N, self.D), device=device, dtype=kind) for _ in range(2))
         self._workspace, self._stats = Workspace(device), Workspace(device)
-        self._calls = Calls(self._call)
         self.refill(seed)
 
     def refill(self, seed: int) -> None:
@@ -103,24 +83,19 @@ class DecodeAttention:
         return torch.nn.functional.scaled_dot_product_attention(
             self.q.unsqueeze(2), self.k, self.v, enable_gqa=self.KV != self.H).squeeze(2)
 
-    def compile(self, config: Config) -> Any:
-        grid, args, options = self._call(config)
-        return decode_attention.warmup(*args, grid=grid, **options)
-
-    def launch(self, config: Config) -> Any:
-        grid, args, options = self._calls.of(config)
-        return decode_attention[grid](*args, **options)
-
-    def _call(self, config: Config) -> tuple[tuple[int, int], tuple[Any, ...], dict[str, Any]]:
+    def _call(self, config: Config) -> Launch:
         group, splits, heads = self.H // self.KV, config["SPLITS"], self.B * self.KV
-        rows = max(LEAST_ROWS, triton.next_power_of_2(group))
+        rows, shared = max(LEAST_ROWS, triton.next_power_of_2(group)), triton.next_power_of_2(group)
         work = stats = locks = None
         if splits > 1:
-            work, locks = self._workspace.of(heads * splits * group * self.D, heads)
-            stats, _ = self._stats.of(heads * splits * rows * 2, 0)
+            left, counts = slots(splits)
+            work, locks = self._workspace.of(heads * left * group * self.D, heads * counts)
+            stats, _ = self._stats.of(heads * left * rows * 2, 0)        # as many as candidates of older kernels ask
         args = (self.q, self.k, self.v, self.out, work, stats, locks, self.N, LOG2_E / math.sqrt(self.D))
-        return (heads, splits), args, {"D": self.D, "GROUP": group, "ROWS": rows, "PARTS": triton.next_power_of_2(splits),
-                                       **{key: config[key] for key in ("BN", "SPLITS", "num_warps", "num_stages")}}
+        options = {"D": self.D, "GROUP": group, "ROWS": rows, "PARTS": triton.next_power_of_2(splits), "HEADS": shared, "FAN": FAN,
+                   "AT_ONCE": parts_at_once(shared, self.D, config["num_warps"]),
+                   **{key: config[key] for key in ("BN", "SPLITS", "num_warps", "num_stages")}}
+        return decode_attention, (heads, splits), args, options
 
 
 PROBLEMS = {"decode_attention": DecodeAttention}
