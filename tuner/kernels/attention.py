@@ -19,7 +19,8 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDes
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tuner.kernels.attention_two_stage import attn_specialised, attn_tma, attn_two_stage
-from tuner.kernels.hopper.attention_overlapped import COMPUTE_REGISTERS, LOAD_REGISTERS, attn_overlapped
+from tuner.kernels.hopper.attention_overlapped import GROUPS, attn_overlapped
+from tuner.kernels.hopper.warp_parts import REGISTERS
 from tuner.kernels.problem import (
     Calls,
     Workspace,
@@ -155,14 +156,15 @@ class Attention:
         return attn_specialised, grid, (self.q, k, v, self.out, self.H, self.N, scale, bm), options
 
     def _overlapped(self, config: Config, tiles: int, scale: float) -> tuple[Any, tuple[int], tuple[Any, ...], dict[str, Any]]:
-        rows, keys = config["BM"] // 2, config["BN"]            # two warp groups
+        groups, keys = GROUPS[int(config["BM"])], config["BN"]
+        rows, (load, compute) = config["BM"] // groups, REGISTERS[groups]
         counter = self._workspace.of(0, 1)[1]
         together = heads_together(self.N, self.D, self.q.element_size(), self.H // self.KV)
         args = (*self._shared(rows, keys), self.out, counter, self.B * self.H, together, self.H, self.N, scale)
         return attn_overlapped, (min(multiprocessors(self.out.device), tiles),), args, {
             "D": self.D, "ROWS": rows, "BN": keys, "STAGES": config["num_stages"], "SHARED_BY": self.H // self.KV,
-            "CAUSAL": self.causal, "MASK": self.causal or self.N % keys != 0, "LOAD": LOAD_REGISTERS, "COMPUTE": COMPUTE_REGISTERS,
-            "num_warps": config["num_warps"]}
+            "CAUSAL": self.causal, "MASK": self.causal or self.N % keys != 0, "LOAD": load, "COMPUTE": compute,
+            "GROUPS": groups, "num_warps": config["num_warps"]}
 
     def _shared(self, rows: int, keys: int) -> tuple[Any, Any, Any]:
         """Descriptors of Q, K and V in blocks of so many rows, laid out in shared memory as the tensor cores read them."""

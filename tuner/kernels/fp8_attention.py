@@ -30,8 +30,8 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDes
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tuner.kernels.attention import SCORES_AT_ONCE, heads_together
-from tuner.kernels.hopper.attention_overlapped import COMPUTE_REGISTERS, LOAD_REGISTERS
 from tuner.kernels.hopper.fp8_attention_overlapped import fp8_attn_overlapped
+from tuner.kernels.hopper.warp_parts import REGISTERS
 from tuner.kernels.problem import (
     Launch,
     OneKernel,
@@ -232,7 +232,7 @@ class Fp8Attention(OneKernel):
             return fp8_attn_overlapped, (min(multiprocessors(self.out.device), grid[0] * heads),), args, {
                 "D": self.D, "ROWS": rows, "BN": bn, "STAGES": config["num_stages"], "SHARED_BY": self.H // self.KV,
                 "CAUSAL": self.causal, "MASK": self.causal or self.N % bn != 0, "num_warps": config["num_warps"],
-                "LOAD": LOAD_REGISTERS, "COMPUTE": COMPUTE_REGISTERS}
+                "LOAD": REGISTERS[2][0], "COMPUTE": REGISTERS[2][1]}
         return fp8_attn_tma, grid, (
             TensorDescriptor.from_tensor(q, [bm, self.D]), TensorDescriptor(k, list(k.shape), list(k.stride()), box),
             TensorDescriptor.from_tensor(v, [self.D, bn]), self.out, *scales, self.N, scale), options

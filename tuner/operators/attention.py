@@ -13,7 +13,7 @@ from tuner.trial import Config, Value
 
 VALUES_PER_THREAD = 256      # fp32 elements of one tile that one thread can hold
 TILES_PER_THREAD = 160       # of scores and output together, where no recording says that it runs
-OVERLAPPED_PER_THREAD = 192  # of 240 registers
+OVERLAPPED_PER_THREAD = {2: 192, 3: 160}        # by the warp groups that compute: of 240 and 160 registers
 OVERLAPPED_HEADS = (64, 128)
 BARRIERS_BYTES = 1024
 SPECIALISED_ON = ("9.0",)
@@ -25,9 +25,14 @@ _WIDER: Values = {**_RECORDED, "BM": (32, 64, 128, 256), "BN": (32, 64, 128), "n
 _KERNELS = (_RECORDED, {**_WIDER, "KERNEL": ("two stages",)}, {**_WIDER, "KERNEL": ("tma",), "BM": (64, 128, 256)},
             {**_WIDER, "KERNEL": ("specialised",), "BM": (128,), "num_warps": (4,), "num_stages": (2,)},
             # with more than two stages Triton 3.6 computes nonsense (seen on an H200)
-            {**_WIDER, "KERNEL": ("overlapped",), "BM": Only((128, 256)), "BN": Only((64, 128)),
+            {**_WIDER, "KERNEL": ("overlapped",), "BM": Only((128, 192, 256)), "BN": Only((64, 128)),
              "num_warps": (4,)})
-_SPECIALISED = ("specialised", "overlapped")        # one warp loads, two warp groups compute
+_SPECIALISED = ("specialised", "overlapped")        # one warp loads, warp groups compute
+
+
+def _computing(c: Config) -> int:
+    """Return the warp groups that compute."""
+    return 3 if c["BM"] == 192 else 2
 
 
 def smem_bytes(c: Config, head: int, size: int, keeps_last_stage: bool) -> int:
@@ -57,9 +62,9 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
 
     def fits_registers(c: Config) -> bool:
         """The score tile and the output tile each stay in registers."""
-        threads = 32 * (8 if c["KERNEL"] in _SPECIALISED else whole_number(c, "num_warps"))
+        threads = 128 * _computing(c) if c["KERNEL"] in _SPECIALISED else 32 * whole_number(c, "num_warps")
         if c["KERNEL"] == "overlapped":         # scores twice, as weights of the block before too: 16 bits each
-            return whole_number(c, "BM") * (2 * whole_number(c, "BN") + head) <= OVERLAPPED_PER_THREAD * threads
+            return whole_number(c, "BM") * (2 * whole_number(c, "BN") + head) <= OVERLAPPED_PER_THREAD[_computing(c)] * threads
         if c["KERNEL"] == "one loop":
             return whole_number(c, "BM") * max(whole_number(c, "BN"), head) <= VALUES_PER_THREAD * threads
         return whole_number(c, "BM") * (whole_number(c, "BN") + head) <= TILES_PER_THREAD * threads
@@ -88,7 +93,9 @@ def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
     """Return the tiles of FlashAttention 2 and 3 and of Triton's tutorial 06."""
     stages = 2 if shape["D"] >= 128 else 3
     wide: Config = {"BM": 128, "BN": 128, "num_warps": 8, "num_stages": stages, "KERNEL": "tma"}
-    return ({**wide, "num_warps": 4, "num_stages": 2, "KERNEL": "overlapped"},
+    overlapped: Config = {**wide, "num_warps": 4, "num_stages": 2, "KERNEL": "overlapped"}
+    three = ({**overlapped, "BM": 192},) if shape["D"] == 64 else ()
+    return (overlapped, *three,
             {**wide, "num_warps": 4, "num_stages": 2, "KERNEL": "specialised"}, wide, {**wide, "BN": 64, "num_stages": 3},
             {**wide, "BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3}, {**wide, "BN": 64, "KERNEL": "two stages"})
 

@@ -54,6 +54,9 @@ def test_each_gpu_is_offered_the_kernels_it_can_run():
     overlapped = {"one loop", "two stages", "tma", "specialised", "overlapped"}
     assert kernels(attention.space(attention.presets[0], "fp16", H200)) == overlapped
     assert kernels(attention.space({**attention.presets[0], "D": 32}, "fp16", H200)) == overlapped - {"overlapped"}
+    tall = {head: {config["BN"] for config in attention.space({**attention.presets[0], "D": head}, "fp16", H200).configs()
+                   if config["BM"] == 192} for head in (64, 128)}
+    assert tall == {64: {64, 128}, 128: {64}}
     assert kernels(attention.space(attention.presets[0], "fp16", B200)) == overlapped - {"overlapped", "specialised"}
     assert kernels(find("gqa_attention").space(find("gqa_attention").presets[0], "bf16", A100)) == {"two stages"}
 
@@ -177,6 +180,9 @@ COMPILED = [
      {"BM": 128, "BN": 128, "BK": 128, "GM": 8, "KERNEL": "specialised", "num_warps": 4, "num_stages": 4}, ["setmaxnreg"]),
     ("gqa_attention", {"B": 1, "H": 4, "KV": 2, "N": 500, "D": 64, "causal": 0}, "bf16",
      {"BM": 256, "BN": 64, "KERNEL": "overlapped", "num_warps": 4, "num_stages": 3}, ["wgmma", "setmaxnreg"]),
+    *(("attention", {"B": 1, "H": 2, "N": 1024 - 24 * causal, "D": 64, "causal": causal}, "fp16",
+       {"BM": 192, "BN": 128, "KERNEL": "overlapped", "num_warps": 4, "num_stages": 3},
+       ["wgmma.wait_group.sync.aligned 1", "setmaxnreg.inc.sync.aligned.u32 \t160"]) for causal in (0, 1)),
     ("grouped_matmul", {"M": 512, "E": 8, "N": 512, "K": 512}, "bf16",
      {"BM": 64, "BN": 64, "BK": 64, "GM": 8, "KERNEL": "persistent", "num_warps": 4, "num_stages": 3}, ["wgmma"]),
     ("decode_attention", {"B": 2, "H": 8, "KV": 2, "N": 1024, "D": 64}, "bf16",
@@ -250,7 +256,7 @@ def test_overlapped_products_are_not_serialised(tmp_path):
     triton = pytest.importorskip("triton")
     cases = [case for case in COMPILED if case[0] == "fp8_block_matmul" or case[3].get("KERNEL") in IN_GLUON]
     chosen = compiled(H200, tmp_path, cases)
-    assert len(chosen) == 11
+    assert len(chosen) == 13
     for (name, _, _, config, _), (ptx, _) in chosen:
         (tmp_path / "kernel.ptx").write_text(ptx)
         done = subprocess.run([triton.knobs.nvidia.ptxas.path, "-arch=sm_90a", "-v", "kernel.ptx", "-o", "kernel"], cwd=tmp_path,

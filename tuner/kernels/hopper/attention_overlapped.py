@@ -1,4 +1,4 @@
-"""Attention forward for Hopper in Gluon: one warp loads, two warp groups compute, and softmax runs beside the products.
+"""Attention forward for Hopper in Gluon: one warp loads, two or three warp groups compute, softmax runs beside the products.
 
 Each warp group owns ROWS query rows of a tile. While the tensor cores add block j's weighted values, the warp group computes the
 softmax of block j + 1, whose scores were started before (FlashAttention-3, Shah et al. 2024, §3.2, algorithm 2); the warp groups
@@ -15,7 +15,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warp
 
 from tuner.kernels.hopper.warp_parts import barriers
 
-LOAD_REGISTERS, COMPUTE_REGISTERS = 24, 240         # a thread, of 168 that each of 384 threads has before they are shared out
+GROUPS = {128: 2, 192: 3, 256: 2}                   # warp groups that compute, by the query rows of a tile
 SIGN, INFINITY = gl.constexpr(-2**31), gl.constexpr(0x7F800000)         # of a float32's bits
 
 
@@ -60,26 +60,27 @@ def place_of(tile, heads, together, H, N, BM: gl.constexpr, BN: gl.constexpr, SH
 
 @gluon.jit
 def _bring(qd, kd, vd, qb, kb, vb, told, q_full, q_empty, k_full, k_empty, v_full, v_empty, tile_full, tile_empty, counter, heads,
-           together, H, N, D: gl.constexpr, ROWS: gl.constexpr, BN: gl.constexpr, STAGES: gl.constexpr, SHARED_BY: gl.constexpr,
-           CAUSAL: gl.constexpr):
-    """The loading warp: of each tile both query blocks, then keys and values from the last block to the first.
+           together, H, N, D: gl.constexpr, ROWS: gl.constexpr, GROUPS: gl.constexpr, BN: gl.constexpr, STAGES: gl.constexpr,
+           SHARED_BY: gl.constexpr, CAUSAL: gl.constexpr):
+    """The loading warp: of each tile the query blocks of all warp groups, then keys and values from the last block to the first.
 
     A program that is done with one tile takes the next that nobody has. `counter` says how many were taken beyond the first of
     each program; who counts last, when none is left, sets it back to 0 for the next launch.
     """
+    BM: gl.constexpr = GROUPS * ROWS
     programs = gl.num_programs(0)
-    tiles = heads * gl.cdiv(N, 2 * ROWS)
+    tiles = heads * gl.cdiv(N, BM)
     tile = gl.program_id(0)
     turn = 0
     size: gl.constexpr = kb.dtype.primitive_bitwidth // 8
     done = 0
     while tile < tiles:
         tell_tile(tile, turn, told, tile_full, tile_empty)
-        pm, ph, pk, blocks, _ = place_of(tile, heads, together, H, N, 2 * ROWS, BN, SHARED_BY, CAUSAL)
-        for part in gl.static_range(2):
+        pm, ph, pk, blocks, _ = place_of(tile, heads, together, H, N, BM, BN, SHARED_BY, CAUSAL)
+        for part in gl.static_range(GROUPS):
             mbarrier.wait(q_empty.index(part), (turn & 1) ^ 1)
             mbarrier.expect(q_full.index(part), ROWS * D * size)
-            tma.async_copy_global_to_shared(qd, [ph * N + (2 * pm + part) * ROWS, 0], q_full.index(part), qb.index(part))
+            tma.async_copy_global_to_shared(qd, [ph * N + pm * BM + part * ROWS, 0], q_full.index(part), qb.index(part))
         for step in range(done, done + blocks):
             slot, again = step % STAGES, (step // STAGES & 1) ^ 1
             at = pk * N + (blocks - 1 - (step - done)) * BN
@@ -132,9 +133,10 @@ def _step(step, q, kb, vb, k_full, k_empty, v_full, v_empty, acc, weights, top, 
 
 @gluon.jit
 def _attend(part: gl.constexpr, qb, kb, vb, told, q_full, q_empty, k_full, k_empty, v_full, v_empty, tile_full, tile_empty, o,
-            heads, together, H, N, scale, D: gl.constexpr, ROWS: gl.constexpr, BN: gl.constexpr, STAGES: gl.constexpr,
-            SHARED_BY: gl.constexpr, CAUSAL: gl.constexpr, MASK: gl.constexpr):
+            heads, together, H, N, scale, D: gl.constexpr, ROWS: gl.constexpr, GROUPS: gl.constexpr, BN: gl.constexpr,
+            STAGES: gl.constexpr, SHARED_BY: gl.constexpr, CAUSAL: gl.constexpr, MASK: gl.constexpr):
     """One warp group: ROWS query rows of each tile over all blocks of keys that they see."""
+    BM: gl.constexpr = GROUPS * ROWS
     kind: gl.constexpr = kb.dtype
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BN, 16])
     o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])
@@ -145,14 +147,24 @@ def _attend(part: gl.constexpr, qb, kb, vb, told, q_full, q_empty, k_full, k_emp
     nothing = gl.zeros([ROWS, BN], gl.float32, s_layout)
     q = qb.index(part)
     done = 0
-    tiles = heads * gl.cdiv(N, 2 * ROWS)
+    tiles = heads * gl.cdiv(N, BM)
     turn = 0
     tile = hear_tile(turn, told, tile_full, tile_empty)
     while tile < tiles:
-        pm, ph, _, blocks, masked = place_of(tile, heads, together, H, N, 2 * ROWS, BN, SHARED_BY, CAUSAL)
-        first = (2 * pm + part) * ROWS
+        pm, ph, _, blocks, masked = place_of(tile, heads, together, H, N, BM, BN, SHARED_BY, CAUSAL)
+        first = pm * BM + part * ROWS
         rows = first + gl.arange(0, ROWS, gl.SliceLayout(1, s_layout))
         last = done + blocks - 1
+        if CAUSAL and GROUPS * ROWS > BN:       # what other warp groups see of keys behind these rows
+            seen = gl.cdiv(gl.minimum(N, first + ROWS), BN)
+            masked = gl.maximum(seen - first // BN, 1)
+            for step in range(done, done + blocks - seen):
+                mbarrier.wait(k_full.index(step % STAGES), step // STAGES & 1)
+                mbarrier.arrive(k_empty.index(step % STAGES))
+                mbarrier.wait(v_full.index(step % STAGES), step // STAGES & 1)
+                mbarrier.arrive(v_empty.index(step % STAGES))
+            done += blocks - seen
+            blocks = seen
         acc = gl.zeros([ROWS, D], gl.float32, o_layout)
         top = gl.full([ROWS], -1e30, gl.float32, gl.SliceLayout(1, s_layout))
         total = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, s_layout))
@@ -162,12 +174,15 @@ def _attend(part: gl.constexpr, qb, kb, vb, told, q_full, q_empty, k_full, k_emp
         s = warpgroup_mma(q, kb.index(done % STAGES).permute((1, 0)), nothing, use_acc=False, is_async=True)
         s = warpgroup_mma_wait(0, deps=[s])
         mbarrier.arrive(k_empty.index(done % STAGES))
-        p, _, top, total = _softened(s, top, total, rows, (blocks - 1) * BN + columns, N, scale, CAUSAL, MASK)
+        # N, told by the tile: what it makes of the columns would else be computed once, and wait in registers from tile to tile
+        end = N if CAUSAL else gl.minimum(N, N + tile)
+        p, _, top, total = _softened(s, top, total, rows, (blocks - 1) * BN + columns, end, scale, CAUSAL, MASK)
         weights = gl.convert_layout(p.to(kind), p_layout)
-        for step in range(done + 1, done + masked):
-            acc, weights, top, total = _step(step, q, kb, vb, k_full, k_empty, v_full, v_empty, acc, weights, top, total, rows,
-                                             (last - step) * BN + columns, nothing, N, scale, STAGES, CAUSAL, True, p_layout,
-                                             of_rows)
+        if CAUSAL:                          # without, only the last block is masked, which is done
+            for step in range(done + 1, done + masked):
+                acc, weights, top, total = _step(step, q, kb, vb, k_full, k_empty, v_full, v_empty, acc, weights, top, total, rows,
+                                                 (last - step) * BN + columns, nothing, N, scale, STAGES, CAUSAL, True, p_layout,
+                                                 of_rows)
         for step in range(done + masked, done + blocks):
             acc, weights, top, total = _step(step, q, kb, vb, k_full, k_empty, v_full, v_empty, acc, weights, top, total, rows,
                                              (last - step) * BN + columns, nothing, N, scale, STAGES, CAUSAL, False, p_layout,
@@ -191,25 +206,38 @@ def _attend(part: gl.constexpr, qb, kb, vb, told, q_full, q_empty, k_full, k_emp
 @gluon.jit
 def attn_overlapped(qd, kd, vd, o, counter, heads, together, H, N, scale, D: gl.constexpr, ROWS: gl.constexpr, BN: gl.constexpr,
                     STAGES: gl.constexpr, SHARED_BY: gl.constexpr, CAUSAL: gl.constexpr, MASK: gl.constexpr, LOAD: gl.constexpr,
-                    COMPUTE: gl.constexpr):
+                    COMPUTE: gl.constexpr, GROUPS: gl.constexpr):
     """`heads` of queries in all, H of each batch; SHARED_BY read one head of keys; MASK: the last block holds keys not seen.
 
     `counter` is 0 before each launch and after it; as many programs as there are multiprocessors share the tiles.
     """
-    qb = gl.allocate_shared_memory(qd.dtype, [2, ROWS, D], qd.layout)
+    qb = gl.allocate_shared_memory(qd.dtype, [GROUPS, ROWS, D], qd.layout)
     kb = gl.allocate_shared_memory(kd.dtype, [STAGES, BN, D], kd.layout)
     vb = gl.allocate_shared_memory(vd.dtype, [STAGES, BN, D], vd.layout)
     told = gl.allocate_shared_memory(gl.int32, [2, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
-    tile_full, tile_empty = barriers(2, 1), barriers(2, 2)
-    q_full, q_empty = barriers(2, 1), barriers(2, 1)
-    k_full, k_empty = barriers(STAGES, 1), barriers(STAGES, 2)         # both warp groups
-    v_full, v_empty = barriers(STAGES, 1), barriers(STAGES, 2)
-    first: gl.constexpr = 0
-    second: gl.constexpr = 1
-    gl.warp_specialize([            # constants reach the parts only as they are written here
-        (_attend, (first, qb, kb, vb, told, q_full, q_empty, k_full, k_empty, v_full, v_empty, tile_full, tile_empty, o, heads,
-                   together, H, N, scale, D, ROWS, BN, STAGES, SHARED_BY, CAUSAL, MASK)),
-        (_attend, (second, qb, kb, vb, told, q_full, q_empty, k_full, k_empty, v_full, v_empty, tile_full, tile_empty, o, heads,
-                   together, H, N, scale, D, ROWS, BN, STAGES, SHARED_BY, CAUSAL, MASK)),
-        (_bring, (qd, kd, vd, qb, kb, vb, told, q_full, q_empty, k_full, k_empty, v_full, v_empty, tile_full, tile_empty, counter,
-                  heads, together, H, N, D, ROWS, BN, STAGES, SHARED_BY, CAUSAL))], [4, 1], [COMPUTE, LOAD])
+    tile_full, tile_empty = barriers(2, 1), barriers(2, GROUPS)
+    q_full, q_empty = barriers(GROUPS, 1), barriers(GROUPS, 1)
+    k_full, k_empty = barriers(STAGES, 1), barriers(STAGES, GROUPS)
+    v_full, v_empty = barriers(STAGES, 1), barriers(STAGES, GROUPS)
+    one: gl.constexpr = 0
+    two: gl.constexpr = 1
+    three: gl.constexpr = 2
+    if GROUPS == 2:                 # constants reach the parts only as they are written here
+        gl.warp_specialize([
+            (_attend, (one, qb, kb, vb, told, q_full, q_empty, k_full, k_empty, v_full, v_empty, tile_full, tile_empty, o, heads,
+                       together, H, N, scale, D, ROWS, GROUPS, BN, STAGES, SHARED_BY, CAUSAL, MASK)),
+            (_attend, (two, qb, kb, vb, told, q_full, q_empty, k_full, k_empty, v_full, v_empty, tile_full, tile_empty, o, heads,
+                       together, H, N, scale, D, ROWS, GROUPS, BN, STAGES, SHARED_BY, CAUSAL, MASK)),
+            (_bring, (qd, kd, vd, qb, kb, vb, told, q_full, q_empty, k_full, k_empty, v_full, v_empty, tile_full, tile_empty,
+                      counter, heads, together, H, N, D, ROWS, GROUPS, BN, STAGES, SHARED_BY, CAUSAL))], [4, 1], [COMPUTE, LOAD])
+    else:
+        gl.warp_specialize([
+            (_attend, (one, qb, kb, vb, told, q_full, q_empty, k_full, k_empty, v_full, v_empty, tile_full, tile_empty, o, heads,
+                       together, H, N, scale, D, ROWS, GROUPS, BN, STAGES, SHARED_BY, CAUSAL, MASK)),
+            (_attend, (two, qb, kb, vb, told, q_full, q_empty, k_full, k_empty, v_full, v_empty, tile_full, tile_empty, o, heads,
+                       together, H, N, scale, D, ROWS, GROUPS, BN, STAGES, SHARED_BY, CAUSAL, MASK)),
+            (_attend, (three, qb, kb, vb, told, q_full, q_empty, k_full, k_empty, v_full, v_empty, tile_full, tile_empty, o, heads,
+                       together, H, N, scale, D, ROWS, GROUPS, BN, STAGES, SHARED_BY, CAUSAL, MASK)),
+            (_bring, (qd, kd, vd, qb, kb, vb, told, q_full, q_empty, k_full, k_empty, v_full, v_empty, tile_full, tile_empty,
+                      counter, heads, together, H, N, D, ROWS, GROUPS, BN, STAGES, SHARED_BY, CAUSAL))],
+            [4, 4, 1], [COMPUTE, COMPUTE, LOAD])
