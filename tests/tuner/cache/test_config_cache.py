@@ -336,16 +336,27 @@ def moe(batches=(1, 64)):
 
 def test_a_vllm_linear_file_becomes_entries(olga):
     name = "N=4096,K=1024,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"
-    if "fp8" not in MATMUL.dtypes:
-        pytest.skip("no fp8 matmul")
     file = exchange_services.import_file(owner=olga, name=name, data=moe().encode())
-    assert (file.format, file.entries, file.operator, file.dtype) == ("vllm", 2, "matmul", "fp8")
+    assert (file.format, file.entries, file.operator, file.dtype) == ("vllm", 2, "fp8_block_matmul", "fp8")
     rows = CachedConfig.objects.filter(imported=file)
     assert {row.shape["M"] for row in rows} == {1, 64} and {row.state for row in rows} == {"unverified"}
-    again = export_selectors.export_entries("vllm", {"operator": "matmul", "dtype": "fp8"})
+    again = export_selectors.export_entries("vllm", {"operator": "fp8_block_matmul", "dtype": "fp8"})
     assert list(again.files) == [name]
     exchange_services.delete_import(file)
     assert not CachedConfig.objects.exists()
+
+
+def test_a_linear_file_is_for_the_kernel_with_scales(olga):
+    """Entries of the unscaled product, as such files were read before, go out where the scaled one has none of that batch."""
+    name = "N=4096,K=1024,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"
+    exchange_services.import_file(owner=olga, name=name, data=moe((1, 64)).encode())
+    CachedConfig.objects.filter(shape__M=64).update(operator="matmul")
+    larger = moe((64, 256)).replace('"BLOCK_SIZE_M": 16', '"BLOCK_SIZE_M": 32')
+    exchange_services.import_file(owner=olga, name=name, data=larger.encode())
+    written = json.loads(export_selectors.export_entries("vllm", {}).files[name])
+    assert {batch: config["BLOCK_SIZE_M"] for batch, config in written.items()} == {"1": 16, "64": 32, "256": 32}
+    other = name.replace("[128,128]", "[64,128]")
+    assert exchange_services.import_file(owner=olga, name=other, data=moe().encode()).operator == "matmul"
 
 
 def test_a_moe_file_goes_in_and_comes_out_the_same(olga, tmp_path):

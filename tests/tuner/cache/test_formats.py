@@ -93,7 +93,7 @@ def test_a_file_says_what_it_is_for():
     with pytest.raises(FormatError, match="neither the hidden size nor the experts per token"):
         formats.read_configs("vllm", fused_moe.write({8: CONFIG}).encode(), name)
     linear = formats.read_configs("vllm", fused_moe.write({8: CONFIG}).encode(), VLLM_NAMES[-1])
-    assert linear.operator == "matmul" and linear.rows[0].shape == {"M": 8, "N": 2048, "K": 512}
+    assert linear.operator == "fp8_block_matmul" and linear.rows[0].shape == {"M": 8, "N": 2048, "K": 512}
 
 
 def test_keys_that_are_no_batch_size_are_counted():

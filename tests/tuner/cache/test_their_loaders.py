@@ -62,7 +62,7 @@ def exported(owner: Any, kind: str, folder: Path) -> list[str]:
         hints = HINTS if name == LAYER else exchange_services.Hints()
         exchange_services.import_file(owner=owner, name=name, data=data, hints=hints)
     files = export_selectors.export_entries(kind, {"topk": "8", "K": "2048"}).files
-    files = {**files, **export_selectors.export_entries(kind, {"operator": "matmul", "dtype": "fp8"}).files}
+    files = {**files, **export_selectors.export_entries(kind, {"operator": "fp8_block_matmul", "dtype": "fp8"}).files}
     for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)

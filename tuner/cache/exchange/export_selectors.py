@@ -123,13 +123,14 @@ def _group_by_layer(rows: Sequence[CachedConfig], left_out: dict[str, int], vllm
     word = {ours: theirs for theirs, ours in fused_moe.DTYPES.items() if theirs} | {"bf16": "", "fp16": ""}
     only = {name: int(query[name][:20]) for name in "EMNK" if query.get(name, "").isdecimal()}
     topk = int(query["topk"][:20]) or None if query.get("topk", "").isdecimal() else None
-    for row in rows:
+    linear = (fused_moe.UNSCALED, fused_moe.LINEAR)
+    for row in sorted(rows, key=lambda row: row.operator == fused_moe.LINEAR):     # theirs last: it is what the file is for
         shape = row.shape
         if any(shape.get(name) != value for name, value in only.items()):
             continue
-        why = "" if {"M", "N", "K"} <= set(shape) and row.operator in (fused_moe.MOE, fused_moe.LINEAR) else (
+        why = "" if {"M", "N", "K"} <= set(shape) and row.operator in (fused_moe.MOE, *linear) else (
             f"{row.operator} is no matrix product with batch sizes")
-        if not why and row.operator == fused_moe.LINEAR and row.dtype != "fp8":
+        if not why and row.operator in linear and row.dtype != "fp8":
             why = "their files for linear layers are for fp8 only"
         experts = shape.get("E") if row.operator == fused_moe.MOE else None
         if not why and row.dtype not in word:

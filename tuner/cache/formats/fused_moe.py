@@ -33,7 +33,9 @@ PARAMETERS = {           # theirs -> ours, in the order that they write
 PLAIN = {"KERNEL": "tiles", "SPLIT_K": 1, "STORE": "direct"}       # what their kernel is, in our words
 DTYPES = {"": "bf16", "fp8_w8a8": "fp8", "float32": "fp32"}        # their word -> ours; both project use one file for bf16 and fp16
 QUANTIZED = ("fp8_w8a8", "int8_w8a8", "int8_w8a16", "int4_w4a16", "float32")
-MOE, LINEAR = "grouped_matmul", "matmul"
+MOE, LINEAR = "grouped_matmul", "fp8_block_matmul"
+UNSCALED = "matmul"                  # what linear layers in other blocks are read as, and those of before were
+SCALED = ("fp8_w8a8", (128, 128))    # of the linear layers that LINEAR computes
 _NAME = re.compile(
     r"(?:E=(?P<E>\d+),)?N=(?P<N>\d+)(?:,K=(?P<K>\d+))?,device_name=(?P<device>[^,]+?)(?:,dtype=(?P<dtype>\w+?))?"
     r"(?:,block_shape=\[(?P<rows>\d+), ?(?P<columns>\d+)\])?(?P<channel>,per_channel_quant=True)?(?P<down>_down)?\.json\Z")
@@ -160,10 +162,12 @@ def read(data: bytes, name: str, dims: Mapping[str, int] | None = None) -> Docum
     if not rows:
         raise FormatError(name[-120:], "holds no configuration by batch size")
     word = said.dtype + (f" [{said.block[0]},{said.block[1]}]" if said.block else "")
-    notes = [] if not word else [f"recorded for {word}: another kernel than an unscaled one, with the same tile parameters"]
+    scaled = said.experts is None and (said.dtype, said.block) == SCALED
+    linear = LINEAR if scaled else UNSCALED
+    notes = [] if not word or scaled else [f"recorded for {word}: another kernel than an unscaled one, with the same tile parameters"]
     if said.down:
         notes.append("SGLang's file for the second GEMM (down projection)")
     return Document("sglang" if said.down or said.per_channel else "vllm", name, tuple(rows),
-                    operator=MOE if said.experts is not None else LINEAR, dtype=DTYPES.get(said.dtype, said.dtype),
+                    operator=MOE if said.experts is not None else linear, dtype=DTYPES.get(said.dtype, said.dtype),
                     gpu=said.gpu, toolkit=f"triton {version}" if isinstance(version, str) and version else "",
                     refused=count_refusals(refusals), notes=tuple(notes))
