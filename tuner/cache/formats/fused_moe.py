@@ -164,7 +164,8 @@ def read(data: bytes, name: str, dims: Mapping[str, int] | None = None) -> Docum
     word = said.dtype + (f" [{said.block[0]},{said.block[1]}]" if said.block else "")
     scaled = said.experts is None and (said.dtype, said.block) == SCALED
     linear = LINEAR if scaled else UNSCALED
-    notes = [] if not word or scaled else [f"recorded for {word}: another kernel than an unscaled one, with the same tile parameters"]
+    other = f"recorded for {word}: another kernel than an unscaled one, with the same tile parameters"
+    notes = [other] if word and not scaled else []
     if said.down:
         notes.append("SGLang's file for the second GEMM (down projection)")
     return Document("sglang" if said.down or said.per_channel else "vllm", name, tuple(rows),
