@@ -6,6 +6,7 @@ With grouped queries H heads of queries share KV heads of keys and values.
 from __future__ import annotations
 
 from tuner.operators.limits import Limits
+from tuner.operators.matmul_space import warps_that_multiply
 from tuner.operators.operator import BYTES, Dim, Operator, Shape
 from tuner.operators.variants import Only, Values, union_space, whole_number
 from tuner.space import Constraint, Space
@@ -13,7 +14,7 @@ from tuner.trial import Config, Value
 
 VALUES_PER_THREAD = 256      # fp32 elements of one tile that one thread can hold
 TILES_PER_THREAD = 160       # of scores and output together, where no recording says that it runs
-OVERLAPPED_PER_THREAD = {2: 192, 3: 160}        # by the warp groups that compute: of 240 and 160 registers
+OVERLAPPED_PER_THREAD = {8: 192, 12: 160}       # by the warps that compute: of 240 and 160 registers
 OVERLAPPED_HEADS = (64, 128)
 BARRIERS_BYTES = 1024
 SPECIALISED_ON = ("9.0",)
@@ -28,11 +29,6 @@ _KERNELS = (_RECORDED, {**_WIDER, "KERNEL": ("two stages",)}, {**_WIDER, "KERNEL
             {**_WIDER, "KERNEL": ("overlapped",), "BM": Only((128, 192, 256)), "BN": Only((64, 128)),
              "num_warps": (4,)})
 _SPECIALISED = ("specialised", "overlapped")        # one warp loads, warp groups compute
-
-
-def _computing(c: Config) -> int:
-    """Return the warp groups that compute."""
-    return 3 if c["BM"] == 192 else 2
 
 
 def smem_bytes(c: Config, head: int, size: int, keeps_last_stage: bool) -> int:
@@ -62,9 +58,10 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
 
     def fits_registers(c: Config) -> bool:
         """The score tile and the output tile each stay in registers."""
-        threads = 128 * _computing(c) if c["KERNEL"] in _SPECIALISED else 32 * whole_number(c, "num_warps")
+        warps = warps_that_multiply(c) if c["KERNEL"] in _SPECIALISED else whole_number(c, "num_warps")
+        threads = 32 * warps
         if c["KERNEL"] == "overlapped":         # scores twice, as weights of the block before too: 16 bits each
-            return whole_number(c, "BM") * (2 * whole_number(c, "BN") + head) <= OVERLAPPED_PER_THREAD[_computing(c)] * threads
+            return whole_number(c, "BM") * (2 * whole_number(c, "BN") + head) <= OVERLAPPED_PER_THREAD[warps] * threads
         if c["KERNEL"] == "one loop":
             return whole_number(c, "BM") * max(whole_number(c, "BN"), head) <= VALUES_PER_THREAD * threads
         return whole_number(c, "BM") * (whole_number(c, "BN") + head) <= TILES_PER_THREAD * threads
