@@ -1,10 +1,11 @@
 """Time the winners of record_ratios.py beside the library and every peer, in turn, in one process.
 
     python -m tests.gpu.peers.record RATIOS.json[.gz] --out PEERS.json [--seconds S] [--only OPERATOR …] [--most N]
-                                     [--peers WORD …] [--helion S]
+                                     [--row I …] [--peers WORD …] [--helion S]
 
 --only    these operators; one without a winner in RATIOS is timed at its presets, without a kernel of ours
 --most    shapes of each operator
+--row     of those chosen these, counted from 0: for a shape that takes the device from its process
 --peers   only peers whose name has one of these words: `--peers Helion`
 --helion  seconds of search that Helion has at each shape (12), effort "quick"; recorded beside its number
 
@@ -115,11 +116,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=540)
     parser.add_argument("--only", nargs="*", default=[], metavar="OPERATOR", choices=list(PEERS))
     parser.add_argument("--most", type=int, default=1000, help="shapes of each operator")
+    parser.add_argument("--row", nargs="*", type=int, default=[], metavar="I")
     parser.add_argument("--peers", nargs="*", default=[], metavar="WORD")
     parser.add_argument("--helion", type=int, default=BUDGET.seconds, metavar="S")
     given = parser.parse_args()
     BUDGET.seconds = given.helion
     rows = rows_of(given.ratios, given.only, given.most)
+    rows = [rows[number] for number in given.row] if given.row else rows
     began_s, found, lost = time.monotonic(), [], False
     for row in rows:
         if time.monotonic() - began_s > given.seconds:

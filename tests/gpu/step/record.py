@@ -1,12 +1,13 @@
 """Time a language model's step before and after the client serves its operators: python -m tests.gpu.step.record OUT.json
 
-    [--seconds 460] [--search 3] [--layers 8] [--rounds 24] [--only prefill decode] [--no-compile]
+    [--seconds 460] [--search 3] [--layers 8] [--rounds 24] [--only prefill decode] [--no-compile] [--found STEP.json]
 
 before    torch's own calls, and the same under torch.compile (max-autotune-no-cudagraphs)
 after     the same model with each operator as the client answers: our kernel with the served configuration, or the library
 Every operator at every shape is searched for --search seconds first and served from a snapshot file (`tests.gpu.step.tune`). Each
 step is one CUDA graph; the variants are replayed in turn, forth and back. OUT.json is written after every stage, so that a run that
-is cut loses nothing; after --seconds no further stage begins. `python -m tests.gpu.step.markdown OUT.json` makes the table.
+is cut loses nothing; after --seconds no further stage begins. --found takes what an earlier run searched, from its document and the
+snapshot beside it, and searches nothing. `python -m tests.gpu.step.markdown OUT.json` makes the table.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,7 @@ SEARCH_SHARE = 0.6                                    # of all seconds: what is 
 COMPILE_NEEDS_S = 90.0                                # left over, or torch.compile is not begun
 ERROR_ROOM = 1.25                                     # after may be so much further from float32 than before
 STEPS = ("prefill", "decode")
+SNAPSHOT = "snapshot.json"                            # beside the document
 
 
 class Record:
@@ -100,8 +103,22 @@ def serve(record: Record, found: list[Found], folder: Path) -> Client:
     """Return a client that reads the snapshot's file and asks no server; what it answers goes into each operator's row."""
     name = found[0].session.gpu if found else gpu.gpus()[0].name
     asking = Client(url="", file="", gpu=name)                     # which toolkit a job here asks for
-    path = folder / "snapshot.json"
+    path = folder / SNAPSHOT
     path.write_text(json.dumps(snapshot(found, asking.gpu, asking.toolkit)))
+    return read_snapshot(record, path, name)
+
+
+def take_found(record: Record, earlier: Path, steps: list[str]) -> Client:
+    """Return a client of the snapshot beside an earlier document, and take over what that says of the operators of these steps."""
+    said = json.loads(earlier.read_text())
+    record.document["operators"] = [row for row in said["operators"] if row["step"] in steps]
+    record.document |= {"searched": said["date"], "policy": said["policy"], "environment": said["environment"]}
+    record.document["arguments"]["search"] = said["arguments"]["search"]
+    return read_snapshot(record, earlier.parent / SNAPSHOT, gpu.gpus()[0].name)
+
+
+def read_snapshot(record: Record, path: Path, name: str) -> Client:
+    """Return a client that has this file and no server, for a GPU of this name."""
     client = Client(url="", file=str(path), gpu=name)
     tell_served(record, client)
     status = record.document["client"] = {key: value for key, value in client.status().items() if key != "file"}
@@ -146,7 +163,7 @@ class Timed:
         self.exact, self.last = step.run(Exact())
         self.row["float32"] = _about(step, self.exact, self.last)
         for name, use in (("before", Library()), ("after", FromClient(client, step.weights.sizes.dtype, step.ids.device))):
-            self.add(name, lambda use=use: step.run(use))
+            self.add(name, partial(step.run, use))
             record.write(f"{step.name} {name}: logits {self.row[name]['error']:.2g} from float32, {_told(self.row[name])}")
         self.row["right"] = self.row["after"]["error"] <= ERROR_ROOM * self.row["before"]["error"]
         take_times(self.row, self.ways, rounds)
@@ -233,6 +250,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--only", nargs="*", default=list(STEPS), choices=STEPS)
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--found", type=Path, help="the document of an earlier run, whose operators are taken and not searched")
     given = parser.parse_args()
     from tests.gpu.step.model import Decode, Prefill, Sizes, Weights
 
@@ -240,10 +258,12 @@ def main() -> None:
     arguments = {name: value for name, value in vars(given).items() if name != "out"}
     record = Record(given.out, given.seconds, {"gpu": gpu.gpus()[0].name, "arguments": arguments, "model": asdict(sizes),
                                                "environment": {"python": platform.python_version()}})
-    found = search_all(record, sizes, given.only, given.search)
+    if given.found:
+        client = take_found(record, given.found, given.only)
+    else:
+        client = serve(record, search_all(record, sizes, given.only, given.search), given.out.parent)
     import torch
 
-    client = serve(record, found, given.out.parent)
     device, timed = torch.device("cuda"), list[Timed]()
     weights = Weights(sizes, device)
     with torch.no_grad():
