@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.search.strategies.prior_knowledge import PriorKnowledge, size_dims
+from tuner.search.strategies.residency import flops_in_flight, flops_under_way, resident_programs, warps_of_rows
 from tuner.search.strategies.roles import Role, cut_dimension
 from tuner.search.strategies.sizes import Sizes
 from tuner.space import Space
@@ -32,6 +33,8 @@ OPERANDS = 64                # … when whole operands live beside them, because
 REUSE = 32                   # values of a·b / (a + b) of an output tile, at which loads and tensor cores take equally long
 CACHE_LINE = 64              # 16-bit values
 DEEP = (3, 4)                # pipeline stages
+WARP_GROUP = 4               # warps that issue one product on Hopper; fewer multiply at half the rate (PTX ISA, wgmma)
+HEAD = 64                    # elements of a row where the shape does not tell
 BLOCK_THREADS = (128, 256)   # threads of a CUDA block
 THREAD_WORK = (2, 8)         # outputs of a CUDA thread
 WARP = 32
@@ -128,7 +131,35 @@ def _tiles(space: Space, known: PriorKnowledge, sizes: Sizes) -> dict[str, Array
         rules["loads under way"] = (0.15 if summed or tiles != 1 else 0.05) * doublings_outside(sizes.stages, *DEEP)
     if summed:
         rules["cache lines"] = 0.12 * doublings_outside(sizes.depth, CACHE_LINE, CACHE_LINE)
+    if tiles > 1:
+        rules |= _products(space, known, programs, sizes, compute)
     return rules | _occupancy(programs, sizes, compute)
+
+
+def _products(space: Space, known: PriorKnowledge, programs: Grid, sizes: Sizes, compute: float) -> dict[str, Array]:
+    """Return the rules of how well the tensor cores are kept busy."""
+    rules, sides, summed = {}, programs.sides, sizes.has(Role.DEPTH)
+    if (summed or known.flops) and known.gpu is not None and known.gpu.warpgroup_mma:
+        rules["warps of a product"] = compute * 0.5 * doublings_outside(sizes.threads / WARP, WARP_GROUP, math.inf)
+    if not sizes.has(Role.STAGES):
+        return rules
+    if summed:
+        waves = None if programs.waves is None else programs.waves * sizes.product(Role.SPLIT)
+        needed = flops_in_flight(known.gpu, known.dtype)
+        under_way = flops_under_way(sides, sizes, waves, known.dtype, known.gpu)
+        rules["products under way"] = compute * 0.2 * doublings_outside(under_way, needed, math.inf)
+        return rules
+    resident = resident_programs(sides, sizes, _row_width(space, known, sizes), known.dtype, known.gpu)
+    rules["programs of an SM"] = compute * 0.25 * doublings_outside(resident, 2, math.inf)
+    rules["warps of the same rows"] = compute * 0.4 * doublings_outside(warps_of_rows(sides[0], sizes), 0, 1)
+    return rules
+
+
+def _row_width(space: Space, known: PriorKnowledge, sizes: Sizes) -> float:
+    """Return the elements of an operand's row: the last dimension that no tile cuts."""
+    shape = {name: size for name, size in size_dims(known.shape).items() if size > 1}
+    cut = {cut_dimension(space.params[index].name, shape) for index in sizes.columns(Role.TILE)}
+    return next((size for name, size in reversed(shape.items()) if name not in cut), HEAD)
 
 
 def _occupancy(programs: Grid, sizes: Sizes, compute: float) -> dict[str, Array]:
