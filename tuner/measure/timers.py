@@ -19,14 +19,10 @@ Launch = Callable[[], Any]
 EVENT_MS = 0.0005            # what a CUDA event resolves (cudaEventElapsedTime): a shorter time is told as this, never as 0
 WAIT_CYCLES = 200_000        # about 0.1 ms: the GPU waits while the host queues the launch and its events
 CYCLES_PER_MS = 2_000_000
-LATE, LEAD = 0.8, 1.5        # of the time that a batch ran; of the time that the host took for it
+LEAD = 1.5                   # of the time that the host took for launches it was late with
+RETAKES = 4                  # of launches that the host is late with again and again
 GRAPH_MS = 0.5               # a graph holds launches for so long: the events' half microsecond is a thousandth of it
 GRAPH_LAUNCHES = 200         # … but not more than these
-
-
-def is_late(queued_ms: float, ran_ms: float, count: int) -> bool:
-    """Return whether the GPU may have waited for the host, which queued `count` launches for most of the time that they ran."""
-    return count > 1 and queued_ms > LATE * ran_ms
 
 
 class Timer(Protocol):
@@ -60,27 +56,38 @@ class _CudaTimer:
     def _time_launches(self, before: Launch, launch: Launch, count: int) -> list[float]:
         """Return ms of `count` launches, each between two events with `before` ahead, in one queue.
 
-        A host that is late for a launch would be timed with it. With `lead_ms` the GPU starts when everything is queued; without, a
-        batch that the host was late with is taken again like that, and what follows too. The wait is in no sample.
+        A host that is late for a launch would be timed with it: the GPU is past the first event before the launch is queued. Then
+        all are taken again, and the GPU starts when everything is queued. Where the host was late for most of several, what follows
+        is taken like that from the start, as several are where the policy says `lead_ms`. The wait is in no sample.
         """
-        lead_ms = max(self.lead_ms, self._late_ms)
-        if lead_ms and count > 1:
-            torch.cuda._sleep(round(lead_ms * CYCLES_PER_MS))
+        lead_ms = max(self.lead_ms if count > 1 else 0.0, self._late_ms)
+        late, queued_ms, samples_ms = self._queue_launches(before, launch, count, lead_ms)
+        for _ in range(RETAKES):
+            again_ms = min(MOST_LEAD_MS, LEAD * queued_ms)
+            if not late or again_ms <= lead_ms:
+                break
+            if count > 1 and 2 * late > count:
+                self._late_ms = again_ms
+            lead_ms = again_ms
+            late, queued_ms, samples_ms = self._queue_launches(before, launch, count, lead_ms)
+        return samples_ms
+
+    def _queue_launches(self, before: Launch, launch: Launch, count: int, lead_ms: float) -> tuple[int, float, list[float]]:
+        """Return for how many launches the host was late, the ms that it took for all, and each one's ms."""
         events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(count)]
-        began_s = time.perf_counter()
+        if lead_ms:
+            torch.cuda._sleep(round(lead_ms * CYCLES_PER_MS))
+        began_s, late = time.perf_counter(), 0
         for start, end in events:
             before()
             start.record()
             launch()
             end.record()
+            late += start.query()
         queued_ms = 1e3 * (time.perf_counter() - began_s)
         self._reading = nvml.reading(self.gpu_index)
         torch.cuda.synchronize(self.device)
-        again_ms = min(MOST_LEAD_MS, LEAD * queued_ms)
-        if is_late(queued_ms - lead_ms, events[0][0].elapsed_time(events[-1][1]), count) and again_ms > lead_ms:
-            self._late_ms = again_ms
-            return self._time_launches(before, launch, count)
-        return [max(EVENT_MS, start.elapsed_time(end)) for start, end in events]
+        return late, queued_ms, [max(EVENT_MS, start.elapsed_time(end)) for start, end in events]
 
 
 class ColdTimer(_CudaTimer):
@@ -126,7 +133,7 @@ class GraphTimer(_CudaTimer):
         with torch.cuda.stream(stream):
             launch()                                          # nothing may compile or choose an algorithm in a capture
         torch.cuda.current_stream(self.device).wait_stream(stream)
-        once_ms = self._time_launches(lambda: None, launch, 2)[1]
+        once_ms = self._time_launches(self._wait, launch, 2)[1]
         launches = max(1, min(GRAPH_LAUNCHES, round(GRAPH_MS / max(once_ms, 1e-4))))
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
