@@ -21,9 +21,9 @@ from tuner.cache.buckets import STEPS, Buckets
 from tuner.cache.portability import MeasuredSpace, cells_by_distance, shape_steps, shared_bucket_cell
 from tuner.operators import find, limits
 from tuner.search.finalists import is_raced
+from tuner.search.known import of_operator
 from tuner.search.loop import Budget, tune
 from tuner.search.strategies import DEFAULT
-from tuner.search.strategies.prior_knowledge import PriorKnowledge
 from tuner.trial import Config, Measured, config_key
 from workers.core import gpu
 from workers.tune.sandbox import SandboxRunner
@@ -56,8 +56,7 @@ class Recorder:
         self.document |= {"gpu": session.gpu, "environment": session.environment, "policy": session.policy}
         device = limits(session.gpu, session.compute_capability, session.environment.get("sms"))
         default = operator.default_config(shape, dtype, device)
-        known = PriorKnowledge(operator=name, shape=shape, dtype=dtype, gpu=device, flops=operator.flops(shape),
-                               bytes=operator.bytes(shape, dtype), default=default)
+        known = of_operator(operator, shape, dtype, device, default=default)
         trials = list(tune(operator.space(shape, dtype, device), DEFAULT, self.runner, Budget(seconds=self.seconds), 3,
                            first=[default], known=known))
         timed = sorted((trial.median_ms, trial.number, trial) for trial in trials if trial.median_ms and not is_raced(trial))

@@ -21,9 +21,9 @@ from typing import Any
 from tuner.measure.standings import Entry, standings
 from tuner.operators import OPERATORS, limits
 from tuner.search.finalists import best_trial, is_raced, measure_finalists
+from tuner.search.known import of_operator
 from tuner.search.loop import Budget, tune
 from tuner.search.strategies import DEFAULT
-from tuner.search.strategies.prior_knowledge import PriorKnowledge
 from tuner.trial import Measured, Trial
 from workers.core import gpu
 from workers.tune.sandbox import SandboxRunner
@@ -127,8 +127,7 @@ def rowwise(record: Record, runner: SandboxRunner, card: gpu.Gpu, seconds: float
             session = runner.open()
             device = limits(card.name, card.cc, session.environment["sms"])
             space, default = operator.space(shape, dtype, device), operator.default_config(shape, dtype, device)
-            known = PriorKnowledge(operator=name, shape=dict(shape), dtype=dtype, gpu=device, flops=session.flops or 0,
-                                   bytes=session.bytes or 0, default=default)
+            known = of_operator(operator, shape, dtype, device, default=default)
             trials = list(tune(space, DEFAULT, runner, Budget(seconds=seconds, plateau=100), 6,
                                first=[default, *operator.published_starts(space, shape, dtype, device)], known=known))
             found = measure_finalists(runner, trials, default)

@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tuner.operators import Limits, Operator, find, limits
 from tuner.search.finalists import is_raced, measure_finalists
+from tuner.search.known import of_operator
 from tuner.search.loop import Budget, tune
 from tuner.search.strategies import DEFAULT
-from tuner.search.strategies.prior_knowledge import PriorKnowledge
 from tuner.space import Space
 from tuner.trial import Config, Measured, Trial, config_key
 from workers.core import gpu
@@ -201,12 +201,12 @@ class Recorder:
             self.document |= {"gpu": session.gpu, "environment": session.environment, "policy": session.policy}
             device = limits(session.gpu, session.compute_capability, session.environment.get("sms"))
             space, strategy, first = choose(operator, shape, dtype, device)
-            trials = list(tune(space, strategy, self.runner, Budget(seconds=seconds), 5, first=first,
-                               known=_known(operator, shape, dtype, device) if strategy == DEFAULT else None))
+            default = operator.default_config(shape, dtype, device)
+            known = of_operator(operator, shape, dtype, device, default=default) if strategy == DEFAULT else None
+            trials = list(tune(space, strategy, self.runner, Budget(seconds=seconds), 5, first=first, known=known))
             row |= _summary(trials, session.library_ms, session.flops, session.bytes)
             row |= {"space": len(space), "seconds": round(time.monotonic() - began_s, 2)}
             if again:
-                default = operator.default_config(shape, dtype, device)
                 row["finalists"] = [one.as_json() for one in measure_finalists(self.runner, trials, default)]
                 row["ratio_again"] = row["finalists"][0].get("library") if row["finalists"] else None
             row["trials"] = [_trial(trial) for trial in trials]
@@ -226,11 +226,6 @@ class Recorder:
         space = matmul.space(shape, "bf16", limits(session.gpu, session.compute_capability, session.environment.get("sms")))
         for _ in tune(space, "random", self.runner, Budget(trials=32), 5):
             pass
-
-
-def _known(operator: Operator, shape: Mapping[str, int], dtype: str, device: Limits) -> PriorKnowledge:
-    return PriorKnowledge(operator=operator.name, shape=shape, dtype=dtype, gpu=device, flops=operator.flops(shape),
-                          bytes=operator.bytes(shape, dtype), default=operator.default_config(shape, dtype, device), past=())
 
 
 def _trial(trial: Trial) -> dict[str, Any]:

@@ -20,11 +20,12 @@ MAX_TRIALS = 10_000
 
 def prior_knowledge(job: TuneJob, session: Session, default: Config | None) -> PriorKnowledge:
     """Return prior knowledge; nothing from this operator, shape, GPU and toolkit itself."""
+    operator = find(job.operator)
     return PriorKnowledge(
         operator=job.operator, shape=job.shape, dtype=job.dtype,
         gpu=limits(session.gpu, session.compute_capability, session.environment.get("sms")),
         toolkit=rules.toolkit_text(session.environment), flops=session.flops or 0, bytes=session.bytes or 0, default=default,
-        past=past_searches(job, session))
+        past=past_searches(job, session), fills_sm=operator.fills_sm if operator else {})
 
 
 def past_searches(job: TuneJob, session: Session) -> list[PastSearch]:

@@ -124,7 +124,7 @@ ATTENTION = Operator(
     presets=({"B": 4, "H": 32, "N": 2048, "D": 64, "causal": 1}, {"B": 4, "H": 32, "N": 2048, "D": 128, "causal": 1},
              {"B": 16, "H": 16, "N": 512, "D": 64, "causal": 0}),
     space=space, default_config=default_config, flops=flops, bytes=bytes_moved,
-    kernel_module="tuner.kernels.attention",
+    kernel_module="tuner.kernels.attention", fills_sm={"KERNEL": _SPECIALISED},
     kernel_names=("attn_fwd", "attention", "_attn_fwd", "attn_two_stage", "attn_tma", "attn_specialised",
                   "attn_overlapped"),
     tolerance={"fp16": 5e-3, "bf16": 2e-2}, unit="FLOP/s", absent=ABSENT, starts=starts,
@@ -137,6 +137,7 @@ GQA_ATTENTION = Operator(
     presets=({"B": 2, "H": 32, "KV": 8, "N": 4096, "D": 128, "causal": 1},
              {"B": 1, "H": 64, "KV": 8, "N": 8192, "D": 128, "causal": 1}),
     space=space, default_config=default_config, flops=flops, bytes=bytes_moved,
+    fills_sm={"KERNEL": _SPECIALISED},
     kernel_module="tuner.kernels.attention", kernel_names=(),            # the same kernels: their names belong to attention
     tolerance={"fp16": 5e-3, "bf16": 2e-2}, unit="FLOP/s", absent=ABSENT, starts=starts, together=head_problems,
 )

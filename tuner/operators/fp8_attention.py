@@ -90,6 +90,7 @@ FP8_ATTENTION = Operator(
              {"B": 4, "H": 16, "KV": 16, "N": 4096, "D": 128, "causal": 0},
              {"B": 4, "H": 32, "KV": 8, "N": 2048, "D": 64, "causal": 1}),
     space=space, default_config=default_config, flops=flops, bytes=bytes_moved, starts=starts, together=head_problems,
+    fills_sm={"KERNEL": ("overlapped",)},
     kernel_module="tuner.kernels.fp8_attention", kernel_names=("fp8_attn_two_stage", "fp8_attn_tma", "fp8_attn_overlapped"),
     tolerance={"fp8": ERROR}, unit="FLOP/s", library="torch SDPA in bf16",
 )

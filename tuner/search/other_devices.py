@@ -17,7 +17,8 @@ def recorded_knowledge(landscape: Landscape, shape_index: int, history: Sequence
     if operator is not None and gpu is not None and not operator.problems(one.shape, dtype):
         default = operator.default_in(landscape.space(shape_index), one.shape, dtype, gpu)
     return PriorKnowledge(landscape.operator, dict(one.shape), dtype, gpu, _toolkit(landscape), one.flops or 0, one.bytes or 0,
-                          default, tuple(recorded_search(other, index) for other, index in history))
+                          default, tuple(recorded_search(other, index) for other, index in history),
+                          operator.fills_sm if operator else {})
 
 
 def recorded_search(landscape: Landscape, shape_index: int) -> PastSearch:

@@ -26,9 +26,9 @@ from tuner.bring.cuda_check import read_sources
 from tuner.bring.cuda_write import file_beside, write_cuda_adapter
 from tuner.operators import find, limits
 from tuner.search.finalists import measure_finalists
+from tuner.search.known import of_operator
 from tuner.search.loop import Budget, tune
 from tuner.search.strategies import DEFAULT
-from tuner.search.strategies.prior_knowledge import PriorKnowledge
 from tuner.team import packages
 from tuner.trial import Measured, Rejected, config_key
 from workers.core import gpu
@@ -72,8 +72,7 @@ def tune_it(name: str, budget_s: float) -> dict[str, Any]:
         session = runner.open()
         there = limits(session.gpu, session.compute_capability, session.environment.get("sms"))
         space, default = operator.space(shape, dtype, there), operator.default_config(shape, dtype, there)
-        known = PriorKnowledge(operator=name, shape=shape, dtype=dtype, gpu=there, flops=operator.flops(shape),
-                               bytes=operator.bytes(shape, dtype), default=default)
+        known = of_operator(operator, shape, dtype, there, default=default)
         budget = Budget(trials=200, seconds=budget_s, plateau=80)
         trials = list(tune(space, DEFAULT, runner, budget, 1, first=[default], known=known))
         finals = measure_finalists(runner, trials, default)

@@ -18,9 +18,9 @@ from tuner.cache.serve.resolve import content_id, freeze, resolve
 from tuner.measure.runner import Session
 from tuner.operators import OPERATORS, limits
 from tuner.search.finalists import Finalist, measure_finalists
+from tuner.search.known import of_operator
 from tuner.search.loop import Budget, tune
 from tuner.search.strategies import DEFAULT
-from tuner.search.strategies.prior_knowledge import PriorKnowledge
 from tuner.trial import Config, Measured, config_key
 from workers.tune.sandbox import SandboxRunner
 
@@ -46,8 +46,7 @@ def search(runner: SandboxRunner, number: int, operator_name: str, dtype: str, s
     session = runner.open()
     device = limits(session.gpu, session.compute_capability, session.environment.get("sms"))
     space, default = operator.space(shape, dtype, device), operator.default_config(shape, dtype, device)
-    known = PriorKnowledge(operator=operator_name, shape=shape, dtype=dtype, gpu=device, flops=operator.flops(shape),
-                           bytes=operator.bytes(shape, dtype), default=default, past=())
+    known = of_operator(operator, shape, dtype, device, default=default)
     longer = 2 if operator.flops(shape) > LARGE_FLOPS else 1
     trials = list(tune(space, DEFAULT, runner, Budget(seconds=longer * seconds), 5,
                        first=[default, *operator.published_starts(space, shape, dtype, device)], known=known))

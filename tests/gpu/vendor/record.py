@@ -28,8 +28,8 @@ from tuner.measure import accuracy, timers, timing
 from tuner.measure.policy import Policy
 from tuner.operators import find, limits
 from tuner.search.finalists import measure_finalists
+from tuner.search.known import of_operator
 from tuner.search.loop import Budget, tune
-from tuner.search.strategies.prior_knowledge import PriorKnowledge
 from tuner.trial import Config, Measured, Trial, config_key
 from tuner.vendor.lt_names import config_of
 from workers.core import gpu
@@ -123,8 +123,7 @@ def search(runner: SandboxRunner, name: str, dtype: str, shape: Mapping[str, int
     row |= {"library": offer.library, "listed": len(offer.space), "pruned": offer.space.pruned}
     default = offer.default_config or offer.space.config(0)
     device = limits(session.gpu, session.compute_capability, session.environment.get("sms"))
-    known = PriorKnowledge(operator=name, shape=shape, dtype=dtype, gpu=device, flops=operator.flops(shape),
-                           bytes=operator.bytes(shape, dtype), default=default, past=())
+    known = of_operator(operator, shape, dtype, device, default=default)
     first = [default, *(offer.space.config(each) for each in offer.starts[:STARTS])]
     trials = list(tune(offer.space, STRATEGY, runner, Budget(seconds=seconds), 5, first=first, known=known))
     finals = measure_finalists(runner, trials, default)

@@ -10,8 +10,8 @@ import pytest
 from scipy.stats import spearmanr
 
 from tuner.operators import OPERATORS, limits
+from tuner.search.known import of_operator
 from tuner.search.strategies.prior import rule_terms
-from tuner.search.strategies.prior_knowledge import PriorKnowledge
 from tuner.search.strategies.residency import TOO_LARGE, flops_under_way, resident_programs, warps_of_rows
 from tuner.search.strategies.sizes import Sizes
 from tuner.space import Space
@@ -53,6 +53,15 @@ def test_warps_share_rows_where_there_are_more_than_rows_for_them():
     assert warps_of_rows(sides[0], sizes).tolist() == [2]
 
 
+def test_a_kernel_whose_one_program_fills_an_sm_is_not_charged_for_being_alone():
+    one, shape = OPERATORS["attention"], {"B": 4, "H": 32, "N": 2048, "D": 128, "causal": 1}
+    tiles = {"BM": 128, "BN": 128, "num_warps": 8, "num_stages": 2}
+    space = Space.listed([{**tiles, "KERNEL": "tma"}, {**tiles, "KERNEL": "overlapped"}])
+    made = rule_terms(space, of_operator(one, shape, "fp16", H200), Sizes(space))
+    by_kernel = {str(space.config(row)["KERNEL"]): made["programs of an SM"][row] for row in range(2)}
+    assert by_kernel["overlapped"] == 0 < by_kernel["tma"]
+
+
 @pytest.mark.parametrize("operator", ["attention", "gqa_attention", "fp8_attention"])
 def test_the_guess_orders_trials_of_kernels_that_it_was_not_made_from(operator):
     """Rank correlation of the guessed with the measured time of one kernel's trials at one shape, beside the guess without."""
@@ -61,8 +70,7 @@ def test_the_guess_orders_trials_of_kernels_that_it_was_not_made_from(operator):
         if row["operator"] != operator:
             continue
         one = OPERATORS[operator]
-        known = PriorKnowledge(operator, row["shape"], row["dtype"], H200, flops=one.flops(row["shape"]),
-                               bytes=one.bytes(row["shape"], row["dtype"]))
+        known = of_operator(one, row["shape"], row["dtype"], H200)
         for kernel in ("tma", "two stages"):
             trials = {json.dumps(t["config"]): t for t in row["trials"] if t["config"]["KERNEL"] == kernel and t.get("median_ms")}
             if len(trials) < 10:

@@ -150,9 +150,19 @@ def _products(space: Space, known: PriorKnowledge, programs: Grid, sizes: Sizes,
         rules["products under way"] = compute * 0.2 * doublings_outside(under_way, needed, math.inf)
         return rules
     resident = resident_programs(sides, sizes, _row_width(space, known, sizes), known.dtype, known.gpu)
-    rules["programs of an SM"] = compute * 0.25 * doublings_outside(resident, 2, math.inf)
-    rules["warps of the same rows"] = compute * 0.4 * doublings_outside(warps_of_rows(sides[0], sizes), 0, 1)
+    shares = compute * ~_fills_sm(space, known)
+    rules["programs of an SM"] = shares * 0.25 * doublings_outside(resident, 2, math.inf)
+    rules["warps of the same rows"] = shares * 0.4 * doublings_outside(warps_of_rows(sides[0], sizes), 0, 1)
     return rules
+
+
+def _fills_sm(space: Space, known: PriorKnowledge) -> NDArray[np.bool_]:
+    """Return whether one program keeps an SM busy, shape (N,)."""
+    fills = np.zeros(len(space), dtype=bool)
+    for index, param in enumerate(space.params):
+        values = known.fills_sm.get(param.name, ())
+        fills |= np.array([value in values for value in param.values], dtype=bool)[space.rows[:, index]]
+    return fills
 
 
 def _row_width(space: Space, known: PriorKnowledge, sizes: Sizes) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.operators.limits import Limits
-from tuner.trial import Config, Trial
+from tuner.trial import Config, Trial, Value
 
 Shape = Mapping[str, int]
 
@@ -42,6 +42,7 @@ class PriorKnowledge:
     bytes: int = 0
     default: Config | None = None      # the operator's own
     past: Sequence[PastSearch] = ()
+    fills_sm: Mapping[str, Sequence[Value]] = field(default_factory=dict)      # as in the operator's record
 
 
 def size_dims(shape: Mapping[str, object]) -> dict[str, float]:
