@@ -24,6 +24,7 @@ from django.conf import settings
 from django.db import connections
 from rq import Queue
 from rq import Worker as RqWorker
+from rq.exceptions import StopRequested
 from rq.job import Job
 
 from workers import clock, disk, jobs, spans, trail
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 ANNOUNCE_EVERY_S = 5.0
 SWEEP_EVERY_S = 3.0
 AGAIN_EVERY_S = 2.0
+INSIST_AFTER_S = 3.0            # a stop that nothing came of is asked for again
 WAIT_AT_MOST_S = 60             # for an entry, in one question to Valkey
 SMALL = "messages"              # a worker of this queue alone sweeps nothing else: it is spared the imports
 COUNTED_BY_ROW = ("ingest", "tune", "check", "candidate", "code", "capture", "engine", "ceilings", "suite")
@@ -46,6 +48,21 @@ class Worker(RqWorker):
     """RQ's worker: the task dies with it, a stop is immediate, connections are not inherited."""
 
     asked_to_stop = False
+    asked_at_s = 0.0                    # monotonic
+
+    def note_stop(self, signum: int, frame: FrameType | None) -> None:
+        """Remember a signal that comes before RQ waits for one. Nothing is raised, which an import or a log line could swallow."""
+        self.asked_to_stop, self.asked_at_s = True, time.monotonic()
+
+    def _install_signal_handlers(self) -> None:
+        super()._install_signal_handlers()              # type: ignore[no-untyped-call]    # RQ leaves it untyped
+        self._stop_requested = self._stop_requested or self.asked_to_stop
+
+    def insist(self) -> None:
+        """Ask again for a stop that nothing came of: what a handler raises is lost where Python runs a callback at that moment."""
+        if self.asked_to_stop and time.monotonic() - self.asked_at_s > INSIST_AFTER_S:
+            self.asked_at_s = time.monotonic()
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
     def register_birth(self) -> None:
         """Register, whoever had the name: it holds host and process, and a container that starts again has both as before."""
@@ -80,7 +97,7 @@ class Worker(RqWorker):
 
     def request_stop(self, signum: int, frame: FrameType | None) -> None:
         """Stop without waiting for the task: its row is released, the next worker goes on."""
-        self.asked_to_stop = True
+        self.note_stop(signum, frame)
         if self.horse_pid:
             self._stop_requested = True
             self.kill_horse()
@@ -110,7 +127,9 @@ def work(queues: list[str]) -> bool:
                     log_job_description=False, maintenance_interval=60, worker_ttl=WAIT_AT_MOST_S)
     done = threading.Event()
     sweep, release = _sweep_functions(queues)
-    side = threading.Thread(target=_announce_and_sweep, args=(name, queues, done, sweep), name="announce", daemon=True)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, worker.note_stop)
+    side = threading.Thread(target=_announce_and_sweep, args=(worker, queues, done, sweep), name="announce", daemon=True)
     side.start()
     if "gpu" in queues:
         from workers.capture.listening import listen  # with the fleet's rows: no other worker needs it
@@ -119,6 +138,8 @@ def work(queues: list[str]) -> bool:
     log.info("ready for %s", ", ".join(queues))
     try:
         worker.work(logging_level="CRITICAL")
+    except StopRequested:                   # in the moment between RQ's handlers and its loop
+        pass
     except redis.RedisError as error:       # of its last words; at the start nobody was told of it yet
         if worker.birth_date is None:
             raise
@@ -174,13 +195,15 @@ def _sweep_functions(queues: list[str]) -> tuple[Callable[[], object], Callable[
     return sweep, release
 
 
-def _announce_and_sweep(name: str, queues: list[str], done: threading.Event, sweep: Callable[[], object]) -> None:
+def _announce_and_sweep(worker: Worker, queues: list[str], done: threading.Event, sweep: Callable[[], object]) -> None:
     """Announce and sweep while tasks run; a server that is away is reported and tried again."""
+    name = worker.name
     said = {**facts.worker_facts(queues), "since": clock.now_s()}
     _tell_metrics(said)
     announce_at = sweep_at = 0.0
     while not done.wait(0.2):
         now = time.monotonic()
+        worker.insist()
         try:
             if now >= announce_at:
                 announce_at = now + ANNOUNCE_EVERY_S
