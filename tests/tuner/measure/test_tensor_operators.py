@@ -232,6 +232,13 @@ def compiled(gpu, folder, cases=COMPILED):
     return [(case, json.loads(line)) for case, line in zip(cases, lines, strict=True)]
 
 
+@pytest.fixture(scope="module")
+def on_hopper(tmp_path_factory):
+    """COMPILED, each with what became of it: compiled once, which takes half a minute."""
+    pytest.importorskip("triton")
+    return compiled(H200, tmp_path_factory.mktemp("hopper"))
+
+
 @pytest.mark.torch
 def test_kernels_agree_with_their_references_and_with_themselves():
     pytest.importorskip("triton")
@@ -239,10 +246,9 @@ def test_kernels_agree_with_their_references_and_with_themselves():
 
 
 @pytest.mark.torch
-def test_kernels_compile_for_hopper_as_they_are_meant(tmp_path):
+def test_kernels_compile_for_hopper_as_they_are_meant(on_hopper):
     """With the instructions they are written for, without spills, in no more shared memory than the space counted with."""
-    pytest.importorskip("triton")
-    for (name, shape, dtype, config, expected), found in compiled(H200, tmp_path):
+    for (name, shape, dtype, config, expected), found in on_hopper:
         assert found is not None, (name, config)
         ptx, facts = found
         assert not [word for word in expected if word not in ptx], (name, config)
@@ -251,11 +257,10 @@ def test_kernels_compile_for_hopper_as_they_are_meant(tmp_path):
 
 
 @pytest.mark.torch
-def test_overlapped_products_are_not_serialised(tmp_path):
+def test_overlapped_products_are_not_serialised(on_hopper, tmp_path):
     """ptxas says so where it puts a wait after each product (C7510 to C7515); Triton does not show it."""
     triton = pytest.importorskip("triton")
-    cases = [case for case in COMPILED if case[0] == "fp8_block_matmul" or case[3].get("KERNEL") in IN_GLUON]
-    chosen = compiled(H200, tmp_path, cases)
+    chosen = [(case, found) for case, found in on_hopper if case[0] == "fp8_block_matmul" or case[3].get("KERNEL") in IN_GLUON]
     assert len(chosen) == 13
     for (name, _, _, config, _), (ptx, _) in chosen:
         (tmp_path / "kernel.ptx").write_text(ptx)
