@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.operators.limits import Limits
+from tuner.operators.operator import BYTES
 from tuner.search.strategies.sizes import Sizes
 
 Array = NDArray[np.float64]
@@ -22,7 +23,6 @@ SM_REGISTERS = 65_536
 MOST_REGISTERS = 255         # of a thread
 OTHER_REGISTERS = 40         # of a thread, beside tiles: addresses, counters
 SM_SHARED_BYTES = 227 * 1024                 # where the GPU is not known
-ELEMENT_BYTES = {"fp8": 1, "fp32": 4}        # others: 2
 # of 16-bit products that an SM's tensor cores do in 0.8 µs, a load's latency (Little's law), by the major compute capability
 FLOPS_IN_FLIGHT = {8: 2.5e6, 9: 6e6, 10: 12e6, 12: 2e6}
 TYPICAL_FLOPS = 6e6
@@ -31,8 +31,8 @@ TOO_LARGE = 0.25             # programs of an SM that cannot hold one
 
 
 def element_bytes(dtype: str) -> int:
-    """Return the bytes of an operand's element."""
-    return ELEMENT_BYTES.get(dtype, 2)
+    """Return the bytes of an operand's element; 2 where the type is not known."""
+    return BYTES.get(dtype, 2)
 
 
 def flops_in_flight(gpu: Limits | None, dtype: str) -> float:
