@@ -51,7 +51,12 @@ class Worker(RqWorker):
     asked_at_s = 0.0                    # monotonic
 
     def note_stop(self, signum: int, frame: FrameType | None) -> None:
-        """Remember a signal that comes before RQ waits for one. Nothing is raised, which an import or a log line could swallow."""
+        """Remember a signal that comes before RQ waits for one: what is raised, an import or a log line could swallow.
+
+        The second one ends the process: Valkey may never answer.
+        """
+        if self.asked_to_stop:
+            raise SystemExit
         self.asked_to_stop, self.asked_at_s = True, time.monotonic()
 
     def _install_signal_handlers(self) -> None:
@@ -97,7 +102,7 @@ class Worker(RqWorker):
 
     def request_stop(self, signum: int, frame: FrameType | None) -> None:
         """Stop without waiting for the task: its row is released, the next worker goes on."""
-        self.note_stop(signum, frame)
+        self.asked_to_stop, self.asked_at_s = True, time.monotonic()
         if self.horse_pid:
             self._stop_requested = True
             self.kill_horse()

@@ -64,8 +64,8 @@ class Operator:
     listed_on_gpu: bool = False        # its space is what the machine with the GPU lists (tuner.offer); `space` is empty until then
     apply_text: Callable[[Config], str] | None = None      # what applies a configuration, to paste; None: Triton's own text
     gpus: Callable[[Shape], int] = _one                       # of a host that a launch runs on
-    fills_sm: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)   # parameter → values with which one program keeps an
-    #                                    SM busy: its warps compute different things at the same time
+    # parameter → values with which one program keeps an SM busy: its warps are specialised
+    fills_sm: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     parameters: tuple[str, ...] = ()   # in the order people write them, where `default_config` does not name them
 
     @property

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from tuner.operators.limits import Limits
 from tuner.operators.operator import Operator
 from tuner.search.strategies.prior_knowledge import PriorKnowledge
+from tuner.trial import Config
 
 
-def of_operator(operator: Operator, shape: Mapping[str, int], dtype: str, gpu: Limits, **more: Any) -> PriorKnowledge:
-    """Return the prior knowledge of an operator at one shape. `more`: fields of PriorKnowledge, before those of the operator."""
-    return PriorKnowledge(**{"operator": operator.name, "shape": dict(shape), "dtype": dtype, "gpu": gpu,
-                             "flops": operator.flops(shape), "bytes": operator.bytes(shape, dtype),
-                             "fills_sm": operator.fills_sm, **more})
+def of_operator(operator: Operator, shape: Mapping[str, int], dtype: str, gpu: Limits,
+                default: Config | None = None) -> PriorKnowledge:
+    """Return the prior knowledge of an operator at one shape, without any past."""
+    return PriorKnowledge(operator.name, dict(shape), dtype, gpu, flops=operator.flops(shape), bytes=operator.bytes(shape, dtype),
+                          default=default, fills_sm=operator.fills_sm)

@@ -47,10 +47,7 @@ def start_worker() -> Iterator[Callable[..., Product]]:
     jobs.connection().flushdb()
 
     def start(*queues: str, redis_url: str = "") -> Product:
-        database = connection.settings_dict
-        url = f"postgresql://{database['USER']}@/{database['NAME']}?host={database['HOST']}&port={database['PORT']}"
-        env = {"DATABASE_URL": url, "REDIS_URL": redis_url or settings.REDIS_URL, "RIDGEPOINT_HOME": str(settings.HOME)}
-        worker = Product(Path(settings.HOME), *queues, env=env, command="worker")
+        worker = Product(Path(settings.HOME), *queues, env=servers(redis_url), command="worker")
         started.append(worker)
         worker.wait_for(lambda line: "ready for" in line)
         wait_until(lambda: any(said["pid"] == worker.process.pid for said in jobs.workers()), 10)
@@ -60,6 +57,13 @@ def start_worker() -> Iterator[Callable[..., Product]]:
     for worker in started:
         if worker.process.poll() is None:
             worker.stop(signal.SIGTERM)
+
+
+def servers(redis_url: str = "") -> dict[str, str]:
+    """Return what a process needs to find this test's database and queue."""
+    database = connection.settings_dict
+    url = f"postgresql://{database['USER']}@/{database['NAME']}?host={database['HOST']}&port={database['PORT']}"
+    return {"DATABASE_URL": url, "REDIS_URL": redis_url or settings.REDIS_URL, "RIDGEPOINT_HOME": str(settings.HOME)}
 
 
 def wait_until(condition: Callable[[], Any], within_s: float) -> float:
@@ -206,6 +210,12 @@ def interrupted(self, *given):
     bootstrap(self, *given)
 process.Worker.bootstrap = interrupted
 """
+NO_ANSWER = """
+def hang(self, *given):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)                              # a server that takes connections and says nothing
+process.Worker.bootstrap = hang
+"""
 SWALLOWED = """
 wait = process.Worker.dequeue_job_and_maintain_ttl
 def swallow(self, *given):
@@ -219,24 +229,27 @@ process.Worker.dequeue_job_and_maintain_ttl = swallow
 """
 
 
-@pytest.mark.parametrize(("patch", "said"), [(BEFORE_RQ_LISTENS, ""), (SWALLOWED, "swallowed StopRequested")])
+@pytest.mark.parametrize(("patch", "said"), [
+    (BEFORE_RQ_LISTENS, "asked True"), (NO_ANSWER, ""), (SWALLOWED, "swallowed StopRequested")])
 def test_a_worker_stops_whenever_the_signal_comes(patch: str, said: str) -> None:
     """Once in a few hundred starts a worker went on after Ctrl-C: what the handler raised had been lost."""
-    database = connection.settings_dict
-    url = f"postgresql://{database['USER']}@/{database['NAME']}?host={database['HOST']}&port={database['PORT']}"
     script = ("import os, signal, time, django\ndjango.setup()\nfrom workers import process\n"
               f"{patch}\nprint('asked', process.work(['messages']))")
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False, env={
-        **os.environ, "DATABASE_URL": url, "REDIS_URL": settings.REDIS_URL, "RIDGEPOINT_HOME": str(settings.HOME),
-        "DJANGO_SETTINGS_MODULE": "webapp.settings"})
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=40, check=False,
+                           env={**os.environ, **servers(), "DJANGO_SETTINGS_MODULE": "webapp.settings"})
     assert ended.returncode == 0 and said in ended.stdout, ended.stderr
-    assert said or "asked True" in ended.stdout
 
 
 def test_a_worker_says_what_it_does(start_worker: Callable[..., Product]) -> None:
-    start_worker("replay")
+    worker, said = start_worker("replay"), set[str | None]()
     job = tune_job(60)
-    wait_until(lambda: any(said["busy"] == f"tune {job.pk}" for said in jobs.workers()), 12)
+
+    def is_told() -> bool:
+        said.update(each["busy"] for each in jobs.workers() if each["pid"] == worker.process.pid)
+        return f"tune {job.pk}" in said
+
+    wait_until(is_told, 12)
+    assert said <= {None, f"tune {job.pk}"}             # idle before, and nothing else
 
 
 @pytest.mark.deep_only

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.search.strategies.prior_knowledge import PriorKnowledge, size_dims
-from tuner.search.strategies.residency import flops_in_flight, flops_under_way, resident_programs, warps_of_rows
+from tuner.search.strategies.residency import element_bytes, flops_in_flight, flops_under_way, resident_programs, warps_of_rows
 from tuner.search.strategies.roles import Role, cut_dimension
 from tuner.search.strategies.sizes import Sizes
 from tuner.space import Space
@@ -24,7 +24,6 @@ Array = NDArray[np.float64]
 BALANCE = 100.0              # FLOP per byte of the algorithm, from where tensor cores matter more than memory
 TYPICAL_SMS = 100            # when the GPU is not known
 IN_FLIGHT_BYTES = 40_000     # per SM, to cover memory's latency: 4.8 TB/s × 1 µs / 132 SMs (Little's law)
-ELEMENT_BYTES = 2
 SM_THREADS = 2048
 FEW_THREADS = 1024           # resident on an SM: above, memory-bound kernels gain little
 LOADS = (8, 32)              # elements per thread: a 16-byte load of 16-bit values, up to four of them
@@ -48,11 +47,13 @@ class Grid:
     sides   tile sides that are outputs, cut to the matrix
     waste   log of computed over needed
     waves   programs per SM; None where the shape does not tell
+    width   elements of the last dimension that no tile cuts: of an operand's row
     """
 
     sides: list[Array]
     waste: Array
     waves: Array | None
+    width: float
 
 
 def guess_slowness(space: Space, known: PriorKnowledge, sizes: Sizes, weights: Mapping[str, float] | None = None) -> Array:
@@ -93,21 +94,25 @@ def make_grid(space: Space, known: PriorKnowledge, sizes: Sizes) -> Grid:
     sms = known.gpu.sms if known.gpu and known.gpu.sms > 1 else TYPICAL_SMS
     columns = sizes.columns(Role.TILE)
     last = list(shape)[-1] if shape else ""
+    whole = dict(shape)                                # dimensions that no tile cuts
     cut, waste, programs, matched = [], np.zeros(len(space)), np.ones(len(space)), 0
     for index in columns:
         side = sizes.values(index)
-        extent = shape.get(cut_dimension(space.params[index].name, shape) or (last if len(columns) == 1 else ""))
+        dim = cut_dimension(space.params[index].name, shape) or (last if len(columns) == 1 else "")
+        extent = shape.get(dim)
         if extent:
+            whole.pop(dim, None)
             count = np.ceil(extent / side)
             waste += np.log(count * side / extent)
             programs = programs * count
             side = np.minimum(side, extent)
             matched += 1
         cut.append(side)
+    width = next(reversed(whole.values()), HEAD)
     if len(columns) <= 1:
         rows = math.prod(size for name, size in shape.items() if name != last)
-        return Grid(cut, waste, np.full(len(space), rows / sms) if shape else None)
-    return Grid(cut, waste, programs / sms if matched == len(columns) and sizes.has(Role.DEPTH) else None)
+        return Grid(cut, waste, np.full(len(space), rows / sms) if shape else None, width)
+    return Grid(cut, waste, programs / sms if matched == len(columns) and sizes.has(Role.DEPTH) else None, width)
 
 
 def _tiles(space: Space, known: PriorKnowledge, sizes: Sizes) -> dict[str, Array]:
@@ -133,7 +138,7 @@ def _tiles(space: Space, known: PriorKnowledge, sizes: Sizes) -> dict[str, Array
         rules["cache lines"] = 0.12 * doublings_outside(sizes.depth, CACHE_LINE, CACHE_LINE)
     if tiles > 1:
         rules |= _products(space, known, programs, sizes, compute)
-    return rules | _occupancy(programs, sizes, compute)
+    return rules | _occupancy(programs, sizes, compute, known.dtype)
 
 
 def _products(space: Space, known: PriorKnowledge, programs: Grid, sizes: Sizes, compute: float) -> dict[str, Array]:
@@ -149,7 +154,7 @@ def _products(space: Space, known: PriorKnowledge, programs: Grid, sizes: Sizes,
         under_way = flops_under_way(sides, sizes, waves, known.dtype, known.gpu)
         rules["products under way"] = compute * 0.2 * doublings_outside(under_way, needed, math.inf)
         return rules
-    resident = resident_programs(sides, sizes, _row_width(space, known, sizes), known.dtype, known.gpu)
+    resident = resident_programs(sides, sizes, programs.width, known.dtype, known.gpu)
     shares = compute * ~_fills_sm(space, known)
     rules["programs of an SM"] = shares * 0.25 * doublings_outside(resident, 2, math.inf)
     rules["warps of the same rows"] = shares * 0.4 * doublings_outside(warps_of_rows(sides[0], sizes), 0, 1)
@@ -165,14 +170,7 @@ def _fills_sm(space: Space, known: PriorKnowledge) -> NDArray[np.bool_]:
     return fills
 
 
-def _row_width(space: Space, known: PriorKnowledge, sizes: Sizes) -> float:
-    """Return the elements of an operand's row: the last dimension that no tile cuts."""
-    shape = {name: size for name, size in size_dims(known.shape).items() if size > 1}
-    cut = {cut_dimension(space.params[index].name, shape) for index in sizes.columns(Role.TILE)}
-    return next((size for name, size in reversed(shape.items()) if name not in cut), HEAD)
-
-
-def _occupancy(programs: Grid, sizes: Sizes, compute: float) -> dict[str, Array]:
+def _occupancy(programs: Grid, sizes: Sizes, compute: float, dtype: str) -> dict[str, Array]:
     """Return the rules of how well the programs fill the SMs."""
     memory, rules = 1 - compute, {}
     if sizes.has(Role.PROGRAMS):
@@ -184,7 +182,7 @@ def _occupancy(programs: Grid, sizes: Sizes, compute: float) -> dict[str, Array]
     if not sizes.has(Role.SPLIT):
         rules["idle SMs of the last wave"] = compute * 0.7 * np.log(np.ceil(waves) / waves)
     if sizes.has(Role.DEPTH) and len(programs.sides) > 1:
-        tile_bytes = sum(programs.sides) * sizes.depth * ELEMENT_BYTES
+        tile_bytes = sum(programs.sides) * sizes.depth * element_bytes(dtype)
         flying = tile_bytes * np.maximum(1, sizes.stages - 1) * np.minimum(waves * sizes.product(Role.SPLIT), 2)
         rules["bytes under way"] = memory * 0.4 * doublings_outside(flying, IN_FLIGHT_BYTES, math.inf)
     else:
