@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,9 +121,10 @@ def captured(site: Site, asked: dict[str, Any], within_s: float) -> tuple[dict[s
     return row, profile
 
 
-def upload_of(site: Site, profile: dict[str, Any]):
-    [path] = (site.product.home / "store" / "profiles" / str(profile["id"]) / "upload").iterdir()
-    return path
+def upload_of(site: Site, profile: dict[str, Any]) -> Path:
+    """Return the stored file of a profile: uploads of the same bytes share one object, whose folder has a name of its own."""
+    stored = (site.product.home / "store" / "uploads").glob("*/*")
+    return next(path for path in stored if hashlib.sha256(path.read_bytes()).hexdigest() == profile["sha256"])
 
 
 def test_an_ncu_capture_ends_as_a_kernel_page(site, report, targets):
