@@ -199,17 +199,21 @@ KEPT_TABLES = {"django_content_type", "auth_permission", "auth_group", "auth_gro
 
 
 def empty_filled_tables(operations: DatabaseOperations, style: Any, tables: Iterable[str], **options: Any) -> list[str]:
-    """Return the SQL that empties the tables which hold rows: TRUNCATE of all hundred takes PostgreSQL half a second."""
+    """Return the SQL that empties the tables which hold rows.
+
+    TRUNCATE takes all tables that refer to these as well, a file for each and each of their indexes: half a second. The few rows
+    of a test are deleted in a millisecond. All rows go, so nothing is left that could refer to one: no trigger has to look.
+    """
     asked = [table for table in tables if table not in KEPT_TABLES]
     with operations.connection.cursor() as cursor:
         cursor.execute(" UNION ALL ".join(f"SELECT '{table}' WHERE EXISTS (SELECT FROM {operations.quote_name(table)})"
                                           for table in asked))
         filled = [table for table, in cursor.fetchall()]
-    return [*DATABASE_FLUSH(operations, style, filled, **{**options, "allow_cascade": True}), FIRST_PROJECT_ALONE]
+    return ["SET LOCAL session_replication_role = replica", *(f"DELETE FROM {operations.quote_name(table)}" for table in filled),
+            FIRST_PROJECT_ALONE]
 
 
 FIRST_PROJECT_ALONE = "DELETE FROM webapp_project WHERE id > (SELECT min(id) FROM webapp_project)"
-DATABASE_FLUSH = DatabaseOperations.sql_flush
 WITH_TABLES = "ridgepoint_with_tables"
 
 

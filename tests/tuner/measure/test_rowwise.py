@@ -38,8 +38,10 @@ CASES = [     # operator, shape, dtype, configuration: each way of each kernel, 
 ]
 RIGHT = """
 import importlib, json, sys, torch
+from tests.tuner.measure.interpreted import patch_language_once
 from tuner.measure import accuracy
 from tuner.operators import OPERATORS
+patch_language_once()
 for name, shape, dtype, config in json.loads(sys.argv[1]):
     operator = OPERATORS[name]
     problem = importlib.import_module(operator.kernel_module).PROBLEMS[name](shape, dtype, torch.device("cpu"), 3)

@@ -32,9 +32,10 @@ CASES = [     # operator, shape, dtype, configuration: pages smaller and larger 
 FP8_RIGHT = "from tests.tuner.measure.interpreted import round_to_fp8\nround_to_fp8()\n" + RIGHT
 ERRORS = """
 import torch
-from tests.tuner.measure.interpreted import round_to_fp8
+from tests.tuner.measure.interpreted import patch_language_once, round_to_fp8
 from tuner.kernels.fp8_attention import PROBLEMS
 from tuner.measure import accuracy
+patch_language_once()
 round_to_fp8()
 weights = torch.exp2(torch.rand(1 << 20, dtype=torch.float64)).float()                 # even in their logarithm
 lost = (weights.to(torch.float8_e4m3fn).float() - weights) / weights
@@ -69,9 +70,11 @@ print("all right")
 """
 LENGTHS = """
 import torch
+from tests.tuner.measure.interpreted import patch_language_once
 from tuner.kernels.decode.paged import PROBLEMS, UNUSED, spread_lengths
 from tuner.measure import accuracy
 from tuner.operators.paged_decode_attention import lengths
+patch_language_once()
 shape = {"B": 4, "H": 4, "KV": 2, "N": 80, "D": 64, "PAGE": 16}
 assert spread_lengths(4, 80).tolist() == lengths(shape) == [20, 40, 60, 80]
 assert spread_lengths(3, 70).tolist() == lengths({**shape, "B": 3, "N": 70}) == [24, 47, 70]

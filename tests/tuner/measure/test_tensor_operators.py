@@ -138,8 +138,10 @@ INTERPRETED = [
 ]
 CHECK = """
 import importlib, json, sys, torch
+from tests.tuner.measure.interpreted import patch_language_once
 from tuner.measure import accuracy
 from tuner.operators import OPERATORS
+patch_language_once()
 for name, shape, dtype, config in json.loads(sys.argv[1]):
     operator = OPERATORS[name]
     problem = importlib.import_module(operator.kernel_module).PROBLEMS[name](shape, dtype, torch.device("cpu"), 3)
