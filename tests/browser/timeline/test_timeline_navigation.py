@@ -343,7 +343,8 @@ def test_bookmarks_by_key_and_mouse_and_going_from_one_to_the_next(timeline: Any
     timeline.keyboard.press("l")
     expect(timeline.locator(".tl-notes li")).to_have_count(2)
     timeline.click(".tl-notes >> text=Bookmark (B)")
-    poll(timeline, "document.querySelectorAll('.tl-notes li').length === 3")
+    poll(timeline, "document.querySelectorAll('.tl-notes li').length === 3")          # as the live connection told, perhaps
+    poll(timeline, f"{APP}.notes.store.current === Math.max(...{APP}.notes.store.byId.keys())")      # and as the answer did
     timeline.locator(".tl-main").focus()
     starts = timeline.evaluate(f"{APP}.notes.store.ordered.map((note) => note.start_ns)")
     for key, at in (("k", 1), ("k", 0), ("j", 1)):

@@ -55,6 +55,17 @@ test("only what touches the view is asked for, and not without end", async () =>
   assert.equal(notes.between(0, 999, 2).length, 2);
 });
 
+test("a new note is the current one, unless one went to another before the server answered", async () => {
+  const { notes } = await notesOver(note(1, 100), note(2, 200));
+  await notes.add({ start_ns: 5, end_ns: 9, track: null, depth: null }, "");
+  assert.equal(notes.current, 99);
+  notes.current = 1;
+  const added = notes.add({ start_ns: 5, end_ns: 9, track: null, depth: null }, "");
+  notes.current = 2;
+  await added;
+  assert.equal(notes.current, 2);
+});
+
 test("writing, changing and deleting are sent and shown at once", async () => {
   const { notes, sent } = await notesOver(note(1, 100));
   await notes.add({ start_ns: 5, end_ns: 9, track: null, depth: null }, "new");

@@ -36,10 +36,14 @@ export class Notes {
 
   mayChange(note) { return this.rights.may_moderate || (this.rights.may_write && note.author !== null && note.author === this.rights.me); }
 
-  /** @param {{start_ns: number, end_ns: number, track: ?number, depth: ?number}} place @returns {Promise<Note>} */
+  /**
+   * The new note is the current one, unless somebody went to another meanwhile.
+   * @param {{start_ns: number, end_ns: number, track: ?number, depth: ?number}} place @returns {Promise<Note>}
+   */
   async add(place, text) {
+    const before = this.current;
     const saved = await this.http.sendJson("POST", this.url, { ...place, text });
-    this.current = saved.id;
+    if (this.current === before) this.current = saved.id;
     this.told({ saved });
     return saved;
   }
