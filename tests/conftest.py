@@ -94,7 +94,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     lacking = {marker: reason for marker, (there, reason) in NEEDS.items() if not there()}
     for item in items:
-        if "tests/browser/" in item.nodeid:
+        if item.nodeid.startswith(("tests/browser/", "tests/ways/")):
             item.add_marker("browser")
         if (database := item.get_closest_marker("django_db")) and database.kwargs.get("transaction"):
             # with the apps named, Django would make content types, permissions and roles anew before each test
