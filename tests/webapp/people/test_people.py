@@ -151,7 +151,7 @@ def test_an_invitation_makes_one_account_once(olga: Any, django_user_model: Any)
     assert not Invitation.objects.filter(digest__contains=secret[4:]).exists() and len(Invitation.objects.get().digest) == 64
     browser = Client()
     shown = browser.get(path)
-    assert shown.status_code == 200 and shown["Referrer-Policy"] == "no-referrer" and 'value="new"' in shown.content.decode()
+    assert shown.status_code == 200 and shown["Referrer-Policy"] == "strict-origin" and 'value="new"' in shown.content.decode()
     answer = browser.post(path, {"username": "nina", "password": NEW, "again": NEW})
     assert answer.status_code == 302 and is_in(browser)
     nina = django_user_model.objects.get(username="nina")
