@@ -23,6 +23,7 @@ from django.core.management.commands import flush
 from django.db import connection
 from django.db.backends.postgresql.operations import DatabaseOperations
 
+from tests.kept import WITH_TABLES
 from tests.product import Product, seed_database
 from tests.scale import DEEP
 from tests.servers import SHARED
@@ -214,18 +215,18 @@ def empty_filled_tables(operations: DatabaseOperations, style: Any, tables: Iter
 
 
 FIRST_PROJECT_ALONE = "DELETE FROM webapp_project WHERE id > (SELECT min(id) FROM webapp_project)"
-WITH_TABLES = "ridgepoint_with_tables"
 
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(django_db_modify_db_settings: None, django_db_blocker: Any) -> None:
-    """The workers of `pytest -n` copy one database that has its tables: the migrations take 6 s of CPU."""
-    shared = Path(os.environ[SHARED])
-    with django_db_blocker.unblock(), open(shared / "tables.lock", "w") as lock:
+    """The workers of `pytest -n` copy one database that has its tables: that of the kept cluster, where one could be copied."""
+    with django_db_blocker.unblock(), open(Path(os.environ[SHARED]) / "tables.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (shared / "tables").exists():
+        with connection._nodb_cursor() as cursor:
+            cursor.execute("SELECT FROM pg_database WHERE datname = %s", [WITH_TABLES])
+            there = cursor.fetchone() is not None
+        if not there:
             make_tables()
-            (shared / "tables").touch()
     connection.settings_dict["TEST"]["TEMPLATE"] = WITH_TABLES
 
 
@@ -267,6 +268,25 @@ def reports_read_once(pytestconfig: pytest.Config, tmp_path_factory: pytest.Temp
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(report, "_documents", read_once.keeping(report._documents, folder))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def recordings_ingested_once() -> Iterator[None]:
+    """What an ingest in this process makes of the same bytes is kept."""
+    from profiles.upload import ingest_run
+    from tests import ingest_once
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ingest_run, "read_and_store", ingest_once.keeping(ingest_run.read_and_store))
+        yield
+
+
+@pytest.fixture
+def reads_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of reading itself, and of what readers and store may do: nothing that was kept is used."""
+    from tests import ingest_once
+
+    monkeypatch.setattr(ingest_once, "is_asked", False)
 
 
 @pytest.fixture

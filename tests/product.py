@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import queue
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from webapp.embedded import identity
+from tests.kept import copy_cluster
 
 PROJECT = Path(__file__).resolve().parent.parent
 START_WITHIN_S = 240.0
@@ -84,24 +82,9 @@ class Product:
         self.news.put(None)
 
 
-def seed_database(home: Path, shared: Path) -> None:
-    """Give `home` a database with its tables, so that a product over it starts in seconds.
-
-    The first call makes it as the product does, in `shared`, which several processes may name; the others copy it. Where the
-    server runs as another user, whose files a copy would not be, nothing is done.
-    """
-    if identity.choose_identity().label == "nobody":
-        return
-    seed = shared / "seed"
-    seed.mkdir(parents=True, exist_ok=True)
-    with open(seed / "made.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (seed / "made").exists():
-            subprocess.run([sys.executable, str(PROJECT / "manage.py"), "migrate", "-v0"], env=clean_env(seed), check=True,
-                           capture_output=True, timeout=300)
-            (seed / "made").touch()
-    (home / "pg").mkdir(parents=True)
-    shutil.copytree(seed / "pg" / "data", home / "pg" / "data")
+def seed_database(home: Path, shared: Path | None = None) -> None:
+    """Give `home` a database with its tables, so that a product over it starts in seconds (not where `copy_cluster` cannot)."""
+    copy_cluster(home / "pg" / "data")
 
 
 def clean_env(home: Path) -> dict[str, str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kept import copy_cluster
 from webapp.embedded import postgres, redis
 
 SERVERS = {"db", "transactional_db", "django_db_setup", "live_server"}      # fixtures; the mark django_db names them as well
@@ -79,6 +80,9 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 
 def start_postgres() -> None:
+    """Start this run's server over a copy of a cluster that is kept between runs."""
+    if not (_root / "pg" / "data").exists():
+        copy_cluster(_root / "pg" / "data")
     assert postgres.start(_root / "pg" / "data", durable=False, tie_to_parent=True) == os.environ["DATABASE_URL"]
 
 

@@ -6,6 +6,7 @@ import resource
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -42,6 +43,10 @@ KERNEL_ROWS = 5_000        # rows of the kernel table; honest traces hold hundre
 _BEYOND_TABLE = f"kernel names beyond the {KERNEL_ROWS:,} of most time: in all sums, in the table as one row, {FURTHER_NAMES}"
 
 
+def _no_more_rows(profile_id: int, kernel_ids: dict[str, int]) -> None:
+    """Write nothing: a trace and a summary have no rows beyond their kernels."""
+
+
 @dataclass
 class IngestResult:
     """Everything the rows need; the objects are stored already."""
@@ -51,7 +56,7 @@ class IngestResult:
     fields: dict[str, Any]                      # of the Profile row
     metadata: dict[str, Any]
     stored_bytes: int
-    rows_write: Callable[[int, dict[str, int]], None] = field(default=lambda profile_id, kernel_ids: None)
+    rows_write: Callable[[int, dict[str, int]], None] = field(default=_no_more_rows)
 
 
 def read_and_store(profile: Profile, progress: Progress) -> IngestResult:
@@ -193,7 +198,7 @@ def _report(profile_id: int, report: Report, progress: Progress) -> IngestResult
             "launches": len(report.launches), "summary": {}, "gpu": _gpu_names([launch.device.name for launch in report.launches]),
             "steps": None, "wall_ns": None, "busy_ns": None,
         },
-        rows_write=lambda pk, kernel_ids: store_counters.write_rows(pk, report, kernel_ids))
+        rows_write=partial(store_counters.write_rows, report=report))
 
 
 def _summary(profile_id: int, summary: Summary, progress: Progress) -> IngestResult:

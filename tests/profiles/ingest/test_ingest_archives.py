@@ -14,7 +14,7 @@ from profiles.profile import selectors as selectors_profile
 from profiles.upload.services import profile_create, profile_ingest
 from tests.profiles.ingest.corpus import CORPUS, DATA
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tmp_store")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tmp_store", "reads_anew")]
 
 
 def ingest(name: str, data: bytes) -> Profile:

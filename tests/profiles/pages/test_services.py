@@ -32,7 +32,7 @@ from profiles.upload.services import (
 from workers import jobs
 
 H200 = Path(__file__).parents[2] / "data" / "h200"
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tmp_store")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tmp_store", "reads_anew")]
 
 TINY = {"schemaVersion": 1, "traceEvents": [
     {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 10, "dur": 5,
