@@ -1,6 +1,7 @@
 """A team's load on a running product, its processes killed at random: nothing may be lost, nothing twice, no 5xx but 503 and 507.
 
-    python -m tests.soak [--minutes 60] [--people 50] [--uploads 10] [--jobs 20] [--agents 8] [--kill-every 60] [--out docs/soak.md]
+    python -m tests.soak [--minutes 60] [--people 50] [--uploads 10] [--jobs 20] [--agents 8] [--kill-every 60]
+                         [--backup-every 180] [--out docs/soak.md]
 
 The product is what `make run` starts, with sign-in, in a folder of its own; everybody is on this machine too. --out writes what was
 met as a page. The exit code is 1 where anything was violated.
@@ -27,11 +28,13 @@ import psutil
 import requests
 
 from tests.product import PROJECT, clean_env
-from tests.soak import check
+from tests.soak import check, check_written
 from tests.soak.actors import Agents, Gates, Jobs, Place, Sockets, Uploads, browse, in_thread, sign_in
+from tests.soak.backups import Backups, check_backups
 from tests.soak.book import MOST_TOLD, Book
 from tests.soak.kills import Running, kill_some
 from tests.soak.measure import Sample, Samples
+from tests.soak.writers import Links, Notes, Threads, find_timeline
 from tests.tour import load_examples
 
 PASSWORD = "correct horse battery staple"
@@ -59,6 +62,10 @@ class Plan:
     agents: int = 8
     kill_every_s: float = 60.0
     gate_every_s: float = 60.0
+    comment_every_s: float = 6.0        # 20 a minute of one person are refused
+    note_every_s: float = 5.0
+    link_every_s: float = 12.0
+    backup_every_s: float = 180.0
     sample_every_s: float = 20.0
     seed: int = 1
 
@@ -80,29 +87,41 @@ def run(plan: Plan, folder: Path) -> Outcome:
         _load_examples(place)
         uploads, jobs, gates = Uploads(), Jobs(), Gates()
         sockets, agents = Sockets(plan.people), Agents(plan.agents)
+        profile = find_timeline(place)
+        threads, notes, links, backups = Threads(), Notes(profile), Links(profile), Backups()
         agents.start(place)
         acts = [in_thread(book, browse, place, f"person-{number}", PASSWORD) for number in range(plan.people)]
         acts += [in_thread(book, sockets.run, place, "person-0", PASSWORD),
                  in_thread(book, uploads.run, place, plan.uploads_per_minute),
                  in_thread(book, jobs.run, place, plan.jobs), in_thread(book, gates.run, place, plan.gate_every_s),
+                 in_thread(book, threads.run, place, plan.comment_every_s), in_thread(book, notes.run, place, plan.note_every_s),
+                 in_thread(book, links.run, place, plan.link_every_s),
+                 in_thread(book, backups.run, place, running, plan.backup_every_s),
                  in_thread(book, samples.run, running, plan.sample_every_s),
                  in_thread(book, kill_some, place, running, agents, plan.kill_every_s, plan.seed)]
-        threads = [threading.Thread(target=act, daemon=True) for act in acts]
+        at_work = [threading.Thread(target=act, daemon=True) for act in acts]
         book.begin()
-        for thread in threads:
+        for thread in at_work:
             thread.start()
         time.sleep(60 * plan.minutes)
         book.stop.set()
-        for thread in threads:
+        for thread in at_work:
             thread.join(400)
         agents.end(place)
         settled_s = check.settle(place)
         lines = {
             "uploads": check.check_uploads(book, place, uploads), "tune jobs": check.check_jobs(book, place, jobs),
             "gates": check.check_gates(book, place, gates), "fleet": check.check_fleet(book, place, agents),
+            "threads": check_written.check_threads(book, place, threads), "notes": check_written.check_notes(book, place, notes),
+            "links": check_written.check_links(book, place, links),
+            "audit log": check_written.check_audit(book, place, links, uploads),
+            "cache": check_written.check_cache(book, place),
+            "backups": check_backups(book, place, running, backups, {
+                "comment": threads.comments, "note": notes.ledger, "link": links.ledger}),
             "WebSockets": f"{sockets.messages:,} messages, opened {sockets.opened} times by {plan.people} people",
             "all work done after the load ended": f"{settled_s:.0f} s"}
         _check_flat(book, samples)
+        _check_kills(book, plan)
     finally:
         running.product.stop()
         (folder / "log").write_text(running.log)
@@ -133,6 +152,13 @@ def _check_flat(book: Book, samples: Samples) -> None:
             book.violate(f"{name} grew from {second:.0f} in the second quarter to {last:.0f} in the last")
 
 
+def _check_kills(book: Book, plan: Plan) -> None:
+    """A killer that rests leaves a load without kills, which proves nothing."""
+    made, wanted = sum(book.kills.values()), 60 * plan.minutes / plan.kill_every_s
+    if made < wanted / 2:
+        book.violate(f"{made} kills were made, about {wanted:.0f} were to be; nothing to kill: {dict(book.nothing_to_kill)}")
+
+
 def _check_log(book: Book, log: str) -> None:
     """An exception that nobody expected leaves a trace in the log, whoever was asked."""
     for number, line in enumerate(lines := log.splitlines()):
@@ -148,15 +174,16 @@ def page(plan: Plan, outcome: Outcome, commit: str) -> str:
     lines = ["# A team's load, and kills", "",
              f"`python -m tests.soak --minutes {plan.minutes:g}`: {plan.people} people who browse and hold a WebSocket each, "
              f"{plan.uploads_per_minute:g} uploads a minute, {plan.jobs} tune jobs at any time, a gate of CI every "
-             f"{plan.gate_every_s:g} s, {plan.agents} agents of a fleet; a process killed (SIGKILL) about every "
-             f"{plan.kill_every_s:g} s. Measured on {datetime.date.today():%Y-%m-%d} at {commit}, {psutil.cpu_count()} cores "
-             f"({processor}), Python "
+             f"{plan.gate_every_s:g} s, {plan.agents} agents of a fleet; a comment every {plan.comment_every_s:g} s, a note every "
+             f"{plan.note_every_s:g} s, a link every {plan.link_every_s:g} s, a backup every {plan.backup_every_s:g} s; a process "
+             f"killed (SIGKILL) about every {plan.kill_every_s:g} s. Measured on {datetime.date.today():%Y-%m-%d} at {commit}, "
+             f"{psutil.cpu_count()} cores ({processor}), Python "
              f"{platform.python_version()}; load and product on the same machine, load of the machine {_load(samples.taken)}.", "",
              f"**{len(book.violations)} violations.** " + ("Nothing was lost, nothing is there twice, no 5xx but 503 with "
                                                           "Retry-After and 507." if not book.violations else ""), ""]
     lines += [f"- {each}" for each in book.violations[:MOST_TOLD]]
     lines += ["", "| what | met |", "|---|---|", *(f"| {what} | {said} |" for what, said in outcome.lines.items()),
-              f"| killed | {', '.join(f'{kind} {count}' for kind, count in sorted(book.kills.items()))} |",
+              f"| killed | {_counts(book.kills)} |", f"| not there to be killed | {_counts(book.nothing_to_kill)} |",
               f"| longest time without any answer below 500 | {book.longest_without_answer_s:.1f} s |"]
     lines += ["", "| requests | answers | median | p95 |", "|---|---|---|---|"]
     for who, answers in sorted(book.answers.items()):
@@ -171,6 +198,10 @@ def page(plan: Plan, outcome: Outcome, commit: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _counts(counter: Counter[str]) -> str:
+    return ", ".join(f"{kind} {count}" for kind, count in sorted(counter.items()))
+
+
 def _load(taken: list[Sample]) -> str:
     loads = [each.load for each in taken] or [0.0]
     return f"{min(loads):.1f} to {max(loads):.1f}"
@@ -179,12 +210,13 @@ def _load(taken: list[Sample]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, kind, usual in (("minutes", float, 60.0), ("people", int, 50), ("uploads", float, 10.0), ("jobs", int, 20),
-                              ("agents", int, 8), ("kill-every", float, 60.0), ("seed", int, 1)):
+                              ("agents", int, 8), ("kill-every", float, 60.0), ("backup-every", float, 180.0), ("seed", int, 1)):
         parser.add_argument(f"--{name}", type=kind, default=usual)
     parser.add_argument("--out", type=Path)
     asked: dict[str, Any] = vars(parser.parse_args())
     plan = Plan(minutes=asked["minutes"], people=asked["people"], uploads_per_minute=asked["uploads"], jobs=asked["jobs"],
-                agents=asked["agents"], kill_every_s=asked["kill_every"], seed=asked["seed"])
+                agents=asked["agents"], kill_every_s=asked["kill_every"],
+                backup_every_s=asked["backup_every"], seed=asked["seed"])
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=PROJECT, text=True, capture_output=True).stdout.strip()
     with tempfile.TemporaryDirectory(prefix="ridgepoint-soak-") as folder:
         outcome = run(plan, Path(folder))

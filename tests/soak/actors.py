@@ -1,4 +1,6 @@
-"""Who uses the product: people who browse and hold a WebSocket, uploads, tune jobs, gates of CI, agents of a fleet."""
+"""Who uses the product: people who browse and hold a WebSocket, uploads, tune jobs, gates of CI, agents of a fleet.
+
+Who writes stands in `writers`, who makes backups in `backups`."""
 
 from __future__ import annotations
 
@@ -26,11 +28,13 @@ from tuner.gate.client import GateError, NoAnswer, Server, follow_gate
 H200 = PROJECT / "tests" / "data" / "h200"
 THINKS_S = 8.0                              # between two pages of a person, on average
 FILES = ("kineto_layer_stack.json.gz", "kineto_layer.json.gz", "kineto_train.json.gz")
-KEPT_PROFILES, TRIALS = 60, 40
+KEPT_PROFILES, TRIALS = 20, 40
 WAIT_S = 300.0                              # that CI waits for a gate
 SUITE, SLOWER = "example-h200", {"softmax R=8192 C=4096 fp16": {"STEPS": 3, "PER_SM": 8, "num_warps": 8}}
-JOB = {"operator": "matmul", "shape": {"M": 4096, "N": 4096, "K": 4096}, "dtype": "bf16", "device": "replay:matmul",
-       "strategy": "random", "budget_trials": TRIALS, "budget_seconds": 600}
+JOB = {"operator": "matmul", "dtype": "bf16", "device": "replay:matmul", "strategy": "random", "budget_trials": TRIALS,
+       "budget_seconds": 600}
+SHAPES = [dict(zip("MNK", sizes, strict=True)) for sizes in (       # those of the recording: a cache entry each
+    (4096, 4096, 4096), (16, 4096, 4096), (2048, 11008, 4096), (1024, 1024, 1024))]
 
 
 @dataclass(frozen=True)
@@ -166,7 +170,8 @@ class Jobs:
             live = sum(job["status"] not in ("done", "failed", "stopped") for job in listed.json()["jobs"])
             for _ in range(min(4, at_once - live)):
                 self.asked += 1
-                made = book.ask("jobs", session, "POST", place.url + "/api/tune/", json={**JOB, "seed": self.asked})
+                made = book.ask("jobs", session, "POST", place.url + "/api/tune/",
+                                json={**JOB, "shape": SHAPES[self.asked % len(SHAPES)], "seed": self.asked})
                 if made is None:
                     self.lost += 1
                 elif made.status_code == 201:

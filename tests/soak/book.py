@@ -23,6 +23,7 @@ class Book:
         self.took_s: dict[str, list[float]] = {}
         self.violations: list[str] = []
         self.kills: Counter[str] = Counter()
+        self.nothing_to_kill: Counter[str] = Counter()      # turns of a kind of which no process was there
         self._lock = threading.Lock()
         self._last_fine_s = time.monotonic()
         self.longest_without_answer_s = 0.0

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from tests.soak.book import Book
-from tests.soak.kills import Running, tree
+from tests.soak.kills import Running, command, tree
 
 MB = 1e6
 
@@ -38,7 +38,7 @@ class Samples:
         began, home = time.monotonic(), running.home
         while book.wait(every_s):
             processes = tree(running.product.process.pid)
-            web = [each for each in processes if _has(each, "manage.py web")]
+            web = [each for each in processes if "manage.py web" in command(each)]
             ahead = size_mb(home / "pg" / "data" / "pg_wal")
             database = size_mb(home / "pg" / "data")
             self.taken.append(Sample(
@@ -60,12 +60,6 @@ def size_mb(folder: Path) -> float:
             with suppress(OSError):
                 total += os.lstat(os.path.join(path, file)).st_blocks * 512
     return total / MB
-
-
-def _has(process: psutil.Process, word: str) -> bool:
-    with suppress(psutil.Error):
-        return word in " ".join(process.cmdline())
-    return False
 
 
 def _share_mb(process: psutil.Process) -> float:
