@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.visit import poll
+from tests.browser.visit import eventually, poll
 
 pytestmark = pytest.mark.browser
 MATMUL = {"operator": "matmul", "dtype": "bf16", "device": "replay:matmul", "strategy": "random", "budget_seconds": 300}
@@ -202,36 +202,53 @@ def test_values_are_added_to_an_operator_of_ours_and_refused_at_their_field(watc
 def test_the_queue_is_ordered_by_keys_and_by_drag_and_a_job_rests(watched: Any, server_url: str, tuner: Any) -> None:
     page = watched
     running = tuner("/api/tune/", **MATMUL, shape=SHAPE, budget_trials=602)["id"]
-    first, second, third = (tuner("/api/tune/", **MATMUL, shape=SHAPE, budget_trials=5 + at)["id"] for at in range(3))
-    order = "JSON.stringify([...document.querySelectorAll('#queue li[draggable=true]')].map((row) => Number(row.dataset.job)))"
+    waits = {**MATMUL, "device": "gpu", "shape": SHAPE}             # no worker has one: they wait, however long this test takes
+    first, second, third = (tuner("/api/tune/", **waits, budget_trials=5 + at)["id"] for at in range(3))
+    rows = "[...document.querySelectorAll('#queue li[draggable=true]')]"
+    order = f"JSON.stringify({rows}.map((row) => Number(row.dataset.job)))"
 
     def stands(*wanted: int) -> None:
         poll(page, f"{order} === '{json.dumps(wanted, separators=(',', ':'))}'")
-        for _ in range(1000):                                   # the row stands there before the server has answered
-            if [row["id"] for row in tuner.get("/api/tune/queue/")["queue"]] == list(wanted):
-                return
-            page.wait_for_timeout(50)
-        raise AssertionError(wanted)
+        eventually(lambda: [row["id"] for row in tuner.get("/api/tune/queue/")["queue"]] == list(wanted))   # not yet on answering
+
+    def one_more(waiting: int) -> int:
+        """Have another job wait; the page has read it on return, whether its queue shows it or not."""
+        made = tuner("/api/tune/", **waits, budget_trials=9)["id"]
+        poll(page, f"document.querySelector('#live-answer').textContent.includes(', {waiting} waiting')")
+        return int(made)
 
     page.goto(f"{server_url}/tune/")
     poll(page, f"document.querySelector('#queue li[data-job=\"{running}\"] progress')")
+    moves: list[Any] = []
+    page.route("**/move/", lambda route: moves.append(route))       # a slow server: the page reads news before it answers
     page.locator(f"#queue li[data-job='{third}']").focus()
     page.keyboard.press("Alt+ArrowUp")
+    eventually(lambda: page.evaluate("1") and moves)                # asking the page lets the route be told
+    fourth = one_more(waiting=4)
+    moves[0].continue_()
     poll(page, "document.querySelector('#queue-said').textContent.includes('now 2 of 3')")
-    stands(first, third, second)
-    grip, target = page.locator(f"#queue li[data-job='{second}'] .grip"), page.locator(f"#queue li[data-job='{first}']")
-    grip.drag_to(target, target_position={"x": 60, "y": 2})
-    stands(second, first, third)
+    page.unroute("**/move/")
+    stands(first, third, second, fourth)
 
-    page.goto(f"{server_url}/tune/{running}/")
+    grip, target = page.locator(f"#queue li[data-job='{second}'] .grip"), page.locator(f"#queue li[data-job='{first}']")
+    grip.hover()
+    page.mouse.down()
+    target.hover(position={"x": 60, "y": 2})                        # the drag has begun
+    fifth = one_more(waiting=5)
+    page.mouse.up()
+    stands(second, first, third, fourth, fifth)
+    tuner(f"/api/tune/{running}/stop/")
+
+    rests = tuner("/api/tune/", **MATMUL, shape=SHAPE, budget_trials=602)["id"]
+    page.goto(f"{server_url}/tune/{rests}/")
     page.get_by_role("button", name="Pause").click()
     poll(page, "/^Paused/.test(document.querySelector('#tune-answer').innerText)")
-    rested = tuner.get(f"/api/tune/{running}/")["trials"]
+    rested = tuner.get(f"/api/tune/{rests}/")["trials"]
     page.get_by_role("button", name="Resume").click()
-    poll(page, f"/^Best so far/.test(document.querySelector('#tune-answer').innerText) && {rested} >= 0", 60_000)
+    poll(page, "/^Best so far/.test(document.querySelector('#tune-answer').innerText)")
     page.get_by_role("button", name="Stop").click()
     poll(page, "/^Stopped/.test(document.querySelector('#tune-answer').innerText)")
-    assert tuner.get(f"/api/tune/{running}/")["trials"] >= rested
+    assert tuner.get(f"/api/tune/{rests}/")["trials"] >= rested
 
 
 def test_two_jobs_are_chosen_from_a_searchable_list_by_keys(watched: Any, server_url: str, tuner: Any) -> None:

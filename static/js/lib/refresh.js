@@ -25,12 +25,29 @@ if (typeof document !== "undefined") for (const part of document.querySelectorAl
 let pressed = null;
 /** Parts that are in use, and what they are to say as soon as they are not. @type {Map<Element, Element>} */
 const waiting = new Map();
+/** Parts that a script holds, and how often. @type {Map<Element, number>} */
+const held = new Map();
 
-/** Whether somebody types or walks in a part, has a menu of it open or presses on it. @param {Element} part */
+/**
+ * Let nothing replace a part until what is returned is called: with `changed`, the script wrote into it itself, and whatever the
+ * server said meanwhile is older. @param {Element} part @returns {(changed?: boolean) => void}
+ */
+export function hold(part) {
+  held.set(part, (held.get(part) ?? 0) + 1);
+  return (changed = false) => {
+    const left = held.get(part) - 1;
+    left ? held.set(part, left) : held.delete(part);
+    if (changed) { written.delete(part); waiting.delete(part); }
+    const next = waiting.get(part);
+    if (next) put(part, next);
+  };
+}
+
+/** Whether somebody types or walks in a part, has a menu of it open or presses on it, or a script holds it. @param {Element} part */
 function inUse(part) {
   const focus = document.activeElement, types = focus?.matches("input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable]") && part.contains(focus);
   const walks = focus?.closest(".grid-wrap") && part.contains(focus);        // by keys through the rows of a table
-  return types || walks || pressed === part || part.querySelector("details.menu[open], details[open]:not([id]), dialog[open]") !== null;
+  return types || walks || pressed === part || held.has(part) || part.querySelector("details.menu[open], details[open]:not([id]), dialog[open]") !== null;
 }
 
 if (typeof document !== "undefined") {

@@ -3,10 +3,10 @@
 import { watch } from "../lib/live.js";
 import { root } from "../lib/root.js";
 import { refresh, refreshSoon } from "../lib/refresh.js";
-import { dragging, reorder } from "./queue.js";
+import { reorder } from "./queue.js";
 
-watch(["home"], ({ event }) => { if (event === "tune" && !dragging()) refreshSoon(); },
-  (state) => { if (state === "live" && !dragging()) refreshSoon(); }); // what changed before it was live is in the rows
+watch(["home"], ({ event }) => { if (event === "tune") refreshSoon(); },
+  (state) => { if (state === "live") refreshSoon(); }); // what changed before it was live is in the rows
 reorder(() => refresh());
 
 // Two selected rows of the table can be compared.

@@ -2,22 +2,21 @@
 
 import { csrfToken } from "../lib/http.js";
 import { bind } from "../lib/keys.js";
+import { hold } from "../lib/refresh.js";
 
 /** @type {HTMLElement|null} */
 let dragged = null;
+let letGo = (changed = false) => {}; // of the part whose row is dragged: what replaced it would end the drag without a word
 let target = { row: null, after: false };
 
 const queue = () => document.getElementById("queue");
 const waiting = () => /** @type {HTMLElement[]} */ ([...queue()?.querySelectorAll("li[draggable=true]") ?? []]);
 const said = (text) => { const status = document.getElementById("queue-said"); if (status) status.textContent = text; };
 
-/** While somebody drags, the page must not replace what is dragged. */
-export const dragging = () => dragged !== null;
-
-/** The row is put there at once; what the server then says replaces it. @param {HTMLElement} row @param {HTMLElement} other @param {boolean} after */
+/** The row is put there at once; what the server says after it has answered replaces it. @param {HTMLElement} row @param {HTMLElement} other @param {boolean} after */
 async function move(row, other, after, refresh) {
   if (row === other) return;
-  const back = row.nextElementSibling;
+  const back = row.nextElementSibling, release = hold(queue());
   other[after ? "after" : "before"](row);
   const body = new URLSearchParams({ csrfmiddlewaretoken: csrfToken(), [after ? "after" : "before"]: other.dataset.job });
   try {
@@ -28,6 +27,7 @@ async function move(row, other, after, refresh) {
     back ? back.before(row) : row.parentElement.append(row);
     said(`Job ${row.dataset.job} was not moved: ${error.message}.`);
   }
+  release(true);
   refresh();
 }
 
@@ -51,6 +51,7 @@ export function reorder(refresh) {
     const row = /** @type {Element} */ (event.target).closest?.("#queue li[draggable=true]");
     if (!row) return;
     dragged = /** @type {HTMLElement} */ (row);
+    letGo = hold(queue());
     row.classList.add("dragged");
     event.dataTransfer.effectAllowed = "move";
     event.dataTransfer.setData("text/plain", dragged.dataset.job);
@@ -66,8 +67,9 @@ export function reorder(refresh) {
   document.addEventListener("dragend", () => {
     dragged?.classList.remove("dragged");
     mark(null, false);
-    for (const each of waiting()) each.classList.remove("before", "after");
     dragged = null;
+    letGo();
+    letGo = () => {};
   });
   document.addEventListener("keydown", (event) => {
     const row = document.activeElement?.closest?.("#queue li[draggable=true]");
