@@ -20,7 +20,7 @@ import pytest
 import redis as redis_client
 
 from webapp.embedded import ensure, postgres, redis
-from webapp.embedded.launch import CannotStart
+from webapp.embedded.launch import CannotStart, Start, take_lock, wait
 
 pytestmark = pytest.mark.process
 
@@ -103,6 +103,32 @@ def test_a_live_server_that_says_nothing_is_named(queue: Path) -> None:
     with stopped(pid), pytest.raises(TimeoutError, match=f"process {pid}"):
         redis.start(queue, timeout_s=1)
     assert servers(queue) == [pid]
+
+
+def test_a_cluster_that_another_starter_makes_is_waited_for_however_long_that_takes(data: Path) -> None:
+    """Of three commands on a fresh checkout of a busy machine two ended: the third was still making the cluster after 60 s."""
+    server = postgres.Postgres(data, durable=False)
+    maker = take_lock(server.folder)
+    assert maker is not None
+    waiting = Start(server)
+    waiting.heard -= 2 * waiting.silent_s
+    assert not waiting.step()
+    os.close(maker)                             # it was killed: who waited makes it
+    wait(waiting)
+    assert postgres.alive(data)
+
+
+def test_a_start_that_was_begun_long_ago_is_listened_to_from_now_on(queue: Path) -> None:
+    """Between the two a command imports its code, on a busy machine for longer than a server may be silent."""
+    server = redis.Redis(queue)
+    other = take_lock(server.folder)
+    assert other is not None
+    start = Start(server)
+    assert not start.step()
+    start.heard -= 2 * start.silent_s
+    threading.Timer(0.2, os.close, [other]).start()
+    wait(start)
+    assert len(servers(queue)) == 1
 
 
 def test_starters_that_race_for_a_killed_valkey_get_one(queue: Path) -> None:

@@ -201,6 +201,8 @@ class Start:
 def wait(*starts: Start) -> None:
     """Return when every server answers. Raises as `Start.step`."""
     waiting = list(starts)
+    for start in waiting:
+        start.heard = time.monotonic()          # it was begun long ago where imports took long: nobody listened meanwhile
     try:
         while waiting:
             waiting = [start for start in waiting if not start.step()]

@@ -56,9 +56,10 @@ class Postgres(launch.Server):
     def answer(self) -> Answer:
         """Sign in, as pg_isready does, at a tenth of the cost.
 
-        While the pid file says "starting" it is not asked: each refusal is a FATAL line in its log.
+        While the pid file says "starting" it is not asked: each refusal is a FATAL line in its log. While another starter makes
+        the cluster there is nobody to ask: on a busy machine that takes longer than a server may be silent.
         """
-        if _status(self.data) == "starting":
+        if _status(self.data) == "starting" or (not (self.data / "PG_VERSION").exists() and launch.is_locked(self.folder)):
             return Answer.STARTING
         body = struct.pack("!I", 3 << 16) + b"user\0ridgepoint\0database\0postgres\0\0"
         try:
