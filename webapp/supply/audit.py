@@ -1,4 +1,7 @@
-"""`make audit`: known vulnerabilities of what requirements.lock names. Exit code 0 only where all of it could be looked up."""
+"""`make audit`: known vulnerabilities of what requirements.lock names.
+
+Exit code 0: all of it was looked up, and nothing is known. 1: something is known. 2: advisories could not be read for all of it.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,11 @@ from typing import Any
 from webapp.supply.pins import LOCKED_EXTRAS, ROOT, UNLOCKED
 
 WITHIN_S = 600
+CLEAN, KNOWN, NOT_AUDITED = 0, 1, 2         # exit codes
 
 
-def report(dependencies: Sequence[dict[str, Any]], unlocked: Sequence[str] = ()) -> tuple[list[str], bool]:
-    """Return the lines to print, and whether nothing is known and everything was looked up.
+def report(dependencies: Sequence[dict[str, Any]], unlocked: Sequence[str] = ()) -> tuple[list[str], int]:
+    """Return the lines to print and the exit code.
 
     `dependencies` as pip-audit's JSON has them: each with `vulns`, or with `skip_reason` where it could not be looked up.
     `unlocked`: requirements without a locked file, which are named and fail nothing.
@@ -31,22 +35,23 @@ def report(dependencies: Sequence[dict[str, Any]], unlocked: Sequence[str] = ())
         lines.append(f"  reason: {skipped[0]['skip_reason']}")
     lines += [f"not locked, not audited: {each} (audit it where it is installed)" for each in unlocked]
     lines.append(f"{len(dependencies) - len(skipped)} of {len(dependencies)} packages audited, {len(found)} known vulnerabilities")
-    return lines, bool(dependencies) and not skipped and not found
+    return lines, KNOWN if found else CLEAN if dependencies and not skipped else NOT_AUDITED
 
 
-def audit(lock: Path) -> tuple[list[str], bool]:
-    """Ask pip-audit about every package of the lock file."""
+def audit(lock: Path) -> tuple[list[str], int]:
+    """Ask pip-audit about every package of the lock file; return as `report` does."""
     done = subprocess.run([sys.executable, "-m", "pip_audit", "--disable-pip", "--require-hashes", "--progress-spinner", "off",
                            "--format", "json", "-r", str(lock)], capture_output=True, text=True, timeout=WITHIN_S)
     try:
         dependencies = json.loads(done.stdout)["dependencies"]
     except (ValueError, KeyError):
-        return [f"NOT AUDITED, nothing of {lock.name}: {(done.stderr.strip() or 'pip-audit said nothing').splitlines()[-1]}"], False
+        why = (done.stderr.strip() or "pip-audit said nothing").splitlines()[-1]
+        return [f"NOT AUDITED, nothing of {lock.name}: {why}"], NOT_AUDITED
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     return report(dependencies, [each for extra in LOCKED_EXTRAS for each in extras[extra] if each.startswith(UNLOCKED)])
 
 
 if __name__ == "__main__":
-    told, is_clean = audit(ROOT / "requirements.lock")
+    told, code = audit(ROOT / "requirements.lock")
     sys.stdout.write("\n".join(told) + "\n")
-    sys.exit(0 if is_clean else 1)
+    sys.exit(code)

@@ -24,6 +24,7 @@ from workers.code import git, tokens
 from workers.code.git import Git, Limits
 from workers.core.child import SandboxError
 
+pytestmark = [pytest.mark.git, pytest.mark.process]
 TOKEN = "glpat-Zq81xYw"
 
 

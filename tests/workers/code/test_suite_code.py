@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import io
 import os
+import shutil
 import socket
 import subprocess
 import tarfile
@@ -70,6 +71,8 @@ class Repository:
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    if not shutil.which("git"):
+        pytest.skip("no git on this machine: apt-get install git")
     monkeypatch.setenv(git.FILES, str(tmp_path / "srv"))
     monkeypatch.setattr(settings, "HOME", tmp_path / "home")
     return Repository(tmp_path / "srv" / "kernels")
