@@ -23,7 +23,8 @@ from django.core.management.commands import flush
 from django.db import connection
 from django.db.backends.postgresql.operations import DatabaseOperations
 
-from tests.kept import WITH_TABLES
+from tests.kept.cluster import WITH_TABLES
+from tests.kept.folder import cache_folder
 from tests.product import Product, seed_database
 from tests.scale import DEEP
 from tests.servers import SHARED
@@ -70,6 +71,7 @@ def chromium() -> str | None:
 NEEDS = {       # marker -> is it there, what to say when it is not
     "browser": (chromium, "no chromium on this machine: apt-get install chromium, or RIDGEPOINT_CHROMIUM=path"),
     "torch": (lambda: find_spec("torch") and find_spec("triton"), "torch and Triton are not installed (make test tries)"),
+    "git": (lambda: shutil.which("git"), "no git on this machine: apt-get install git"),
     "gpu": (lambda: shutil.which("nvidia-smi"), "no NVIDIA GPU on this machine (make test-gpu runs these where there is one)"),
 }
 
@@ -258,15 +260,15 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[N
 
 
 @pytest.fixture(scope="session", autouse=True)
-def reports_read_once(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """By NVIDIA's reader; the workers of `pytest -n` and later runs share what it said."""
+def reports_read_once() -> Iterator[None]:
+    """By NVIDIA's reader; all runs share what it said."""
     from profiles.ingest.ncu import report
-    from tests import read_once
+    from tests.kept import reports
 
-    cache: pytest.Cache | None = getattr(pytestconfig, "cache", None)       # not with -p no:cacheprovider
-    folder = cache.mkdir("reports-read-once") if cache else tmp_path_factory.mktemp("reports-read-once")
+    folder = cache_folder() / "reports"
+    folder.mkdir(parents=True, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "_documents", read_once.keeping(report._documents, folder))
+        patch.setattr(report, "_documents", reports.keeping(report._documents, folder))
         yield
 
 
@@ -274,19 +276,19 @@ def reports_read_once(pytestconfig: pytest.Config, tmp_path_factory: pytest.Temp
 def recordings_ingested_once() -> Iterator[None]:
     """What an ingest in this process makes of the same bytes is kept."""
     from profiles.upload import ingest_run
-    from tests import ingest_once
+    from tests.kept import ingests
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ingest_run, "read_and_store", ingest_once.keeping(ingest_run.read_and_store))
+        patch.setattr(ingest_run, "read_and_store", ingests.keeping(ingest_run.read_and_store))
         yield
 
 
 @pytest.fixture
 def reads_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of reading itself, and of what readers and store may do: nothing that was kept is used."""
-    from tests import ingest_once
+    from tests.kept import ingests
 
-    monkeypatch.setattr(ingest_once, "is_asked", False)
+    monkeypatch.setattr(ingests, "is_asked", False)
 
 
 @pytest.fixture

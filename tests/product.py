@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.kept import copy_cluster
+from tests.kept.cluster import copy_cluster
 
 PROJECT = Path(__file__).resolve().parent.parent
 START_WITHIN_S = 240.0

@@ -10,11 +10,13 @@ import os
 import re
 import shutil
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
-from tests.kept import copy_cluster
+from tests.kept.cluster import copy_cluster
+from tests.run.durations import remember
 from webapp.embedded import postgres, redis
 
 SERVERS = {"db", "transactional_db", "django_db_setup", "live_server"}      # fixtures; the mark django_db names them as well
@@ -84,6 +86,18 @@ def start_postgres() -> None:
     if not (_root / "pg" / "data").exists():
         copy_cluster(_root / "pg" / "data")
     assert postgres.start(_root / "pg" / "data", durable=False, tie_to_parent=True) == os.environ["DATABASE_URL"]
+
+
+_seconds: dict[str, float] = defaultdict(float)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _seconds[report.nodeid] += report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if not _worker and not session.config.option.collectonly:
+        remember(_seconds)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

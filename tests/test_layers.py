@@ -433,6 +433,7 @@ def test_every_module_belongs_to_a_feature() -> None:
     assert not homeless, f"say in ARROWS or MEMBERS where these belong: {homeless}"
 
 
+@pytest.mark.slow
 def test_imports_follow_the_arrows() -> None:
     bare = {module for module, path in modules() if is_bare_package(module, path)}
     wrong = [each for each in all_imports() if each.imported.split(".")[0] in OURS and each.imported not in bare
@@ -448,6 +449,7 @@ def test_arrows_point_up() -> None:
     assert not wrong
 
 
+@pytest.mark.slow
 def test_no_row_is_dead() -> None:
     used = {(feature_of(each.importer), feature_of(each.imported)) for each in all_imports() if not is_top(each.importer)}
     dead = [(feature, other) for feature, row in ARROWS.items() for other in row.split() if (feature, other) not in used]

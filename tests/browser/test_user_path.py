@@ -13,7 +13,7 @@ import pytest
 
 from tests.browser.timeline.test_timeline import APP, settled, window
 from tests.browser.visit import WORKED_MS, eventually, fits, poll, reads, shows
-from tests.product import Product
+from tests.product import Product, seed_database
 
 READ_WITHIN_MS = 180_000       # seven recordings on a shared machine
 KERNEL = "nvjet"               # the training trace's matrix multiplications
@@ -46,8 +46,10 @@ PAGES = (
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
-    """Everything as `make run` starts it on a bare machine: nothing in the database."""
-    started = Product(tmp_path_factory.mktemp("fresh"))
+    """Everything as `make run` starts it: nothing in the database but its tables."""
+    home = tmp_path_factory.mktemp("fresh")
+    seed_database(home)
+    started = Product(home)
     try:
         started.wait_until_up()
         yield started

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import helm_python
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -82,6 +81,8 @@ def test_helm_finds_nothing_in_the_chart() -> None:
     {"workers": {"gpu": {"queues": ["gpu"], "replicas": 2, "image": "ridgepoint-gpu:1", "scratch": "50Gi",
                          "resources": {"limits": {"nvidia.com/gpu": 1}}}}}], ids=["as it is", "no ingress", "below a path", "gpu"])
 def test_kubernetes_takes_what_the_chart_renders(values: dict[str, Any]) -> None:
+    import kubernetes_validate              # half a second, of which no other test is to know
+
     documents = render(values)
     for each in documents:
         kubernetes_validate.validate(each, kubernetes_validate.latest_version(), strict=True)
@@ -100,6 +101,8 @@ def test_kubernetes_takes_what_the_chart_renders(values: dict[str, Any]) -> None
 
 
 def test_kubernetes_refuses_a_wrong_chart() -> None:
+    import kubernetes_validate
+
     (web, *_) = [each for each in render({}) if each["kind"] == "Deployment"]
     web["spec"]["template"]["spec"]["containers"][0]["livenessProb"] = {}
     with pytest.raises(kubernetes_validate.ValidationError):

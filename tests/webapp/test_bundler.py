@@ -49,6 +49,7 @@ def run(folder: Path, *names: str) -> list[str]:
     return said
 
 
+@pytest.mark.process
 @pytest.mark.skipif(NODE is None, reason="node is not installed")
 @pytest.mark.parametrize("page", [("js/tune/one.js",), ("js/base/frame.js", "js/tune/one.js"),
                                   ("js/tune/one.js", "js/base/frame.js"),

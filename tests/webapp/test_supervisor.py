@@ -21,6 +21,8 @@ SCRIPT = '''
 import sys, threading, time
 from webapp.supervisor import Child, Pause, Supervisor, Watch
 
+pytestmark = pytest.mark.process
+
 def raise_timeout():
     raise TimeoutError("Valkey said nothing\\nfor long")
 

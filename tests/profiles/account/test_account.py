@@ -54,6 +54,7 @@ TRACES = sorted(path for folder in FOLDERS for path in (CORPUS / folder).rglob("
                 if path.is_file() and "nsys-rep" not in path.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [*TRACES, *sorted(H200.glob("kineto*")), *sorted(CAUSES_DATA.glob("*.json.gz"))],
                          ids=lambda path: path.name)
 def test_causes_add_up_on_every_file(path: Path):

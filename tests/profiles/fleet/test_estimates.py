@@ -42,6 +42,7 @@ def estimate(chance: np.random.Generator, stretches: int, slots: int) -> tuple[S
     return row, Coverage(windows, observed_ns, wall_ns), truth
 
 
+@pytest.mark.slow
 def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
     chance, held, errors = np.random.default_rng(7), 0, []
     for _ in range(150):

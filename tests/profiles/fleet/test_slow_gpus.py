@@ -61,6 +61,7 @@ def test_levels_that_differ_by_chance_are_under_the_limit(gpus: int) -> None:
     assert accused <= 20
 
 
+@pytest.mark.slow
 def test_healthy_fleets_are_not_accused() -> None:
     """Fleets of 16 GPUs over two days, spreads from none to 1.5 % between GPUs."""
     fleets = (fleet(seed, hours=48, signatures=4, between=0.005 * (seed % 4)) for seed in range(60))

@@ -281,6 +281,7 @@ def test_an_optional_part_of_a_json_file_loses_only_itself(kind: str, tmp_path: 
             assert slices({**document, key: junk}) == whole, (key, junk)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_table_of_an_nsys_export_loses_only_itself(number: int, tmp_path: Path) -> None:
     """Gone, with columns of another kind, empty of values, with words for numbers."""

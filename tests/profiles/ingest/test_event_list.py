@@ -156,6 +156,7 @@ def test_what_is_no_number_is_left_out(tmp_path):
     assert json.loads(trace.slices.to_pylist()[0]["detail"]) == {"yes": True}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [SAMPLES, RANKS], ids=["list", "lines"])
 def test_every_cut_keeps_what_stands_before_it(tmp_path, path):
     data, last = path.read_bytes(), 0
@@ -194,6 +195,7 @@ def test_damage_costs_no_more_than_its_limit(tmp_path, monkeypatch):
     assert trace.integrity.records_kept == 1 and "Too much of the file" in trace.integrity.notes[0]
 
 
+@pytest.mark.slow
 def test_100_000_tracks_names_and_counters(tmp_path):
     records = [{"time": number, "name": f"n{number}", "thread": f"t{number}", f"c{number}": 1} for number in range(100_000)]
     trace = load(tmp_path, records)
@@ -221,6 +223,7 @@ def test_no_other_reader_takes_them(path):
     assert [reader.name for reader in READERS if reader.sniff(head) and reader.module != event_list.__name__] == []
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_no_damage_breaks_the_reader(tmp_path_factory, data):

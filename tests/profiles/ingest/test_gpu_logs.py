@@ -328,6 +328,7 @@ def test_absurd_numbers_are_not_known(tmp_path):
     assert values == [-1, 1e40, 12]
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_mutated_logs_are_read_or_refused(data, tmp_path_factory):

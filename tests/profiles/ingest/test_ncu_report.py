@@ -151,6 +151,7 @@ def test_fields_refuses_what_is_no_message() -> None:
             list(container.fields(bad))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("section", "repaired"), [
     ({"sampling": []}, 0),
     ({"sampling": [{"metric": "pmsampling:a", "unit": "", "label": "", "times": [], "values": []}]}, 0),

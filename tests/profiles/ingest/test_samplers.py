@@ -277,6 +277,7 @@ def test_wrong_values_in_a_cpuprofile_are_counted(tmp_path: Path) -> None:
     assert len(trace.integrity.remarks) == 1, "the end is not stated"
 
 
+@pytest.mark.slow
 def test_circles_and_depths_end(tmp_path: Path) -> None:
     content = v8([10, 11], [0, 10])
     content["nodes"] += [{"id": 10, "callFrame": {"functionName": "x"}, "parent": 11},
@@ -308,6 +309,7 @@ def test_slices_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (trace.slices.num_rows, trace.integrity.not_kept) == (10, {"samples beyond the first 10 slices": 90})
 
 
+@pytest.mark.slow
 def test_very_many_profiles_share_a_track(tmp_path: Path) -> None:
     one = json.dumps(sampled([[0]], [1])).encode()
     head, tail = json.dumps(speed("@")).encode().split(b'"@"')
@@ -334,6 +336,7 @@ def test_a_document_that_is_too_large_is_refused(tmp_path: Path) -> None:
         load(tmp_path, speed(sampled([[0]] * 5000, [1] * 5000)), speedscope, Limits(record_bytes=10_000))
 
 
+@pytest.mark.slow
 def test_a_cut_file_gives_what_it_holds(tmp_path: Path) -> None:
     content, whole = NODE.read_bytes(), load(tmp_path, NODE.read_bytes(), cpuprofile)
     known, last = [row[:2] for row in boxes(whole)], 0
@@ -350,6 +353,7 @@ def test_a_cut_file_gives_what_it_holds(tmp_path: Path) -> None:
     assert last > 800
 
 
+@pytest.mark.slow
 def test_a_cut_speedscope_file_gives_what_it_holds(tmp_path: Path) -> None:
     content = json.dumps(speed(sampled([[0, 1], [2]] * 50, [1] * 100), evented(*[("O", 1, 0), ("C", 2, 0)] * 50))).encode()
     read = []
@@ -396,6 +400,7 @@ def test_each_reader_takes_its_own_files_alone() -> None:
     assert not cpuprofile.sniff(chunk)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_no_damage_breaks_a_reader(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:

@@ -94,6 +94,7 @@ def test_a_kernel_without_a_fault_is_told_what_it_waits_for(planted):
         assert planted[kernel][0].cause == cause and planted[kernel][0].no_gain, [each.cause for each in planted[kernel]]
 
 
+@pytest.mark.slow
 def test_the_order_does_not_hang_on_who_says_it():
     """A kernel of another language (Triton) has other lines and other stalls: one atomic for many threads, no stall while draining.
     Without what its lines say, or without NVIDIA's word for the waiting, the counters still put the cause first."""

@@ -79,6 +79,7 @@ def test_what_holds_for_every_launch(path: Path) -> None:
         assert all(a >= b - 0.02 for a, b in pairwise(steps)), steps       # several passes
 
 
+@pytest.mark.slow
 def test_hit_rates_are_those_the_report_states() -> None:
     """The tables divide sectors found by sectors looked up; the report has the same as a metric of its own."""
     stated = {"Global loads": "l1tex__t_sector_pipe_lsu_mem_global_op_ld_hit_rate.pct",

@@ -295,6 +295,7 @@ def test_what_cannot_be_is_marked_with_what_may_be_wrong() -> None:
     assert (unknown.side, unknown.roof_pct, unknown.floor_ns, unknown.flop_s) == ("", None, None, 1e12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", KINETO, ids=lambda path: path.name)
 def test_every_file_adds_up(path: Path) -> None:
     """Nothing negative, every launch once, the work of calls as often as they were made, no share above 100 % without its mark."""

@@ -19,6 +19,7 @@ def told(tmp_path, document, name="execution_trace.json.gz"):
     return chakra.holds(path)
 
 
+@pytest.mark.slow
 def test_what_torch_writes(tmp_path):
     torch = pytest.importorskip("torch")
     path = tmp_path / "et.json"

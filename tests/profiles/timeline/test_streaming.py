@@ -90,6 +90,7 @@ def test_the_same_trace_from_several_processes(path, monkeypatch):
     assert parted.integrity == whole.integrity
 
 
+@pytest.mark.process
 def test_damage_in_the_middle_is_read_here(tmp_path, monkeypatch):
     good = [json.dumps(record(ts=i, name=f"k{i % 50}", tid=i % 9)) for i in range(3000)]
     good[1500] = '{"ph":"X","name":"C:\\temp\\x","pid":0,"tid":7,"ts":1,"dur":-nan,"args":{"a":inf,,}}'

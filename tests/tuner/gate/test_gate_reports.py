@@ -199,6 +199,7 @@ def test_who_wants_undecided_to_block_says_so():
 scalars = st.one_of(st.none(), st.booleans(), st.floats(allow_nan=True), st.text(max_size=40))
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(name=st.text(max_size=60), reason=st.text(max_size=200), ratio=scalars,
        ci=st.one_of(st.none(), st.lists(scalars, max_size=3)),

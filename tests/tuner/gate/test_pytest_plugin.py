@@ -116,6 +116,8 @@ def test_without_a_gpu_a_test_is_skipped_with_the_reason(tmp_path: Path) -> None
 
 FAKE_TORCH = """
 import time
+
+pytestmark = pytest.mark.process
 int8, asked = "int8", []
 class _Properties:
     name, uuid, L2_cache_size = "NVIDIA Fake", "1234", 50 << 20

@@ -118,6 +118,7 @@ def test_samples_are_read_beside_the_file_alone(tmp_path: Path, name: str) -> No
         runs_of(path, "1")
 
 
+@pytest.mark.process
 def test_the_gate_judges_what_the_command_writes(tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
 

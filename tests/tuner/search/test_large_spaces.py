@@ -107,6 +107,7 @@ def test_a_text_of_many_values_is_one_column_of_values_that_are_alike_or_not():
     assert distances(x[one], x[same]).sum() == 0 and distances(x[one], x[other]).sum() == 1
 
 
+@pytest.mark.slow
 def test_thousands_of_kernels_by_name_are_searched(short):
     """As the space of a library is: every configuration another kernel, with what its name says beside it."""
     configs = [{"KERNEL": f"tile_{m}_{n}_{s}", "M": m, "N": n, "STAGES": s}

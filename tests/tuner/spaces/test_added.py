@@ -37,6 +37,7 @@ def fresh_value(own: Any, name: str) -> int | None:
     return next(value for value in taken.values() if value not in own.values[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPERATORS)
 def test_every_parameter_of_every_operator_takes_values_or_says_that_it_takes_none(name: str) -> None:
     own, took = own_of(name), 0

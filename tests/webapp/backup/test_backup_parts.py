@@ -52,6 +52,7 @@ def write_backup(place: Store, source: Store, name: str) -> Manifest:
 NAMES = ("2026-01-01T000000.000Z", "2026-01-02T000000.000Z", "2026-01-03T000000.000Z")
 
 
+@pytest.mark.slow
 def test_what_is_written_is_listed_read_and_deleted(place: Store) -> None:
     place.write("a/b", io.BytesIO(b"12345"))
     place.write("a/b", io.BytesIO(b"123"))
@@ -126,6 +127,7 @@ def test_equal_bytes_lie_once_and_unchanged_ones_are_not_read_again(
     assert again.copy_all("saved") == objects and again.copied == 0
 
 
+@pytest.mark.slow
 def test_the_keys_open_under_their_passphrase_alone() -> None:
     sealed = seal.seal({"secret_key": "äöü"}, "a long passphrase")
     assert b"\xc3" not in sealed and seal.unseal(sealed, "a long passphrase") == {"secret_key": "äöü"}

@@ -68,6 +68,7 @@ def pieces(megabytes: int) -> Iterator[bytes]:
         yield bytes(1 << 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", [lambda: bytes(30 << 20), lambda: pieces(30)], ids=["announced", "chunked"])
 def test_of_somebody_unknown_a_little_is_read(site: Site, data: Callable[[], Any]) -> None:
     site.known = False

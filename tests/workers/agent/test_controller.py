@@ -12,6 +12,7 @@ from workers.agent.progress import Residue
 MINUTES = 8 * 60.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job, least_coverage_pct", [
     (SimulatedJob(0.0023, 0.035), 2.0),                                       # a decode loop of CUDA graphs
     (SimulatedJob(0.0005, 0.001, launches_per_s=38_000), 10.0),     # GPU-bound
@@ -34,6 +35,7 @@ def test_the_true_loss_stays_below_the_limit(job: SimulatedJob, least_coverage_p
     assert told.coverage_pct == pytest.approx(job.seen_pct(controller.start_s), rel=0.1)
 
 
+@pytest.mark.slow
 def test_windows_become_rare_as_the_process_grows_with_each() -> None:
     job, limits = SimulatedJob(0.0005, 0.001, launches_per_s=38_000), Limits(often=30)
     controller = Controller(limits, 0.0)
@@ -89,6 +91,7 @@ def test_a_window_that_was_cut_says_nothing_of_its_length() -> None:
     assert controller.window_s == Limits().window_s and controller.state != "not collected"
 
 
+@pytest.mark.slow
 def test_what_costs_too_much_is_narrowed_and_then_not_collected() -> None:
     job = SimulatedJob(0.0023, 9.0)                              # ten times slower while a window is open
     controller = Controller(Limits(loss_pct=0.1), 0.0)

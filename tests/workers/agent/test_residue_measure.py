@@ -80,6 +80,8 @@ def stand_in(connection: Connection, workload: str, variant: str, log: str) -> N
         connection.send(own * (1 + 0.01 * chance.standard_normal(200)))
 
 
+@pytest.mark.slow
+@pytest.mark.process
 def test_children_may_crash_hang_fail_and_refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(residue, "LATE_S", 0.3)
     lines: list[dict[str, Any]] = []

@@ -26,6 +26,8 @@ from tests.workers.clocks.library import (
 from tuner.clocks.wish import ClockWish
 from workers.clocks import driver, held
 
+pytestmark = pytest.mark.process
+
 WAIT_S = 60
 
 

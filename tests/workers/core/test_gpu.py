@@ -98,6 +98,7 @@ def test_facts_name_what_is_there_and_what_is_missing_and_why():
     }
 
 
+@pytest.mark.process
 def test_facts_do_not_import_torch():
     program = ("import sys; from workers.core.facts import worker_facts; worker_facts(['gpu', 'replay']); "
                "sys.exit('torch' in sys.modules)")

@@ -16,7 +16,8 @@ from tests.product import PROJECT
 from workers.core import sandboxed
 from workers.core.sandboxed import Bounds, Ending
 
-pytestmark = pytest.mark.skipif(bool(sandboxed.why_not()), reason=f"no sandbox here: {sandboxed.why_not()}")
+pytestmark = [pytest.mark.process,
+              pytest.mark.skipif(bool(sandboxed.why_not()), reason=f"no sandbox here: {sandboxed.why_not()}")]
 SMALL = Bounds(wall_s=20, cpu_s=20, memory_mb=512, data_mb=256, processes=48, room_mb=32, files=200, file_mb=16, said_bytes=1 << 20)
 SECRET = "a secret of this installation"
 

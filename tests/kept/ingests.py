@@ -1,4 +1,4 @@
-"""Recordings: what an ingest reads, finds and stores of the same bytes is made once, by the real path, and kept (`tests.kept`).
+"""Recordings: what an ingest reads, finds and stores of the same bytes is made once, by the real path, and kept.
 
 A hundred and fifty tests of pages and API load the same ten recordings. The rows are written anew each time, of the result that was
 kept, and the objects are copied. Other code of the readers, analyses or store, another version of what they read with, other bytes
@@ -21,11 +21,11 @@ from profiles.models import Profile
 from profiles.progress import Progress
 from profiles.store.objects import prefix
 from profiles.upload.ingest_run import IngestResult
-from tests.kept import PROJECT, digest_of, keep
+from tests.kept.folder import PROJECT, digest_of, keep
 
 Read = Callable[[Profile, Progress], IngestResult]
 CODE = ("profiles/ingest", "profiles/analysis", "profiles/store", "profiles/upload", *(f"profiles/{name}.py" for name in (
-    "trace", "windows", "spool", "scratch", "arrow", "rows")), "tests/ingest_once.py")
+    "trace", "windows", "spool", "scratch", "arrow", "rows")), "tests/kept/ingests.py")
 PACKAGES = ("numpy", "pyarrow", "msgspec", "ncu-report", "protobuf", "isal", "zstandard", "duckdb")
 NOT_DERIVED = ("upload", "typed")       # what people sent or typed; the rest under a profile's prefix is what an ingest made
 RESULT, OBJECTS = "result.pickle", "objects"

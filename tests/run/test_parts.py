@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.parts import PARTS, PROJECT, Part, Sum, count_tests, run_parts
+from tests.run.parts import PARTS, PROJECT, Part, Sum, count_tests, run_parts
 
 
 def part(name: str, code: str) -> Part:

@@ -1,6 +1,6 @@
 """Runs the parts of the test suite at once, whatever becomes of each, and sums them up.
 
-    python -m tests.parts [--again TIMES]
+    python -m tests.run.parts [--again TIMES]
 
 A part is a command. What the first prints is passed on as it comes, that of the others when those before them have ended. The
 exit code is 1 when a part failed. With --again: the whole suite TIMES times, each time in another random order.
@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parent.parent
+PROJECT = Path(__file__).resolve().parents[2]
 PYTEST = (sys.executable, "-m", "pytest", "-m", "not gpu", "--dist", "loadfile", "--no-loadscope-reorder")
 COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")           # pytest's closing line
 NODE_COUNTED = re.compile(r"^(?:#|ℹ) (pass|fail|skipped) (\d+)$")           # those of node --test

@@ -12,7 +12,8 @@ from django.core.files.storage import default_storage
 from profiles.models import Profile
 from profiles.store.objects import prefix
 from profiles.upload.services import profile_ingest
-from tests import ingest_once, kept
+from tests.kept import folder as kept
+from tests.kept import ingests
 from tests.profiles.pages.test_services import recording
 
 
@@ -63,9 +64,9 @@ def test_a_changed_file_is_another_state(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("name", ["kineto_layer.json.gz", "buildA.ncu-rep.gz"])
 def test_a_kept_ingest_is_the_one_that_was_read(name: str, tmp_store: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three times: read anew, read and kept, and from what was kept; the same rows and objects each time."""
-    monkeypatch.setattr(ingest_once, "is_asked", False)
+    monkeypatch.setattr(ingests, "is_asked", False)
     anew = facts(name)
-    monkeypatch.setattr(ingest_once, "is_asked", True)
+    monkeypatch.setattr(ingests, "is_asked", True)
     assert facts(name) == anew
     assert len(list((cache / "ingests").glob("*/result.pickle"))) == 1
     assert facts(name) == anew

@@ -1,4 +1,4 @@
-"""Counter reports: what NVIDIA's reader says of a file is asked once, and kept in pytest's cache folder.
+"""Counter reports: what NVIDIA's reader says of a file is asked once, and kept.
 
 It takes seconds, and many tests read the same files. Everything on this side of the pipe runs as ever. A file with other content,
 another reader, child or other limits is asked anew, and a forked process (one whose time and memory are judged) always is. An
