@@ -128,8 +128,6 @@ def launched_and_waiting(slices: list[Slice]) -> list[int]:
 TRACES = [
     pytest.param("causes/fault_tf32_off.json.gz", "Matrix products run without tensor cores", without_tensor_cores, "xmma_gemm",
                  id="H200 products"),
-    pytest.param("causes/serial_copies.json.gz", "Copies run and no kernel does (Memcpy HtoD", copies_alone, "simt_sgemm",
-                 id="H200 copies"),
     pytest.param("causes/data_loading.json.gz", f"The host loads data 15.7 ms a step ({LOADS})", loading, "simt_sgemm",
                  id="H200 loading"),
     pytest.param("corpus/kineto/sglang_mi300_qwen3-8b_decode.json.gz", "Work is launched and waits before it starts",

@@ -68,7 +68,8 @@ def rows_of(page: Any) -> list[list[str]]:
     """Return the cells of the rows that the table draws, those on the screen at least."""
     rows = page.locator("#sql-table .tabulator-row")
     rows.first.wait_for()
-    return [[cell.strip() for cell in row.locator(".tabulator-cell").all_inner_texts()] for row in rows.all()]
+    return list(rows.evaluate_all(
+        "(rows) => rows.map((row) => [...row.querySelectorAll('.tabulator-cell')].map((cell) => cell.innerText.trim()))"))
 
 
 def shown_query(page: Any) -> str:

@@ -112,8 +112,8 @@ def goes_to_the_longest_wait(page: Any, job: Job, words: str) -> None:
     """The window that the timeline opens on; in it what the late rank did, as its trace says."""
     page.locator("#causes").get_by_role("link", name="▸ longest").click()
     page.wait_for_url("**/timeline/?w=*")
-    begin, end = map(int, re.search(r"w=(\d+)-(\d+)", page.url).groups())
-    assert end - begin == job.longest[1] - job.longest[0]
+    (begin, end), = re.findall(r"[?&]w=(\d+)-(\d+)", page.url)
+    assert int(end) - int(begin) == job.longest[1] - job.longest[0]
     settled(page)
     found = sorted((each for each in job.early + job.late if words in each.name), key=lambda each: each.start_ns)
     page.keyboard.press("/")
@@ -135,7 +135,7 @@ def test_a_rank_that_loads_data(watched: Any, name: str, late: int, range_: str)
     answer = lead_of(page, f"rank {late} loads data ")
     shows(answer, f"a step ({range_}); rank {1 - late} waits for it in the all-reduce: ")
     assert states(answer.inner_text(), total_ns(loads) / len(loads)), answer.inner_text()
-    share = float(re.search(r"(\d+) % of the time", answer.inner_text()).group(1))
+    share, = map(int, re.findall(r"(\d+) % of the time", answer.inner_text()))
     waited = inside_ns(loads, job.windows)          # it loads before the other comes as well
     assert round(100 * waited / job.wall_ns) <= share <= round(100 * total_ns(loads) / job.wall_ns)
     tells_the_run(page, job)

@@ -98,10 +98,9 @@ def brings(page: Any, file: Path, launches: list[Launch], shown: str) -> None:
 
 
 def top_of(launches: list[Launch]) -> list[Launch]:
-    sums = Counter[str]()
-    for each in launches:
-        sums[each.kernel] += each.dur_ns
-    return [each for each in launches if each.kernel == sums.most_common(1)[0][0]]
+    """Return the launches of the kernel with most time."""
+    by_kernel = [[each for each in launches if each.kernel == kernel] for kernel in {each.kernel for each in launches}]
+    return max(by_kernel, key=lambda own: sum(each.dur_ns for each in own))
 
 
 def to_its_source(page: Any, launch: Launch, *words: str) -> str:
