@@ -10,7 +10,7 @@ import random
 import sys
 import time
 
-os.environ["TRITON_INTERPRET"] = "1"
+os.environ["TRITON_INTERPRET"] = "1"         # before any kernel is decorated
 
 import torch
 import torch.multiprocessing as processes

@@ -1,6 +1,11 @@
-"""Compile each kernel's recorded best configuration for GPUs that are not here; prints one line each."""
+"""Compile an operator's recorded best configuration for a GPU that is not here; prints facts and tensor core instructions as JSON.
 
+    python -m tests.tuner.measure.compile_offline OPERATOR COMPUTE_CAPABILITY
+"""
+
+import json
 import re
+import sys
 
 import triton
 from triton.backends.compiler import GPUTarget
@@ -10,17 +15,17 @@ from tuner.kernels.attention import attn_fwd
 from tuner.kernels.matmul import matmul
 from tuner.kernels.rowwise import layernorm_row, softmax_row
 
-CASES = [
-    (matmul, dict.fromkeys(("a", "b", "c"), "*bf16") | dict.fromkeys(("M", "N", "K", "sam", "sbk", "scm"), "i32"),
-     {"sak": 1, "sbn": 1, "scn": 1, "BM": 128, "BN": 256, "BK": 64, "GM": 8, "SPLIT_K": 1, "ACT": 0, "BT": False, "UNIT": 16,
-      **dict.fromkeys(("bias", "scale", "work", "locks"))}, 8, 3),
-    (softmax_row, {"x": "*fp16", "y": "*fp16", "rows": "i32", "cols": "i32", "sx": "i32", "sy": "i32"},
-     {"BLOCK": 4096, "STEPS": 3, "UNIT": 16}, 8, 3),
-    (layernorm_row, dict.fromkeys("xwby", "*fp16") | {"cols": "i32", "sx": "i32", "eps": "fp32"},
-     {"BLOCK": 1024, "UNROLL": 1, "UNIT": 16}, 4, 2),
-    (attn_fwd, dict.fromkeys("qkvo", "*fp16") | dict.fromkeys(("sz", "sh", "sm", "H", "N"), "i32") | {"scale": "fp32"},
-     {"D": 64, "BM": 64, "BN": 64, "CAUSAL": True}, 4, 3),
-]
+CASES = {
+    "matmul": (matmul, dict.fromkeys(("a", "b", "c"), "*bf16") | dict.fromkeys(("M", "N", "K", "sam", "sbk", "scm"), "i32"),
+               {"sak": 1, "sbn": 1, "scn": 1, "BM": 128, "BN": 256, "BK": 64, "GM": 8, "SPLIT_K": 1, "ACT": 0, "BT": False,
+                "UNIT": 16, **dict.fromkeys(("bias", "scale", "work", "locks"))}, 8, 3),
+    "softmax": (softmax_row, {"x": "*fp16", "y": "*fp16", "rows": "i32", "cols": "i32", "sx": "i32", "sy": "i32"},
+                {"BLOCK": 4096, "STEPS": 3, "UNIT": 16}, 8, 3),
+    "layernorm": (layernorm_row, dict.fromkeys("xwby", "*fp16") | {"cols": "i32", "sx": "i32", "eps": "fp32"},
+                  {"BLOCK": 1024, "UNROLL": 1, "UNIT": 16}, 4, 2),
+    "attention": (attn_fwd, dict.fromkeys("qkvo", "*fp16") | dict.fromkeys(("sz", "sh", "sm", "H", "N"), "i32")
+                  | {"scale": "fp32"}, {"D": 64, "BM": 64, "BN": 64, "CAUSAL": True}, 4, 3),
+}
 
 
 def compiled(fn, types, constants, cc, num_warps, num_stages):
@@ -32,8 +37,12 @@ def compiled(fn, types, constants, cc, num_warps, num_stages):
                           options={"num_warps": num_warps, "num_stages": num_stages})
 
 
-for cc in (80, 90, 100):
-    for fn, types, constants, num_warps, num_stages in CASES:
-        kernel = compiled(fn, types, constants, cc, num_warps, num_stages)
-        dots = sorted(set(re.findall(r"(wgmma|tcgen05\.mma|mma\.sync)", kernel.asm["ptx"])))
-        print(f"sm_{cc}", fn.__name__, kernel.metadata.shared, len(kernel.asm["cubin"]), *dots)
+def main(name: str, capability: str) -> None:
+    fn, types, constants, num_warps, num_stages = CASES[name]
+    kernel = compiled(fn, types, constants, int(capability.replace(".", "")), num_warps, num_stages)
+    dots = sorted(set(re.findall(r"wgmma|tcgen05\.mma|mma\.sync", kernel.asm["ptx"])))
+    print(json.dumps({"smem_bytes": kernel.metadata.shared, "cubin_bytes": len(kernel.asm["cubin"]), "dots": dots}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

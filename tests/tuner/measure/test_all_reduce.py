@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from profiles.analysis.core import names
+from tests.tuner.measure.chosen import about, each_gpu
+from tests.tuner.measure.forks import run_program
+from tests.tuner.measure.programs import compile_lines, interpret
 from tuner.operators import OPERATORS, limits
 from tuner.operators.all_reduce import ALL_REDUCE_RMSNORM, PROGRAMS
 
-ROOT = Path(__file__).parents[3]
 RIGHT = """
 import torch
 from tuner.kernels.all_reduce import PROBLEMS
@@ -35,52 +31,45 @@ assert accuracy.compare_output(problem.gathered(), problem.reference(), toleranc
 print("all right")
 """
 COMPILED = """
-import json, torch
+import json, sys, torch
 from tuner.kernels.all_reduce import PROBLEMS
 from tuner.measure import offline
-for capability, gpus in (("8.0", 2), ("9.0", 8), ("10.0", 4)):
-    offline.set_target(capability, 132)
-    problem = PROBLEMS["all_reduce_rmsnorm"]({"R": 64, "C": 8192, "G": gpus}, "bf16", torch.device("meta"), 3)
-    for shots in (1, 2):
-        kernel = problem.compile({"SHOTS": shots, "PROGRAMS": 32, "num_warps": 16})
-        facts, ptx = offline.static_facts(kernel, capability), kernel.asm["ptx"]
-        flags = [ptx.count(f"atom.global.{order}.sys.cas.b32") for order in ("release", "acquire")]
-        wide = [sum(line.split()[0 if line.split()[0][0] != "@" else 1].startswith(f"{what}.global") and ".v4." in line
-                    for line in ptx.splitlines() if line.strip()) for what in ("ld", "st")]
-        print(json.dumps([gpus, shots, flags, wide, facts["spills"]]))
+capability, gpus = json.loads(sys.argv[1])
+offline.set_target(capability, 132)
+problem = PROBLEMS["all_reduce_rmsnorm"]({"R": 64, "C": 8192, "G": gpus}, "bf16", torch.device("meta"), 3)
+for shots in (1, 2):
+    kernel = problem.compile({"SHOTS": shots, "PROGRAMS": 32, "num_warps": 16})
+    facts, ptx = offline.static_facts(kernel, capability), kernel.asm["ptx"]
+    flags = [ptx.count(f"atom.global.{order}.sys.cas.b32") for order in ("release", "acquire")]
+    wide = [sum(line.split()[0 if line.split()[0][0] != "@" else 1].startswith(f"{what}.global") and ".v4." in line
+                for line in ptx.splitlines() if line.strip()) for what in ("ld", "st")]
+    print(json.dumps([shots, flags, wide, facts["spills"]]))
 """
-
-
-def python(code: str, *arguments: str, **environ: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=280,
-                          env={**os.environ, "PYTHONPATH": str(ROOT), **environ}, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+RANKS = "import sys; from tests.tuner.measure.all_reduce_ranks import main; main(int(sys.argv[1]), int(sys.argv[2]))"
+NAME = ALL_REDUCE_RMSNORM.name
 
 
 @pytest.mark.torch
+@about(NAME)
 def test_norm_and_sum_are_right_on_every_gpu():
-    pytest.importorskip("triton")
-    assert python(RIGHT, TRITON_INTERPRET="1") == "all right\n"
+    assert interpret(RIGHT) == "all right\n"
 
 
 @pytest.mark.torch
+@about(NAME)
 @pytest.mark.parametrize(("gpus", "shots"), [(2, 1), (2, 2), (3, 1), (3, 2)])
 def test_barriers_hold_gpus_that_are_not_equally_fast_before_they_read_and_after_they_wrote(gpus, shots):
     """As processes over shared memory: inputs change as soon as a launch has ended. Without either barrier numbers are wrong."""
-    pytest.importorskip("triton")
-    done = subprocess.run([sys.executable, "-m", "tests.tuner.measure.all_reduce_ranks", str(gpus), str(shots)], cwd=ROOT,
-                          capture_output=True, text=True, timeout=200, check=False)
-    assert done.stdout == "all right\n", done.stdout + done.stderr[-3000:]
+    assert run_program(RANKS, str(gpus), str(shots), TRITON_INTERPRET="1")[0] == "all right\n"
 
 
 @pytest.mark.torch
-def test_flags_are_seen_by_other_gpus_and_rows_move_16_bytes_at_a_time(tmp_path):
-    pytest.importorskip("triton")
-    for line in python(COMPILED, TRITON_CACHE_DIR=str(tmp_path)).splitlines():
-        gpus, shots, flags, (loads, stores), spills = json.loads(line)
-        assert flags == [2 * gpus, 2 * gpus], line                        # raised and taken down, before and after
-        assert loads >= gpus + 2 and stores >= (2 if shots == 1 else 2 * gpus) and spills <= 8, line
+@pytest.mark.parametrize(("name", "capability"), each_gpu((NAME,)))
+def test_flags_are_seen_by_other_gpus_and_rows_move_16_bytes_at_a_time(name, capability, binaries):
+    gpus = {"8.0": 2, "9.0": 8, "10.0": 4}[capability]
+    for shots, flags, (loads, stores), spills in compile_lines(COMPILED, (capability, gpus), binaries):
+        assert flags == [2 * gpus, 2 * gpus]                              # raised and taken down, before and after
+        assert loads >= gpus + 2 and stores >= (2 if shots == 1 else 2 * gpus) and spills <= 8, (loads, stores, spills)
 
 
 def test_programs_are_never_more_than_multiprocessors_and_share_the_rows():

@@ -1,35 +1,18 @@
 """The Triton kernels against their references on the CPU (interpreted), and compiled for GPUs that are not here."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+import json
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("triton")
+from tests.tuner.measure.chosen import about, cases_of_each, each_gpu, import_triton
+from tests.tuner.measure.forks import run_program
+from tests.tuner.measure.programs import RIGHT, interpret
+
+import_triton()
 
 pytestmark = pytest.mark.torch
-
-PROJECT = Path(__file__).resolve().parents[3]
-CHECK = """
-import json, sys, torch
-from tuner.measure import accuracy
-from tuner.operators import OPERATORS
-import importlib
-for name, shape, dtype, config in json.loads(sys.argv[1]):
-    operator = OPERATORS[name]
-    problem = importlib.import_module(operator.kernel_module).PROBLEMS[name](shape, dtype, torch.device("cpu"), 3)
-    for seed in (1, 2):
-        before = problem.out.clone()
-        _, verdict = accuracy.check_config(problem, config, seed, accuracy.TOLERANCE[dtype])
-        assert verdict.right, (name, shape, config, verdict)
-        assert not torch.equal(before, problem.out)
-    library = accuracy.compare_output(problem.library(), problem.reference(), accuracy.TOLERANCE[dtype])
-    assert library.right, (name, library)
-print("all right")
-"""
+COMPILE = "import sys; from tests.tuner.measure.compile_offline import main; main(*sys.argv[1:])"
+DOTS = {"8.0": ["mma.sync"], "9.0": ["wgmma"], "10.0": ["tcgen05.mma"]}
 ROWS = {"num_warps": 4}
 TILE = {"num_warps": 4, "num_stages": 2}
 CASES = [
@@ -45,28 +28,20 @@ CASES = [
 ]
 
 
-def python(*args: str, **environ: str) -> str:
-    done = subprocess.run([sys.executable, *args], cwd=PROJECT, capture_output=True, text=True, timeout=250,
-                          env={**os.environ, **environ})
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
-
-
-def test_kernels_agree_with_their_references():
+@pytest.mark.parametrize("cases", cases_of_each(CASES))
+def test_kernels_agree_with_their_references(cases):
     """bf16 dots are left to the GPU: Triton's interpreter computes them as infinity (3.7.1)."""
-    import json
-    assert python("-c", CHECK, json.dumps(CASES), TRITON_INTERPRET="1") == "all right\n"
+    assert interpret(RIGHT, cases) == "all right\n"
 
 
-def test_recorded_best_configurations_compile_for_three_architectures(tmp_path):
-    """No GPU, no driver: registers and shared memory read from what the compiler made."""
-    out = python("-m", "tests.tuner.measure.compile_offline", TRITON_CACHE_DIR=str(tmp_path))
-    lines = out.splitlines()
-    assert len(lines) == 12
-    assert sum("wgmma" in line for line in lines) == 2          # matmul and attention on sm_90
-    assert sum("tcgen05" in line for line in lines) == 2        # … and on sm_100
+@pytest.mark.parametrize(("name", "capability"), each_gpu(("matmul", "softmax", "layernorm", "attention")))
+def test_recorded_best_configurations_compile(name, capability, binaries):
+    """No GPU, no driver: shared memory and instructions read from what the compiler made."""
+    found = json.loads(run_program(COMPILE, name, capability, TRITON_CACHE_DIR=str(binaries))[0])
+    assert found["cubin_bytes"] and found["dots"] == (DOTS[capability] if name in ("matmul", "attention") else [])
 
 
+@about("matmul")
 @pytest.mark.parametrize(("shape", "words"), [
     ({"M": 0, "N": 1, "K": 1}, "M must be a whole number"),
     ({"M": 65536, "N": 65536, "K": 16}, "C has 4,294,967,296 elements"),

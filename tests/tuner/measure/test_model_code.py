@@ -4,69 +4,36 @@ What a kernel is written for is read from its code for sm_90: loads that run ahe
 products that do not wait for each other (warnings C75xx of ptxas, which Triton does not show).
 """
 
-import json
-
 import pytest
 
 from profiles.analysis.core import names
+from tests.tuner.measure.chosen import about
+from tests.tuner.measure.programs import code_of, compile_lines, facts_of
 from tests.tuner.measure.test_model_operators import ALIGNED, VECTOR, WORDS
-from tests.tuner.measure.test_rowwise import COMPILED, python
 from tuner.operators import OPERATORS, limits
 
-CODE = """
-import importlib, json, re, subprocess, sys, tempfile, torch, triton
-from tuner.measure import offline
-from tuner.operators import OPERATORS
-offline.set_target("9.0", 132)
-WORDS = (r"wgmma\\.mma_async|cp\\.async\\.cg|cp\\.async\\.bulk\\.tensor\\.[0-9]d\\.shared|ld\\.global\\.v4\\.b32|ld\\.global\\.b16"
-         r"|ldmatrix")
-for name, shape, config in json.loads(sys.argv[1]):
-    operator = OPERATORS[name]
-    problem = importlib.import_module(operator.kernel_module).PROBLEMS[name](shape, operator.dtypes[0], torch.device("meta"), 0)
-    compiled = problem.compile(config)
-    kernel = compiled[0] if isinstance(compiled, list) else compiled
-    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
-        file.write(kernel.asm["ptx"])
-        file.flush()
-        told = subprocess.run([triton.knobs.nvidia.ptxas.path, "-arch=sm_90a", "-v", file.name, "-o", "/dev/null"],
-                              capture_output=True, text=True, check=True).stderr
-    operands = re.findall(r"wgmma\\.mma_async\\S+ {[^}]*}, ({?)", kernel.asm["ptx"])
-    words = sorted(set(re.findall(WORDS, kernel.asm["ptx"])))
-    loops = [loop[0] for loop in re.finditer(r"^(\\$L\\w+):.*?bra(?:\\.uni)?\\s+\\1;", kernel.asm["ptx"], re.MULTILINE | re.DOTALL)]
-    barriers = [loop.count("bar.sync") for loop in loops if "mma" in loop]
-    print(json.dumps({"words": words, "warned": "C75" in told, "products": len(operands), "barriers": barriers,
-                      "from_registers": sum(map(bool, operands)), **offline.static_facts(kernel, "9.0")}))
-"""
-
-
-def code_of(folder, *cases):
-    return [json.loads(line) for line in python(CODE, cases, TRITON_CACHE_DIR=str(folder)).splitlines()]
-
 
 @pytest.mark.torch
-def test_every_number_of_the_largest_compiles_as_first_tried(tmp_path):
+@about("top_k")
+@pytest.mark.parametrize("shape", [
+    {"R": 32, "C": 32000, "K": 1}, pytest.param({"R": 1, "C": 151936, "K": 50}, marks=pytest.mark.deep_only)], ids=["one", "many"])
+def test_every_number_of_the_largest_compiles_as_first_tried(shape, binaries):
     """One of a row, and many of long ones: a sort has no single key, and one of many keys takes a minute to compile."""
-    pytest.importorskip("triton")
     operator, device = OPERATORS["top_k"], limits("NVIDIA H200")
-    wanted = []
-    for shape in ({"R": 32, "C": 32000, "K": 1}, {"R": 1, "C": 151936, "K": 50}):
-        space = operator.space(shape, "bf16", device)
-        wanted.append(("9.0", "top_k", shape, "bf16", [operator.default_config(shape, "bf16", device),
-                                                       *operator.published_starts(space, shape, "bf16", device)]))
-    lines = [json.loads(line) for line in python(COMPILED, wanted, TRITON_CACHE_DIR=str(tmp_path)).splitlines()]
-    assert len(lines) == sum(len(configs) for *_, configs in wanted) >= 6
-    assert not [facts for *_, facts in lines if facts["spills"] or facts["registers"] > 128]
-    kernels = {config["KERNEL"] for *_, configs in wanted for config in configs}
-    assert kernels == {"sorting", "threshold"}
+    space = operator.space(shape, "bf16", device)
+    configs = [operator.default_config(shape, "bf16", device), *operator.published_starts(space, shape, "bf16", device)]
+    assert len(configs) >= 3 and (shape["K"] > 1 or {config["KERNEL"] for config in configs} == {"sorting", "threshold"})
+    for facts in facts_of(binaries, "9.0", "top_k", shape, "bf16", configs):
+        assert not facts["spills"] and facts["registers"] <= 128, facts
 
 
 @pytest.mark.torch
-def test_unpacked_weights_go_from_registers_to_tensor_cores(tmp_path):
+@about("int4_matmul")
+def test_unpacked_weights_go_from_registers_to_tensor_cores(binaries):
     """Packed weights are loaded ahead, 16 bytes a thread, and nothing of them lies in shared memory once they are numbers."""
-    pytest.importorskip("triton")
     shape = {"M": 16, "N": 4096, "K": 4096}
     words = {**WORDS, "BM": 16, "BK": 32, "SPLIT_K": 4, "num_stages": 4}
-    tensor, vector = code_of(tmp_path, ("int4_matmul", shape, words), ("int4_matmul", {**shape, "M": 1}, {**VECTOR, "SPLIT_K": 4}))
+    tensor, vector = code_of(binaries, ("int4_matmul", shape, words), ("int4_matmul", {**shape, "M": 1}, {**VECTOR, "SPLIT_K": 4}))
     assert {"cp.async.cg", "wgmma.mma_async"} <= set(tensor["words"])
     assert not {"ldmatrix", "ld.global.v4.b32"} & set(tensor["words"])
     assert tensor["products"] == tensor["from_registers"] == 16                # four bytes × two halves × two steps of 16
@@ -75,22 +42,35 @@ def test_unpacked_weights_go_from_registers_to_tensor_cores(tmp_path):
     assert vector["spills"] == 0 and vector["registers"] <= 128
 
 
+IMAGE = {"B": 16, "H": 32, "W": 32, "C": 640, "F": 640, "KS": 3, "S": 1, "P": 1}
+BOX = {"BM": 256, "BN": 128, "BK": 64, "GM": 8, "num_warps": 8, "num_stages": 3, "KERNEL": "boxes"}
+
+
 @pytest.mark.torch
-def test_boxes_go_from_tma_to_tensor_cores_and_gathered_numbers_are_loaded_ahead(tmp_path):
-    pytest.importorskip("triton")
+@about("conv2d")
+@pytest.mark.parametrize(("changed", "kernel", "kind"), [
+    ({}, "boxes", "tma"), pytest.param({"S": 2}, "boxes", "tma", marks=pytest.mark.deep_only),
+    pytest.param({}, "boxes, persistent", "persistent", marks=pytest.mark.deep_only)], ids=["boxes", "strides", "persistent"])
+def test_boxes_go_from_tma_to_tensor_cores(changed, kernel, kind, binaries):
+    facts, = code_of(binaries, ("conv2d", {**IMAGE, **changed}, {**BOX, "KERNEL": kernel}))
+    assert facts["words"] == [*(f"cp.async.bulk.tensor.{rank}d.shared" for rank in (2, 5)), "wgmma.mma_async"]
+    check_product(facts, BOX, kind)
+
+
+@pytest.mark.torch
+@about("conv2d")
+def test_gathered_numbers_are_loaded_ahead(binaries):
+    gathered = {**BOX, "BM": 128, "KERNEL": "gather"}
+    facts, = code_of(binaries, ("conv2d", IMAGE, gathered))
+    assert {"cp.async.cg", "wgmma.mma_async"} <= set(facts["words"]) and "ld.global.b16" not in facts["words"]
+    check_product(facts, gathered, "tiles")
+
+
+def check_product(facts, config, kind):
+    """`kind`: of the product whose shared memory it takes."""
     from tuner.operators.matmul_space import smem_bytes
-    image = {"B": 16, "H": 32, "W": 32, "C": 640, "F": 640, "KS": 3, "S": 1, "P": 1}
-    tile = {"BM": 256, "BN": 128, "BK": 64, "GM": 8, "num_warps": 8, "num_stages": 3}
-    gathered, box = {**tile, "BM": 128, "KERNEL": "gather"}, {**tile, "KERNEL": "boxes"}
-    found = code_of(tmp_path, ("conv2d", image, box), ("conv2d", {**image, "S": 2}, box),
-                    ("conv2d", image, {**box, "KERNEL": "boxes, persistent"}), ("conv2d", image, gathered))
-    for facts in found[:3]:
-        assert facts["words"] == [*(f"cp.async.bulk.tensor.{rank}d.shared" for rank in (2, 5)), "wgmma.mma_async"]
-    assert {"cp.async.cg", "wgmma.mma_async"} <= set(found[3]["words"]) and "ld.global.b16" not in found[3]["words"]
-    kinds = ((box, "tma"), (box, "tma"), (box, "persistent"), (gathered, "tiles"))
-    for facts, (config, kind) in zip(found, kinds, strict=True):
-        assert not facts["warned"] and not facts["spills"] and facts["from_registers"] == 0
-        assert facts["smem_bytes"] <= smem_bytes({**config, "KERNEL": kind, "STORE": "tma"}, 2, 2, keeps_last_stage=True)
+    assert not facts["warned"] and not facts["spills"] and facts["from_registers"] == 0
+    assert facts["smem_bytes"] <= smem_bytes({**config, "KERNEL": kind, "STORE": "tma"}, 2, 2, keeps_last_stage=True)
 
 
 def test_the_image_decides_which_convolutions_there_are():
@@ -111,12 +91,12 @@ def test_the_image_decides_which_convolutions_there_are():
 
 
 @pytest.mark.torch
-def test_a_box_covers_the_pixels_with_least_waste():
-    pytest.importorskip("triton")
+@about("conv2d")
+def test_a_box_covers_the_pixels_with_least_waste(tmp_path):
     asked = ((128, 2, 64, 64), (128, 32, 56, 56), (256, 32, 14, 14), (64, 8, 7, 7), (64, 392, 1, 1))
-    told = python("import json, sys; from tuner.kernels.convolution import box\n"
-                  "print([box(*each) for each in json.loads(sys.argv[1])])", asked)
-    assert told == "[(1, 8, 16), (2, 8, 8), (8, 2, 16), (8, 1, 8), (64, 1, 1)]\n"      # no waste but where 14 or 7 has no such side
+    told, = compile_lines("import json, sys; from tuner.kernels.convolution import box\n"
+                          "print(json.dumps([box(*each) for each in json.loads(sys.argv[1])]))", asked, tmp_path)
+    assert told == [[1, 8, 16], [2, 8, 8], [8, 2, 16], [8, 1, 8], [64, 1, 1]]         # no waste but where 14, 7 have no such side
 
 
 def test_rows_of_x_decide_which_int4_kernels_there_are():

@@ -8,7 +8,8 @@ import copy
 import pytest
 
 from tests.gpu.step import markdown
-from tests.tuner.measure.test_rowwise import python
+from tests.tuner.measure.chosen import about
+from tests.tuner.measure.programs import interpret
 
 STEP = """
 import json, sys, torch
@@ -16,11 +17,13 @@ from tests.gpu.step.model import Decode, Exact, Library, Prefill, Sizes, Weights
 from tests.gpu.step.served import FromClient, serves_ours
 from tests.gpu.step.record import error_of
 from tests.gpu.step.tune import Found, snapshot
+from tests.tuner.measure.interpreted import patch_language_once
 from tuner.cache import buckets, rules
 from tuner.cache.client import Client
 from tuner.measure.runner import Session
 from tuner.operators import OPERATORS, limits
 
+patch_language_once()
 [kept, path] = json.loads(sys.argv[1])
 cpu, card = torch.device("cpu"), "NVIDIA H200"
 session = Session(card, "9.0", 1.0, {}, 1, 1, {})
@@ -50,6 +53,8 @@ for kind in (Prefill, Decode):
     assert {key[0] for key in use._problems} == {name for name, *_ in sizes.cases(step.name)} - set(kept)
 print("all right")
 """
+SERVED = ("embedding", "rmsnorm", "add_rmsnorm", "matmul", "rotary", "gqa_attention", "decode_attention", "silu_mul",
+          "cross_entropy")
 TIMED = {"median_ms": 1.0, "error": 0.01}
 DOCUMENT = {
     "date": "2026-11-27T00:00:00", "gpu": "a GPU", "environment": {"torch": "2.11", "triton": "3.6"}, "arguments": {"search": 3.0},
@@ -65,10 +70,11 @@ DOCUMENT = {
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("kept", [[], ["matmul", "gqa_attention", "decode_attention", "add_rmsnorm"]])
+@about(*SERVED)
+@pytest.mark.parametrize("kept", [pytest.param([], marks=pytest.mark.deep_only),
+                                  ["matmul", "gqa_attention", "decode_attention", "add_rmsnorm"]], ids=["ours", "some"])
 def test_what_the_client_serves_computes_the_same_step(tmp_path, kept):
-    pytest.importorskip("triton")
-    assert python(STEP, [kept, str(tmp_path / "snapshot.json")], TRITON_INTERPRET="1") == "all right\n"
+    assert interpret(STEP, [kept, str(tmp_path / "snapshot.json")]) == "all right\n"
 
 
 def test_the_section_says_what_was_timed_and_what_was_not():

@@ -6,7 +6,9 @@ import json
 import pytest
 
 from tests.gpu.peers import markdown
-from tests.tuner.measure.test_rowwise import python
+from tests.tuner.measure.chosen import about
+from tests.tuner.measure.forks import run_program
+from tests.tuner.measure.programs import compile_lines
 from tuner.operators import OPERATORS
 
 ASKED = """
@@ -59,8 +61,9 @@ CASES = [("softmax", {"R": 20, "C": 77}), ("layernorm", {"R": 20, "C": 77}), ("r
 
 
 @pytest.mark.torch
+@about("paged_decode_attention")
 def test_flex_attention_over_pages_computes_the_same():
-    assert python(PAGES, None) == "all right\n"
+    assert run_program(PAGES)[0] == "all right\n"
 
 
 @pytest.mark.torch
@@ -69,7 +72,7 @@ def test_shapes_that_are_asked_for_and_a_peer_that_is_not_installed(tmp_path):
     recorded = [{**won, "shape": {"M": size}} for size in (1, 2, 3)] + [{**won, "operator": "layernorm", "shape": {"R": 1}}]
     path = tmp_path / "ratios.json.gz"
     path.write_bytes(gzip.compress(json.dumps({"shapes": recorded}).encode()))
-    rows, (label, told) = (json.loads(line) for line in python(ASKED, [str(path)]).splitlines())
+    rows, (label, told) = compile_lines(ASKED, [str(path)], tmp_path)
     assert sorted(rows) == [["matmul", {"BM": 64}]] * 2 + [["silu_mul", None]] * 2 + [["softmax", None]] * 2
     assert "quick" in label and "12 s" in label
     assert not told or "not installed" in told[0]
@@ -78,7 +81,7 @@ def test_shapes_that_are_asked_for_and_a_peer_that_is_not_installed(tmp_path):
 @pytest.mark.torch
 def test_helions_kernels_are_right_as_it_interprets_them():
     pytest.importorskip("helion")
-    assert python(INTERPRETED, CASES, HELION_INTERPRET="1") == "all right\n"
+    assert run_program(INTERPRETED, json.dumps(CASES), HELION_INTERPRET="1")[0] == "all right\n"
 
 
 def test_a_shape_without_a_kernel_of_ours_is_told():

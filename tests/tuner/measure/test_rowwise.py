@@ -1,19 +1,13 @@
 """Row-wise and streaming kernels: right on the CPU (interpreted) in every way they have, compiled for GPUs that are not here."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
+from tests.tuner.measure.chosen import GPUS, cases_of_each, each_gpu, each_operator
+from tests.tuner.measure.programs import RIGHT, facts_of, interpret
 from tuner.operators import OPERATORS, limits
 
-PROJECT = Path(__file__).resolve().parents[3]
 NAMES = ("softmax", "layernorm", "rmsnorm", "add_rmsnorm", "silu_mul", "row_sum", "transpose")
 SMALL = {"R": 5, "C": 300}
-GPUS = {"8.0": "NVIDIA A100-SXM4-80GB", "9.0": "NVIDIA H200", "10.0": "NVIDIA B200"}
 
 SOFTMAX = {"STEPS": 2, "PER_SM": 2, "num_warps": 4}
 NORM = {"num_warps": 4, "num_stages": 1}
@@ -36,72 +30,40 @@ CASES = [     # operator, shape, dtype, configuration: each way of each kernel, 
     ("transpose", SMALL, "fp16", {"BM": 16, "BN": 64, "ORDER": "rows", "num_warps": 4}),
     ("transpose", {"R": 130, "C": 33}, "fp32", {"BM": 32, "BN": 16, "ORDER": "columns", "num_warps": 4}),
 ]
-RIGHT = """
-import importlib, json, sys, torch
-from tests.tuner.measure.interpreted import patch_language_once
-from tuner.measure import accuracy
-from tuner.operators import OPERATORS
-patch_language_once()
-for name, shape, dtype, config in json.loads(sys.argv[1]):
-    operator = OPERATORS[name]
-    problem = importlib.import_module(operator.kernel_module).PROBLEMS[name](shape, dtype, torch.device("cpu"), 3)
-    for seed in (1, 2):
-        _, verdict = accuracy.check_config(problem, config, seed, operator.tolerance[dtype])
-        assert verdict.right, (name, shape, config, verdict)
-    reference = problem.reference()
-    theirs = problem.library()
-    expected = reference if theirs.shape == reference.shape else reference[0]
-    library = accuracy.compare_output(theirs, expected, operator.tolerance[dtype])
-    assert library.right, (name, library)
-    problem.launch = lambda config: problem.out.mul_(1.05) if name != "transpose" else problem.out.copy_(problem.out.flip(0))
-    problem.out.copy_(reference)
-    assert not accuracy.compare_output(problem.launch(config), reference, operator.tolerance[dtype]).right, name
-print("all right")
-"""
-COMPILED = """
-import importlib, json, sys, torch
-from tuner.measure import offline
-from tuner.operators import OPERATORS
-for capability, name, shape, dtype, configs in json.loads(sys.argv[1]):
-    offline.set_target(capability, 132)
-    problem = importlib.import_module(OPERATORS[name].kernel_module).PROBLEMS[name](shape, dtype, torch.device("meta"), 3)
-    for config in configs:
-        facts = offline.static_facts(problem.compile(config), capability)
-        print(json.dumps([capability, name, facts]))
-"""
-
-
-def python(program: str, data: object, **environ: str) -> str:
-    done = subprocess.run([sys.executable, "-c", program, json.dumps(data)], cwd=PROJECT, capture_output=True, text=True,
-                          timeout=250, env={**os.environ, **environ})
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
 
 
 @pytest.mark.torch
-def test_every_way_of_every_kernel_is_right():
-    pytest.importorskip("triton")
+@pytest.mark.parametrize("cases", cases_of_each(CASES))
+def test_every_way_of_every_kernel_is_right(cases):
+    assert interpret(RIGHT, cases) == "all right\n"
+
+
+def test_every_kernel_has_its_cases():
     assert {name for name, *_ in CASES} == set(NAMES)
-    assert python(RIGHT, CASES, TRITON_INTERPRET="1") == "all right\n"
 
 
 @pytest.mark.torch
-def test_they_compile_for_three_architectures_with_resource_facts(tmp_path):
-    """What a tune job would start with: the default configuration and the published designs of a preset."""
-    pytest.importorskip("triton")
-    wanted = []
-    for capability, gpu in GPUS.items():
-        for name in NAMES:
-            operator, shape = OPERATORS[name], OPERATORS[name].presets[0]
-            device = limits(gpu, capability)
-            configs = [operator.default_config(shape, operator.dtypes[0], device)]
-            configs += operator.starts(shape, operator.dtypes[0], device) if operator.starts and capability == "9.0" else ()
-            wanted.append((capability, name, shape, operator.dtypes[0], configs))
-    lines = [json.loads(line) for line in python(COMPILED, wanted, TRITON_CACHE_DIR=str(tmp_path)).splitlines()]
-    assert len(lines) == sum(len(configs) for *_, configs in wanted)
-    for capability, name, facts in lines:
-        assert 8 <= facts["registers"] <= 255 and facts["spills"] == 0, (capability, name, facts)
-        assert facts["smem_bytes"] <= 163 * 1024 and facts["blocks_per_sm"] >= 1, (capability, name, facts)
+@pytest.mark.parametrize(("name", "capability"), each_gpu(NAMES))
+def test_the_default_configuration_compiles_with_resource_facts(name, capability, binaries):
+    operator, device = OPERATORS[name], limits(GPUS[capability], capability)
+    shape, dtype = operator.presets[0], operator.dtypes[0]
+    check(*facts_of(binaries, capability, name, shape, dtype, [operator.default_config(shape, dtype, device)]))
+
+
+@pytest.mark.torch
+@pytest.mark.deep_only
+@pytest.mark.parametrize("name", each_operator(*(name for name in NAMES if OPERATORS[name].starts)))
+def test_published_designs_compile_with_resource_facts(name, binaries):
+    operator = OPERATORS[name]
+    shape, dtype = operator.presets[0], operator.dtypes[0]
+    check(*facts_of(binaries, "9.0", name, shape, dtype, operator.starts(shape, dtype, limits(GPUS["9.0"], "9.0"))))
+
+
+def check(*facts):
+    assert facts
+    for each in facts:
+        assert 8 <= each["registers"] <= 255 and each["spills"] == 0, facts
+        assert each["smem_bytes"] <= 163 * 1024 and each["blocks_per_sm"] >= 1, facts
 
 
 @pytest.mark.slow

@@ -3,10 +3,7 @@
 import functools
 import hashlib
 import json
-import os
-import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.urls import reverse
 
+from tests.tuner.measure.forks import run_program
 from tuner import operators
 from tuner.cache.serve.services import matching_operator
 from tuner.models import CachedConfig, OperatorAudit, OperatorPackage, TuneJob
@@ -31,7 +29,6 @@ PACKAGES = PROJECT / "tests" / "packages"
 NAMES = ["acme_scale_add", "acme_column_sum", "acme_clamp"]
 ENABLED = "not-installed,acme-kernels"
 H200 = limits("NVIDIA H200")
-needs_triton = pytest.mark.skipif(not (find_spec("torch") and find_spec("triton")), reason="torch and Triton are not installed")
 
 
 @pytest.fixture(autouse=True)
@@ -49,10 +46,7 @@ def acme(monkeypatch):
 
 def python(code, *arguments, **environ):
     """Two packages are enabled; that one of them is not installed here must not take the other's kernels away."""
-    done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=PROJECT, capture_output=True, text=True, timeout=120,
-                          env={**os.environ, "PYTHONPATH": str(PACKAGES), packages.ENABLED: ENABLED, **environ})
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    return run_program(code, *arguments, **{"PYTHONPATH": str(PACKAGES), packages.ENABLED: ENABLED, **environ})[0]
 
 
 # ---- arithmetic ----
@@ -128,7 +122,6 @@ def test_packages_are_found_without_running_their_code(acme):
     assert not any(name.startswith("acme_kernels") for name in sys.modules)
 
 
-@needs_triton
 @pytest.mark.torch
 @pytest.mark.django_db
 def test_a_worker_describes_an_enabled_package(acme, olga):
@@ -158,7 +151,6 @@ def test_a_worker_describes_an_enabled_package(acme, olga):
     assert operators.find("acme_clamp") is None and OperatorAudit.objects.first().what == "disabled"
 
 
-@needs_triton
 @pytest.mark.torch
 @pytest.mark.django_db
 def test_a_package_that_is_not_there_or_raises_is_told(acme, olga, tmp_path, monkeypatch):
@@ -203,7 +195,6 @@ print("right")
 """
 
 
-@needs_triton
 @pytest.mark.torch
 def test_results_are_right_and_outputs_are_reset_as_the_autotuner_would():
     """Interpreted. Without reset_to_zero and restore_value two of the three would be wrong: that is checked too."""
@@ -215,18 +206,18 @@ import sys
 from tuner.team import packages
 packages.provide()
 from tuner.measure.compiler import Compiler
-for capability, sms in (("8.0", 108), ("9.0", 132), ("10.0", 148)):
-    one = Compiler()
-    one.open({"operator": "acme_scale_add", "shape": {"N": 100000}, "dtype": "bf16", "seed": 0,
-              "compute_capability": capability, "sms": sms})
-    print(one.compile({"config": {"BLOCK": 1024, "num_warps": 4, "num_stages": 2}})["registers"] > 0)
+one = Compiler()
+one.open({"operator": "acme_scale_add", "shape": {"N": 100000}, "dtype": "bf16", "seed": 0,
+          "compute_capability": sys.argv[1], "sms": int(sys.argv[2])})
+print(one.compile({"config": {"BLOCK": 1024, "num_warps": 4, "num_stages": 2}})["registers"] > 0)
 """
 
 
-@needs_triton
 @pytest.mark.torch
-def test_a_teams_kernel_compiles_ahead_for_gpus_that_are_not_here(tmp_path):
-    assert python(COMPILE, TRITON_CACHE_DIR=str(tmp_path)) == "True\n" * 3
+@pytest.mark.parametrize(("capability", "sms"), [pytest.param("8.0", 108, marks=pytest.mark.deep_only), ("9.0", 132),
+                                                 pytest.param("10.0", 148, marks=pytest.mark.deep_only)])
+def test_a_teams_kernel_compiles_ahead_for_gpus_that_are_not_here(capability, sms, binaries):
+    assert python(COMPILE, capability, str(sms), TRITON_CACHE_DIR=str(binaries)) == "True\n"
 
 
 DESCRIBE = """
@@ -236,7 +227,6 @@ print(json.dumps([packages.describe_adapter(adapter) for adapter in packages.loa
 """
 
 
-@needs_triton
 @pytest.mark.torch
 @pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)
 def test_a_teams_kernel_is_tuned_like_any_other(acme, alice, olga, monkeypatch, tmp_path):

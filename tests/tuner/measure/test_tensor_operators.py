@@ -2,18 +2,16 @@
 
 import json
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
+from tests.tuner.measure.chosen import GPUS, about, capability_of, cases_of_each
+from tests.tuner.measure.forks import run_program
+from tests.tuner.measure.programs import interpret
 from tuner.operators import OPERATORS, find, limits
 from tuner.operators.variants import union_space
 from tuner.space import Constraint
 
-PROJECT = Path(__file__).resolve().parents[3]
 H200, A100, B200 = limits("NVIDIA H200"), limits("NVIDIA A100-SXM4-80GB"), limits("NVIDIA B200")
 NAMES = ("matmul", "matmul_bias_act", "grouped_matmul", "attention", "gqa_attention", "decode_attention")
 LARGE, SKINNY = {"M": 4096, "N": 4096, "K": 4096}, {"M": 16, "N": 4096, "K": 4096}
@@ -133,9 +131,10 @@ INTERPRETED = [
     ("grouped_matmul", {"M": 3, "E": 9, "N": 40, "K": 40}, "fp16", {**G, "KERNEL": "tma"}),
     *(("decode_attention", {"B": 1, "H": 6, "KV": 2, "N": 70, "D": 16}, "fp16", {"BN": 16, "SPLITS": splits, **TILE})
       for splits in (1, 8)),
-    *(("decode_attention", {"B": 2, "H": 10, "KV": 2, "N": 400, "D": 32}, "fp16", {"BN": 16, "SPLITS": splits, **TILE})
-      for splits in (3, 12, 24)),                        # more than eight: added up in bunches, the last of them not full
-]
+    ("decode_attention", {"B": 1, "H": 4, "KV": 2, "N": 200, "D": 16}, "fp16", {"BN": 16, "SPLITS": 12, **TILE}),
+]                                                        # more than eight: added up in bunches, the last of them not full
+DEEP = [("decode_attention", {"B": 2, "H": 10, "KV": 2, "N": 400, "D": 32}, "fp16", {"BN": 16, "SPLITS": splits, **TILE})
+        for splits in (3, 12, 24)]
 CHECK = """
 import importlib, json, sys, torch
 from tests.tuner.measure.interpreted import patch_language_once
@@ -156,7 +155,7 @@ for name, shape, dtype, config in json.loads(sys.argv[1]):
     assert library.right, (name, library)
 print("all right")
 """
-# Kernel → what its sm_90 code must hold. Small tiles: they compile fast, and hold the same instructions.
+# operator, shape, dtype, configuration, what its sm_90 code must hold. Small tiles compile fast and hold the same instructions.
 MM = {"BM": 128, "BN": 64, "BK": 64, "GM": 8, "SPLIT_K": 1, "num_warps": 4, "num_stages": 3}
 COMPILED = [
     ("matmul", LARGE, "bf16", {**MM, "KERNEL": "tma", "STORE": "tma"}, ["wgmma", "cp.async.bulk.tensor"]),
@@ -172,16 +171,16 @@ COMPILED = [
      {"BM": 64, "BN": 32, "KERNEL": "tma", "num_warps": 4, "num_stages": 2}, ["wgmma", "cp.async.bulk.tensor"]),
     ("attention", {"B": 1, "H": 2, "N": 512, "D": 64, "causal": 1}, "fp16",
      {"BM": 128, "BN": 64, "KERNEL": "specialised", "num_warps": 4, "num_stages": 2}, ["wgmma", "setmaxnreg"]),
+    ("gqa_attention", {"B": 1, "H": 4, "KV": 2, "N": 500, "D": 64, "causal": 0}, "bf16",
+     {"BM": 256, "BN": 64, "KERNEL": "overlapped", "num_warps": 4, "num_stages": 3}, ["wgmma", "setmaxnreg"]),
     ("attention", {"B": 1, "H": 2, "N": 512, "D": 128, "causal": 1}, "fp16",
      {"BM": 128, "BN": 128, "KERNEL": "overlapped", "num_warps": 4, "num_stages": 2},
      ["wgmma.wait_group.sync.aligned 1", "setmaxnreg.inc.sync.aligned.u32 \t240", "cp.async.bulk.tensor"]),
+    ("fp8_block_matmul", {"M": 200, "N": 1032, "K": 640}, "fp8",
+     {"BM": 128, "BN": 128, "BK": 128, "GM": 8, "KERNEL": "specialised", "num_warps": 4, "num_stages": 4}, ["setmaxnreg"]),
     ("fp8_block_matmul", {"M": 4096, "N": 7168, "K": 2048}, "fp8",
      {"BM": 192, "BN": 128, "BK": 128, "GM": 8, "KERNEL": "specialised", "num_warps": 4, "num_stages": 5},
      ["m64n128k32.f32.e4m3.e4m3", "setmaxnreg.inc.sync.aligned.u32 \t160"]),
-    ("fp8_block_matmul", {"M": 200, "N": 1032, "K": 640}, "fp8",
-     {"BM": 128, "BN": 128, "BK": 128, "GM": 8, "KERNEL": "specialised", "num_warps": 4, "num_stages": 4}, ["setmaxnreg"]),
-    ("gqa_attention", {"B": 1, "H": 4, "KV": 2, "N": 500, "D": 64, "causal": 0}, "bf16",
-     {"BM": 256, "BN": 64, "KERNEL": "overlapped", "num_warps": 4, "num_stages": 3}, ["wgmma", "setmaxnreg"]),
     *(("attention", {"B": 1, "H": 2, "N": 1024 - 24 * causal, "D": 64, "causal": causal}, "fp16",
        {"BM": 192, "BN": 128, "KERNEL": "overlapped", "num_warps": 4, "num_stages": 3},
        ["wgmma.wait_group.sync.aligned 1", "setmaxnreg.inc.sync.aligned.u32 \t160"]) for causal in (0, 1)),
@@ -222,53 +221,62 @@ for name, shape, dtype, config, _ in json.loads(sys.argv[2]):
 """
 
 
+PTXAS = """
+import subprocess, sys, triton
+print(subprocess.run([triton.knobs.nvidia.ptxas.path, "-arch=sm_90a", "-v", sys.argv[1], "-o", "/dev/null"],
+                     capture_output=True, text=True, check=True).stderr)
+"""
+HOPPER_ON, EVERYWHERE = ("tma", "persistent", "waves and split"), ("tiles", "two stages", "decode_attention")
+TENSOR_CORES = {"8.0": "mma.sync", "10.0": "tcgen05.mma"}
+
+
 def python(code, *args, **environ):
-    done = subprocess.run([sys.executable, "-c", code, *args], cwd=PROJECT, capture_output=True, text=True, timeout=250,
-                          env={**os.environ, **environ})
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout.splitlines()
+    return run_program(code, *args, **environ)[0].splitlines()
 
 
-def compiled(gpu, folder, cases=COMPILED):
-    lines = python(COMPILE, gpu.gpu, json.dumps(cases), TRITON_CACHE_DIR=str(folder))
-    return [(case, json.loads(line)) for case, line in zip(cases, lines, strict=True)]
-
-
-@pytest.fixture(scope="module")
-def on_hopper(tmp_path_factory):
-    """COMPILED, each with what became of it: compiled once, which takes half a minute."""
-    pytest.importorskip("triton")
-    return compiled(H200, tmp_path_factory.mktemp("hopper"))
-
-
-@pytest.mark.torch
-def test_kernels_agree_with_their_references_and_with_themselves():
-    pytest.importorskip("triton")
-    assert python(CHECK, json.dumps(INTERPRETED), TRITON_INTERPRET="1") == ["all right"]
+def compiled_for_each():
+    """Return a parameter for each case of COMPILED and GPU that its kernel is for; `make test` takes the first of each kernel."""
+    seen, params = set(), []
+    for number, case in enumerate(COMPILED):
+        name, kernel = case[0], case[3].get("KERNEL", case[0])
+        which = find(name).kernel_module, kernel            # attention's kernels are gqa_attention's as well
+        to = tuple(GPUS) if kernel in EVERYWHERE else tuple(GPUS)[1:] if kernel in HOPPER_ON else ("9.0",)
+        for capability in to:
+            taken = which not in seen and capability == capability_of(f"{kernel} {name}", to)
+            params.append(pytest.param(case, capability, id=f"{name}-{kernel}-{number}-sm_{capability.replace('.', '')}",
+                                       marks=(about(name), *(() if taken else (pytest.mark.deep_only,)))))
+        seen.add(which)
+    return params
 
 
 @pytest.mark.torch
-def test_kernels_compile_for_hopper_as_they_are_meant(on_hopper):
-    """With the instructions they are written for, without spills, in no more shared memory than the space counted with."""
-    for (name, shape, dtype, config, expected), found in on_hopper:
-        assert found is not None, (name, config)
-        ptx, facts = found
-        assert not [word for word in expected if word not in ptx], (name, config)
-        assert facts["spills"] == 0 and facts["blocks_per_sm"] >= 1, (name, config, facts)
-        assert facts["smem_bytes"] <= counted_bytes(name, shape, dtype, config), (name, config, facts)
+@pytest.mark.parametrize("cases", [*cases_of_each(INTERPRETED), *cases_of_each(DEEP, deep=True)])
+def test_kernels_agree_with_their_references_and_with_themselves(cases):
+    assert interpret(CHECK, cases) == "all right\n"
 
 
 @pytest.mark.torch
-def test_overlapped_products_are_not_serialised(on_hopper, tmp_path):
-    """ptxas says so where it puts a wait after each product (C7510 to C7515); Triton does not show it."""
-    triton = pytest.importorskip("triton")
-    chosen = [(case, found) for case, found in on_hopper if case[0] == "fp8_block_matmul" or case[3].get("KERNEL") in IN_GLUON]
-    assert len(chosen) == 13
-    for (name, _, _, config, _), (ptx, _) in chosen:
+@pytest.mark.parametrize(("case", "capability"), compiled_for_each())
+def test_kernels_compile_as_they_are_meant(case, capability, binaries, tmp_path):
+    """With the instructions they are written for, in no more shared memory than the space counted with.
+
+    ptxas says where it puts a wait after each of overlapped products (C7510 to C7515), which Triton does not show.
+    """
+    name, shape, dtype, config, expected = case
+    found = json.loads(*python(COMPILE, GPUS[capability], json.dumps([case]), TRITON_CACHE_DIR=str(binaries)))
+    assert found is not None, "the space does not have it"
+    ptx, facts = found
+    assert facts["blocks_per_sm"] >= 1
+    if capability != "9.0":
+        small = name == "decode_attention" or config["BM"] < 64             # too small for Blackwell's tensor cores
+        assert ("mma.sync" if small else TENSOR_CORES[capability]) in ptx
+        return
+    assert not [word for word in expected if word not in ptx]
+    assert facts["spills"] == 0 and facts["smem_bytes"] <= counted_bytes(name, shape, dtype, config), facts
+    if name == "fp8_block_matmul" or config.get("KERNEL") in IN_GLUON:
         (tmp_path / "kernel.ptx").write_text(ptx)
-        done = subprocess.run([triton.knobs.nvidia.ptxas.path, "-arch=sm_90a", "-v", "kernel.ptx", "-o", "kernel"], cwd=tmp_path,
-                              capture_output=True, text=True, timeout=120, check=True)
-        assert "Used 1" in done.stderr and "Performance Loss" not in done.stderr, (name, config, done.stderr)
+        said = "\n".join(python(PTXAS, str(tmp_path / "kernel.ptx")))
+        assert "Used 1" in said and "Performance Loss" not in said, said
 
 
 def counted_bytes(name, shape, dtype, config):
@@ -307,21 +315,10 @@ for half in re.split(r"partition[01]\\(", code)[1:]:
 
 
 @pytest.mark.torch
-def test_each_half_of_specialised_rows_is_moved_once():
+@about("attention")
+def test_each_half_of_specialised_rows_is_moved_once(binaries):
     """Read from the compiler's own code: it added half a tile both to the range and to the start, and masked wrong rows."""
-    pytest.importorskip("triton")
-    assert python(ROWS_OF_HALVES) == ["0 64 muli tall", "64 128 muli tall"]
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize(("gpu", "runs", "word"), [(A100, 3, "mma.sync"), (B200, 6, "tcgen05.mma")], ids=["sm_80", "sm_100"])
-def test_kernels_compile_for_the_gpus_before_and_after(gpu, runs, word, tmp_path):
-    """What the space offers them, and with their own tensor cores' instruction; decode's tiles are too small for Blackwell's."""
-    pytest.importorskip("triton")
-    cases = COMPILED[4:] if gpu is A100 else [*COMPILED[:4], *COMPILED[7:]]
-    found = [(case, facts) for case, facts in compiled(gpu, tmp_path, cases) if facts is not None]
-    assert len(found) == runs and all(facts["blocks_per_sm"] >= 1 for _, (_, facts) in found)
-    assert sum(word in ptx for _, (ptx, _) in found) >= runs - (gpu is B200)
+    assert python(ROWS_OF_HALVES, TRITON_CACHE_DIR=str(binaries)) == ["0 64 muli tall", "64 128 muli tall"]
 
 
 def test_activation_constants():
