@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from tests.product import PROJECT, clean_env
-from tests.tuner.bring.files import ADD, GATHER, HELION, MATMUL
+from tests.tuner.bring.files import ADD, ADD_ONE, GATHER, HELION, MATMUL
+from tests.tuner.measure.forks import run_program
 from tuner.bring import check, process
 from tuner.bring.check import check_file
 from tuner.bring.recorded import Tensor, read_calls
+from tuner.bring.report import Found
+from tuner.bring.samples import choose_samples
 from tuner.bring.source import FileRefused, kernels_of
 from tuner.bring.write import write_adapter
 from tuner.cache import client
-
-with_triton = pytest.mark.skipif(not check.has_triton(), reason="torch and Triton are not installed")
+from tuner.space import Param, Space
 
 
 @pytest.fixture
@@ -38,29 +42,59 @@ def command(home: Path, *arguments: str) -> tuple[int, str, str]:
     return ended.returncode, ended.stdout, ended.stderr
 
 
-@with_triton
-def test_samples_compile_for_three_generations_and_say_what_they_take(write: Any) -> None:
-    add, = check_file(write(ADD))
+def few_samples(path: Path, **more: str) -> dict[str, Found]:
+    """Return what is found of each kernel of a file, of which its default configuration alone is compiled."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(check, "SAMPLES", 0)
+        patch.setattr(check, "COMPILE_S", 250.0)            # the machine may have other work
+        return {each.name: each for each in check_file(path, **more)}
+
+
+# one process imports a file and compiles what it holds: what is asked of several kernels is asked of one file
+INSIDE = "\ndef make():\n" + "\n".join(
+    f"    {line}" for line in ADD[ADD.index("@triton.jit"):ADD.index("def add(")].replace("add_kernel", "hidden").splitlines())
+BROKEN = ADD[ADD.index("@triton.jit"):ADD.index("def add(")].replace("add_kernel", "broken").replace(
+    "tl.arange(0, BLOCK_SIZE)", "tl.arange(0, BLOCK_SIZE - 1)")
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
+    """What is found of four kernels in one file, each compiled in its default configuration."""
+    path = tmp_path_factory.mktemp("kernels") / "kernels.py"
+    path.write_text("\n".join((ADD, GATHER, BROKEN, INSIDE)))
+    return few_samples(path)
+
+
+@pytest.mark.torch
+def test_a_kernel_compiles_for_three_generations_and_says_what_it_takes(kernels: dict[str, Found]) -> None:
+    add = kernels["add_kernel"]
     assert (add.size, add.valid) == (25, 25) and add.default["num_warps"] == 8
-    assert [line["gpu"] for line in add.compiled] == ["sm_80", "sm_90", "sm_100"] * 3
+    assert [line["gpu"] for line in add.compiled] == ["sm_80", "sm_90", "sm_100"]
     assert all(line["registers"] > 0 and line["spills"] == 0 for line in add.compiled)
     assert [each.missing for each in add.problems] == [True]
 
 
-@with_triton
-def test_a_helper_kernel_index_and_flag_compile_from_what_is_assumed(write: Any) -> None:
-    found, = check_file(write(GATHER))
-    assert found.assumed == {"HAS_BIAS": False}
+@pytest.mark.torch
+def test_a_helper_kernel_index_and_flag_compile_from_what_is_assumed(kernels: dict[str, Found]) -> None:
+    found = kernels["gather"]
+    assert found.assumed == {"HAS_BIAS": False} and "read_row" not in kernels
     assert found.compiled and not any("error" in line for line in found.compiled)
 
 
-@with_triton
-def test_a_kernel_that_does_not_compile_says_why(write: Any) -> None:
-    found, = check_file(write(ADD.replace("tl.arange(0, BLOCK_SIZE)", "tl.arange(0, BLOCK_SIZE - 1)")))
+@pytest.mark.torch
+def test_a_kernel_that_does_not_compile_says_why(kernels: dict[str, Found]) -> None:
+    found = kernels["broken"]
     assert "power of 2" in found.problems[0].what and not found.problems[0].missing
+    assert kernels["hidden"].problems[0].what == "no sample compiles: it stands inside a function: no other file can import it"
 
 
-@with_triton
+def test_the_default_and_configurations_spread_over_the_space_are_the_samples() -> None:
+    space = Space.enumerate((Param("A", (1, 2, 3, 4, 5, 6, 7, 8)),))
+    assert choose_samples({"A": 1}, space, 2) == [{"A": 1}, {"A": 3}, {"A": 7}]
+    assert choose_samples({"A": 3}, space, 2) == [{"A": 3}, {"A": 7}] and choose_samples({}, space, 1) == [{"A": 5}]
+
+
+@pytest.mark.torch
 def test_a_compile_without_end_is_ended(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "COMPILE_S", 1.0)
     monkeypatch.setattr(check, "SAMPLES", 0)
@@ -71,53 +105,79 @@ def test_a_compile_without_end_is_ended(write: Any, monkeypatch: pytest.MonkeyPa
     assert len(found.compiled) == 3
 
 
-@with_triton
+@pytest.mark.torch
 @pytest.mark.parametrize(("line", "said"), [
-    ("raise ValueError('no driver')", "ValueError: no driver"), ("import nothing_of_this_name", "nothing_of_this_name"),
-    ("raise SystemExit(3)", "SystemExit: 3"), ("import os; os._exit(7)", "ended with 7")])
+    ("raise ValueError('no driver')", "ValueError: no driver"), ("import os; os._exit(7)", "ended with 7"),
+    *(pytest.param(*each, marks=pytest.mark.deep_only) for each in (
+        ("import nothing_of_this_name", "nothing_of_this_name"), ("raise SystemExit(3)", "SystemExit: 3")))],
+    ids=["raises", "ends", "lacks", "leaves"])
 def test_a_file_that_cannot_be_imported_is_still_read(write: Any, line: str, said: str) -> None:
     found, = check_file(write(f"{ADD}\n{line}\n"))
     assert said in found.problems[0].what and found.size == 25 and not found.compiled
 
 
-@with_triton
+@pytest.mark.torch
 def test_what_was_not_compiled_is_never_passed_over(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    inside = "import triton\nimport triton.language as tl\n\ndef make():\n" + "\n".join(
-        f"    {line}" for line in ADD[ADD.index("@triton.jit"):ADD.index("def add(")].splitlines())
-    found, = check_file(write(inside))
-    assert found.problems[0].what == "no sample compiles: it stands inside a function: no other file can import it"
-    monkeypatch.setattr(process.Asked, "compile", lambda *given: {"failed": "the process that imports it ended with -9"})
+    class Ended:
+        """A process that imported the file and ended before it compiled."""
+        imported: dict[str, Any] = {}
+
+        def __init__(self, *given: Any, **more: Any) -> None: ...
+        def __enter__(self) -> Ended: return self
+        def __exit__(self, *_: Any) -> None: ...
+        def compile(self, *given: Any) -> dict[str, str]: return {"failed": "the process that imports it ended with -9"}
+
+    monkeypatch.setattr(process, "Asked", Ended)
     found, = check_file(write(ADD))
     assert found.problems[0].what == "nothing was compiled: the process that imports it ended with -9"
 
 
-@with_triton
-def test_what_init_writes_is_an_operator_that_compiles(write: Any) -> None:
-    path = write(MATMUL)
-    draft = write_adapter(kernels_of(MATMUL)[0], "kernels")
-    adapter = path.with_name("kernels_ridgepoint.py")
-    adapter.write_text(draft.text)
-    found, = check_file(adapter)
-    assert (found.name, found.kind, found.size, found.problems) == ("mm", "TritonOperator", 6, [])
+@pytest.fixture(scope="module")
+def adapters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
+    """What is found of the adapters that `init` writes of two kernels."""
+    folder = tmp_path_factory.mktemp("adapters")
+    (folder / "kernels.py").write_text(MATMUL + GATHER)
+    mm, gather = (write_adapter(kernels_of(text)[0], "kernels").text for text in (MATMUL, GATHER))
+    path = folder / "kernels_ridgepoint.py"
+    path.write_text(mm + gather.replace("OPERATORS = [", "OTHERS = ["))
+    return few_samples(path)
+
+
+@pytest.mark.torch
+def test_what_init_writes_is_an_operator_that_compiles(adapters: dict[str, Found]) -> None:
+    found = adapters["mm"]
+    assert (found.kind, found.size, found.problems) == ("TritonOperator", 6, [])
     assert found.compiled and not any("error" in line for line in found.compiled)
-    text = adapter.read_text()
-    for values_alone in ('args["A"].sum().item()', 'args["A"].nonzero().sum()', 'float(args["A"].cpu().max())'):
-        adapter.write_text(text.replace('return args["A"] @ args["B"]', f'return args["A"] @ args["B"] * {values_alone}'))
-        found, = check_file(adapter)
-        assert found.problems == [], values_alone
-    wrong = text.replace('return args["A"] @ args["B"]', 'return args["A"] @ args["B"][:, 1:]')
-    adapter.write_text(wrong)
-    found, = check_file(adapter)
-    assert found.problems[0].what == "`reference` gives [4096, 4095], the kernel writes [4096, 4096]"
 
 
-@with_triton
-def test_a_reference_that_is_not_written_is_missing(write: Any) -> None:
-    path = write(GATHER)
-    adapter = path.with_name("g.py")
-    adapter.write_text(write_adapter(kernels_of(GATHER)[0], "kernels").text)
-    found, = check_file(adapter)
-    assert [(each.missing, "write the reference" in each.what) for each in found.problems] == [(True, True)]
+REFERENCES = """
+import json, sys
+from dataclasses import replace
+from pathlib import Path
+from tuner.bring import child
+
+adapter, = child.adapters_of(child.load_file(Path(sys.argv[1])))
+references = {
+    "sum": lambda args: args["A"] @ args["B"] * args["A"].sum().item(),
+    "nonzero": lambda args: args["A"] @ args["B"] * args["A"].nonzero().sum(),
+    "largest": lambda args: args["A"] @ args["B"] * float(args["A"].cpu().max()),
+    "narrow": lambda args: args["A"] @ args["B"][:, 1:]}
+print(json.dumps({name: child.describe(replace(adapter, reference=each))["reference"] for name, each in references.items()}))
+"""
+
+
+@pytest.mark.torch
+def test_a_reference_may_compute_of_values_and_must_have_the_shape_of_the_result(write: Any) -> None:
+    write(MATMUL)
+    path = write(write_adapter(kernels_of(MATMUL)[0], "kernels").text, "kernels_ridgepoint.py")
+    assert json.loads(run_program(REFERENCES, str(path))[0]) == {
+        "sum": "", "nonzero": "", "largest": "",
+        "narrow": "`reference` gives [4096, 4095], the kernel writes [4096, 4096]"}
+
+
+@pytest.mark.torch
+def test_a_reference_that_is_not_written_is_missing(adapters: dict[str, Found]) -> None:
+    assert [(each.missing, "write the reference" in each.what) for each in adapters["gather"].problems] == [(True, True)]
 
 
 def test_a_recorded_call_names_the_tensors(write: Any, tmp_path: Path) -> None:
@@ -182,24 +242,30 @@ def test_without_triton_the_text_is_read_and_that_is_said(write: Any, monkeypatc
 
 def test_the_command_starts_nothing_and_its_exit_codes_tell(tmp_path: Path, write: Any) -> None:
     home = tmp_path / "home"
-    code, out, _ = command(home, "check", str(write(ADD)), "--json")
+    code, out, _ = command(home, "check", str(write(ADD_ONE)), "--json")
     told = json.loads(out)
     assert code == 1 and [each["name"] for each in told["operators"]] == ["add_kernel"]
     assert {"name", "parameters", "size", "valid", "problems", "compiled"} <= told["operators"][0].keys()
-    for arguments, said in (((str(tmp_path / "none.py"),), "No such file"), ((f"{write(ADD)}:other",), "holds no kernel other"),
-                            ((), "of what?"),
-                            ((str(write("x = (", "bad.py")),), "no Python"), ((str(write(ADD)), "--shape", "M:4"), "NAME=NUMBER")):
-        code, _, err = command(home, "check", *arguments)
-        assert code == 2 and said in err
     path = write(ADD)
-    code, out, _ = command(home, "init", str(path))
-    assert code == 0 and "reference: proposed from the kernel's name" in out
+    call_command("operators", "init", str(path))
     code, _, err = command(home, "init", str(path))
     assert code == 2 and "is there already" in err
     assert not home.exists()
 
 
-@with_triton
+def test_wrong_use_of_the_command_is_told(write: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(write(ADD))
+    for arguments, said in (((str(tmp_path / "none.py"),), "No such file"), ((f"{path}:other",), "holds no kernel other"),
+                            ((), "of what?"), ((str(write("x = (", "bad.py")),), "no Python"),
+                            ((path, "--shape", "M:4"), "NAME=NUMBER")):
+        with pytest.raises(CommandError, match=re.escape(said)) as told:
+            call_command("operators", "check", *arguments)
+        assert told.value.returncode == 2
+    call_command("operators", "init", path)
+    assert "reference: proposed from the kernel's name" in capsys.readouterr().out
+
+
+@pytest.mark.torch
 def test_what_is_recorded_is_what_a_kernel_was_launched_with(write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The launch itself needs a GPU (docs/bring.md): here what stands below the recording notes that it was reached."""
     import torch

@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from django.core.management import CommandError, call_command
 
+from tests.scale import scale
 from tests.tuner.bring.cuda_files import KERNEL_TUNER, SCALE_ADD, TILED
+from tests.tuner.bring.test_check import few_samples
 from tuner.bring.check import check_file
 from tuner.bring.cuda_check import GPU, read_sources
-from tuner.bring.report import Found
 from tuner.bring.source import FileRefused
 from tuner.cuda.text import TextRefused, read_text, without_host_code
 
-PROJECT = Path(__file__).resolve().parents[3]
 HAS_NVRTC = importlib.util.find_spec("cuda") is not None
 compiled = pytest.mark.skipif(not HAS_NVRTC, reason="cuda-core and NVRTC are not installed: make .venv/.installed-cuda")
-with_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 
 
 def write(folder: Path, name: str, text: str) -> Path:
     (folder / name).write_text(text)
     return folder / name
-
-
-def run_operators(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(PROJECT / "manage.py"), "operators", *arguments], capture_output=True, text=True,
-                          cwd=cwd, timeout=300)
 
 
 def test_reads_a_function_with_its_arguments_and_macros() -> None:
@@ -69,10 +61,14 @@ def test_a_text_without_its_closing_bracket_is_told(text: str) -> None:
         read_text(text)
 
 
+@pytest.mark.slow
+@pytest.mark.deep
 def test_hostile_texts_end_soon() -> None:
     began_s = time.monotonic()
-    for text in ("__global__ " * 100_000, "/*" * 300_000, "(" * 500_000, "__global__ void f(" + "(" * 100_000, '"' * 400_001,
-                 "template <" * 50_000 + "__global__ void f() {}", "#define A 1\n" * 100_000, "a " * 400_000 + "{"):
+    for text in ("__global__ " * scale(100_000), "/*" * scale(300_000), "(" * scale(500_000),
+                 "__global__ void f(" + "(" * scale(100_000), '"' * (scale(400_000) + 1),
+                 "template <" * scale(50_000) + "__global__ void f() {}", "#define A 1\n" * scale(100_000),
+                 "a " * scale(400_000) + "{"):
         try:
             read_text(text)
             without_host_code(text)
@@ -83,6 +79,7 @@ def test_hostile_texts_end_soon() -> None:
         read_text("x" * (3 << 20))
 
 
+@pytest.mark.process
 @compiled
 def test_a_cu_file_is_compiled_for_three_generations_without_a_gpu(tmp_path: Path) -> None:
     found, = check_file(write(tmp_path, "scale.cu", SCALE_ADD))
@@ -94,6 +91,7 @@ def test_a_cu_file_is_compiled_for_three_generations_without_a_gpu(tmp_path: Pat
     assert "nothing was run" in bare.problems[-1].what
 
 
+@pytest.mark.process
 @compiled
 def test_template_parameters_reach_the_machine_code(tmp_path: Path) -> None:
     found, = check_file(write(tmp_path, "tiled.cu", TILED), dtype="bf16")
@@ -104,6 +102,7 @@ def test_template_parameters_reach_the_machine_code(tmp_path: Path) -> None:
         assert line["smem_bytes"] == 4 * config["BK"] * (config["BM"] + config["BN"]), line
 
 
+@pytest.mark.process
 @compiled
 def test_what_does_not_compile_is_told_with_its_line(tmp_path: Path) -> None:
     broken = SCALE_ADD.replace("a * x[i] + b[i]", "a * x[i] + nowhere[i]")
@@ -111,9 +110,10 @@ def test_what_does_not_compile_is_told_with_its_line(tmp_path: Path) -> None:
     assert found.problems[0].what.startswith('no sample compiles: line 18: identifier "nowhere" is undefined')
 
 
+@pytest.mark.process
 @compiled
 def test_an_endless_compile_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.bring.cuda_check.COMPILE_S", 2.0)
+    monkeypatch.setattr("tuner.bring.cuda_check.COMPILE_S", 1.0)
     endless = ("template<int N> struct F { static const long v = F<N-1>::v + F<N-2>::v; };\n"
                "template<> struct F<0> { static const long v = 0; }; template<> struct F<1> { static const long v = 1; };\n"
                "constexpr long slow(long n) { return n < 2 ? n : slow(n - 1) + slow(n - 2); }\n"
@@ -145,31 +145,39 @@ def test_a_script_that_computes_what_must_be_read_is_refused(tmp_path: Path, cha
         read_sources(write(tmp_path, "add.py", KERNEL_TUNER.replace(*change)))
 
 
-@compiled
-@with_torch
-def test_init_writes_an_operator_that_compiles(tmp_path: Path) -> None:
-    write(tmp_path, "add.py", KERNEL_TUNER)
-    written = run_operators("init", "add.py", cwd=tmp_path)
-    assert written.returncode == 0, written.stderr
-    assert (tmp_path / "add.cu").read_text().startswith("\n__global__ void vector_add")
-    checked = run_operators("check", "add_ridgepoint.py", "--json", cwd=tmp_path)
-    operator, = json.loads(checked.stdout)["operators"]
-    assert checked.returncode == 0 and operator["kind"] == "CudaOperator" and not operator["problems"], operator["problems"]
-    assert operator["valid"] == operator["size"] - sum(operator["pruned"].values()) and operator["compiled"][0]["registers"] > 4
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder in which commands run."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
+@pytest.mark.process
 @compiled
-@with_torch
-def test_a_template_becomes_an_operator_with_the_kernels_types(tmp_path: Path) -> None:
-    write(tmp_path, "tiled.cu", TILED)
-    assert run_operators("init", "tiled.cu:tiled_matmul", cwd=tmp_path).returncode == 0
-    text = (tmp_path / "tiled_ridgepoint.py").read_text()
+@pytest.mark.torch
+def test_init_writes_an_operator_that_compiles(here: Path) -> None:
+    write(here, "add.py", KERNEL_TUNER)
+    call_command("operators", "init", "add.py")
+    assert (here / "add.cu").read_text().startswith("\n__global__ void vector_add")
+    operator = few_samples(here / "add_ridgepoint.py")["vector_add"]
+    assert operator.kind == "CudaOperator" and not operator.problems, operator.problems
+    assert operator.valid == operator.size - sum(operator.pruned.values()) and operator.compiled[0]["registers"] > 4
+
+
+@pytest.mark.process
+@compiled
+@pytest.mark.torch
+def test_a_template_becomes_an_operator_with_the_kernels_types(here: Path) -> None:
+    write(here, "tiled.cu", TILED)
+    call_command("operators", "init", "tiled.cu:tiled_matmul")
+    text = (here / "tiled_ridgepoint.py").read_text()
     assert 'template=("{BM}", "{BN}", "{BK}", "{dtype}")' in text and 'dtypes=("fp32", "fp16", "bf16")' in text
-    found: list[Found] = check_file(tmp_path / "tiled_ridgepoint.py", dtype="fp16")
-    assert found[0].problems == [] and {line["gpu"] for line in found[0].compiled} == {"sm_80", "sm_90", "sm_100"}
+    found = few_samples(here / "tiled_ridgepoint.py", dtype="fp16")["tiled_matmul"]
+    assert found.problems == [] and {line["gpu"] for line in found.compiled} == {"sm_80", "sm_90", "sm_100"}
 
 
-def test_several_kernels_need_a_name(tmp_path: Path) -> None:
-    write(tmp_path, "two.cu", SCALE_ADD + TILED)
-    asked = run_operators("init", "two.cu", cwd=tmp_path)
-    assert asked.returncode == 2 and "name one of scale_add, tiled_matmul as two.cu:NAME" in asked.stderr
+def test_several_kernels_need_a_name(here: Path) -> None:
+    write(here, "two.cu", SCALE_ADD + TILED)
+    with pytest.raises(CommandError, match=r"name one of scale_add, tiled_matmul as two\.cu:NAME") as told:
+        call_command("operators", "init", "two.cu")
+    assert told.value.returncode == 2
