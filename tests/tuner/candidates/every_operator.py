@@ -1,6 +1,6 @@
-"""Every operator's own text as a candidate of it, on the CPU by Triton's interpreter: one line of JSON each.
+"""An operator's own text as a candidate of it, on the CPU by Triton's interpreter: a line of JSON.
 
-    PYTHONPATH=tests/packages RIDGEPOINT_OPERATOR_PACKAGES=acme-kernels python -m tests.tuner.candidates.every_operator FOLDER
+    PYTHONPATH=tests/packages RIDGEPOINT_OPERATOR_PACKAGES=acme-kernels python -m tests.tuner.candidates.every_operator NAME FOLDER
 """
 
 import json
@@ -12,7 +12,7 @@ os.environ["TRITON_INTERPRET"] = "1"       # before any kernel is decorated
 
 import torch
 
-from tests.tuner.measure.interpreted import round_to_fp8
+from tests.tuner.measure.interpreted import patch_language_once, round_to_fp8
 from tuner.candidates.judge import checks, loading
 from tuner.candidates.judge.taken import Taken
 from tuner.candidates.sources import operator_files
@@ -29,10 +29,9 @@ SHAPES = {
     "paged_decode_attention": {"B": 3, "H": 4, "KV": 2, "N": 40, "D": 64, "PAGE": 16},
     "fp8_attention": {"B": 1, "H": 4, "KV": 2, "N": 40, "D": 64, "causal": 1},
     "int4_matmul": {"M": 5, "N": 70, "K": 256}, "fp8_block_matmul": {"M": 20, "N": 140, "K": 256},
-    "conv2d": {"B": 2, "H": 9, "W": 7, "C": 20, "F": 35, "KS": 3, "S": 2, "P": 1}, "top_k": {"R": 5, "C": 300, "K": 8},
+    "conv2d": {"B": 2, "H": 9, "W": 7, "C": 20, "F": 35, "KS": 3, "S": 2, "P": 1}, "top_k": {"R": 3, "C": 60, "K": 4},
     "embedding": {"T": 7, "V": 50, "C": 300}, "rotary": {"T": 7, "H": 5, "D": 64},
     "acme_scale_add": {"N": 1000}, "acme_column_sum": {"R": 40, "C": 300}, "acme_clamp": {"N": 1000}}
-ON_ONE_GPU = [name for name, operator in OPERATORS.items() if not operator.on_several_gpus]          # as candidates are
 TEAM = (PACKAGES / "acme_kernels" / "kernels.py").read_text()
 TEAM_OPERATORS = (PACKAGES / "acme_kernels" / "ridgepoint.py").read_text()
 LAUNCHES = {        # what a team's operator sets to zero or restores before a launch is so for a launch of somebody else's, too
@@ -67,8 +66,12 @@ def look(name: str, folder: Path) -> dict[str, object]:
             "replaced": taken.replaced()}
 
 
-if __name__ == "__main__":
+def main(name: str, folder: str) -> None:
     packages.provide()
+    patch_language_once()
     round_to_fp8()
-    for each in (*ON_ONE_GPU, "acme_scale_add", "acme_column_sum", "acme_clamp"):
-        print(json.dumps(look(each, Path(sys.argv[1]))), flush=True)
+    print(json.dumps(look(name, Path(folder))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

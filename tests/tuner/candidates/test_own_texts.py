@@ -1,0 +1,27 @@
+"""The text of every operator is a candidate of it that is right, in each form that a candidate may have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.product import PROJECT
+from tests.tuner.measure.chosen import each_operator
+from tests.tuner.measure.forks import run_program
+from tuner.operators import OPERATORS
+
+PACKAGES = PROJECT / "tests" / "packages"
+PROGRAM = "import sys; from tests.tuner.candidates.every_operator import main; main(*sys.argv[1:])"
+ON_ONE_GPU = [name for name, operator in OPERATORS.items() if not operator.on_several_gpus]          # as candidates are
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", [*each_operator(*ON_ONE_GPU), "acme_scale_add", "acme_column_sum", "acme_clamp"])
+def test_the_text_of_an_operator_is_a_right_candidate_of_it_in_each_form(name: str, tmp_path: Path) -> None:
+    found = json.loads(run_program(PROGRAM, name, str(tmp_path), TRITON_INTERPRET="1", PYTHONPATH=str(PACKAGES),
+                                   RIDGEPOINT_OPERATOR_PACKAGES="acme-kernels")[0])
+    assert {"module", "kernel"} <= set(found["forms"]) and found["left_alone"] and found["replaced"] == []
+    for form, (seen, right, message, changed) in found["forms"].items():
+        assert (seen, right, changed) == (form, True, []), (form, message)
