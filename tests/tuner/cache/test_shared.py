@@ -4,12 +4,9 @@ import ast
 import base64
 import hashlib
 import json
-import os
 import shutil
-import subprocess
 import sys
 import types
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,6 +14,7 @@ from django.core.files.storage import default_storage
 from django.urls import reverse
 from django.utils import timezone
 
+from tests.tuner.measure.forks import run_program
 from tuner.cache import client as library
 from tuner.cache import shared
 from tuner.cache.compiled import services
@@ -27,7 +25,6 @@ from workers.scope import within
 pytestmark = pytest.mark.django_db
 PROJECT = Path(__file__).resolve().parents[3]
 KEY = "ABCDEFGH234567"
-needs_triton = pytest.mark.skipif(not (find_spec("torch") and find_spec("triton")), reason="torch and Triton are not installed")
 
 
 @pytest.fixture(autouse=True)
@@ -171,18 +168,16 @@ def host(live_server, alice, bob, tmp_path):
 
     def compile_on(folder, person=alice, url=live_server.url, scope="write"):
         _, token = ApiToken.objects.create(person, name=folder, scope=scope)
-        done = subprocess.run(
-            [sys.executable, "job.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300,
-            env={**os.environ, "RIDGEPOINT_URL": url, "RIDGEPOINT_TOKEN": token, "PYTHONPATH": str(tmp_path),
-                 "TRITON_CACHE_DIR": str(tmp_path / folder), "TRITON_CACHE_MANAGER": "triton.runtime.cache:RemoteCacheManager",
-                 "TRITON_REMOTE_CACHE_BACKEND": "ridgepoint_shared:TritonCache"})
-        assert done.returncode == 0, done.stderr[-3000:]
-        return (*json.loads(done.stdout), done.stderr)
+        told, said = run_program(
+            "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')", str(tmp_path / "job.py"),
+            RIDGEPOINT_URL=url, RIDGEPOINT_TOKEN=token, PYTHONPATH=str(tmp_path), TRITON_CACHE_DIR=str(tmp_path / folder),
+            TRITON_CACHE_MANAGER="triton.runtime.cache:RemoteCacheManager",
+            TRITON_REMOTE_CACHE_BACKEND="ridgepoint_shared:TritonCache")
+        return (*json.loads(told), said)
 
     return compile_on
 
 
-@needs_triton
 @pytest.mark.torch
 @pytest.mark.django_db(transaction=True)
 def test_a_second_host_compiles_nothing(host, bob):
@@ -200,7 +195,6 @@ def test_a_second_host_compiles_nothing(host, bob):
     assert not CompiledFile.objects.filter(name__endswith=".so").exists()
 
 
-@needs_triton
 @pytest.mark.torch
 @pytest.mark.django_db(transaction=True)
 def test_a_host_that_may_not_write_compiles_for_itself(host, bob):

@@ -2,14 +2,20 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from django.conf import settings
+from django.db import connection
 
-from tests.workers.core.test_worker import start_worker  # noqa: F401  a fixture
+from tests.product import Product
+from tests.waiting import until
 from tuner.trial import Rejected
 from workers import jobs
 from workers.core.compilers import Compilers, NobodyAnswers
@@ -125,8 +131,8 @@ child.close()
 @pytest.mark.torch
 def test_binaries_of_one_host_are_used_on_another(tmp_path):
     """The second host's ptxas tells its version and refuses to work: what comes out was compiled by the first."""
-    pytest.importorskip("torch")
-    triton = pytest.importorskip("triton")
+    import triton
+
     from tuner.operators import OPERATORS, limits
 
     config = dict(OPERATORS["softmax"].default_config({"R": 64, "C": 512}, "fp16", limits("NVIDIA H200", "9.0", 132)))
@@ -150,12 +156,30 @@ def test_binaries_of_one_host_are_used_on_another(tmp_path):
     assert next((tmp_path / "two").rglob("*.cubin")).read_bytes() == key.read_bytes()
 
 
+@pytest.fixture
+def start_worker(db: None) -> Iterator[Callable[[str], None]]:
+    """`start_worker("compile")`: a worker of this test's database and queue; it has announced itself on return."""
+    started: list[Product] = []
+    jobs.connection().flushdb()
+    at = connection.settings_dict
+    environ = {"DATABASE_URL": f"postgresql://{at['USER']}@/{at['NAME']}?host={at['HOST']}&port={at['PORT']}",
+               "REDIS_URL": settings.REDIS_URL, "RIDGEPOINT_HOME": str(settings.HOME)}
+
+    def start(queue: str) -> None:
+        worker = Product(Path(settings.HOME), queue, env=environ, command="worker")
+        started.append(worker)
+        worker.wait_for(lambda line: "ready for" in line)
+        until(lambda: any(said["pid"] == worker.process.pid for said in jobs.workers()), 60)
+
+    yield start
+    for worker in started:
+        worker.stop(signal.SIGTERM)
+
+
 @pytest.mark.torch
 @pytest.mark.django_db(transaction=True)
-def test_a_worker_of_the_queue_compile_helps_as_soon_as_it_is_there(start_worker):  # noqa: F811
+def test_a_worker_of_the_queue_compile_helps_as_soon_as_it_is_there(start_worker: Callable[[str], None]) -> None:
     """`manage.py worker compile` on a host without a GPU: woken by the entry, asked through Redis, with the real compiler."""
-    pytest.importorskip("torch")
-    pytest.importorskip("triton")
     from tuner.operators import OPERATORS, limits
 
     assert compile_queue.make_helpers(5) == []
