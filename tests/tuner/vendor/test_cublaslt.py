@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
+from tests.scale import DEEP
+from tests.tuner.measure.chosen import WITHOUT_TORCH
+
+pytest.importorskip("torch", reason=WITHOUT_TORCH)
 
 import torch
 
@@ -25,8 +28,10 @@ from tuner.kernels.vendor.lt_space import Limits, list_algorithms
 from tuner.offer import Offer
 from tuner.vendor.lt_names import ATTRIBUTES, PLACE, Numbers, apply_text, config_of, in_order, numbers_of
 
+pytestmark = pytest.mark.torch
 RECORDED = Path(__file__).resolve().parents[2] / "data" / "recorded" / "h200_cublaslt_fp8.json.gz"
 V131 = "cublasLt 13.1.0"
+TILES = tuple(range(1, 635 if DEEP else 64))
 NUMBERS: Numbers = (66, 20, 36, 3, 0, 1, 0, 1, 4)
 CONFIG = {"ALGO": 66, "TILE": "128x128", "STAGES": "128xAUTO", "CLUSTER": "2x1x1", "INNER": "UNDEFINED", "SPLIT_K": 1,
           "REDUCTION": "NONE", "SWIZZLE": 1, "CUSTOM": 4, "LIBRARY": V131}
@@ -43,7 +48,7 @@ class Rules:
 
     def capabilities(self, number: int) -> Capabilities | None:
         old = Capabilities((15, 20), (15, 16), 0, True, True, (1, 2))
-        new = Capabilities(tuple(range(1, 635)), (35,), 7, False, True, (2,))
+        new = Capabilities(TILES, (35,), 7, False, True, (2,))
         return {6: old, 66: new, 67: replace(new, custom_max=150)}.get(number)
 
     def algorithm(self, numbers: Sequence[int]) -> Algorithm:
@@ -94,6 +99,7 @@ def test_the_text_to_paste_sets_every_attribute() -> None:
     assert text.count("cublasLtMatmulAlgoConfigSetAttribute") == len(ATTRIBUTES) - 1 and apply_text({}) == ""
 
 
+@pytest.mark.deep
 def test_all_that_is_accepted_is_listed_and_what_is_not_read_is_left_alone() -> None:
     listing = list_algorithms(Rules(), (9, 0), Limits(seconds=60, workspace_bytes=100 << 20), preferred=[66])
     found = [dict(zip(PLACE, numbers, strict=True)) for numbers in listing.found]
@@ -105,6 +111,7 @@ def test_all_that_is_accepted_is_listed_and_what_is_not_read_is_left_alone() -> 
     assert all((each["REDUCTION"] != 0) == (each["SPLIT_K"] > 1) for each in found) and listing.pruned[lt_space.REFUSED] > 0
 
 
+@pytest.mark.deep
 def test_a_product_that_fills_the_gpu_is_not_split() -> None:
     listing = list_algorithms(Rules(waves=2.0), (9, 0), Limits(seconds=60), preferred=[66])
     assert {numbers[PLACE["SPLIT_K"]] for numbers in listing.found} == {1} and listing.pruned[lt_space.FULL] == 4 * 20 + 4 * 10
@@ -190,6 +197,7 @@ class Recorded(Rules):
         return self.accepted.get((algorithm.data[0] >> 32, *algorithm.data[1:], algorithm.data[0] & 0xFFFF))
 
 
+@pytest.mark.slow
 def test_what_an_h200_accepted_is_listed_again() -> None:
     recorded = Recorded()
     listing = list_algorithms(recorded, (9, 0), Limits(seconds=120), {numbers[0] for numbers in recorded.preferred})

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
+from tests.tuner.measure.chosen import WITHOUT_TORCH
+
+pytest.importorskip("torch", reason=WITHOUT_TORCH)
 
 import torch
 
@@ -43,6 +45,7 @@ from tuner.vendor.cutlass_table import (
     run_arguments,
 )
 
+pytestmark = pytest.mark.torch
 TABLE = gzip.decompress((Path(__file__).resolve().parents[2] / "data" / "captured" / "h100_cutlass_gemm.csv.gz").read_bytes())
 COOPERATIVE = ("cutlass3x_sm90_tensorop_gemm_f16_f16_f32_f16_f16_128x256x64_2x1x1_0_tnn_align8_"
                "warpspecialized_cooperative_epi_tma")
