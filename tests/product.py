@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kept.cluster import copy_cluster
+from webapp.embedded.identity import make_tie_to_parent
 
 PROJECT = Path(__file__).resolve().parent.parent
 START_WITHIN_S = 240.0
@@ -27,9 +28,12 @@ class Product:
 
     def __init__(self, home: Path, *arguments: str, env: dict[str, str] | None = None, command: str = "serve") -> None:
         self.home, self.url, self.lines = home, "", list[str]()
+        # it ends with a run that is killed; the signal comes when the thread that started it ends, so not from another one
+        tied = make_tie_to_parent(None, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else None
         self.process = subprocess.Popen(
             [sys.executable, str(PROJECT / "manage.py"), command, *arguments], cwd=PROJECT, env=clean_env(home) | (env or {}),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+            preexec_fn=tied)
         self.news: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 

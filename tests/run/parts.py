@@ -58,9 +58,10 @@ class Sum:
 # for the two processors of the smallest machine: three workers keep them busy, each more costs what it imports and starts. Tests
 # that start processes and wait for them follow those of the browser, so that all three end at about the same time.
 WAITING = ("tests/profiles/fleet", "tests/workers/capture")
+BROWSER = ("tests/browser", "tests/ways")
 PARTS = (
-    Part("Python", (*PYTEST, "-n", "2", *(f"--ignore={path}" for path in ("tests/browser", *WAITING)))),
-    Part("browser", (*PYTEST, "tests/browser")),
+    Part("Python", (*PYTEST, "-n", "2", *(f"--ignore={path}" for path in (*BROWSER, *WAITING)))),
+    Part("browser", (*PYTEST, *BROWSER)),
     Part("waiting", (*PYTEST, *WAITING), after="browser"),
     Part("JavaScript", ("make", "--no-print-directory", "js"), in_pytest=False),
 )
