@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,31 +49,45 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
 
 
 @contextmanager
-def watching(browser: Any) -> Iterator[Callable[[], Any]]:
-    """Give a function whose every call is a page in a browser of its own; errors in their consoles fail at the end."""
+def watching() -> Iterator[Callable[[Any], Any]]:
+    """Give a function that opens a page in a browser's context; errors in the consoles of its pages fail at the end."""
     wrong: list[str] = []
-    contexts: list[Any] = []
 
-    def visitor() -> Any:
-        contexts.append(browser.new_context())
-        page = contexts[-1].new_page()
+    def open_page(context: Any) -> Any:
+        page = context.new_page()
         page.set_default_timeout(WITHIN_MS)
         page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("request", lambda request: None if _OURS.match(request.url) else wrong.append(request.url))
         return page
 
-    yield visitor
-    for each in contexts:
-        each.close()
+    yield open_page
     assert wrong == []
 
 
 @pytest.fixture
 def visitors(browser: Any) -> Iterator[Callable[[], Any]]:
     """`visitors()` is the page of another person, in a browser of their own."""
-    with watching(browser) as visitor:
-        yield visitor
+    with ExitStack() as contexts, watching() as open_page:
+        yield lambda: open_page(contexts.enter_context(closing(browser.new_context())))
+
+
+@pytest.fixture(scope="session")
+def owner_context(browser: Any, team: Team) -> Iterator[Any]:
+    """The browser of the team's owner, who signed in once; its page stays open, and with it what the site's scripts compiled to."""
+    with closing(browser.new_context()) as context, watching() as open_page:
+        page = open_page(context)
+        page.goto(team.url)
+        sign_in(page)
+        yield context
+
+
+@pytest.fixture
+def owner(owner_context: Any, team: Team) -> Iterator[Any]:
+    """A page of the owner's browser, on the first page that one sees."""
+    with watching() as open_page, closing(open_page(owner_context)) as page:
+        page.goto(team.url)
+        yield page
 
 
 def manage(home: Path, *arguments: str, **env: str) -> str:

@@ -76,12 +76,10 @@ def wait_for(url: str) -> None:
     raise TimeoutError(url)
 
 
-def test_what_was_restored_says_the_same(team: Team, restored: Callable[[], str], visitors: Callable[[], Any]) -> None:
-    page, later = visitors(), visitors()
-    page.goto(team.url)
-    sign_in(page)
-    import_files(page, FILE, build="kept-1", model="kept")
-    before = pages(page)
+def test_what_was_restored_says_the_same(owner: Any, restored: Callable[[], str], visitors: Callable[[], Any]) -> None:
+    import_files(owner, FILE, build="kept-1", model="kept")
+    before = pages(owner)
+    later = visitors()
     later.goto(restored())
     sign_in(later)
     for name, now in pages(later).items():

@@ -21,16 +21,13 @@ from tests.ways.conftest import (
     kernels_of,
     open_section,
     open_setting,
-    sign_in,
 )
 
 OURS, THEIRS = H200 / "kineto_layer.json.gz", H200 / "kineto_train.json.gz"      # of the first project, of the second
 
 
-def test_who_is_invited_into_a_project_works_there_and_sees_nothing_else(team: Team, visitors: Callable[[], Any]) -> None:
-    owner, guest = visitors(), visitors()
-    owner.goto(team.url)
-    sign_in(owner)
+def test_who_is_invited_into_a_project_works_there_and_sees_nothing_else(team: Team, owner: Any,
+                                                                                 visitors: Callable[[], Any]) -> None:
     import_files(owner, OURS, build="secret-build", model="secret-model")
     hidden = owner.locator("[data-files] a", has_text="Open").get_attribute("href")
     people = count_people(owner)
@@ -40,6 +37,7 @@ def test_who_is_invited_into_a_project_works_there_and_sees_nothing_else(team: T
     shows(owner.locator(".notice-ok"), "Invitation as engineer of Serving")
     reads(owner.locator(".answer"), f"{people} {'person' if people == 1 else 'people'}, 1 invited")
 
+    guest = visitors()
     guest.goto(link)
     reads(guest.locator("h1"), "Join as engineer of Serving")
     join(guest, link, "nina")
@@ -50,6 +48,7 @@ def test_who_is_invited_into_a_project_works_there_and_sees_nothing_else(team: T
     row = owner.locator("tbody tr", has=owner.get_by_role("link", name="nina", exact=True))
     shows(row, "serving: engineer")
     assert guest.context.request.get(link).status == 403         # it was used
+    open_project(owner, "Main")
 
 
 def count_people(page: Any) -> int:
@@ -63,10 +62,14 @@ def make_project(page: Any, name: str) -> None:
     page.get_by_role("textbox", name="Name", exact=True).fill(name)
     page.get_by_role("button", name="Create").click()
     shows(page.locator(".answer"), "0 members")
+    open_project(page, name)
+    reads(page.locator(".answer"), "No profile yet")
+
+
+def open_project(page: Any, name: str) -> None:
     page.locator("#project-menu summary").click()
     page.locator("#project-menu").get_by_role("link", name=name, exact=True).click()
     page.wait_for_url(f"**/p/{name.lower()}/")
-    reads(page.locator(".answer"), "No profile yet")
 
 
 def sees_its_project(page: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.visit import WORKED_MS, eventually, reads, shows
+from tests.browser.visit import WORKED_MS, eventually, fits, reads, shows
 from tests.product import PROJECT, Product, clean_env
 from tests.ways.conftest import open_setting, reload_until
 from tuner.bring.check import has_triton
@@ -37,7 +37,7 @@ def add(x, y, output):
     return output
 '''
 ELEMENTS = 100_000
-BLOCKS, MOST = (64, 128, 256), 512                  # what the person edits: the block's sizes, and a rule
+BLOCKS, WARPS, MOST = (64, 128, 256), (1, 2, 4), 512            # what the person edits: values, and a rule
 NAME, PACKAGE = "way_add", "way-kernels"
 
 
@@ -94,15 +94,19 @@ def count(values: dict[str, list[int]], rule: Callable[..., bool]) -> int:
 
 def edited(page: Any) -> int:
     """Narrow the space: the page counts what is left as we do. Return how many configurations can run."""
+    reads(page.locator("[data-valid]"), str(count(space(page), lambda **c: True)))
+    page.get_by_label("num_warps", exact=True).fill("")
+    shows(page.locator("[data-wrong=num_warps]"), "0 values")
+    page.get_by_label("num_warps", exact=True).fill(", ".join(map(str, WARPS)))
     page.get_by_label("BLOCK_SIZE").fill(", ".join(map(str, BLOCKS)))
     page.get_by_label("Constraints").fill(f"BLOCK_SIZE * num_warps <= {MOST}")
     values = space(page)
-    kept = count(values, lambda **c: c["BLOCK_SIZE"] * c["num_warps"] <= MOST)
-    every = count(values, lambda **c: True)
+    kept, every = count(values, lambda **c: c["BLOCK_SIZE"] * c["num_warps"] <= MOST), count(values, lambda **c: True)
     assert 0 < kept < every
     reads(page.locator("[data-valid]"), str(kept))
     reads(page.locator("[data-size]"), str(every))
-    shows(page.locator("[data-left]"), f"{every - kept} left out")
+    shows(page.locator("[data-left]"), f"{every - kept} left out: BLOCK_SIZE * num_warps <= {MOST}")
+    shows(page.locator("[data-adapter]"), f'"BLOCK_SIZE": {BLOCKS}')
     return kept
 
 
@@ -129,6 +133,8 @@ def compiled(page: Any) -> None:
     for row in table.all():
         registers, spills = (row.locator("td").nth(at).inner_text() for at in (2, 3))
         assert 0 < int(registers) < 256 and spills == "0"
+    page.set_viewport_size({"width": 1000, "height": 800})
+    fits(page)
 
 
 def enabled(page: Any) -> None:

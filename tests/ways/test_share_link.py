@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.visit import H200, eventually, reads
-from tests.ways.conftest import Team, by_name, events_of, exact, import_files, kernels_of, sign_in, watching
+from tests.ways.conftest import Team, by_name, events_of, exact, import_files, kernels_of, watching
 
 SHARED, KEPT = H200 / "kineto_layer_stack.json.gz", H200 / "kineto_layer.json.gz"
 
 
 @pytest.fixture(scope="module")
-def owner(team: Team, browser: Any) -> Iterator[Any]:
+def sharer(team: Team, owner_context: Any) -> Iterator[Any]:
     """The owner's page, on the profile that is shared: it was imported by clicks, with another one that is not shared."""
-    with watching(browser) as visitor:
-        page = visitor()
+    with watching() as open_page, closing(open_page(owner_context)) as page:
         page.goto(team.url)
-        sign_in(page)
         import_files(page, SHARED, KEPT, build="share-1", model="shared")
         page.locator("[data-files] li", has_text=SHARED.name).get_by_role("link", name="Open").click()
         page.wait_for_url("**/profiles/*/")
         yield page
 
 
-def test_who_has_the_link_sees_that_profile_and_nothing_else(team: Team, owner: Any, visitors: Callable[[], Any]) -> None:
-    counted_alike(owner)
-    told = told_by(owner)
-    link = share(owner)
+def test_who_has_the_link_sees_that_profile_and_nothing_else(team: Team, sharer: Any, visitors: Callable[[], Any]) -> None:
+    counted_alike(sharer)
+    told = told_by(sharer)
+    link = share(sharer)
 
     guest = visitors()
     guest.goto(link)
@@ -40,16 +39,16 @@ def test_who_has_the_link_sees_that_profile_and_nothing_else(team: Team, owner: 
     assert told_by(guest) == told
     goes_through_its_pages(guest)
     sees_nothing_else(guest, team)
-    end_the_link(owner, guest, link)
+    end_the_link(sharer, guest, link)
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason=(
     "a guest is offered the tab SQL and links to other pages, which lead to the sign-in page"))
-def test_no_link_leads_a_guest_to_the_sign_in_page(owner: Any, visitors: Callable[[], Any]) -> None:
-    open_links(owner)
-    owner.get_by_role("button", name="Make a link").click()
+def test_no_link_leads_a_guest_to_the_sign_in_page(sharer: Any, visitors: Callable[[], Any]) -> None:
+    open_links(sharer)
+    sharer.get_by_role("button", name="Make a link").click()
     guest = visitors()
-    guest.goto(owner.locator("#share-link").inner_text())
+    guest.goto(sharer.locator("#share-link").inner_text())
     guest.locator("table.top-kernels tbody tr").first.wait_for()
     here = re.sub("^https?://[^/]+", "", guest.url)
     links = guest.locator("main a[href^='/'], .subbar a[href^='/']").evaluate_all("all => all.map((one) => one.pathname)")

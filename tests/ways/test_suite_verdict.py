@@ -18,7 +18,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.visit import H200, WORKED_MS, eventually, reads, shows
-from tests.ways.conftest import Team, invite, join, make_token, open_section, sign_in
+from tests.ways.conftest import Team, invite, join, make_token, open_section
 
 SUITE, FIRST, SLOW, ENGINEER = "decode", "good-1", "bad-2", "bela"
 SOFTMAX, OTHER = {"STEPS": 3, "PER_SM": 32, "num_warps": 8}, {"STEPS": 3, "PER_SM": 8, "num_warps": 8}
@@ -43,11 +43,8 @@ def medians() -> Medians:
     return found
 
 
-def test_a_slower_build_is_found_and_given_to_somebody(team: Team, visitors: Callable[[], Any], medians: Medians,
+def test_a_slower_build_is_found_and_given_to_somebody(team: Team, owner: Any, visitors: Callable[[], Any], medians: Medians,
                                                        tmp_path: Path) -> None:
-    owner = visitors()
-    owner.goto(team.url)
-    sign_in(owner)
     other = visitors()
     join(other, invite(owner, "engineer"), ENGINEER)
     make_suite(owner)
@@ -129,6 +126,7 @@ def verdict(page: Any, medians: Medians) -> str:
     on_overview = line.locator(".mark-bad").inner_text()
     line.get_by_role("link", name="evidence").click()
     page.wait_for_url("**/kernels/*/")
+    assert red(page) != []                                                   # here it is red
     sides: dict[str, list[float]] = {}
     for side, config in (("baseline", SOFTMAX), ("candidate", OTHER)):
         rows = page.locator("#live-runs tbody tr", has=page.get_by_role("cell", name=side, exact=True))

@@ -12,21 +12,27 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.visit import H200, WORKED_MS, poll, shows
+from tests.browser.visit import H200, WORKED_MS, fits, poll, shows
 from tests.ways.conftest import by_name, duration_ns, events_of, exact, import_files, kernels_of, make_token, open_section
 
 MODEL, GPU = "way-layer", "NVIDIA H200"
 SHAPE = {"R": 65536, "C": 768}              # of layer norms that are recorded as a landscape on this GPU
 SUITE, KEY = "problems-nvidia-h200", "layernorm R=65536 C=768 fp16"
-LAUNCHES = 7
+LAUNCHES, MOST_CLICKS = 7, 6
+# what a person does, as the browser tells it: trusted clicks and keys, over all pages of the visit
+COUNT = """const add = (name) => (event) => { if (event.isTrusted) sessionStorage[name] = +(sessionStorage[name] ?? 0) + 1; };
+addEventListener("click", add("clicks"), true);
+addEventListener("keydown", add("keys"), true);"""
 # what a training job does: the line that the page offers, its launches counted, as docs/client.md says
 JOB = """
-import json
+import json, ridgepoint_client
+client = ridgepoint_client.connected()
+assert client.refresh(60), client.problem           # by itself a job waits 3 s, then launches defaults
 {line}
 served = ridgepoint_client.best("layernorm", "fp16", R=65536, C=768)
 served.launches += {launches}
 print(json.dumps({{"config": config, "rule": served.rule, "entry": served.entry}}))
-ridgepoint_client.connected().close()
+assert client.report(60), client.problem
 """
 
 
@@ -67,12 +73,13 @@ def test_from_the_ranking_to_a_served_and_guarded_kernel(watched: Any, server_ur
                                                          recorded: dict[str, Any], tmp_path: Path) -> None:
     page = watched
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.add_init_script(COUNT)
     page.goto(server_url)
     import_files(page, *files, build="way-1", model=MODEL)
     launches = norms(files[0])
     ranked(page, files, launches[0]["name"])
     profiled(page, launches)
-    page.get_by_role("button", name="Tune", exact=True).click()
+    page.get_by_role("button", name="Tune", exact=True).click()               # 2
     other = page.context.new_page()                                     # while it searches
     other.goto(server_url)
     client, token = client_and_token(other, tmp_path)
@@ -96,7 +103,8 @@ def ranked(page: Any, files: list[Path], name: str) -> None:
     assert round(exact(answer.locator("b .num[title$=' ns']").first)) == duration_ns(kernels)
     row = page.locator("#live-fixes li", has_text="layer_norm")
     assert round(exact(row.locator(".issue-value .num").last)) == by_name(kernels)[name]
-    row.locator("a.what").click()
+    page.evaluate("sessionStorage.clear()")
+    row.locator("a.what").click()                                                   # 1
 
 
 def profiled(page: Any, launches: list[dict[str, Any]]) -> None:
@@ -124,8 +132,8 @@ def tuned(page: Any, recorded: dict[str, Any]) -> str:
     best = exact(state.locator(".number .num"))
     assert best < recorded["library"] and pytest.approx(best, rel=1e-4) in recorded["times"].values()
     shows(state, "recorded")
-    page.locator("#state-served summary").click()
-    page.locator("#state-served button", has_text="Copy").click()
+    page.locator("#state-served summary").click()                                   # 3
+    page.locator("#state-served button", has_text="Copy").click()                   # 4
     line: str = poll(page, "navigator.clipboard.readText()")
     return line
 
@@ -153,11 +161,17 @@ def served(page: Any, answer: dict[str, Any], recorded: dict[str, Any]) -> None:
 
 
 def guarded(page: Any) -> None:
-    """Its GPU's suite measures it for each build from now on; the file for CI names suite and server."""
-    page.get_by_role("button", name="Guard this").click()
+    """Its GPU's suite measures it for each build from now on; the file for CI names suite and server: after six clicks."""
+    page.get_by_role("button", name="Guard this").click()                           # 5
     shows(page.locator("#state-guarded"), SUITE)
-    page.locator("#pipelines summary", has_text="GitLab").click()
+    page.locator("#pipelines summary", has_text="GitLab").click()                   # 6
     shows(page.locator("#pipelines"), f"--suite {SUITE}")
+    shows(page.locator("#pipelines"), page.url.partition("/kernels")[0])
+    done = page.evaluate("[+(sessionStorage.clicks ?? 0), +(sessionStorage.keys ?? 0)]")
+    assert 0 < done[0] <= MOST_CLICKS and done[1] == 0, done
+    for width in (390, 1000, 1440):
+        page.set_viewport_size({"width": width, "height": 900})
+        fits(page)
     page.locator("#state-guarded").get_by_role("link", name="Open the suite").click()
     row = page.locator("#kernels tbody tr", has=page.get_by_role("link", name=KEY, exact=True))
     expect(row).to_have_count(1)
