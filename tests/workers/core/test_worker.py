@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,9 @@ from rq import Queue
 from profiles.models import Profile
 from profiles.upload.services import profile_create
 from tests.product import Product
+from tests.waiting import until
 from tuner.gate.suites.job_services import job_create
+from tuner.jobs.control_services import tune_stop
 from tuner.jobs.create_services import tune_create
 from tuner.measure.recorded_runs import load_recorded
 from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel, TuneJob
@@ -34,45 +35,87 @@ from workers.leases import STALE_AFTER
 from workers.process import Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
-TAKEN_UP_WITHIN_S = 15      # of a worker being there
+QUEUES = ("ingest", "replay")
+LAUNCHES = 30_000           # of a file that takes long enough to be killed over
 
 
-@pytest.fixture
-def start_worker() -> Iterator[Callable[..., Product]]:
-    """`start_worker("ingest")`: a worker of this test's database and queue; it has announced itself on return.
+class Workers:
+    """Workers of this test's database and queue: one that a test leaves serves the next, for a start takes seconds."""
 
-    `redis_url`: another way to the same Valkey.
-    """
-    started: list[Product] = []
-    jobs.connection().flushdb()
+    def __init__(self) -> None:
+        self.running: list[Product] = []
+        self.given: list[Product] = []              # to the test at hand
 
-    def start(*queues: str, redis_url: str = "") -> Product:
-        worker = Product(Path(settings.HOME), *queues, env=servers(redis_url), command="worker")
-        started.append(worker)
+    def get(self) -> Product:
+        """Return a worker that this test did not have yet, idle; it has announced itself."""
+        for worker in self.alive():
+            if worker not in self.given:
+                self.given.append(worker)
+                return worker
+        return self.start(settings.REDIS_URL)
+
+    def start(self, redis_url: str) -> Product:
+        """Return a new worker. `redis_url`: a way to this test's Valkey."""
+        worker = Product(Path(settings.HOME), *QUEUES, env=servers(redis_url), command="worker")
+        self.running.append(worker)
+        self.given.append(worker)
         worker.wait_for(lambda line: "ready for" in line)
-        wait_until(lambda: any(said["pid"] == worker.process.pid for said in jobs.workers()), 10)
+        wait_until(lambda: said_by(worker) is not None)
         return worker
 
-    yield start
-    for worker in started:
-        if worker.process.poll() is None:
+    def alive(self) -> list[Product]:
+        return [worker for worker in self.running if worker.process.poll() is None]
+
+    def rest(self) -> None:
+        """Have them leave what the test began."""
+        self.given.clear()
+        for job in TuneJob.objects.exclude(status__in=["done", "stopped", "failed"]):
+            tune_stop(job)
+        for name in QUEUES:                         # entries whose rows go with the test
+            Queue(name, connection=jobs.connection()).empty()
+        wait_until(lambda: not any(psutil.Process(worker.process.pid).children() for worker in self.alive()))
+
+    def stop(self) -> None:
+        for worker in self.alive():
             worker.stop(signal.SIGTERM)
 
 
-def servers(redis_url: str = "") -> dict[str, str]:
+@pytest.fixture(scope="module")
+def kept_workers() -> Iterator[Workers]:
+    jobs.connection().flushdb()
+    kept = Workers()
+    yield kept
+    kept.stop()
+
+
+@pytest.fixture
+def workers(kept_workers: Workers) -> Iterator[Workers]:
+    yield kept_workers
+    kept_workers.rest()
+
+
+@pytest.fixture
+def no_workers(workers: Workers) -> Workers:
+    """No worker but those that the test starts."""
+    workers.stop()
+    return workers
+
+
+def said_by(worker: Product) -> dict[str, Any] | None:
+    """Return what a worker announces; None before it did, and once it left."""
+    return next((said for said in jobs.workers() if said["pid"] == worker.process.pid), None)
+
+
+def servers(redis_url: str) -> dict[str, str]:
     """Return what a process needs to find this test's database and queue."""
     database = connection.settings_dict
     url = f"postgresql://{database['USER']}@/{database['NAME']}?host={database['HOST']}&port={database['PORT']}"
-    return {"DATABASE_URL": url, "REDIS_URL": redis_url or settings.REDIS_URL, "RIDGEPOINT_HOME": str(settings.HOME)}
+    return {"DATABASE_URL": url, "REDIS_URL": redis_url, "RIDGEPOINT_HOME": str(settings.HOME)}
 
 
-def wait_until(condition: Callable[[], Any], within_s: float) -> float:
-    """Seconds that it took. Fails when it did not come true."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < within_s, f"not within {within_s} s"
-        time.sleep(0.05)
-    return time.monotonic() - began
+def wait_until(condition: Callable[[], Any]) -> Any:
+    """Return the first true value; the machine may have other work, so only a test that fails waits long."""
+    return until(condition, 180, 0.05)
 
 
 def tune_job(trials: int) -> TuneJob:
@@ -85,91 +128,14 @@ def of_job(job: TuneJob) -> TuneJob:
 
 
 def large_trace() -> bytes:
-    """A Kineto file that takes some seconds to read."""
+    """A Kineto file that takes a while to read."""
     events = [{"ph": "X", "cat": "kernel", "name": f"kernel_{i % 50}", "pid": 0, "tid": 7, "ts": i * 2.0, "dur": 1.0,
                "args": {"stream": 7, "correlation": i, "device": 0, "grid": [i % 9 + 1, 1, 1], "block": [128, 1, 1]}}
-              for i in range(100_000)]
+              for i in range(LAUNCHES)]
     return gzip.compress(json.dumps({"schemaVersion": 1, "traceEvents": events}).encode(), 1)
 
 
-def test_a_worker_killed_in_a_tune_job_is_replaced_and_nothing_is_measured_twice(start_worker: Callable[..., Product]) -> None:
-    first = start_worker("replay")
-    job = tune_job(60)
-    wait_until(lambda: job.trials.count() >= 5, 20)
-    task = psutil.Process(first.process.pid).children(recursive=True)
-    os.kill(first.process.pid, signal.SIGKILL)
-    psutil.wait_procs(task, timeout=5)
-    outlived = [process for process in task if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
-    assert not outlived, "the task must die with its worker"
-    measured = {trial.number: (trial.config_key, trial.created) for trial in job.trials.all()}
-    killed = of_job(job)
-    assert killed.status == "running" and len(measured) < 60
-
-    start_worker("replay")
-    waited_s = wait_until(lambda: of_job(job).worker not in ("", killed.worker), TAKEN_UP_WITHIN_S)
-    assert waited_s < TAKEN_UP_WITHIN_S
-    wait_until(lambda: of_job(job).status == "done", 60)
-    trials = {trial.number: (trial.config_key, trial.created) for trial in job.trials.all()}
-    assert measured.items() <= trials.items() and sorted(trials) == list(range(60))
-
-
-def test_a_worker_killed_in_an_ingest_is_replaced(start_worker: Callable[..., Product]) -> None:
-    first = start_worker("ingest")
-    profile = profile_create(owner=None, file=ContentFile(large_trace(), name="large.json.gz"))
-    wait_until(lambda: Profile.objects.get(pk=profile.pk).status == "ingesting", 20)
-    os.kill(first.process.pid, signal.SIGKILL)
-    first.process.wait()
-    assert Profile.objects.get(pk=profile.pk).status == "ingesting"
-    Profile.objects.filter(pk=profile.pk).update(heartbeat=timezone.now() - STALE_AFTER)      # the tune job above waits for it
-    start_worker("ingest")
-    wait_until(lambda: Profile.objects.get(pk=profile.pk).attempts == 2, TAKEN_UP_WITHIN_S)
-    wait_until(lambda: Profile.objects.get(pk=profile.pk).status == "ready", 60)
-    assert Profile.objects.get(pk=profile.pk).launches == 100_000
-
-
-def test_a_task_that_is_killed_alone_is_taken_up_by_the_same_worker(start_worker: Callable[..., Product]) -> None:
-    worker = start_worker("replay")
-    job = tune_job(40)
-    wait_until(lambda: job.trials.count() >= 3, 20)
-    children = psutil.Process(worker.process.pid).children()
-    for child in children:
-        child.kill()
-    psutil.wait_procs(children, timeout=5)
-    TuneJob.objects.filter(pk=job.pk, status="running").update(heartbeat=timezone.now() - STALE_AFTER)
-    wait_until(lambda: of_job(job).status == "done", 60)
-    assert job.trials.count() == 40 and of_job(job).attempts == 2
-
-
-def test_a_stopped_worker_hands_its_row_back_at_once(start_worker: Callable[..., Product]) -> None:
-    worker = start_worker("replay")
-    job = tune_job(60)
-    wait_until(lambda: job.trials.count() >= 3, 20)
-    assert worker.stop(signal.SIGTERM, within_s=10) == 0
-    stopped = of_job(job)
-    assert stopped.status == "queued" and stopped.worker == "" and stopped.attempts == 0
-    assert jobs.waiting("tune") == {job.pk} and not jobs.workers()
-    start_worker("replay")
-    wait_until(lambda: of_job(job).status == "running", TAKEN_UP_WITHIN_S)
-
-
-def test_a_worker_that_loses_valkey_in_a_task_begins_again(start_worker: Callable[..., Product], tmp_path: Path) -> None:
-    way = tmp_path / "valkey.sock"
-    way.symlink_to(settings.REDIS_URL.removeprefix("unix://").partition("?")[0])
-    worker, job = start_worker("replay", redis_url=f"unix://{way}"), tune_job(30)
-    wait_until(lambda: of_job(job).trials.count() >= 3, 30)
-    kept = way.rename(tmp_path / "away.sock")
-    for kind in ("normal", "pubsub"):
-        jobs.connection().client_kill_filter(_type=kind, skipme=True)
-    wait_until(lambda: of_job(job).status == "done", 60)           # rows are the truth: nothing of a job is in Valkey
-    worker.wait_for(lambda line: "begins again when Valkey answers" in line, 60)
-    kept.rename(way)
-    worker.wait_for(lambda line: "ready for" in line, 60)
-    later = tune_job(5)
-    wait_until(lambda: of_job(later).status == "done", 60)
-    assert worker.process.poll() is None and of_job(job).attempts == 1 and of_job(job).trials.count() == 30
-
-
-def test_a_job_whose_server_was_away_is_no_failed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_whose_server_was_away_is_no_failed_one(no_workers: Workers) -> None:
     from workers import tasks
     from workers.row_kinds import ROW_KINDS
     from workers.tune import lead
@@ -185,7 +151,7 @@ def test_a_job_whose_server_was_away_is_no_failed_one(monkeypatch: pytest.Monkey
     assert row.status == "running" and row.error is None and row.attempts == 1, "it is taken again once its heartbeat is stale"
 
 
-def test_a_worker_takes_a_name_that_one_before_it_left(start_worker: Callable[..., Product]) -> None:
+def test_a_worker_takes_a_name_that_one_before_it_left(no_workers: Workers) -> None:
     """A container that starts again has the host name and process number of before."""
     name = "replay@host-1"
     for _ in range(2):
@@ -194,13 +160,106 @@ def test_a_worker_takes_a_name_that_one_before_it_left(start_worker: Callable[..
     assert jobs.connection().hget(f"rq:worker:{name}", "birth")
 
 
-def test_an_idle_worker_announces_itself_and_stops_at_once(start_worker: Callable[..., Product]) -> None:
-    worker = start_worker("ingest", "replay")
-    said = next(each for each in jobs.workers() if each["pid"] == worker.process.pid)
-    assert said["queues"] == ["ingest", "replay"] and said["busy"] is None and said["since"] > 0
+def test_an_idle_worker_announces_itself(workers: Workers) -> None:
+    worker = workers.get()
+    wait_until(lambda: (said_by(worker) or {"busy": ""})["busy"] is None)
+    said = said_by(worker)
+    assert said is not None and said["queues"] == list(QUEUES) and said["since"] > 0
     assert "softmax" in " ".join(map(str, said["replay"]))
-    assert worker.stop(signal.SIGTERM, within_s=10) == 0
-    assert not jobs.workers()
+
+
+def test_a_worker_says_what_it_does(workers: Workers) -> None:
+    worker, told = workers.get(), set[str | None]()
+    wait_until(lambda: (said_by(worker) or {"busy": ""})["busy"] is None)
+    job = tune_job(60)
+
+    def is_told() -> bool:
+        said = said_by(worker)
+        told.add(said["busy"] if said else "it left")
+        return f"tune {job.pk}" in told
+
+    wait_until(is_told)
+    assert told <= {None, f"tune {job.pk}"}             # idle before, and nothing else
+
+
+def test_a_task_that_is_killed_alone_is_taken_up_by_the_same_worker(workers: Workers) -> None:
+    worker = workers.get()
+    job = tune_job(20)
+    wait_until(lambda: job.trials.count() >= 3)
+    children = psutil.Process(worker.process.pid).children()
+    for child in children:
+        child.kill()
+    psutil.wait_procs(children, timeout=60)
+    TuneJob.objects.filter(pk=job.pk, status="running").update(heartbeat=timezone.now() - STALE_AFTER)
+    wait_until(lambda: of_job(job).status == "done")
+    assert job.trials.count() == 20 and of_job(job).attempts == 2
+
+
+def test_a_worker_killed_in_a_tune_job_is_replaced_and_nothing_is_measured_twice(workers: Workers) -> None:
+    first = workers.get()
+    job = tune_job(60)
+    wait_until(lambda: job.trials.count() >= 5)
+    task = psutil.Process(first.process.pid).children(recursive=True)
+    os.kill(first.process.pid, signal.SIGKILL)
+    psutil.wait_procs(task, timeout=60)
+    outlived = [process for process in task if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    assert not outlived, "the task must die with its worker"
+    measured = {trial.number: (trial.config_key, trial.created) for trial in job.trials.all()}
+    killed = of_job(job)
+    assert killed.status == "running" and len(measured) < 60
+
+    workers.get()                                       # it waits until the heartbeat is stale, as no other test here does
+    wait_until(lambda: of_job(job).worker not in ("", killed.worker))
+    wait_until(lambda: of_job(job).status == "done")
+    trials = {trial.number: (trial.config_key, trial.created) for trial in job.trials.all()}
+    assert measured.items() <= trials.items() and sorted(trials) == list(range(60))
+
+
+def test_a_worker_killed_in_an_ingest_is_replaced(workers: Workers) -> None:
+    first = workers.get()
+    profile = profile_create(owner=None, file=ContentFile(large_trace(), name="large.json.gz"))
+    wait_until(lambda: Profile.objects.get(pk=profile.pk).status == "ingesting")
+    os.kill(first.process.pid, signal.SIGKILL)
+    first.process.wait()
+    assert Profile.objects.get(pk=profile.pk).status == "ingesting"
+    Profile.objects.filter(pk=profile.pk).update(heartbeat=timezone.now() - STALE_AFTER)
+    workers.get()
+    wait_until(lambda: Profile.objects.get(pk=profile.pk).attempts == 2)
+    wait_until(lambda: Profile.objects.get(pk=profile.pk).status == "ready")
+    assert Profile.objects.get(pk=profile.pk).launches == LAUNCHES
+
+
+def test_a_stopped_worker_hands_its_row_back_at_once(workers: Workers) -> None:
+    worker = workers.get()
+    job = tune_job(60)
+    wait_until(lambda: job.trials.count() >= 3)
+    assert worker.stop(signal.SIGTERM) == 0
+    stopped = of_job(job)
+    assert stopped.status == "queued" and stopped.worker == "" and stopped.attempts == 0
+    assert jobs.waiting("tune") == {job.pk} and said_by(worker) is None
+    other = workers.get()
+    wait_until(lambda: of_job(job).status == "running")
+    workers.rest()
+    assert other.stop(signal.SIGTERM) == 0              # an idle one
+    assert said_by(other) is None
+
+
+def test_a_worker_that_loses_valkey_in_a_task_begins_again(no_workers: Workers, tmp_path: Path) -> None:
+    way = tmp_path / "valkey.sock"
+    way.symlink_to(settings.REDIS_URL.removeprefix("unix://").partition("?")[0])
+    worker, job = no_workers.start(f"unix://{way}"), tune_job(20)
+    wait_until(lambda: of_job(job).trials.count() >= 3)
+    kept = way.rename(tmp_path / "away.sock")
+    for kind in ("normal", "pubsub"):
+        jobs.connection().client_kill_filter(_type=kind, skipme=True)
+    wait_until(lambda: of_job(job).status == "done")               # rows are the truth: nothing of a job is in Valkey
+    worker.wait_for(lambda line: "begins again when Valkey answers" in line)
+    kept.rename(way)
+    worker.wait_for(lambda line: "ready for" in line)
+    later = tune_job(5)
+    wait_until(lambda: of_job(later).status == "done")
+    assert worker.process.poll() is None and of_job(job).attempts == 1 and of_job(job).trials.count() == 20
+    worker.stop(signal.SIGTERM)                         # its way to Valkey goes with this test
 
 
 BEFORE_RQ_LISTENS = """
@@ -229,40 +288,41 @@ process.Worker.dequeue_job_and_maintain_ttl = swallow
 """
 
 
-@pytest.mark.parametrize(("patch", "said"), [
-    (BEFORE_RQ_LISTENS, "asked True"), (NO_ANSWER, ""), (SWALLOWED, "swallowed StopRequested")])
-def test_a_worker_stops_whenever_the_signal_comes(patch: str, said: str) -> None:
+# each in a fork of one interpreter: what a worker imports takes seconds
+SIGNALLED = """
+import os, signal, sys, time, django
+django.setup()
+from workers import process
+for patch in sys.argv[1:]:
+    if os.fork() == 0:
+        exec(patch)
+        print("asked", process.work(["messages"]), flush=True)
+        os._exit(0)
+    print("code", os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
+
+
+def test_a_worker_stops_whenever_the_signal_comes() -> None:
     """Once in a few hundred starts a worker went on after Ctrl-C: what the handler raised had been lost."""
-    script = ("import os, signal, time, django\ndjango.setup()\nfrom workers import process\n"
-              f"{patch}\nprint('asked', process.work(['messages']))")
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=40, check=False,
-                           env={**os.environ, **servers(), "DJANGO_SETTINGS_MODULE": "webapp.settings"})
-    assert ended.returncode == 0 and said in ended.stdout, ended.stderr
-
-
-def test_a_worker_says_what_it_does(start_worker: Callable[..., Product]) -> None:
-    worker, said = start_worker("replay"), set[str | None]()
-    job = tune_job(60)
-
-    def is_told() -> bool:
-        said.update(each["busy"] for each in jobs.workers() if each["pid"] == worker.process.pid)
-        return f"tune {job.pk}" in said
-
-    wait_until(is_told, 12)
-    assert said <= {None, f"tune {job.pk}"}             # idle before, and nothing else
+    patches = (BEFORE_RQ_LISTENS, NO_ANSWER, SWALLOWED)
+    ended = subprocess.run([sys.executable, "-c", SIGNALLED, *patches], capture_output=True, text=True, timeout=240, check=False,
+                           env={**os.environ, **servers(settings.REDIS_URL), "DJANGO_SETTINGS_MODULE": "webapp.settings"})
+    assert ended.returncode == 0, ended.stderr
+    listens, answers, swallowed = ended.stdout.split("code 0\n")[:3]
+    assert "asked True" in listens and "asked" not in answers and "swallowed StopRequested" in swallowed, ended.stdout
 
 
 @pytest.mark.deep_only
-def test_a_killed_replay_workers_suite_job_goes_on_from_its_rows(start_worker: Callable[..., Product]) -> None:
+def test_a_killed_replay_workers_suite_job_goes_on_from_its_rows(workers: Workers) -> None:
     suite = Suite.objects.create(name="nightly", device="replay:timing_runs")
     for place, (op, shape, dtype, configs) in enumerate(load_recorded("timing_runs").kernels()):
         for at, config in enumerate(configs):
             SuiteKernel.objects.create(suite=suite, key=f"{op} {at}", op=op, shape=shape, dtype=dtype, family=op, place=place,
                                        config_from="given", config=config)
-    worker = start_worker("replay")
+    worker = workers.get()
     job = job_create(suite, builds=["a", "b"], runs=12)
     taken = KernelRun.objects.filter(job=job)
-    wait_until(lambda: taken.count() > 40, 20)
+    wait_until(lambda: taken.count() > 40)
     for process in psutil.Process(worker.process.pid).children(recursive=True):
         process.send_signal(signal.SIGKILL)
     worker.process.send_signal(signal.SIGKILL)
@@ -270,8 +330,8 @@ def test_a_killed_replay_workers_suite_job_goes_on_from_its_rows(start_worker: C
     before = dict(taken.values_list("pk", "us"))
     assert 40 < len(before) < 2 * 12 * 13
     SuiteJob.objects.filter(pk=job.pk).update(heartbeat=None)           # what its age would say some seconds later
-    start_worker("replay")
-    wait_until(lambda: SuiteJob.objects.filter(pk=job.pk, status="done").exists(), TAKEN_UP_WITHIN_S + 15)
+    workers.get()
+    wait_until(lambda: SuiteJob.objects.filter(pk=job.pk, status="done").exists())
     rows = list(taken)
     assert len(rows) == 2 * 12 * 13 == len({(row.build_id, row.number, row.kernel_id) for row in rows})
     assert {row.pk: row.us for row in rows if row.pk in before} == before and not any(row.rejected for row in rows)
