@@ -81,7 +81,7 @@ def test_helm_finds_nothing_in_the_chart() -> None:
     {"workers": {"gpu": {"queues": ["gpu"], "replicas": 2, "image": "ridgepoint-gpu:1", "scratch": "50Gi",
                          "resources": {"limits": {"nvidia.com/gpu": 1}}}}}], ids=["as it is", "no ingress", "below a path", "gpu"])
 def test_kubernetes_takes_what_the_chart_renders(values: dict[str, Any]) -> None:
-    import kubernetes_validate              # half a second, of which no other test is to know
+    import kubernetes_validate  # half a second, of which no other test is to know
 
     documents = render(values)
     for each in documents:

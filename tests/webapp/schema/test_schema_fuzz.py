@@ -7,9 +7,10 @@ kind, a recorded trace and a recorded report with all that is kept of them. `mak
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import warnings
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -112,11 +113,18 @@ def send(client: Client, case: Case[Any]) -> Any:
     return answer.status_code, text.decode("utf-8", "replace"), ready
 
 
+def asked(operations: list[Any]) -> Iterator[tuple[Any, GenerationMode]]:
+    """Each operation with what its schema allows and what it does not; outside `make test-deep` with one of them, by its name."""
+    for operation in operations:
+        modes = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
+        yield from ((operation, mode) for mode in (modes if DEEP else [modes[zlib.crc32(operation.label.encode()) % 2]]))
+
+
 @pytest.mark.timeout(7200 if DEEP else 300)
 def test_no_operation_of_the_schema_answers_with_a_server_error(ids: list[int], client_of_owner: Client, soon_given_up: None
                                                                 ) -> None:
     failures, seen = dict[str, str](), dict[int, int]()
-    for operation, mode in itertools.product(operations(), (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)):
+    for operation, mode in asked(operations()):
         @settings(max_examples=EXAMPLES, derandomize=not DEEP, deadline=None, database=None, phases=[Phase.generate],
                   suppress_health_check=list(HealthCheck))
         @given(case=operation.as_strategy(mode), data=st.data())
@@ -134,4 +142,4 @@ def test_no_operation_of_the_schema_answers_with_a_server_error(ids: list[int], 
             warnings.simplefilter("ignore")
             ask()
     assert not failures, "\n".join(f"{what}: {why}" for what, why in failures.items())
-    assert seen.get(200, 0) > 60, seen          # so that it cannot pass because everything was refused at the door
+    assert seen.get(200, 0) > (60 if DEEP else 25), seen        # so that it cannot pass because all was refused at the door
