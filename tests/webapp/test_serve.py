@@ -1,4 +1,7 @@
-"""`make run` as a person meets it: one process that starts everything, says where it is, and leaves nothing behind."""
+"""`make run` as a person meets it: one process that starts everything, says where it is, and leaves nothing behind.
+
+A start takes seconds of processor time, so one product serves all tests; those that end it come last.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +25,23 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from tests.conftest import BUCKET
-from tests.product import PROJECT, Product, clean_env, seed_database
-from tests.servers import SHARED
+from tests.product import PROJECT, START_WITHIN_S, Product, clean_env
+from tests.waiting import until
 from webapp.embedded import postgres
 from webapp.management.commands.serve import DEFAULT_PORT
 
 pytestmark = [pytest.mark.process, pytest.mark.servers]
+PASSWORD = "correct horse battery"
+MAKE_TOKEN = """
+from django.contrib.auth import get_user_model
+from profiles.models import Profile
+from webapp.models import ApiToken
+from webapp.roles import role_set
+robot = get_user_model().objects.create_user("robot")
+role_set(robot, "engineer")
+print(Profile.objects.count(), ApiToken.objects.create(robot, name="test")[1])
+"""
+EVERYTHING = {"web", "worker ingest", "worker replay", "worker messages"}
 
 
 @pytest.fixture(scope="module")
@@ -35,20 +49,68 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("serve")
 
 
-@pytest.fixture
-def seeded(tmp_path: Path) -> Path:
-    """A data folder whose database has its tables: what a second start finds."""
-    seed_database(tmp_path, Path(os.environ[SHARED]))
-    return tmp_path
+@dataclass(frozen=True)
+class FirstVisit:
+    """Commands that were begun together where nothing was ever started, what stayed of them, and what a later one saw."""
+
+    runs: list[subprocess.CompletedProcess[str]]
+    left: list[str]
+    profiles: str
+    token: str              # may write over the API
 
 
 @pytest.fixture(scope="module")
-def running(home: Path) -> Iterator[Product]:
-    product = Product(home)
-    product.wait_until_up()
-    yield product
-    product.stop()
-    assert not left_over(home)
+def first_visit(home: Path) -> FirstVisit:
+    begun = [subprocess.Popen([sys.executable, str(PROJECT / "manage.py"), "createcachetable"], env=clean_env(home),
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    told = [each.communicate(timeout=START_WITHIN_S) for each in begun]
+    left = left_over(home)
+    later = manage(home, "shell", "-v0", "-c", MAKE_TOKEN)
+    assert later.returncode == 0, later.stderr
+    runs = [subprocess.CompletedProcess(run.args, run.returncode, *words) for run, words in zip(begun, told, strict=True)]
+    return FirstVisit(runs, left + left_over(home), *later.stdout.split())
+
+
+class Kept:
+    """The product over the module's folder: one for all tests, started again only after a test that ends it."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.product: Product | None = None
+
+    def start(self, *arguments: str, **env: str) -> Product:
+        self.product = Product(self.home, "--gpus", "0", *arguments, env=env)
+        self.product.wait_until_up()
+        return self.product
+
+    def kill(self) -> list[psutil.Process]:
+        """Kill it, where it runs, as nothing but SIGKILL does; return what outlives it."""
+        if self.product is None or self.product.process.poll() is not None:
+            return []
+        mine = list(children(self.product).values())
+        self.product.process.kill()
+        self.product.process.wait()
+        return psutil.wait_procs(mine, timeout=60)[1]
+
+
+@pytest.fixture(scope="module")
+def kept(home: Path, first_visit: FirstVisit) -> Iterator[Kept]:
+    """The usual port is taken: by another test's product, else here."""
+    one = Kept(home)
+    with socket.socket() as ours:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):
+            ours.bind(("127.0.0.1", DEFAULT_PORT))
+            ours.listen()
+        yield one
+    if one.product is not None:
+        one.product.stop()
+        until(lambda: not left_over(home))
+
+
+@pytest.fixture
+def running(kept: Kept) -> Product:
+    return kept.product if kept.product is not None and kept.product.process.poll() is None else kept.start()
 
 
 def left_over(home: Path) -> list[str]:
@@ -61,9 +123,9 @@ def left_over(home: Path) -> list[str]:
     return found
 
 
-def manage(home: Path, *arguments: str, timeout_s: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
+def manage(home: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(PROJECT / "manage.py"), *arguments], env=clean_env(home) | env, text=True,
-                          capture_output=True, timeout=timeout_s)
+                          capture_output=True, timeout=START_WITHIN_S)
 
 
 def children(product: Product) -> dict[str, psutil.Process]:
@@ -83,17 +145,20 @@ def ask_socket(product: Product, **headers: Any) -> Any:
     return connect(product.url.replace("http", "ws") + "/ws/live/", **{"origin": product.url, **headers})
 
 
+def test_a_command_on_a_fresh_checkout_starts_migrates_answers_and_leaves(first_visit: FirstVisit) -> None:
+    """So do several at once: they share the servers, and one of them makes the tables."""
+    assert [(run.returncode, run.stdout) for run in first_visit.runs] == [(0, "")] * 2, [run.stderr for run in first_visit.runs]
+    assert first_visit.profiles == "0" and first_visit.left == []
+
+
 def test_everything_is_there(running: Product) -> None:
     status, body = running.get("/health/")
     assert status == 200 and json.loads(body)["status"] == "ok"
     assert running.get("/")[0] == 200 and running.get("/static/bokeh/js/bokeh.min.js")[0] == 200
-    deadline = time.monotonic() + 60        # the web first, then the workers, as many at once as there are cores
-    queues: set[str] = set()
-    while queues != {"ingest", "replay", "messages"} and time.monotonic() < deadline:
-        queues = {queue for worker in running.get_json("/api/workers/")["workers"] for queue in worker["queues"]}
-        time.sleep(0.2)
-    assert queues == {"ingest", "replay", "messages"}
-    assert set(children(running)) == {"web", "worker ingest", "worker replay", "worker messages"}
+    # the web first, then the workers, as many at once as there are cores
+    until(lambda: {queue for worker in running.get_json("/api/workers/")["workers"] for queue in worker["queues"]}
+          == {"ingest", "replay", "messages"}, START_WITHIN_S)
+    assert set(children(running)) == EVERYTHING
 
 
 def test_the_log_is_prefixed_with_who_speaks(running: Product) -> None:
@@ -101,10 +166,18 @@ def test_the_log_is_prefixed_with_who_speaks(running: Product) -> None:
     assert any(line.startswith("ingest ") for line in running.lines)
 
 
+def test_the_next_port_is_used_where_the_usual_one_is_taken(running: Product) -> None:
+    assert not running.url.endswith(f":{DEFAULT_PORT}") and f"port {DEFAULT_PORT} is taken, using" in running.log
+
+
 def test_a_real_socket_watches(running: Product) -> None:
-    with ask_socket(running) as page:
-        page.send(json.dumps({"watch": ["home"]}))
-        assert json.loads(page.recv(timeout=5)) == {"event": "watching", "data": {"topics": ["home"]}}
+    def answer() -> Any:
+        with contextlib.suppress(InvalidStatus), ask_socket(running) as page:
+            page.send(json.dumps({"watch": ["home"]}))
+            return json.loads(page.recv(timeout=60))
+        return None         # a server has just come back: a page connects again by itself
+
+    assert until(answer) == {"event": "watching", "data": {"topics": ["home"]}}
 
 
 @pytest.mark.parametrize("headers", [{"origin": "http://evil.example"}, {"origin": None}])
@@ -121,16 +194,12 @@ def test_a_foreign_host_name_is_refused(running: Product) -> None:
 def test_a_dying_web_and_a_dying_worker_come_back(running: Product) -> None:
     before = children(running)
     before["web"].kill()
-    before["worker ingest"].kill()
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline:
-        now = children(running)
-        if len(now) == 4 and now["web"].pid != before["web"].pid and now["worker ingest"].pid != before["worker ingest"].pid:
-            break
-        time.sleep(0.2)
+    before["worker messages"].kill()              # the one that imports least
+    until(lambda: set(now := children(running)) == EVERYTHING
+          and all(now[name].pid != before[name].pid for name in ("web", "worker messages")), START_WITHIN_S)
     assert running.get("/health/")[0] == 200      # asked while it restarts: it waits, and is answered
     assert "web was killed by SIGKILL; starting it again" in running.log
-    assert now["worker replay"].pid == before["worker replay"].pid
+    assert children(running)["worker replay"].pid == before["worker replay"].pid
 
 
 def test_dying_private_servers_come_back(running: Product, home: Path) -> None:
@@ -138,11 +207,8 @@ def test_dying_private_servers_come_back(running: Product, home: Path) -> None:
     assert postmaster is not None
     os.kill(postmaster, signal.SIGKILL)
     os.kill(int((home / "redis" / "redis.pid").read_text()), signal.SIGKILL)
-    deadline = time.monotonic() + 90
-    while running.get("/health/")[0] != 200 or "PostgreSQL had died" not in running.log:
-        assert time.monotonic() < deadline, running.log
-        time.sleep(0.3)
-    assert "Valkey had died" in running.log
+    until(lambda: "PostgreSQL had died" in running.log and "Valkey had died" in running.log, START_WITHIN_S)
+    until(lambda: running.get("/health/")[0] == 200, START_WITHIN_S)
     running.get_json("/api/profiles/")
 
 
@@ -151,97 +217,81 @@ def test_a_stopped_valkey_is_waited_for_and_not_replaced(running: Product, home:
     deaths = running.log.count("Valkey had died")
     os.kill(pid, signal.SIGSTOP)
     try:
-        time.sleep(5)       # many looks of the supervisor, and longer than a ping may take
+        until(lambda: running.get("/health/ready")[0] == 503)       # seconds of silence: the supervisor looked many times
     finally:
         os.kill(pid, signal.SIGCONT)
-    assert running.get("/health/")[0] == 200 and running.log.count("Valkey had died") == deaths
+    until(lambda: running.get("/health/")[0] == 200)
+    assert running.log.count("Valkey had died") == deaths
     assert [line for line in left_over(home) if "valkey-server" in line and not line.startswith(f"{pid}:")] == []
-    assert set(children(running)) == {"web", "worker ingest", "worker replay", "worker messages"}
-
-
-@pytest.fixture
-def taken() -> Iterator[None]:
-    """The usual port is somebody's: `running`'s, another test's, else ours."""
-    with socket.socket() as ours:
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with contextlib.suppress(OSError):
-            ours.bind(("127.0.0.1", DEFAULT_PORT))
-            ours.listen()
-        yield
-
-
-def test_a_second_one_takes_the_next_port_and_says_so(running: Product, home: Path, taken: None) -> None:
-    second = Product(home)
-    try:
-        second.wait_until_up()
-        assert second.url != running.url and second.get("/health/")[0] == 200
-        assert "is taken, using" in second.log
-    finally:
-        assert second.stop() == 0
-    assert running.get("/health/")[0] == 200      # its servers stay up: somebody is still there
+    assert set(children(running)) == EVERYTHING
 
 
 def test_a_chosen_port_that_is_taken_is_an_error_that_says_what_to_do(home: Path, running: Product) -> None:
     port = int(running.url.rpartition(":")[2])
     answer = manage(home, "serve", "--port", str(port))
     assert answer.returncode == 1 and f"cannot listen on 127.0.0.1:{port}" in answer.stderr and f"PORT={port + 1}" in answer.stderr
+    assert running.get("/health/")[0] == 200      # whoever leaves beside it leaves the servers alone
 
 
-def test_another_command_beside_it_leaves_the_servers_alone(running: Product, home: Path) -> None:
-    assert manage(home, "check").returncode == 0
-    assert running.get("/health/")[0] == 200
-
-
-def test_on_all_interfaces_people_sign_in(home: Path, running: Product) -> None:
-    shared = Product(home, "--host", "0.0.0.0")
-    try:
-        shared.wait_until_up()
-        assert "createowner" in shared.log
-        assert shared.get("/health/")[0] == 200
-        status, body = shared.get("/")
-        assert status == 200 and b"password" in body      # sent on to the sign-in page
-        assert shared.get("/api/workers/")[0] == 401
-    finally:
-        shared.stop()
-
-
-def stops_clean_and_quickly(product: Product, home: Path, number: int) -> None:
-    with ask_socket(product):       # an open page does not hold it up
-        began = time.monotonic()
-        assert product.stop(number) == 0, product.log
-    assert time.monotonic() - began < 30         # two or three when idle; an open page would hold it up for a minute
-    assert "stopped" in product.lines[-1] and not left_over(home), product.log
-
-
-def test_killed_it_takes_its_children_with_it_and_the_next_start_works(seeded: Path) -> None:
-    product = Product(seeded)
-    product.wait_until_up()
+def stops_clean(product: Product, number: int) -> None:
+    """It ends with code 0 and takes its children with it, none of which had to be killed."""
     mine = list(children(product).values())
-    os.kill(product.process.pid, signal.SIGKILL)
-    product.process.wait()
+    assert product.stop(number) == 0, product.log
+    until(lambda: "stopped" in product.lines[-1])
+    assert "was killed" not in product.log.rpartition("stopping")[2], product.log
     assert not psutil.wait_procs(mine, timeout=10)[1]
-    again = Product(seeded)
-    again.wait_until_up()
-    assert again.get("/health/")[0] == 200
-    stops_clean_and_quickly(again, seeded, signal.SIGINT)
 
 
-def test_a_command_on_a_fresh_checkout_starts_migrates_answers_and_leaves(tmp_path: Path) -> None:
-    code = "import json; from profiles.models import Profile; print(json.dumps({'profiles': Profile.objects.count()}))"
-    answer = manage(tmp_path, "createowner", "olga", RIDGEPOINT_PASSWORD="correct horse battery")
-    assert answer.returncode == 0 and answer.stdout == "", answer.stderr
-    answer = manage(tmp_path, "shell", "-v0", "-c", code)
-    assert json.loads(answer.stdout) == {"profiles": 0}
-    assert not left_over(tmp_path)
+def test_killed_it_takes_its_children_with_it(running: Product, kept: Kept) -> None:
+    assert kept.kill() == []
 
 
-def test_commands_that_start_together_share_the_servers(tmp_path: Path) -> None:
-    runs = [subprocess.Popen([sys.executable, str(PROJECT / "manage.py"), "createcachetable"], env=clean_env(tmp_path),
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
-    for run in runs:
-        out, err = run.communicate(timeout=120)
-        assert run.returncode == 0 and out == "", err
-    assert not left_over(tmp_path)
+def test_the_next_start_after_a_kill_works_for_people_who_sign_in_and_over_a_bucket(
+        kept: Kept, first_visit: FirstVisit, bucket: Any) -> None:
+    """On all interfaces people sign in. A trace goes up with a token, is ingested and read back: columns live in S3."""
+    kept.kill()
+    product = kept.start("--host", "0.0.0.0", RIDGEPOINT_S3_BUCKET=BUCKET, AWS_ENDPOINT_URL_S3=bucket.meta.endpoint_url)
+    try:
+        assert product.get("/health/")[0] == 200 and "createowner" in product.log
+        assert product.get("/api/workers/")[0] == 401
+        owner = manage(kept.home, "createowner", "olga", RIDGEPOINT_PASSWORD=PASSWORD)        # as it said
+        assert owner.returncode == 0 and owner.stdout == "", owner.stderr
+        olga = signed_in(product, "olga")
+        upload_and_read(product, first_visit.token)
+        with ask_socket(product, additional_headers={"Cookie": olga}):       # an open page does not hold it up
+            stops_clean(product, signal.SIGINT)
+    finally:
+        product.stop()
+    until(lambda: not left_over(kept.home))         # nor the servers: nobody is there any more
+    keys = {row["Key"] for row in bucket.list_objects_v2(Bucket=BUCKET)["Contents"]}
+    assert any(key.startswith("uploads/") and key.endswith("/t.json") for key in keys), keys
+    assert any(key.endswith("slices.parquet") for key in keys), keys
+    assert not (kept.home / "store").exists()
+
+
+def signed_in(product: Product, name: str) -> str:
+    """Sign in as the first page asks; return the cookies."""
+    browser = requests.Session()
+    page = browser.get(f"{product.url}/", timeout=60)
+    assert page.status_code == 200 and "/accounts/login/" in page.url and "password" in page.text
+    browser.post(page.url, timeout=60, headers={"Referer": page.url}, data={
+        "username": name, "password": PASSWORD, "csrfmiddlewaretoken": browser.cookies["csrftoken"]})
+    assert browser.get(f"{product.url}/api/workers/", timeout=60).status_code == 200
+    return "; ".join(f"{each}={value}" for each, value in browser.cookies.items())
+
+
+def upload_and_read(product: Product, token: str) -> None:
+    program = requests.Session()
+    program.headers["Authorization"] = f"Token {token}"
+    with gzip.open(PROJECT / "tests" / "data" / "h200" / "kineto_layer.json.gz") as trace:
+        answer = program.post(f"{product.url}/api/profiles/", files={"file": ("t.json", trace)}, timeout=60)
+    assert answer.status_code == 201, answer.text
+    here = f"{product.url}/api/profiles/{answer.json()['id']}/"
+    until(lambda: program.get(here, timeout=60).json()["status"] in ("ready", "failed"), START_WITHIN_S)
+    profile = program.get(here, timeout=60).json()
+    assert profile["status"] == "ready" and profile["launches"] > 0, profile
+    timeline = program.get(here + "timeline/", timeout=60).json()
+    assert timeline.get("tracks"), (timeline, product.log)
 
 
 def test_named_servers_are_used_and_left_alone(tmp_path: Path) -> None:
@@ -261,36 +311,3 @@ def test_a_command_says_in_a_sentence_that_a_server_is_away(tmp_path: Path, argu
     answer = manage(tmp_path, *arguments, **away)
     assert answer.returncode == code and "the database does not answer at the moment" in answer.stderr
     assert "Traceback" not in answer.stderr, answer.stderr
-
-
-def test_the_whole_path_over_a_bucket(seeded: Path, bucket: Any) -> None:
-    """A trace goes up through the API with a token, is ingested by the worker and read back: columns live in S3."""
-    endpoint = bucket.meta.endpoint_url
-    product = Product(seeded, env={"RIDGEPOINT_S3_BUCKET": BUCKET, "AWS_ENDPOINT_URL_S3": endpoint})
-    try:
-        product.wait_until_up()
-        headers = {"Authorization": f"Token {token_of(seeded)}"}
-        with gzip.open(PROJECT / "tests" / "data" / "h200" / "kineto_layer.json.gz") as trace:
-            answer = requests.post(f"{product.url}/api/profiles/", headers=headers, files={"file": ("t.json", trace)}, timeout=30)
-        assert answer.status_code == 201, answer.text
-        here = f"{product.url}/api/profiles/{answer.json()['id']}/"
-        deadline = time.monotonic() + 60
-        while (profile := requests.get(here, timeout=30).json())["status"] not in ("ready", "failed"):
-            assert time.monotonic() < deadline, profile
-            time.sleep(0.2)
-        assert profile["status"] == "ready" and profile["launches"] > 0, profile
-        timeline = requests.get(here + "timeline/", timeout=30).json()
-        assert timeline.get("tracks"), (timeline, product.log)
-        stops_clean_and_quickly(product, seeded, signal.SIGTERM)
-    finally:
-        product.stop()
-    keys = {row["Key"] for row in bucket.list_objects_v2(Bucket=BUCKET)["Contents"]}
-    assert any(key.startswith("uploads/") and key.endswith("/t.json") for key in keys), keys
-    assert any(key.endswith("slices.parquet") for key in keys), keys
-    assert not (seeded / "store").exists()
-
-
-def token_of(home: Path) -> str:
-    code = ("from webapp.accounts import local_user; from webapp.models import ApiToken; "
-            "print(ApiToken.objects.create(local_user(), name='test')[1])")
-    return manage(home, "shell", "-v0", "-c", code).stdout.strip()

@@ -74,6 +74,7 @@ def test_helion_kernels_and_configurations_that_are_computed() -> None:
     assert computed.configs is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "said"), [
     ("def f(:\n", "in line 1"), ("(" * 5000, "no Python"), ("x = '\0'", "no Python"), ("#" * (3 << 20), "characters"),
     ("x = [" + "1," * 300_000 + "]", "parts")])

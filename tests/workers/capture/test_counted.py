@@ -9,6 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.tuner.measure.chosen import WITHOUT_TORCH
+
+pytest.importorskip("torch", reason=WITHOUT_TORCH)
+pytest.importorskip("triton", reason=WITHOUT_TORCH)
+
 from profiles.capture import command
 from profiles.capture.tools import torch_profiler
 from profiles.capture.tools.ncu import NcuOptions
@@ -17,7 +22,7 @@ from profiles.ingest.ncu import ncu_child
 from tuner.measure import counted as program
 from workers.fresh import captured
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.torch]
 
 PROJECT = Path(__file__).resolve().parents[3]
 KEY = "softmax R=8 C=64 fp16"

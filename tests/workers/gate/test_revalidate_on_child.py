@@ -7,8 +7,10 @@ import functools
 import pytest
 from django.conf import settings
 
-pytest.importorskip("torch")
-pytest.importorskip("triton")
+from tests.tuner.measure.chosen import WITHOUT_TORCH
+
+pytest.importorskip("torch", reason=WITHOUT_TORCH)
+pytest.importorskip("triton", reason=WITHOUT_TORCH)
 
 from tuner.cache import rules
 from tuner.cache.entries import selectors

@@ -11,8 +11,10 @@ import pytest
 from django.conf import settings
 from django.urls import reverse
 
-pytest.importorskip("torch")
-pytest.importorskip("triton")
+from tests.tuner.measure.chosen import WITHOUT_TORCH
+
+pytest.importorskip("torch", reason=WITHOUT_TORCH)
+pytest.importorskip("triton", reason=WITHOUT_TORCH)
 
 from tests.workers.tune.listing_child import LIBRARY, MISSING_M, NAME, NOTHING_M, OPERATOR
 from tuner import texts

@@ -5,8 +5,10 @@ import math
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("triton")
+from tests.tuner.measure.chosen import WITHOUT_TORCH
+
+pytest.importorskip("torch", reason=WITHOUT_TORCH)
+pytest.importorskip("triton", reason=WITHOUT_TORCH)
 
 from tuner.measure import timing
 from tuner.measure.policy import Policy

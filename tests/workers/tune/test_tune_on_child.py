@@ -5,8 +5,10 @@ import functools
 import pytest
 from django.conf import settings
 
-pytest.importorskip("torch")
-pytest.importorskip("triton")
+from tests.tuner.measure.chosen import WITHOUT_TORCH
+
+pytest.importorskip("torch", reason=WITHOUT_TORCH)
+pytest.importorskip("triton", reason=WITHOUT_TORCH)
 
 from tuner.jobs import worker_services
 from tuner.models import CachedConfig, TuneJob

@@ -1,0 +1,135 @@
+"""Profiles that are ready: each file is read once in a run, by the worker that comes first, into a database beside the tests' own.
+
+Only tests of this folder see it; what may write there is marked `django_db` and rolled back. A profile has the same id in every run.
+Once all are ready they are kept for later runs over the same code.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.files.base import File
+from django.db import connection
+from django.test import override_settings
+
+from profiles.families.follow_services import families_follow
+from profiles.models import Profile
+from profiles.store import frame
+from profiles.topics.services import topics_make
+from profiles.upload.services import profile_create, profile_delete, profile_ingest
+from tests.kept.cluster import WITH_TABLES
+from tests.scale import DEEP
+from tests.servers import SHARED
+from tests.truth import kept_library
+from tests.truth.asking import Asking
+from tests.truth.files import FILES, Recording
+from tuner.gate.builds.services import build_of_profile
+from webapp.accounts import local_user
+
+DATABASE = "ridgepoint_truth"
+
+
+# what fails is not yet listed in `known.py`: until it is, only `make test-deep` asks
+collect_ignore_glob = [] if DEEP else ["test_*.py"]
+
+
+class Library:
+    """The ready profiles of all workers. `folder` holds their objects, and a lock and a mark for each file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @staticmethod
+    def store(folder: Path) -> dict[str, Any]:
+        """Return an object store as settings name it."""
+        return {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"location": folder, "allow_overwrite": True}}
+
+    @contextmanager
+    def lock(self, name: str) -> Iterator[Path]:
+        """Hold one name's lock; gives the path of its mark."""
+        with open(self.folder / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield self.folder / f"{name}.made"
+
+    def open(self) -> None:
+        """Fill the database, which is new, with what an earlier run over the same code and files kept."""
+        if kept_library.restore(self.folder / "store"):
+            for file in FILES:
+                (self.folder / f"{file.number}.made").touch()
+
+    def close(self) -> None:
+        """Keep the profiles once all are ready."""
+        if all((self.folder / f"{file.number}.made").exists() for file in FILES):
+            kept_library.keep_library(self.folder / "store")
+
+    def ready(self, file: Recording) -> Profile:
+        """Return the profile of a file, read now where nobody has read it yet."""
+        with self.lock(str(file.number)) as made:
+            if not made.exists():
+                self._make(file)
+                made.touch()
+        return Profile.objects.get(pk=file.number)
+
+    def _make(self, file: Recording) -> None:
+        for left in Profile.objects.filter(pk=file.number):         # of a test that was interrupted
+            profile_delete(left)
+        with file.path.open("rb") as content:
+            profile = self.create(file.number, File(content, name=file.path.name))
+        profile_ingest(profile.pk, "truth")
+        families_follow(profile.pk)             # what follows in workers.stages, in this process
+        topics_make(profile.pk)
+        build_of_profile(profile.pk)
+        frame.forget()                          # those of a hundred files would stay in memory
+
+    def create(self, number: int, file: File[bytes]) -> Profile:
+        """Store a file under an id that is free."""
+        with self.lock("numbers"), connection.cursor() as cursor:
+            cursor.execute("SELECT setval(pg_get_serial_sequence('profiles_profile', 'id'), %s, false)", [number])
+            return profile_create(owner=local_user(), file=file, worker="truth")
+
+
+@pytest.fixture(scope="module")
+def library(django_db_setup: None, django_db_blocker: Any) -> Iterator[Library]:
+    """The database of ready profiles in place of the tests' own, and its object store, while a module runs."""
+    library = Library(Path(os.environ[SHARED]) / "truth")
+    library.folder.mkdir(exist_ok=True)
+    with django_db_blocker.unblock():
+        own = connection.settings_dict["NAME"]
+        with library.lock("database") as made:
+            if is_new := not made.exists():
+                with connection._nodb_cursor() as cursor:
+                    cursor.execute(f"CREATE DATABASE {DATABASE} TEMPLATE {WITH_TABLES}")
+            connection.close()
+            connection.settings_dict["NAME"] = DATABASE
+            if is_new:
+                library.open()
+                made.touch()
+        try:
+            with override_settings(STORAGES={**settings.STORAGES, "default": library.store(library.folder / "store")}):
+                local_user()
+                yield library
+            library.close()
+        finally:
+            connection.close()
+            connection.settings_dict["NAME"] = own
+
+
+@pytest.fixture(scope="module")
+def profile(request: pytest.FixtureRequest, library: Library) -> Profile:
+    """The ready profile of the file that a test is asked about."""
+    ready = library.ready(request.param)
+    assert ready.status == Profile.Status.READY, ready.error
+    return ready
+
+
+@pytest.fixture(scope="module")
+def ask(profile: Profile) -> Asking:
+    """Its pages, each fetched once."""
+    return Asking(profile)

@@ -1,0 +1,43 @@
+"""No page of a ready profile answers with an error or shows an empty figure.
+
+`make test` asks every file for its overview, and every kind of page of one file of each format, or of each kind where formats make
+no difference to it; `make test-deep` asks all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from profiles.models import Profile
+from tests.scale import DEEP
+from tests.truth.asking import Asking
+from tests.truth.files import FILES, Recording, param
+from tests.truth.pages import PAGES, Page, empty_figures
+
+INVARIANT = "test_a_page_answers_and_its_figures_are_not_empty"
+
+
+def _cases() -> Iterator[tuple[Recording, Page, bool]]:
+    """Every file with every page that it has, and whether that is for `make test-deep`."""
+    for page in PAGES:
+        files = [each for each in FILES if page.is_of(each)]
+        least: dict[str, int] = {}
+        for file in files:
+            alike = file.format if page.varies else file.kind
+            least[alike] = min(least.get(alike, 1 << 32), file.hash(page.name))
+        for file in files:
+            deep = page.name != "overview" and file.hash(page.name) != least[file.format if page.varies else file.kind]
+            if DEEP or not deep:            # four thousand cases that are skipped would take seconds
+                yield file, page, deep
+
+
+@pytest.mark.django_db          # what a page may write is rolled back
+@pytest.mark.parametrize(("profile", "shown"), [
+    param(INVARIANT, file, page, deep=deep, about=page.name) for file, page, deep in _cases()], indirect=["profile"])
+def test_a_page_answers_and_its_figures_are_not_empty(profile: Profile, shown: Page, ask: Asking) -> None:
+    address = shown.address(profile, profile.kernels.first())
+    status, content = ask.answer(address)
+    assert status == 200, (address, status, content[:300])
+    assert not empty_figures(content.decode()), address
