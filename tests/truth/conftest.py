@@ -1,6 +1,6 @@
-"""Profiles that are ready: each file is read once in a run, by the worker that comes first, into a database beside the tests' own.
+"""Profiles that are ready: each file is read once in a run, into a database beside the tests' own.
 
-Only tests of this folder see it; what may write there is marked `django_db` and rolled back. A profile has the same id in every run.
+Only tests of this folder see it; what may write there is marked `django_db` and rolled back. An id is the same in every run.
 Once all are ready they are kept for later runs over the same code.
 """
 

@@ -17,11 +17,12 @@ import pytest
 
 from tests.product import PROJECT
 
+pytestmark = pytest.mark.process
+
 SCRIPT = '''
 import sys, threading, time
 from webapp.supervisor import Child, Pause, Supervisor, Watch
 
-pytestmark = pytest.mark.process
 
 def raise_timeout():
     raise TimeoutError("Valkey said nothing\\nfor long")

@@ -216,11 +216,11 @@ def test_a_worker_that_is_killed_takes_the_stage_with_it(tmp_path: Path) -> None
     if not worker:
         bounded_process.run(stage, MORE_MB)
         os._exit(0)
-    wait_until(lambda: written.exists() and written.read_text(), 10)
+    wait_until(lambda: written.exists() and written.read_text())
     os.kill(worker, signal.SIGKILL)
     os.waitpid(worker, 0)
     state = Path(f"/proc/{written.read_text()}/status")
-    wait_until(lambda: not state.exists() or "State:\tZ" in state.read_text(), 10)
+    wait_until(lambda: not state.exists() or "State:\tZ" in state.read_text())
 
 
 @pytest.mark.parametrize("command", ["analyse", "families"])

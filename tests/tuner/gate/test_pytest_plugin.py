@@ -21,6 +21,8 @@ from tuner.gate.suites.records import read_records
 from tuner.models import KernelRun, Suite
 from webapp.models import ApiToken
 
+pytestmark = pytest.mark.process
+
 PLUGIN = Path(pytest_plugin.__file__)
 TESTS = """
 import os, time
@@ -117,7 +119,6 @@ def test_without_a_gpu_a_test_is_skipped_with_the_reason(tmp_path: Path) -> None
 FAKE_TORCH = """
 import time
 
-pytestmark = pytest.mark.process
 int8, asked = "int8", []
 class _Properties:
     name, uuid, L2_cache_size = "NVIDIA Fake", "1234", 50 << 20
