@@ -106,17 +106,23 @@ def sign_in(page: Any, name: str = OWNER, password: str = PASSWORD) -> None:
     page.locator("#user-menu summary", has_text=name).wait_for()
 
 
+def follow(page: Any, link: Any) -> None:
+    """Click a link, and wait until the page that it leads to is there with its scripts: the menus are the same on every page."""
+    with page.expect_navigation():
+        link.click()
+
+
 def open_section(page: Any, section: str, tab: str = "") -> None:
     """Click a name in the bar, then one of its tabs."""
-    page.get_by_role("navigation", name="Main").get_by_role("link", name=section, exact=True).click()
+    follow(page, page.get_by_role("navigation", name="Main").get_by_role("link", name=section, exact=True))
     if tab:
-        page.locator("nav.tabs").get_by_role("link", name=tab, exact=True).click()
+        follow(page, page.locator("nav.tabs").get_by_role("link", name=tab, exact=True))
 
 
 def open_setting(page: Any, title: str) -> None:
     """Click an entry of the person's menu."""
     page.locator("#user-menu summary").click()
-    page.locator("#user-menu").get_by_role("link", name=title, exact=True).click()
+    follow(page, page.locator("#user-menu").get_by_role("link", name=title, exact=True))
 
 
 def invite(page: Any, role: str, project: str = "") -> str:
@@ -150,7 +156,7 @@ def make_token(page: Any, name: str) -> str:
 def import_files(page: Any, *files: Path, build: str = "", model: str = "") -> None:
     """Bring files in by the form of Profiles · Import, and wait there until all of them are read."""
     open_section(page, "Profiles")
-    page.get_by_role("link", name="Import", exact=True).click()
+    follow(page, page.get_by_role("link", name="Import", exact=True))
     page.fill("#u-build", build)
     page.fill("#u-model", model)
     page.set_input_files("#file", [str(each) for each in files])
@@ -159,7 +165,7 @@ def import_files(page: Any, *files: Path, build: str = "", model: str = "") -> N
         (row) => row.textContent.includes("✓ ready")).length === {len(files)}""", within_ms=WORKED_MS)
 
 
-def reload_until(page: Any, seen: Callable[[], bool], every_ms: int = 500) -> None:
+def reload_until(page: Any, seen: Callable[[], bool], every_ms: int = 1000) -> None:
     """Reload a page that does not follow by itself what workers do, until it shows what is wanted."""
     for _ in range(WORKED_MS // every_ms):
         if seen():

@@ -15,7 +15,7 @@ import pytest
 from tests.browser.visit import H200, WORKED_MS, shows
 from tests.ways.conftest import exact, import_files, make_token, open_section, open_setting
 
-REPORT, EXPORT = H200 / "buildA.ncu-rep.gz", H200 / "buildA_raw.csv.gz"      # of Nsight Compute, and what it exports of it itself
+EXPORT = H200 / "buildA_raw.csv.gz"         # of five kernels' counters, as Nsight Compute writes it
 GPU, TRIALS = "NVIDIA H200", 12
 PROBLEM = {"operator": "attention", "shape": {"B": 4, "H": 32, "N": 2048, "D": 64, "causal": 1}, "dtype": "fp16"}    # of attn_fwd
 HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
@@ -64,7 +64,7 @@ def test_from_the_worst_kernel_to_the_result_of_a_search(
         watched: Any, server_url: str, exported: dict[str, list[dict[str, float]]], recorded: dict[str, Any]) -> None:
     page = watched
     page.goto(server_url)
-    import_files(page, REPORT, build="mcp-1")
+    import_files(page, EXPORT, build="mcp-1")
     page.locator("[data-files] a", has_text="Open").click()
     page.wait_for_url("**/profiles/*/")
     profile = int(page.url.rstrip("/").rsplit("/", 1)[1])

@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 
 from tests.browser.visit import WORKED_MS, eventually, fits, reads, shows
 from tests.product import PROJECT, Product, clean_env
-from tests.ways.conftest import open_setting, reload_until
+from tests.ways.conftest import follow, open_setting, reload_until
 from tuner.bring.check import has_triton
 from workers.core import sandboxed
 
@@ -61,7 +61,7 @@ def test_a_file_becomes_an_operator_that_can_be_tuned(watched: Any, server_url: 
     page = watched
     page.goto(server_url)
     open_setting(page, "Operators")
-    page.get_by_role("link", name="Check a kernel").first.click()
+    follow(page, page.get_by_role("link", name="Check a kernel").first)
     file = tmp_path / "way.py"
     file.write_text(KERNEL)
     page.get_by_label("Or choose a file").set_input_files(str(file))

@@ -24,7 +24,7 @@ SUITE, FIRST, SLOW, ENGINEER = "decode", "good-1", "bad-2", "bela"
 SOFTMAX, OTHER = {"STEPS": 3, "PER_SM": 32, "num_warps": 8}, {"STEPS": 3, "PER_SM": 8, "num_warps": 8}
 LAYERNORM = {"BLOCK": 1024, "num_warps": 4, "num_stages": 2}
 KEY, STEADY = "softmax R=8192 C=4096 fp16", "layernorm R=8192 C=4096 fp16"
-RUNS = 10
+RUNS = 6
 Medians = dict[tuple[str, str], list[float]]        # operator, configuration: the median of each recorded process, µs
 
 
