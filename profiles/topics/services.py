@@ -66,8 +66,7 @@ def topic_refuse(profile_id: int, name: str, answer: str) -> None:
     profile = Profile.objects.get(pk=profile_id)
     topic = next(topic for topic in TOPICS if topic.name == name)
     result = Result(answer, applies=False)
-    _findings_write(profile, topic, result)
-    topic_write(profile_id, name, {**_document(profile, topic, result, 0.0), "refused_mb": settings.STAGE_MEMORY_MB})
+    _keep(profile, topic, result, {**_document(profile, topic, result, 0.0), "refused_mb": settings.STAGE_MEMORY_MB})
 
 
 def topic_make(profile: Profile, topic: Topic, frame: Frame | None = None) -> dict[str, Any]:
@@ -80,8 +79,7 @@ def topic_make(profile: Profile, topic: Topic, frame: Frame | None = None) -> di
     if given is not None:
         document["given"] = fingerprint(given)
     try:
-        _findings_write(profile, topic, result)
-        topic_write(profile.pk, topic.name, document)
+        _keep(profile, topic, result, document)
     except (OSError, DatabaseError) as error:       # a full disk: the page shows it all the same, the next one makes it again
         log.warning("profile %s: the analysis %s was not kept: %s", profile.pk, topic.name, error)
     return document
@@ -96,10 +94,11 @@ def _document(profile: Profile, topic: Topic, result: Result, seconds: float) ->
     return document
 
 
-def _findings_write(profile: Profile, topic: Topic, result: Result) -> None:
-    """Keep the findings as rows: of other topics than the account those whose time it does not have already.
+def _keep(profile: Profile, topic: Topic, result: Result, document: dict[str, Any]) -> None:
+    """Keep the document, and the findings as rows: of other topics than the account those whose time it does not have already.
 
-    The profile's row is locked before its findings, as a deletion does. One that is deleted meanwhile gets none.
+    The profile's row is locked before its findings, as a deletion does. One that is deleted meanwhile gets neither: its objects
+    are deleted once its row is gone, and what came later would stay for ever.
     """
     kernels = dict(profile.kernels.filter(name__in={text(finding.kernel) for finding in result.findings if finding.kernel})
                    .values_list("name", "pk"))
@@ -115,6 +114,7 @@ def _findings_write(profile: Profile, topic: Topic, result: Result) -> None:
                                       {**finding.numbers, "at_most_ns": finding.worth_ns}),
                     worth_ns=json_safe(finding.worth_ns) if worth else None)
             for finding in result.findings[:MOST_FINDINGS] if finding.rule not in COVERED])
+        topic_write(profile.pk, topic.name, document)
 
 
 def topics_make(profile_id: int, say: Callable[[str], None] = lambda topic: None, skip: Collection[str] = ()) -> None:

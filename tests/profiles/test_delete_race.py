@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,11 +64,12 @@ def test_rows_that_an_ingest_writes_meanwhile_go_too(profile: Profile) -> None:
     assert not Profile.objects.exists() and not Finding.objects.exists()
 
 
-def test_findings_of_an_analysis_are_written_anew_meanwhile(profile: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_of_an_analysis_are_written_anew_meanwhile(profile: Profile, tmp_store: Path, monkeypatch: pytest.MonkeyPatch
+                                                            ) -> None:
     """Neither waits for what the other holds: PostgreSQL would end one of them (deadlock)."""
     finding = analysis.Finding("r", "info", "title", "advice", {})
-    topic = next(each for each in TOPICS if each.name == "sequences")
-    services._findings_write(profile, topic, analysis.Result("answer", findings=[finding]))
+    topic, result = next(each for each in TOPICS if each.name == "sequences"), analysis.Result("answer", findings=[finding])
+    services._keep(profile, topic, result, {"answer": "answer"})
     deleting = Deletion(profile)
 
     def clean(value: object) -> object:         # between the old rows' end and the new ones' beginning
@@ -75,13 +77,14 @@ def test_findings_of_an_analysis_are_written_anew_meanwhile(profile: Profile, mo
         return value
 
     monkeypatch.setattr(services, "json_safe", clean)
-    services._findings_write(profile, topic, analysis.Result("answer", findings=[finding]))
+    services._keep(profile, topic, result, {"answer": "answer"})
     deleting.join()
     assert not deleting.failures, deleting.failures
     assert not Profile.objects.exists() and not Finding.objects.exists()
     monkeypatch.undo()
-    services._findings_write(profile, topic, analysis.Result("answer", findings=[finding]))
+    services._keep(profile, topic, result, {"answer": "answer"})
     assert not Finding.objects.exists()
+    assert not [path for path in tmp_store.rglob("*") if path.is_file()]         # no object of it either
 
 
 def test_a_row_below_it_that_is_added_meanwhile_goes_too(profile: Profile) -> None:
