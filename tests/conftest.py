@@ -26,7 +26,7 @@ from django.db.backends.postgresql.operations import DatabaseOperations
 from tests.kept.cluster import WITH_TABLES
 from tests.kept.folder import cache_folder
 from tests.product import Product, seed_database
-from tests.scale import DEEP
+from tests.scale import CHANGED_KERNELS, DEEP
 from tests.servers import SHARED
 
 BUCKET = "ridgepoint-test"
@@ -104,13 +104,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.django_db(**{**database.kwargs, "available_apps": None}), append=False)
         if item.get_closest_marker("deep_only"):
             item.add_marker("deep")
-            if not DEEP:
+            if not DEEP and not is_of_changed_kernel(item):
                 item.add_marker(pytest.mark.skip(reason="make test-deep"))
         for marker, reason in lacking.items():
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
     places = {} if config.pluginmanager.hasplugin("randomly") else {file: at for at, file in enumerate(LONG)}
     items.sort(key=lambda item: (item.get_closest_marker("browser") is not None, places.get(item.nodeid.split("::")[0], len(LONG))))
+
+
+def is_of_changed_kernel(item: pytest.Item) -> bool:
+    """Return whether a test is about a kernel that `make test-changed` found changed: then all of its architectures and shapes."""
+    changed = os.environ.get(CHANGED_KERNELS, "")
+    if not changed or item.get_closest_marker("kernel") is None:
+        return False
+    from tests.tuner.measure.chosen import kernel_files
+
+    return bool(kernel_files(item) & set(changed.split(os.pathsep)))
 
 
 def _person(name: str, role: str) -> Any:

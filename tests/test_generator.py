@@ -41,6 +41,7 @@ def test_ids_of_launches_are_fresh_in_every_copy(tmp_path: Path) -> None:
     assert (np.diff(np.sort(starts)) >= 0).all() and np.ptp(starts) > 2 * 38_000
 
 
+@pytest.mark.deep_only
 @pytest.mark.slow
 def test_it_is_deterministic_and_stops_at_the_size_asked_for() -> None:
     first, again = io.BytesIO(), io.BytesIO()

@@ -34,6 +34,7 @@ def test_served():
 """
 
 
+@pytest.mark.deep_only
 @pytest.mark.parametrize(("arguments", "passed"), [
     pytest.param(("-k", "pure"), "1 passed", id="chosen"),       # the chosen tests decide, not the collected ones
     pytest.param(("--core",), "1 passed", id="core", marks=pytest.mark.deep_only),

@@ -21,7 +21,7 @@ def layer(playwright: Any, server_url: str, tmp_path_factory: pytest.TempPathFac
     return uploaded(playwright, server_url, recording, model="families")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.deep_only)])
 def test_from_all_kernels_to_a_launch_on_the_timeline(watched: Any, layer: int, scheme: str) -> None:
     """Keyboard and mouse, at 1000 px: nothing is cut off from reach, no console error, the picture has its words."""
     page = watched

@@ -30,7 +30,7 @@ def fed(playwright: Any, server_url: str, tmp_path_factory: pytest.TempPathFacto
     client.dispose()
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 1000)])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), pytest.param("dark", 1000, marks=pytest.mark.deep_only)])
 def test_from_all_kernels_down_to_a_gpu(watched: Any, fed: None, server_url: str, scheme: str, width: int) -> None:
     page = watched
     page.emulate_media(color_scheme=scheme)

@@ -8,7 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from tests.browser.visit import H200, eventually, poll, shows, uploaded
+from tests.browser.visit import H200, eventually, fits, poll, shows, uploaded
 from tests.product import Product
 
 PAGES = (
@@ -140,14 +140,17 @@ def test_help_explains_the_page_and_leads_to_its_documents(product: Product, wat
 
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.deep_only)])
 def test_axe_objects_to_nothing(product: Product, page: Any, playwright: Any, server_url: str, theme: str) -> None:
-    """`python -m tests.tour --axe` visits all pages."""
+    """Nor is a page without its answer, or wider than the window. `python -m tests.tour --axe` visits all pages."""
     axe, found = Axe(), []
     ids = {"trace": uploaded(playwright, server_url, H200 / "kineto_train.json.gz"),
            "report": uploaded(playwright, server_url, H200 / "full.ncu-rep.gz")}
     page.emulate_media(color_scheme=theme)
+    page.set_viewport_size({"width": 1000, "height": 800})
     for address in (each.format(**ids) for each in PAGES):
         page.goto(address)
         page.wait_for_load_state("networkidle")
+        assert page.locator(".answer, .tl, article").count(), address
+        fits(page)
         answer = axe.run(page, options={"resultTypes": ["violations"]}).response
         found += [(address, each["id"], each["nodes"][0]["target"]) for each in answer["violations"]]
     assert found == []

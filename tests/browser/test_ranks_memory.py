@@ -34,7 +34,7 @@ def fills_its_bar(page: Any, selector: str, share: float = 1.0) -> None:
     assert abs(sum(widths) - share * whole) < 3 + 2 * len(widths)           # a bar is at least 1 px wide
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.deep_only)])
 def test_from_the_late_rank_to_its_longest_wait(watched: Any, server_url: str, straggling: int, theme: str) -> None:
     page = watched
     page.emulate_media(color_scheme=theme)

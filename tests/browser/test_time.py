@@ -15,7 +15,7 @@ def profile_id(server_url: str, playwright: Any) -> int:
     return uploaded(playwright, server_url, H200 / "kineto_train.json.gz", name="timed")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.deep_only)])
 def test_from_the_profile_to_the_step_and_the_gap(watched: Any, server_url: str, profile_id: int, theme: str) -> None:
     page = watched
     page.emulate_media(color_scheme=theme)

@@ -102,7 +102,7 @@ def test_the_page_of_a_waiting_profile_opens_it_when_it_is_ready(watched: Any, p
     page.locator(".answer", has_text="11 launches of").wait_for(timeout=WORKED_MS)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.deep_only), "dark"])
 def test_pages_fit_at_1000_px(watched: Any, scheme: str) -> None:
     page = watched
     page.emulate_media(color_scheme=scheme)
@@ -124,6 +124,7 @@ def drop(page: Any, *files: tuple[str, bytes]) -> None:
     page.evaluate(DROP_FILES, [[[name, base64.b64encode(held).decode()] for name, held in files]])
 
 
+@pytest.mark.deep_only          # tests/ways/test_drop_trace.py
 def test_a_file_dropped_on_any_page_opens_its_timeline(product: Product, watched: Any) -> None:
     watched.goto("/workers/")
     drop(watched, ("dropped.json.gz", (H200 / "kineto_train.json.gz").read_bytes()))

@@ -23,6 +23,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.run.durations import seconds_by_file
+from tests.scale import CHANGED_KERNELS
 from tests.test_layers import OURS, ROOT, imports, is_top, modules
 
 FAR = 99
@@ -185,7 +186,7 @@ def main() -> int:
     options, arguments = parser.parse_known_args()
     changed = changed_files(options.since)
     chosen, left = choose(changed, options.minutes)
-    kernels = [path for path in changed if path.startswith(("tuner/kernels/", "tuner/operators/"))]
+    kernels = [path for path in changed if path.startswith("tuner/kernels/")]
     minutes = sum(each.seconds for each in chosen) / 60
     print(f"{len(changed)} files changed: {len(chosen)} files of tests, about {minutes:.1f} minutes")
     if options.list:
@@ -194,7 +195,7 @@ def main() -> int:
         print(f"left out, {sum(each.seconds for each in left) / 60:.1f} minutes farther away (make test runs them): "
               + ", ".join(each.path.removeprefix("tests/") for each in left))
     if kernels:
-        print("kernels changed: all their architectures and shapes are tried")
+        print("kernels changed: all their architectures and shapes are tried, beyond these minutes")
     if options.list:
         return 0
     js = subprocess.run(["make", "--no-print-directory", "js"], cwd=ROOT).returncode if any(
@@ -203,7 +204,7 @@ def main() -> int:
         return js
     command = [sys.executable, "-m", "pytest", "-m", "not gpu", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder",
                *(each.path for each in chosen), *arguments]
-    code = subprocess.run(command, cwd=ROOT, env={**os.environ, **({"RIDGEPOINT_DEEP": "1"} if kernels else {})}).returncode
+    code = subprocess.run(command, cwd=ROOT, env={**os.environ, CHANGED_KERNELS: os.pathsep.join(kernels)}).returncode
     return js or (0 if code == 5 else code)         # 5: all were deselected
 
 

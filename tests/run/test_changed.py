@@ -12,9 +12,10 @@ from tests.run.durations import remember, seconds_by_file
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.deep_only
 def test_distance_is_the_number_of_imports() -> None:
     far = changed.distances(["profiles/sql/process.py"])
-    assert far["profiles.sql.process"] == 0 and far["profiles.sql.services"] == 1 and far["profiles.sql.pages"] == 2
+    assert far["profiles.sql.process"] == 0 and far["profiles.sql.services"] == 1 and far["profiles.sql.track_api"] == 2
     assert "tuner.gate.stats.decide" not in far
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from profiles.models import Profile
-from tests.truth.files import CORPUS, COUNTERS, DATA, FILES, LEFT_OUT, SUMMARY, TRACE, Recording, each_file
+from tests.truth.files import CORPUS, COUNTERS, DATA, EVERY_FILE, FILES, LEFT_OUT, SUMMARY, TRACE, Recording, each_file
 from tests.truth.known import KNOWN
 
 
@@ -21,8 +21,8 @@ def test_a_file_becomes_the_profile_that_the_table_says(profile: Profile) -> Non
 
 
 def test_every_file_has_a_format_and_an_id_of_its_own() -> None:
-    assert not [each.name for each in FILES if not each.format]
-    assert len({each.number for each in FILES}) == len(FILES)
+    assert not [each.name for each in EVERY_FILE if not each.format]
+    assert len({each.number for each in EVERY_FILE}) == len(EVERY_FILE)
 
 
 def test_every_pattern_of_what_is_left_out_leaves_something_out() -> None:
@@ -45,4 +45,4 @@ def _about(pattern: str, file: Recording) -> bool:
 def test_the_shared_corpus_is_asked() -> None:
     if not CORPUS.is_dir():
         pytest.skip("../shared/corpus does not lie beside the project: its files are not asked")
-    assert any(each.path.is_relative_to(CORPUS) for each in FILES)
+    assert any(each.path.is_relative_to(CORPUS) for each in EVERY_FILE)

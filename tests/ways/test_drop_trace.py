@@ -127,9 +127,9 @@ def launched_and_waiting(slices: list[Slice]) -> list[int]:
 # file, the lead's words, what it counts: of the whole in %, then times that it states beside, and a kernel to look for
 TRACES = [
     pytest.param("causes/fault_tf32_off.json.gz", "Matrix products run without tensor cores", without_tensor_cores, "xmma_gemm",
-                 id="H200 products"),
+                 id="H200 products", marks=pytest.mark.deep_only),
     pytest.param("causes/data_loading.json.gz", f"The host loads data 15.7 ms a step ({LOADS})", loading, "simt_sgemm",
-                 id="H200 loading"),
+                 id="H200 loading", marks=pytest.mark.deep_only),
     pytest.param("corpus/kineto/sglang_mi300_qwen3-8b_decode.json.gz", "Work is launched and waits before it starts",
                  launched_and_waiting, "paged_attention", id="public MI300"),
 ]

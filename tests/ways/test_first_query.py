@@ -90,8 +90,9 @@ def tells_the_kernels(page: Any, answer: str, name: str, counted: Sums) -> None:
 
 
 @pytest.mark.parametrize(("file", "count"), [
-    pytest.param(COPIES, of_kineto, id="Kineto on H200"), pytest.param(DECODE, of_kineto, id="public Kineto on MI300"),
-    pytest.param(NSYS, of_nsys, id="Nsight Systems")])
+    pytest.param(COPIES, of_kineto, id="Kineto on H200", marks=pytest.mark.deep_only),
+    pytest.param(DECODE, of_kineto, id="public Kineto on MI300"),
+    pytest.param(NSYS, of_nsys, id="Nsight Systems", marks=pytest.mark.deep_only)])
 def test_a_query_that_is_written(watched: Any, asked: dict[str, str], tmp_path: Path, file: str,
                                  count: Callable[[str, Path], Sums]) -> None:
     page = watched

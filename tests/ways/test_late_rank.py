@@ -126,7 +126,7 @@ def goes_to_the_longest_wait(page: Any, job: Job, words: str) -> None:
 
 @pytest.mark.parametrize(("name", "late", "range_"), [
     pytest.param("ranks/straggler_host", 1, "load the batch", id="rank 1 of one all-reduce a step"),
-    pytest.param("causes/straggler_data", 0, "dataloader", id="rank 0 of DDP"),
+    pytest.param("causes/straggler_data", 0, "dataloader", id="rank 0 of DDP", marks=pytest.mark.deep_only),
 ])
 def test_a_rank_that_loads_data(watched: Any, name: str, late: int, range_: str) -> None:
     page, job = watched, job_of(name, late)

@@ -116,7 +116,8 @@ def to_its_source(page: Any, launch: Launch, *words: str) -> str:
 
 
 @pytest.mark.parametrize(("file", "shown"), [("captured/matmul_full.ncu-rep.gz", "matmul"),
-                                             ("h200/counters/slow-everything.ncu-rep.gz", "softmax_row")])
+                                             pytest.param("h200/counters/slow-everything.ncu-rep.gz", "softmax_row",
+                                                          marks=pytest.mark.deep_only)])
 def test_from_a_report_to_the_line(watched: Any, tmp_path: Path, file: str, shown: str) -> None:
     """Kernels of Triton, whose report holds the source: the page tells of the longest launch."""
     page, launches = watched, launches_of(DATA / file, tmp_path)

@@ -120,7 +120,8 @@ def worst_of(old: list[Work], new: list[Work]) -> tuple[Work, Work]:
 
 
 @pytest.mark.parametrize(("name", "files"), [
-    pytest.param("triton", ("h200/buildA_raw.csv.gz", "h200/buildB_raw.csv.gz"), id="five Triton kernels, three launches each"),
+    pytest.param("triton", ("h200/buildA_raw.csv.gz", "h200/buildB_raw.csv.gz"), id="five Triton kernels, three launches each",
+                 marks=pytest.mark.deep_only),
     pytest.param("faults", ("causes/causes_mended_raw.csv.gz", "causes/causes_planted_raw.csv.gz"), id="thirteen CUDA kernels"),
 ])
 def test_two_reports(watched: Any, name: str, files: tuple[str, str]) -> None:

@@ -117,7 +117,7 @@ def test_a_verdict_is_read_and_accepted(page: Any, server_url: str, judged: int)
     fits(page)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.deep_only)])
 def test_axe_objects_to_nothing(page: Any, server_url: str, judged: int, theme: Any) -> None:
     page.emulate_media(color_scheme=theme, reduced_motion="reduce")
     for path in ("", "new/?operator=softmax", f"{judged}/"):

@@ -82,7 +82,7 @@ def test_a_pasted_kernel_is_compiled_and_its_space_edited(watched: Any, server_u
     fits(page)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.deep_only)])
 def test_axe_objects_to_nothing(page: Any, server_url: str, theme: Any) -> None:
     page.emulate_media(color_scheme=theme, reduced_motion="reduce")
     open_form(page, server_url)

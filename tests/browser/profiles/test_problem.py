@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.browser.visit import eventually, fits, poll, shows, uploaded
-from tests.product import Product
+from tests.product import Product, seed_database
 
 pytestmark = pytest.mark.browser
 MOST_CLICKS = 6
@@ -43,7 +43,9 @@ def kineto(folder: Path) -> Path:
 @pytest.fixture
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A product of its own: other tests tune the same shape and bring kernels of the same family."""
-    started = Product(tmp_path_factory.mktemp("walk"))
+    home = tmp_path_factory.mktemp("walk")
+    seed_database(home)
+    started = Product(home)
     try:
         started.wait_until_up()
         yield started.url
@@ -60,6 +62,7 @@ def counted(watched: Any, playwright: Any, address: str, tmp_path: Path) -> Any:
     return watched
 
 
+@pytest.mark.deep_only          # tests/ways/test_tuned_and_served.py goes the same way, on the product that the others share
 @pytest.mark.timeout(300)
 def test_from_slow_to_served_and_guarded_in_six_clicks_and_no_typing(counted: Any, address: str) -> None:
     page = counted

@@ -61,9 +61,9 @@ def opened(watched: Any, server_url: str) -> Iterator[Any]:
 
 def test_memory_stays_bounded_however_long_one_scrolls(opened: Any, long_trace: int) -> None:
     page = opened(long_trace)
-    limit = 2 * MB
+    limit = MB
     page.evaluate(f"{APP}.tiles.maxBytes = {limit}; performance.setResourceTimingBufferSize(5000)")
-    for step in range(36):
+    for step in range(18):
         page.evaluate(f"""(step) => {{
           const app = {APP}, {{ viewport, stage }} = app, whole = viewport.max - viewport.min;
           const span = whole / [4, 40, 400][step % 3];

@@ -63,6 +63,7 @@ def test_each_kernel_is_in_one_pair_at_most():
     assert len({each.old for each in found}) == len({each.new for each in found}) == len(found) == 21
 
 
+@pytest.mark.deep_only
 @pytest.mark.slow
 def test_thousands_of_names_are_matched_by_family_alone():
     old = [Kernel(f"kernel_{k:x}_void<{k}>", np.array([k])) for k in range(3000)]

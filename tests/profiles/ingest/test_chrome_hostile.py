@@ -142,7 +142,7 @@ KEYS = (
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150 if DEEP else 40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.fixed_dictionaries(
@@ -160,7 +160,8 @@ def test_records_of_any_types_are_read_or_counted(tmp_path, records, around):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("name", ["speedscope_simple.json", "speedscope_zero-duration-events.json", "perfetto_flow_events_v2.json"])
+@pytest.mark.parametrize("name", ["speedscope_simple.json", *(pytest.param(name, marks=pytest.mark.deep_only) for name in (
+    "speedscope_zero-duration-events.json", "perfetto_flow_events_v2.json"))])
 def test_cut_at_every_byte(tmp_path, name):
     """Of a cut file a profile with its loss, or one error: never a crash, never more than the whole has.
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from profiles.management.commands.ingest import _line
+
 pytestmark = [pytest.mark.process, pytest.mark.servers]
 
 ROOT = Path(__file__).parents[3]
@@ -63,6 +65,7 @@ def test_files_become_one_document_with_their_numbers(home, database):
         assert all(each["p50_ns"] <= each["p95_ns"] for each in kernel["shapes"])
     assert trace["top_kernels"] == sorted(trace["top_kernels"], key=lambda kernel: -kernel["total_ns"])
     assert trace["seconds"] > 0 and 20e6 < trace["peak_rss_bytes"] < 400e6 and 0 < trace["stored_bytes"] < 1e6
+    assert "948 launches" in _line(trace) and "\n" not in _line(trace)          # what people see of it
     assert (report["format"], report["launches"], report["gpu_time_ns"]) == ("ncu-rep", 15, 1_661_568)
 
 
@@ -88,6 +91,7 @@ def test_group_makes_one_profile_of_the_ranks(home, database):
     assert both["gpu_time_ns"] == 220_684_462
 
 
+@pytest.mark.deep_only
 def test_for_people_it_is_a_line_per_file(home, database):
     code, output, _ = run(home, database, DATA / "h200" / "kineto_layer.json.gz")
     assert code == 0 and "52 launches" in output and output.count("\n") == 1

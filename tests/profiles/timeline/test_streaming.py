@@ -24,7 +24,7 @@ from tests.profiles.ingest.test_kineto import record, written
 
 FILES = [
     CORPUS / "kineto/hta_nccl_data_a100_rank0of2.json.gz",
-    CORPUS / "kineto/kineto_tbplugin_resnet50_v100_1623143089861.pt.trace.json.gz",
+    pytest.param(CORPUS / "kineto/kineto_tbplugin_resnet50_v100_1623143089861.pt.trace.json.gz", marks=pytest.mark.deep_only),
     CORPUS / "kineto/hta_mi250_minitoy_rocm62.json.gz",
     H200 / "kineto_train.json.gz", H200 / "kineto_layer_stack.json.gz", H200 / "ddp_even_rank0.json.gz",
 ]

@@ -143,6 +143,7 @@ def adapters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
     return few_samples(path)
 
 
+@pytest.mark.deep_only          # of init: the next two; of compiling: the test of three generations
 @pytest.mark.torch
 def test_what_init_writes_is_an_operator_that_compiles(adapters: dict[str, Found]) -> None:
     found = adapters["mm"]

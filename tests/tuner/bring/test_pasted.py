@@ -264,8 +264,8 @@ HARM = {
 @behind_walls
 @pytest.mark.torch
 @in_threads
-@pytest.mark.parametrize("harm", ["fork", "kill", *(pytest.param(each, marks=pytest.mark.deep_only) for each in HARM
-                                                    if each not in ("fork", "kill"))])
+@pytest.mark.parametrize("harm", ["fork", *(pytest.param(each, marks=pytest.mark.deep_only) for each in HARM
+                                                    if each != "fork")])
 def test_a_file_that_means_harm_is_contained(olga: Any, harm: str) -> None:
     check = compiled(ADD + HARM[harm], olga, sandboxed.Bounds(**{**vars(SMALL), "wall_s": 20, "data_mb": 1024}))
     kernel = check.result["operators"][0]

@@ -569,6 +569,7 @@ def test_it_is_one_file_of_the_standard_library():
     assert {name.split(".")[0] for name in names} <= sys.stdlib_module_names
 
 
+@pytest.mark.deep_only          # a time: make bench says it too
 @pytest.mark.slow
 def test_a_launch_costs_less_than_two_microseconds_more():
     pytest.importorskip("triton")

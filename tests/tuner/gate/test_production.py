@@ -18,6 +18,7 @@ from profiles.fleet.models import FleetDay
 from profiles.fleet.stores import fleet_store
 from profiles.models import FleetAgent, FleetCapture, KernelStat, Profile
 from profiles.running.schedule_services import schedule_save
+from tests.scale import DEEP
 from tuner.gate.errors import Refusal
 from tuner.gate.notify.services import add_destination
 from tuner.gate.production import series as production_series
@@ -71,13 +72,13 @@ def made_days(rng: np.random.Generator, count: int, day_sd: float, step: float =
 
 
 @pytest.mark.slow
-def test_a_thousand_series_of_identical_builds_are_quiet() -> None:
+def test_hundreds_of_series_of_identical_builds_are_quiet() -> None:
     """Looked at every day of a week, as a server does; days and blocks differ, and every fourth day is another build.
 
     bench/fleet_alarms.py does the same for many more weeks and worse days; docs/fleet-regressions.md has what it says.
     """
     rng = np.random.default_rng(23)
-    spread = np.exp(rng.normal(np.log(0.0015), 0.5, 1000))
+    spread = np.exp(rng.normal(np.log(0.0015), 0.5, 1000 if DEEP else 250))
     fleet = [made_days(rng, 42 + 7, float(sd)) for sd in spread]
     told = {(number, step.at.day) for look in range(7) for number, days in enumerate(fleet)
             for step in steps(days[look + 1:look + 43], 1000)}

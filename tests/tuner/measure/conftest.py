@@ -14,10 +14,6 @@ from tests.scale import DEEP
 KEPT_S = 14 * 86400         # then a binary is compiled anew, whatever Triton's key says
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "kernel: whose kernels it is about, by operator (tests/tuner/measure/chosen.py)")
-
-
 @pytest.fixture(scope="session")
 def binaries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder in which Triton keeps binaries from one run to the next: their key is a hash of source, options and compiler.

@@ -109,7 +109,8 @@ SORTING = (("sorting", 256, 1), ("sorting", 32, 1), ("sorting", 32, 4))         
 THRESHOLD = (("threshold", 512, 1), ("threshold", 32, 2))
 EQUAL = [("bf16", 200, 8, (*SORTING, *THRESHOLD)), ("fp32", 200, 8, (*SORTING, *THRESHOLD)),
          ("fp16", 200, 1, (*SORTING, *THRESHOLD)), ("fp32", 200, 64, THRESHOLD)]
-EQUAL_FEW = [("bf16", 70, 4, (("sorting", 32, 2), ("threshold", 32, 2)))]
+EQUAL_FEW = [("bf16", 70, 4, (("sorting", 32, 2), ("threshold", 32, 2))),
+             ("fp32", 40, 2, (("sorting", 64, 1), ("threshold", 64, 1)))]
 
 
 @pytest.mark.torch

@@ -96,6 +96,7 @@ def test_bar_without_a_name_that_says_anything(reverse):
     assert statistics.geometric_mean(ratios) >= 5 and min(ratios) >= 0.8, ratios
 
 
+@pytest.mark.deep_only
 @pytest.mark.slow
 def test_bar_with_history_of_the_other_shapes():
     def known(landscape, index):

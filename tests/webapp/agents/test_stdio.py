@@ -27,7 +27,7 @@ def parameters(home: Path, site: Site, token: str) -> StdioServerParameters:
     return StdioServerParameters(command=sys.executable, args=[str(PROJECT / "manage.py"), "mcp"], env=env, cwd=str(PROJECT))
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.deep_only)])
 def test_a_round_trip(site: Site, alice: Any, bob: Any, token_of: Callable[..., str], tmp_path: Path, mode: str) -> None:
     home = tmp_path / "home"
     home.mkdir()
@@ -51,8 +51,8 @@ def test_a_round_trip(site: Site, alice: Any, bob: Any, token_of: Callable[..., 
 
 
 @pytest.mark.parametrize(("env", "says"), [
-    ({"RIDGEPOINT_TOKEN": "rp_x"}, "RIDGEPOINT_URL names no server"),
-    ({"RIDGEPOINT_URL": "http://127.0.0.1:1"}, "RIDGEPOINT_TOKEN holds no token"),
+    pytest.param({"RIDGEPOINT_TOKEN": "rp_x"}, "RIDGEPOINT_URL names no server", marks=pytest.mark.deep_only),
+    pytest.param({"RIDGEPOINT_URL": "http://127.0.0.1:1"}, "RIDGEPOINT_TOKEN holds no token", marks=pytest.mark.deep_only),
     ({"RIDGEPOINT_URL": "http://127.0.0.1:1", "RIDGEPOINT_TOKEN": "rp_x"}, "http://127.0.0.1:1/mcp does not answer")])
 def test_what_is_missing_is_said(tmp_path: Path, env: dict[str, str], says: str) -> None:
     told = run(tmp_path, env)

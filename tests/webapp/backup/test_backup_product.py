@@ -138,6 +138,7 @@ def newest(place: Path) -> Path:
     return max((place / "backups").iterdir())
 
 
+@pytest.mark.deep_only          # the way that tests/ways/test_backup.py walks, while others upload and delete
 def test_it_comes_back_as_it_was(original: Original, tmp_path: Path) -> None:
     restored = manage(original.home, "restore", str(original.place), "--to", str(tmp_path / "home"), **SEALED)
     assert restored.returncode == 0, restored.stderr

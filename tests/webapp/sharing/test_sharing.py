@@ -6,6 +6,7 @@ import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from django.core.files.base import File
@@ -14,6 +15,7 @@ from django.utils import timezone
 
 from profiles.models import Profile, TimelineNote
 from profiles.upload.services import profile_create, profile_ingest
+from tests.scale import DEEP
 from tests.webapp.projects.test_walls import ASKED, HIDDEN, NAME, PK, Filler, other, routes, scoped_models, text_of
 from webapp.models import AuditEntry, ShareLink
 from webapp.sharing import services
@@ -69,8 +71,9 @@ def test_the_profile_can_be_read_without_an_account(shared: Profile) -> None:
 def test_every_other_address_asks_for_a_sign_in_and_shows_nothing_of_the_project(shared: Profile) -> None:
     browser, opened = guest(shared), 0
     for path, _ in routes():
-        for mine in (path, path.replace(str(PK), str(shared.pk))):
-            for query in ("", f"?{ASKED}", f"?{ASKED}".replace(str(PK), str(shared.pk))):
+        for mine in {path, path.replace(str(PK), str(shared.pk))}:
+            queries = ("", f"?{ASKED}", f"?{ASKED}".replace(str(PK), str(shared.pk)))
+            for query in queries if DEEP else queries[1:2]:
                 answer = browser.get(mine + query)
                 told = text_of(answer)
                 assert HIDDEN not in told and answer.status_code != 500, (mine + query, answer.status_code, told[:300])
@@ -79,7 +82,7 @@ def test_every_other_address_asks_for_a_sign_in_and_shows_nothing_of_the_project
                 if not below and not mine.startswith(("/accounts/", "/share/", "/health", "/static/", "/forges/")):
                     assert answer.status_code in (301, 302, 401, 403, 404, 405), (mine, answer.status_code)
                     assert "the shared one" not in told, mine
-    assert opened > 40
+    assert opened > (40 if DEEP else 20)
 
 
 def test_nothing_can_be_changed(shared: Profile) -> None:
@@ -88,7 +91,8 @@ def test_nothing_can_be_changed(shared: Profile) -> None:
         if path.startswith("/accounts/"):
             continue            # signing in and out, as for anybody
         for mine in {path, path.replace(str(PK), str(shared.pk))}:
-            for method in ("post", "put", "patch", "delete"):
+            methods = ("post", "put", "patch", "delete")
+            for method in methods if DEEP else {"post", methods[crc32(mine.encode()) % 4]}:
                 answer = getattr(browser, method)(mine, {"name": "mine now", "text": "mine now"}, content_type="application/json")
                 assert answer.status_code in (302, 400, 401, 403, 404, 405, 429), (method, mine, answer.status_code)
     assert {model: model._base_manager.count() for model in scoped_models()} == count

@@ -302,6 +302,7 @@ for patch in sys.argv[1:]:
 """
 
 
+@pytest.mark.deep_only
 def test_a_worker_stops_whenever_the_signal_comes() -> None:
     """Once in a few hundred starts a worker went on after Ctrl-C: what the handler raised had been lost."""
     patches = (BEFORE_RQ_LISTENS, NO_ANSWER, SWALLOWED)

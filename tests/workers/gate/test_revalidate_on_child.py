@@ -48,6 +48,7 @@ def measured_before_the_upgrade():
         state=rules.State.UNVERIFIED)
 
 
+@pytest.mark.deep_only          # of the child: test_suite_on_child.py; of the rows: tests/tuner/cache/test_revalidation.py
 def test_an_unverified_entry_is_measured_again_with_its_rivals_and_the_default(alice, monkeypatch, tmp_path):
     monkeypatch.setattr(gpu, "gpus", lambda: [CARD])
     monkeypatch.setattr(gpu.tempfile, "gettempdir", lambda: str(tmp_path))

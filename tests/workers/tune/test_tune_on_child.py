@@ -44,6 +44,7 @@ def test_a_job_is_checked_timed_and_cached(alice, monkeypatch, tmp_path):
     assert OPERATORS["softmax"].space(shape, "fp16", limits(job.gpu)).size >= 100
 
 
+@pytest.mark.deep_only          # of the space: tests/tuner/spaces/test_added.py; of a child: the test above
 def test_values_that_were_added_to_the_space_are_checked_and_timed(alice, monkeypatch, tmp_path):
     """Through the worker: the job's edit is read again, the child launches what is new in it, and the winner keeps it."""
     monkeypatch.setattr(gpu, "gpus", lambda: [CARD])
@@ -62,7 +63,7 @@ def test_values_that_were_added_to_the_space_are_checked_and_timed(alice, monkey
     assert job.best_config["PER_SM"] == 3 and CachedConfig.objects.get(job=job).evidence["space"] == edited
 
 
-@pytest.mark.parametrize("cards", [1, 2])
+@pytest.mark.parametrize("cards", [1, pytest.param(2, marks=pytest.mark.deep_only)])
 def test_a_shape_of_two_gpus_takes_two_of_them_or_says_that_there_is_one(alice, monkeypatch, tmp_path, cards):
     """The child sees both cards; there the interpreter computes the parts of both, and each one's result is checked."""
     seen = [gpu.Gpu(number, f"GPU-{number}", CARD.name, "9.0", "", 1) for number in range(cards)]
