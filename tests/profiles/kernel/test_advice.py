@@ -117,6 +117,7 @@ def test_each_advice_has_a_gain_or_says_why_not(planted, mended):
         assert each.cause != "roof"
 
 
+@pytest.mark.slow
 def test_what_leaves_the_work_as_it_is_wins_at_most_the_distance_to_the_roof():
     report = ingest.read(DATA / "h200/buildB.ncu-rep.gz")
     launch = next(each for each in report.launches if each.kernel == "layernorm_row")
@@ -131,6 +132,7 @@ def test_what_leaves_the_work_as_it_is_wins_at_most_the_distance_to_the_roof():
     assert found["tail"].gain_ns == pytest.approx(facts.duration_ns * facts.occupancy.tail_loss_pct / 100)
 
 
+@pytest.mark.slow
 def test_slow_products_say_which_side_the_counters_support():
     report = ingest.read(DATA / "h200/buildB.ncu-rep.gz")
     slow = max((counters.launch_facts(each) for each in report.launches if each.kernel == "matmul"),

@@ -23,6 +23,7 @@ REPORTS = sorted([*DATA.glob("h200/**/*.ncu-rep.gz"), *DATA.glob("causes/*.ncu-r
 REPORTS = [path for path in REPORTS if path.name != "base-everything.ncu-rep.gz"]      # as slow-everything, and large
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.name)
 def test_every_report_says_one_thing(path: Path) -> None:
     try:

@@ -241,6 +241,7 @@ def test_without_triton_the_text_is_read_and_that_is_said(write: Any, monkeypatc
     assert (helion.kind, helion.size) == ("helion.kernel", 2)
 
 
+@pytest.mark.slow
 def test_the_command_starts_nothing_and_its_exit_codes_tell(tmp_path: Path, write: Any) -> None:
     home = tmp_path / "home"
     code, out, _ = command(home, "check", str(write(ADD_ONE)), "--json")

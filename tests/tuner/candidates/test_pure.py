@@ -122,6 +122,7 @@ def test_code_is_coloured_and_never_lost() -> None:
         assert ["".join(each for _, each in line) for line in code_view.colour(broken)] == broken.splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["x\n" * 100_000, "def f():\n" * 20_000, "(" * 200_000, "a" * 250_000,
                                   "\n".join(f"{n % 7}" for n in range(3000))])
 def test_hostile_texts_are_shown_soon(text: str) -> None:

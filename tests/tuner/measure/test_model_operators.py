@@ -163,6 +163,7 @@ def check(found):
         assert facts["blocks_per_sm"] >= 1, facts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_spaces_hold_default_and_published_designs_and_are_wide_enough_to_search(name):
     operator, sizes = OPERATORS[name], []
