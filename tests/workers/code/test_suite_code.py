@@ -307,6 +307,7 @@ def test_hooks_configuration_and_secrets_of_the_worker_are_not_used(repository: 
     assert "GIT_CONFIG_GLOBAL=/dev/null" in told and "GIT_TERMINAL_PROMPT=0" in told and "--no-recurse-submodules" in told
 
 
+@pytest.mark.git
 @pytest.mark.parametrize(("host", "found", "words"), [
     ("inside.example", ["10.0.0.7"], "lies inside this worker's network"), ("metadata.example", ["169.254.169.254"], "lies inside"),
     ("mixed.example", ["140.82.112.3", "127.0.0.1"], "lies inside"), ("v6.example", ["::1"], "lies inside"),
@@ -322,6 +323,7 @@ def test_hosts_inside_the_network_are_not_reached(monkeypatch: pytest.MonkeyPatc
             Git(f"https://{host}/team/kernels.git", tmp_path / "x", Limits())
 
 
+@pytest.mark.git
 def test_the_connection_goes_to_the_address_that_was_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(git, "resolve_host", lambda name, port: ["140.82.112.3"])
     fetching = Git("https://git.example:8443/team/kernels.git", tmp_path / "x", Limits())
