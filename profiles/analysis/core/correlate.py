@@ -1,4 +1,4 @@
-"""Who launched what: runtime call ↔ GPU work by correlation id, operator ↔ GPU work by external id."""
+"""Who launched what: runtime call ↔ GPU work by correlation id."""
 
 from __future__ import annotations
 
@@ -32,15 +32,6 @@ def launch_calls(trace: Trace) -> Int64:
     """
     category, correlation = numbers(trace.slices, "category"), numbers(trace.slices, "correlation", _MISSING)
     return _rows_by_id(np.isin(category, [int(kind) for kind in GPU_WORK]), category == Category.RUNTIME, correlation)
-
-
-def operators(trace: Trace) -> Int64:
-    """Return, for each GPU slice, the row of the framework operator it belongs to, else -1.
-
-    The external id must be a `cpu_op`'s: in traces of PyTorch 2.2-2.4 unlinked calls carry their correlation id there.
-    """
-    category, external = numbers(trace.slices, "category"), numbers(trace.slices, "external_id", _MISSING)
-    return _rows_by_id(np.isin(category, [int(kind) for kind in GPU_WORK]), category == Category.CPU_OP, external)
 
 
 def _rows_by_id(wants: npt.NDArray[np.bool_], gives: npt.NDArray[np.bool_], ids: Int64) -> Int64:

@@ -168,12 +168,13 @@ class Frame:
     def operator(self) -> Ints:
         """Return, for each row of GPU work, the row of the framework operator it belongs to.
 
-        By external id, else the innermost operator around its launch call; -1 otherwise.
+        The innermost around its launch call, else, where no call is known, the one whose external id it has; -1 otherwise. The
+        call counts first: some versions of PyTorch write the correlation id as external id, which an operator may have too.
         """
-        by_id = self._giver_rows(Category.CPU_OP, "external_id")
-        unknown = self.work[(by_id[self.work] < 0) & (self.call[self.work] >= 0)]
-        by_id[unknown] = self.enclosing(self.call[unknown], Category.CPU_OP)
-        return by_id
+        out = self._giver_rows(Category.CPU_OP, "external_id")
+        called = self.work[self.call[self.work] >= 0]
+        out[called] = self.enclosing(self.call[called], Category.CPU_OP)
+        return out
 
     def _giver_rows(self, giver: Category, by: str) -> Ints:
         out = np.full(self.rows, NONE, np.int64)
@@ -247,6 +248,16 @@ class Frame:
     def arguments(self, row: int) -> dict[str, Any]:
         """Return what else the file says of a slice (shapes, types, collective), else {}."""
         return self.detail_arguments(int(self["detail"][row]))
+
+    def number_calls(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Tell slices apart by name and arguments: return the first place in `rows` of each kind, and each row's kind.
+
+        Of a slice without arguments the name alone counts.
+        """
+        details = np.maximum(self["detail"][rows].astype(np.int64), -1) + 1         # none is 0, however it is stored
+        keys = self["name"][rows].astype(np.int64) << 32 | details
+        _, first, kind = np.unique(keys, return_index=True, return_inverse=True)
+        return first.astype(np.int64), kind.reshape(-1).astype(np.int64)
 
     def detail_arguments(self, detail: int) -> dict[str, Any]:
         """Return the arguments of a number into `details`.

@@ -98,18 +98,17 @@ def _problems(frame: Frame, rows: npt.NDArray[np.intp]) -> tuple[Ints, list[Prob
     operator = frame.operator[rows]
     known = np.flatnonzero(operator >= 0)
     codes = np.zeros(rows.size, np.int64)
-    pairs = np.stack([frame["name"][operator[known]].astype(np.int64), frame["detail"][operator[known]].astype(np.int64)], axis=1)
-    packed, first, inverse = np.unique(pairs[:, 0] << 32 | pairs[:, 1] + 1, return_index=True, return_inverse=True)
-    if packed.size > MOST_ARGUMENTS:
+    first, kind = frame.number_calls(operator[known])
+    if first.size > MOST_ARGUMENTS:
         return codes, [Problem()]
     numbers = {Problem(): 0}
-    mine = np.zeros(packed.size, np.int64)
+    mine = np.zeros(first.size, np.int64)
     for at, row in enumerate(operator[known[first]].tolist()):
         given = frame.arguments(row)
         dims = _text(given.get("Input Dims"), 300)
         told = Problem(frame.text(row)[:120], dims, _text(given.get("Input type"), 60)) if dims else Problem(frame.text(row)[:120])
         mine[at] = numbers.setdefault(told, len(numbers))
-    codes[known] = mine[inverse.reshape(-1)]
+    codes[known] = mine[kind]
     return codes, list(numbers)
 
 

@@ -78,12 +78,11 @@ def _calls(frame: Frame, rows: Ints) -> Ints:
         call[of_graph] = NONE
     for _ in range(CLIMBED):
         known = np.flatnonzero(call >= 0)
-        pairs = frame["name"][call[known]].astype(np.int64) << 32 | frame["detail"][call[known]].astype(np.int64) + 1
-        codes, first, index = np.unique(pairs, return_index=True, return_inverse=True)
-        if codes.size > MOST_ARGUMENTS:
+        first, kind = frame.number_calls(call[known])
+        if first.size > MOST_ARGUMENTS:
             return np.full(rows.size, NONE, np.int64)
         bare = np.array([_is_bare(frame, int(call[known[at]])) for at in first.tolist()] or [False], np.bool_)
-        moving = known[bare[index.reshape(-1)]] if known.size else known
+        moving = known[bare[kind]] if known.size else known
         if not moving.size:
             break
         outer = frame.enclosing(frame.parent[call[moving]], Category.CPU_OP)
@@ -101,18 +100,17 @@ def _works(frame: Frame, call: Ints) -> tuple[Ints, list[Work]]:
     """Number the work of each launch's operator; each distinct (name, arguments) is read once."""
     work = np.full(call.size, NONE, np.int64)
     known = np.flatnonzero(call >= 0)
-    pairs = frame["name"][call[known]].astype(np.int64) << 32 | frame["detail"][call[known]].astype(np.int64) + 1
-    codes, first, index = np.unique(pairs, return_index=True, return_inverse=True)
+    first, kind = frame.number_calls(call[known])
     works: list[Work] = []
-    of_pair = np.full(max(codes.size, 1), NONE, np.int64)
+    of_kind = np.full(max(first.size, 1), NONE, np.int64)
     for at, place in enumerate(first.tolist()[:MOST_ARGUMENTS]):
         row = int(call[known[place]])
         made = work_of_call(frame.text(row), frame.arguments(row))
         if made is not None:
-            of_pair[at] = len(works)
+            of_kind[at] = len(works)
             works.append(made)
     if known.size:
-        work[known] = of_pair[index.reshape(-1)]
+        work[known] = of_kind[kind]
     return work, works
 
 

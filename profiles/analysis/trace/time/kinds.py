@@ -109,9 +109,8 @@ def _by_shapes(frame: Frame, rows: Rows, gpu_name: str, out: npt.NDArray[np.int8
                products: npt.NDArray[np.bool_]) -> npt.NDArray[np.int8]:
     operator = frame.operator[rows]
     asked = np.flatnonzero(products & (operator >= 0))
-    key = frame["detail"][operator[asked]].astype(np.int64) << 32 | frame["name"][operator[asked]].astype(np.int64)
-    distinct, first, at = np.unique(key, return_index=True, return_inverse=True)
-    verdict = np.full(distinct.size, -1, np.int8)
+    first, at = frame.number_calls(operator[asked])
+    verdict = np.full(first.size, -1, np.int8)
     for i, where in enumerate(first.tolist()[:MOST_SHAPES]):
         row = int(operator[asked[where]])
         said: Mapping[str, Any] = frame.arguments(row)
