@@ -104,6 +104,7 @@ def profile_detail(request: HttpRequest, pk: int) -> HttpResponse | FileResponse
 
 def _ready_context(profile: Profile, sort: str) -> dict[str, Any]:
     """What a ready profile's page shows beyond its row. Strip, bars and causes are of one reading of the account."""
+    lines = topic_lines(profile) if profile.kind == Profile.Kind.TRACE else []       # before findings, which are kept first
     findings = selectors_profile.finding_lines(profile)
     context: dict[str, Any] = {
         "answer": selectors_profile.answer(profile, findings), "findings": findings, "first_findings": findings[:FIRST_FINDINGS],
@@ -112,7 +113,6 @@ def _ready_context(profile: Profile, sort: str) -> dict[str, Any]:
     }
     if profile.kind == Profile.Kind.TRACE:
         tables = selectors_profile.summary_tables(profile, PAGE_TABLE_ROWS) if not profile.launches else []
-        lines = topic_lines(profile)
         account = next((line for line in lines if line.topic.name == "causes"), None)
         numbers = account.numbers if account else {}
         context["account_waits"] = bool(account and not account.answer and profile.summary.get("devices"))

@@ -98,12 +98,13 @@ def _keep(profile: Profile, topic: Topic, result: Result, document: dict[str, An
     """Keep the document, and the findings as rows: of other topics than the account those whose time it does not have already.
 
     The profile's row is locked before its findings, as a deletion does. One that is deleted meanwhile gets neither: its objects
-    are deleted once its row is gone, and what came later would stay for ever.
+    are deleted once its row is gone, and what came later would stay for ever. Who sees the document sees its findings: it comes
+    after them.
     """
     kernels = dict(profile.kernels.filter(name__in={text(finding.kernel) for finding in result.findings if finding.kernel})
                    .values_list("name", "pk"))
     with transaction.atomic():
-        if Profile.objects.select_for_update(no_key=True).filter(pk=profile.pk).first() is None:
+        if not _locked(profile):
             return
         Finding.objects.filter(profile=profile, source=topic.name).delete()
         worth = topic.name == ACCOUNT           # what there is to win is said once, by the account: others overlap
@@ -114,7 +115,14 @@ def _keep(profile: Profile, topic: Topic, result: Result, document: dict[str, An
                                       {**finding.numbers, "at_most_ns": finding.worth_ns}),
                     worth_ns=json_safe(finding.worth_ns) if worth else None)
             for finding in result.findings[:MOST_FINDINGS] if finding.rule not in COVERED])
-        topic_write(profile.pk, topic.name, document)
+    with transaction.atomic():
+        if _locked(profile):
+            topic_write(profile.pk, topic.name, document)
+
+
+def _locked(profile: Profile) -> bool:
+    """Lock a profile's row until the transaction ends; False where it is gone."""
+    return Profile.objects.select_for_update(no_key=True).filter(pk=profile.pk).first() is not None
 
 
 def topics_make(profile_id: int, say: Callable[[str], None] = lambda topic: None, skip: Collection[str] = ()) -> None:
