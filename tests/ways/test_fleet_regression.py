@@ -241,7 +241,6 @@ def test_from_the_fleet_to_a_regression(watched: Any, fed: int, recording: Recor
         assert states(launch, 1000 * median((old + new)[2 * day:2 * day + 2])), (day, launch)
 
 
-@pytest.mark.xfail(strict=True, reason="gate/production/detail.html loads no figures.js: the figure of the days is an empty box")
 def test_the_days_of_a_regression_are_drawn(watched: Any, fed: int) -> None:
     """Every run is a dot."""
     page, recording = watched, RECORDINGS[0]

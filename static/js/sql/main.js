@@ -55,6 +55,7 @@ async function run() {
   working(true);
   told.hidden = true;
   editor.unmark();
+  if (!editor.text.trim()) editor.set(find("sql-text").placeholder);        // the query that an empty editor shows
   const asked = { ...scope.request(), query: editor.text, rows: Number(find("sql-rows").value), seconds: Number(find("sql-seconds").value) };
   try {
     const found = await postJson(root.dataset.run, { ...asked, run: name, fresh: true }, { signal: controller.signal });
