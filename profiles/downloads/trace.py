@@ -56,6 +56,8 @@ def _records(timeline: Timeline, area: Area, tracks: list[int], places: Places) 
     launching = np.array([bool(_LAUNCH.search(name)) for name in timeline.names] or [False], np.bool_)
     for window in windows(timeline, area, NAMES):
         rows = window.counted_rows
+        if not rows["start_ns"].size:           # a trace of nothing but counters
+            continue
         order = np.argsort(rows["start_ns"], kind="stable")
         rows = {name: values[order] for name, values in rows.items()}
         for lines in (slice_records(timeline, rows, names, places), launch_records(rows, launching, places)):
