@@ -179,7 +179,6 @@ def test_two_traces(watched: Any) -> None:
     assert len([1 for a, b in zip(old, new, strict=True) if verdict(a, b) == "slower"]) == 2
 
 
-@pytest.mark.xfail(strict=True, reason="line_selectors.py writes cycles with :.3g, so 16,700 is 1.67e+04; pages write no exponents")
 def test_numbers_have_no_exponent(watched: Any, playwright: Any, server_url: str) -> None:
     page = watched
     for build in ("mended", "planted"):

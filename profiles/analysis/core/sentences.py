@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 _TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 _UP = ("", "k", "M", "G", "T", "P", "E")
 
@@ -31,6 +33,11 @@ def digits(value: float) -> str:
     """Three significant digits, no exponent."""
     size = abs(value)
     return f"{value:.0f}" if size >= 99.95 else f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"
+
+
+def three_digits(value: float) -> str:
+    """Three significant digits as people write them: 16,700, 14.8, 0.99, 0.00012."""
+    return f"{Decimal(f'{value:.3g}'):,f}"
 
 
 def times_text(count: int) -> str:

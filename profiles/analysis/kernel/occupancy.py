@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from profiles.analysis.core import gpus
 from profiles.analysis.core.gpus import Limits
+from profiles.analysis.core.sentences import three_digits
 
 LIMITER_WORDS = {
     "warps": "the warps an SM can hold", "registers": "registers", "shared_mem": "shared memory",
@@ -135,8 +136,8 @@ def waves_sentence(grid: Waves, blocks: int, slots: int, duration_ns: float | No
     `slots`: blocks that the GPU holds at once.
     """
     if grid.waves < 1:
-        return (f"The grid's {blocks:,} blocks fill {100 * grid.waves:.3g} % of the {slots:,} that the GPU holds at once: the "
-                "rest has nothing to do.")
+        return (f"The grid's {blocks:,} blocks fill {three_digits(100 * grid.waves)} % of the {slots:,} that the GPU holds at "
+                "once: the rest has nothing to do.")
     whole = math.ceil(grid.waves)
     said = f"{blocks:,} blocks are {waves_text(grid.waves)} wave{'s' if whole > 1 else ''} of {slots:,}"
     if grid.tail_pct > 99.5:
@@ -145,10 +146,11 @@ def waves_sentence(grid: Waves, blocks: int, slots: int, duration_ns: float | No
     cost = ""
     if duration_ns:
         lost = duration_ns * grid.loss_pct / 100.0
-        cost = f": at most {grid.loss_pct:.3g} % of the time ({lost / 1000:.3g} µs) if all blocks take equally long"
+        cost = (f": at most {three_digits(grid.loss_pct)} % of the time ({three_digits(lost / 1000)} µs) if all blocks take "
+                "equally long")
     joined = "," if whole > 1 else "; it is"
     less = f" {slots * (whole - 1):,} blocks would need one wave less." if whole > 1 else ""
-    return f"{said}{joined} {grid.tail_pct:.3g} % full{cost}.{less}"
+    return f"{said}{joined} {three_digits(grid.tail_pct)} % full{cost}.{less}"
 
 
 DEFAULT_SMEM_BYTES = 48 * 1024           # more per block only after cudaFuncSetAttribute(…MaxDynamicSharedMemorySize)
