@@ -128,7 +128,7 @@ ARROWS = {
         "profiles.rows "
         "profiles.families",
     "profiles.running":
-        "profiles.keeping profiles.trace profiles.models workers.jobs profiles.upload profiles.fleet",
+        "profiles.keeping profiles.trace profiles.analysis.core profiles.models workers.jobs profiles.upload profiles.fleet",
     "profiles.notes": "profiles.models workers.jobs profiles.rows profiles.timeline",
     "profiles.overview":
         "profiles.keeping profiles.trace profiles.analysis.core profiles.charts profiles.models profiles.library profiles.compare "

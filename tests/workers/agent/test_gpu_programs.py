@@ -63,6 +63,7 @@ def test_each_check_of_two_jobs_can_fail() -> None:
 
 
 @pytest.mark.process
+@pytest.mark.torch
 def test_a_soak_that_dies_says_so() -> None:
     said = subprocess.run([sys.executable, "-m", "tests.gpu.fleet.soak", "--minutes", "0.05"], capture_output=True, text=True,
                           timeout=120, check=False, env={**os.environ, "PYTHONPATH": os.getcwd(), "CUDA_VISIBLE_DEVICES": ""})

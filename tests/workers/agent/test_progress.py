@@ -162,6 +162,7 @@ with record_function("child"):
 
 
 @pytest.mark.process
+@pytest.mark.torch
 def test_ranges_of_torch() -> None:
     said = subprocess.run([sys.executable, "-c", RANGES], capture_output=True, text=True, timeout=120, check=True,
                           env={**os.environ, "PYTHONPATH": os.getcwd()})

@@ -111,6 +111,7 @@ def test_children_may_crash_hang_fail_and_refuse(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.process
+@pytest.mark.torch
 def test_where_there_is_no_gpu_every_line_says_so() -> None:
     command = [sys.executable, "-m", "tests.gpu.fleet.residue", "--minutes", "0.3", "--only", "gemm", "--variants", "late"]
     said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True,
