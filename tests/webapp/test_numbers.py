@@ -57,3 +57,9 @@ def test_shapes_and_moments() -> None:
     assert numbers.shape({"M": 4096, "K": 64}) == "M 4096 · K 64"
     assert 'datetime="2026-01-01T12:00:00+00:00"' in numbers.moment(1767268800)
     assert "—" in numbers.moment("yesterday")
+
+
+def test_a_p_value_has_no_row_of_zeros() -> None:
+    cases = {1.0: "1", 0.5: "0.5", 0.03125: "0.0312", 1e-4: "0.0001", 9.9e-5: "< 10⁻⁴", 1.7e-13: "< 10⁻¹²",
+             3e-320: "< 10⁻³¹⁹", 0.0: "< 10⁻³⁰⁷"}
+    assert {p: numbers.chance_text(p) for p in cases} == cases

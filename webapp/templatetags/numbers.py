@@ -25,6 +25,7 @@ _DOWN = ("", "m", "µ", "n", "p", "f")
 _TIMES = ((1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s"), (60e9, "min"), (3600e9, "h"))
 _SMALL_UNITS = ("s", "J", "W", "V", "A", "m")  # units people write with m, µ, n; 0.250 FLOP/B keeps its zero
 _EXACT_COUNTS_BELOW = 100_000
+_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def _number(value: Any) -> float | None:
@@ -161,6 +162,20 @@ def change_text(ratio: float) -> str:
 def change(value: Any) -> SafeString:
     """A ratio of new to old as signed percent; the ratio itself on hover."""
     return _with_exact(value, "×", change_text)
+
+
+def chance_text(p: float) -> str:
+    """A p value: 0.031 -> "0.031"; below 0.0001 the next power of ten, "< 10⁻¹²"."""
+    if p >= 1e-4:
+        return f"{p:.4f}".rstrip("0").rstrip(".")
+    power = 307 if p <= 0 else math.ceil(-math.log10(p)) - 1
+    return f"< 10⁻{str(power).translate(_RAISED)}"
+
+
+@register.filter
+def chance(value: Any) -> SafeString:
+    """How likely something is among equals: a p value."""
+    return _with_exact(value, "", chance_text)
 
 
 @register.filter
