@@ -3,7 +3,8 @@
 import pytest
 
 from profiles import ingest
-from profiles.analysis.core.correlate import launch_calls, launch_delay_ns, operators
+from profiles.analysis.core.correlate import launch_calls, launch_delay_ns
+from profiles.analysis.core.frame import frame_of
 from profiles.analysis.trace.breakdown import breakdown
 from tests.builders import trace
 from tests.profiles.ingest.corpus import CORPUS
@@ -86,9 +87,9 @@ def test_launch_calls_and_delays(linked):
 
 def test_operators_are_operators(linked):
     """External id 9 is only a runtime call's: no operator (PyTorch 2.2-2.4 writes the correlation there)."""
-    names = linked.slices["name"].to_pylist()
-    owner = dict(zip(names, operators(linked).tolist(), strict=True))
-    assert (names[owner["a"]], owner["c"]) == ("aten::mm", -1)
+    frame = frame_of(linked)
+    owner = {frame.text(row): int(frame.operator[row]) for row in frame.kernels}
+    assert (frame.text(owner["a"]), owner["c"]) == ("aten::mm", -1)
 
 
 def test_against_holistic_trace_analysis():

@@ -86,8 +86,8 @@ def test_a_long_run_is_cut_at_its_period():
 
 def test_operators_that_launch_the_same_again():
     one = "aten::linear {0}-{1} | aten::addmm {2}-{3} | cudaLaunchKernel {2}-{4} corr={5} | cudaLaunchKernel {4}-{6} corr={7}"
-    calls = " | ".join(one.format(t, t + 9, t + 1, t + 8, t + 3, t, t + 5, t + 1) for t in (0, 20, 40))
-    work = " | ".join(f"gemm {t + 4}-{t + 7} corr={t} | bias_add {t + 7}-{t + 9} corr={t + 1}" for t in (0, 20, 40))
+    calls = " | ".join(one.format(t, t + 9, t + 1, t + 8, t + 3, t, t + 5, t + 1) for t in (20, 40, 60))
+    work = " | ".join(f"gemm {t + 4}-{t + 7} corr={t} | bias_add {t + 7}-{t + 9} corr={t + 1}" for t in (20, 40, 60))
     frame = frame_of(trace(f"python (1) / main: {calls}\nGPU 0 / stream 7: {work}"))
     found, = patterns(frame)
     assert (frame.names[found.operator], [frame.names[code] for code in found.names]) == ("aten::linear", ["gemm", "bias_add"])
