@@ -140,17 +140,18 @@ def test_help_explains_the_page_and_leads_to_its_documents(product: Product, wat
 
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.deep_only)])
 def test_axe_objects_to_nothing(product: Product, page: Any, playwright: Any, server_url: str, theme: str) -> None:
-    """Nor is a page without its answer, or wider than the window. `python -m tests.tour --axe` visits all pages."""
+    """Nor is a list without its answer, or a page wider than the window. `python -m tests.tour --axe` visits all pages."""
     axe, found = Axe(), []
     ids = {"trace": uploaded(playwright, server_url, H200 / "kineto_train.json.gz"),
            "report": uploaded(playwright, server_url, H200 / "full.ncu-rep.gz")}
     page.emulate_media(color_scheme=theme)
     page.set_viewport_size({"width": 1000, "height": 800})
-    for address in (each.format(**ids) for each in PAGES):
+    for each in PAGES:
+        address = each.format(**ids)
         page.goto(address)
         page.wait_for_load_state("networkidle")
-        assert page.locator(".answer, .tl, article").count(), address
+        assert address != each or "/docs/" in address or page.locator(".answer").count(), address         # of every list
         fits(page)
         answer = axe.run(page, options={"resultTypes": ["violations"]}).response
-        found += [(address, each["id"], each["nodes"][0]["target"]) for each in answer["violations"]]
+        found += [(address, rule["id"], rule["nodes"][0]["target"]) for rule in answer["violations"]]
     assert found == []
