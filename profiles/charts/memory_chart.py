@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiles.analysis.core.sentences import pct_text, si_text, three_digits
+from profiles.analysis.core.sentences import pct_text, plain_number, si_text
 from profiles.analysis.kernel.memory_chart import FAR, SPACES, Chart, Link, Place
 
 # columns: left edge and width
@@ -118,7 +118,7 @@ def _versus(link: Link, old: Link | None, y: float) -> dict[str, Any]:
     if old is None or link.amount is None or old.amount is None or not (link.amount or old.amount):
         return {}
     ratio = link.amount / old.amount if old.amount else None
-    change = "" if ratio is None else f" × {three_digits(ratio)}" if ratio >= MANY_TIMES else f" {100.0 * (ratio - 1.0):+.3g} %"
+    change = "" if ratio is None else f" × {plain_number(ratio)}" if ratio >= MANY_TIMES else f" {100.0 * (ratio - 1.0):+.3g} %"
     before = si_text(old.amount, "B" if link.unit == "B" else "").strip()        # its unit stands above it
     return {"versus": f"{before}{change}", "base_y": y + 11}
 

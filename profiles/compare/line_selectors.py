@@ -9,13 +9,13 @@ from typing import Any
 from profiles.analysis.compare.comparison import KernelChange, Row, Side, name_shape
 from profiles.analysis.compare.counter_changes import CounterChange
 from profiles.analysis.compare.why import Why
-from profiles.analysis.core.sentences import pct_text, si_text, three_digits
+from profiles.analysis.core.sentences import pct_text, plain_number, si_text
 from profiles.compare.selectors import COUNTERS, ComparisonSide, KernelComparison
 from profiles.models import KernelStat
 
 _SHOWN: dict[str, Callable[[float], str]] = {
-    "instructions": lambda value: si_text(value, ""), "wait": lambda value: f"{three_digits(value)} cycles",
-    "warps": three_digits, "share": lambda value: pct_text(100 * value),
+    "instructions": lambda value: si_text(value, ""), "wait": lambda value: f"{plain_number(value)} cycles",
+    "warps": plain_number, "share": lambda value: pct_text(100 * value),
     "clock": lambda value: f"{value / 1e6:,.0f} MHz"}
 SIGNS = {"slower": "▲", "faster": "▼", "new": "+", "gone": "−", "unchanged": "=", "unknown": "?"}
 

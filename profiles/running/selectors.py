@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from profiles.analysis.core.sentences import three_digits
+from profiles.analysis.core.sentences import plain_number
 from profiles.models import FleetCapture
 from profiles.running.engine_services import QUEUE
 from profiles.running.fetch_services import HostFolders
@@ -48,7 +48,7 @@ class EngineLine:
         if not self.slower:
             return str(cost.get("why") or "not measured")
         before, during, after = (cost[name][0] for name in ("before_ms", "during_ms", "after_ms"))
-        return f"output token {three_digits(before)} ms before, {three_digits(during)} ms during, {three_digits(after)} ms after"
+        return f"output token {plain_number(before)} ms before, {plain_number(during)} ms during, {plain_number(after)} ms after"
 
 
 def engine_captures(server: EngineServer | None = None) -> QuerySet[EngineCapture]:

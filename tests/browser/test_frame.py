@@ -139,9 +139,9 @@ def test_help_explains_the_page_and_leads_to_its_documents(product: Product, wat
 
 
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.deep_only)])
-def test_axe_objects_to_nothing(product: Product, page: Any, playwright: Any, server_url: str, theme: str) -> None:
+def test_axe_objects_to_nothing(product: Product, watched: Any, playwright: Any, server_url: str, theme: str) -> None:
     """Nor is a list without its answer, or a page wider than the window. `python -m tests.tour --axe` visits all pages."""
-    axe, found = Axe(), []
+    page, axe, found = watched, Axe(), []
     ids = {"trace": uploaded(playwright, server_url, H200 / "kineto_train.json.gz"),
            "report": uploaded(playwright, server_url, H200 / "full.ncu-rep.gz")}
     page.emulate_media(color_scheme=theme)

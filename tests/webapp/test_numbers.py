@@ -62,4 +62,4 @@ def test_shapes_and_moments() -> None:
 def test_a_p_value_has_no_row_of_zeros() -> None:
     cases = {1.0: "1", 0.5: "0.5", 0.03125: "0.0312", 1e-4: "0.0001", 9.9e-5: "< 10⁻⁴", 1.7e-13: "< 10⁻¹²",
              3e-320: "< 10⁻³¹⁹", 0.0: "< 10⁻³⁰⁷"}
-    assert {p: numbers.chance_text(p) for p in cases} == cases
+    assert {p: numbers.p_value_text(p) for p in cases} == cases

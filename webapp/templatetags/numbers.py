@@ -164,7 +164,7 @@ def change(value: Any) -> SafeString:
     return _with_exact(value, "×", change_text)
 
 
-def chance_text(p: float) -> str:
+def p_value_text(p: float) -> str:
     """A p value: 0.031 -> "0.031"; below 0.0001 the next power of ten, "< 10⁻¹²"."""
     if p >= 1e-4:
         return f"{p:.4f}".rstrip("0").rstrip(".")
@@ -173,9 +173,9 @@ def chance_text(p: float) -> str:
 
 
 @register.filter
-def chance(value: Any) -> SafeString:
+def p_value(value: Any) -> SafeString:
     """How likely something is among equals: a p value."""
-    return _with_exact(value, "", chance_text)
+    return _with_exact(value, "", p_value_text)
 
 
 @register.filter

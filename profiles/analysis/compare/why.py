@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from profiles.analysis.core.sentences import three_digits, time_text
+from profiles.analysis.core.sentences import plain_number, time_text
 from profiles.analysis.kernel import stalls
 
 Metrics = Mapping[str, Any]
@@ -185,9 +185,9 @@ def _words(factor: Factor) -> str:
     ratio = factor.new / factor.old
     told = {
         "instructions": f"{_times(ratio)} instructions",
-        "wait": f"a warp waits {three_digits(factor.new)} in place of {three_digits(factor.old)} cycles between its instructions",
-        "warps": f"{three_digits(factor.new)} in place of {three_digits(factor.old)} warps in flight per scheduler",
-        "share": f"the SMs had work for {three_digits(100 * factor.new)} in place of {three_digits(100 * factor.old)} % of the "
+        "wait": f"a warp waits {plain_number(factor.new)} in place of {plain_number(factor.old)} cycles between its instructions",
+        "warps": f"{plain_number(factor.new)} in place of {plain_number(factor.old)} warps in flight per scheduler",
+        "share": f"the SMs had work for {plain_number(100 * factor.new)} in place of {plain_number(100 * factor.old)} % of the "
                  "time",
         "clock": f"SM clock {factor.new / 1e6:,.0f} in place of {factor.old / 1e6:,.0f} MHz"}[factor.key]
     causes = ", ".join(f"{each.name} {each.change}" for each in factor.evidence[:2])
@@ -197,10 +197,10 @@ def _words(factor: Factor) -> str:
 def _times(ratio: float) -> str:
     """"4.64 times as many", "38.5 % fewer"."""
     if ratio >= 2 or ratio <= 0.5:
-        return f"{three_digits(ratio)} times as many"
-    return f"{three_digits(100 * abs(ratio - 1))} % {'more' if ratio > 1 else 'fewer'}"
+        return f"{plain_number(ratio)} times as many"
+    return f"{plain_number(100 * abs(ratio - 1))} % {'more' if ratio > 1 else 'fewer'}"
 
 
 def _value(value: float, unit: str) -> str:
-    text = f"{value:,.0f}" if abs(value) >= 1000 else three_digits(value)
+    text = f"{value:,.0f}" if abs(value) >= 1000 else plain_number(value)
     return f"{text} {unit}" if unit in ("%", "B", "cycles") else text

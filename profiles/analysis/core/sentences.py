@@ -35,7 +35,7 @@ def digits(value: float) -> str:
     return f"{value:.0f}" if size >= 99.95 else f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"
 
 
-def three_digits(value: float) -> str:
+def plain_number(value: float) -> str:
     """Three significant digits as people write them: 16,700, 14.8, 0.99, 0.00012."""
     return f"{Decimal(f'{value:.3g}'):,f}"
 

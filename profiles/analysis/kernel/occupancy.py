@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from profiles.analysis.core import gpus
 from profiles.analysis.core.gpus import Limits
-from profiles.analysis.core.sentences import three_digits
+from profiles.analysis.core.sentences import plain_number
 
 LIMITER_WORDS = {
     "warps": "the warps an SM can hold", "registers": "registers", "shared_mem": "shared memory",
@@ -136,7 +136,7 @@ def waves_sentence(grid: Waves, blocks: int, slots: int, duration_ns: float | No
     `slots`: blocks that the GPU holds at once.
     """
     if grid.waves < 1:
-        return (f"The grid's {blocks:,} blocks fill {three_digits(100 * grid.waves)} % of the {slots:,} that the GPU holds at "
+        return (f"The grid's {blocks:,} blocks fill {plain_number(100 * grid.waves)} % of the {slots:,} that the GPU holds at "
                 "once: the rest has nothing to do.")
     whole = math.ceil(grid.waves)
     said = f"{blocks:,} blocks are {waves_text(grid.waves)} wave{'s' if whole > 1 else ''} of {slots:,}"
@@ -146,11 +146,11 @@ def waves_sentence(grid: Waves, blocks: int, slots: int, duration_ns: float | No
     cost = ""
     if duration_ns:
         lost = duration_ns * grid.loss_pct / 100.0
-        cost = (f": at most {three_digits(grid.loss_pct)} % of the time ({three_digits(lost / 1000)} µs) if all blocks take "
+        cost = (f": at most {plain_number(grid.loss_pct)} % of the time ({plain_number(lost / 1000)} µs) if all blocks take "
                 "equally long")
     joined = "," if whole > 1 else "; it is"
     less = f" {slots * (whole - 1):,} blocks would need one wave less." if whole > 1 else ""
-    return f"{said}{joined} {three_digits(grid.tail_pct)} % full{cost}.{less}"
+    return f"{said}{joined} {plain_number(grid.tail_pct)} % full{cost}.{less}"
 
 
 DEFAULT_SMEM_BYTES = 48 * 1024           # more per block only after cudaFuncSetAttribute(…MaxDynamicSharedMemorySize)

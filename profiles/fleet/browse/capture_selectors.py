@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from profiles.analysis.core.sentences import three_digits
+from profiles.analysis.core.sentences import plain_number
 from profiles.fleet.capture_services import Process, is_overdue
 from profiles.models import FleetCapture
 
@@ -61,8 +61,8 @@ class CaptureLine:
             later = "measured half a minute after the trace" if self.state == "uploaded" else "not measured"
             return str(cost.get("why") or later)
         before, during, after = (cost[name][0] for name in ("before_ms", "during_ms", "after_ms"))
-        return (f"step {three_digits(before)} ms before, {three_digits(during)} ms during, {three_digits(after)} ms after; "
-                f"{three_digits(cost.get('lost_s') or 0)} s lost")
+        return (f"step {plain_number(before)} ms before, {plain_number(during)} ms during, {plain_number(after)} ms after; "
+                f"{plain_number(cost.get('lost_s') or 0)} s lost")
 
     def as_json(self) -> dict[str, Any]:
         row = self.row

@@ -11,6 +11,7 @@ import pytest
 
 from bench import generator
 from tests.browser.visit import eventually, poll, shows, uploaded
+from tests.scale import DEEP
 
 APP = "document.querySelector('.tl').timeline"
 QUIET = (f"(({{timeline, tiles, scheduled, motion}}) => "
@@ -61,9 +62,9 @@ def opened(watched: Any, server_url: str) -> Iterator[Any]:
 
 def test_memory_stays_bounded_however_long_one_scrolls(opened: Any, long_trace: int) -> None:
     page = opened(long_trace)
-    limit = MB
+    limit, steps = (2 * MB, 36) if DEEP else (MB, 18)
     page.evaluate(f"{APP}.tiles.maxBytes = {limit}; performance.setResourceTimingBufferSize(5000)")
-    for step in range(18):
+    for step in range(steps):
         page.evaluate(f"""(step) => {{
           const app = {APP}, {{ viewport, stage }} = app, whole = viewport.max - viewport.min;
           const span = whole / [4, 40, 400][step % 3];

@@ -16,6 +16,7 @@ from profiles.ingest.core.source import Source
 from profiles.ingest.other import event_list, json_records
 from profiles.trace import Category, TraceError
 from tests.profiles.ingest.corpus import DATA
+from tests.scale import DEEP
 
 SAMPLES, RANKS = DATA / "events" / "memory_samples.json", DATA / "events" / "memory_ranks.jsonl"
 
@@ -197,10 +198,11 @@ def test_damage_costs_no_more_than_its_limit(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_tens_of_thousands_of_tracks_names_and_counters(tmp_path):
-    records = [{"time": number, "name": f"n{number}", "thread": f"t{number}", f"c{number}": 1} for number in range(25_000)]
+    count = 100_000 if DEEP else 25_000
+    records = [{"time": number, "name": f"n{number}", "thread": f"t{number}", f"c{number}": 1} for number in range(count)]
     trace = load(tmp_path, records)
-    assert trace.integrity.records_kept == 25_000 and len(trace.tracks) == 2 * event_list.MAX_TRACKS + 1
-    assert trace.integrity.repaired["numbers of counters beyond the first 4,096: left out"] == 25_000 - 4_096
+    assert trace.integrity.records_kept == count and len(trace.tracks) == 2 * event_list.MAX_TRACKS + 1
+    assert trace.integrity.repaired["numbers of counters beyond the first 4,096: left out"] == count - 4_096
     wide = {"time": 0, "name": "a"} | {f"k{number}": number for number in range(10_000)}
     assert load(tmp_path, [wide]).integrity.repaired["fields beyond the first 500 of a record: left out"] == 9_502
 

@@ -16,6 +16,7 @@ from profiles.ingest.core.source import Limits, Source
 from profiles.ingest.samplers import cpuprofile, document, slices, speedscope
 from profiles.trace import Category, Trace, TraceError
 from tests.profiles.ingest.corpus import DATA
+from tests.scale import DEEP
 
 PYSPY, NODE = DATA / "samplers" / "pyspy.speedscope.json", DATA / "samplers" / "node.cpuprofile"
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
@@ -311,11 +312,12 @@ def test_slices_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.slow
 def test_very_many_profiles_share_a_track(tmp_path: Path) -> None:
+    count = 100_000 if DEEP else 66_000
     one = json.dumps(sampled([[0]], [1])).encode()
     head, tail = json.dumps(speed("@")).encode().split(b'"@"')
-    trace = load(tmp_path, head + b",".join([one] * 66_000) + tail, speedscope)
-    assert trace.slices.num_rows == 66_000 and len(trace.tracks) == 65_537
-    assert sum(trace.integrity.repaired.values()) == 66_000 - 65_536
+    trace = load(tmp_path, head + b",".join([one] * count) + tail, speedscope)
+    assert trace.slices.num_rows == count and len(trace.tracks) == 65_537
+    assert sum(trace.integrity.repaired.values()) == count - 65_536
 
 
 @pytest.mark.parametrize("reader", [speedscope, cpuprofile])

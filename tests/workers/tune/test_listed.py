@@ -104,9 +104,17 @@ def test_what_is_missing_or_empty_ends_the_job_with_its_reason(alice: Any) -> No
     assert "too small a matrix: 3" in nothing.error["what"] and not ListedSpace.objects.exists()
 
 
+OLD = {"WAY": "rows", "BLOCK": 16, "LIBRARY": "host products 0.9"}
+
+
+@pytest.mark.deep_only
+def test_what_is_to_be_tried_first_may_be_of_another_version(alice: Any) -> None:
+    job = ended(job_of(alice, first=[OLD]))
+    assert config_key(OLD) not in {config_key(row.config) for row in job.trials.all()}
+
+
 def test_a_configuration_of_another_version_is_refused(alice: Any) -> None:
-    old = {"WAY": "rows", "BLOCK": 16, "LIBRARY": "host products 0.9"}
-    job = ended(job_of(alice, only=[old]))
+    job = ended(job_of(alice, only=[OLD]))
     assert job.status == "done" and [row.config["LIBRARY"] for row in job.trials.all()] == [LIBRARY]
 
 
