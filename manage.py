@@ -50,13 +50,13 @@ def main() -> None:
     if command == "web":
         os.environ["RIDGEPOINT_WEB_PROCESS"] = "1"      # before the settings are read
     if command == "doctor":
-        prepare_doctor(Path(os.environ.get("RIDGEPOINT_HOME", project / "var")))
+        prepare_doctor(Path(os.environ.get("RIDGEPOINT_HOME") or project / "var").absolute())
     if command in ("runs", "mcp") or (command in ("gate", "operators") and offline(command, sys.argv[2:])):
         os.environ.setdefault("RIDGEPOINT_SECRET_KEY", "a look at a file needs none")
     if command == "restore" and (wrong := unfinished.choose_home(sys.argv[2:], os.environ)):
         raise CannotStart(wrong)
     if command not in SERVERLESS and "--help" not in sys.argv and not offline(command, sys.argv[2:]):
-        home = Path(os.environ.get("RIDGEPOINT_HOME", project / "var"))
+        home = Path(os.environ.get("RIDGEPOINT_HOME") or project / "var").absolute()
         if wrong := unfinished.refuse_half_restored(home, command):
             raise CannotStart(wrong)
         ensure.begin_servers(home)

@@ -74,3 +74,11 @@ def test_a_file_is_ingested_with_its_families_and_topics_and_no_page_is_loaded(t
 @pytest.mark.parametrize("module", ["profiles.ingest.chrome.decoder", "profiles.ingest"])
 def test_a_process_that_decodes_imports_only_the_core(module: str) -> None:
     assert heavy_after(f"import {module}", "django", "redis", "rq", "profiles.models", "workers", *HEAVY) == []
+
+
+@pytest.mark.parametrize(("given", "home"), [("", ROOT / "var"), ("data", ROOT / "data"), ("/data", Path("/data"))])
+def test_the_data_folder_is_absolute_and_an_empty_name_is_none(given: str, home: Path) -> None:
+    """Queries run in folders of their own: a relative one was not found there."""
+    told = subprocess.run([sys.executable, "-c", "from webapp import settings; print(settings.HOME)"], cwd=ROOT, text=True,
+                          capture_output=True, env={**os.environ, "RIDGEPOINT_HOME": given, "RIDGEPOINT_SECRET_KEY": "none"})
+    assert told.stdout.strip() == str(home), told.stderr

@@ -45,7 +45,7 @@ from webapp.embedded.secret import secret_key
 from webapp.people import sso
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-HOME = Path(os.environ.get("RIDGEPOINT_HOME", BASE_DIR / "var"))
+HOME = Path(os.environ.get("RIDGEPOINT_HOME") or BASE_DIR / "var").absolute()       # queries run in folders of their own
 DEBUG = os.environ.get("RIDGEPOINT_DEBUG") == "1"
 SECRET_KEY = os.environ.get("RIDGEPOINT_SECRET_KEY") or secret_key(HOME)
 SECRET_KEY_FALLBACKS = [os.environ["RIDGEPOINT_SECRET_KEY_OLD"]] if os.environ.get("RIDGEPOINT_SECRET_KEY_OLD") else []
