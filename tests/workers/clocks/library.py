@@ -9,6 +9,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+LIBRARY = "libnvidia-ml.so.1"
 SOURCE = Path(__file__).with_name("stand_in_nvml.c")
 UUID = "GPU-57a0d1a0-0000-0000-0000-000000000000"
 REFUSE_PERSISTENCE, REFUSE_GRAPHICS, REFUSE_MEMORY, REFUSE_BACK = 1, 2, 4, 8
@@ -20,7 +21,7 @@ def compiler() -> str | None:
 
 def compile_library(folder: Path) -> Path:
     """Return the folder that holds libnvidia-ml.so.1."""
-    command = [compiler(), "-shared", "-fPIC", "-O1", "-o", str(folder / "libnvidia-ml.so.1"), str(SOURCE)]
+    command = [compiler(), "-shared", "-fPIC", "-O1", f"-Wl,-soname,{LIBRARY}", "-o", str(folder / LIBRARY), str(SOURCE)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return folder

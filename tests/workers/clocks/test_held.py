@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
+from tests.workers.clocks.job import WAIT_S, Job
 from tests.workers.clocks.library import (
     REFUSE_BACK,
     REFUSE_GRAPHICS,
@@ -27,8 +28,6 @@ from tuner.clocks.wish import ClockWish
 from workers.clocks import driver, held
 
 pytestmark = pytest.mark.process
-
-WAIT_S = 60
 
 
 class Host:
@@ -52,12 +51,8 @@ class Host:
 
     def start(self, by, graphics="75%", *rest, home="home"):
         """Start a job; return it and what it was told."""
-        process = subprocess.Popen([sys.executable, "-m", "tests.workers.clocks.job", UUID, by, graphics, *rest],
-                                   cwd=settings.BASE_DIR, env=self.environ(home), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                   start_new_session=True)
-        line = process.stdout.readline()
-        assert line, "the job said nothing"
-        return process, json.loads(line)
+        process = Job(self.environ(home), UUID, by, graphics, *rest)
+        return process, process.told()
 
     @contextmanager
     def job(self, by, *args, **options):
@@ -94,9 +89,7 @@ def host(library, tmp_path):
 
 
 def end(process):
-    process.stdin.close()
-    assert process.wait(WAIT_S) == 0
-    process.stdout.close()
+    assert process.wait() == 0
 
 
 def wait_for(what):
@@ -147,7 +140,7 @@ def test_a_job_that_dies_leaves_nothing_behind(host, number):
     process, _ = host.start("a", "1410", "persistence")
     assert host.gpu.now == (1, 1410, 0)
     os.killpg(process.pid, number)              # as a worker ends its task: the whole group
-    process.wait(WAIT_S)
+    process.wait()
     wait_for(lambda: host.gpu.now == (0, 0, 0) and host.state() is None)
     wait_for(lambda: not host.guardians())
 
@@ -176,7 +169,7 @@ def test_the_next_worker_puts_back_what_was_left_when_everything_was_killed(host
     process, _ = host.start("a", "1410", "1593", "persistence")
     os.kill(host.guardians()[0], signal.SIGKILL)
     os.kill(process.pid, signal.SIGKILL)
-    process.wait(WAIT_S)
+    process.wait()
     wait_for(lambda: not host.guardians())
     assert host.gpu.now == (1, 1410, 1593)
     assert host.put_back_left() == {UUID: ""}
@@ -188,7 +181,7 @@ def test_the_next_job_puts_back_first_what_was_left(host):
     process, _ = host.start("a", "1410", "persistence")
     os.kill(host.guardians()[0], signal.SIGKILL)
     os.kill(process.pid, signal.SIGKILL)
-    process.wait(WAIT_S)
+    process.wait()
     with host.job("b", "1200") as told:
         assert told["found"]["persistence"] == 0 and told["found"]["reasons"] == ["idle"], "as before the first one"
         assert host.gpu.now == (0, 1200, 0)
@@ -214,7 +207,7 @@ def test_two_jobs_hold_as_the_first_does_until_the_last_has_gone(host):
     assert told["sm_mhz"] == 1410, "nobody's clock changes while it measures"
     assert "job 1 holds them already as it asked: 1410 MHz" in told["why"]
     os.killpg(second.pid, signal.SIGKILL)
-    second.wait(WAIT_S)
+    second.wait()
     wait_for(lambda: len(host.guardians()) == 1)
     assert host.gpu.now == (1, 1410, 0) and host.put_back_left() == {}
     end(third)
@@ -222,12 +215,9 @@ def test_two_jobs_hold_as_the_first_does_until_the_last_has_gone(host):
 
 
 def test_many_that_come_and_go_at_once_leave_what_they_found(host):
-    jobs = [subprocess.Popen([sys.executable, "-m", "tests.workers.clocks.job", UUID, f"job {at}", "1410", "persistence"],
-                             cwd=settings.BASE_DIR, env=host.environ("home"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                             text=True) for at in range(4)]
+    jobs = [Job(host.environ("home"), UUID, f"job {at}", "1410", "persistence") for at in range(4)]
     for job in jobs:
-        out, _ = job.communicate(timeout=2 * WAIT_S)
-        assert json.loads(out.splitlines()[0])["locked"] and job.returncode == 0
+        assert job.told()["locked"] and job.wait() == 0
     assert host.gpu.now == (0, 0, 0) and host.state() is None and host.guardians() == []
 
 
@@ -281,9 +271,9 @@ def test_what_cannot_be_put_back_stays_known_until_it_can(host):
 
 def test_a_gpu_that_the_driver_does_not_know_is_a_refusal(host):
     other = "GPU-00000000-1111-0000-0000-000000000000"
-    process = subprocess.run([sys.executable, "-m", "tests.workers.clocks.job", other, "a", "1410"], cwd=settings.BASE_DIR,
-                             env=host.environ("home"), stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    assert "the driver: Not Found" in json.loads(process.stdout.splitlines()[0])["why"]
+    job = Job(host.environ("home"), other, "a", "1410")
+    assert "the driver: Not Found" in job.told()["why"]
+    end(job)
 
 
 def test_a_worker_without_the_binding_says_so_and_changes_nothing(tmp_path, monkeypatch):
