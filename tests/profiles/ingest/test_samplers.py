@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles.ingest import READERS
+from profiles.ingest.core import build
 from profiles.ingest.core.source import Limits, Source
 from profiles.ingest.samplers import cpuprofile, document, slices, speedscope
 from profiles.trace import Category, Trace, TraceError
 from tests.profiles.ingest.corpus import DATA
-from tests.scale import DEEP
+from tests.scale import scale
 
 PYSPY, NODE = DATA / "samplers" / "pyspy.speedscope.json", DATA / "samplers" / "node.cpuprofile"
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
@@ -310,14 +311,15 @@ def test_slices_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (trace.slices.num_rows, trace.integrity.not_kept) == (10, {"samples beyond the first 10 slices": 90})
 
 
-@pytest.mark.slow
-def test_very_many_profiles_share_a_track(tmp_path: Path) -> None:
-    count = 100_000 if DEEP else 66_000
+def test_very_many_profiles_share_a_track(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lanes = scale(build.MAX_LANES)
+    monkeypatch.setattr(build, "MAX_LANES", lanes)
+    count = lanes + 1000
     one = json.dumps(sampled([[0]], [1])).encode()
     head, tail = json.dumps(speed("@")).encode().split(b'"@"')
     trace = load(tmp_path, head + b",".join([one] * count) + tail, speedscope)
-    assert trace.slices.num_rows == count and len(trace.tracks) == 65_537
-    assert sum(trace.integrity.repaired.values()) == count - 65_536
+    assert trace.slices.num_rows == count and len(trace.tracks) == lanes + 1
+    assert sum(trace.integrity.repaired.values()) == count - lanes
 
 
 @pytest.mark.parametrize("reader", [speedscope, cpuprofile])

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from tests.conformance import bowl, bowl_outcome
-from tests.scale import DEEP
 from tuner.measure.landscape import Landscape
 from tuner.measure.replay import ReplayRunner
 from tuner.search import other_devices
@@ -179,14 +178,14 @@ def test_batches_cost_little():
 
 
 @pytest.mark.slow
-@pytest.mark.deep
+@pytest.mark.deep_only          # a time: make bench-tuner says it as well
 def test_a_long_search_of_a_large_space_takes_seconds():
     """Trials over 17,956 rows; 300 take about 5 s of one core. The bound leaves room for slow machines."""
     landscape = Landscape.load(next((DATA / "public_spaces").glob("gemm*")))
     space, outcomes = landscape.space(0), landscape.at(0).outcomes
     search = STRATEGIES["default"].make(space, np.random.default_rng(0))
     started = time.process_time()
-    for number in range(300 if DEEP else 100):
+    for number in range(300):
         (config,) = search.ask(1)
         search.tell([Trial(number, config, outcomes[config_key(config)][1])])
     assert time.process_time() - started < 40

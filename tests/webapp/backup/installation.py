@@ -81,7 +81,7 @@ class Visitor:
             assert time.monotonic() < end, found
             time.sleep(0.3)
 
-    def wait_until_idle(self, for_s: float = 5, within_s: float = 200) -> None:
+    def wait_until_idle(self, for_s: float = 3, within_s: float = 200) -> None:
         """Wait until nothing waits and no worker has worked for some seconds: analyses go on after a profile is ready."""
         end, quiet_since_s = time.monotonic() + within_s, time.monotonic()
         while time.monotonic() - quiet_since_s < for_s:
@@ -91,7 +91,7 @@ class Visitor:
             if any(waiting.values()) or busy:
                 quiet_since_s = time.monotonic()
             assert time.monotonic() < end, (waiting, busy)
-            time.sleep(0.3)
+            time.sleep(0.8)
 
     def page(self, path: str) -> tuple[int, bytes]:
         answer = self.session.get(self.url + path, timeout=120)

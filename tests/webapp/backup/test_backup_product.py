@@ -51,14 +51,15 @@ def trace(number: int) -> bytes:
 
 
 def rush(visitor: Visitor, stop: threading.Event, failures: list[BaseException]) -> None:
-    """Upload and delete profiles without a pause: one is always coming and one going."""
+    """Upload and delete profiles: one is always coming and one going."""
     number, held = 0, list[int]()
     try:
         while not stop.is_set():
             held.append(visitor.upload(f"rush-{number}.json.gz", trace(number)))
             number += 1
-            if len(held) > 8:
+            if len(held) > 2:
                 visitor.delete(held.pop(0))
+            stop.wait(0.3)
     except BaseException as error:
         failures.append(error)
 
