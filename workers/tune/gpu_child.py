@@ -76,10 +76,11 @@ class GpuChild:
         return self._child
 
     def open(self, library: bool) -> dict[str, Any]:
-        """Open the session in the child, a spare or a new one, while new spares start."""
+        """Open the session in the child, a spare or a new one; then start new spares, which import torch while it measures.
+
+        Not before: where cores are few, they would keep the first trial waiting.
+        """
         why = ""
-        self._child = self._child or (self.spares.pop(0) if self.spares else self._spawn())
-        self.spares += [self._spawn() for _ in range(SPARES - len(self.spares))]       # they import torch meanwhile
         for _ in range(self.limits.max_opens):
             self._child = self._child or (self.spares.pop(0) if self.spares else self._spawn())
             try:
@@ -91,6 +92,7 @@ class GpuChild:
             if "ok" not in answer:
                 failed = answer.get("failed") or {"what": answer["rejected"]["message"], "hint": ""}
                 raise SandboxError(failed["what"], failed["hint"])
+            self.spares += [self._spawn() for _ in range(SPARES - len(self.spares))]
             return dict(answer["ok"])
         raise SandboxError(f"the GPU child did not start {self.limits.max_opens} times in a row: {why}",
                            "on the worker, try: python -c 'import torch, triton; torch.cuda.init()'")

@@ -21,7 +21,7 @@ from tuner.team import description, packages, selectors, services
 from tuner.team.expressions import Expression
 from workers import jobs
 from workers.core import gpu
-from workers.tune import lead, runner, team
+from workers.tune import gpu_child, lead, runner, team
 from workers.tune.sandbox import SandboxRunner
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -233,6 +233,7 @@ def test_a_teams_kernel_is_tuned_like_any_other(acme, alice, olga, monkeypatch, 
     """Row → worker → the real GPU child, interpreted: checked, timed, and cached under the hash of the team's own source."""
     card = gpu.Gpu(0, "GPU-interpreted", "Triton's interpreter", "9.0", "", 1)
     monkeypatch.setattr(gpu, "gpus", lambda: [card])
+    monkeypatch.setattr(gpu_child, "SPARES", 0)         # each imports torch
     monkeypatch.setattr(gpu.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(runner, "SandboxRunner", functools.partial(
         SandboxRunner, child_module="tests.workers.tune.interpreted_child", policy={"max_samples": 5, "rounds": 2}))

@@ -25,7 +25,7 @@ from tuner.operators import VENDORS, find
 from tuner.spaces import listed
 from tuner.trial import config_key
 from workers.core import gpu
-from workers.tune import lead, runner
+from workers.tune import gpu_child, lead, runner
 from workers.tune.sandbox import SandboxRunner
 
 pytestmark = [pytest.mark.torch, pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)]
@@ -35,6 +35,7 @@ CARD = gpu.Gpu(0, "GPU-host", "The host", "9.0", "", 1)
 @pytest.fixture(autouse=True)
 def host_products(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(VENDORS, NAME, OPERATOR)
+    monkeypatch.setattr(gpu_child, "SPARES", 0)         # each imports torch
     monkeypatch.setattr(gpu, "gpus", lambda: [CARD])
     monkeypatch.setattr(gpu.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(runner, "SandboxRunner", functools.partial(

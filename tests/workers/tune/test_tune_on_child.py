@@ -14,11 +14,17 @@ from tuner.jobs import worker_services
 from tuner.models import CachedConfig, TuneJob
 from tuner.operators import OPERATORS, limits
 from workers.core import gpu
-from workers.tune import lead, runner
+from workers.tune import gpu_child, lead, runner
 from workers.tune.sandbox import SandboxRunner
 
 pytestmark = [pytest.mark.torch,
               pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)]
+
+@pytest.fixture(autouse=True)
+def without_spares(monkeypatch):
+    monkeypatch.setattr(gpu_child, "SPARES", 0)         # each imports torch
+
+
 CARD = gpu.Gpu(0, "GPU-interpreted", "Triton's interpreter", "9.0", "", 1)
 
 
