@@ -217,15 +217,19 @@ def empty_filled_tables(operations: DatabaseOperations, style: Any, tables: Iter
     TRUNCATE takes all tables that refer to these as well, a file for each and each of their indexes: half a second. The few rows
     of a test are deleted in a millisecond. All rows go, so nothing is left that could refer to one: no trigger has to look.
     """
-    asked = [table for table in tables if table not in KEPT_TABLES]
     with operations.connection.cursor() as cursor:
-        cursor.execute(" UNION ALL ".join(f"SELECT '{table}' WHERE EXISTS (SELECT FROM {operations.quote_name(table)})"
-                                          for table in asked))
+        cursor.execute(HAVE_HAD_ROWS, [[table for table in tables if table not in KEPT_TABLES]])
+        asked = [table for table, in cursor.fetchall()]
+        cursor.execute(" UNION ALL ".join(["SELECT '' WHERE false", *(
+            f"SELECT '{table}' WHERE EXISTS (SELECT FROM {operations.quote_name(table)})" for table in asked)]))
         filled = [table for table, in cursor.fetchall()]
     return ["SET LOCAL session_replication_role = replica", *(f"DELETE FROM {operations.quote_name(table)}" for table in filled),
             FIRST_PROJECT_ALONE]
 
 
+# their files hold something: a session that opens every table only to find it empty takes 80 ms
+HAVE_HAD_ROWS = """SELECT relname FROM pg_class WHERE relname = ANY(%s) AND relkind = 'r'
+    AND relnamespace = 'public'::regnamespace AND pg_relation_size(oid) > 0"""
 FIRST_PROJECT_ALONE = "DELETE FROM webapp_project WHERE id > (SELECT min(id) FROM webapp_project)"
 
 
