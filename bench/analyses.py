@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 from bench import generator
 from profiles import ingest
 from profiles.analysis.trace.breakdown import breakdown
+from profiles.ingest.trace import Trace
 from profiles.models import Profile
 from profiles.store import frame as store_frame
 from profiles.store import trace as store
 from profiles.store.objects import objects_delete
 from profiles.topics.table import TOPICS, Topic
-from profiles.trace import Trace
 
 BENCH_PROFILE = 2_000_000_002
 SLICES, RUNS, BUDGET_S = 1_600_000, 3, 1.0

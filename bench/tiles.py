@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 
 from bench import generator
 from profiles import ingest
+from profiles.ingest.trace import Trace
 from profiles.store import columns as store_columns
 from profiles.store import timeline as timeline_store
 from profiles.store import trace as store
 from profiles.store.objects import objects_delete
 from profiles.timeline import selectors as timeline_selectors
-from profiles.trace import Trace
 
 BENCH_PROFILE = 2_000_000_001
 Place = tuple[int, int, list[timeline_store.Unit]]

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from profiles.analysis.core.names import is_collective
 from profiles.ingest.core.lanes import depths
-from profiles.trace import FLOWS, SAMPLES, SLICES, Category, Device, Integrity, Trace, Track
+from profiles.ingest.naming.names import is_collective
+from profiles.ingest.trace import FLOWS, SAMPLES, SLICES, Category, Device, Integrity, Trace, Track
 
 _ARGUMENTS = {"corr": "correlation", "ext": "external_id", "regs": "registers_per_thread", "smem": "smem_bytes",
               "occ": "occupancy_pct", "bytes": "bytes"}

@@ -11,7 +11,7 @@ import pytest
 
 from bench import generator
 from profiles import ingest
-from profiles.trace import Trace
+from profiles.ingest.trace import Trace
 
 
 @pytest.mark.deep_only

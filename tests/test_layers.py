@@ -27,7 +27,8 @@ MOST_MODULES = 25            # in one folder
 
 # feature -> modules of it that do not lie in a folder of its name
 MEMBERS = {
-    "profiles.trace": ("profiles.trace", "profiles.arrow", "profiles.windows", "profiles.spool", "profiles.scratch"),
+    "profiles.ingest.trace": ("profiles.ingest.trace", "profiles.ingest.arrow", "profiles.ingest.windows",
+                              "profiles.ingest.spool", "profiles.ingest.scratch"),
     "profiles.models": ("profiles.models", "profiles.*.models"),
     "profiles.rows": ("profiles.rows", "profiles.progress"),
     "profiles.theme": ("profiles.theme", "profiles.band"),
@@ -45,70 +46,70 @@ TOP = ("webapp", "webapp.*", "*.apps", "*.urls", "*.management", "*.management.*
 
 # feature -> the features that it may import; each stands above it
 ARROWS = {
-    "profiles.trace": "",
-    "profiles.programs": "",
-    "profiles.analysis.core": "profiles.trace",
-    "profiles.analysis.kernel": "profiles.trace profiles.analysis.core",
-    "profiles.analysis.compare": "profiles.trace profiles.analysis.core profiles.analysis.kernel",
-    "profiles.analysis.trace": "profiles.trace profiles.analysis.core profiles.analysis.kernel",
-    "profiles.theme": "",
-    "profiles.charts": "profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace profiles.theme",
-    "profiles.ingest.core": "profiles.trace",
-    "profiles.ingest.chrome": "profiles.trace profiles.analysis.core profiles.ingest.core",
-    "profiles.ingest.logs": "profiles.trace profiles.ingest.core",
-    "profiles.ingest.nccl": "profiles.trace profiles.ingest.core profiles.ingest.logs",
-    "profiles.ingest.ncu": "profiles.trace profiles.analysis.core profiles.ingest.core",
-    "profiles.ingest.nsys": "profiles.trace profiles.programs profiles.analysis.core profiles.ingest.core profiles.ingest.ncu",
-    "profiles.ingest.other": "profiles.trace profiles.analysis.core profiles.ingest.core",
-    "profiles.ingest.perfetto": "profiles.trace profiles.analysis.core profiles.ingest.core profiles.ingest.chrome",
-    "profiles.ingest.samplers": "profiles.trace profiles.ingest.core profiles.ingest.chrome",
-    "profiles.ingest.xplane": "profiles.trace profiles.ingest.core profiles.ingest.chrome",
+    "profiles.ingest.trace": "",
+    "profiles.ingest.naming": "",
+    "profiles.ingest.core": "profiles.ingest.trace",
+    "profiles.ingest.chrome": "profiles.ingest.trace profiles.ingest.naming profiles.ingest.core",
+    "profiles.ingest.logs": "profiles.ingest.trace profiles.ingest.core",
+    "profiles.ingest.nccl": "profiles.ingest.trace profiles.ingest.core profiles.ingest.logs",
+    "profiles.ingest.ncu": "profiles.ingest.trace profiles.ingest.core",
+    "profiles.ingest.nsys": "profiles.ingest.trace profiles.ingest.naming profiles.ingest.core profiles.ingest.ncu",
+    "profiles.ingest.other": "profiles.ingest.trace profiles.ingest.naming profiles.ingest.core",
+    "profiles.ingest.perfetto": "profiles.ingest.trace profiles.ingest.naming profiles.ingest.core profiles.ingest.chrome",
+    "profiles.ingest.samplers": "profiles.ingest.trace profiles.ingest.core profiles.ingest.chrome",
+    "profiles.ingest.xplane": "profiles.ingest.trace profiles.ingest.core profiles.ingest.chrome",
     "profiles.ingest":
-        "profiles.trace profiles.ingest.core profiles.ingest.chrome profiles.ingest.ncu profiles.ingest.nsys "
-        "profiles.ingest.logs profiles.ingest.nccl profiles.ingest.other profiles.ingest.perfetto profiles.ingest.samplers "
+        "profiles.ingest.trace profiles.ingest.core profiles.ingest.chrome profiles.ingest.logs profiles.ingest.nccl "
+        "profiles.ingest.ncu profiles.ingest.nsys profiles.ingest.other profiles.ingest.perfetto profiles.ingest.samplers "
         "profiles.ingest.xplane",
+    "profiles.analysis.core": "profiles.ingest.trace profiles.ingest.naming",
+    "profiles.analysis.kernel": "profiles.ingest.trace profiles.ingest.naming profiles.ingest.ncu profiles.analysis.core",
+    "profiles.analysis.compare": "profiles.ingest.trace profiles.ingest.naming profiles.analysis.core profiles.analysis.kernel",
+    "profiles.analysis.trace": "profiles.ingest.trace profiles.ingest.naming profiles.analysis.core profiles.analysis.kernel",
+    "profiles.theme": "",
+    "profiles.charts":
+        "profiles.ingest.naming profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace profiles.theme",
     "workers.jobs": "",
     "workers.agent": "",
     "profiles.models": "workers.jobs",
-    "profiles.keeping": "profiles.models workers.jobs",
+    "profiles.keeping": "workers.jobs profiles.models",
     "profiles.library": "profiles.ingest profiles.models",
-    "profiles.rows": "profiles.analysis.core profiles.models workers.jobs",
+    "profiles.rows": "profiles.analysis.core workers.jobs profiles.models",
     "profiles.store":
-        "profiles.trace profiles.analysis.core profiles.analysis.kernel profiles.analysis.compare profiles.models profiles.rows",
+        "profiles.ingest.trace profiles.ingest.naming profiles.analysis.core profiles.analysis.kernel profiles.analysis.compare "
+        "profiles.models profiles.rows",
     "profiles.compare":
-        "profiles.trace profiles.analysis.core profiles.analysis.compare profiles.analysis.trace profiles.theme profiles.charts "
-        "profiles.models profiles.library profiles.store",
-    "profiles.exports": "profiles.trace",
+        "profiles.ingest.trace profiles.ingest.naming profiles.analysis.core profiles.analysis.compare profiles.analysis.trace "
+        "profiles.theme profiles.charts profiles.models profiles.library profiles.store",
+    "profiles.exports": "profiles.ingest.trace",
     "profiles.advice":
-        "profiles.trace profiles.analysis.kernel profiles.analysis.compare profiles.models workers.jobs profiles.rows "
+        "profiles.ingest.trace profiles.analysis.kernel profiles.analysis.compare workers.jobs profiles.models profiles.rows "
         "profiles.compare profiles.exports",
     "profiles.profile": "profiles.analysis.core profiles.models profiles.store profiles.advice",
     "profiles.families":
-        "profiles.trace profiles.analysis.core profiles.analysis.kernel profiles.analysis.compare profiles.analysis.trace "
-        "profiles.charts profiles.models profiles.library workers.jobs profiles.rows profiles.store profiles.compare "
-        "profiles.exports profiles.advice profiles.profile",
+        "profiles.ingest.trace profiles.ingest.naming profiles.analysis.core profiles.analysis.kernel profiles.analysis.compare "
+        "profiles.analysis.trace profiles.charts workers.jobs profiles.models profiles.library profiles.rows profiles.store "
+        "profiles.compare profiles.exports profiles.advice profiles.profile",
     "profiles.upload":
-        "profiles.keeping profiles.trace profiles.analysis.core profiles.analysis.kernel profiles.analysis.compare "
-        "profiles.analysis.trace "
-        "profiles.ingest.core profiles.ingest.nccl profiles.ingest profiles.models workers.jobs profiles.rows profiles.store "
-        "profiles.families",
-    "profiles.capture.tools": "profiles.programs",
+        "profiles.ingest.trace profiles.ingest.naming profiles.ingest.core profiles.ingest.nccl profiles.ingest "
+        "profiles.analysis.core profiles.analysis.kernel profiles.analysis.compare profiles.analysis.trace workers.jobs "
+        "profiles.models profiles.keeping profiles.rows profiles.store profiles.families",
+    "profiles.capture.tools": "profiles.ingest.nsys",
     "profiles.capture":
-        "profiles.keeping profiles.analysis.core profiles.analysis.compare profiles.models workers.jobs profiles.store "
-        "profiles.compare "
-        "profiles.advice profiles.upload profiles.capture.tools",
+        "profiles.ingest.naming profiles.analysis.core profiles.analysis.compare workers.jobs profiles.models profiles.keeping "
+        "profiles.store profiles.compare profiles.advice profiles.upload profiles.capture.tools",
     "profiles.actions": "profiles.analysis.core profiles.models profiles.store profiles.capture",
-    "profiles.ceilings": "profiles.analysis.core profiles.analysis.kernel profiles.models workers.jobs",
+    "profiles.ceilings": "profiles.analysis.core profiles.analysis.kernel workers.jobs profiles.models",
     "profiles.occupancy": "profiles.analysis.core profiles.analysis.kernel profiles.models",
     "profiles.timeline":
-        "profiles.trace profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace profiles.models "
-        "profiles.library profiles.store profiles.exports profiles.profile profiles.capture",
+        "profiles.ingest.trace profiles.ingest.naming profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace "
+        "profiles.models profiles.library profiles.store profiles.exports profiles.profile profiles.capture",
     "profiles.downloads":
-        "profiles.trace profiles.analysis.compare profiles.models profiles.library profiles.store profiles.exports "
+        "profiles.ingest.trace profiles.analysis.compare profiles.models profiles.library profiles.store profiles.exports "
         "profiles.timeline",
     "profiles.topics":
-        "profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace profiles.charts profiles.models workers.jobs "
-        "profiles.rows profiles.store profiles.exports profiles.profile profiles.ceilings",
+        "profiles.ingest.naming profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace profiles.charts "
+        "workers.jobs profiles.models profiles.rows profiles.store profiles.exports profiles.profile profiles.ceilings",
     "profiles.rooflines":
         "profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace profiles.charts profiles.models profiles.store "
         "profiles.exports profiles.ceilings profiles.topics",
@@ -116,26 +117,26 @@ ARROWS = {
         "profiles.analysis.core profiles.analysis.kernel profiles.models profiles.rows profiles.store profiles.exports "
         "profiles.ceilings profiles.occupancy profiles.rooflines",
     "profiles.report":
-        "profiles.trace profiles.analysis.core profiles.analysis.kernel profiles.models profiles.profile profiles.topics",
+        "profiles.ingest.trace profiles.analysis.core profiles.analysis.kernel profiles.models profiles.profile profiles.topics",
     "profiles.source":
-        "profiles.trace profiles.analysis.core profiles.analysis.kernel profiles.charts profiles.models profiles.store "
+        "profiles.ingest.trace profiles.analysis.core profiles.analysis.kernel profiles.charts profiles.models profiles.store "
         "profiles.exports",
     "profiles.sql":
-        "profiles.trace profiles.analysis.core profiles.theme profiles.models profiles.library profiles.rows profiles.store "
-        "profiles.exports profiles.timeline profiles.topics",
+        "profiles.ingest.trace profiles.analysis.core profiles.theme profiles.models profiles.library profiles.rows "
+        "profiles.store profiles.exports profiles.timeline profiles.topics",
     "profiles.fleet":
-        "profiles.keeping profiles.analysis.core profiles.theme profiles.charts profiles.models workers.jobs workers.agent "
-        "profiles.rows "
-        "profiles.families",
+        "profiles.ingest.naming profiles.analysis.core profiles.theme profiles.charts workers.jobs workers.agent "
+        "profiles.models profiles.keeping profiles.rows profiles.families",
     "profiles.running":
-        "profiles.keeping profiles.trace profiles.analysis.core profiles.models workers.jobs profiles.upload profiles.fleet",
-    "profiles.notes": "profiles.models workers.jobs profiles.rows profiles.timeline",
+        "profiles.ingest.trace profiles.analysis.core workers.jobs profiles.models profiles.keeping profiles.upload "
+        "profiles.fleet",
+    "profiles.notes": "workers.jobs profiles.models profiles.rows profiles.timeline",
     "profiles.overview":
-        "profiles.keeping profiles.trace profiles.analysis.core profiles.charts profiles.models profiles.library profiles.compare "
-        "profiles.exports profiles.profile profiles.upload profiles.counters profiles.topics",
+        "profiles.ingest.trace profiles.analysis.core profiles.charts profiles.models profiles.keeping profiles.library "
+        "profiles.compare profiles.exports profiles.profile profiles.upload profiles.topics profiles.counters",
     "profiles.kernel":
-        "profiles.analysis.core profiles.charts profiles.models profiles.advice profiles.counters profiles.overview "
-        "profiles.source",
+        "profiles.analysis.core profiles.charts profiles.models profiles.advice profiles.counters profiles.source "
+        "profiles.overview",
     "tuner.models": "workers.jobs",
     "tuner.trial": "",
     "tuner.query_api": "tuner.trial",
@@ -143,7 +144,7 @@ ARROWS = {
     "tuner.cache.formats": "tuner.trial",
     "tuner.cache.rules": "tuner.trial",
     "tuner.vendor": "tuner.trial",
-    "tuner.kernels": "tuner.trial tuner.vendor profiles.capture.tools",
+    "tuner.kernels": "profiles.capture.tools tuner.trial tuner.vendor",
     "tuner.operators": "profiles.analysis.core tuner.trial tuner.vendor",
     "tuner.wire": "tuner.trial",
     "tuner.cuda": "",
@@ -155,108 +156,99 @@ ARROWS = {
         "profiles.analysis.core profiles.analysis.kernel tuner.trial tuner.kernels tuner.operators tuner.wire tuner.cuda "
         "tuner.team tuner.measure",
     "tuner.search": "tuner.trial tuner.operators tuner.measure",
-    "tuner.texts": "tuner.clocks tuner.models tuner.operators tuner.measure",
+    "tuner.texts": "tuner.models tuner.clocks tuner.operators tuner.measure",
     "tuner.cache.entries":
-        "tuner.models tuner.trial tuner.cache.formats tuner.cache.rules tuner.operators tuner.measure tuner.search tuner.texts "
-        "tuner.clocks",
+        "tuner.models tuner.trial tuner.clocks tuner.cache.formats tuner.cache.rules tuner.operators tuner.measure tuner.search "
+        "tuner.texts",
     "tuner.devices": "workers.jobs tuner.operators tuner.measure",
     "tuner.gate.errors": "",
     "tuner.spaces":
-        "workers.jobs tuner.models tuner.trial tuner.operators tuner.team tuner.measure tuner.bring tuner.devices tuner.query_api",
-    "tuner.bring.checks": "workers.jobs tuner.models tuner.trial tuner.bring tuner.query_api",
+        "workers.jobs tuner.models tuner.trial tuner.query_api tuner.operators tuner.team tuner.measure tuner.bring "
+        "tuner.devices",
+    "tuner.bring.checks": "workers.jobs tuner.models tuner.trial tuner.query_api tuner.bring",
     "tuner.gate.stats": "",
     "tuner.gate.benchmarks": "",
     "tuner.candidates":
-        "workers.jobs tuner.models tuner.trial tuner.operators tuner.team tuner.measure tuner.texts tuner.query_api "
+        "workers.jobs tuner.models tuner.trial tuner.query_api tuner.operators tuner.team tuner.measure tuner.texts "
         "tuner.gate.stats",
-    "tuner.gate.builds": "profiles.models workers.jobs tuner.models tuner.trial tuner.gate.errors",
+    "tuner.gate.builds": "workers.jobs profiles.models tuner.models tuner.trial tuner.gate.errors",
     "tuner.gate.suites":
-        "profiles.models workers.jobs profiles.capture tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "
+        "workers.jobs profiles.models profiles.capture tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "
         "tuner.texts tuner.cache.entries tuner.devices tuner.gate.errors tuner.gate.stats tuner.gate.builds",
     "tuner.gate.baselines": "tuner.models tuner.trial tuner.gate.errors tuner.gate.builds tuner.gate.suites",
     "tuner.gate.client": "",
     "tuner.gate.environments": "tuner.models tuner.devices tuner.gate.errors tuner.gate.stats tuner.gate.builds tuner.gate.suites",
     "tuner.gate.reports": "tuner.gate.stats",
-    "tuner.gate.notify": "workers.jobs tuner.models tuner.trial tuner.gate.errors tuner.query_api tuner.gate.reports",
+    "tuner.gate.notify": "workers.jobs tuner.models tuner.trial tuner.query_api tuner.gate.errors tuner.gate.reports",
     "tuner.gate.pytest_plugin": "",
-    "tuner.gate.code":
-        "workers.jobs tuner.models tuner.trial tuner.devices tuner.query_api tuner.gate.errors tuner.gate.suites",
+    "tuner.gate.code": "workers.jobs tuner.models tuner.trial tuner.query_api tuner.devices tuner.gate.errors tuner.gate.suites",
     "tuner.gate.options": "tuner.gate.client tuner.gate.reports",
     "tuner.gate.production":
-        "profiles.theme profiles.models workers.jobs profiles.fleet profiles.running tuner.models tuner.trial tuner.gate.errors "
-        "tuner.gate.stats "
-        "tuner.gate.builds tuner.gate.suites tuner.gate.notify",
+        "profiles.theme workers.jobs profiles.models profiles.fleet profiles.running tuner.models tuner.trial tuner.gate.errors "
+        "tuner.gate.stats tuner.gate.builds tuner.gate.suites tuner.gate.notify",
     "tuner.gate.regressions":
-        "workers.jobs tuner.models tuner.trial tuner.gate.stats tuner.gate.builds tuner.gate.errors tuner.gate.baselines "
+        "workers.jobs tuner.models tuner.trial tuner.gate.errors tuner.gate.stats tuner.gate.builds tuner.gate.baselines "
         "tuner.gate.notify",
     "tuner.gate.verdicts":
-        "tuner.clocks profiles.analysis.core profiles.theme profiles.models workers.jobs tuner.models tuner.trial "
-        "tuner.cache.rules "
-        "tuner.operators tuner.texts tuner.devices tuner.gate.errors tuner.gate.stats tuner.gate.builds "
-        "tuner.gate.suites tuner.gate.baselines tuner.gate.client tuner.gate.environments tuner.gate.reports "
-        "tuner.gate.notify tuner.gate.options "
-        "tuner.gate.regressions tuner.query_api",
+        "profiles.ingest.naming profiles.theme workers.jobs profiles.models tuner.models tuner.trial tuner.query_api "
+        "tuner.clocks tuner.cache.rules tuner.operators tuner.texts tuner.devices tuner.gate.errors tuner.gate.stats "
+        "tuner.gate.builds tuner.gate.suites tuner.gate.baselines tuner.gate.client tuner.gate.environments tuner.gate.reports "
+        "tuner.gate.notify tuner.gate.options tuner.gate.regressions",
     "tuner.gate.suite_pages":
-        "tuner.clocks profiles.theme profiles.models tuner.models tuner.trial tuner.operators tuner.texts "
-        "tuner.gate.errors tuner.gate.stats "
-        "tuner.gate.builds tuner.gate.suites tuner.gate.verdicts tuner.query_api",
+        "profiles.theme profiles.models tuner.models tuner.trial tuner.query_api tuner.clocks tuner.operators tuner.texts "
+        "tuner.gate.errors tuner.gate.stats tuner.gate.builds tuner.gate.suites tuner.gate.verdicts",
     "tuner.jobs":
-        "profiles.theme profiles.models workers.jobs tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "
-        "tuner.search tuner.texts tuner.cache.entries tuner.devices tuner.query_api tuner.spaces",
+        "profiles.theme workers.jobs profiles.models tuner.models tuner.trial tuner.query_api tuner.cache.rules tuner.operators "
+        "tuner.measure tuner.search tuner.texts tuner.cache.entries tuner.devices tuner.spaces",
     "tuner.revalidation":
-        "tuner.clocks tuner.models tuner.trial tuner.cache.formats tuner.cache.rules tuner.operators tuner.measure tuner.texts "
-        "tuner.cache.entries tuner.devices tuner.gate.errors tuner.gate.stats tuner.gate.suites tuner.gate.verdicts "
-        "tuner.jobs tuner.search",
+        "tuner.models tuner.trial tuner.clocks tuner.cache.formats tuner.cache.rules tuner.operators tuner.measure tuner.search "
+        "tuner.texts tuner.cache.entries tuner.devices tuner.gate.errors tuner.gate.stats tuner.gate.suites tuner.gate.verdicts "
+        "tuner.jobs",
     "tuner.cache.exchange":
         "tuner.models tuner.trial tuner.cache.formats tuner.cache.rules tuner.operators tuner.measure tuner.search tuner.texts "
         "tuner.cache.entries tuner.devices tuner.jobs",
     "tuner.cache.serve":
-        "tuner.models workers.jobs tuner.trial tuner.cache.rules tuner.operators tuner.texts tuner.cache.entries tuner.query_api",
+        "workers.jobs tuner.models tuner.trial tuner.query_api tuner.cache.rules tuner.operators tuner.texts "
+        "tuner.cache.entries",
     "tuner.cache.browse":
         "tuner.models tuner.cache.rules tuner.operators tuner.texts tuner.cache.entries tuner.revalidation tuner.cache.exchange "
         "tuner.cache.serve",
     "tuner.cache.compiled": "workers.jobs tuner.models tuner.query_api",
     "tuner.cache.client": "",
     "tuner.gate.environment_pages":
-        "tuner.models tuner.gate.errors tuner.query_api tuner.gate.stats tuner.gate.environments tuner.revalidation",
+        "tuner.models tuner.query_api tuner.gate.errors tuner.gate.stats tuner.gate.environments tuner.revalidation",
     "tuner.gate.history":
-        "tuner.clocks profiles.theme profiles.models profiles.library workers.jobs profiles.compare tuner.models "
-        "tuner.trial tuner.operators "
-        "tuner.texts tuner.gate.errors tuner.gate.stats tuner.gate.builds tuner.gate.suites tuner.gate.baselines "
-        "tuner.gate.environments tuner.gate.notify tuner.gate.regressions tuner.gate.verdicts tuner.query_api",
+        "profiles.theme workers.jobs profiles.models profiles.library profiles.compare tuner.models tuner.trial tuner.query_api "
+        "tuner.clocks tuner.operators tuner.texts tuner.gate.errors tuner.gate.stats tuner.gate.builds tuner.gate.suites "
+        "tuner.gate.baselines tuner.gate.environments tuner.gate.notify tuner.gate.regressions tuner.gate.verdicts",
     "tuner.search.scores": "profiles.theme tuner.trial tuner.measure tuner.search",
-    "workers.core": "workers.jobs profiles.programs profiles.capture.tools tuner.trial tuner.wire tuner.team tuner.measure",
+    "workers.core": "profiles.ingest.nsys workers.jobs profiles.capture.tools tuner.trial tuner.wire tuner.team tuner.measure",
     "workers.clocks": "tuner.clocks workers.core",
     "workers.tune":
-        "workers.jobs tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.wire tuner.team tuner.measure "
-        "tuner.search tuner.devices tuner.spaces tuner.jobs tuner.bring.checks tuner.candidates tuner.cache.entries "
-        "tuner.gate.stats profiles.capture.tools workers.core tuner.clocks workers.clocks",
+        "workers.jobs profiles.capture.tools tuner.models tuner.trial tuner.clocks tuner.cache.rules tuner.operators tuner.wire "
+        "tuner.team tuner.measure tuner.search tuner.cache.entries tuner.devices tuner.spaces tuner.bring.checks "
+        "tuner.gate.stats tuner.candidates tuner.jobs workers.core workers.clocks",
     "workers.code": "workers.jobs tuner.models tuner.gate.suites tuner.gate.code workers.core",
     "workers.fresh":
-        "workers.clocks profiles.models profiles.capture.tools tuner.models tuner.trial tuner.cache.rules "
-        "tuner.operators tuner.measure "
-        "tuner.cache.entries tuner.gate.suites workers.core workers.code workers.tune",
+        "profiles.models profiles.capture.tools tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "
+        "tuner.cache.entries tuner.gate.suites workers.core workers.clocks workers.tune workers.code",
     "workers.capture":
-        "tuner.clocks workers.code profiles.trace profiles.models profiles.rows workers.jobs profiles.capture.tools "
-        "profiles.capture "
-        "profiles.ceilings tuner.models workers.core workers.fresh workers.agent profiles.upload profiles.fleet "
-        "profiles.running",
+        "profiles.ingest.trace workers.jobs workers.agent profiles.models profiles.rows profiles.upload profiles.capture.tools "
+        "profiles.capture profiles.ceilings profiles.fleet profiles.running tuner.models tuner.clocks workers.core workers.code "
+        "workers.fresh",
     "workers.gate":
-        "profiles.models workers.jobs profiles.capture.tools profiles.capture tuner.models tuner.cache.rules tuner.measure "
-        "tuner.devices tuner.gate.errors tuner.gate.suites tuner.gate.verdicts tuner.revalidation workers.core workers.fresh "
-        "workers.capture tuner.clocks workers.clocks",
-    "workers.metrics": "profiles.models workers.jobs profiles.fleet tuner.models",
+        "workers.jobs profiles.models profiles.capture.tools profiles.capture tuner.models tuner.clocks tuner.cache.rules "
+        "tuner.measure tuner.devices tuner.gate.errors tuner.gate.suites tuner.gate.verdicts tuner.revalidation workers.core "
+        "workers.clocks workers.fresh workers.capture",
+    "workers.metrics": "workers.jobs profiles.models profiles.fleet tuner.models",
     "workers.keeping":
-        "profiles.keeping profiles.models workers.jobs profiles.upload profiles.capture tuner.models tuner.cache.compiled",
+        "workers.jobs profiles.models profiles.keeping profiles.upload profiles.capture tuner.models tuner.cache.compiled",
     "workers.process":
-        "workers.keeping profiles.ingest profiles.models workers.jobs profiles.advice profiles.families profiles.fleet "
-        "profiles.upload "
-        "profiles.topics profiles.capture profiles.running "
-        "tuner.models tuner.trial tuner.team tuner.devices tuner.bring.checks tuner.candidates "
-        "tuner.gate.builds tuner.gate.suites tuner.gate.notify tuner.gate.code workers.code "
-        "tuner.gate.production tuner.gate.verdicts tuner.jobs tuner.revalidation tuner.gate.history workers.core workers.tune "
-        "workers.capture "
-        "workers.clocks workers.gate workers.metrics",
+        "profiles.ingest workers.jobs profiles.models profiles.advice profiles.families profiles.upload profiles.capture "
+        "profiles.topics profiles.fleet profiles.running tuner.models tuner.trial tuner.team tuner.devices tuner.bring.checks "
+        "tuner.candidates tuner.gate.builds tuner.gate.suites tuner.gate.notify tuner.gate.code tuner.gate.production "
+        "tuner.gate.verdicts tuner.jobs tuner.revalidation tuner.gate.history workers.core workers.clocks workers.tune "
+        "workers.code workers.capture workers.gate workers.metrics workers.keeping",
     "workers.targets": "tuner.kernels",
 }
 
@@ -317,7 +309,7 @@ PACKAGES = {
     "zstandard": ("profiles.ingest.*", "workers.agent.*"),
 }
 CORE = (          # plain Python without Django, servers or GPUs: it runs anywhere, and its tests need nothing
-    "profiles.trace", "profiles.arrow", "profiles.windows", "profiles.spool", "profiles.scratch", "profiles.ingest*",
+    "profiles.ingest*",
     "profiles.analysis*",
     "profiles.capture.tools*", "profiles.capture.command",
     "tuner.candidates.answer", "tuner.candidates.diffs", "tuner.candidates.judge*", "tuner.candidates.sources",
@@ -520,15 +512,15 @@ def test_no_folder_holds_more_than_a_person_takes_in() -> None:
 
 @pytest.mark.parametrize(("source", "expected"), [
     ("import torch", ["torch"]),
-    ("from profiles import trace", ["profiles.trace"]),
-    ("from profiles.trace import Trace", ["profiles.trace"]),
+    ("from profiles.ingest import trace", ["profiles.ingest.trace"]),
+    ("from profiles.ingest.trace import Trace", ["profiles.ingest.trace"]),
     ("def f():\n    from profiles.ingest import read", ["profiles.ingest"]),
     ("from . import gpus", ["profiles.analysis.core.gpus"]),
 ])
 def test_the_parser_sees_every_form_of_import(tmp_path: Path, source: str, expected: list[str]) -> None:
     path = tmp_path / "kernels.py"
     path.write_text(source)
-    known = {"profiles.trace", "profiles.ingest", "profiles.analysis.core.gpus"}
+    known = {"profiles.ingest.trace", "profiles.ingest", "profiles.analysis.core.gpus"}
     assert [each.imported for each in imports("profiles.analysis.core.kernels", path, known)] == expected
 
 
@@ -537,5 +529,5 @@ def test_a_wrong_import_is_refused() -> None:
     assert not may_import("profiles.upload.services", "tuner.models")
     assert not may_import("tuner.search.loop", "webapp.settings")
     assert not may_import("tuner.gate.verdicts.selectors", "tuner.gate.verdicts.pages")
-    assert may_import("profiles.analysis.core.kernels", "profiles.trace")
+    assert may_import("profiles.analysis.core.kernels", "profiles.ingest.trace")
     assert not matches("tuner.search.loop", PACKAGES["torch"]) and matches("tuner.measure.timing", PACKAGES["torch"])

@@ -17,7 +17,7 @@ from rest_framework.exceptions import NotFound, ParseError
 from rest_framework.response import Response
 from rest_framework.views import exception_handler as drf_exception_handler
 
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 from tuner.gate.errors import Refusal
 from webapp.outage import Outage, outage_answer, outage_data, outage_of
 from workers import trail

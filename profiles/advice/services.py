@@ -12,9 +12,9 @@ from django.db.models import Q
 from profiles.advice.selectors import OPEN, advice_of, of_family, run_finding
 from profiles.analysis.compare.comparison import Row
 from profiles.compare.selectors import KernelComparison, comparison
+from profiles.ingest.trace import TraceError
 from profiles.models import AdviceDecision, KernelStat, Profile
 from profiles.rows import text
-from profiles.trace import TraceError
 from workers import jobs
 
 log = logging.getLogger(__name__)

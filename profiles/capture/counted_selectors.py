@@ -15,10 +15,10 @@ from django.db.models import Q
 from profiles.advice.selectors import AdviceLine, advice_lines
 from profiles.analysis.compare.counter_changes import CounterChange, counter_changes
 from profiles.analysis.compare.why import WANTED, Why, why
-from profiles.analysis.core.naming.capture_names import capture_name
 from profiles.analysis.core.sentences import pct_text, si_text, time_text
 from profiles.compare.line_selectors import factor_bars
 from profiles.compare.selectors import COUNTERS
+from profiles.ingest.naming.capture_names import capture_name
 from profiles.models import KernelStat, LaunchCounters, Profile
 from profiles.store.counters import metrics_by_name, words_of
 

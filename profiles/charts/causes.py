@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from profiles.analysis.core.names import short_name
 from profiles.analysis.trace.account.causes import CAUSES
 from profiles.charts.trace import Part
+from profiles.ingest.naming.names import short_name
 
 # Cause -> category whose colour it has, and the pattern of `time.css` where the colour is not its own.
 LOOKS: dict[str, tuple[str, str]] = {

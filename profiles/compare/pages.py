@@ -11,9 +11,9 @@ from django.views.decorators.http import require_safe
 
 from profiles.compare import charts as charts_compare
 from profiles.compare import choice_selectors, line_selectors, progress_selectors, selectors
+from profiles.ingest.trace import TraceError
 from profiles.library.selectors import query_without
 from profiles.models import Profile
-from profiles.trace import TraceError
 
 FIGURES_KEPT_S = 3600
 SHAPES_SHOWN = 40           # kernels of several shapes that are opened below the table

@@ -12,12 +12,12 @@ from django.core.cache import cache
 from django.db.models import Count, Max, QuerySet
 
 from profiles.analysis.compare.comparison import KernelChange, Row
-from profiles.analysis.core.names import short_name
 from profiles.compare.selectors import comparison
 from profiles.compare.step_selectors import steady, steps_with_verdicts
+from profiles.ingest.naming.names import short_name
+from profiles.ingest.trace import TraceError
 from profiles.models import Profile, first_uploads
 from profiles.store.launches import launches_read
-from profiles.trace import TraceError
 
 KEPT_S = 24 * 3600
 MOST_STAGES = 12                # the newest of a job

@@ -17,11 +17,11 @@ from profiles.analysis.compare.kernels import compare
 from profiles.analysis.compare.why import WANTED, Why, why
 from profiles.compare.shape_selectors import problems
 from profiles.compare.step_selectors import Steady, steady
+from profiles.ingest.trace import TraceError
 from profiles.library.selectors import build_profiles
 from profiles.models import LaunchCounters, Profile, first_uploads
 from profiles.store.counters import metrics_by_name
 from profiles.store.launches import launches_read
-from profiles.trace import TraceError
 
 KINDS = (Profile.Kind.TRACE, Profile.Kind.COUNTERS)
 PER = ("total", "run", "step")

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from profiles.ingest.trace import GPU_WORK, Category
 from profiles.store import trace as store
 from profiles.store.timeline import Timeline
-from profiles.trace import GPU_WORK, Category
 
 CATEGORIES = {
     Category.COMPUTE: "kernel", Category.COMMUNICATION: "kernel", Category.MEMCPY: "gpu_memcpy", Category.MEMSET: "gpu_memset",

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from profiles.analysis.compare.launches import LAUNCHES as STORED_LAUNCHES
+from profiles.ingest.trace import Category
 from profiles.store import launches as store_launches
 from profiles.store import trace as store
 from profiles.store.area import Area, windows
 from profiles.store.timeline import Timeline
 from profiles.timeline.selectors import hits, search
-from profiles.trace import Category
 
 _WHOLE = ("correlation", "external_id", "device", "stream", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z",
           "registers_per_thread", "smem_bytes", "bytes")

@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from profiles.exports.files import KINDS, decode_rows, table_of_cells, table_response
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 
 FORMAT = OpenApiParameter("format", str, enum=list(KINDS), description="The whole table as a file (also `as`)")
 MAX_BYTES = 16 << 20

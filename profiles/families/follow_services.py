@@ -17,10 +17,10 @@ from profiles.analysis.trace.layer.floors import launch_floors
 from profiles.compare.selectors import KernelComparison, comparison
 from profiles.families.assign_services import assign_missing
 from profiles.families.label_services import labels_make
+from profiles.ingest.trace import TraceError
 from profiles.models import BuildChange, BuildPair, KernelShape, KernelStat, LaunchCounters, Profile, first_uploads
 from profiles.rows import json_safe, text
 from profiles.store.frame import frame_read
-from profiles.trace import TraceError
 from workers import jobs
 from workers.scope import each_project
 

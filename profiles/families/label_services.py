@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from profiles.analysis.core.names import short_names
+from profiles.ingest.naming.names import short_names
 from profiles.models import Finding, KernelStat, Profile
 from profiles.rows import text
 

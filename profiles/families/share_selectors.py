@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from django.db.models.functions import MD5
 
 from profiles.analysis.core.identity import identity
-from profiles.analysis.core.names import is_collective
 from profiles.analysis.kernel.worth import COMMUNICATION, LIBRARIES, FamilyTime, KernelClass, Worth, worth
 from profiles.families.selectors import family_classes, family_counters, family_times, kernels_of
+from profiles.ingest.naming.names import is_collective
 from profiles.models import FamilyRule
 from profiles.rows import text
 

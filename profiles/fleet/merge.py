@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from profiles.analysis.core.naming.demangle import demangle
 from profiles.fleet.tables import BY_NAME, EVENTS, TELEMETRY, FactTable
+from profiles.ingest.naming.demangle import demangle
 from workers.agent.launches import Context, Gpu, Signature
 from workers.agent.wire import Batch
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from django.db.models import Model
 
-from profiles.analysis.core.names import short_name
 from profiles.fleet.merge import Merged
 from profiles.fleet.models import FleetContext, FleetGpu, FleetKernel, FleetSignature
+from profiles.ingest.naming.names import short_name
 
 PIECE = 2000
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from profiles.ingest.core.source import Limits, Progress, Source
-from profiles.ingest.core.unknown import refuse
-from profiles.trace import Report, Summary, Trace
+if TYPE_CHECKING:           # most of the house takes the shape of a trace from this package, and opens no file
+    from profiles.ingest.core.source import Limits, Progress, Source
+    from profiles.ingest.trace import Report, Summary, Trace
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,9 @@ def read(path: str | Path, progress: Progress | None = None, limits: Limits | No
 
     Raises TraceError when nothing in it can be read.
     """
+    from profiles.ingest.core.source import Source
+    from profiles.ingest.core.unknown import refuse
+
     with Source(path, progress, limits, wanted=is_known, entry=entry) as source:
         head = source.peek()
         for reader in READERS:

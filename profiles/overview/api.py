@@ -25,10 +25,10 @@ from profiles.compare import selectors as selectors_compare
 from profiles.counters import selectors as selectors_counters
 from profiles.exports.api import FORMAT, asked_format
 from profiles.exports.responses import flat_response, rows_response
+from profiles.ingest.trace import TraceError
 from profiles.library import selectors
 from profiles.models import Finding, KernelStat, Profile
 from profiles.profile import selectors as selectors_profile
-from profiles.trace import TraceError
 from profiles.upload import services
 
 JSON = OpenApiTypes.OBJECT

@@ -23,6 +23,7 @@ from profiles.charts.figure_cache import cached_figure
 from profiles.charts.minimap import lane_pictures
 from profiles.charts.scopes import tree_context
 from profiles.counters import selectors as selectors_counters
+from profiles.ingest.trace import TraceError
 from profiles.keeping.services import freed_bytes
 from profiles.library import selectors
 from profiles.models import Profile
@@ -31,7 +32,6 @@ from profiles.profile.busy import busy_lanes
 from profiles.profile.top_kernels import sort_columns, time_by_bound, top_kernels
 from profiles.topics.selectors import topic_lines
 from profiles.topics.time import overview as time_overview
-from profiles.trace import TraceError
 from profiles.upload import services
 
 PAGE_ROWS = 200

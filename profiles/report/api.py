@@ -10,10 +10,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.ingest.trace import TraceError
 from profiles.models import Profile
 from profiles.report.markdown import markdown
 from profiles.report.selectors import summary
-from profiles.trace import TraceError
 
 FORMATS = ("json", "md")
 

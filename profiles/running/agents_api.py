@@ -17,10 +17,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from profiles.fleet import capture_services, services
+from profiles.ingest.trace import TraceError
 from profiles.models import FleetCapture
 from profiles.running import fetch_services, join_services
 from profiles.running.models import EngineFetch
-from profiles.trace import TraceError
 from profiles.upload.services import tags_parse, upload_check
 
 JSON = OpenApiTypes.OBJECT

@@ -15,10 +15,10 @@ from profiles.analysis.kernel import instructions as code
 from profiles.analysis.kernel import stalls
 from profiles.analysis.kernel.instructions import SAMPLES, THREADS, Instructions, Line, Measure
 from profiles.analysis.kernel.waits import Waits
+from profiles.ingest.trace import SourceFile
 from profiles.models import KernelStat, LaunchCounters, Profile
 from profiles.store import source as store
 from profiles.store.counters import metrics_of
-from profiles.trace import SourceFile
 
 LISTED = 200                 # rows of each table of the page; the files hold all
 EXPLAINED = 60               # hottest instructions for which is looked what they wait for

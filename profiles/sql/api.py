@@ -16,6 +16,7 @@ from rest_framework.views import APIView
 
 from profiles.exports import cells as sql_cells
 from profiles.exports.files import table_response
+from profiles.ingest.trace import TraceError
 from profiles.models import SavedQuery
 from profiles.sql import charts as sql_charts
 from profiles.sql import query_selectors, query_services
@@ -23,7 +24,6 @@ from profiles.sql import services as sql_services
 from profiles.sql.examples import EXAMPLES
 from profiles.sql.process import QueryError
 from profiles.sql.tables import TABLES
-from profiles.trace import TraceError
 
 JSON = OpenApiTypes.OBJECT
 _STATUS = {"busy": 429}

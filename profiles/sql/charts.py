@@ -10,7 +10,7 @@ import numpy as np
 from bokeh.models import ColumnDataSource
 
 from profiles import theme
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 
 BARS, POINTS, BINS = 60, 5_000, 60
 LABEL_CHARS = 48

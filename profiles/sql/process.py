@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from profiles.sql.child import main; main()"

@@ -6,10 +6,10 @@ from typing import Any
 
 from django.core.exceptions import PermissionDenied
 
+from profiles.ingest.trace import TraceError
 from profiles.models import SavedQuery
 from profiles.rows import text as clean
 from profiles.sql.services import SQL_CHARS
-from profiles.trace import TraceError
 
 MAX_QUERIES = 2000
 CHARTS = ("bar", "line", "scatter", "histogram")

@@ -17,6 +17,7 @@ import pyarrow as pa
 from django.conf import settings
 
 from profiles.exports.cells import plain
+from profiles.ingest.trace import TraceError
 from profiles.library.connection_services import connection_release
 from profiles.models import Profile
 from profiles.sql import process as sql_process
@@ -24,7 +25,6 @@ from profiles.sql import views as sql_views
 from profiles.sql.process import Limits, QueryError
 from profiles.sql.tables import NAMES
 from profiles.topics.work import layer_stamp
-from profiles.trace import TraceError
 
 MAX_PROFILES = 64
 SQL_CHARS = 20_000

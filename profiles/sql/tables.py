@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from profiles.analysis.core.kernels import KernelRow
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 CATEGORIES = tuple(each.name.lower() for each in Category)
 

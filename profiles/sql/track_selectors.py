@@ -17,13 +17,13 @@ from isal import igzip
 
 from profiles.analysis.core.tile_bytes import TileRows, pack
 from profiles.exports import cells as sql_cells
+from profiles.ingest.trace import TraceError
 from profiles.models import Profile, SavedQuery
 from profiles.sql.examples import example
 from profiles.sql.process import Limits, QueryError
 from profiles.sql.services import query_run
 from profiles.sql.tables import CATEGORIES
 from profiles.sql.tracks import FIRST_SLICE, QueryTracks, make_tracks
-from profiles.trace import TraceError
 
 MOST = Limits(rows=200_000, bytes=64 << 20, seconds=20.0)
 MAX_QUERIES = 8

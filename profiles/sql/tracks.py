@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from profiles.analysis.core.tile_bytes import INSTANT, MERGED, TileRows, downsample
 from profiles.analysis.core.tiles import BIN_BITS
 from profiles.exports import cells as sql_cells
+from profiles.ingest.trace import Category
 from profiles.sql.tables import CATEGORIES
-from profiles.trace import Category
 
 MAX_TRACKS, MAX_LANES = 32, 64
 FIRST_SLICE = 2**31

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from profiles.ingest.trace import KERNELS
 from profiles.models import KernelShape, KernelStat, Profile
 from profiles.sql import inside
 from profiles.sql.tables import CATEGORIES, Column, table
@@ -23,7 +24,6 @@ from profiles.store import launches as store_launches
 from profiles.store import summary as store_summary
 from profiles.store import trace as store
 from profiles.topics.work import layer_work
-from profiles.trace import KERNELS
 
 _FILES = ("slices", "arguments", "names", "details", "samples", "flows")
 _ARROW = {"BIGINT": pa.int64(), "INTEGER": pa.int32(), "SMALLINT": pa.int16(), "DOUBLE": pa.float64(), "FLOAT": pa.float32(),

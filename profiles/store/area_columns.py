@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from profiles.analysis.core.names import short_name
+from profiles.ingest.naming.names import short_name
+from profiles.ingest.trace import Category
 from profiles.store import trace as store
 from profiles.store.columns import read_whole
 from profiles.store.related import operator_names
 from profiles.store.timeline import Timeline
-from profiles.trace import Category
 
 Array = npt.NDArray[Any]
 Rows = dict[str, Array]

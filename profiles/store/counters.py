@@ -19,9 +19,9 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 
 from profiles.analysis.kernel import counters
+from profiles.ingest.trace import Report
 from profiles.models import LaunchCounters
 from profiles.rows import json_safe, text
-from profiles.trace import Report
 
 _word = pa.dictionary(pa.int32(), pa.string())
 METRICS = pa.schema(

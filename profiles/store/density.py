@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from profiles.ingest.trace import GPU_WORK, Category
 from profiles.store.timeline import Timeline
-from profiles.trace import GPU_WORK, Category
 
 MAGIC = 0x31445052                  # "RPD1"
 OUTER_DEPTHS = 6                    # of a thread: annotations often stand around its operators

@@ -20,12 +20,12 @@ import pyarrow.parquet as pq
 from django.core.files import File
 from django.core.files.storage import default_storage
 
-from profiles import scratch
 from profiles.analysis.core.derived import Stairs, bandwidth, queue_depth
 from profiles.analysis.core.tile_bytes import downsample
+from profiles.ingest import scratch
+from profiles.ingest.trace import GPU_WORK, Category
 from profiles.store import trace as store
 from profiles.store.tables import ROW_GROUP
-from profiles.trace import GPU_WORK, Category
 
 LEVELS = range(6, 26, 2)            # coarse forms, of 4 µs bins and up
 LONG = 32_768                       # samples: a counter with fewer is read whole

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from profiles.analysis.core.frame import Array, Frame, order_of
+from profiles.ingest.trace import Category, Device, Track
 from profiles.models import Profile
 from profiles.store import trace as store
 from profiles.store.columns import read_whole
 from profiles.store.tables import DRAWN
 from profiles.store.timeline import timeline
-from profiles.trace import Category, Device, Track
 
 WHOLE_ROWS = 20_000_000             # above, what the analyses can do without is left out
 KEPT_ROWS = 2_500_000               # of all frames that a process keeps: some 250 bytes each, with what is derived

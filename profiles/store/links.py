@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
+from profiles.ingest.trace import GPU_WORK, Category
 from profiles.store import trace as store
 from profiles.store.related import givers, match
 from profiles.store.timeline import Timeline
-from profiles.trace import GPU_WORK, Category
 
 Int64 = npt.NDArray[np.int64]
 NULL = -(2**63)

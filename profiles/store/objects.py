@@ -14,8 +14,8 @@ from django.core.files.base import File
 from django.core.files.storage import default_storage
 from django.utils.text import get_valid_filename
 
+from profiles.ingest.trace import TraceError
 from profiles.rows import text
-from profiles.trace import TraceError
 
 log = logging.getLogger(__name__)
 _CHUNK_BYTES = 1 << 20

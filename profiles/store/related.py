@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from profiles.ingest.trace import Category
 from profiles.store.timeline import Timeline
-from profiles.trace import Category
 
 Int64 = npt.NDArray[np.int64]
 NULL = -(2**63)

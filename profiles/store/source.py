@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 
+from profiles.ingest.trace import Report, SourceFile, SourceMark
 from profiles.rows import json_safe
 from profiles.store.columns import read_whole
-from profiles.trace import Report, SourceFile, SourceMark
 
 FILES = pa.schema([("number", pa.int32()), ("name", pa.string())])
 LINES = pa.schema([("number", pa.int32()), ("line", pa.int32()), ("text", pa.string())])

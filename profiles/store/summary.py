@@ -9,8 +9,8 @@ from typing import Any
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 
+from profiles.ingest.trace import Summary
 from profiles.rows import json_safe
-from profiles.trace import Summary
 
 CELL_CHARS = 4_000
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from profiles.analysis.core.tiles import BIN_BITS, LEVEL_BITS, Levels, Table
-from profiles.spool import Spool
-from profiles.windows import MISSING, MISSING32
+from profiles.ingest.spool import Spool
+from profiles.ingest.windows import MISSING, MISSING32
 
 ROW_GROUP = 16_384                   # of what tiles read: small pieces decode in a millisecond
 INDEX_STRIDE = 1024

@@ -28,13 +28,13 @@ from django.conf import settings
 from django.core.files import File
 from django.core.files.storage import FileSystemStorage, default_storage
 
-from profiles import scratch
 from profiles.analysis.core import tiles
 from profiles.analysis.core.digest import Digest, digest_of
 from profiles.analysis.core.kernels import numbers
+from profiles.ingest import scratch
+from profiles.ingest.trace import Category, Trace
+from profiles.ingest.windows import Window
 from profiles.store.tables import ROW_GROUP, TraceTables, write_parquet
-from profiles.trace import Category, Trace
-from profiles.windows import Window
 
 VERSION = 2                          # of the stored form: part of every tile's ETag
 _NOT_WORK = (int(Category.SYNC), int(Category.GPU_ANNOTATION))      # on a GPU's stream: no work

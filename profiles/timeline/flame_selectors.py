@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from profiles.analysis.trace import flame
 from profiles.analysis.trace.flame import TRACK, UNLINKED, Tree
+from profiles.ingest.trace import GPU_WORK, Category
 from profiles.store.area import Area, windows
 from profiles.store.related import givers, match
 from profiles.store.timeline import Timeline
-from profiles.trace import GPU_WORK, Category
 
 MODES = ("cpu", "gpu")
 LAUNCHES = 5_000_000            # GPU slices of an area whose launches are looked for: 160 MB

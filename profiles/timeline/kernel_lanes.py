@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from profiles.analysis.core.tile_bytes import MERGED, OVERFLOW, TileRows
 from profiles.analysis.core.tiles import BIN_BITS
+from profiles.ingest.trace import GPU_WORK
 from profiles.store.timeline import Timeline
-from profiles.trace import GPU_WORK
 
 FIRST = 1 << 20                     # track number of the first lane: behind every track of a trace
 MOST_KERNELS = 200                  # with lanes of their own; the others share one per stream

@@ -10,15 +10,15 @@ import numpy as np
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from profiles.analysis.core.names import family
 from profiles.analysis.core.tunable import is_problem, tunable
 from profiles.analysis.kernel import counters
 from profiles.capture.selectors import bare_name
+from profiles.ingest.naming.names import family
+from profiles.ingest.trace import KERNELS, Category
 from profiles.models import KernelStat, Profile
 from profiles.store.area import Area, windows
 from profiles.store.timeline import Timeline
 from profiles.timeline.slice_selectors import slice_detail
-from profiles.trace import KERNELS, Category
 
 ELSEWHERE = 3                   # counter profiles that are told
 _CANDIDATES = 500

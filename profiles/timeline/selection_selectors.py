@@ -14,11 +14,11 @@ import pyarrow as pa
 from profiles.analysis.core import intervals
 from profiles.analysis.core.groups import WIDTH_PCT, Groups, Sums
 from profiles.exports.files import table_of
+from profiles.ingest.trace import GPU_WORK
 from profiles.store.area import Area, Window, windows
 from profiles.store.area_columns import ARGUMENT, COLUMNS, Column, argument_names, column
 from profiles.store.timeline import Timeline
 from profiles.timeline.selectors import describe_slices
-from profiles.trace import GPU_WORK
 
 LISTED = 2_000                  # rows of the table on the page
 FILED = 200_000                 # rows of the table as a file

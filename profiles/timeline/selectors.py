@@ -11,13 +11,13 @@ from django.db.models import F
 from isal import igzip
 
 from profiles.analysis.core.tile_bytes import TileRows, pack
+from profiles.ingest.trace import Category
 from profiles.models import Profile
 from profiles.store.density import density
 from profiles.store.search import Scan, scan
 from profiles.store.terms import MODES as MODES
 from profiles.store.timeline import ALL_DEPTHS, Timeline, Unit, timeline
 from profiles.timeline.tracks import described
-from profiles.trace import Category
 
 MAX_HITS = 1000
 NAMES_AT_ONCE = 20_000              # of an answer; further ones are asked for by id

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from profiles.analysis.core.names import short_name
+from profiles.ingest.naming.names import short_name
+from profiles.ingest.trace import KERNELS, Category
 from profiles.models import KernelStat, Profile
 from profiles.store import trace as store
 from profiles.store.links import Slice, relations_of
 from profiles.store.timeline import Timeline
 from profiles.timeline.selectors import describe_slices
-from profiles.trace import KERNELS, Category
 
 STACK = 200                     # frames at most
 NULLS = (-(2**63), -(2**31))

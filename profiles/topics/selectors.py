@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from profiles.analysis.core.names import short_name
 from profiles.analysis.core.tunable import tuned_operator
 from profiles.analysis.trace.account.covered import COVERED
+from profiles.ingest.naming.names import short_name
 from profiles.models import Finding, Profile
 from profiles.profile.selectors import code_pieces, finding_rows
 from profiles.store.timeline import timeline

@@ -15,7 +15,6 @@ from profiles.analysis.compare.launches import launches_of_report, launches_of_t
 from profiles.analysis.core import summaries
 from profiles.analysis.core.digest import digest_of
 from profiles.analysis.core.kernels import KernelRow, fold, kernel_table, summary_table
-from profiles.analysis.core.names import short_name
 from profiles.analysis.core.result import Finding
 from profiles.analysis.kernel import counters, findings_counters, findings_source
 from profiles.analysis.kernel.advising.causes import once_per_cause
@@ -28,7 +27,9 @@ from profiles.analysis.trace.one_job import why_not
 from profiles.analysis.trace.remarks import remark
 from profiles.ingest.core.columns import FURTHER_NAMES
 from profiles.ingest.core.source import SeveralProfiles
+from profiles.ingest.naming.names import short_name
 from profiles.ingest.nccl import log as nccl_log
+from profiles.ingest.trace import DifferentJobs, Report, Summary, Trace, TraceError
 from profiles.models import Profile
 from profiles.progress import PUBLISH_EVERY_S, Progress
 from profiles.store import counters as store_counters
@@ -37,7 +38,6 @@ from profiles.store import source as store_source
 from profiles.store import summary as store_summary
 from profiles.store import trace as store
 from profiles.store.launches import launches_write
-from profiles.trace import DifferentJobs, Report, Summary, Trace, TraceError
 
 KERNEL_ROWS = 5_000        # rows of the kernel table; honest traces hold hundreds of names
 _BEYOND_TABLE = f"kernel names beyond the {KERNEL_ROWS:,} of most time: in all sums, in the table as one row, {FURTHER_NAMES}"

@@ -19,12 +19,12 @@ from django.utils import timezone
 from profiles.analysis.trace.account.covered import COVERED
 from profiles.analysis.trace.job_names import job_name, like_ranks
 from profiles.families.assign_services import families_assign
+from profiles.ingest.trace import DifferentJobs, TraceError
 from profiles.keeping.services import require_quota
 from profiles.models import INGEST_LEASES, Finding, Profile
 from profiles.progress import Progress, Superseded
 from profiles.rows import json_safe, kernels_copy, text
 from profiles.store.objects import derived_delete, objects_delete, plain_name
-from profiles.trace import DifferentJobs, TraceError
 from profiles.upload import ingest_run
 from profiles.upload.files_services import uploads_discard, uploads_release, uploads_store
 from workers import disk, jobs

@@ -111,7 +111,7 @@ def _child(path: Path, write: int) -> None:
 def look(path: Path, folder: Path) -> dict[str, Any]:
     """Read, analyse and store one file in this process: {"status", "wrong", …}."""
     from profiles import ingest
-    from profiles.trace import TraceError
+    from profiles.ingest.trace import TraceError
 
     try:
         found = ingest.read(path)
@@ -144,7 +144,7 @@ def _analysed(found: Any, folder: Path) -> str:
     from profiles.analysis.trace import findings
     from profiles.analysis.trace.breakdown import breakdown
     from profiles.analysis.trace.remarks import remark
-    from profiles.trace import Report, Trace
+    from profiles.ingest.trace import Report, Trace
 
     if isinstance(found, Trace):
         prepared = _store(folder).prepare(found)

@@ -24,8 +24,7 @@ from profiles.upload.ingest_run import IngestResult
 from tests.kept.folder import PROJECT, digest_of, keep
 
 Read = Callable[[Profile, Progress], IngestResult]
-CODE = ("profiles/ingest", "profiles/analysis", "profiles/store", "profiles/upload", *(f"profiles/{name}.py" for name in (
-    "trace", "windows", "spool", "scratch", "arrow", "rows")), "tests/kept/ingests.py")
+CODE = ("profiles/ingest", "profiles/analysis", "profiles/store", "profiles/upload", "profiles/rows.py", "tests/kept/ingests.py")
 PACKAGES = ("numpy", "pyarrow", "msgspec", "ncu-report", "protobuf", "isal", "zstandard", "duckdb")
 NOT_DERIVED = ("upload", "typed")       # what people sent or typed; the rest under a profile's prefix is what an ingest made
 RESULT, OBJECTS = "result.pickle", "objects"

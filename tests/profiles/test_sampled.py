@@ -20,7 +20,7 @@ from profiles.analysis.trace.operators.owned import owned_work
 from profiles.analysis.trace.operators.self_time import self_time_table
 from profiles.analysis.trace.sampled.metrics import sampled_gpus
 from profiles.analysis.trace.sampled.topic import sampled_result
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 from tests.builders import trace
 from tests.profiles.ingest.corpus import DATA
 

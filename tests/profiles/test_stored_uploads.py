@@ -12,9 +12,9 @@ from django.core.files.base import File
 from django.core.files.storage import FileSystemStorage, default_storage
 from django.db import connection, transaction
 
+from profiles.ingest.trace import TraceError
 from profiles.keeping.services import freed_bytes, profiles_bytes, used_bytes
 from profiles.models import Profile, StoredUpload
-from profiles.trace import TraceError
 from profiles.upload.files_services import uploads_sweep
 from profiles.upload.services import profile_apart, profile_create, profile_delete
 from webapp.models import Project

@@ -13,7 +13,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from profiles.analysis.core.identity import identity
-from profiles.analysis.core.names import readable, short_name
+from profiles.ingest.naming.names import readable, short_name
 
 register = template.Library()
 ROOM = 34                       # characters of a label that a cell mostly has room for

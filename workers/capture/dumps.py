@@ -13,8 +13,8 @@ from profiles.capture.result_services import Found, dump_store, results_find
 from profiles.capture.services import publish_capture
 from profiles.capture.tools.tool import CaptureTool
 from profiles.capture.tools.torch_profiler import DUMP
+from profiles.ingest.trace import TraceError
 from profiles.models import Capture
-from profiles.trace import TraceError
 from workers.capture.log import CaptureLog
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,6 @@ from typing import NoReturn
 
 from django.utils import timezone
 
-from profiles import scratch
 from profiles.capture import chakra
 from profiles.capture import command as capture_command
 from profiles.capture.result_services import Found, results_find, results_keep, results_store
@@ -25,8 +24,9 @@ from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.launchers import SEVERAL_HOSTS, launcher_of
 from profiles.capture.tools.options import Options, OptionsError, ProgramOptions
 from profiles.capture.tools.tool import PROFILE, CaptureTool, Failure, Paths, Resolved, TargetError
+from profiles.ingest import scratch
+from profiles.ingest.trace import TraceError
 from profiles.models import CAPTURE_LEASES, Capture
-from profiles.trace import TraceError
 from tuner.clocks.wish import told_text
 from tuner.models import Suite, SuiteCapture
 from workers.capture.dumps import Dumps

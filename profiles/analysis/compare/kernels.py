@@ -21,7 +21,7 @@ from profiles.analysis.compare.comparison import Comparison, KernelChange, Row, 
 from profiles.analysis.compare.launch_matching import NO_PROBLEM, match_problems, problems_of, shape_codes, shapes_of
 from profiles.analysis.compare.matching import Kernel, match
 from profiles.analysis.compare.noise import noise_pct_of, verdict_of
-from profiles.analysis.core.names import short_names
+from profiles.ingest.naming.names import short_names
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -11,8 +11,8 @@ import pyarrow as pa
 from profiles.analysis.core.digest import SHAPE, digest_of
 from profiles.analysis.core.kernels import dictionary, numbers
 from profiles.analysis.kernel.counters import MOST_NS
-from profiles.trace import KERNELS, Report, Trace
-from profiles.windows import MISSING, MISSING32
+from profiles.ingest.trace import KERNELS, Report, Trace
+from profiles.ingest.windows import MISSING, MISSING32
 
 __all__ = ["LAUNCHES", "SHAPE", "launches_of_report", "launches_of_trace"]
 _name = pa.dictionary(pa.int32(), pa.string())

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis.core.identity import Identity, identity
-from profiles.analysis.core.names import short_name
+from profiles.ingest.naming.names import short_name
 
 Ints = npt.NDArray[np.int64]
 SEQUENCE = 1_000                # launches of each side that are laid beside each other

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 COLOURS = {Category.COMPUTE: "compute", Category.COMMUNICATION: "communication", Category.MEMCPY: "memory",
            Category.MEMSET: "memory"}

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis.core.columns import numbers
-from profiles.trace import GPU_WORK, Category, Trace
+from profiles.ingest.trace import GPU_WORK, Category, Trace
 
 Int64 = npt.NDArray[np.int64]
 NONE = -1

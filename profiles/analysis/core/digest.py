@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from profiles.analysis.core.correlate import NONE, match
 from profiles.analysis.core.nesting import HOST_ROW, Nesting
-from profiles.spool import Records
-from profiles.trace import GPU_WORK, Category, Trace
-from profiles.windows import MISSING, MISSING32, Window
+from profiles.ingest.spool import Records
+from profiles.ingest.trace import GPU_WORK, Category, Trace
+from profiles.ingest.windows import MISSING, MISSING32, Window
 
 STEP = re.compile(r"ProfilerStep#(\d+)$")
 _WORK = [int(kind) for kind in GPU_WORK]

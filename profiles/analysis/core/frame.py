@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from profiles.analysis.core.correlate import NONE, match
-from profiles.trace import GPU_WORK, KERNELS, Category, Device, Trace, Track
-from profiles.windows import MISSING
+from profiles.ingest.trace import GPU_WORK, KERNELS, Category, Device, Trace, Track
+from profiles.ingest.windows import MISSING
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]

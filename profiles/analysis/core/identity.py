@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from profiles.analysis.core import dtypes
-from profiles.analysis.core.names import family, is_collective, laid_out, readable, strip_parameters
-from profiles.analysis.core.naming.label_tree import computes
+from profiles.ingest.naming.label_tree import computes
+from profiles.ingest.naming.names import family, is_collective, laid_out, readable, strip_parameters
 
 MAX_CHARS = 160                 # of a function
 MOST_CHARS = 2_500              # of a name and of its parameters that are looked at: patterns cost the square of it

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from profiles.analysis.core.columns import dictionary, numbers
 from profiles.analysis.core.digest import digest_of
-from profiles.analysis.core.names import cut_name, short_name, short_names
-from profiles.trace import KERNELS, Category, KernelSum, Summary, Trace, TraceError
+from profiles.ingest.naming.names import cut_name, short_name, short_names
+from profiles.ingest.trace import KERNELS, Category, KernelSum, Summary, Trace, TraceError
 
 _LABELLED = 5_000               # kernels of most time that are told apart by their labels; honest traces hold hundreds
 _LARGEST = 2**62                # what a bigint column and int64 sums hold

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from profiles.analysis.core.frame import Frame, Ints
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 COLD = 1            # launches left aside where there are more: the first one loads code and warms caches
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from profiles.trace import SummaryTable
+from profiles.ingest.trace import SummaryTable
 
 SEVERITIES = ("high", "medium", "info")
 

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from profiles.analysis.core import tunable
 from profiles.analysis.core.frame import Frame
-from profiles.analysis.core.names import fold_templates, strip_parameters
-from profiles.trace import Category
+from profiles.ingest.naming.names import fold_templates, strip_parameters
+from profiles.ingest.trace import Category
 
 Ints = npt.NDArray[np.int64]
 SHAPES_PER_KERNEL = 32          # those of most time; the others are one row

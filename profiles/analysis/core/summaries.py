@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiles.trace import Summary
+from profiles.ingest.trace import Summary
 
 MAX_TABLES = 64
 MAX_ROWS = 100_000              # of all tables of one profile

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 
 
 def overflowing(lane: npt.NDArray[Any], start_ns: npt.NDArray[Any], end_ns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from profiles.analysis.core.identity import identity
-from profiles.analysis.core.names import operator_of
+from profiles.ingest.naming.names import operator_of
 
 Dims = list[Any]
 Reader = Callable[[Dims, Dims], dict[str, int] | None]

@@ -7,7 +7,6 @@ from dataclasses import asdict, is_dataclass
 from functools import cached_property
 from typing import Any
 
-from profiles.analysis.core.sections import Section, sections
 from profiles.analysis.kernel import memory_chart, memory_tables, pipes, scheduler, speed, stalls
 from profiles.analysis.kernel.memory_chart import Chart
 from profiles.analysis.kernel.memory_tables import Waste
@@ -15,7 +14,8 @@ from profiles.analysis.kernel.metrics import Metrics
 from profiles.analysis.kernel.pipes import Mix, Pipe
 from profiles.analysis.kernel.scheduler import Issue
 from profiles.analysis.kernel.speed import Share, Side
-from profiles.trace import SummaryTable
+from profiles.ingest.ncu.sections import Section, sections
+from profiles.ingest.trace import SummaryTable
 
 NOT_WAITING = ("selected", "not_selected")
 PARTS = ("sides", "chart", "tables", "wastes", "pipes", "mix", "issue", "shares", "sections", "sentences")

@@ -16,14 +16,14 @@ import numpy as np
 
 from profiles.analysis.core import gpus
 from profiles.analysis.core.kernels import KernelRow, labelled
-from profiles.analysis.core.names import is_collective
 from profiles.analysis.kernel import roofline, stalls
 from profiles.analysis.kernel.bounds import THRESHOLDS, Bound, classify
 from profiles.analysis.kernel.occupancy import LIMITER_WORDS, Occupancy, from_limits, occupancy, waves
 from profiles.analysis.kernel.roofline import Metrics, Point, Roofs, number
 from profiles.analysis.kernel.roofs import Level, combine_levels, levels
 from profiles.analysis.kernel.signals import signals
-from profiles.trace import CounterLaunch, Report
+from profiles.ingest.naming.names import is_collective
+from profiles.ingest.trace import CounterLaunch, Report
 
 MOST_NS = 1e15          # of one launch: eleven days
 _ELAPSED = ".avg.pct_of_peak_sustained_elapsed"

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from profiles.analysis.core import gpus
-from profiles.analysis.core.names import short_name
 from profiles.analysis.core.result import SEVERITIES, Finding
 from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.analysis.kernel import rules, stalls
@@ -20,7 +19,8 @@ from profiles.analysis.kernel.advising.advice import advise
 from profiles.analysis.kernel.advising.causes import cause_of_nvidia
 from profiles.analysis.kernel.counters import LaunchFacts, combine_launches, launch_facts, limiter_words
 from profiles.analysis.kernel.occupancy import waves_text
-from profiles.trace import Report
+from profiles.ingest.naming.names import short_name
+from profiles.ingest.trace import Report
 
 LIMITS: dict[str, float] = {
     "share_pct": 5.0,            # kernels below this share of the report's time get no advice of ours

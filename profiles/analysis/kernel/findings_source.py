@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from profiles.analysis.core.names import short_name
 from profiles.analysis.core.result import SEVERITIES, Finding
 from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.analysis.kernel import sampling, stalls
 from profiles.analysis.kernel.instructions import SAMPLES, Instructions, Line, Numbers, hottest, lines, reasons_at
 from profiles.analysis.kernel.waits import Waits
-from profiles.trace import CounterLaunch, Report, SourceFile
+from profiles.ingest.naming.names import short_name
+from profiles.ingest.trace import CounterLaunch, Report, SourceFile
 
 LIMITS: dict[str, float] = {
     "share_pct": 0.5,            # kernels below this share of the report's time are left out

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from profiles.analysis.kernel.stalls import ALIASES, SAMPLE_PREFIX
-from profiles.trace import INSTRUCTIONS
+from profiles.ingest.trace import INSTRUCTIONS
 
 Numbers = np.ndarray[tuple[int], np.dtype[np.float64]]
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]

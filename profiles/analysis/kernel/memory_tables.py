@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from profiles.analysis.kernel.metrics import Metrics, number
-from profiles.trace import SummaryColumn, SummaryTable
+from profiles.ingest.trace import SummaryColumn, SummaryTable
 
 SECTOR_BYTES = 32
 PCT = ".pct_of_peak_sustained_elapsed"

@@ -18,7 +18,7 @@ import pyarrow as pa
 from profiles.analysis.core.kernels import dictionary, numbers
 from profiles.analysis.core.sentences import time_text
 from profiles.analysis.trace.breakdown import STEP
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 Int64 = npt.NDArray[np.int64]
 MAX_COLLECTIVES = 4096       # of a rank, the first; more do not sharpen a median

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from profiles.analysis.core import intervals
 from profiles.analysis.core.digest import STEP, Digest, digest_of
 from profiles.analysis.core.intervals import Intervals
-from profiles.trace import Category, Trace
+from profiles.ingest.trace import Category, Trace
 
 __all__ = ["STEP", "Breakdown", "DeviceTime", "Step", "breakdown"]
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from profiles.trace import SummaryColumn, SummaryTable, Trace
+from profiles.ingest.trace import SummaryColumn, SummaryTable, Trace
 
 BY_NAME = "CPU time by name"
 ROWS = 500                       # of each table

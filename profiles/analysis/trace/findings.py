@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from profiles.analysis.core.kernels import KernelRow
-from profiles.analysis.core.names import short_name
 from profiles.analysis.core.result import SEVERITIES, Finding
 from profiles.analysis.core.sentences import pct_text, plural, time_text, times_text
 from profiles.analysis.trace.breakdown import Breakdown
 from profiles.analysis.trace.host import Activity, Gaps, Host, Syncs
 from profiles.analysis.trace.occupancy import calculated_occupancy
-from profiles.trace import Category, Trace
-from profiles.windows import MISSING
+from profiles.ingest.naming.names import short_name
+from profiles.ingest.trace import Category, Trace
+from profiles.ingest.windows import MISSING
 
 _AUTOGRAD = "autograd::engine::evaluate_function: "
 

@@ -17,7 +17,7 @@ from profiles.analysis.core.correlate import NONE
 from profiles.analysis.core.digest import Digest, digest_of
 from profiles.analysis.core.nesting import NONE as NO_KIND
 from profiles.analysis.core.nesting import Nesting
-from profiles.trace import Trace
+from profiles.ingest.trace import Trace
 
 Ints = npt.NDArray[np.int64]
 

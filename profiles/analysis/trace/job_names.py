@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from profiles.trace import Trace
+from profiles.ingest.trace import Trace
 
 # rank, worker, …; parallel groups as SGLang and vLLM write them ("-TP-0"); "0of8", "3-8" (but not the middle of a date)
 _RANK = re.compile(r"(?i)[-_. ]*(?:(?:global[-_ ]?)?(?:rank|worker|node|gpu|host|proc(?:ess)?)|(?<![a-z])(?:tp|pp|dp|cp|ep))"

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from profiles.analysis.trace.align import RankClock, align, collectives
 from profiles.analysis.trace.merged import MergedSlices, MovedSlices
-from profiles.trace import FLOWS, SAMPLES, Category, Device, Integrity, Trace, Track
-from profiles.windows import MISSING, table_of
+from profiles.ingest.trace import FLOWS, SAMPLES, Category, Device, Integrity, Trace, Track
+from profiles.ingest.windows import MISSING, table_of
 
 _IN_MEMORY_ROWS = 131_072
 _PER_RANK = 1 << 40        # correlation, external and flow ids of the i-th trace begin at i * _PER_RANK

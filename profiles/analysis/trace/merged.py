@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from profiles.windows import MISSING, MISSING32, Slices, Window
+from profiles.ingest.windows import MISSING, MISSING32, Slices, Window
 
 _END = 2**62
 Columns = dict[str, npt.NDArray[Any]]
@@ -37,7 +37,7 @@ class MovedSlices:
 
 
 class MergedSlices:
-    """`profiles.windows.Slices` of several ranks."""
+    """`profiles.ingest.windows.Slices` of several ranks."""
 
     def __init__(self, ranks: Sequence[MovedSlices]) -> None:
         self._ranks = ranks

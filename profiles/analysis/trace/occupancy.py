@@ -15,7 +15,7 @@ import numpy as np
 from profiles.analysis.core import gpus
 from profiles.analysis.core.digest import Digest
 from profiles.analysis.kernel.occupancy import occupancy
-from profiles.trace import KERNELS
+from profiles.ingest.trace import KERNELS
 
 MOST_NAMES, MOST_FORMS = 500, 20_000
 _BLOCK, _GRID = ("block_x", "block_y", "block_z"), ("grid_x", "grid_y", "grid_z")

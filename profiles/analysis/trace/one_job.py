@@ -13,7 +13,7 @@ from typing import Any
 
 from profiles.analysis.core.sentences import time_text
 from profiles.analysis.trace.job_names import distributed
-from profiles.trace import Trace
+from profiles.ingest.trace import Trace
 
 CLOCKS_APART_NS = 5_000_000_000     # hosts' clocks may be wrong by so much: recordings farther apart are of two runs
 MOST_GROUPS = 4096

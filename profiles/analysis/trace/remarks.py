@@ -7,8 +7,8 @@ import numpy as np
 from profiles.analysis.core.digest import digest_of
 from profiles.analysis.core.intervals import overlap_ns, union
 from profiles.analysis.trace.breakdown import MAX_DEVICES
-from profiles.trace import Trace
-from profiles.windows import MISSING
+from profiles.ingest.trace import Trace
+from profiles.ingest.windows import MISSING
 
 
 def remark(trace: Trace) -> None:

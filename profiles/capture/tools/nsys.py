@@ -31,7 +31,7 @@ from profiles.capture.tools.tool import (
     Stop,
     TargetError,
 )
-from profiles.programs import NSYS_PLACES, nsys_path
+from profiles.ingest.nsys.program import NSYS_PLACES, nsys_path
 
 MAX_S = 3600
 TRACES = {

@@ -12,7 +12,6 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from profiles.analysis.core.identity import identity
-from profiles.analysis.core.names import is_collective
 from profiles.analysis.core.shapes import bare
 from profiles.analysis.core.tunable import tuned_operator
 from profiles.families.share_selectors import Share, known_families, recoverable_shares
@@ -24,6 +23,7 @@ from profiles.fleet.selectors import Top, TopRow, question_of
 from profiles.fleet.shape_selectors import KnownShape, known_shapes
 from profiles.fleet.store import ON_GPUS, Question
 from profiles.fleet.stores import fleet_store
+from profiles.ingest.naming.names import is_collective
 from profiles.models import FleetContext
 
 TOP_ROWS = 20

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from profiles.analysis.core.names import is_collective
 from profiles.ingest.chrome.kineto_kinds import (
     CATEGORIES,
     GPU_ARGUMENTS,
@@ -44,7 +43,8 @@ from profiles.ingest.core.columns import (
 )
 from profiles.ingest.core.events import GPU_DETAILS, MISSING, OP_DETAILS, Event, GpuArgs, IdArgs, MemoryArgs, MetaArgs, OpArgs
 from profiles.ingest.core.pieces import Pieces
-from profiles.trace import Category, Integrity
+from profiles.ingest.naming.names import is_collective
+from profiles.ingest.trace import Category, Integrity
 
 _LANE = attrgetter("pid", "tid")
 _PHASES = ("X", "i", "I", "R", "s", "t", "f", "C", "M")      # that are read

@@ -21,7 +21,7 @@ from profiles.ingest.chrome.batches import SharedIds, add_piece
 from profiles.ingest.core.attempts import decode_piece
 from profiles.ingest.core.columns import DetailIds, Ids, NameIds
 from profiles.ingest.core.events import EXACT_TIMES, Event
-from profiles.trace import Integrity, Track
+from profiles.ingest.trace import Integrity, Track
 
 _LENGTH = struct.Struct("<Q")
 _TEXTS = ("names", "details", "lanes", "categories")

@@ -17,7 +17,7 @@ from profiles.ingest.chrome.lanes import ChromeLanes
 from profiles.ingest.chrome.records import Index, Piece
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.columns import Ids
-from profiles.trace import FLOWS, Trace
+from profiles.ingest.trace import FLOWS, Trace
 
 END = np.dtype([("id", "<i8"), ("time", "<i8"), ("kind", "<i4"), ("track", "<i4"), ("is_end", "?"), ("following", "?")])
 _LEVELS = 512                    # of nesting that are searched for the slice around an end

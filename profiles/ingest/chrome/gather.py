@@ -52,7 +52,7 @@ from profiles.ingest.core.columns import Ids, Int32, Int64, Table, decode_args, 
 from profiles.ingest.core.events import MISSING, Event, MetaArgs
 from profiles.ingest.core.pairs import MARK, PairedSlices
 from profiles.ingest.core.pieces import Pieces
-from profiles.trace import GPU_WORK, Category, Integrity
+from profiles.ingest.trace import GPU_WORK, Category, Integrity
 
 _LANE = attrgetter("pid", "tid")
 _ON_GPU = [int(kind) for kind in (*GPU_WORK, Category.GPU_ANNOTATION, Category.SYNC)]

@@ -10,7 +10,7 @@ from profiles.ingest.chrome.gather import Gather
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.pieces import Pieces
 from profiles.ingest.core.source import Source
-from profiles.trace import Device, Integrity, Trace, TraceError
+from profiles.ingest.trace import Device, Integrity, Trace, TraceError
 
 _START = re.compile(rb'\s*(?:\{|\[\s*(?:\{|\]|$))')
 _RECORD = re.compile(rb'"(?:traceEvents|ph)"\s*:')

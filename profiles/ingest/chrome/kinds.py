@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from profiles.analysis.core.names import is_collective
 from profiles.ingest.chrome.kineto_kinds import CATEGORIES as KINETO
 from profiles.ingest.core.events import MISSING
-from profiles.trace import Category
+from profiles.ingest.naming.names import is_collective
+from profiles.ingest.trace import Category
 
 UNKNOWN, CUDA = 255, 254            # of category codes: nothing said; GPU work or a call to the API, as the name says
 

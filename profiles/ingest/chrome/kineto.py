@@ -15,7 +15,7 @@ from profiles.ingest.chrome.kineto_kinds import CATEGORIES
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.pieces import Pieces
 from profiles.ingest.core.source import Source
-from profiles.trace import Device, Integrity, Trace, TraceError, Track
+from profiles.ingest.trace import Device, Integrity, Trace, TraceError, Track
 
 # what PyTorch's profiler writes: keys around the records, its categories, and those that others share with it
 _KEYS = re.compile(rb'"(?:schemaVersion|deviceProperties|distributedInfo|baseTimeNanoseconds|cupti_version|trace_id)"\s*:')

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 # lower case; PyTorch 1.8-1.10 wrote the first line
 CATEGORIES = {

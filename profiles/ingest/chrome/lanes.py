@@ -14,7 +14,7 @@ from profiles.ingest.chrome.tracks import FURTHER
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.columns import Int32, Int64
 from profiles.ingest.core.events import MISSING, MetaArgs
-from profiles.trace import Track
+from profiles.ingest.trace import Track
 
 _CHARS = 200
 _ASYNC, _COUNTER = 1 << 40, 1 << 41       # behind the threads of their process

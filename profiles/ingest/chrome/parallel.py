@@ -23,7 +23,7 @@ from profiles.ingest.chrome.decoder import receive, send, unpack
 from profiles.ingest.core.columns import FURTHER_NAMES
 from profiles.ingest.core.events import MetaArgs
 from profiles.ingest.core.pieces import Pieces
-from profiles.trace import Integrity
+from profiles.ingest.trace import Integrity
 
 LEAST_BYTES = 32 << 20              # of an upload: below it the processes cost more than they win
 _PACKED_SHARE = 8                   # a gzipped upload of an eighth is as large

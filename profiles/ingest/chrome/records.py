@@ -15,7 +15,7 @@ from profiles.ingest.core.colours import Colours, colour_of
 from profiles.ingest.core.columns import Ids, Int32, Int64
 from profiles.ingest.core.events import Event
 from profiles.ingest.core.pieces import Pieces
-from profiles.trace import Integrity
+from profiles.ingest.trace import Integrity
 
 Index = npt.NDArray[np.intp]
 _KINDS, _REASONS = 500, 50            # that a report lists: a hostile file has more

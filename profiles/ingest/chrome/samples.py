@@ -12,7 +12,7 @@ from profiles.ingest.chrome.lanes import ChromeLanes
 from profiles.ingest.chrome.records import UNNAMED, Index, Piece
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.columns import Ids, Table, decode_args, nanoseconds
-from profiles.trace import Category, Integrity
+from profiles.ingest.trace import Category, Integrity
 
 _SERIES = 64                     # numbers of one counter record
 _FRAMES = 512                    # of one stack

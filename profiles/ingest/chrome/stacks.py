@@ -14,7 +14,7 @@ from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.columns import Table
 from profiles.ingest.core.events import Event
 from profiles.ingest.core.pairs import BEGIN, END, MARK, NAMELESS, ROW, PairedSlices, Pairs
-from profiles.trace import Integrity
+from profiles.ingest.trace import Integrity
 
 _STEPS = {"B": BEGIN, "E": END, "b": BEGIN, "S": BEGIN, "e": END, "F": END, "n": MARK, "T": MARK, "p": MARK}
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.columns import Ids, Int32, Int64
 from profiles.ingest.core.events import MISSING, MetaArgs
-from profiles.trace import Track
+from profiles.ingest.trace import Track
 
 FURTHER = ("further lanes", "further lanes")      # the lane of all that are beyond the limit
 _NUMBER = re.compile(r"(-?\d+)\s*$")

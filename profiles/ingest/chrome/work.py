@@ -13,7 +13,7 @@ import numpy.typing as npt
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.columns import Ids, Int32, decode_args, floats, optional, triples
 from profiles.ingest.core.events import MISSING
-from profiles.trace import Category, Integrity
+from profiles.ingest.trace import Category, Integrity
 
 DETAIL_BYTES = 16 << 10                  # longer arguments are cut, and counted
 LEFT_OUT = -2

@@ -33,8 +33,8 @@ from profiles.ingest.core.source import Source
 from profiles.ingest.core.spill import Spill
 from profiles.ingest.core.spool import Columns, Runs, narrow
 from profiles.ingest.core.spooled import SpooledSlices
-from profiles.trace import Device, Integrity, Trace, TraceError, Track
-from profiles.windows import MISSING, MISSING32, table_of
+from profiles.ingest.trace import Device, Integrity, Trace, TraceError, Track
+from profiles.ingest.windows import MISSING, MISSING32, table_of
 
 MAX_LANES = 65_536
 _YEAR_2001_NS = 10**18

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.ingest.core.columns import Int64
-from profiles.trace import Integrity
+from profiles.ingest.trace import Integrity
 
 # Half of what a float64 (tiles, JavaScript) counts exactly in ns: 52 days. No profiler records for longer.
 LONGEST_NS = 2**52

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from profiles.ingest.core.columns import NAME_CHARS
-from profiles.trace import Integrity
+from profiles.ingest.trace import Integrity
 
 MAX_COLOURS = 10_000
 _HEX = re.compile(r"#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})(?:[0-9a-fA-F]{2})?", re.ASCII)

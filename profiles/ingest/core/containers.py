@@ -12,7 +12,7 @@ from typing import IO, Protocol
 import zstandard
 from isal import igzip_lib
 
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 
 BLOCK = 4 << 20
 ZSTD_WINDOW_BYTES = 1 << 27            # what the zstd tool itself accepts; larger windows need as much memory

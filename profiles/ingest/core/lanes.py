@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from profiles.windows import Window
+from profiles.ingest.windows import Window
 
 Int64 = npt.NDArray[np.int64]
 MAX_DEPTH = 32_000

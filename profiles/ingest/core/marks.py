@@ -11,8 +11,8 @@ import pyarrow as pa
 from profiles.ingest.core.clock import Clock, Times
 from profiles.ingest.core.columns import Int32
 from profiles.ingest.core.spill import Numbers
-from profiles.spool import Records
-from profiles.trace import FLOWS, SAMPLES
+from profiles.ingest.spool import Records
+from profiles.ingest.trace import FLOWS, SAMPLES
 
 SAMPLE = [("track", np.int32), ("time_ns", np.int64), ("value", np.float64)]
 FLOW = [("flow", np.int64), ("kind", np.int32), ("track", np.int32), ("time_ns", np.int64), ("is_end", np.bool_),

@@ -27,7 +27,7 @@ from profiles.ingest.core.boundaries import (
 from profiles.ingest.core.damage import cleanse, mend
 from profiles.ingest.core.events import EXACT_TIMES, Event
 from profiles.ingest.core.source import Source
-from profiles.trace import Integrity, TraceError
+from profiles.ingest.trace import Integrity, TraceError
 
 CHUNK_BYTES = 2 << 20                    # its objects fit the processor's cache: measured best of 0.25 to 8 MB
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from profiles import scratch
+from profiles.ingest import scratch
 from profiles.ingest.core import zip_archive
 from profiles.ingest.core.containers import BLOCK, BoundedStream, File, Head, Stream, empty_error, unpacker, wrapping
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 
 HEAD_BYTES = 1 << 20          # what a reader may look at to recognise its format
 MAX_LOOKED_AT = 256           # entries of a zip archive whose first bytes are read to find the profile

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.ingest.core.clock import Times
-from profiles.spool import Column, Spool
-from profiles.windows import MISSING, MISSING32
+from profiles.ingest.spool import Column, Spool
+from profiles.ingest.windows import MISSING, MISSING32
 
 RUN_ROWS = 196_608
 STRIDE = 1024                       # rows between two known starts of a run

@@ -11,15 +11,15 @@ import numpy.typing as npt
 from profiles.ingest.core.clock import Clock
 from profiles.ingest.core.lanes import Depths
 from profiles.ingest.core.spool import Columns, Run, Runs
-from profiles.trace import Integrity
-from profiles.windows import Window
+from profiles.ingest.trace import Integrity
+from profiles.ingest.windows import Window
 
 WINDOW_ROWS = 131_072
 OVERLAPPING = "overlapping slices were moved to overflow lanes"
 
 
 class SpooledSlices:
-    """`profiles.windows.Slices` of a builder's runs. `place`: final number of every provisional track."""
+    """`profiles.ingest.windows.Slices` of a builder's runs. `place`: final number of every provisional track."""
 
     def __init__(self, runs: Runs, clock: Clock, place: npt.NDArray[np.int32], names: list[str], details: Sequence[str],
                  devices: list[int], integrity: Integrity) -> None:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from profiles.ingest.core.sqlite_rows import Bytes, Cells, Rows, cells, integer_at
 from profiles.ingest.core.sqlite_schema import Columns, columns_of
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 
 MAGIC = b"SQLite format 3\0"
 BATCH_BYTES = 4 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from profiles.ingest.core.source import Source
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 
 _BLOCK_BYTES = 1 << 20
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 
 # first bytes -> what it is, what to do
 _KNOWN: list[tuple[bytes, str, str]] = [

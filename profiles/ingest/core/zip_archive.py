@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from profiles.ingest.core.containers import ChecksumStream, File, Inflate, Stream, Unzstd
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 
 MAX_ENTRIES = 65_536
 _MAX_DIRECTORY_BYTES = 64 << 20

@@ -14,7 +14,7 @@ from profiles.ingest.core.source import Source
 from profiles.ingest.logs.counters import MAX_COLUMNS, Counter, CounterLog, Gpu
 from profiles.ingest.logs.lines import complete_lines, head_lines
 from profiles.ingest.logs.moments import parse_moment
-from profiles.trace import Integrity, Trace, TraceError
+from profiles.ingest.trace import Integrity, Trace, TraceError
 
 FORMAT = "dcgmi-dmon"
 _HINT = ("Put the time in front of each line while recording: "

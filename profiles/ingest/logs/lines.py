@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from profiles.ingest.core.source import Source
-from profiles.trace import Integrity
+from profiles.ingest.trace import Integrity
 
 MAX_LINE_BYTES = 1 << 16
 _BLOCK_BYTES, _HEAD_BYTES = 1 << 20, 1 << 16

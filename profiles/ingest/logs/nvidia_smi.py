@@ -13,7 +13,7 @@ from profiles.ingest.core.source import Source
 from profiles.ingest.logs.counters import MAX_COLUMNS, Counter, CounterLog, Gpu
 from profiles.ingest.logs.lines import complete_lines, head_lines
 from profiles.ingest.logs.moments import parse_moment
-from profiles.trace import Device, Integrity, Trace, TraceError
+from profiles.ingest.trace import Device, Integrity, Trace, TraceError
 
 FORMAT = "nvidia-smi"
 _COMMAND = "nvidia-smi --query-gpu=timestamp,index,name,utilization.gpu,memory.used,power.draw --format=csv -lms 200 > gpus.csv"

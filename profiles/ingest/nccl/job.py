@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from profiles.ingest.nccl import lines
 from profiles.ingest.nccl.lines import Place
-from profiles.trace import Integrity
+from profiles.ingest.trace import Integrity
 
 MAX_COMMUNICATORS, MAX_RANKS = 1_000, 20_000
 MAX_ROWS = 20_000                # of rings, trees, connections, kinds of collectives: each

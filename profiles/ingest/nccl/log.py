@@ -10,7 +10,7 @@ from profiles.ingest.logs.lines import complete_lines, head_lines
 from profiles.ingest.nccl.job import Job
 from profiles.ingest.nccl.lines import parse_line, parse_version
 from profiles.ingest.nccl.tables import headline, tables
-from profiles.trace import Integrity, Summary, TraceError
+from profiles.ingest.trace import Integrity, Summary, TraceError
 
 FORMAT = "nccl-log"
 _HINT = "Record with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,ENV,TUNING,COLL NCCL_DEBUG_FILE=nccl.%h.%p.log ./program"

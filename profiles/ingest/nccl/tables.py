@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from profiles.ingest.nccl.job import Call, Choice, Communicator, Job
 from profiles.ingest.nccl.lines import DATATYPES, PATTERNS
-from profiles.trace import Cell, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
 
 _SHOWN_RANKS = 64                # of a ring or a tree in one cell
 _COMM = SummaryColumn("Communicator", text=True)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 
 MAGIC = b"NVR\0"
 MAX_HEADER_BYTES = 256 * 2**20      # a block header carries a string table; more than this is damage

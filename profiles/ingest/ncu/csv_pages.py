@@ -2,7 +2,7 @@
 
 Lines of ncu itself (``==PROF== …``) and of the profiled program may come before, between and after the table's rows.
 The details page prints labels in place of metric names and two decimals: what is known of it is taken and said to be
-rounded; the raw page is exact. Labels that `profiles.analysis.core.sections` does not list are counted as left out.
+rounded; the raw page is exact. Labels that `profiles.ingest.ncu.sections` does not list are counted as left out.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from profiles.analysis.core.sections import LABELS
 from profiles.ingest.core.source import Source
 from profiles.ingest.core.text_lines import read_lines
 from profiles.ingest.ncu.report import accept_untimed, add_durations, launch_from
+from profiles.ingest.ncu.sections import LABELS
 from profiles.ingest.ncu.units import base_unit, decimal_sign, value_of
-from profiles.trace import CounterLaunch, Integrity, Report, Rule, TraceError
+from profiles.ingest.trace import CounterLaunch, Integrity, Report, Rule, TraceError
 
 
 def metric_of(section: str, label: str) -> str | None:

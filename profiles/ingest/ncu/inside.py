@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from profiles.trace import INSTRUCTIONS, PERIODIC, CounterLaunch, Report, SourceFile, SourceMark
+from profiles.ingest.trace import INSTRUCTIONS, PERIODIC, CounterLaunch, Report, SourceFile, SourceMark
 
 LAUNCHES_PER_KERNEL = 12           # of one name, grid and block: more of the same tell nothing new
 MAX_ROWS = 400_000                 # instructions of all launches together: some 200 MB while the ingest runs

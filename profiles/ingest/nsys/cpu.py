@@ -15,7 +15,7 @@ from profiles.ingest.nsys.export import MAX_DETAILS, Batch, Export, details, is_
 from profiles.ingest.nsys.gpu import times
 from profiles.ingest.nsys.lanes import Lanes
 from profiles.ingest.nsys.tables import API_DETAILS, APIS, Api
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 _VERSION = re.compile(r"_v\d{4,}$")        # "cudaLaunchKernel_v7000"; cublasSgemm_v2 is a name
 _UNPAIRED = "scheduling records without their counterpart (the thread ran before or after the recording)"

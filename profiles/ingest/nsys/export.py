@@ -17,7 +17,7 @@ from profiles.ingest.core.source import Source
 from profiles.ingest.core.sqlite_pages import Database, Table
 from profiles.ingest.core.sqlite_rows import Rows
 from profiles.ingest.nsys.tables import COLUMNS, DESCRIPTIONS, TABLES
-from profiles.trace import Integrity, TraceError
+from profiles.ingest.trace import Integrity, TraceError
 
 MAX_TEXT_BYTES = 16_384                 # of a name; the builder clips further
 MAX_DESCRIBED = 1_000_000               # rows of a table that describes (names of processes, threads, texts)

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from profiles.analysis.core.names import is_collective
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.columns import Int32, Int64
 from profiles.ingest.core.events import MISSING
+from profiles.ingest.naming.names import is_collective
 from profiles.ingest.nsys.export import Batch, Export, details, is_on_clock, or_missing, per_row, per_value
 from profiles.ingest.nsys.lanes import Lanes
 from profiles.ingest.nsys.tables import COPY_KINDS, MEMORY_KINDS, SYNC_TYPES
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 _WHERE = ("start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid", "graphNodeId", "graphId")
 _GRID, _BLOCK = ("gridX", "gridY", "gridZ"), ("blockX", "blockY", "blockZ")

@@ -10,7 +10,7 @@ from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.columns import Int32, Int64
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.nsys.export import Batch, Export, per_row, per_value
-from profiles.trace import Device, Track
+from profiles.ingest.trace import Device, Track
 
 _LAST = 9                  # rank of processes without GPU work: behind threads (0), streams (1) and counters (3)
 # what the system tells of any thread

@@ -16,7 +16,7 @@ from profiles.ingest.nsys import tables as nsys
 from profiles.ingest.nsys.export import MAX_DETAILS, Batch, Export, is_on_clock, per_row, per_value
 from profiles.ingest.nsys.lanes import Lanes, pid_of
 from profiles.ingest.nsys.python_samples import MAX_BYTES, parse_stack, stack_numbers
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 _TABLE = "NVTX_EVENTS"
 _INTEGERS = ("uint64Value", "int64Value", "uint32Value", "int32Value")

@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from profiles import scratch
+from profiles.ingest import scratch
 from profiles.ingest.core.source import Source
 from profiles.ingest.nsys import sqlite
-from profiles.programs import nsys_path
-from profiles.trace import Trace, TraceError
+from profiles.ingest.nsys.program import nsys_path
+from profiles.ingest.trace import Trace, TraceError
 
 FORMAT = "nsys-rep"
 MAGIC = b"NVIDIA Tegra Profiler Report "

@@ -15,7 +15,7 @@ from profiles.ingest.nsys.export import Export
 from profiles.ingest.nsys.lanes import Lanes, devices
 from profiles.ingest.nsys.nvtx import Nvtx
 from profiles.ingest.nsys.tables import WARNING
-from profiles.trace import Integrity, Trace, TraceError
+from profiles.ingest.trace import Integrity, Trace, TraceError
 
 FORMAT = "nsys-sqlite"
 _NOTES = 20

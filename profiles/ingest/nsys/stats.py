@@ -16,7 +16,7 @@ from profiles.ingest.core.source import Source
 from profiles.ingest.core.text_lines import read_lines
 from profiles.ingest.nsys import stats_sums, stats_trace
 from profiles.ingest.nsys.stats_table import Table, is_header
-from profiles.trace import Integrity, Summary, Trace, TraceError
+from profiles.ingest.trace import Integrity, Summary, Trace, TraceError
 
 _BLOCK_BYTES = 1 << 20
 _MAX_LINE_CHARS = 16 << 20

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from profiles.analysis.core.names import is_collective
+from profiles.ingest.naming.names import is_collective
 from profiles.ingest.nsys.stats_table import Table
-from profiles.trace import Cell, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Cell, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable
 
 FORMAT = "nsys-stats"
 _COUNTS = frozenset({"Instances", "Num Calls", "Calls", "Count", "QCount", "NVTX Inst", "Kern Inst"})

@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from profiles.ingest.ncu.units import NO_VALUE, decimal_sign
-from profiles.trace import Cell
+from profiles.ingest.trace import Cell
 
 # unit in brackets -> (factor, base unit)
 UNITS: dict[str, tuple[Decimal, str]] = {

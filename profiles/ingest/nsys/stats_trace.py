@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from profiles.analysis.core.names import is_collective
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.source import Source
+from profiles.ingest.naming.names import is_collective
 from profiles.ingest.nsys.stats_table import Table
-from profiles.trace import Category, Device, Integrity, Trace, Track
+from profiles.ingest.trace import Category, Device, Integrity, Trace, Track
 
 FORMAT = "nsys-stats"
 _BATCH = 50_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 # what this reader calls a table -> how exports call it, newest first
 TABLES = {

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from profiles.ingest.core.source import Source
 from profiles.ingest.other.marshal_walk import Damage, MarshalWalk, Pairs
-from profiles.trace import Cell, Integrity, Summary, SummaryColumn, SummaryTable, TraceError
+from profiles.ingest.trace import Cell, Integrity, Summary, SummaryColumn, SummaryTable, TraceError
 
 FORMAT = "cprofile"
 MAX_FUNCTIONS = 200_000

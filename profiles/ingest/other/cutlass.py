@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from profiles.ingest.core.source import Source
-from profiles.trace import Cell, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable, TraceError
+from profiles.ingest.trace import Cell, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable, TraceError
 
 FORMAT = "cutlass"
 MAX_ROWS = 500_000

@@ -30,7 +30,7 @@ from profiles.ingest.other.event_keys import (
     unix_unit,
 )
 from profiles.ingest.other.json_records import DECODER, JsonRecords
-from profiles.trace import Category, Device, Integrity, Trace, TraceError, Track
+from profiles.ingest.trace import Category, Device, Integrity, Trace, TraceError, Track
 
 FORMAT = "event-list"
 MAX_TRACKS = 4_096               # of events, and of counters; further events share one

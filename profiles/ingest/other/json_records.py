@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from profiles.ingest.core.source import Source
-from profiles.trace import Integrity, TraceError
+from profiles.ingest.trace import Integrity, TraceError
 
 RECORD_CHARS = 1 << 20
 _BLOCK_BYTES = 4 << 20

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from profiles.ingest.core.source import Source
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 
 MAX_OPCODES = 200_000_000
 MAX_VALUES = 10_000_000                  # containers, texts, numbers and what is remembered of them: 1.5 million entries

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from profiles.analysis.core.names import readable
 from profiles.ingest.core.source import Source
-from profiles.trace import Cell, Device, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable, TraceError
+from profiles.ingest.naming.names import readable
+from profiles.ingest.trace import Cell, Device, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable, TraceError
 
 FORMAT = "proton"
 MAX_NODES = 2_000_000

@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from profiles.analysis.core.names import is_collective
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.columns import Int32, Int64, decode_args, nanoseconds
 from profiles.ingest.core.events import MISSING, Event
 from profiles.ingest.core.pieces import Pieces
 from profiles.ingest.core.source import Source
-from profiles.trace import Category, Device, Integrity, Trace, TraceError, Track
+from profiles.ingest.naming.names import is_collective
+from profiles.ingest.trace import Category, Device, Integrity, Trace, TraceError, Track
 
 FORMAT = "proton-trace"
 MAX_DEPTH = 64                           # scopes that are drawn

@@ -23,7 +23,7 @@ from profiles.ingest.other.plain_pickle import PlainPickle
 from profiles.ingest.other.snapshot_history import COUNTERS, LANES, History
 from profiles.ingest.other.snapshot_stacks import Stacks
 from profiles.ingest.other.snapshot_tables import MAX_DEVICES, State, headline, tables
-from profiles.trace import Category, Device, Integrity, Trace, TraceError, Track
+from profiles.ingest.trace import Category, Device, Integrity, Trace, TraceError, Track
 
 FORMAT = "torch-snapshot"
 _CODES = frozenset(ord(opcode.code) for opcode in pickletools.opcodes)

@@ -10,7 +10,7 @@ import numpy as np
 
 from profiles.ingest.other.snapshot_history import History
 from profiles.ingest.other.snapshot_stacks import Stacks
-from profiles.trace import Cell, Integrity, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Cell, Integrity, SummaryColumn, SummaryTable
 
 MAX_ROWS = 5000                          # of segments and of blocks; their sums are of all
 TOP_STACKS = 100

@@ -19,7 +19,7 @@ from profiles.ingest.core.columns import Ids, Int64
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.protobuf_messages import text
 from profiles.ingest.perfetto.messages import Annotation
-from profiles.trace import Integrity
+from profiles.ingest.trace import Integrity
 
 # annotation -> column; -1 repeats what the slice itself says
 COLUMNS = {

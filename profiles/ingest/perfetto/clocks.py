@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from profiles.ingest.core.columns import Ids, Int32, Int64
-from profiles.trace import Integrity
+from profiles.ingest.trace import Integrity
 
 REALTIME, MONOTONIC, BOOTTIME = 1, 3, 6
 MAX_SNAPSHOTS = 100_000

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from profiles.analysis.core.names import is_collective
 from profiles.ingest.chrome.kinds import UNKNOWN
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.columns import NAME_CHARS, Ids, Int32, Int64
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.pairs import BEGIN, END, MARK, NAMELESS, ROW, PairedSlices, Pairs
 from profiles.ingest.core.protobuf_messages import text
+from profiles.ingest.naming.names import is_collective
 from profiles.ingest.perfetto.arguments import (
     AGENT,
     BYTES,
@@ -32,7 +32,7 @@ from profiles.ingest.perfetto.legacy import Legacy
 from profiles.ingest.perfetto.messages import TrackEvent
 from profiles.ingest.perfetto.sequence import Sequence, code_of, location
 from profiles.ingest.perfetto.tracks import Tracks
-from profiles.trace import GPU_WORK, Category, Integrity
+from profiles.ingest.trace import GPU_WORK, Category, Integrity
 
 _FLUSH_ROWS = 1 << 17
 _END, _COUNTER = 2, 4                    # TrackEvent.type

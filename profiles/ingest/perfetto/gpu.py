@@ -14,7 +14,7 @@ from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.protobuf_messages import text
 from profiles.ingest.perfetto.clocks import Clocks
 from profiles.ingest.perfetto.sequence import Sequence
-from profiles.trace import Category, Integrity, Track
+from profiles.ingest.trace import Category, Integrity, Track
 
 _UNITS = {                               # GpuCounterDescriptor.MeasureUnit
     1: "bit", 7: "bytes", 8: "kB", 9: "MB", 10: "GB", 13: "Hz", 14: "kHz", 15: "MHz", 16: "GHz", 19: "ns", 20: "µs", 21: "ms",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from profiles.ingest.core.pairs import BEGIN, END, MARK
 from profiles.ingest.perfetto.messages import TrackEvent
 from profiles.ingest.perfetto.sequence import Sequence
-from profiles.trace import Track
+from profiles.ingest.trace import Track
 
 if TYPE_CHECKING:
     from profiles.ingest.perfetto.events import Events

@@ -12,7 +12,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from profiles.ingest.core.source import Source
 from profiles.ingest.perfetto.messages import DATA, ENVELOPE, Trace
-from profiles.trace import Integrity
+from profiles.ingest.trace import Integrity
 
 MAX_PACKET_BYTES = 64 << 20
 MAX_UNPACKED_BYTES = 256 << 20           # of one compressed packet

@@ -20,7 +20,7 @@ from profiles.ingest.perfetto.packets import Packets, data_of, looks_like
 from profiles.ingest.perfetto.sched import Sched
 from profiles.ingest.perfetto.sequence import Sequence
 from profiles.ingest.perfetto.tracks import Tracks
-from profiles.trace import Device, Integrity, Trace, TraceError
+from profiles.ingest.trace import Device, Integrity, Trace, TraceError
 
 FORMAT = "perfetto"
 MAX_SEQUENCES = 65_536

@@ -11,7 +11,7 @@ from profiles.ingest.core.columns import Int64
 from profiles.ingest.core.protobuf_messages import text
 from profiles.ingest.perfetto.clocks import BOOTTIME, LATEST_NS, Clocks
 from profiles.ingest.perfetto.gpu import Gpu
-from profiles.trace import Category, Integrity, Track
+from profiles.ingest.trace import Category, Integrity, Track
 
 _MAX_CPUS = 8192
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.protobuf_messages import text
-from profiles.trace import Integrity, Track
+from profiles.ingest.trace import Integrity, Track
 
 MAX_DESCRIPTORS = 1_000_000
 MAX_DEPTH = 64

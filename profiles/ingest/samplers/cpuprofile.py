@@ -22,7 +22,7 @@ from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.source import Source
 from profiles.ingest.samplers.document import NUMBERS, decode_document, iterate_elements, load_content, to_ns
 from profiles.ingest.samplers.slices import MAX_DEPTH, MAX_SLICES, Frames, StackSlices
-from profiles.trace import Category, Integrity, Trace, TraceError, Track
+from profiles.ingest.trace import Category, Integrity, Trace, TraceError, Track
 
 FORMAT = "cpuprofile"
 MAX_NODES = 1_000_000

@@ -11,7 +11,7 @@ import msgspec
 
 from profiles.ingest.core.damage import cleanse
 from profiles.ingest.core.source import Source
-from profiles.trace import Integrity, TraceError
+from profiles.ingest.trace import Integrity, TraceError
 
 PIECE_BYTES = 1 << 20
 _MOST_SINGLE_BYTES = 16 << 20            # a piece whose elements are tried one by one

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from profiles.ingest.core.build import TraceBuilder
-from profiles.trace import Category, Integrity
+from profiles.ingest.trace import Category, Integrity
 
 MAX_DEPTH = 512                          # frames of one stack that are drawn
 MAX_SLICES = 10_000_000

@@ -29,7 +29,7 @@ from profiles.ingest.samplers.document import (
     to_ns,
 )
 from profiles.ingest.samplers.slices import MAX_DEPTH, MAX_SLICES, Frames, StackSlices
-from profiles.trace import Category, Integrity, Trace, TraceError, Track
+from profiles.ingest.trace import Category, Integrity, Trace, TraceError, Track
 
 FORMAT = "speedscope"
 MAX_FRAMES = 1_000_000

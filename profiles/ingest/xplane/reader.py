@@ -30,6 +30,7 @@ from profiles.ingest.core.columns import Table
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.protobuf_messages import text
 from profiles.ingest.core.source import Source
+from profiles.ingest.trace import Category, Device, Integrity, Trace, TraceError, Track
 from profiles.ingest.xplane.stats import EventFacts, Stats
 from profiles.ingest.xplane.wire import (
     ERRORS,
@@ -44,7 +45,6 @@ from profiles.ingest.xplane.wire import (
     line_of,
     plane_of,
 )
-from profiles.trace import Category, Device, Integrity, Trace, TraceError, Track
 
 _PLANE_NAMES = (b"/host:", b"/device:", b"#Chip", b"Task Environment", b"Host CPUs")
 _MAX_PLANES = 4096

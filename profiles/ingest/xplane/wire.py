@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from profiles.ingest.core.protobuf_messages import messages, text
-from profiles.trace import Integrity
+from profiles.ingest.trace import Integrity
 
 _M = messages("ridgepoint.xplane", """
 XStat: metadata_id=1 int64, double_value=2 double|uint64_value=3 uint64|int64_value=4 int64|str_value=5 string|bytes_value=6 bytes|\

@@ -24,8 +24,8 @@ from profiles.ingest.core.columns import decode_args, integers
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.pieces import Pieces
 from profiles.ingest.core.source import Source
+from profiles.ingest.trace import GPU_WORK, Category, Integrity, Trace
 from profiles.ingest.xplane.xprof_details import bytes_of, shape_of
-from profiles.trace import GPU_WORK, Category, Integrity, Trace
 
 _MARK = re.compile(rb'"highres-ticks"|"name"\s*:\s*"/(?:device:(?:GPU|TPU|CUSTOM):\d+|host:CPU)"')
 _IDS = frozenset({"correlation_id", "flow", "device_id"})            # of one record: columns, no details

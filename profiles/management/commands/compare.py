@@ -11,7 +11,7 @@ from django.core.management.base import CommandError
 from profiles.analysis.compare.comparison import name_shape
 from profiles.analysis.core.sentences import time_text
 from profiles.compare.selectors import PER, comparison
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 from webapp.management.in_project import ProjectCommand
 
 

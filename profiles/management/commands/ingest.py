@@ -19,9 +19,9 @@ from django.core.files.base import File
 from django.core.management.base import CommandError
 from django.utils.module_loading import import_string
 
+from profiles.ingest.trace import TraceError
 from profiles.models import Profile
 from profiles.profile.selectors import kernel_rows, shape_rows
-from profiles.trace import TraceError
 from profiles.upload.services import profile_create, profile_fail
 from webapp.management.in_project import ProjectCommand
 from workers import disk, jobs

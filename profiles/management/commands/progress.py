@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 
 from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.compare.progress_selectors import STEP, progress
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 from webapp.management.in_project import ProjectCommand
 
 

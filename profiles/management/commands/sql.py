@@ -12,8 +12,8 @@ from django.core.management.base import CommandError
 
 from profiles.exports import cells as sql_cells
 from profiles.exports import files as exports
+from profiles.ingest.trace import TraceError
 from profiles.sql import services as sql_services
-from profiles.trace import TraceError
 from webapp.management.in_project import ProjectCommand
 
 CELL_CHARS = 60

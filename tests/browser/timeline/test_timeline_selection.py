@@ -17,7 +17,7 @@ import pytest
 from playwright.sync_api import expect
 
 from profiles import ingest
-from profiles.trace import Trace
+from profiles.ingest.trace import Trace
 from tests.browser.timeline.test_timeline import APP, GEMM, RECORDING, get_json, pixels, settled, window
 from tests.browser.visit import H200, eventually, poll, reads, shows, uploaded
 

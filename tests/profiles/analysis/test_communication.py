@@ -19,7 +19,7 @@ from profiles.analysis.trace.communication.collectives import bus_factor, collec
 from profiles.analysis.trace.communication.meetings import meetings_of
 from profiles.analysis.trace.communication.result import communication_result
 from profiles.analysis.trace.merge import merge
-from profiles.trace import SLICES, Category, Trace, Track
+from profiles.ingest.trace import SLICES, Category, Trace, Track
 from tests.builders import trace
 from tests.profiles.ingest.corpus import CORPUS, DATA, H200
 

@@ -12,7 +12,7 @@ from profiles.analysis.trace.critical.segments import MOST, path_segments
 from profiles.analysis.trace.critical.shares import KINDS
 from profiles.analysis.trace.critical.topic import critical_result, links_of, paths
 from profiles.analysis.trace.launching.order import order_of
-from profiles.trace import Trace
+from profiles.ingest.trace import Trace
 from tests.builders import trace
 from tests.profiles.analysis.test_communication import ALL_REDUCE, of_ranks, recorded
 from tests.profiles.ingest.corpus import CORPUS, DATA, H200

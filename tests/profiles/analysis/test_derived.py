@@ -8,11 +8,11 @@ import pytest
 from profiles import ingest
 from profiles.analysis.core.derived import bandwidth, mean_between, queue_depth, stairs
 from profiles.analysis.core.kernels import numbers
+from profiles.ingest.trace import GPU_WORK, Category
 from profiles.store import derived as store_derived
 from profiles.store import timeline as timeline_store
 from profiles.store import trace as store
 from profiles.timeline.selectors import whole
-from profiles.trace import GPU_WORK, Category
 from tests.builders import trace as drawn
 from tests.profiles.ingest.corpus import H200
 

@@ -13,7 +13,7 @@ from profiles.analysis.trace.breakdown import breakdown
 from profiles.analysis.trace.findings import RULES
 from profiles.analysis.trace.host import Host
 from profiles.ingest import read
-from profiles.trace import Trace
+from profiles.ingest.trace import Trace
 from tests.builders import trace
 
 H200 = Path(__file__).parents[2] / "data" / "h200"

@@ -10,9 +10,9 @@ from django.urls import reverse
 
 from profiles import ingest
 from profiles.analysis.trace import flame
+from profiles.ingest.trace import GPU_WORK, Category, Trace
 from profiles.store import area as area_store
 from profiles.timeline import flame_selectors
-from profiles.trace import GPU_WORK, Category, Trace
 from tests.builders import trace
 from tests.profiles.ingest.corpus import H200
 from tests.profiles.timeline.test_timeline_api import profile_of

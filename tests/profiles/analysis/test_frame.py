@@ -7,10 +7,10 @@ import pytest
 
 from profiles import ingest
 from profiles.analysis.core.frame import Frame, frame_of
+from profiles.ingest.trace import Trace
 from profiles.models import Profile
 from profiles.store.frame import frame_read
 from profiles.store.trace import write_trace
-from profiles.trace import Trace
 from tests.builders import flows, trace
 from tests.profiles.ingest.corpus import DATA
 

@@ -18,7 +18,7 @@ from profiles.analysis.kernel import counters, findings_counters
 from profiles.analysis.trace import findings
 from profiles.analysis.trace.breakdown import breakdown
 from profiles.analysis.trace.remarks import remark
-from profiles.trace import Integrity, Report, Trace
+from profiles.ingest.trace import Integrity, Report, Trace
 from tests.profiles.ingest.corpus import DATA, H200
 
 pytestmark = pytest.mark.golden

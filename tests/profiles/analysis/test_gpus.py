@@ -9,7 +9,7 @@ import pytest
 from profiles import ingest
 from profiles.analysis.core import gpus
 from profiles.analysis.kernel import roofline
-from profiles.trace import Report
+from profiles.ingest.trace import Report
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 

@@ -26,7 +26,7 @@ from profiles.analysis.trace.breakdown import breakdown
 from profiles.analysis.trace.time.classes import KERNEL_PARTS
 from profiles.analysis.trace.time.idle import CAUSES
 from profiles.analysis.trace.time.result import TimeFacts
-from profiles.trace import Trace
+from profiles.ingest.trace import Trace
 
 DATA = Path(__file__).parents[2] / "data"
 TRUTH: dict[str, Any] = json.loads((DATA / "hta_truth.json").read_text())["files"]

@@ -5,8 +5,8 @@ import pytest
 
 from profiles import ingest
 from profiles.analysis.core.kernels import kernel_table
-from profiles.analysis.core.names import family, is_collective, operator_of, short_name
-from profiles.trace import KERNELS
+from profiles.ingest.naming.names import family, is_collective, operator_of, short_name
+from profiles.ingest.trace import KERNELS
 from tests.builders import trace
 from tests.profiles.ingest.corpus import H200, TRUTH
 from tuner.operators import OPERATORS

@@ -18,7 +18,7 @@ from profiles.analysis.trace.launching.overlap import copies, serial_runs
 from profiles.analysis.trace.launching.queue import FULL, queue_points, queues
 from profiles.analysis.trace.launching.short import short_kernels
 from profiles.analysis.trace.launching.topic import launches_result
-from profiles.trace import Device, Trace
+from profiles.ingest.trace import Device, Trace
 from tests.builders import trace
 from tests.profiles.ingest.corpus import CORPUS, DATA, H200
 

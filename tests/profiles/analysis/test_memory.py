@@ -20,10 +20,10 @@ from profiles.analysis.trace.memory.phases import NAMES, Phases
 from profiles.analysis.trace.memory.result import memory_result
 from profiles.analysis.trace.memory.timeline import POINTS, moments
 from profiles.analysis.trace.merge import merge
+from profiles.ingest.trace import Trace
 from profiles.models import Profile
 from profiles.store.frame import frame_read
 from profiles.store.trace import write_trace
-from profiles.trace import Trace
 from tests.builders import trace
 from tests.profiles.ingest.corpus import CORPUS, DATA
 

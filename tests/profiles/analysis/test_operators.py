@@ -20,7 +20,7 @@ from profiles.analysis.trace.operators.missed import missed_product
 from profiles.analysis.trace.operators.owned import USES, owned_work
 from profiles.analysis.trace.operators.tensor_cores import on_tensor_cores, why_not
 from profiles.analysis.trace.operators.topic import operators_result
-from profiles.trace import Category, Report, SummaryTable, Trace
+from profiles.ingest.trace import Category, Report, SummaryTable, Trace
 from tests.builders import flows, trace
 from tests.profiles.ingest.corpus import DATA
 

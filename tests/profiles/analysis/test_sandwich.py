@@ -16,9 +16,9 @@ from profiles.analysis.trace.operators.topic import operators_result
 from profiles.charts.operators import Box
 from profiles.charts.sandwich import functions, sandwich
 from profiles.charts.scopes import tree_context
+from profiles.ingest.trace import Trace
 from profiles.topics import services
 from profiles.topics.table import topic_of
-from profiles.trace import Trace
 from profiles.upload import services as services_upload
 from tests.profiles.ingest.corpus import DATA
 from tests.profiles.kernel.test_kernel_tabs import read

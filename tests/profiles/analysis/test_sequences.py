@@ -15,7 +15,7 @@ from profiles.analysis.trace.sequences.kinds import Part, part_of
 from profiles.analysis.trace.sequences.patterns import patterns
 from profiles.analysis.trace.sequences.runs import candidates
 from profiles.analysis.trace.sequences.topic import sequences_result
-from profiles.trace import Device, Trace
+from profiles.ingest.trace import Device, Trace
 from tests.builders import trace
 from tests.profiles.ingest.corpus import CORPUS, DATA, H200
 

@@ -9,9 +9,9 @@ from profiles import ingest
 from profiles.analysis.core import summaries
 from profiles.analysis.core.kernels import summary_table
 from profiles.ingest.nsys import report
+from profiles.ingest.trace import Device, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable, TraceError
 from profiles.models import Profile
 from profiles.store import summary as store_summary
-from profiles.trace import Device, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable, TraceError
 from profiles.upload import services
 from tests.profiles.pages.test_pages import page, text
 from tests.profiles.pages.test_services import create, ingested, upload

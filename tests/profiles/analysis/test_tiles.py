@@ -5,7 +5,7 @@ import pytest
 
 from profiles.analysis.core import tiles
 from profiles.analysis.core.tile_bytes import COLUMNS, MAGIC, TileRows, downsample, pack
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 
 
 def test_home_levels():

@@ -22,7 +22,7 @@ from profiles.analysis.trace.time.ranges import range_times
 from profiles.analysis.trace.time.result import TimeFacts, time_result
 from profiles.analysis.trace.time.steps import period_of
 from profiles.charts.time import steps_figure
-from profiles.trace import SLICES, Category, Device, Integrity, Trace, Track
+from profiles.ingest.trace import SLICES, Category, Device, Integrity, Trace, Track
 from tests.builders import trace
 from tests.profiles.ingest.corpus import CORPUS, DATA, H200
 

@@ -17,7 +17,7 @@ from profiles.ingest.chrome import batches
 from profiles.ingest.core import pieces
 from profiles.ingest.core.source import Limits
 from profiles.ingest.ncu import csv_pages
-from profiles.trace import Trace, TraceError
+from profiles.ingest.trace import Trace, TraceError
 from tests.fuzzing.seeds import seeds
 from tests.profiles.ingest.corpus import CORPUS
 from tests.profiles.ingest.test_kineto import record, written

@@ -7,7 +7,7 @@ import pytest
 from profiles import ingest
 from profiles.ingest.chrome import gather, generic, kineto
 from profiles.ingest.core import build, pieces, spooled
-from profiles.trace import Category, Trace, TraceError
+from profiles.ingest.trace import Category, Trace, TraceError
 from tests.profiles.ingest.corpus import CORPUS
 
 # file -> slices (name, start µs, duration µs, depth), worked out by hand from the few records of each

@@ -14,7 +14,7 @@ from profiles import ingest
 from profiles.ingest.chrome import work
 from profiles.ingest.core import build, pairs, pieces
 from profiles.ingest.core.pairs import BEGIN, END, ROW, Pairs
-from profiles.trace import Trace, TraceError
+from profiles.ingest.trace import Trace, TraceError
 from tests.profiles.ingest.corpus import CORPUS
 from tests.profiles.ingest.test_chrome import slices, trace_of
 from tests.scale import DEEP, scale

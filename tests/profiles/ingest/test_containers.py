@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from profiles.ingest import read
 from profiles.ingest.core.source import Limits, SeveralProfiles, Source
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 from tests.profiles.ingest.corpus import CORPUS, DATA
 
 TEXT = b"".join(b"line %d\n" % i for i in range(140_000))       # 1.6 MB: more than one block

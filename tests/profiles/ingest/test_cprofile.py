@@ -17,7 +17,7 @@ from profiles.analysis.core import summaries
 from profiles.analysis.core.kernels import summary_table
 from profiles.ingest.core.source import Source
 from profiles.ingest.other import cprofile, marshal_walk
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 from tests.profiles.ingest.corpus import DATA
 
 RECORDED = DATA / "cprofile" / "json_re_sleep.prof"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from profiles.ingest import is_known
 from profiles.ingest.core.source import Source
 from profiles.ingest.other import cutlass
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 
 HEADER = ("Problem,Provider,OperationKind,Operation,Disposition,Status,gemm_kind,m,n,k,A,B,C,D,alpha,beta,split_k_slices,op_class,"
           "cta_m,cta_n,stages,Bytes,Flops,Flops/Byte,Runtime,GB/s,GFLOPs")

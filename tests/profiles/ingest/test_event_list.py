@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from profiles.ingest import READERS
 from profiles.ingest.core.source import Source
 from profiles.ingest.other import event_list, json_records
-from profiles.trace import Category, TraceError
+from profiles.ingest.trace import Category, TraceError
 from tests.profiles.ingest.corpus import DATA
 from tests.scale import DEEP
 

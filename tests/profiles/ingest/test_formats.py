@@ -21,7 +21,7 @@ import zstandard
 
 from profiles import ingest
 from profiles.analysis.core.kernels import kernel_table
-from profiles.trace import Category, Report, Trace
+from profiles.ingest.trace import Category, Report, Trace
 from tests.fuzzing.seeds import seeds
 from tests.profiles.ingest.corpus import CORPUS, DATA
 

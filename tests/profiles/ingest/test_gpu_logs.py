@@ -20,7 +20,7 @@ from profiles.analysis.trace.breakdown import breakdown
 from profiles.ingest.core.source import Source
 from profiles.ingest.logs import counters, dcgmi, lines, nvidia_dmon, nvidia_smi
 from profiles.ingest.logs.moments import parse_moment
-from profiles.trace import Trace, TraceError
+from profiles.ingest.trace import Trace, TraceError
 from tests.profiles.ingest.corpus import DATA
 
 LOGS = DATA / "logs"

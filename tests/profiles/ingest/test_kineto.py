@@ -11,7 +11,7 @@ from profiles import ingest
 from profiles.analysis.core.kernels import kernel_table, numbers
 from profiles.analysis.trace.breakdown import breakdown
 from profiles.analysis.trace.remarks import remark
-from profiles.trace import Category, Trace
+from profiles.ingest.trace import Category, Trace
 from tests.profiles.ingest.corpus import CORPUS, H200, TRUTH
 
 FILES = [*(CORPUS / "kineto").iterdir(), *H200.glob("kineto*.json.gz"), *H200.glob("ddp*.json.gz")]

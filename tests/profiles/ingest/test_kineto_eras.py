@@ -8,7 +8,7 @@ import pytest
 
 from profiles import ingest
 from profiles.analysis.core.correlate import launch_calls
-from profiles.trace import Category, Trace
+from profiles.ingest.trace import Category, Trace
 from tests.profiles.ingest.corpus import CORPUS
 from tests.profiles.ingest.test_chrome import trace_of
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles.ingest.core.lanes import Depths, depths
-from profiles.windows import Window
+from profiles.ingest.windows import Window
 
 
 def laid_out(rows):

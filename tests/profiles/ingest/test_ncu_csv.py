@@ -13,7 +13,7 @@ from profiles import ingest
 from profiles.analysis.kernel.counters import kernel_table, launch_facts
 from profiles.ingest.ncu.report import accept_untimed, launch_from
 from profiles.ingest.ncu.units import base_unit, decimal_sign, value_of
-from profiles.trace import Report, TraceError
+from profiles.ingest.trace import Report, TraceError
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 H200, NCU, CSV = DATA / "h200", DATA / "corpus" / "ncu", DATA / "corpus" / "ncu_csv"

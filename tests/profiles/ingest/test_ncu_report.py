@@ -13,7 +13,7 @@ import pytest
 from profiles import ingest
 from profiles.ingest.ncu import container
 from profiles.ingest.ncu import report as ncu_report
-from profiles.trace import Report, TraceError
+from profiles.ingest.trace import Report, TraceError
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 H200 = DATA / "h200"

@@ -14,7 +14,7 @@ from profiles.ingest.core.source import Source
 from profiles.ingest.perfetto import reader
 from profiles.ingest.perfetto.messages import Annotation, Trace, TracePacket
 from profiles.ingest.perfetto.packets import MAX_PACKET_BYTES
-from profiles.trace import Category, TraceError
+from profiles.ingest.trace import Category, TraceError
 from tests.profiles.ingest.corpus import CORPUS
 
 JACC = CORPUS / "perfetto" / "jacc_mi_rocprofv3_3648722_results.pftrace"

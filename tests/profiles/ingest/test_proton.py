@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiles.analysis.core.names import short_name
 from profiles.ingest import read
 from profiles.ingest.core.source import Source
+from profiles.ingest.naming.names import short_name
 from profiles.ingest.other import proton
-from profiles.trace import Category, TraceError
+from profiles.ingest.trace import Category, TraceError
 from tests.profiles.ingest.corpus import CORPUS, DATA
 
 SOFTMAX = CORPUS / "proton" / "tritonbench_h100_softmax.hatchet"

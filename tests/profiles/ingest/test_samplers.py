@@ -15,7 +15,7 @@ from profiles.ingest import READERS
 from profiles.ingest.core import build
 from profiles.ingest.core.source import Limits, Source
 from profiles.ingest.samplers import cpuprofile, document, slices, speedscope
-from profiles.trace import Category, Trace, TraceError
+from profiles.ingest.trace import Category, Trace, TraceError
 from tests.profiles.ingest.corpus import DATA
 from tests.scale import scale
 

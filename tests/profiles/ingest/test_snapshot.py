@@ -20,7 +20,7 @@ from profiles.ingest import read
 from profiles.ingest.core.source import Source
 from profiles.ingest.other import snapshot
 from profiles.ingest.other.plain_pickle import PlainPickle
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 from tests.profiles.ingest.corpus import DATA
 
 RECORDED = DATA / "recorded" / "torch_snapshot.pickle"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.sqlite_pages import Database
 from profiles.ingest.core.sqlite_schema import columns_of
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 
 VALUES = st.one_of(st.none(), st.integers(-2**63 + 1, 2**63 - 1), st.integers(-300, 300),
                    st.floats(allow_nan=False, allow_infinity=False),

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from profiles import ingest
-from profiles.trace import CounterLaunch, Report
+from profiles.ingest.trace import CounterLaunch, Report
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 

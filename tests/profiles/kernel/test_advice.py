@@ -21,10 +21,10 @@ from profiles.analysis.kernel.advising import convolutions, tensor_products
 from profiles.analysis.kernel.advising.advice import Ours, advise, headroom
 from profiles.analysis.kernel.advising.causes import CAUSES
 from profiles.families.services import family_merge
+from profiles.ingest.trace import Rule
 from profiles.models import AdviceDecision, Profile
 from profiles.topics.services import topic_make
 from profiles.topics.table import topic_of
-from profiles.trace import Rule
 from profiles.upload.services import profile_create, profile_ingest
 from tests.profiles.ingest.corpus import DATA
 from tests.profiles.pages.test_pages import page, ready, text

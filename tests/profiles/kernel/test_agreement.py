@@ -14,7 +14,7 @@ from profiles.analysis.kernel import counters
 from profiles.analysis.kernel.advising.advice import headroom
 from profiles.analysis.kernel.occupancy import waves, waves_sentence, waves_text
 from profiles.families.services import family_merge
-from profiles.trace import Report, TraceError
+from profiles.ingest.trace import Report, TraceError
 from tests.profiles.ingest.corpus import DATA
 from tests.profiles.pages.test_pages import page, ready, text
 

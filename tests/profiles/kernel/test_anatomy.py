@@ -21,8 +21,8 @@ from profiles.analysis.kernel.memory_chart import chart
 from profiles.analysis.kernel.pipes import GROUPS, MIX, group_of
 from profiles.analysis.kernel.speed import PARTS, UNIT_SIDES
 from profiles.charts.memory_chart import heat, memory_chart
+from profiles.ingest.trace import CounterLaunch, Report
 from profiles.models import KernelStat, Profile
-from profiles.trace import CounterLaunch, Report
 from profiles.upload import services
 
 DATA = Path(__file__).resolve().parents[2] / "data"

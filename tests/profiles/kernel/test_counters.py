@@ -12,12 +12,12 @@ import pytest
 
 from profiles import ingest
 from profiles.analysis.compare.launches import launches_of_report
-from profiles.analysis.core.sections import LABELS, sections
 from profiles.analysis.kernel import counters, findings_counters, rules, stalls
 from profiles.analysis.kernel.counters import LaunchFacts
+from profiles.ingest.ncu.sections import LABELS, sections
 from profiles.ingest.ncu.units import base_unit
+from profiles.ingest.trace import Report
 from profiles.store.counters import launch_rows
-from profiles.trace import Report
 
 H200 = Path(__file__).resolve().parents[2] / "data" / "h200"
 CORPUS = H200.parent / "corpus" / "ncu"

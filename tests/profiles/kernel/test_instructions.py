@@ -24,7 +24,7 @@ from profiles.analysis.kernel.instructions import (
     reasons_at,
 )
 from profiles.analysis.kernel.waits import Waits
-from profiles.trace import INSTRUCTIONS
+from profiles.ingest.trace import INSTRUCTIONS
 from tests.profiles.kernel.reports import DATA, launches, read
 
 REPORTS = ["causes/causes_planted.ncu-rep.gz", "causes/causes_mended.ncu-rep.gz", "h200/full.ncu-rep.gz",

@@ -13,7 +13,7 @@ from profiles import ingest
 from profiles.analysis.core import gpus
 from profiles.analysis.kernel import counters
 from profiles.analysis.kernel.occupancy import occupancy, waves
-from profiles.trace import Report
+from profiles.ingest.trace import Report
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 REPORTS = [

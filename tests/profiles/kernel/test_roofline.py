@@ -9,7 +9,7 @@ import pytest
 from profiles import ingest
 from profiles.analysis.kernel import counters, roofline
 from profiles.analysis.kernel.roofline import Metrics, Roofs, Work
-from profiles.trace import CounterLaunch, Report
+from profiles.ingest.trace import CounterLaunch, Report
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 H200, CORPUS = DATA / "h200", DATA / "corpus" / "ncu"

@@ -20,7 +20,7 @@ from profiles.analysis.kernel.occupancy import LIMITER_WORDS
 from profiles.analysis.kernel.roofs import Roofs, levels
 from profiles.analysis.kernel.stalls import Stall
 from profiles.analysis.kernel.work import half_moves, work
-from profiles.trace import CounterLaunch, Report
+from profiles.ingest.trace import CounterLaunch, Report
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 UNITS = {"": 1.0, "byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "Tbyte": 1e12, "hz": 1.0, "Khz": 1e3, "Mhz": 1e6,
@@ -186,7 +186,7 @@ def classify(found: counters.SpeedOfLight, *, ns: float = 100_000.0, where: coun
 
 
 def ingest_device() -> object:
-    from profiles.trace import Device
+    from profiles.ingest.trace import Device
 
     return Device(0, "NVIDIA H200")
 

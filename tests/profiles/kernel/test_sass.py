@@ -11,7 +11,7 @@ from profiles.analysis.kernel.sass import liveness
 from profiles.analysis.kernel.sass.liveness import Program, bits, live_registers, live_sets, program, writers
 from profiles.analysis.kernel.sass.matched import match_lines, why_other_code
 from profiles.analysis.kernel.sass.operands import PREDICATE, UNIFORM, parse, span
-from profiles.trace import SourceFile
+from profiles.ingest.trace import SourceFile
 from tests.profiles.kernel.reports import DATA, launches
 
 PLANTED = "causes/causes_planted.ncu-rep.gz"

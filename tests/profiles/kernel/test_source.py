@@ -6,7 +6,7 @@ import zlib
 import pytest
 
 from profiles.ingest.core.source import Limits, Source
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 
 TEXT = b"".join(b"line %d\n" % i for i in range(140_000))       # 1.6 MB: more than one block
 

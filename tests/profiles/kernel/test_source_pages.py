@@ -18,11 +18,11 @@ from django.test import Client
 from profiles import ingest
 from profiles.ingest.ncu import inside as ncu_inside
 from profiles.ingest.ncu import report as ncu_report
+from profiles.ingest.trace import CounterLaunch, Device, Integrity, Report
 from profiles.models import Profile
 from profiles.source import selectors
 from profiles.sql.services import query_run
 from profiles.store import source as store
-from profiles.trace import CounterLaunch, Device, Integrity, Report
 from profiles.upload import services
 
 DATA = Path(__file__).resolve().parents[2] / "data"

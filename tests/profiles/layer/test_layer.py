@@ -24,7 +24,7 @@ from profiles.analysis.trace.layer.typed import OPERATORS, TypedRefused, typed_w
 from profiles.analysis.trace.layer.work import Work
 from profiles.analysis.trace.layer.written_out import written_out
 from profiles.analysis.trace.merge import merge
-from profiles.trace import Category, Trace, TraceError
+from profiles.ingest.trace import Category, Trace, TraceError
 from tests.profiles.analysis.test_operators import drawn
 from tests.profiles.ingest.corpus import DATA
 

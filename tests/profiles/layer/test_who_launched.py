@@ -9,7 +9,7 @@ from typing import Any
 from profiles import ingest
 from profiles.analysis.core.frame import Frame, frame_of
 from profiles.analysis.core.shapes import shapes_of
-from profiles.trace import Trace
+from profiles.ingest.trace import Trace
 
 Event = dict[str, Any]
 

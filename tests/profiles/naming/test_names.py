@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles.analysis.core.identity import identity
-from profiles.analysis.core.names import short_name, short_names
-from profiles.analysis.core.naming.demangle import demangle
+from profiles.ingest.naming.demangle import demangle
+from profiles.ingest.naming.names import short_name, short_names
 from tests.profiles.ingest.corpus import DATA
 
 MOST = 80

@@ -17,10 +17,10 @@ from django.urls import reverse
 from profiles import ingest
 from profiles.analysis.compare.launches import launches_of_trace
 from profiles.exports.files import encode, table_of, table_of_cells
+from profiles.ingest.trace import Trace
 from profiles.models import KernelStat, LaunchCounters, Profile
 from profiles.store import area as area_store
 from profiles.store import launches as store_launches
-from profiles.trace import Trace
 from tests.builders import flows, trace
 from tests.profiles.ingest.corpus import H200
 from tests.profiles.timeline.test_timeline_api import STEP, profile_of

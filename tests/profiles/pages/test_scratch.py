@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from profiles import scratch
+from profiles.ingest import scratch
 
 _HOLDS = ("import sys, time\nfrom profiles import scratch\n"
           "with scratch.folder() as path:\n (path / 'content').write_bytes(b'x' * 1000)\n print(path, flush=True)\n time.sleep(60)")

@@ -12,13 +12,13 @@ from django.core.files.base import ContentFile, File
 from django.core.files.storage import default_storage
 from django.utils import timezone
 
+from profiles.ingest.trace import TraceError
 from profiles.models import INGEST_LEASES, Finding, KernelStat, LaunchCounters, Profile
 from profiles.progress import Progress, Superseded
 from profiles.store import trace as store
 from profiles.store.launches import launches_read
 from profiles.topics.services import topic_make
 from profiles.topics.table import topic_of
-from profiles.trace import TraceError
 from profiles.upload import ingest_run as steps
 from profiles.upload import services
 from profiles.upload.services import (

@@ -22,11 +22,11 @@ from profiles.analysis.core.frame import frame_of
 from profiles.analysis.core.result import SEVERITIES, Result
 from profiles.analysis.core.result import Finding as Found
 from profiles.analysis.trace.account.covered import COVERED
+from profiles.ingest.trace import SummaryColumn, SummaryTable
 from profiles.models import Finding, Profile
 from profiles.store.topics import topic_read, topic_write
 from profiles.topics import services
 from profiles.topics.table import TOPICS, Topic, topic_of
-from profiles.trace import SummaryColumn, SummaryTable
 from profiles.upload.services import profile_ingest
 from tests.builders import trace
 from tests.profiles.ingest.corpus import DATA

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from profiles.exports import cells as sql_cells
+from profiles.ingest.trace import TraceError
 from profiles.models import Profile
 from profiles.sql import services as sql_services
 from profiles.sql.process import AT_ONCE_EACH, Limits, QueryError
 from profiles.sql.services import choose_profiles, limits_of, query_run, query_stop
 from profiles.sql.tables import NAMES, TABLES
-from profiles.trace import TraceError
 from tests.builders import trace
 from tests.profiles.timeline.test_timeline_api import STEP, flows, profile_of
 

@@ -4,10 +4,10 @@ import numpy as np
 
 from profiles import ingest
 from profiles.analysis.core.kernels import numbers
+from profiles.ingest.trace import GPU_WORK
 from profiles.store import timeline as timeline_store
 from profiles.store import trace as store
 from profiles.store.density import density
-from profiles.trace import GPU_WORK
 from tests.builders import trace as drawn
 from tests.profiles.ingest.corpus import H200
 

@@ -16,10 +16,10 @@ from django.urls import reverse
 from profiles import ingest
 from profiles.analysis.core import groups
 from profiles.analysis.core.groups import Sums, TooManyGroups
+from profiles.ingest.trace import GPU_WORK, Category, Trace
 from profiles.library import streaming_api
 from profiles.store import area as area_store
 from profiles.store import timeline as timeline_store
-from profiles.trace import GPU_WORK, Category, Trace
 from tests.builders import trace
 from tests.profiles.ingest.corpus import H200
 from tests.profiles.timeline.test_timeline_api import STEP, profile_of

@@ -9,8 +9,8 @@ from django.urls import reverse
 
 from profiles import ingest
 from profiles.analysis.core.tunable import TUNED_OPS, TYPES, is_problem, tunable
+from profiles.ingest.trace import Category, Trace
 from profiles.models import KernelStat, LaunchCounters, Profile
-from profiles.trace import Category, Trace
 from tests.builders import trace
 from tests.profiles.ingest.corpus import H200
 from tests.profiles.timeline.test_timeline_api import profile_of

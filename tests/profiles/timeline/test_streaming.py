@@ -17,8 +17,8 @@ from profiles.analysis.trace.remarks import remark
 from profiles.ingest.chrome import parallel
 from profiles.ingest.core import build, marks, pieces, spill, spooled
 from profiles.ingest.core.spill import Numbers
-from profiles.spool import Spool
-from profiles.trace import TraceError
+from profiles.ingest.spool import Spool
+from profiles.ingest.trace import TraceError
 from tests.profiles.ingest.corpus import CORPUS, H200
 from tests.profiles.ingest.test_kineto import record, written
 

@@ -8,9 +8,9 @@ import pytest
 from django.urls import reverse
 
 from profiles import ingest
+from profiles.ingest.trace import Trace
 from profiles.models import KernelStat, Profile
 from profiles.store import trace as store
-from profiles.trace import Trace
 from tests.builders import flows, trace
 from tests.profiles.ingest.corpus import H200
 

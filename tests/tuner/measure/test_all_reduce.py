@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiles.analysis.core import names
+from profiles.ingest.naming import names
 from tests.tuner.measure.chosen import about, each_gpu
 from tests.tuner.measure.forks import run_program
 from tests.tuner.measure.programs import compile_lines, interpret

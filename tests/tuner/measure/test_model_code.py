@@ -6,7 +6,7 @@ products that do not wait for each other (warnings C75xx of ptxas, which Triton 
 
 import pytest
 
-from profiles.analysis.core import names
+from profiles.ingest.naming import names
 from tests.tuner.measure.chosen import about
 from tests.tuner.measure.programs import code_of, compile_lines, facts_of
 from tests.tuner.measure.test_model_operators import ALIGNED, VECTOR, WORDS

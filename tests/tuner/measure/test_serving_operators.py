@@ -2,7 +2,7 @@
 
 import pytest
 
-from profiles.analysis.core import names
+from profiles.ingest.naming import names
 from tests.tuner.measure.chosen import GPUS, about, cases_of_each, each_gpu, each_operator
 from tests.tuner.measure.programs import RIGHT, code_of, facts_of, interpret
 from tuner.operators import OPERATORS, fp8_attention, limits, paged_decode_attention

@@ -11,9 +11,9 @@ import pytest
 from django.conf import settings
 from django.core.files.storage import default_storage
 
-from profiles import scratch
 from profiles.capture import services
 from profiles.capture.tools import ncu
+from profiles.ingest import scratch
 from profiles.models import Capture, CaptureTarget, Profile
 from tests.workers.tune import stand_ins
 from workers import jobs

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from profiles import ingest
-from profiles.trace import Category, Report, Summary, Trace
+from profiles.ingest.trace import Category, Report, Summary, Trace
 from tests.profiles.ingest.corpus import DATA
 
 CAPTURED = DATA / "captured"

@@ -10,8 +10,8 @@ import pytest
 from django.conf import settings
 from django.db.models.functions import Now
 
-from profiles.analysis.core.naming.capture_names import capture_name
 from profiles.capture.tools import ncu, torch_profiler
+from profiles.ingest.naming.capture_names import capture_name
 from profiles.models import Capture, CaptureTarget, KernelStat, Profile
 from profiles.store.launches import launches_read
 from profiles.upload.services import profile_ingest

@@ -11,7 +11,7 @@ from typing import Any
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from profiles.analysis.core.naming.capture_names import capture_name
+from profiles.ingest.naming.capture_names import capture_name
 from profiles.models import KernelStat, Profile
 from tuner import texts
 from tuner.gate.stats.rule import finite_number

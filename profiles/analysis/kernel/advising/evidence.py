@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from profiles.analysis.core.names import operator_of
 from profiles.analysis.core.sentences import pct_text
 from profiles.analysis.kernel.advising import convolutions, judged, tensor_products
 from profiles.analysis.kernel.bounds import THRESHOLDS
 from profiles.analysis.kernel.counters import LaunchFacts, limiter_words
 from profiles.analysis.kernel.occupancy import waves_text
+from profiles.ingest.naming.names import operator_of
 
 LIMITS: dict[str, float] = {
     "theoretical_pct": 50.0,     # occupancy below it can hide no latency

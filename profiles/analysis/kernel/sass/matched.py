@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from profiles.trace import SourceFile
+from profiles.ingest.trace import SourceFile
 
 MOST_LINES = 4_000                       # of a changed file: longer ones are compared where they begin and end alike
 

@@ -26,7 +26,7 @@ from profiles.analysis.trace.launching.order import order_of
 from profiles.analysis.trace.time.steps import Steps, steps_of
 from profiles.analysis.trace.time.warmup import WARM_UP, judge_steps
 from profiles.analysis.trace.time.work import DeviceWork, devices
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 LEAD_PCT = 10.0                     # of all GPUs' time: a cause with less to win does not lead
 TYPE_TIMES = 3

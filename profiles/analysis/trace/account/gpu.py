@@ -19,7 +19,7 @@ from profiles.analysis.trace.time.idle import busiest
 from profiles.analysis.trace.time.kinds import COMPUTE, MEMORY, REGIMES, SMALL_NS, UNKNOWN, kind_of
 from profiles.analysis.trace.time.tiling import Tiling, in_turn, tiling
 from profiles.analysis.trace.time.work import DeviceWork
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 Names = list[tuple[str, int]]               # what a cause's time was in, the most ns first
 LAUNCH_NS = 30_000                          # of host time for one launch is usual for a framework (recorded: 5 to 30 µs)

@@ -25,7 +25,7 @@ from profiles.analysis.trace.time.idle import DATA, is_wait, track_cover
 from profiles.analysis.trace.time.tiling import in_turn
 from profiles.analysis.trace.time.warmup import COMPILATION, NO_COMPILATION
 from profiles.analysis.trace.time.work import devices
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 BUSY = 0.9                          # of a blocked launch a GPU works at least
 LATENCY_NS = 10_000                 # a launch that took longer to start than this waited for something

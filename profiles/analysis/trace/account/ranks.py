@@ -18,7 +18,7 @@ from profiles.analysis.trace.account.causes import CAUSES
 from profiles.analysis.trace.account.gpu import GpuTime, Names, merge_names
 from profiles.analysis.trace.communication.collectives import Collectives, collectives_of
 from profiles.analysis.trace.communication.meetings import Meetings, meetings_of, wait_ns_of, without_start
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 KERNEL_CAUSES = ("compute", "no_tensor_cores", "memory_traffic", "unknown_kernels", "small_kernels", "serial_streams")
 _NOT = ("communication", "outside", "launch_latency")

@@ -10,7 +10,7 @@ from profiles.analysis.trace.account.account import Account, Group, Row, account
 from profiles.analysis.trace.account.causes import CAUSES
 from profiles.analysis.trace.account.sentences import group_text
 from profiles.analysis.trace.time.sentences import no_work_text
-from profiles.trace import Cell, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
 
 HIGH_PCT, MEDIUM_PCT, LEAST_PCT = 25.0, 5.0, 1.0        # of the wall time to win: severities, and the least that is a finding
 NAME_CHARS = 500

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from profiles.analysis.core.names import short_name
 from profiles.analysis.core.sentences import pct_text, plural, time_text
 from profiles.analysis.trace.account.account import Account, Group, Row
 from profiles.analysis.trace.account.causes import CAUSES
+from profiles.ingest.naming.names import short_name
 
 _KERNELS = ("compute", "no_tensor_cores", "memory_traffic", "unknown_kernels", "small_kernels", "serial_streams", "slow_gpu",
             "more_work", "stream_wait")

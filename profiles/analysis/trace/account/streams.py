@@ -14,8 +14,8 @@ from profiles.analysis.core.frame import Rows
 from profiles.analysis.core.intervals import EMPTY, Intervals
 from profiles.analysis.trace.launching.order import NEVER, Order
 from profiles.analysis.trace.time.work import DeviceWork
-from profiles.trace import Category
-from profiles.windows import MISSING32
+from profiles.ingest.trace import Category
+from profiles.ingest.windows import MISSING32
 
 FILL = 0.5                          # of the SMs: a kernel with fewer blocks leaves room for another
 WAITED_NS = 5_000                   # a shorter wait is the launch's own

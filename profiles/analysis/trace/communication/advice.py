@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiles.analysis.core.names import short_name
 from profiles.analysis.core.result import Finding
 from profiles.analysis.core.sentences import pct_text, plural, si_text, time_text
 from profiles.analysis.trace.communication.stragglers import CAUSES
+from profiles.ingest.naming.names import short_name
 
 if TYPE_CHECKING:
     from profiles.analysis.trace.communication.result import CommunicationFacts

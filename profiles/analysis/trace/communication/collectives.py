@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiles.analysis.core.frame import Array, Frame, Ints, Rows
-from profiles.trace import Category
-from profiles.windows import MISSING, MISSING32
+from profiles.ingest.trace import Category
+from profiles.ingest.windows import MISSING, MISSING32
 
 _PLAIN = re.compile(r"[^a-z]")
 # Words in a collective's name (letters only, lower case) -> operation; the first that is found. NCCL's own kernels, PyTorch's

@@ -15,7 +15,7 @@ import numpy as np
 
 from profiles.analysis.core.frame import Array, Ints
 from profiles.analysis.trace.communication.collectives import Collectives
-from profiles.windows import MISSING
+from profiles.ingest.windows import MISSING
 
 MAX_OFFSET = 512             # collectives by which one recording of a group may begin before the other
 LOOKED_AT = 4096             # of a group on one rank, the first: enough to find the offset

@@ -10,7 +10,6 @@ import numpy as np
 from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.core.intervals import EMPTY
-from profiles.analysis.core.names import short_name
 from profiles.analysis.core.result import Result
 from profiles.analysis.core.sentences import pct_text, plural, si_text, time_text
 from profiles.analysis.trace.communication import tables
@@ -20,6 +19,7 @@ from profiles.analysis.trace.communication.meetings import Meetings, meetings_of
 from profiles.analysis.trace.communication.sizes import Rest, Size, sizes_of
 from profiles.analysis.trace.communication.stragglers import CAUSES, LateRank, Waits, late_ranks, waits_of
 from profiles.analysis.trace.time.work import DeviceWork, devices
+from profiles.ingest.naming.names import short_name
 
 
 @dataclass(frozen=True)

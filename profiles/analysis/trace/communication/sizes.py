@@ -9,7 +9,7 @@ import numpy as np
 from profiles.analysis.core.frame import Ints
 from profiles.analysis.trace.communication.collectives import Collectives, Kind, bus_factor
 from profiles.analysis.trace.communication.meetings import Meetings
-from profiles.windows import MISSING
+from profiles.ingest.windows import MISSING
 
 MOST = 200               # rows; the others are one row together
 

@@ -23,7 +23,7 @@ from profiles.analysis.core.intervals import EMPTY, Intervals
 from profiles.analysis.trace.communication.collectives import Collectives
 from profiles.analysis.trace.communication.meetings import Meetings
 from profiles.analysis.trace.time.work import DeviceWork
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 # Key of a cause -> what is said of the late one.
 CAUSES = {"computing": "it computed more than the others", "behind": "it computed what the others had done already",

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from profiles.analysis.core import intervals
-from profiles.analysis.core.names import short_name
 from profiles.analysis.trace.communication.stragglers import CAUSES, sums_by_pair
-from profiles.trace import Cell, SummaryColumn, SummaryTable
-from profiles.windows import MISSING
+from profiles.ingest.naming.names import short_name
+from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
+from profiles.ingest.windows import MISSING
 
 if TYPE_CHECKING:
     from profiles.analysis.trace.communication.result import CommunicationFacts

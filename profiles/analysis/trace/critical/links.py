@@ -29,7 +29,7 @@ from profiles.analysis.trace.communication.meetings import meetings_of
 from profiles.analysis.trace.critical.waits import cpu_waits, stream_waits, syncs
 from profiles.analysis.trace.launching.graphs import in_graph
 from profiles.analysis.trace.launching.order import NEVER, Order, order_of
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 INFER_NS = 8_000
 MEET_NS = 20_000                    # a rank that comes later than this is waited for

@@ -10,7 +10,7 @@ from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.core.intervals import Intervals
 from profiles.analysis.trace.critical.walk import BEFORE, BETWEEN, CPU, DEPENDENCY, HANDED, LAUNCHING, RETURNING, UNEXPLAINED, Path
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 
 @dataclass(frozen=True)

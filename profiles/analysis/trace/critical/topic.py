@@ -9,7 +9,6 @@ import numpy as np
 
 from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame
-from profiles.analysis.core.names import short_name
 from profiles.analysis.core.result import Finding, Result, cut_to_fit
 from profiles.analysis.core.sentences import pct_text, plural, time_text
 from profiles.analysis.trace.critical.links import Links
@@ -17,7 +16,8 @@ from profiles.analysis.trace.critical.shares import KINDS, Shares
 from profiles.analysis.trace.critical.walk import BEFORE, CPU, Path, ends, walk
 from profiles.analysis.trace.time.steps import Span, steps_of
 from profiles.analysis.trace.time.work import devices
-from profiles.trace import Category, Cell, SummaryColumn, SummaryTable
+from profiles.ingest.naming.names import short_name
+from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
 
 MOST_STEPS, MOST_RANKS, MOST = 100, 16, 200
 HOST_PCT, KERNEL_PCT = 40.0, 25.0           # of the path, to make findings of

@@ -13,8 +13,8 @@ from profiles.analysis.core.correlate import match
 from profiles.analysis.core.frame import Frame, Ints, Rows
 from profiles.analysis.trace.launching.calls import codes_matching, is_wait, runtime_calls
 from profiles.analysis.trace.launching.order import NEVER, Order
-from profiles.trace import Category
-from profiles.windows import MISSING, MISSING32
+from profiles.ingest.trace import Category
+from profiles.ingest.windows import MISSING, MISSING32
 
 TRIES = 16                          # pieces of work that are looked at, from the last to end backwards
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from profiles.analysis.core.frame import Frame, Ints, Rows
 from profiles.analysis.trace.launching.order import Groups, group_values
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 OUTLIER_NS = 50_000
 TIMES = 10

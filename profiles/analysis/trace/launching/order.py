@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis.core.frame import Array, Frame, Ints, Rows
-from profiles.trace import Category
-from profiles.windows import MISSING32
+from profiles.ingest.trace import Category
+from profiles.ingest.windows import MISSING32
 
 NEVER = -(2**62)                    # a time before every trace: a stream on which nothing ran before
 

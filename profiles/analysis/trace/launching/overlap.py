@@ -21,8 +21,8 @@ import numpy as np
 from profiles.analysis.core import gpus, intervals
 from profiles.analysis.core.frame import Ints
 from profiles.analysis.trace.launching.order import Order
-from profiles.trace import Category
-from profiles.windows import MISSING, MISSING32
+from profiles.ingest.trace import Category
+from profiles.ingest.windows import MISSING, MISSING32
 
 CLOSE_NS = 200_000                  # from one kernel to the next of a run
 RUN = 4                             # kernels at least

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from profiles.analysis.core.names import short_name
 from profiles.analysis.core.result import Finding
 from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.analysis.trace.launching.order import Order, group_values
-from profiles.trace import Cell, SummaryColumn, SummaryTable
+from profiles.ingest.naming.names import short_name
+from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
 
 STEADY_NS = 20_000
 FLOOR_NS = 1_500

@@ -14,7 +14,7 @@ from profiles.analysis.trace.launching.order import Order, group_values
 from profiles.analysis.trace.launching.overlap import Copies, Run
 from profiles.analysis.trace.launching.queue import FULL, LIMIT, Queue
 from profiles.analysis.trace.launching.short import ShortKernels
-from profiles.trace import Category, Cell, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
 
 MOST = 200
 Bools = npt.NDArray[np.bool_]

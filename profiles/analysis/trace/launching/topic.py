@@ -8,7 +8,6 @@ import numpy as np
 
 from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame
-from profiles.analysis.core.names import short_name
 from profiles.analysis.core.result import Finding, Result, cut_to_fit
 from profiles.analysis.core.sentences import pct_text, plural, time_text
 from profiles.analysis.trace.launching import tables
@@ -19,6 +18,7 @@ from profiles.analysis.trace.launching.overlap import Copies, Run, copies, seria
 from profiles.analysis.trace.launching.queue import DRAWN, FULL, LIMIT, Queue, queue_points, queues
 from profiles.analysis.trace.launching.short import GAP_NS, SHORT_NS, ShortKernels, short_kernels
 from profiles.analysis.trace.launching.steady import STEADY_NS, brief_finding, brief_kernels, brief_table
+from profiles.ingest.naming.names import short_name
 
 FEW = 20                            # launches, to say anything of a median
 FOUND = {"won_pct": 2.0, "blocked_pct": 1.0, "outlier_pct": 1.0, "exposed_pct": 5.0,

@@ -14,7 +14,7 @@ from profiles.analysis.core.identity import identity
 from profiles.analysis.trace.layer.launches import LaunchWork, precision_of
 from profiles.analysis.trace.layer.work import PRODUCTS, Work
 from profiles.analysis.trace.operators.tensor_cores import on_tensor_cores
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 BACKWARD = "autograd::engine::evaluate_function"
 # What encloses a call on the host (module, Python function, range), or what a kernel or an operator is called -> the part it is.

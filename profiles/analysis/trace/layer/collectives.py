@@ -14,7 +14,7 @@ import numpy as np
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.trace.communication.collectives import bus_factor, collectives_of
 from profiles.analysis.trace.layer.arguments import type_text
-from profiles.windows import MISSING
+from profiles.ingest.windows import MISSING
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.trace.layer.ceilings import Ceilings, ceilings_of
 from profiles.analysis.trace.layer.launches import LaunchWork, gpu_of_rows, launch_work, precision_of
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 
 def launch_floors(frame: Frame) -> npt.NDArray[np.float64]:

@@ -20,7 +20,7 @@ from profiles.analysis.trace.layer.rules import is_known, work_of_call
 from profiles.analysis.trace.layer.work import PRODUCTS, Work
 from profiles.analysis.trace.operators.matmuls import BYTES
 from profiles.analysis.trace.operators.tensor_cores import on_tensor_cores
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 Floats = npt.NDArray[np.float64]
 MOST_ARGUMENTS = 50_000         # distinct (operator, arguments) that are read

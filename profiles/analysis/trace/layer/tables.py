@@ -11,7 +11,7 @@ from profiles.analysis.trace.layer.collectives import CollectiveWork
 from profiles.analysis.trace.layer.folded import Row
 from profiles.analysis.trace.layer.parts import Parts
 from profiles.analysis.trace.layer.records import KernelWork
-from profiles.trace import Cell, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
 
 ROWS = 300
 _TEXT = 300

@@ -23,7 +23,7 @@ import numpy as np
 from profiles.analysis.core.frame import Frame, Ints, Rows
 from profiles.analysis.trace.memory.events import DeviceMemory
 from profiles.analysis.trace.memory.phases import BACKWARD, FORWARD, NONE, OPTIMIZER, Phases
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 # Key -> what the page calls it; "before" is not an allocation of the recording. The order is that of the picture, from below.
 CATEGORIES = {"before": "held from before the recording", "kept": "parameters, buffers, workspaces", "optimizer": "optimizer state",

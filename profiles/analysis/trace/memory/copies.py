@@ -8,8 +8,8 @@ import numpy as np
 
 from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame, Rows
-from profiles.trace import Category
-from profiles.windows import MISSING
+from profiles.ingest.trace import Category
+from profiles.ingest.windows import MISSING
 
 MOST = 50
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiles.analysis.core.frame import Array, Frame, Ints, Rows
-from profiles.windows import MISSING, MISSING32
+from profiles.ingest.windows import MISSING, MISSING32
 
 ROUND = 512
 MARK = "[memory]"                            # Kineto's; bytes are negative where they are freed

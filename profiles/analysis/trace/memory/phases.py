@@ -14,7 +14,7 @@ import numpy as np
 
 from profiles.analysis.core.frame import Frame, Ints, Rows
 from profiles.analysis.trace.time.phases import phase_of
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 NAMES = ("none", "data", "forward", "backward", "optimizer")
 NONE, DATA, FORWARD, BACKWARD, OPTIMIZER = range(len(NAMES))

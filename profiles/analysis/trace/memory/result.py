@@ -21,7 +21,7 @@ from profiles.analysis.trace.memory.events import Counter, DeviceMemory, counter
 from profiles.analysis.trace.memory.peak import Group, alive_at, before_bytes, groups
 from profiles.analysis.trace.memory.phases import Phases
 from profiles.analysis.trace.memory.timeline import by_category, of_counter
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 MOST_PICTURES = 8            # devices with a timeline
 _ALLOCATING = re.compile(r"^(cuda|hip|cu)(Mem)?(Malloc|Free|Create|Release)(Async|Host|Managed|FromPoolAsync)?(_v2)?(_v\d+)?$")

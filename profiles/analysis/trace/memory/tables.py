@@ -9,7 +9,7 @@ import numpy as np
 from profiles.analysis.trace.memory import peak
 from profiles.analysis.trace.memory.categories import CATEGORIES, KEYS
 from profiles.analysis.trace.memory.phases import NAMES
-from profiles.trace import Cell, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
 
 if TYPE_CHECKING:
     from profiles.analysis.trace.memory.result import Device, MemoryFacts

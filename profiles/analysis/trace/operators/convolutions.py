@@ -25,7 +25,7 @@ from profiles.analysis.trace.operators.grouping import (
 )
 from profiles.analysis.trace.operators.owned import OwnedWork
 from profiles.analysis.trace.operators.tensor_cores import least_ns
-from profiles.trace import Category, Cell, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
 
 SLOW_PCT, SHARE_PCT = 30.0, 5.0         # of the least time; of the GPU time: a finding (rules of thumb)
 _ON = {True: "yes", False: "no", None: "name does not say"}

@@ -7,7 +7,7 @@ import numpy as np
 from profiles.analysis.core.frame import Ints
 from profiles.analysis.trace.operators.owned import OwnedWork
 from profiles.analysis.trace.operators.tree import readable
-from profiles.trace import Cell, SummaryColumn
+from profiles.ingest.trace import Cell, SummaryColumn
 
 ROWS = 300                              # of each table; the rest is one row
 TEXT_CHARS, KERNEL_CHARS = 300, 1_500     # of a name in a cell: documents stay small whatever a file calls its kernels

@@ -20,7 +20,7 @@ from profiles.analysis.trace.operators.grouping import (
 )
 from profiles.analysis.trace.operators.owned import USES, OwnedWork
 from profiles.analysis.trace.operators.tensor_cores import alignment_of, least_ns, type_of, unaligned_dimensions, why_not
-from profiles.trace import Cell, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
 
 YES, NO = USES.index("yes"), USES.index("no")
 

@@ -13,7 +13,7 @@ from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.trace.operators.matmuls import Problem, kind_of, problem_of
 from profiles.analysis.trace.operators.tensor_cores import alignment_of, on_tensor_cores
 from profiles.analysis.trace.operators.tree import canonical, readable
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 USES = ("", "yes", "no", "beside", "unknown")       # is a kernel of a product on tensor cores; "": it multiplies no matrices
 

@@ -13,7 +13,7 @@ from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.trace.operators.grouping import ROWS, TEXT_CHARS, share
 from profiles.analysis.trace.operators.owned import OwnedWork
 from profiles.analysis.trace.operators.tree import canonical, readable
-from profiles.trace import Category, Cell, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
 
 
 def self_times(frame: Frame) -> tuple[Ints, Ints, Ints]:

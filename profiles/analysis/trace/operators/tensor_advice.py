@@ -14,7 +14,7 @@ from profiles.analysis.trace.operators.missed import missed_product
 from profiles.analysis.trace.operators.owned import OwnedWork
 from profiles.analysis.trace.operators.tensor_cores import REASONS
 from profiles.analysis.trace.operators.tree import readable
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 LEAST_PCT, HIGH_PCT = 1.0, 10.0         # of all GPU time: below nothing is said, from here on it is high
 COPY_PCT = 5.0                          # of all GPU time, spent in casts and layout copies

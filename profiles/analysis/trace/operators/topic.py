@@ -18,7 +18,7 @@ from profiles.analysis.trace.operators.self_time import self_time_table
 from profiles.analysis.trace.operators.tables import module_table, operator_table, shape_table, stack_table
 from profiles.analysis.trace.operators.tensor_advice import advice
 from profiles.analysis.trace.operators.tree import STEP, Tree, ancestors, forward_of, nearest, readable, tree_of
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 MODULE = "nn.Module: "              # how torch.profiler names modules' calls (with_stack or with_modules)
 DRAWN_SHARE, DRAWN_NODES = 0.002, 400

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis.core.frame import Frame
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 Ints = npt.NDArray[np.int64]
 NONE = -1

@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 from profiles.analysis.core.frame import Frame
-from profiles.analysis.core.names import operator_of, short_name
 from profiles.analysis.core.result import Finding, Result
 from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.analysis.trace.sampled.metrics import DENSE, METRICS, KernelTime, SampledGpu, sampled_gpus
-from profiles.trace import Cell, SummaryColumn, SummaryTable
+from profiles.ingest.naming.names import operator_of, short_name
+from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
 
 LIMITS: dict[str, float] = {
     "dram_pct": 70.0,            # read and written together: DRAM is what limits (a rule of thumb, as in kernel.advising.judged)

@@ -12,7 +12,7 @@ import numpy as np
 
 from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.trace.launching.order import order_of
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 MOST, SHOWN = 200, 40               # patterns; kernels of one
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from profiles.analysis.core.frame import Frame
-from profiles.analysis.core.names import short_name
 from profiles.analysis.core.result import Finding, Result, cut_to_fit
 from profiles.analysis.core.sentences import pct_text, plural, si_text, time_text, times_text
 from profiles.analysis.trace.sequences.patterns import SHOWN, Pattern, patterns
 from profiles.analysis.trace.sequences.runs import Candidate, candidates
-from profiles.trace import SummaryColumn, SummaryTable
+from profiles.ingest.naming.names import short_name
+from profiles.ingest.trace import SummaryColumn, SummaryTable
 
 FOUND_PCT = 3.0                     # of the time of all GPUs, for a finding
 DRAWN = 12

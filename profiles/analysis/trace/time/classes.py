@@ -20,7 +20,7 @@ from profiles.analysis.trace.time.idle import CAUSES, Idle
 from profiles.analysis.trace.time.kinds import REGIMES, SMALL_NS, regimes
 from profiles.analysis.trace.time.tiling import Tiling, in_turn, tiling
 from profiles.analysis.trace.time.work import DeviceWork
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 CLASSES = ("compute", "memory", "overhead", "unknown")
 

@@ -28,7 +28,7 @@ from profiles.analysis.core.intervals import Intervals
 from profiles.analysis.core.nesting import SYNC_CALLS, SYNC_WORDS
 from profiles.analysis.trace.time.tiling import in_turn
 from profiles.analysis.trace.time.work import DeviceWork
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 MOST_THREADS = 256              # that are looked into: what the others launched late is the host's
 Mask = npt.NDArray[np.bool_]

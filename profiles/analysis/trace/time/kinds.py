@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from profiles.analysis.core import gpus
 from profiles.analysis.core.frame import ASKED_CHARS, Frame, Rows
-from profiles.analysis.core.names import words_for_search
+from profiles.ingest.naming.names import words_for_search
 
 SMALL_NS = 10_000               # a shorter kernel is mostly start, ramp and tail (issue: "short kernels < 10 µs")
 MOST_NAMES = 5_000             # kernels that are told apart, the most time first: the others are unknown

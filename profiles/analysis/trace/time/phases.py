@@ -18,7 +18,7 @@ from profiles.analysis.trace.time.idle import DATA, Idle
 from profiles.analysis.trace.time.ranges import hosts_of
 from profiles.analysis.trace.time.tiling import Tiling, in_turn, tiling
 from profiles.analysis.trace.time.work import DeviceWork
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 # What a slice's name says of its phase; the first pattern that fits.
 PHASES: dict[str, re.Pattern[str]] = {

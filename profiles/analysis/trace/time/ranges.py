@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiles.analysis.core.frame import Frame, Ints, Rows
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 AUTOGRAD = "autograd::engine::"      # what only threads of backward passes are in
 MOST_LANES = 256                # (thread, depth) pairs of ranges that are looked into, those with the most ranges first

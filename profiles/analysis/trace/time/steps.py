@@ -22,7 +22,7 @@ from profiles.analysis.core.digest import STEP
 from profiles.analysis.core.frame import ASKED_CHARS, Frame, Ints, Rows
 from profiles.analysis.trace.time.phases import phase_of
 from profiles.analysis.trace.time.work import DeviceWork
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 MOST_STEPS = 10_000
 MOST_STEMS = 100                # names of ranges that are looked into, the most time first

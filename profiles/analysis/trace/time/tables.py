@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from profiles.analysis.core.names import short_name
 from profiles.analysis.trace.time import numbers, work
 from profiles.analysis.trace.time.activity import innermost, largest_activities
 from profiles.analysis.trace.time.classes import KERNEL_PARTS, PARTS, verdict
 from profiles.analysis.trace.time.idle import CAUSES
 from profiles.analysis.trace.time.kinds import kind_of
 from profiles.analysis.trace.time.phases import LABELS
-from profiles.trace import SummaryColumn, SummaryTable
+from profiles.ingest.naming.names import short_name
+from profiles.ingest.trace import SummaryColumn, SummaryTable
 
 if TYPE_CHECKING:
     from profiles.analysis.trace.time.result import DeviceTime, TimeFacts

@@ -11,7 +11,7 @@ from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.trace.time.steps import Span
 from profiles.analysis.trace.time.work import DeviceWork
-from profiles.trace import Category
+from profiles.ingest.trace import Category
 
 COMPILED_PCT = 5.0              # of a step's time in compilation: it is a compiling step, wherever it stands
 SLOWER = 1.5                    # times the typical step (median of the later half): a leading step that long is warm-up

@@ -15,8 +15,8 @@ from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame, Ints, Rows
 from profiles.analysis.core.intervals import Intervals
 from profiles.analysis.trace.time.tiling import in_turn
-from profiles.trace import Category
-from profiles.windows import MISSING32
+from profiles.ingest.trace import Category
+from profiles.ingest.windows import MISSING32
 
 MAX_DEVICES = 64                # of a trace, by index; a node has 8 or 16
 

@@ -11,7 +11,7 @@ export const MERGED = 2;
 export const OVERFLOW = 4;              // overlaps another slice in part: its lane is no nesting
 
 /**
- * Categories by number (profiles.trace.Category): CSS custom property that colours them, words for people, and whether
+ * Categories by number (profiles.ingest.trace.Category): CSS custom property that colours them, words for people, and whether
  * they are work. What is not work (annotations over a GPU lane, synchronisation, the profiler's overhead) is drawn lighter.
  */
 export const CATEGORIES = [

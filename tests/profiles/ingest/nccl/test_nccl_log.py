@@ -9,7 +9,7 @@ import pytest
 
 from profiles import ingest
 from profiles.ingest.nccl.lines import parse_line
-from profiles.trace import Summary, TraceError
+from profiles.ingest.trace import Summary, TraceError
 
 LOG = Path(__file__).resolve().parents[3] / "data" / "logs" / "nccl_two_ranks.log"
 

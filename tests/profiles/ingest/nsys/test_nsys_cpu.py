@@ -5,7 +5,7 @@ import sqlite3
 from collections import Counter
 
 from profiles import ingest
-from profiles.trace import Category, Trace
+from profiles.ingest.trace import Category, Trace
 from tests.profiles.ingest.corpus import DATA
 
 EXPORT = DATA / "recorded" / "nsys_cpu" / "cpu.sqlite.gz"

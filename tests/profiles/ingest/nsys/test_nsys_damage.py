@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from profiles import ingest
 from profiles.analysis.core.kernels import kernel_table
-from profiles.trace import Trace, TraceError
+from profiles.ingest.trace import Trace, TraceError
 from tests.profiles.ingest.corpus import CORPUS
 
 SECONDS = 10

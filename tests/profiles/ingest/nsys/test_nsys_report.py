@@ -16,7 +16,7 @@ import pytest
 from profiles import ingest
 from profiles.analysis.core.kernels import kernel_table
 from profiles.ingest.nsys import report
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 from tests.profiles.ingest.corpus import CORPUS
 
 REPORT = CORPUS / "nsys/fuser_h200_report1.nsys-rep.gz"

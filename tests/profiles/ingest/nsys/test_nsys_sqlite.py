@@ -18,7 +18,7 @@ import pytest
 from profiles import ingest
 from profiles.analysis.core.kernels import kernel_table
 from profiles.ingest.core.source import Limits
-from profiles.trace import Category, Trace, TraceError
+from profiles.ingest.trace import Category, Trace, TraceError
 from tests.profiles.ingest.corpus import CORPUS
 
 TRUTH: list[dict[str, Any]] = [json.loads(line) for line in (CORPUS / "truth_nsys.jsonl").read_text().splitlines()]

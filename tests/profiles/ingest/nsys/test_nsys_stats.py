@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from profiles import ingest
 from profiles.analysis.core.kernels import kernel_table, summary_table
-from profiles.trace import Category, Summary, SummaryTable, Trace, TraceError
+from profiles.ingest.trace import Category, Summary, SummaryTable, Trace, TraceError
 from tests.profiles.ingest.corpus import CORPUS
 
 STATS = CORPUS / "nsys_stats"

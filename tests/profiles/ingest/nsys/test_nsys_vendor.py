@@ -11,7 +11,7 @@ import pytest
 
 from profiles import ingest
 from profiles.analysis.core.kernels import kernel_table, summary_table
-from profiles.trace import Category, Summary, Trace
+from profiles.ingest.trace import Category, Summary, Trace
 from tests.profiles.ingest.corpus import H200
 
 NSYS = H200 / "nsys"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from profiles.analysis.core.naming.mangled.cursor import Cursor, Text, check_length, join
-from profiles.analysis.core.naming.mangled.types import read_expansion, read_type
-from profiles.analysis.core.naming.mangled.words import OPERATORS
+from profiles.ingest.naming.mangled.cursor import Cursor, Text, check_length, join
+from profiles.ingest.naming.mangled.types import read_expansion, read_type
+from profiles.ingest.naming.mangled.words import OPERATORS
 
 _SUFFIXES = {"i": "", "j": "u", "l": "l", "m": "ul", "x": "ll", "y": "ull"}
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from profiles.analysis.core.naming.cxx import MOST_CHARS, parse
-from profiles.analysis.core.naming.demangle import demangle
-from profiles.analysis.core.naming.flat_labels import fit_words, words_of
-from profiles.analysis.core.naming.label_text import digest, elide, fit
-from profiles.analysis.core.naming.label_tree import Piece, computes, lay_out, places
+from profiles.ingest.naming.cxx import MOST_CHARS, parse
+from profiles.ingest.naming.demangle import demangle
+from profiles.ingest.naming.flat_labels import fit_words, words_of
+from profiles.ingest.naming.label_text import digest, elide, fit
+from profiles.ingest.naming.label_tree import Piece, computes, lay_out, places
 
 SHORT_CHARS = 80
 MOST_PLACES = 4                 # that are shown to tell names of one label apart

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from profiles.analysis.core.naming.mangled.cursor import MOST_CHARS, Cursor, NotMangled, Text, check_length, join
-from profiles.analysis.core.naming.mangled.words import BUILTIN, EXTENDED
+from profiles.ingest.naming.mangled.cursor import MOST_CHARS, Cursor, NotMangled, Text, check_length, join
+from profiles.ingest.naming.mangled.words import BUILTIN, EXTENDED
 
 _POINTERS = {"P": "*", "R": "&", "O": "&&"}
 

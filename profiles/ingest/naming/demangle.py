@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from profiles.analysis.core.naming.mangled.arguments import read_expression, read_template_arguments
-from profiles.analysis.core.naming.mangled.cursor import Cursor, Name, NotMangled
-from profiles.analysis.core.naming.mangled.names import read_encoding, read_name, read_unqualified
+from profiles.ingest.naming.mangled.arguments import read_expression, read_template_arguments
+from profiles.ingest.naming.mangled.cursor import Cursor, Name, NotMangled
+from profiles.ingest.naming.mangled.names import read_encoding, read_name, read_unqualified
 
 _LONGEST = 16_000               # of a mangled name
 

@@ -17,9 +17,9 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from profiles.windows import MISSING, MISSING32, SLICES, Slices, TableSlices, Window, table_of
+from profiles.ingest.windows import MISSING, MISSING32, SLICES, Slices, TableSlices, Window, table_of
 
-__all__ = ["MISSING", "MISSING32", "SLICES"]      # of profiles.windows, for all who import them from here
+__all__ = ["MISSING", "MISSING32", "SLICES"]      # of profiles.ingest.windows, for all who import them from here
 
 
 class TraceError(Exception):

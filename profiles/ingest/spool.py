@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from profiles.trace import TraceError
+from profiles.ingest.trace import TraceError
 
 Column = npt.NDArray[Any]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from profiles.analysis.core.naming import label_words as words
-from profiles.analysis.core.naming.cxx import Name, Part
+from profiles.ingest.naming import label_words as words
+from profiles.ingest.naming.cxx import Name, Part
 
 MOST_PIECES = 160
 _DEEPEST = 10

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from profiles.arrow import keep_pandas_out
+from profiles.ingest.arrow import keep_pandas_out
 
 keep_pandas_out()
 _name = pa.dictionary(pa.int32(), pa.string())

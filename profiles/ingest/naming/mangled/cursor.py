@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from profiles.analysis.core.naming.mangled.words import STANDARD
+from profiles.ingest.naming.mangled.words import STANDARD
 
 MOST_CHARS = 40_000             # of any text on the way
 MOST_STEPS = 30_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from profiles.analysis.core.names import ANONYMOUS, LAMBDA, RETURN, fold_templates, read_mangled, strip_parameters
+from profiles.ingest.naming.names import ANONYMOUS, LAMBDA, RETURN, fold_templates, read_mangled, strip_parameters
 
 SHORT_CHARS = 120
 _FUNCTOR = re.compile(r"(?:at::native::|native::)?(\w*(?:[Ff]unctor\w*|_kernel_cuda|_kernel_impl|Ops))")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection
 
-from profiles.analysis.core.naming.label_tree import NOISE, SURELY, WRAPS, Piece
+from profiles.ingest.naming.label_tree import NOISE, SURELY, WRAPS, Piece
 
 _KEPT = 1_000.0
 _LEAST_HEAD = 20                # characters that a word keeps
