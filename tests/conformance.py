@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tuner.measure.runner import Runner
-from tuner.search.loop import Budget, tune
-from tuner.search.strategies import STRATEGIES, Strategy
-from tuner.space import Constraint, Param, Space
-from tuner.trial import Config, Measured, Reason, Rejected, Trial, config_key
+from tuner.tuning.measure.runner import Runner
+from tuner.tuning.search.loop import Budget, tune
+from tuner.tuning.search.strategies import STRATEGIES, Strategy
+from tuner.tuning.space import Constraint, Param, Space
+from tuner.tuning.trial import Config, Measured, Reason, Rejected, Trial, config_key
 
 
 def bowl() -> Space:

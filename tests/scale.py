@@ -7,7 +7,7 @@ import os
 import pytest
 
 DEEP = os.environ.get("RIDGEPOINT_DEEP") == "1"
-CHANGED_KERNELS = "RIDGEPOINT_CHANGED_KERNELS"      # paths of tuner/kernels, as of PATH: their tests are run whole
+CHANGED_KERNELS = "RIDGEPOINT_CHANGED_KERNELS"      # paths of tuner/tuning/kernels, as of PATH: their tests are run whole
 MIB = 1 << 20
 BASE_BYTES = 200 * MIB          # what reading any file takes: it does not shrink with the file
 

@@ -32,7 +32,8 @@ MEMBERS = {
     "profiles.models": ("profiles.models", "profiles.*.models"),
     "profiles.rows": ("profiles.rows", "profiles.progress"),
     "profiles.theme": ("profiles.theme", "profiles.band"),
-    "tuner.trial": ("tuner.trial", "tuner.space", "tuner.offer"),
+    "tuner.tuning.trial": ("tuner.tuning.trial", "tuner.tuning.space", "tuner.tuning.offer", "tuner.tuning.sources"),
+    "tuner.tuning.wire": ("tuner.tuning.wire",),
     "tuner.models": ("tuner.models", "tuner.*.models"),
     "tuner.cache.rules": ("tuner.cache.rules", "tuner.cache.buckets", "tuner.cache.default_check", "tuner.cache.portability"),
     "tuner.cache.client": ("tuner.cache.client", "tuner.cache.listener", "tuner.cache.shared"),
@@ -66,11 +67,17 @@ ARROWS = {
     "profiles.analysis.kernel": "profiles.ingest.trace profiles.ingest.naming profiles.ingest.ncu profiles.analysis.core",
     "profiles.analysis.compare": "profiles.ingest.trace profiles.ingest.naming profiles.analysis.core profiles.analysis.kernel",
     "profiles.analysis.trace": "profiles.ingest.trace profiles.ingest.naming profiles.analysis.core profiles.analysis.kernel",
+    "tuner.tuning.trial": "",
+    "tuner.tuning.vendor": "tuner.tuning.trial",
+    "tuner.tuning.operators": "profiles.analysis.core tuner.tuning.trial tuner.tuning.vendor",
+    "tuner.tuning.wire": "tuner.tuning.trial",
+    "tuner.tuning.cuda": "",
+    "workers.agent": "",
+    "tuner.gate.stats": "",
     "profiles.theme": "",
     "profiles.charts":
         "profiles.ingest.naming profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace profiles.theme",
     "workers.jobs": "",
-    "workers.agent": "",
     "profiles.models": "workers.jobs",
     "profiles.keeping": "workers.jobs profiles.models",
     "profiles.library": "profiles.ingest profiles.models",
@@ -95,6 +102,12 @@ ARROWS = {
         "profiles.analysis.core profiles.analysis.kernel profiles.analysis.compare profiles.analysis.trace workers.jobs "
         "profiles.models profiles.keeping profiles.rows profiles.store profiles.families",
     "profiles.capture.tools": "profiles.ingest.nsys",
+    "tuner.tuning.kernels": "tuner.tuning.trial tuner.tuning.vendor profiles.capture.tools",
+    "tuner.tuning.team": "tuner.tuning.trial tuner.tuning.operators tuner.tuning.wire tuner.tuning.cuda tuner.tuning.kernels",
+    "tuner.tuning.measure":
+        "profiles.analysis.core profiles.analysis.kernel tuner.tuning.trial tuner.tuning.operators tuner.tuning.wire "
+        "tuner.tuning.kernels tuner.tuning.team",
+    "tuner.tuning.search": "tuner.tuning.trial tuner.tuning.operators tuner.tuning.measure",
     "profiles.capture":
         "profiles.ingest.naming profiles.analysis.core profiles.analysis.compare workers.jobs profiles.models profiles.keeping "
         "profiles.store profiles.compare profiles.advice profiles.upload profiles.capture.tools",
@@ -125,7 +138,7 @@ ARROWS = {
         "profiles.ingest.trace profiles.analysis.core profiles.theme profiles.models profiles.library profiles.rows "
         "profiles.store profiles.exports profiles.timeline profiles.topics",
     "profiles.fleet":
-        "profiles.ingest.naming profiles.analysis.core profiles.theme profiles.charts workers.jobs workers.agent "
+        "profiles.ingest.naming profiles.analysis.core workers.agent profiles.theme profiles.charts workers.jobs "
         "profiles.models profiles.keeping profiles.rows profiles.families",
     "profiles.running":
         "profiles.ingest.trace profiles.analysis.core workers.jobs profiles.models profiles.keeping profiles.upload "
@@ -138,118 +151,116 @@ ARROWS = {
         "profiles.analysis.core profiles.charts profiles.models profiles.advice profiles.counters profiles.source "
         "profiles.overview",
     "tuner.models": "workers.jobs",
-    "tuner.trial": "",
-    "tuner.query_api": "tuner.trial",
-    "tuner.clocks": "workers.jobs tuner.models tuner.trial tuner.query_api",
-    "tuner.cache.formats": "tuner.trial",
-    "tuner.cache.rules": "tuner.trial",
-    "tuner.vendor": "tuner.trial",
-    "tuner.kernels": "profiles.capture.tools tuner.trial tuner.vendor",
-    "tuner.operators": "profiles.analysis.core tuner.trial tuner.vendor",
-    "tuner.wire": "tuner.trial",
-    "tuner.cuda": "",
-    "tuner.team": "workers.jobs tuner.models tuner.trial tuner.kernels tuner.operators tuner.wire tuner.cuda",
-    "tuner.measure":
-        "profiles.analysis.core profiles.analysis.kernel tuner.trial tuner.kernels tuner.operators tuner.wire tuner.team",
-    "tuner.candidates.judge": "tuner.trial tuner.kernels tuner.operators tuner.team tuner.measure",
+    "tuner.query_api": "tuner.tuning.trial",
+    "tuner.clocks": "tuner.tuning.trial workers.jobs tuner.models tuner.query_api",
+    "tuner.cache.formats": "tuner.tuning.trial",
+    "tuner.cache.rules": "tuner.tuning.trial",
+    "tuner.team": "tuner.tuning.operators workers.jobs tuner.tuning.team tuner.models",
+    "tuner.scores": "tuner.tuning.trial profiles.theme tuner.tuning.measure tuner.tuning.search",
+    "tuner.candidates.judge":
+        "tuner.tuning.trial tuner.tuning.operators tuner.tuning.kernels tuner.tuning.team tuner.tuning.measure",
     "tuner.bring":
-        "profiles.analysis.core profiles.analysis.kernel tuner.trial tuner.kernels tuner.operators tuner.wire tuner.cuda "
-        "tuner.team tuner.measure",
-    "tuner.search": "tuner.trial tuner.operators tuner.measure",
-    "tuner.texts": "tuner.models tuner.clocks tuner.operators tuner.measure",
+        "profiles.analysis.core profiles.analysis.kernel tuner.tuning.trial tuner.tuning.operators tuner.tuning.wire "
+        "tuner.tuning.cuda tuner.tuning.kernels tuner.tuning.team tuner.tuning.measure",
+    "tuner.texts": "tuner.tuning.operators tuner.tuning.measure tuner.models tuner.clocks",
     "tuner.cache.entries":
-        "tuner.models tuner.trial tuner.clocks tuner.cache.formats tuner.cache.rules tuner.operators tuner.measure tuner.search "
-        "tuner.texts",
-    "tuner.devices": "workers.jobs tuner.operators tuner.measure",
+        "tuner.tuning.trial tuner.tuning.operators tuner.tuning.measure tuner.tuning.search tuner.models tuner.clocks "
+        "tuner.cache.formats tuner.cache.rules tuner.texts",
+    "tuner.devices": "tuner.tuning.operators workers.jobs tuner.tuning.measure",
     "tuner.gate.errors": "",
     "tuner.spaces":
-        "workers.jobs tuner.models tuner.trial tuner.query_api tuner.operators tuner.team tuner.measure tuner.bring "
-        "tuner.devices",
-    "tuner.bring.checks": "workers.jobs tuner.models tuner.trial tuner.query_api tuner.bring",
-    "tuner.gate.stats": "",
+        "tuner.tuning.trial tuner.tuning.operators workers.jobs tuner.tuning.team tuner.tuning.measure tuner.models "
+        "tuner.query_api tuner.team tuner.bring tuner.devices",
+    "tuner.bring.checks": "tuner.tuning.trial workers.jobs tuner.models tuner.query_api tuner.bring",
     "tuner.gate.benchmarks": "",
     "tuner.candidates":
-        "workers.jobs tuner.models tuner.trial tuner.query_api tuner.operators tuner.team tuner.measure tuner.texts "
-        "tuner.gate.stats",
-    "tuner.gate.builds": "workers.jobs profiles.models tuner.models tuner.trial tuner.gate.errors",
+        "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats workers.jobs tuner.tuning.team tuner.tuning.measure "
+        "tuner.models tuner.query_api tuner.team tuner.texts",
+    "tuner.gate.builds": "tuner.tuning.trial workers.jobs profiles.models tuner.models tuner.gate.errors",
     "tuner.gate.suites":
-        "workers.jobs profiles.models profiles.capture tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "
-        "tuner.texts tuner.cache.entries tuner.devices tuner.gate.errors tuner.gate.stats tuner.gate.builds",
-    "tuner.gate.baselines": "tuner.models tuner.trial tuner.gate.errors tuner.gate.builds tuner.gate.suites",
+        "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats workers.jobs profiles.models tuner.tuning.measure "
+        "profiles.capture tuner.models tuner.cache.rules tuner.texts tuner.cache.entries tuner.devices tuner.gate.errors "
+        "tuner.gate.builds",
+    "tuner.gate.baselines": "tuner.tuning.trial tuner.models tuner.gate.errors tuner.gate.builds tuner.gate.suites",
     "tuner.gate.client": "",
-    "tuner.gate.environments": "tuner.models tuner.devices tuner.gate.errors tuner.gate.stats tuner.gate.builds tuner.gate.suites",
+    "tuner.gate.environments": "tuner.gate.stats tuner.models tuner.devices tuner.gate.errors tuner.gate.builds tuner.gate.suites",
     "tuner.gate.reports": "tuner.gate.stats",
-    "tuner.gate.notify": "workers.jobs tuner.models tuner.trial tuner.query_api tuner.gate.errors tuner.gate.reports",
+    "tuner.gate.notify": "tuner.tuning.trial workers.jobs tuner.models tuner.query_api tuner.gate.errors tuner.gate.reports",
     "tuner.gate.pytest_plugin": "",
-    "tuner.gate.code": "workers.jobs tuner.models tuner.trial tuner.query_api tuner.devices tuner.gate.errors tuner.gate.suites",
+    "tuner.gate.code":
+        "tuner.tuning.trial workers.jobs tuner.models tuner.query_api tuner.devices tuner.gate.errors tuner.gate.suites",
     "tuner.gate.options": "tuner.gate.client tuner.gate.reports",
     "tuner.gate.production":
-        "profiles.theme workers.jobs profiles.models profiles.fleet profiles.running tuner.models tuner.trial tuner.gate.errors "
-        "tuner.gate.stats tuner.gate.builds tuner.gate.suites tuner.gate.notify",
+        "tuner.tuning.trial tuner.gate.stats profiles.theme workers.jobs profiles.models profiles.fleet profiles.running "
+        "tuner.models tuner.gate.errors tuner.gate.builds tuner.gate.suites tuner.gate.notify",
     "tuner.gate.regressions":
-        "workers.jobs tuner.models tuner.trial tuner.gate.errors tuner.gate.stats tuner.gate.builds tuner.gate.baselines "
+        "tuner.tuning.trial tuner.gate.stats workers.jobs tuner.models tuner.gate.errors tuner.gate.builds tuner.gate.baselines "
         "tuner.gate.notify",
     "tuner.gate.verdicts":
-        "profiles.ingest.naming profiles.theme workers.jobs profiles.models tuner.models tuner.trial tuner.query_api "
-        "tuner.clocks tuner.cache.rules tuner.operators tuner.texts tuner.devices tuner.gate.errors tuner.gate.stats "
-        "tuner.gate.builds tuner.gate.suites tuner.gate.baselines tuner.gate.client tuner.gate.environments tuner.gate.reports "
-        "tuner.gate.notify tuner.gate.options tuner.gate.regressions",
+        "profiles.ingest.naming tuner.tuning.trial tuner.tuning.operators tuner.gate.stats profiles.theme workers.jobs "
+        "profiles.models tuner.models tuner.query_api tuner.clocks tuner.cache.rules tuner.texts tuner.devices "
+        "tuner.gate.errors tuner.gate.builds tuner.gate.suites tuner.gate.baselines tuner.gate.client tuner.gate.environments "
+        "tuner.gate.reports tuner.gate.notify tuner.gate.options tuner.gate.regressions",
     "tuner.gate.suite_pages":
-        "profiles.theme profiles.models tuner.models tuner.trial tuner.query_api tuner.clocks tuner.operators tuner.texts "
-        "tuner.gate.errors tuner.gate.stats tuner.gate.builds tuner.gate.suites tuner.gate.verdicts",
+        "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats profiles.theme profiles.models tuner.models tuner.query_api "
+        "tuner.clocks tuner.texts tuner.gate.errors tuner.gate.builds tuner.gate.suites tuner.gate.verdicts",
     "tuner.jobs":
-        "profiles.theme workers.jobs profiles.models tuner.models tuner.trial tuner.query_api tuner.cache.rules tuner.operators "
-        "tuner.measure tuner.search tuner.texts tuner.cache.entries tuner.devices tuner.spaces",
+        "tuner.tuning.trial tuner.tuning.operators profiles.theme workers.jobs profiles.models tuner.tuning.measure "
+        "tuner.tuning.search tuner.models tuner.query_api tuner.cache.rules tuner.texts tuner.cache.entries tuner.devices "
+        "tuner.spaces",
     "tuner.revalidation":
-        "tuner.models tuner.trial tuner.clocks tuner.cache.formats tuner.cache.rules tuner.operators tuner.measure tuner.search "
-        "tuner.texts tuner.cache.entries tuner.devices tuner.gate.errors tuner.gate.stats tuner.gate.suites tuner.gate.verdicts "
-        "tuner.jobs",
+        "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats tuner.tuning.measure tuner.tuning.search tuner.models "
+        "tuner.clocks tuner.cache.formats tuner.cache.rules tuner.texts tuner.cache.entries tuner.devices tuner.gate.errors "
+        "tuner.gate.suites tuner.gate.verdicts tuner.jobs",
     "tuner.cache.exchange":
-        "tuner.models tuner.trial tuner.cache.formats tuner.cache.rules tuner.operators tuner.measure tuner.search tuner.texts "
-        "tuner.cache.entries tuner.devices tuner.jobs",
+        "tuner.tuning.trial tuner.tuning.operators tuner.tuning.measure tuner.tuning.search tuner.models tuner.cache.formats "
+        "tuner.cache.rules tuner.texts tuner.cache.entries tuner.devices tuner.jobs",
     "tuner.cache.serve":
-        "workers.jobs tuner.models tuner.trial tuner.query_api tuner.cache.rules tuner.operators tuner.texts "
+        "tuner.tuning.trial tuner.tuning.operators workers.jobs tuner.models tuner.query_api tuner.cache.rules tuner.texts "
         "tuner.cache.entries",
     "tuner.cache.browse":
-        "tuner.models tuner.cache.rules tuner.operators tuner.texts tuner.cache.entries tuner.revalidation tuner.cache.exchange "
-        "tuner.cache.serve",
+        "tuner.tuning.operators tuner.models tuner.cache.rules tuner.texts tuner.cache.entries tuner.revalidation "
+        "tuner.cache.exchange tuner.cache.serve",
     "tuner.cache.compiled": "workers.jobs tuner.models tuner.query_api",
     "tuner.cache.client": "",
     "tuner.gate.environment_pages":
-        "tuner.models tuner.query_api tuner.gate.errors tuner.gate.stats tuner.gate.environments tuner.revalidation",
+        "tuner.gate.stats tuner.models tuner.query_api tuner.gate.errors tuner.gate.environments tuner.revalidation",
     "tuner.gate.history":
-        "profiles.theme workers.jobs profiles.models profiles.library profiles.compare tuner.models tuner.trial tuner.query_api "
-        "tuner.clocks tuner.operators tuner.texts tuner.gate.errors tuner.gate.stats tuner.gate.builds tuner.gate.suites "
-        "tuner.gate.baselines tuner.gate.environments tuner.gate.notify tuner.gate.regressions tuner.gate.verdicts",
-    "tuner.search.scores": "profiles.theme tuner.trial tuner.measure tuner.search",
-    "workers.core": "profiles.ingest.nsys workers.jobs profiles.capture.tools tuner.trial tuner.wire tuner.team tuner.measure",
+        "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats profiles.theme workers.jobs profiles.models "
+        "profiles.library profiles.compare tuner.models tuner.query_api tuner.clocks tuner.texts tuner.gate.errors "
+        "tuner.gate.builds tuner.gate.suites tuner.gate.baselines tuner.gate.environments tuner.gate.notify "
+        "tuner.gate.regressions tuner.gate.verdicts",
+    "workers.core":
+        "profiles.ingest.nsys tuner.tuning.trial tuner.tuning.wire workers.jobs profiles.capture.tools tuner.tuning.team "
+        "tuner.tuning.measure",
     "workers.clocks": "tuner.clocks workers.core",
     "workers.tune":
-        "workers.jobs profiles.capture.tools tuner.models tuner.trial tuner.clocks tuner.cache.rules tuner.operators tuner.wire "
-        "tuner.team tuner.measure tuner.search tuner.cache.entries tuner.devices tuner.spaces tuner.bring.checks "
-        "tuner.gate.stats tuner.candidates tuner.jobs workers.core workers.clocks",
+        "tuner.tuning.trial tuner.tuning.operators tuner.tuning.wire tuner.gate.stats workers.jobs profiles.capture.tools "
+        "tuner.tuning.team tuner.tuning.measure tuner.tuning.search tuner.models tuner.clocks tuner.cache.rules tuner.team "
+        "tuner.cache.entries tuner.devices tuner.spaces tuner.bring.checks tuner.candidates tuner.jobs workers.core "
+        "workers.clocks",
     "workers.code": "workers.jobs tuner.models tuner.gate.suites tuner.gate.code workers.core",
     "workers.fresh":
-        "profiles.models profiles.capture.tools tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "
-        "tuner.cache.entries tuner.gate.suites workers.core workers.clocks workers.tune workers.code",
+        "tuner.tuning.trial tuner.tuning.operators profiles.models profiles.capture.tools tuner.tuning.measure tuner.models "
+        "tuner.cache.rules tuner.cache.entries tuner.gate.suites workers.core workers.clocks workers.tune workers.code",
     "workers.capture":
-        "profiles.ingest.trace workers.jobs workers.agent profiles.models profiles.rows profiles.upload profiles.capture.tools "
+        "profiles.ingest.trace workers.agent workers.jobs profiles.models profiles.rows profiles.upload profiles.capture.tools "
         "profiles.capture profiles.ceilings profiles.fleet profiles.running tuner.models tuner.clocks workers.core workers.code "
         "workers.fresh",
     "workers.gate":
-        "workers.jobs profiles.models profiles.capture.tools profiles.capture tuner.models tuner.clocks tuner.cache.rules "
-        "tuner.measure tuner.devices tuner.gate.errors tuner.gate.suites tuner.gate.verdicts tuner.revalidation workers.core "
-        "workers.clocks workers.fresh workers.capture",
+        "workers.jobs profiles.models profiles.capture.tools tuner.tuning.measure profiles.capture tuner.models tuner.clocks "
+        "tuner.cache.rules tuner.devices tuner.gate.errors tuner.gate.suites tuner.gate.verdicts tuner.revalidation "
+        "workers.core workers.clocks workers.fresh workers.capture",
     "workers.metrics": "workers.jobs profiles.models profiles.fleet tuner.models",
     "workers.keeping":
         "workers.jobs profiles.models profiles.keeping profiles.upload profiles.capture tuner.models tuner.cache.compiled",
     "workers.process":
-        "profiles.ingest workers.jobs profiles.models profiles.advice profiles.families profiles.upload profiles.capture "
-        "profiles.topics profiles.fleet profiles.running tuner.models tuner.trial tuner.team tuner.devices tuner.bring.checks "
-        "tuner.candidates tuner.gate.builds tuner.gate.suites tuner.gate.notify tuner.gate.code tuner.gate.production "
-        "tuner.gate.verdicts tuner.jobs tuner.revalidation tuner.gate.history workers.core workers.clocks workers.tune "
-        "workers.code workers.capture workers.gate workers.metrics workers.keeping",
-    "workers.targets": "tuner.kernels",
+        "profiles.ingest tuner.tuning.trial workers.jobs profiles.models profiles.advice profiles.families profiles.upload "
+        "profiles.capture profiles.topics profiles.fleet profiles.running tuner.models tuner.team tuner.devices "
+        "tuner.bring.checks tuner.candidates tuner.gate.builds tuner.gate.suites tuner.gate.notify tuner.gate.code "
+        "tuner.gate.production tuner.gate.verdicts tuner.jobs tuner.revalidation tuner.gate.history workers.core workers.clocks "
+        "workers.tune workers.code workers.capture workers.gate workers.metrics workers.keeping",
+    "workers.targets": "tuner.tuning.kernels",
 }
 
 # package -> modules that may import it ("*": every module of ours); the standard library is for everybody
@@ -262,7 +273,7 @@ PACKAGES = {
     "bokeh": ("profiles.theme", "*charts*"),
     "channels": ("webapp.*", "workers.jobs"),
     "clickhouse_connect": ("profiles.fleet.clickhouse_store",),
-    "cuda": ("tuner.cuda.nvrtc", "tuner.team.cuda_problem"),
+    "cuda": ("tuner.tuning.cuda.nvrtc", "tuner.tuning.team.cuda_problem"),
     "cryptography": ("webapp.backup.seal", "workers.secret"),
     "django": ROWS,
     "drf_spectacular": API,
@@ -286,22 +297,22 @@ PACKAGES = {
     "pyarrow": ("profiles.*",),
     "pythonjsonlogger": ("webapp.logs",),
     "pydantic": ("webapp.agents.tools.*",),
-    "pynvml": ("tuner.measure.nvml", "workers.clocks.driver"),
+    "pynvml": ("tuner.tuning.measure.nvml", "workers.clocks.driver"),
     "pytest": ("tuner.gate.pytest_plugin",),
-    "redis": ("tuner.measure.remote_cache", "webapp.*", "workers.*"),
+    "redis": ("tuner.tuning.measure.remote_cache", "webapp.*", "workers.*"),
     "requests": ("webapp.people.*",),
     "rest_framework": API,
     "ridgepoint_client": ("tuner.cache.listener", "tuner.cache.shared"),
     "rq": ("webapp.*", "workers.*"),
     "ruptures": ("tuner.gate.stats.*",),
-    "scipy": ("tuner.gate.stats.*", "tuner.search.*"),
-    "threadpoolctl": ("tuner.search.*",),
-    "torch": ("tuner.bring.child", "tuner.bring.run", "tuner.candidates.judge.*", "tuner.kernels.*",
-              "tuner.measure.*", "tuner.team.*",
+    "scipy": ("tuner.gate.stats.*", "tuner.scores.*", "tuner.tuning.search.*"),
+    "threadpoolctl": ("tuner.tuning.search.*",),
+    "torch": ("tuner.bring.child", "tuner.bring.run", "tuner.candidates.judge.*", "tuner.tuning.kernels.*",
+              "tuner.tuning.measure.*", "tuner.tuning.team.*",
               "workers.capture.torch_capture",
               "workers.capture.proton_capture", "workers.targets.*"),
-    "triton": ("tuner.bring.child", "tuner.candidates.judge.*", "tuner.kernels.*", "tuner.measure.*", "tuner.cache.listener",
-               "tuner.cache.shared", "workers.capture.proton_capture"),
+    "triton": ("tuner.bring.child", "tuner.candidates.judge.*", "tuner.tuning.kernels.*", "tuner.tuning.measure.*",
+               "tuner.cache.listener", "tuner.cache.shared", "workers.capture.proton_capture"),
     "uvicorn": ("webapp.*",),
     "whitenoise": ("webapp.*",),
     "storages": ("webapp.backup.stores",),
@@ -315,9 +326,7 @@ CORE = (          # plain Python without Django, servers or GPUs: it runs anywhe
     "tuner.candidates.answer", "tuner.candidates.diffs", "tuner.candidates.judge*", "tuner.candidates.sources",
     "tuner.candidates.verdicts",
     "tuner.clocks.wish", "workers.clocks.driver", "workers.clocks.guardian", "workers.clocks.held",
-    "tuner.trial", "tuner.space", "tuner.offer", "tuner.wire", "tuner.vendor*", "tuner.operators*", "tuner.kernels*",
-    "tuner.measure*", "tuner.search.strategies*",
-    "tuner.search.loop", "tuner.search.pipeline", "tuner.search.finalists", "tuner.search.other_devices",
+    "tuner.tuning*",
     "tuner.cache.rules", "tuner.cache.buckets", "tuner.cache.default_check", "tuner.cache.portability", "tuner.cache.formats*",
     "tuner.cache.client", "tuner.cache.listener", "tuner.cache.shared", "tuner.cache.serve.resolve", "tuner.gate.stats*",
     "tuner.gate.reports*",
@@ -527,7 +536,7 @@ def test_the_parser_sees_every_form_of_import(tmp_path: Path, source: str, expec
 def test_a_wrong_import_is_refused() -> None:
     assert not may_import("profiles.analysis.core.kernels", "profiles.ingest.chrome.kineto")
     assert not may_import("profiles.upload.services", "tuner.models")
-    assert not may_import("tuner.search.loop", "webapp.settings")
+    assert not may_import("tuner.tuning.search.loop", "webapp.settings")
     assert not may_import("tuner.gate.verdicts.selectors", "tuner.gate.verdicts.pages")
     assert may_import("profiles.analysis.core.kernels", "profiles.ingest.trace")
-    assert not matches("tuner.search.loop", PACKAGES["torch"]) and matches("tuner.measure.timing", PACKAGES["torch"])
+    assert not matches("tuner.tuning.search.loop", PACKAGES["torch"]) and matches("tuner.tuning.measure.timing", PACKAGES["torch"])

@@ -6,8 +6,8 @@ class TunerConfig(AppConfig):
 
     def ready(self) -> None:
         from tuner.cache.entries.services import environment_added
-        from tuner.operators import provide
         from tuner.team.selectors import usable_operators
+        from tuner.tuning.operators import provide
 
         provide(usable_operators)          # of teams' packages that owners enabled, from their rows
         environment_added.connect(_revalidate, weak=False)

@@ -10,9 +10,9 @@ from typing import Any
 
 from django.conf import settings
 
-from tuner.measure.landscape import Landscape, LandscapeError
-from tuner.measure.replay import SPEED, replay_cost_s
-from tuner.operators import OPERATORS
+from tuner.tuning.measure.landscape import Landscape, LandscapeError
+from tuner.tuning.measure.replay import SPEED, replay_cost_s
+from tuner.tuning.operators import OPERATORS
 from workers import jobs
 
 RECORDINGS = settings.BASE_DIR / "tests" / "data"

@@ -34,7 +34,7 @@ class TuneJob(OfProject):
     effort = models.CharField(max_length=16, blank=True)         # tuner.jobs.create_services; "": numbers of one's own
     budget_trials = models.IntegerField()
     budget_seconds = models.FloatField()
-    timing = models.CharField(max_length=8, default="cold")      # tuner.measure.policy.KINDS: how configurations are timed
+    timing = models.CharField(max_length=8, default="cold")      # tuner.tuning.measure.policy.KINDS: how configurations are timed
     plateau = models.IntegerField(null=True, blank=True)         # trials in a row that win nothing; null: never ends by it
     group = models.ForeignKey("tuner.TuneGroup", null=True, blank=True, on_delete=models.SET_NULL, related_name="jobs")
     group_place = models.IntegerField(default=0)       # in its group, from 0

@@ -10,7 +10,7 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.serializers import Field, Serializer
 
-from tuner.trial import storable
+from tuner.tuning.trial import storable
 
 
 @extend_schema_field({})

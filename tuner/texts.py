@@ -8,9 +8,9 @@ from typing import Any
 from django.utils.formats import localize
 
 from tuner.clocks.wish import told_text
-from tuner.measure.policy import policy_rows
 from tuner.models import TuneJob
-from tuner.operators import OPERATORS, VENDORS, find, limits
+from tuner.tuning.measure.policy import policy_rows
+from tuner.tuning.operators import OPERATORS, VENDORS, find, limits
 
 PARAMETERS = tuple(dict.fromkeys(        # in the order people write them
     name for op in (*OPERATORS.values(), *VENDORS.values())

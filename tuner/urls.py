@@ -35,8 +35,8 @@ from tuner.jobs import api as jobs_api
 from tuner.jobs import check_api, control_api, new_pages, snapshot_pages
 from tuner.jobs import pages as jobs_pages
 from tuner.revalidation import pages as revalidation_pages
-from tuner.search.scores import api as scores_api
-from tuner.search.scores import pages as scores_pages
+from tuner.scores import api as scores_api
+from tuner.scores import pages as scores_pages
 from tuner.spaces import api as spaces_api
 from tuner.team import api as team_api
 from tuner.team import pages as team_pages

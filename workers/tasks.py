@@ -19,7 +19,7 @@ from rq import get_current_job
 from profiles.models import FleetCapture, Profile
 from profiles.upload.services import profile_ingest
 from tuner.models import Suite, SuiteJob, TuneJob
-from tuner.trial import cleaned
+from tuner.tuning.trial import cleaned
 from workers import disk, fair, jobs, stages
 from workers.away import server_away
 from workers.core.periodic import keep_heartbeat

@@ -22,7 +22,7 @@ class CeilingRun(models.Model):
     gpu = models.CharField(max_length=120, blank=True, db_index=True)      # as its driver names it; "" until it runs
     gpu_uuid = models.CharField(max_length=80, blank=True)
     environment = models.JSONField(default=dict, blank=True)               # driver, CUDA, torch, SMs, L2
-    results = models.JSONField(default=dict, blank=True)  # name -> tuner.measure.ceilings.measure_ceiling(…) | {"rejected"}
+    results = models.JSONField(default=dict, blank=True)  # name -> tuner.tuning.measure.ceilings.measure_ceiling(…) | {"rejected"}
     error = models.JSONField(null=True, blank=True)                        # {"where", "what", "hint"}
     recorded = models.CharField(max_length=120, blank=True)                # "recorded on …" where it was read from a file
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)

@@ -57,7 +57,7 @@ def kernels_of(build: str, names: tuple[str, ...]) -> list[counted.CountedKernel
 
 def captured(kind: str, build: Any, place: Path, limit_s: float) -> dict[str, Any]:
     """One capture: its command, exit status, seconds, the end of what it printed, and the file it wrote."""
-    from tuner.team.packages import ENABLED
+    from tuner.tuning.team.packages import ENABLED
 
     options, names = KINDS[kind]
     place.mkdir(parents=True)

@@ -10,8 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
-from tuner import wire
-from tuner.measure.child import Bench
+from tuner.tuning import wire
+from tuner.tuning.measure.child import Bench
 
 HANG_CYCLES = 40_000_000_000      # about 20 s at 2 GHz: far beyond the test's limit, and over by itself
 

@@ -7,8 +7,8 @@ import sys
 import time
 from typing import Any
 
-from tuner import wire
-from tuner.measure.compiler import Compiler, enter
+from tuner.tuning import wire
+from tuner.tuning.measure.compiler import Compiler, enter
 
 
 class Faulty(Compiler):

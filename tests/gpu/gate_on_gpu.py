@@ -26,8 +26,8 @@ import numpy as np
 from tuner.gate.stats.results import suite_json
 from tuner.gate.stats.runs import KernelRuns, Run
 from tuner.gate.stats.suite import judge
-from tuner.measure.fresh import KernelRequest, KernelSamples
-from tuner.team.packages import ENABLED
+from tuner.tuning.measure.fresh import KernelRequest, KernelSamples
+from tuner.tuning.team.packages import ENABLED
 from workers.core import gpu
 from workers.fresh.processes import FreshRuns, Side
 

@@ -45,7 +45,7 @@ def once() -> dict[str, Any]:
     """One launch of each between NVTX ranges, after one that compiles and warms up."""
     import torch
 
-    from tuner.measure import ceilings
+    from tuner.tuning.measure import ceilings
 
     meter = ceilings.CudaMeter(torch.device("cuda"), 0)
     claimed = {}

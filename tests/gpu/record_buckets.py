@@ -19,12 +19,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tuner.cache.buckets import STEPS, Buckets
 from tuner.cache.portability import MeasuredSpace, cells_by_distance, shape_steps, shared_bucket_cell
-from tuner.operators import find, limits
-from tuner.search.finalists import is_raced
-from tuner.search.known import of_operator
-from tuner.search.loop import Budget, tune
-from tuner.search.strategies import DEFAULT
-from tuner.trial import Config, Measured, config_key
+from tuner.tuning.operators import find, limits
+from tuner.tuning.search.finalists import is_raced
+from tuner.tuning.search.known import of_operator
+from tuner.tuning.search.loop import Budget, tune
+from tuner.tuning.search.strategies import DEFAULT
+from tuner.tuning.trial import Config, Measured, config_key
 from workers.core import gpu
 from workers.tune.sandbox import SandboxRunner
 

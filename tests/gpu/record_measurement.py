@@ -18,13 +18,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tuner.measure.standings import Entry, standings
-from tuner.operators import OPERATORS, limits
-from tuner.search.finalists import best_trial, is_raced, measure_finalists
-from tuner.search.known import of_operator
-from tuner.search.loop import Budget, tune
-from tuner.search.strategies import DEFAULT
-from tuner.trial import Measured, Trial
+from tuner.tuning.measure.standings import Entry, standings
+from tuner.tuning.operators import OPERATORS, limits
+from tuner.tuning.search.finalists import best_trial, is_raced, measure_finalists
+from tuner.tuning.search.known import of_operator
+from tuner.tuning.search.loop import Budget, tune
+from tuner.tuning.search.strategies import DEFAULT
+from tuner.tuning.trial import Measured, Trial
 from workers.core import gpu
 from workers.tune.sandbox import SandboxRunner
 

@@ -21,13 +21,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tuner.operators import Limits, Operator, find, limits
-from tuner.search.finalists import is_raced, measure_finalists
-from tuner.search.known import of_operator
-from tuner.search.loop import Budget, tune
-from tuner.search.strategies import DEFAULT
-from tuner.space import Space
-from tuner.trial import Config, Measured, Trial, config_key
+from tuner.tuning.operators import Limits, Operator, find, limits
+from tuner.tuning.search.finalists import is_raced, measure_finalists
+from tuner.tuning.search.known import of_operator
+from tuner.tuning.search.loop import Budget, tune
+from tuner.tuning.search.strategies import DEFAULT
+from tuner.tuning.space import Space
+from tuner.tuning.trial import Config, Measured, Trial, config_key
 from workers.core import gpu
 from workers.tune.gpu_child import Limits as Seconds
 from workers.tune.sandbox import SandboxRunner

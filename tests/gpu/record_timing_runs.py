@@ -4,7 +4,8 @@
 
 Each run is a new process, as a suite job's is (`workers.fresh.processes`);
 all lines of one (op, shape, config) are identical code, the two
-configurations of a shape are truly different. Lines as `tuner.measure.fresh.recorded_line`. The GPU's settings are left alone.
+configurations of a shape are truly different. Lines as `tuner.tuning.measure.fresh.recorded_line`. The GPU's settings are left
+alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tuner.measure.fresh import KernelRequest, recorded_line
+from tuner.tuning.measure.fresh import KernelRequest, recorded_line
 from workers.core import gpu
 from workers.fresh.processes import CHILD, FreshRuns, Side
 

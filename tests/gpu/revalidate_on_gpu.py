@@ -24,8 +24,8 @@ import numpy as np
 
 from tuner.gate.stats.runs import KernelRuns, Run
 from tuner.gate.stats.winner import Contender, Problem, choose, runs_needed
-from tuner.measure.fresh import KernelRequest, KernelSamples
-from tuner.operators import OPERATORS, limits
+from tuner.tuning.measure.fresh import KernelRequest, KernelSamples
+from tuner.tuning.operators import OPERATORS, limits
 from workers.core import gpu
 from workers.fresh.processes import FreshRuns, Side
 

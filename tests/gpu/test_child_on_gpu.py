@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from tuner.operators import OPERATORS, limits
-from tuner.trial import Measured, Reason, Rejected
+from tuner.tuning.operators import OPERATORS, limits
+from tuner.tuning.trial import Measured, Reason, Rejected
 from workers.core import gpu
 from workers.tune.gpu_child import Limits
 from workers.tune.sandbox import SandboxRunner
@@ -84,8 +84,8 @@ def test_a_late_host_is_in_no_sample(report):
     """A launch that costs the host half a millisecond is timed as the kernel that it starts."""
     import torch
 
-    from tuner.measure import timers
-    from tuner.measure.policy import Policy
+    from tuner.tuning.measure import timers
+    from tuner.tuning.measure.policy import Policy
 
     x, device = torch.randn(4096, 1024, device="cuda", dtype=torch.float16), torch.device("cuda", 0)
 

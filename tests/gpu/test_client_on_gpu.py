@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from tuner import operators
-from tuner.operators import limits
-from tuner.search.finalists import measure_finalists
-from tuner.search.loop import Budget, tune
-from tuner.search.strategies import DEFAULT
-from tuner.search.strategies.prior_knowledge import PriorKnowledge
-from tuner.team import packages
-from tuner.team.description import make_operator, read_operators
-from tuner.trial import Measured, config_key
+from tuner.tuning import operators
+from tuner.tuning.operators import limits
+from tuner.tuning.search.finalists import measure_finalists
+from tuner.tuning.search.loop import Budget, tune
+from tuner.tuning.search.strategies import DEFAULT
+from tuner.tuning.search.strategies.prior_knowledge import PriorKnowledge
+from tuner.tuning.team import packages
+from tuner.tuning.team.description import make_operator, read_operators
+from tuner.tuning.trial import Measured, config_key
 from workers.core import gpu
 from workers.tune.sandbox import SandboxRunner
 

@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
-from tuner.measure.landscape import Landscape, RecordedShape
-from tuner.operators import OPERATORS, limits
-from tuner.search.finalists import best_trial, measure_finalists
-from tuner.search.loop import Budget, tune
-from tuner.search.strategies import DEFAULT
-from tuner.search.strategies.prior_knowledge import PriorKnowledge
-from tuner.space import Space
-from tuner.trial import Config, Measured, Reason, Rejected, Trial, config_key
+from tuner.tuning.measure.landscape import Landscape, RecordedShape
+from tuner.tuning.operators import OPERATORS, limits
+from tuner.tuning.search.finalists import best_trial, measure_finalists
+from tuner.tuning.search.loop import Budget, tune
+from tuner.tuning.search.strategies import DEFAULT
+from tuner.tuning.search.strategies.prior_knowledge import PriorKnowledge
+from tuner.tuning.space import Space
+from tuner.tuning.trial import Config, Measured, Reason, Rejected, Trial, config_key
 from workers.core import gpu
 from workers.tune.gpu_child import Limits
 from workers.tune.sandbox import SandboxRunner

@@ -186,7 +186,7 @@ def main() -> int:
     options, arguments = parser.parse_known_args()
     changed = changed_files(options.since)
     chosen, left = choose(changed, options.minutes)
-    kernels = [path for path in changed if path.startswith("tuner/kernels/")]
+    kernels = [path for path in changed if path.startswith("tuner/tuning/kernels/")]
     minutes = sum(each.seconds for each in chosen) / 60
     print(f"{len(changed)} files changed: {len(chosen)} files of tests, about {minutes:.1f} minutes")
     if options.list:

@@ -12,11 +12,11 @@ from profiles.models import KernelFamily, KernelShape, KernelStat, Profile
 from tuner.cache.entries import services as config_services
 from tuner.gate.builds.services import ensure_build
 from tuner.gate.suites.run_services import run_record
-from tuner.measure.runner import Session
 from tuner.models import CachedConfig, Regression, Suite, SuiteKernel, TuneJob
-from tuner.operators import OPERATORS, limits
-from tuner.search.finalists import Finalist
-from tuner.trial import Measured
+from tuner.tuning.measure.runner import Session
+from tuner.tuning.operators import OPERATORS, limits
+from tuner.tuning.search.finalists import Finalist
+from tuner.tuning.trial import Measured
 from webapp.problem import address, pipelines, services, states
 
 pytestmark = pytest.mark.django_db

@@ -15,9 +15,9 @@ from tuner.bring.report import Found, Problem
 from tuner.bring.samples import FEW_KERNELS, GPU, SAMPLES, choose_samples
 from tuner.bring.source import OPERATORS, FileRefused, Kernel, kernels_of
 from tuner.bring.uses import Argument
-from tuner.operators.operator import Operator
-from tuner.space import Space
-from tuner.team.description import DescriptionError, make_operator
+from tuner.tuning.operators.operator import Operator
+from tuner.tuning.space import Space
+from tuner.tuning.team.description import DescriptionError, make_operator
 
 COMPILE_S = 30.0                                # one configuration for one GPU
 DTYPE = "bf16"

@@ -24,15 +24,15 @@ from typing import Any
 
 import torch
 
-from tuner import wire
 from tuner.bring.forked import ENDLESS, bound_data, in_fork
 from tuner.bring.run import run_default
 from tuner.bring.source import OPERATORS
-from tuner.kernels.problem import torch_dtype
-from tuner.measure import offline
-from tuner.team import packages
-from tuner.team.adapter import TritonOperator
-from tuner.team.problem import make_problem
+from tuner.tuning import wire
+from tuner.tuning.kernels.problem import torch_dtype
+from tuner.tuning.measure import offline
+from tuner.tuning.team import packages
+from tuner.tuning.team.adapter import TritonOperator
+from tuner.tuning.team.problem import make_problem
 
 RUNS = os.environ.get("RIDGEPOINT_BRING_RUN") == "1"
 GPUS = {"sm_80": ("8.0", 108), "sm_90": ("9.0", 132), "sm_100": ("10.0", 148)}

@@ -12,7 +12,7 @@ from tuner.bring.cuda_source import CudaSource, read_cuda
 from tuner.bring.report import Found, Problem
 from tuner.bring.samples import FEW_KERNELS, GPU, SAMPLES, choose_samples
 from tuner.bring.source import FileRefused
-from tuner.cuda.text import C_TYPES, as_macro
+from tuner.tuning.cuda.text import C_TYPES, as_macro
 
 COMPILE_S = 60.0                                # one configuration for one GPU; CUTLASS takes longer than a plain kernel
 SUFFIXES = (".cu", ".cuh")

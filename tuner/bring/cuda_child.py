@@ -18,10 +18,10 @@ from typing import Any
 
 from profiles.analysis.core import gpus
 from profiles.analysis.kernel.occupancy import occupancy
-from tuner import wire
 from tuner.bring.forked import bound_data, in_fork
-from tuner.cuda import nvrtc
-from tuner.cuda.text import without_defines
+from tuner.tuning import wire
+from tuner.tuning.cuda import nvrtc
+from tuner.tuning.cuda.text import without_defines
 
 GPUS = {"sm_80": (8, 0), "sm_90": (9, 0), "sm_100": (10, 0)}
 AT_ONCE = 16                # compiles, of which each takes some processes

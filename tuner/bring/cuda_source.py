@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from tuner.bring.source import FileRefused
-from tuner.cuda.text import BLOCK, CudaFunction, CudaText, TextRefused, read_file, read_text
-from tuner.operators.limits import Limits
-from tuner.space import Constraint, Param, Space
-from tuner.team.expressions import Expression
+from tuner.tuning.cuda.text import BLOCK, CudaFunction, CudaText, TextRefused, read_file, read_text
+from tuner.tuning.operators.limits import Limits
+from tuner.tuning.space import Constraint, Param, Space
+from tuner.tuning.team.expressions import Expression
 
 # a macro or template parameter that is the number of threads of a block
 _THREADS = re.compile(r"^(?:block_?(?:size|dim)?|(?:num_?)?threads(?:_?per_?block)?|tpb|nt|n_?threads)(?:_?x)?$", re.IGNORECASE)

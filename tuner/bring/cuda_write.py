@@ -12,7 +12,7 @@ from tuner.bring.cuda_source import CudaSource
 from tuner.bring.samples import GPU
 from tuner.bring.source import FileRefused
 from tuner.bring.write import Draft
-from tuner.cuda.text import BLOCK, CudaArgument
+from tuner.tuning.cuda.text import BLOCK, CudaArgument
 
 SIZE, ALONE_SIZE = 4096, 1 << 22
 TYPES = {"int": "int32", "unsigned int": "int32", "unsigned": "int32", "long long": "int64", "int64_t": "int64", "int32_t": "int32",

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from tuner.bring.samples import GPU
-from tuner.operators.operator import BYTES
-from tuner.space import MAX_COMBINATIONS, MAX_PRODUCT, Param
-from tuner.team.description import MAX_PARAMS, MAX_VALUES, OF_GPU
-from tuner.team.expressions import Expression
+from tuner.tuning.operators.operator import BYTES
+from tuner.tuning.space import MAX_COMBINATIONS, MAX_PRODUCT, Param
+from tuner.tuning.team.description import MAX_PARAMS, MAX_VALUES, OF_GPU
+from tuner.tuning.team.expressions import Expression
 
 COUNT_S = 2.0               # of evaluating constraints
 LOOK_EVERY = 256            # evaluations between two looks at the clock

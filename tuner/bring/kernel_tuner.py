@@ -14,7 +14,7 @@ from typing import Any
 from tuner.bring.cuda_source import CudaSource, read_kernel
 from tuner.bring.literals import UNKNOWN, literal
 from tuner.bring.source import FileRefused
-from tuner.team.expressions import Expression
+from tuner.tuning.team.expressions import Expression
 
 POSITIONAL = ("kernel_name", "kernel_source", "problem_size", "arguments", "tune_params")
 GRID_DIVISORS = ("grid_div_x", "grid_div_y", "grid_div_z")

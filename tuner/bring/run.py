@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from tuner.measure.accuracy import TOLERANCE, check_config
-from tuner.team.adapter import TritonOperator
-from tuner.team.problem import make_problem
+from tuner.tuning.measure.accuracy import TOLERANCE, check_config
+from tuner.tuning.team.adapter import TritonOperator
+from tuner.tuning.team.problem import make_problem
 
 LAUNCHES, WARM_UPS = 50, 10
 
@@ -18,7 +18,7 @@ def run_default(adapter: TritonOperator, shape: Mapping[str, int], dtype: str, c
     """Return {"gpu", "shape", "dtype", "config", "us", "error", "wrong"}, or {"failed"}.
 
     us     median of LAUNCHES launches by CUDA events, µs
-    error  ‖out − reference‖ / ‖reference‖, and `wrong` why the result is not right ("" where it is): tuner.measure.accuracy
+    error  ‖out − reference‖ / ‖reference‖, and `wrong` why the result is not right ("" where it is): tuner.tuning.measure.accuracy
     """
     if not torch.cuda.is_available():
         return {"failed": "no GPU here"}

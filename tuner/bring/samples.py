@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.operators.limits import Limits
-from tuner.space import Space
+from tuner.tuning.operators.limits import Limits
+from tuner.tuning.space import Space
 
 GPU = Limits("H100", "9.0", 232_448, 132)       # whose limits the space is counted with
 SAMPLES = 2                                     # configurations compiled beside the default, of a file of few kernels

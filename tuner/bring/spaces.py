@@ -9,8 +9,8 @@ from typing import Any
 
 from tuner.bring.literals import UNKNOWN
 from tuner.bring.source import LAUNCH_OPTIONS, Kernel
-from tuner.operators.limits import Limits
-from tuner.space import Constraint, Param, Space
+from tuner.tuning.operators.limits import Limits
+from tuner.tuning.space import Constraint, Param, Space
 
 _BLOCK = re.compile(r"BLOCK|TILE|CHUNK|^B[A-Z0-9]?$|^(?:BM|BN|BK)")
 _FEW: tuple[tuple[re.Pattern[str], tuple[int, ...]], ...] = (
@@ -64,7 +64,7 @@ def space_of(kernel: Kernel, gpu: Limits) -> Space:
             math.prod(config[name] for name in tile if isinstance(config.get(name), int))
             <= REGISTERS * 32 * int(config.get("num_warps", 4))), (*tile, "num_warps")))
     if kernel.configs:
-        from tuner.team.description import narrow_space
+        from tuner.tuning.team.description import narrow_space
 
         names = params_of(kernel)
         complete = [{name: config.get(name, values[0]) for name, values in names.items()} for config in kernel.configs]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tuner.cache.buckets import BUCKETS, Buckets, bucket_distance, off_centre
-from tuner.trial import Config
+from tuner.tuning.trial import Config
 
 
 def toolkit_text(environment: Mapping[str, object]) -> str:

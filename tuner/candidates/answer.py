@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tuner.trial import cleaned
+from tuner.tuning.trial import cleaned
 
 MOST_SAMPLES, MOST_ROUNDS, MOST_ITEMS, MOST_TEXT, MOST_DEPTH = 4000, 400, 60, 600, 4
 FORMS = ("launch", "module", "kernel")

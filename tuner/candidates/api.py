@@ -17,8 +17,8 @@ from rest_framework.views import APIView
 
 from tuner.candidates import selectors, services
 from tuner.models import Candidate
-from tuner.operators import find
 from tuner.query_api import Checked, read_whole, validated
+from tuner.tuning.operators import find
 
 JSON = OpenApiTypes.OBJECT
 MAY_SUBMIT, MAY_REVIEW, MAY_PERMIT = "tuner.add_candidate", "tuner.change_candidate", "tuner.add_candidatepermit"

@@ -10,8 +10,8 @@ from typing import Any
 from tuner.candidates import code_view, selectors, services
 from tuner.candidates.verdicts import SIGN, SLOWED, TITLES, Verdict, slowdown_of_default
 from tuner.models import Candidate
-from tuner.operators import find
 from tuner.texts import config_text, in_order
+from tuner.tuning.operators import find
 
 VERDICTS = [each.value for each in Verdict]
 MARKS = {Verdict.FASTER: "mark-ok", Verdict.SAME: "mark-info", Verdict.SLOWER: "mark-bad", Verdict.AMBIGUOUS: "mark-warn",

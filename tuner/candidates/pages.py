@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from tuner.candidates import page_selectors, selectors, services
 from tuner.models import Candidate
-from tuner.operators import find
+from tuner.tuning.operators import find
 
 MAY_SUBMIT, MAY_REVIEW, MAY_PERMIT = "tuner.add_candidate", "tuner.change_candidate", "tuner.add_candidatepermit"
 PAGE = 50

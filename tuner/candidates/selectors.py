@@ -9,9 +9,9 @@ from django.db.models import QuerySet
 
 from tuner.candidates import sources
 from tuner.models import Candidate, CandidatePermit
-from tuner.operators import OPERATORS, all_operators
 from tuner.team.selectors import operator_description
 from tuner.texts import in_order
+from tuner.tuning.operators import OPERATORS, all_operators
 from workers import jobs
 
 FILTERS = ("operator", "status", "verdict", "review")

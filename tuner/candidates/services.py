@@ -13,9 +13,9 @@ from django.utils import timezone
 from tuner.candidates import diffs, selectors, sources, syntax
 from tuner.candidates.verdicts import Verdict
 from tuner.models import CANDIDATE_LEASES, Candidate, CandidatePermit
-from tuner.operators import Operator, find
 from tuner.texts import in_order
-from tuner.trial import cleaned
+from tuner.tuning.operators import Operator, find
+from tuner.tuning.trial import cleaned
 from workers import jobs
 
 MOST_TEXT_BYTES = diffs.MOST_BYTES

@@ -11,18 +11,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tuner.operators import OPERATORS
-from tuner.team.packages import normal_name
+from tuner.tuning.operators import OPERATORS
+from tuner.tuning.team.packages import normal_name
 
 PROJECT = Path(__file__).resolve().parents[2]
-KERNELS = "tuner.kernels."
-NOT_OF_ONE = ("tuner.kernels.problem", "tuner.kernels.device")       # what all operators share
+KERNELS = "tuner.tuning.kernels."
+NOT_OF_ONE = ("tuner.tuning.kernels.problem", "tuner.tuning.kernels.device")       # what all operators share
 MOST_BYTES = 256 << 10
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """`path` as a diff names it: tuner/kernels/rowwise.py."""
+    """`path` as a diff names it: tuner/tuning/kernels/rowwise.py."""
 
     path: str
     text: str

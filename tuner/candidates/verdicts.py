@@ -19,7 +19,7 @@ from tuner.gate.stats.rank_test import rank_sum_p
 from tuner.gate.stats.results import change_text
 from tuner.gate.stats.rule import Rule
 from tuner.gate.stats.rule import Verdict as GateVerdict
-from tuner.measure.quantiles import median_interval, quantile
+from tuner.tuning.measure.quantiles import median_interval, quantile
 
 SLOWED = 0.15                       # clocks and temperature move a time by less between two looks some seconds apart
 FLOOR, TARGET = 0.01, 0.02          # as fractions of the time: what is called a difference, and what SAME rules out

@@ -10,7 +10,7 @@ from django.utils import timezone
 from tuner.candidates.services import candidate_publish
 from tuner.candidates.verdicts import Judgement
 from tuner.models import CANDIDATE_LEASES, Candidate
-from tuner.trial import cleaned
+from tuner.tuning.trial import cleaned
 from workers import jobs
 
 Status, Stage = Candidate.Status, Candidate.Stage

@@ -7,7 +7,7 @@ from typing import Any
 from tuner.clocks import selectors
 from tuner.clocks.wish import ClockWish, WishRefused
 from tuner.models import GpuClockRule
-from tuner.trial import storable
+from tuner.tuning.trial import storable
 
 
 def rule_set(uuid: str, wish: ClockWish, *, by: Any) -> GpuClockRule:

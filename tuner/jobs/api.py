@@ -27,9 +27,9 @@ from tuner.jobs import (
 )
 from tuner.jobs.insight import explain_trials
 from tuner.models import TuneJob
-from tuner.operators import all_operators, find
 from tuner.query_api import Checked, read_whole
-from tuner.search.strategies import DEFAULT
+from tuner.tuning.operators import all_operators, find
+from tuner.tuning.search.strategies import DEFAULT
 
 JSON = OpenApiTypes.OBJECT
 LIST_LIMIT = 200

@@ -9,7 +9,7 @@ from bokeh.models import ColumnDataSource, HoverTool
 
 from profiles.theme import PALETTE, SERIES, figure, follows, item, kept_figure
 from tuner.jobs.comparison import Pair
-from tuner.trial import Config, Trial
+from tuner.tuning.trial import Config, Trial
 
 
 def progress_columns(trials: Sequence[Trial]) -> dict[str, list[Any]]:

@@ -25,7 +25,7 @@ from tuner.jobs import (
 from tuner.jobs.create_services import EFFORTS
 from tuner.models import Quarantine, TuneGroup, TuneJob
 from tuner.query_api import Checked
-from tuner.search.strategies import DEFAULT
+from tuner.tuning.search.strategies import DEFAULT
 
 JSON = OpenApiTypes.OBJECT
 CHANGE = "tuner.change_tunejob"

@@ -13,14 +13,14 @@ from django.db import transaction
 from tuner import devices
 from tuner.jobs import selectors
 from tuner.jobs.worth_selectors import search_worth
-from tuner.measure.landscape import LandscapeError
-from tuner.measure.policy import KINDS
 from tuner.models import TuneGroup, TuneJob
-from tuner.operators import all_operators, find
-from tuner.search.strategies import STRATEGIES, plateau_of
 from tuner.spaces.edit import Edit, EditRefused, count_edited, read_edit
 from tuner.spaces.own import space_on_device
-from tuner.trial import Config, storable
+from tuner.tuning.measure.landscape import LandscapeError
+from tuner.tuning.measure.policy import KINDS
+from tuner.tuning.operators import all_operators, find
+from tuner.tuning.search.strategies import STRATEGIES, plateau_of
+from tuner.tuning.trial import Config, storable
 from workers import jobs
 
 

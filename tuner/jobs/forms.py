@@ -11,9 +11,9 @@ from django import forms
 
 from tuner.devices import Device
 from tuner.jobs.create_services import DEFAULT_EFFORT, EFFORTS
-from tuner.measure.policy import TITLES
-from tuner.operators import all_operators
-from tuner.search.strategies import DEFAULT, STRATEGIES, plateau_of
+from tuner.tuning.measure.policy import TITLES
+from tuner.tuning.operators import all_operators
+from tuner.tuning.search.strategies import DEFAULT, STRATEGIES, plateau_of
 
 MAX_LINES = 200
 OWN = ""                 # no effort by name: the numbers below it

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.trial import Measured, Rejected, Trial, Value
+from tuner.tuning.trial import Measured, Rejected, Trial, Value
 
 SPARE = 8            # measured trials needed beyond the coefficients of the model
 WITHIN = (1.10, 1.05, 1.02, 1.01)       # "how soon": times of the best that a comparison looks for

@@ -15,8 +15,8 @@ from tuner import devices
 from tuner.jobs import create_services, new_services
 from tuner.jobs.create_services import DEFAULT_EFFORT, EFFORTS
 from tuner.jobs.forms import BudgetForm, job_form, shape_text
-from tuner.operators import all_operators
-from tuner.search.strategies import DEFAULT, STRATEGIES
+from tuner.tuning.operators import all_operators
+from tuner.tuning.search.strategies import DEFAULT, STRATEGIES
 
 PLAIN = ("dtype", "device", "strategy", "effort", "budget_trials", "budget_seconds", "plateau", "seed")
 

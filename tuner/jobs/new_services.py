@@ -9,7 +9,7 @@ from profiles.models import Profile
 from tuner import devices
 from tuner.jobs import control_services, create_services, groups, selectors, worth_selectors
 from tuner.models import TuneJob
-from tuner.operators import find
+from tuner.tuning.operators import find
 
 ASSUMED_TRIAL_S = 1.5    # on a GPU where no job has run yet
 MODELS = 10              # GPU models of profiles that a job can be kept for

@@ -9,7 +9,7 @@ from tuner import texts
 from tuner.cache.default_check import check_library, library_gain
 from tuner.models import TuneJob
 
-LEAST_GAIN = 0.01        # a best that is faster by less is no gain, as in tuner.search.loop
+LEAST_GAIN = 0.01        # a best that is faster by less is no gain, as in tuner.tuning.search.loop
 TITLES = {"faster": "done", "default": "no gain", "tie": "no gain", "library": "library wins", "unknown": "done"}
 
 

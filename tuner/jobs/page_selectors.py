@@ -13,10 +13,10 @@ from tuner import devices, texts
 from tuner.jobs import control_services, insight, selectors
 from tuner.jobs.outcomes import job_outcome
 from tuner.models import TrialRow, TuneGroup, TuneJob
-from tuner.search.loop import PLATEAU_GAIN, Progress
-from tuner.search.strategies import plateau_of
 from tuner.spaces.texts import edit_text
-from tuner.trial import Trial
+from tuner.tuning.search.loop import PLATEAU_GAIN, Progress
+from tuner.tuning.search.strategies import plateau_of
+from tuner.tuning.trial import Trial
 
 FASTEST = 12             # rows of the table that stands before the script fills it
 LEVELS_SHOWN = 12        # values of one parameter in the table of effects

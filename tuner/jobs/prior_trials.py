@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from tuner.cache import rules
 from tuner.jobs import selectors
-from tuner.measure.runner import Session
 from tuner.models import TrialRow, TuneJob
-from tuner.operators import Limits, find, limits
-from tuner.search.strategies.prior_knowledge import PastSearch, PriorKnowledge
-from tuner.trial import Config, Trial
+from tuner.tuning.measure.runner import Session
+from tuner.tuning.operators import Limits, find, limits
+from tuner.tuning.search.strategies.prior_knowledge import PastSearch, PriorKnowledge
+from tuner.tuning.trial import Config, Trial
 
 SAME_OPERATOR_JOBS = 40          # newest first; a model learns little from more
 OTHER_OPERATOR_JOBS = 20

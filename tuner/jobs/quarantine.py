@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from tuner.models import Quarantine, TuneJob
 from tuner.texts import config_in_order, in_order
-from tuner.trial import Config, Reason, Rejected, config_key
+from tuner.tuning.trial import Config, Reason, Rejected, config_key
 
 REASONS = (Reason.CRASH, Reason.TIMEOUT, Reason.WRONG)
 MESSAGE_CHARACTERS = 4000

@@ -12,9 +12,9 @@ from django.db.models.functions import Coalesce
 from tuner.devices import GPU
 from tuner.jobs.outcomes import job_outcome
 from tuner.models import TrialRow, TuneJob, TuneMember
-from tuner.search.strategies import plateau_of
 from tuner.texts import config_in_order, in_order, rate
-from tuner.trial import Measured, Outcome, Reason, Rejected, Trial
+from tuner.tuning.search.strategies import plateau_of
+from tuner.tuning.trial import Measured, Outcome, Reason, Rejected, Trial
 
 ENDED = (TuneJob.Status.DONE, TuneJob.Status.STOPPED, TuneJob.Status.FAILED)
 

@@ -16,9 +16,9 @@ from django.utils import timezone
 
 from tuner.jobs import selectors
 from tuner.jobs.worker_services import row_key, stored_trials_of_member
-from tuner.measure.runner import Incumbent
 from tuner.models import TrialRow, TuneJob, TuneMember, TuneTask
-from tuner.trial import Config, Trial
+from tuner.tuning.measure.runner import Incumbent
+from tuner.tuning.trial import Config, Trial
 from workers.leases import is_alive, is_dead
 
 Role = TuneMember.Role

@@ -18,12 +18,12 @@ from tuner.cache import rules
 from tuner.cache.entries.services import config_put
 from tuner.jobs import quarantine, selectors
 from tuner.jobs.create_services import enqueue_job, publish_status
-from tuner.measure.runner import Session
 from tuner.models import TUNE_LEASES, TrialRow, TuneJob, TuneMember, TuneTask
-from tuner.search.finalists import Finalist, is_raced
-from tuner.space import Space
 from tuner.spaces.listed import store_listing
-from tuner.trial import Config, Measured, Rejected, Trial, config_key
+from tuner.tuning.measure.runner import Session
+from tuner.tuning.search.finalists import Finalist, is_raced
+from tuner.tuning.space import Space
+from tuner.tuning.trial import Config, Measured, Rejected, Trial, config_key
 
 MAX_ATTEMPTS = 20                          # workers that may die over one job
 KEY_CHARACTERS = 200

@@ -16,8 +16,8 @@ from django.db.models import QuerySet, Sum
 
 from profiles.models import KernelShape, Profile, first_uploads
 from tuner.models import TuneJob
-from tuner.operators import find
-from tuner.trial import config_key
+from tuner.tuning.operators import find
+from tuner.tuning.trial import config_key
 
 JOBS_READ = 200          # newest finished jobs of an operator that an expectation is made from
 HOT = 40                 # shapes of a profile that a page offers

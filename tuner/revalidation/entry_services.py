@@ -24,9 +24,9 @@ from tuner.gate.stats.results import KernelVerdict
 from tuner.gate.stats.winner import Choice
 from tuner.jobs import quarantine
 from tuner.models import CachedConfig, KernelRun, SuiteJob
-from tuner.operators import limits
 from tuner.revalidation.selectors import DEFAULT, SERVED
-from tuner.trial import Reason, config_key
+from tuner.tuning.operators import limits
+from tuner.tuning.trial import Reason, config_key
 
 FACTS = ("registers", "spills", "smem_bytes", "relative_error")
 _FATAL = {"run: the process": Reason.CRASH, "run: ": Reason.TIMEOUT, f"{Reason.CRASH}: ": Reason.CRASH,

@@ -23,8 +23,8 @@ from tuner.jobs.create_services import TuneError, tune_create
 from tuner.models import CachedConfig, GpuEnvironment, RevalidationPolicy, TuneGroup, TuneJob
 from tuner.revalidation import selectors
 from tuner.revalidation.policy_services import current_policy
-from tuner.search.strategies import DEFAULT
-from tuner.trial import config_key
+from tuner.tuning.search.strategies import DEFAULT
+from tuner.tuning.trial import config_key
 
 log = logging.getLogger(__name__)
 MOST_SEARCHES, MOST_SECONDS = 50, 7200.0

@@ -17,11 +17,11 @@ from tuner.gate.suites.job_services import REVALIDATE, is_plain_config
 from tuner.gate.suites.selectors import LIVE, job_progress, jobs_progress, why_waiting
 from tuner.jobs.create_services import MAX_DEVICE
 from tuner.jobs.worth_selectors import fleet_ns
-from tuner.measure.policy import KINDS
 from tuner.models import CachedConfig, SuiteJob, SuiteKernel, TrialRow
-from tuner.operators import Operator, find, limits
 from tuner.texts import config_in_order
-from tuner.trial import Config, config_key
+from tuner.tuning.measure.policy import KINDS
+from tuner.tuning.operators import Operator, find, limits
+from tuner.tuning.trial import Config, config_key
 
 SERVED, DEFAULT, RIVAL = "cached winner", "operator's default", "near tie"       # what the sides are called, as builds are
 RIVALS = 2                         # beside what served: near ties first, then the fastest others of its job

@@ -11,12 +11,12 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tuner import devices
-from tuner.measure.landscape import LandscapeError
-from tuner.operators import all_operators, find
 from tuner.query_api import Checked, validated
 from tuner.spaces.edit import EditRefused
 from tuner.spaces.own import space_on_device
 from tuner.spaces.selectors import space_answer
+from tuner.tuning.measure.landscape import LandscapeError
+from tuner.tuning.operators import all_operators, find
 
 
 class TuneSpaceRequest(serializers.Serializer[None]):

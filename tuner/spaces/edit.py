@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.bring.edited import SpaceRefused, check_values, read_values
-from tuner.space import Param, Space
-from tuner.team.expressions import Expression
-from tuner.trial import Config, Value, storable
+from tuner.tuning.space import Param, Space
+from tuner.tuning.team.expressions import Expression
+from tuner.tuning.trial import Config, Value, storable
 
 MAX_CONSTRAINTS = 16
 COUNT_S = 1.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tuner.models import ListedSpace
-from tuner.offer import Offer, read_offer
-from tuner.trial import config_key
+from tuner.tuning.offer import Offer, read_offer
+from tuner.tuning.trial import config_key
 
 KEPT = 50                    # listings of a project, the newest; one is at most some hundred kB
 

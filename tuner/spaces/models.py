@@ -15,7 +15,7 @@ class ListedSpace(OfProject):
     shape_key = models.CharField(max_length=200)       # canonical text of the shape
     gpu = models.CharField(max_length=120)             # model
     library = models.CharField(max_length=200)         # with its version: "cublasLt 13.1.0"
-    offer = models.JSONField()                         # tuner.offer.Offer.as_json
+    offer = models.JSONField()                         # tuner.tuning.offer.Offer.as_json
     listed = models.DateTimeField(auto_now=True)
 
     class Meta:

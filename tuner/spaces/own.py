@@ -10,17 +10,17 @@ from typing import Any
 
 from tuner import devices
 from tuner.bring.samples import GPU
-from tuner.measure.landscape import Landscape
-from tuner.offer import Offer
-from tuner.operators import OPERATORS, Limits, Operator, added, find, limits
-from tuner.operators.operator import BYTES
-from tuner.operators.variants import UnionSpace
-from tuner.space import MAX_PRODUCT, Constraint, Param, Space
 from tuner.spaces.edit import EditRefused, OwnSpace, Values
 from tuner.spaces.listed import find_listing
 from tuner.team import selectors
-from tuner.team.description import OF_GPU, constraints_of
-from tuner.trial import Config, Value
+from tuner.tuning.measure.landscape import Landscape
+from tuner.tuning.offer import Offer
+from tuner.tuning.operators import OPERATORS, Limits, Operator, added, find, limits
+from tuner.tuning.operators.operator import BYTES
+from tuner.tuning.operators.variants import UnionSpace
+from tuner.tuning.space import MAX_PRODUCT, Constraint, Param, Space
+from tuner.tuning.team.description import OF_GPU, constraints_of
+from tuner.tuning.trial import Config, Value
 from workers import jobs
 
 BUILT_IN = "its kernels are not written for that value"

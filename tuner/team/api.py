@@ -12,8 +12,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tuner.models import OperatorPackage
-from tuner.operators import all_operators, find
 from tuner.team import selectors, services
+from tuner.tuning.operators import all_operators, find
 
 JSON = OpenApiTypes.OBJECT
 

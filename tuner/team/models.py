@@ -18,7 +18,7 @@ class OperatorPackage(models.Model):
     enabled = models.BooleanField(default=True)
     status = models.CharField(max_length=8, choices=Status, default=Status.WAITING)
     version = models.CharField(max_length=60, blank=True)        # as described
-    operators = models.JSONField(default=list, blank=True)       # tuner.team.description: what each operator is
+    operators = models.JSONField(default=list, blank=True)       # tuner.tuning.team.description: what each operator is
     error = models.JSONField(null=True, blank=True)              # {"where", "what", "hint"}
     worker = models.CharField(max_length=120, blank=True)        # that described it
     described = models.DateTimeField(null=True)

@@ -11,8 +11,8 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from tuner.models import OperatorPackage
-from tuner.operators import OPERATORS, all_operators
 from tuner.team import selectors, services
+from tuner.tuning.operators import OPERATORS, all_operators
 
 
 @require_safe

@@ -10,8 +10,8 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from tuner.models import OperatorAudit, OperatorPackage
-from tuner.operators import OPERATORS, Operator, limits
-from tuner.team.description import DescriptionError, make_operator
+from tuner.tuning.operators import OPERATORS, Operator, limits
+from tuner.tuning.team.description import DescriptionError, make_operator
 from workers import jobs
 
 AUDIT_ROWS = 50

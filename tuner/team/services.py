@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from tuner.models import OperatorAudit, OperatorPackage
 from tuner.team import selectors
-from tuner.team.packages import normal_name
+from tuner.tuning.team.packages import normal_name
 from workers import jobs
 
 Status = OperatorPackage.Status

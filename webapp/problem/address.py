@@ -11,8 +11,8 @@ from django.utils.http import urlencode
 
 from profiles.analysis.core.tunable import is_problem, tuned_operator
 from profiles.models import KernelShape, KernelStat, Profile
-from tuner.operators import find
 from tuner.texts import in_order
+from tuner.tuning.operators import find
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from tuner import operators
 from tuner.gate.builds.selectors import regression_json
 from tuner.jobs.selectors import speedups
+from tuner.tuning import operators
 from webapp.problem import address, profiled, states
 from webapp.problem.address import Problem
 

@@ -14,7 +14,7 @@ from tuner.gate.suites.suite_services import suite_put
 from tuner.jobs import new_services
 from tuner.jobs.create_services import DEFAULT_EFFORT
 from tuner.models import Suite, SuiteKernel, TuneJob
-from tuner.search.strategies import DEFAULT
+from tuner.tuning.search.strategies import DEFAULT
 from webapp.problem import states
 from webapp.problem.address import Problem
 

@@ -16,8 +16,8 @@ from tuner.gate.suites.selectors import suite_environments
 from tuner.jobs import page_selectors as job_selectors
 from tuner.jobs.outcomes import job_outcome
 from tuner.jobs.selectors import ENDED
-from tuner.measure.landscape import LandscapeError
 from tuner.models import CachedConfig, GateKernel, KernelRun, Regression, Suite, SuiteKernel, TuneJob
+from tuner.tuning.measure.landscape import LandscapeError
 from webapp.problem.address import Problem
 
 MOST_JOBS, MOST_REGRESSIONS = 12, 6

@@ -9,9 +9,9 @@ from typing import Any
 
 from workers.core.child import Child, ChildDied, ChildHung, SandboxError, Stopped
 
-MODULE = "tuner.measure.ceilings_child"
+MODULE = "tuner.tuning.measure.ceilings_child"
 OPEN_S, MEASURE_S = 180.0, 90.0      # the first compiles kernels
-# As tuner.measure.ceilings.MEASUREMENTS, which imports torch and lives in the child.
+# As tuner.tuning.measure.ceilings.MEASUREMENTS, which imports torch and lives in the child.
 NAMES = ("copy", "read", "write", "l2", "l1", "fma-fp64", "fma-fp32", "fma-fp16", "gemm-fp64", "gemm-fp32", "gemm-tf32",
          "gemm-fp16", "gemm-bf16", "gemm-fp8", "gemm-int8")
 

@@ -20,8 +20,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tuner import wire
-from tuner.trial import cleaned
+from tuner.tuning import wire
+from tuner.tuning.trial import cleaned
 
 PROJECT = Path(__file__).resolve().parents[2]
 TAIL_BYTES = 4000

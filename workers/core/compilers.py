@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from tuner.measure.runner import Compiled
-from tuner.trial import Config, Reason, Rejected
+from tuner.tuning.measure.runner import Compiled
+from tuner.tuning.trial import Config, Reason, Rejected
 from workers.core.child import Child, ChildDied, ChildHung, Stopped
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ def cache_folder() -> Path:
 
 
 class CompileProcess(Protocol):
-    """Answers requests of tuner.measure.compiler, here or on another host."""
+    """Answers requests of tuner.tuning.measure.compiler, here or on another host."""
 
     @property
     def alive(self) -> bool: ...
@@ -89,7 +89,7 @@ class Compilers:
             thread.start()
 
     def aim(self, opening: Mapping[str, Any]) -> None:
-        """Set problem and GPU: the `open` request of tuner.measure.compiler; may be repeated."""
+        """Set problem and GPU: the `open` request of tuner.tuning.measure.compiler; may be repeated."""
         self.forget()
         self._opening, self.useless = dict(opening), ""
         self._aim += 1

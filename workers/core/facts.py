@@ -11,8 +11,8 @@ from typing import Any
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.installed import package_version, program_version
 from profiles.ingest.nsys.program import nsys_path
-from tuner.measure import nvml
-from tuner.team import packages
+from tuner.tuning.measure import nvml
+from tuner.tuning.team import packages
 from workers.core import gpu
 from workers.core.compilers import cores
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.measure import nvml
+from tuner.tuning.measure import nvml
 
 _QUERY = ("index", "uuid", "name", "compute_cap", "driver_version", "memory.total")
 _SMI_TIMEOUT_S = 20.0

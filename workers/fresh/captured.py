@@ -1,6 +1,7 @@
 """Captures of a suite's kernels under ncu or torch.profiler: which kernels, the program, its options and its environment.
 
-The program is `tuner.measure.counted`, in the worker's own interpreter, with the build's code first on its path as in a fresh run.
+The program is `tuner.tuning.measure.counted`, in the worker's own interpreter, with the build's code first on its path as in a
+fresh run.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from profiles.capture.tools.tool import PYTHON
 from profiles.capture.tools.torch_profiler import TorchOptions
 from profiles.models import Capture, CaptureTarget
 from tuner.gate.suites.selectors import COUNTERS, job_kernels
-from tuner.measure.fresh import make_policy
 from tuner.models import KernelRun, Suite, SuiteCapture, SuiteJob
-from tuner.trial import Config
+from tuner.tuning.measure.fresh import make_policy
+from tuner.tuning.trial import Config
 from workers.clocks import hold
 from workers.core import gpu
 from workers.fresh.runner import compiled_folder
@@ -28,9 +29,9 @@ from workers.tune import team
 
 TARGET = "Kernels of benchmark suites"
 ABOUT = "Run by suites alone, which say the kernels: no capture can be asked of it by itself."
-SPEC = "RIDGEPOINT_KERNELS"                      # as `tuner.measure.counted` reads it, which imports torch
+SPEC = "RIDGEPOINT_KERNELS"                      # as `tuner.tuning.measure.counted` reads it, which imports torch
 RANGE = "ridgepoint"
-ARGV = [PYTHON, "-m", "tuner.measure.counted"]
+ARGV = [PYTHON, "-m", "tuner.tuning.measure.counted"]
 LAUNCHES = 3                                     # of each kernel that ncu profiles: counters hardly vary
 STEPS = TorchOptions(wait=1, warmup=2, active=10, record_shapes=False)
 GPU_KERNELS = 8                                  # that one launch of an operator may consist of (split-K: 2)

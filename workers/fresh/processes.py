@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.measure.fresh import POLICY, KernelRequest, KernelSamples
-from tuner.operators import find, limits
-from tuner.trial import Config
+from tuner.tuning.measure.fresh import POLICY, KernelRequest, KernelSamples
+from tuner.tuning.operators import find, limits
+from tuner.tuning.trial import Config
 from workers.core.child import Child, ChildDied, ChildHung, Stopped
 
-CHILD = "tuner.measure.child"
+CHILD = "tuner.tuning.measure.child"
 MESSAGE_CHARS = 280
 
 

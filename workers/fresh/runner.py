@@ -15,10 +15,10 @@ from django.conf import settings
 from tuner.cache import rules
 from tuner.cache.entries.selectors import config_best
 from tuner.gate.suites.job_services import Turn
-from tuner.measure.fresh import KernelRequest, KernelSamples, make_policy
-from tuner.measure.recorded_runs import RecordedRuns, RunDraw
 from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel
-from tuner.trial import Config
+from tuner.tuning.measure.fresh import KernelRequest, KernelSamples, make_policy
+from tuner.tuning.measure.recorded_runs import RecordedRuns, RunDraw
+from tuner.tuning.trial import Config
 from workers.code.build import BuildCode
 from workers.core import build_code, gpu
 from workers.core.child import Stopped

@@ -17,9 +17,9 @@ from tuner.gate.errors import Superseded
 from tuner.gate.suites import job_services, run_services
 from tuner.gate.suites.job_services import REVALIDATE, Turn
 from tuner.gate.suites.models import SUITE_LEASES
-from tuner.measure.fresh import KernelSamples, policy_text
-from tuner.measure.recorded_runs import RecordedError, load_recorded
 from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel
+from tuner.tuning.measure.fresh import KernelSamples, policy_text
+from tuner.tuning.measure.recorded_runs import RecordedError, load_recorded
 from workers import jobs
 from workers.clocks import hold
 from workers.core import gpu, stopping

@@ -41,8 +41,8 @@ def main() -> None:
 
 def triton_kernels(device: torch.device) -> None:
     """One launch each of the tuner's matmul and softmax."""
-    from tuner.kernels.matmul import Matmul  # needs Triton, which a CPU-only machine may lack
-    from tuner.kernels.rowwise import Softmax
+    from tuner.tuning.kernels.matmul import Matmul  # needs Triton, which a CPU-only machine may lack
+    from tuner.tuning.kernels.rowwise import Softmax
 
     Matmul({"M": 2048, "N": 2048, "K": 2048}, "bf16", device, 0).launch(
         {"BM": 128, "BN": 128, "BK": 64, "GM": 8, "num_warps": 8, "num_stages": 3})

@@ -9,7 +9,7 @@ import argparse
 
 import torch
 
-from tuner.kernels.matmul import Matmul
+from tuner.tuning.kernels.matmul import Matmul
 
 
 def main() -> None:

@@ -12,12 +12,12 @@ from tuner.cache import rules
 from tuner.clocks.wish import locked_text
 from tuner.jobs import create_services, sharing_services, worker_services
 from tuner.jobs.sharing_services import Role
-from tuner.measure.landscape import LandscapeError
-from tuner.measure.replay import SPEED
-from tuner.measure.runner import Incumbent, Runner, Session
 from tuner.models import TuneJob, TuneMember, TuneTask
-from tuner.search.pipeline import SerialPipeline, make_pipeline
-from tuner.trial import Trial, config_key
+from tuner.tuning.measure.landscape import LandscapeError
+from tuner.tuning.measure.replay import SPEED
+from tuner.tuning.measure.runner import Incumbent, Runner, Session
+from tuner.tuning.search.pipeline import SerialPipeline, make_pipeline
+from tuner.tuning.trial import Trial, config_key
 from workers import jobs
 from workers.core import gpu
 from workers.core.child import SandboxError

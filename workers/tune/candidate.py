@@ -17,8 +17,8 @@ from tuner.cache.entries.selectors import config_best
 from tuner.candidates import selectors, verdicts, worker_services
 from tuner.candidates.answer import Answer
 from tuner.models import CANDIDATE_LEASES, Candidate
-from tuner.team.packages import ENABLED, normal_name
-from tuner.trial import cleaned
+from tuner.tuning.team.packages import ENABLED, normal_name
+from tuner.tuning.trial import cleaned
 from workers.core import c_compiler, gpu, sandboxed
 from workers.core.stopping import Stop, watch_for_stop
 from workers.tune import candidate_counters, team

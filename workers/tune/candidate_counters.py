@@ -11,11 +11,11 @@ from typing import Any
 
 from profiles.capture.tools.ncu import installed_ncu
 from tuner.gate.stats.rule import finite_number
-from tuner.trial import cleaned
+from tuner.tuning.trial import cleaned
 from workers.core import sandboxed
 
 BOUNDS = sandboxed.Bounds(wall_s=120, cpu_s=600, memory_mb=16 << 10, data_mb=64 << 10, room_mb=2048, file_mb=512)
-RANGE = "ridgepoint"                # as tuner.measure.counted marks it, which imports torch
+RANGE = "ridgepoint"                # as tuner.tuning.measure.counted marks it, which imports torch
 TIME = "gpu__time_duration.sum"
 _TENSOR = "sm__inst_executed_pipe_tensor_op_{}.avg.pct_of_peak_sustained_active"
 # what a page shows → counters of ncu that say it; the first that a GPU has

@@ -1,7 +1,7 @@
 """Compiling on hosts without a GPU: requests in Redis, answered by the queue `compile`.
 
 A request says all that a compile process must know, so whoever takes it can answer. The binaries travel through
-tuner.measure.remote_cache; a host with another Triton says so and is asked nothing more. A queue entry only wakes a worker,
+tuner.tuning.measure.remote_cache; a host with another Triton says so and is asked nothing more. A queue entry only wakes a worker,
 which stays while requests come.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 import redis
 from django.conf import settings
 
-from tuner import wire
+from tuner.tuning import wire
 from workers import clock, jobs
 from workers.core.child import Child, ChildDied, ChildHung, Stopped
 from workers.core.compilers import NobodyAnswers, cache_folder, cores
@@ -37,7 +37,7 @@ MAX_PLACES = 64
 def cache_environment() -> dict[str, str]:
     """Return what Triton processes need to share binaries with other hosts."""
     return {"TRITON_CACHE_MANAGER": "triton.runtime.cache:RemoteCacheManager",
-            "TRITON_REMOTE_CACHE_BACKEND": "tuner.measure.remote_cache:RedisCache",
+            "TRITON_REMOTE_CACHE_BACKEND": "tuner.tuning.measure.remote_cache:RedisCache",
             "RIDGEPOINT_TRITON_REDIS": settings.REDIS_URL}
 
 
@@ -104,7 +104,7 @@ class RemoteCompiler:
         self.alive = False
 
 
-def serve(child_environment: Mapping[str, str], *, module: str = "tuner.measure.compiler", count: int | None = None,
+def serve(child_environment: Mapping[str, str], *, module: str = "tuner.tuning.measure.compiler", count: int | None = None,
           idle_s: float = IDLE_S, open_s: float = 120.0) -> int:
     """Answer requests until none came for `idle_s`; return how many were answered."""
     environ = {**child_environment, **cache_environment(), "TRITON_CACHE_DIR": str(cache_folder())}

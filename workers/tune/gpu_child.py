@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.trial import Reason, Rejected
+from tuner.tuning.trial import Reason, Rejected
 from workers.core.child import Child, ChildDied, ChildHung, SandboxError, Stopped
 
 SPARES = 2                      # two crashes may follow each other closely

@@ -13,16 +13,16 @@ import numpy as np
 from tuner.jobs import create_services, quarantine, selectors, worker_services
 from tuner.jobs.prior_trials import prior_knowledge
 from tuner.jobs.sharing_services import Role
-from tuner.measure.landscape import LandscapeError
-from tuner.measure.replay import SPEED
-from tuner.measure.runner import CompilingRunner, Runner, Session
 from tuner.models import TUNE_LEASES, TrialRow, TuneJob
-from tuner.search.finalists import measure_finalists
-from tuner.search.loop import Budget, Progress, tune
-from tuner.search.strategies import STRATEGIES, Strategy, plateau_of
-from tuner.search.strategies.fixed_order import ListedConfigs
-from tuner.space import Space
-from tuner.trial import Config, Rejected, Trial, config_key
+from tuner.tuning.measure.landscape import LandscapeError
+from tuner.tuning.measure.replay import SPEED
+from tuner.tuning.measure.runner import CompilingRunner, Runner, Session
+from tuner.tuning.search.finalists import measure_finalists
+from tuner.tuning.search.loop import Budget, Progress, tune
+from tuner.tuning.search.strategies import STRATEGIES, Strategy, plateau_of
+from tuner.tuning.search.strategies.fixed_order import ListedConfigs
+from tuner.tuning.space import Space
+from tuner.tuning.trial import Config, Rejected, Trial, config_key
 from workers.core import gpu
 from workers.core.child import SandboxError
 from workers.core.stopping import Stop, Stopped, watch_for_stop

@@ -13,15 +13,15 @@ from typing import Any
 from tuner import devices
 from tuner.jobs import selectors, sharing_services
 from tuner.jobs.sharing_services import Role
-from tuner.measure.landscape import Landscape, LandscapeError
-from tuner.measure.replay import ReplayRunner
-from tuner.measure.runner import CompilingRunner, Runner, Session
 from tuner.models import TrialRow, TuneJob, TuneMember
-from tuner.operators import Operator, find, limits
-from tuner.space import Space
 from tuner.spaces.edit import EditRefused, OwnSpace, edited_space, read_edit
 from tuner.spaces.own import own_space_of_offer, space_of_operator, space_of_recording
-from tuner.trial import Config
+from tuner.tuning.measure.landscape import Landscape, LandscapeError
+from tuner.tuning.measure.replay import ReplayRunner
+from tuner.tuning.measure.runner import CompilingRunner, Runner, Session
+from tuner.tuning.operators import Operator, find, limits
+from tuner.tuning.space import Space
+from tuner.tuning.trial import Config
 from workers import jobs
 from workers.clocks import hold
 from workers.core import gpu

@@ -13,26 +13,26 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from tuner.measure.runner import Compiled, Incumbent, Session, SessionUse
-from tuner.offer import Offer, read_offer
-from tuner.operators import OPERATORS, find
-from tuner.trial import Config, Measured, Outcome, Rejected, config_key
+from tuner.tuning.measure.runner import Compiled, Incumbent, Session, SessionUse
+from tuner.tuning.offer import Offer, read_offer
+from tuner.tuning.operators import OPERATORS, find
+from tuner.tuning.trial import Config, Measured, Outcome, Rejected, config_key
 from workers.core.child import SandboxError, Stopped
 from workers.core.compilers import CompileProcess, Compilers, cache_folder, cores
 from workers.core.gpu import NoLease
 from workers.tune.gpu_child import GpuChild, Limits, rejection_of
 
-CHILD, COMPILER = "tuner.measure.child", "tuner.measure.compiler"
+CHILD, COMPILER = "tuner.tuning.measure.child", "tuner.tuning.measure.compiler"
 HANG_S, HANG_TIMES = 5.0, 10.0  # no kernel is given less time than this, nor less than so many times the slowest one's
 AHEAD = 2                       # configurations in the line above what compiles: compiled, and on the GPU
 
 
 class SandboxRunner:
-    """Measures configurations of one operator on one GPU in a child process. See tuner.measure.runner.Runner.
+    """Measures configurations of one operator on one GPU in a child process. See tuner.tuning.measure.runner.Runner.
 
     operator, shape, dtype   an operator that `find` knows and what to measure
     gpu_index                as nvidia-smi numbers it; `gpu_uuid` goes before it where known, of several GPUs all, by commas
-    policy                   fields of tuner.measure.policy.Policy to override
+    policy                   fields of tuner.tuning.measure.policy.Policy to override
     turn                     entered while something runs on the GPU: others may have it in between
     helpers                  makers of compilers on other hosts
     compilers                processes that compile ahead: None as many as the host has cores for, 0 none

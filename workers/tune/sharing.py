@@ -18,9 +18,9 @@ from django.db import Error, connection
 
 from tuner.jobs import sharing_services
 from tuner.models import TuneJob
-from tuner.search.loop import Progress
-from tuner.search.strategies import Strategy, tell_facts
-from tuner.trial import Config, Rejected, Trial, config_key
+from tuner.tuning.search.loop import Progress
+from tuner.tuning.search.strategies import Strategy, tell_facts
+from tuner.tuning.trial import Config, Rejected, Trial, config_key
 from workers import jobs
 
 log = logging.getLogger(__name__)

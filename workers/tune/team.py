@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from tuner.models import OperatorPackage
-from tuner.space import Space
-from tuner.team import description, packages, selectors, services
-from tuner.trial import cleaned, config_key
+from tuner.team import selectors, services
+from tuner.tuning.space import Space
+from tuner.tuning.team import description, packages
+from tuner.tuning.trial import cleaned, config_key
 from workers.core.child import SandboxError, safe_environment
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -72,7 +73,7 @@ def _run_child(*arguments: str) -> Any:
     """Run the child in its own group, within a time limit, its answer bounded."""
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tuner.team.child", str(os.getpid()), *arguments], cwd=PROJECT, stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", "tuner.tuning.team.child", str(os.getpid()), *arguments], cwd=PROJECT, stdin=subprocess.DEVNULL,
             stdout=output, stderr=subprocess.STDOUT, pass_fds=(answer.fileno(),), start_new_session=True,
             env={**safe_environment(), **child_environment(), "RIDGEPOINT_ANSWER_FD": str(answer.fileno())})
         try:

@@ -1,6 +1,6 @@
 """Ceilings that were measured on a GPU, and where a launch loses against what its GPU could do.
 
-A measurement (`tuner.measure.ceilings`) comes with the clock it ran at, so its rate per cycle can be put at the clock of a
+A measurement (`tuner.tuning.measure.ceilings`) comes with the clock it ran at, so its rate per cycle can be put at the clock of a
 launch: what the best kernel of that kind would have done at the same clock. Then
 
     data sheet  →  at its own clock  →  measured at that clock  →  achieved

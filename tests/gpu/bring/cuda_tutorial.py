@@ -24,13 +24,13 @@ from tests.tuner.bring.cuda_files import KERNEL_TUNER, SCALE_ADD, TILED
 from tuner.bring.check import check_file
 from tuner.bring.cuda_check import read_sources
 from tuner.bring.cuda_write import file_beside, write_cuda_adapter
-from tuner.operators import find, limits
-from tuner.search.finalists import measure_finalists
-from tuner.search.known import of_operator
-from tuner.search.loop import Budget, tune
-from tuner.search.strategies import DEFAULT
-from tuner.team import packages
-from tuner.trial import Measured, Rejected, config_key
+from tuner.tuning.operators import find, limits
+from tuner.tuning.search.finalists import measure_finalists
+from tuner.tuning.search.known import of_operator
+from tuner.tuning.search.loop import Budget, tune
+from tuner.tuning.search.strategies import DEFAULT
+from tuner.tuning.team import packages
+from tuner.tuning.trial import Measured, Rejected, config_key
 from workers.core import gpu
 from workers.tune.sandbox import SandboxRunner
 

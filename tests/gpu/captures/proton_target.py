@@ -11,8 +11,8 @@ import builtins
 import torch
 import triton.profiler as proton
 
-from tuner.kernels.matmul import Matmul
-from tuner.kernels.rowwise import Softmax
+from tuner.tuning.kernels.matmul import Matmul
+from tuner.tuning.kernels.rowwise import Softmax
 
 
 def main() -> None:

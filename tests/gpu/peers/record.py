@@ -31,9 +31,9 @@ import torch
 
 from tests.gpu.peers.graphs import captured
 from tests.gpu.peers.table import BUDGET, PEERS, Launch, Searched
-from tuner.measure import accuracy, timers, timing
-from tuner.measure.policy import Policy
-from tuner.operators import OPERATORS
+from tuner.tuning.measure import accuracy, timers, timing
+from tuner.tuning.measure.policy import Policy
+from tuner.tuning.operators import OPERATORS
 
 POLICY = {"max_samples": 40}
 

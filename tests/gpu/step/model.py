@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from tuner.kernels.norms import EPSILON
-from tuner.kernels.problem import DTYPES
-from tuner.kernels.tokens import BASE
+from tuner.tuning.kernels.norms import EPSILON
+from tuner.tuning.kernels.problem import DTYPES
+from tuner.tuning.kernels.tokens import BASE
 
 Shape = dict[str, int]
 Case = tuple[str, Shape, int]          # operator, shape, how often a step calls it
@@ -99,7 +99,7 @@ class Weights:
 
 
 class Library:
-    """Each operator by torch's own call, as a model's author writes it. Tensors and shapes as in `tuner.kernels`."""
+    """Each operator by torch's own call, as a model's author writes it. Tensors and shapes as in `tuner.tuning.kernels`."""
 
     def embedding(self, table: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         return functional.embedding(ids, table)

@@ -29,7 +29,7 @@ from tests.gpu.peers.graphs import captured
 from tests.gpu.step.tune import Found, search, snapshot
 from tuner.cache.client import Client
 from tuner.cache.default_check import check_default, median_interval
-from tuner.operators import OPERATORS
+from tuner.tuning.operators import OPERATORS
 from workers.core import gpu
 from workers.tune.gpu_child import Limits as Seconds
 from workers.tune.sandbox import SandboxRunner
@@ -153,7 +153,7 @@ class Timed:
     def __init__(self, record: Record, step: Any, client: Client, rounds: int) -> None:
         from tests.gpu.step.model import Exact, Library
         from tests.gpu.step.served import FromClient
-        from tuner.kernels.problem import full_precision
+        from tuner.tuning.kernels.problem import full_precision
 
         self.record, self.step, self.rounds = record, step, rounds
         self.row: dict[str, Any] = {}
@@ -218,8 +218,8 @@ def take_times(row: dict[str, Any], ways: Mapping[str, Callable[[], Any]], round
     """Replay the variants in turn; medians of the rounds with their 95 % intervals, and of the paired ratios to `after`."""
     import torch
 
-    from tuner.measure import timers, timing
-    from tuner.measure.policy import Policy
+    from tuner.tuning.measure import timers, timing
+    from tuner.tuning.measure.policy import Policy
 
     policy = Policy.read({"kind": "warm", "warmup": 3, "batch": 2, "rounds": rounds, "max_ms": 60000.0})
     sampler = timing.Sampler(timers.make_timer(torch.device("cuda"), policy, torch.cuda.current_device()), policy)

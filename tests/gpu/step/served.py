@@ -13,8 +13,8 @@ import torch
 
 from tests.gpu.step.model import Library
 from tuner.cache.client import Client, Served
-from tuner.kernels.problem import Calls
-from tuner.operators import OPERATORS
+from tuner.tuning.kernels.problem import Calls
+from tuner.tuning.operators import OPERATORS
 
 
 def serves_ours(served: Served) -> bool:

@@ -15,13 +15,13 @@ from typing import Any
 from tuner.cache import buckets, rules
 from tuner.cache.default_check import Verdict, check_default, check_library, library_gain, winner_is_default
 from tuner.cache.serve.resolve import content_id, freeze, resolve
-from tuner.measure.runner import Session
-from tuner.operators import OPERATORS, limits
-from tuner.search.finalists import Finalist, measure_finalists
-from tuner.search.known import of_operator
-from tuner.search.loop import Budget, tune
-from tuner.search.strategies import DEFAULT
-from tuner.trial import Config, Measured, config_key
+from tuner.tuning.measure.runner import Session
+from tuner.tuning.operators import OPERATORS, limits
+from tuner.tuning.search.finalists import Finalist, measure_finalists
+from tuner.tuning.search.known import of_operator
+from tuner.tuning.search.loop import Budget, tune
+from tuner.tuning.search.strategies import DEFAULT
+from tuner.tuning.trial import Config, Measured, config_key
 from workers.tune.sandbox import SandboxRunner
 
 LARGE_FLOPS = 1e12           # an operator with more is searched for twice as long: to check one configuration takes seconds / 10

@@ -9,7 +9,7 @@ from profiles.ingest.naming.names import family, is_collective, operator_of, sho
 from profiles.ingest.trace import KERNELS
 from tests.builders import trace
 from tests.profiles.ingest.corpus import H200, TRUTH
-from tuner.operators import OPERATORS
+from tuner.tuning.operators import OPERATORS
 
 
 def test_table_of_a_drawn_trace():

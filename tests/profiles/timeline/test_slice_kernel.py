@@ -14,7 +14,7 @@ from profiles.models import KernelStat, LaunchCounters, Profile
 from tests.builders import trace
 from tests.profiles.ingest.corpus import H200
 from tests.profiles.timeline.test_timeline_api import profile_of
-from tuner.operators import OPERATORS
+from tuner.tuning.operators import OPERATORS
 
 pytestmark = pytest.mark.django_db
 

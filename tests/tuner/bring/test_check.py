@@ -24,7 +24,7 @@ from tuner.bring.samples import choose_samples
 from tuner.bring.source import FileRefused, kernels_of
 from tuner.bring.write import write_adapter
 from tuner.cache import client
-from tuner.space import Param, Space
+from tuner.tuning.space import Param, Space
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from tuner.bring.edited import (
 )
 from tuner.bring.source import kernels_of
 from tuner.bring.write import write_adapter
-from tuner.space import Constraint, Param, Space
-from tuner.team.expressions import Expression
+from tuner.tuning.space import Constraint, Param, Space
+from tuner.tuning.team.expressions import Expression
 
 TEXT = write_adapter(kernels_of(ADD)[0], "kernels").text
 SPACE = EditedSpace({"BM": (16, 32, 64), "BN": (16, 32), "num_warps": (1, 4, 64)}, {"BM": 32, "BN": 16, "num_warps": 4},

@@ -8,7 +8,7 @@ from tests.tuner.bring.files import ADD, GATHER, HELION, MATMUL
 from tuner.bring.literals import UNKNOWN
 from tuner.bring.source import FileRefused, Kernel, kernels_of
 from tuner.bring.spaces import assumed_constexprs, default_of, params_of, space_of
-from tuner.operators.limits import Limits
+from tuner.tuning.operators.limits import Limits
 
 GPU = Limits("H100", "9.0", 232_448, 132)
 

@@ -24,13 +24,13 @@ from tuner.cache.exchange import services as exchange_services
 from tuner.cache.formats import fused_moe, helion
 from tuner.cache.formats.document import FormatError
 from tuner.cache.serve.services import snapshot_view, take_snapshot
-from tuner.measure.runner import Session
 from tuner.models import CachedConfig, GpuEnvironment, ImportedFile, Quarantine, SuiteJob, TrialRow, TuneJob
-from tuner.operators import OPERATORS, limits
 from tuner.revalidation import selectors as revalidation_selectors
 from tuner.revalidation import services as revalidation_services
-from tuner.search.finalists import Finalist
-from tuner.trial import Measured, config_key
+from tuner.tuning.measure.runner import Session
+from tuner.tuning.operators import OPERATORS, limits
+from tuner.tuning.search.finalists import Finalist
+from tuner.tuning.trial import Measured, config_key
 
 pytestmark = pytest.mark.django_db
 

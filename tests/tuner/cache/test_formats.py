@@ -12,8 +12,8 @@ from tuner.cache import formats
 from tuner.cache.formats import FORMATS, fused_moe, guess_format, helion, t4, triton_text
 from tuner.cache.formats.document import FormatError
 from tuner.cache.formats.fused_moe import Name, device_name, parse_name, sglang_name, vllm_name
-from tuner.measure.landscape import Landscape
-from tuner.trial import Measured, Reason, Rejected, config_key
+from tuner.tuning.measure.landscape import Landscape
+from tuner.tuning.trial import Measured, Reason, Rejected, config_key
 
 # As they stand in vLLM's and SGLang's source trees (vllm/model_executor/layers/fused_moe/configs, quantization/utils/configs).
 VLLM_NAMES = [

@@ -7,8 +7,8 @@ import pytest
 from tuner.cache.buckets import Buckets
 from tuner.cache.portability import MeasuredSpace as Place
 from tuner.cache.portability import between_gpus, between_toolkits, cells_by_distance, shape_steps, shared_bucket_cell, transfer
-from tuner.measure.landscape import Landscape
-from tuner.trial import Measured
+from tuner.tuning.measure.landscape import Landscape
+from tuner.tuning.trial import Measured
 
 SPACES = Path(__file__).parents[2] / "data" / "public_spaces"
 

@@ -20,10 +20,10 @@ from tuner.gate.history.series_services import wake_stale_series
 from tuner.gate.suites import job_services, run_services
 from tuner.gate.verdicts.services import stop_job
 from tuner.models import Build, CachedConfig, GpuEnvironment, KernelRun, Quarantine, RevalidationPolicy, Suite, SuiteJob
-from tuner.operators import OPERATORS, limits
 from tuner.revalidation import policy_services as environment_services
 from tuner.revalidation import selectors as revalidation_selectors
 from tuner.revalidation import services
+from tuner.tuning.operators import OPERATORS, limits
 from workers import jobs, sweep
 from workers.gate import suite
 

@@ -327,7 +327,7 @@ def own_config(api_answer):
 
 def test_a_listener_never_serves_before_a_tune_job(api, alice):
     """Even where its time is ten times better and it is for the very shape."""
-    from tuner.operators import OPERATORS, limits
+    from tuner.tuning.operators import OPERATORS, limits
     default = dict(OPERATORS["matmul"].default_config(square(4096), "bf16", limits(GPU)))
     heard = own_config(listened(api(alice), config=default))
     assert (heard.operator, heard.origin, heard.shape) == ("matmul", "listener", square(4096))

@@ -16,8 +16,8 @@ from tests.tuner.measure.interpreted import patch_language_once, round_to_fp8
 from tuner.candidates.judge import checks, loading
 from tuner.candidates.judge.taken import Taken
 from tuner.candidates.sources import operator_files
-from tuner.operators import OPERATORS, find, limits
-from tuner.team import packages
+from tuner.tuning.operators import OPERATORS, find, limits
+from tuner.tuning.team import packages
 
 PACKAGES = Path(__file__).resolve().parents[2] / "packages"
 GEMM, ROWS, DEVICE = {"M": 40, "N": 48, "K": 64}, {"R": 8, "C": 100}, torch.device("cpu")

@@ -82,13 +82,13 @@ def launch(inputs, out, config):
     "replaces the clock": (LAUNCH + "\n\nimport time\n\ntime.perf_counter = lambda: 0.0\n", "it replaced time.perf_counter"),
     "replaces the comparison": (LAUNCH + '''
 
-from tuner.measure import accuracy
+from tuner.tuning.measure import accuracy
 
 accuracy.compare_output = lambda out, reference, tolerance: accuracy.Verdict(0.0, 0.0, 0, tolerance)
 ''', "it replaced"),
     "replaces the reference": (LAUNCH + '''
 
-from tuner.kernels import rowwise
+from tuner.tuning.kernels import rowwise
 
 rowwise.Softmax.reference = lambda self: self.out.float()
 ''', "it replaced Softmax.reference"),

@@ -119,7 +119,8 @@ def test_a_day_has_so_many_for_each_token_and_for_a_person_on_the_page(api: Any,
     ({"config": {"a b": 1}}, "config", "no name of a parameter"), ({"config": {"a": [1]}}, "config", "a number, a flag"),
     ({"config": {f"p{n}": 1 for n in range(17)}}, "config", "at most 16"),
     ({"text": DIFF.replace("tl.max", "tl.min")}, "text", "the diff is not applied: hunk 1"),
-    ({"text": DIFF.replace(OWN.path, "setup.py")}, "text", "it changes setup.py; the operator's files are tuner/kernels/row"),
+    ({"text": DIFF.replace(OWN.path, "setup.py")}, "text",
+     "it changes setup.py; the operator's files are tuner/tuning/kernels/row"),
 ])
 def test_what_is_not_taken_says_why(alice: Any, change: dict[str, Any], field: str, words: str) -> None:
     permit()
@@ -133,7 +134,7 @@ def test_a_diff_becomes_the_whole_file_beside_the_operator_s_own(alice: Any) -> 
     candidate = submit(alice, text=DIFF)
     assert (candidate.text, candidate.diff, candidate.base_path) == (CHANGED, DIFF, OWN.path) and candidate.base_hash == OWN.hash
     assert submit(alice).diff == ""
-    tma = "tuner/kernels/matmul_tma.py"
+    tma = "tuner/tuning/kernels/matmul_tma.py"
     inner = services.read_text("matmul", f"--- a/{tma}\n+++ b/{tma}\n@@ -1,0 +2 @@\n+# more\n")
     assert inner[2] is not None and inner[2].path == tma and "# more" in inner[0]
 

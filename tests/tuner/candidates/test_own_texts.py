@@ -10,7 +10,7 @@ import pytest
 from tests.product import PROJECT
 from tests.tuner.measure.chosen import each_operator
 from tests.tuner.measure.forks import run_program
-from tuner.operators import OPERATORS
+from tuner.tuning.operators import OPERATORS
 
 PACKAGES = PROJECT / "tests" / "packages"
 PROGRAM = "import sys; from tests.tuner.candidates.every_operator import main; main(*sys.argv[1:])"

@@ -136,8 +136,8 @@ def test_hostile_texts_are_shown_soon(text: str) -> None:
 
 def test_files_of_an_operator_are_found_without_importing_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [each.path for each in sources.operator_files("matmul")] == [
-        "tuner/kernels/matmul.py", "tuner/kernels/extents.py", "tuner/kernels/hopper/matmul_warp_groups.py",
-        "tuner/kernels/matmul_parts.py", "tuner/kernels/matmul_tma.py"]
+        "tuner/tuning/kernels/matmul.py", "tuner/tuning/kernels/extents.py", "tuner/tuning/kernels/hopper/matmul_warp_groups.py",
+        "tuner/tuning/kernels/matmul_parts.py", "tuner/tuning/kernels/matmul_tma.py"]
     packages = Path(__file__).resolve().parents[2] / "packages"
     monkeypatch.syspath_prepend(str(packages))
     found, = sources.operator_files("acme_clamp", {"kernel": "acme_kernels.kernels.clamp", "package": "acme-kernels"})

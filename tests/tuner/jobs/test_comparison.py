@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tuner.jobs.comparison import best_shared_config, carried_losses, compare
-from tuner.trial import Measured, Reason, Rejected, Trial
+from tuner.tuning.trial import Measured, Reason, Rejected, Trial
 
 
 def trial(number, a, ms, **facts):

@@ -20,9 +20,9 @@ from tuner.jobs import (
     quarantine,
     worker_services,
 )
-from tuner.measure.runner import Session
 from tuner.models import Quarantine, TuneGroup, TuneJob
-from tuner.trial import Measured, Reason, Rejected, Trial
+from tuner.tuning.measure.runner import Session
+from tuner.tuning.trial import Measured, Reason, Rejected, Trial
 from workers import jobs, tasks
 from workers.tune import lead
 

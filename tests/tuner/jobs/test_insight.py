@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tuner.jobs.insight import explain_trials, milestones, time_spent
-from tuner.trial import Measured, Reason, Rejected, Trial
+from tuner.tuning.trial import Measured, Reason, Rejected, Trial
 
 
 def measured(number, config, ms, at_s=0.0, **facts):

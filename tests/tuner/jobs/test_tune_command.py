@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 
 from tuner.jobs import worker_services
 from tuner.models import TuneJob
-from tuner.trial import Reason, Rejected
+from tuner.tuning.trial import Reason, Rejected
 from workers import jobs
 
 pytestmark = pytest.mark.django_db

@@ -15,7 +15,7 @@ from django.utils import timezone
 from profiles.models import KernelShape, KernelStat, Profile
 from tuner.jobs import page_selectors, selectors, worth_selectors
 from tuner.models import TrialRow, TuneGroup, TuneJob
-from tuner.trial import config_key
+from tuner.tuning.trial import config_key
 from workers import jobs
 
 pytestmark = pytest.mark.django_db

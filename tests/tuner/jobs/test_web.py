@@ -6,7 +6,7 @@ from django.urls import reverse
 from tuner import devices
 from tuner.jobs import create_services, selectors
 from tuner.models import CachedConfig, TuneJob
-from tuner.trial import Measured
+from tuner.tuning.trial import Measured
 from workers import jobs
 from workers.tune import lead
 
@@ -136,8 +136,8 @@ def test_a_slower_result_for_the_same_shape_does_not_replace_the_entry(done, unw
 
 def test_a_search_in_which_nothing_could_be_measured_fails_with_the_reasons(unwatched, monkeypatch, django_assert_num_queries):
     job = create_services.tune_create(owner=None, **{**JOB, "budget_trials": 3})
-    from tuner.measure.replay import ReplayRunner
-    from tuner.trial import Reason, Rejected
+    from tuner.tuning.measure.replay import ReplayRunner
+    from tuner.tuning.trial import Reason, Rejected
     monkeypatch.setattr(ReplayRunner, "_outcome", lambda self, config: Rejected(Reason.RESOURCES, "too much"))
     lead.run(job.pk, "w1", replay_speed=0)
     job.refresh_from_db()

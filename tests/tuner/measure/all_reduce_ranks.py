@@ -15,7 +15,7 @@ os.environ["TRITON_INTERPRET"] = "1"         # before any kernel is decorated
 import torch
 import torch.multiprocessing as processes
 
-from tuner.kernels.all_reduce import AllReduceRmsNorm, allreduce_rmsnorm
+from tuner.tuning.kernels.all_reduce import AllReduceRmsNorm, allreduce_rmsnorm
 
 ROWS, COLUMNS, TIMES, PROGRAMS = 5, 48, 6, 2
 

@@ -15,10 +15,10 @@ from zlib import crc32
 
 import pytest
 
-from tuner.operators import OPERATORS, VENDORS
+from tuner.tuning.operators import OPERATORS, VENDORS
 
 PROJECT = Path(__file__).resolve().parents[3]
-KERNELS = "tuner.kernels"
+KERNELS = "tuner.tuning.kernels"
 GPUS = {"8.0": "NVIDIA A100-SXM4-80GB", "9.0": "NVIDIA H200", "10.0": "NVIDIA B200"}      # compute capability → one that has it
 Case = tuple[Any, ...]              # the operator's name first
 WITHOUT_TORCH = "torch and Triton are not installed (make test tries; see CONTRIBUTING.md)"
@@ -37,7 +37,7 @@ def capability_of(name: str, capabilities: Iterable[str] = GPUS) -> str:
 
 
 def about(*names: str) -> pytest.MarkDecorator:
-    """Mark a test as one of these operators' kernels, or of a module of tuner/kernels ("attention", "decode.paged")."""
+    """Mark a test as one of these operators' kernels, or of a module of tuner/tuning/kernels ("attention", "decode.paged")."""
     return pytest.mark.kernel(*names)
 
 
@@ -66,7 +66,7 @@ def kernel_files(item: pytest.Item) -> set[str]:
 
 
 def files_of(*names: str) -> set[str]:
-    """Return the files of these operators' kernels, and of tuner/kernels what they import; paths from the project's folder."""
+    """Return the files of these operators' kernels, and of tuner/tuning/kernels what they import; paths from the project."""
     return {file for name in names for file in _files(_module(name))}
 
 

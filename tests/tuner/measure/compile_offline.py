@@ -11,9 +11,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from tuner.kernels.attention import attn_fwd
-from tuner.kernels.matmul import matmul
-from tuner.kernels.rowwise import layernorm_row, softmax_row
+from tuner.tuning.kernels.attention import attn_fwd
+from tuner.tuning.kernels.matmul import matmul
+from tuner.tuning.kernels.rowwise import layernorm_row, softmax_row
 
 CASES = {
     "matmul": (matmul, dict.fromkeys(("a", "b", "c"), "*bf16") | dict.fromkeys(("M", "N", "K", "sam", "sbk", "scm"), "i32"),

@@ -85,8 +85,8 @@ def serve() -> None:
         import torch
         import triton.runtime.cache
 
-        from tuner.measure import accuracy, offline  # noqa: F401 - for the forks
-        from tuner.operators import OPERATORS
+        from tuner.tuning.measure import accuracy, offline  # noqa: F401 - for the forks
+        from tuner.tuning.operators import OPERATORS
 
         for operator in OPERATORS.values():
             importlib.import_module(operator.kernel_module)

@@ -13,8 +13,8 @@ from tests.tuner.measure.forks import INTERPRETER, run_program
 RIGHT = """
 import importlib, json, sys, torch
 from tests.tuner.measure.interpreted import patch_language_once, round_to_fp8
-from tuner.measure import accuracy
-from tuner.operators import OPERATORS
+from tuner.tuning.measure import accuracy
+from tuner.tuning.operators import OPERATORS
 patch_language_once()
 round_to_fp8()
 for name, shape, dtype, config in json.loads(sys.argv[1]):
@@ -37,8 +37,8 @@ print("all right")
 # resource facts of configurations, one line each
 FACTS = """
 import importlib, json, sys, torch
-from tuner.measure import offline
-from tuner.operators import OPERATORS
+from tuner.tuning.measure import offline
+from tuner.tuning.operators import OPERATORS
 for capability, name, shape, dtype, configs in json.loads(sys.argv[1]):
     offline.set_target(capability, 132)
     problem = importlib.import_module(OPERATORS[name].kernel_module).PROBLEMS[name](shape, dtype, torch.device("meta"), 3)
@@ -48,8 +48,8 @@ for capability, name, shape, dtype, configs in json.loads(sys.argv[1]):
 # what stands in the code for sm_90 and what ptxas says of it (its warnings C75xx, which Triton does not show), one line each
 CODE = """
 import importlib, json, re, subprocess, sys, tempfile, torch, triton
-from tuner.measure import offline
-from tuner.operators import OPERATORS
+from tuner.tuning.measure import offline
+from tuner.tuning.operators import OPERATORS
 offline.set_target("9.0", 132)
 WORDS = (r"wgmma\\.mma_async|cp\\.async\\.cg|cp\\.async\\.bulk\\.tensor\\.[0-9]d\\.shared|ld\\.global\\.v4\\.b32|ld\\.global\\.b16"
          r"|ldmatrix")

@@ -8,13 +8,13 @@ from profiles.ingest.naming import names
 from tests.tuner.measure.chosen import about, each_gpu
 from tests.tuner.measure.forks import run_program
 from tests.tuner.measure.programs import compile_lines, interpret
-from tuner.operators import OPERATORS, limits
-from tuner.operators.all_reduce import ALL_REDUCE_RMSNORM, PROGRAMS
+from tuner.tuning.operators import OPERATORS, limits
+from tuner.tuning.operators.all_reduce import ALL_REDUCE_RMSNORM, PROGRAMS
 
 RIGHT = """
 import torch
-from tuner.kernels.all_reduce import PROBLEMS
-from tuner.measure import accuracy
+from tuner.tuning.kernels.all_reduce import PROBLEMS
+from tuner.tuning.measure import accuracy
 for gpus in (2, 4):
     for rows, columns in ((5, 300), (1, 64)):
         for dtype, tolerance in (("bf16", 1e-2), ("fp16", 2e-3)):
@@ -32,8 +32,8 @@ print("all right")
 """
 COMPILED = """
 import json, sys, torch
-from tuner.kernels.all_reduce import PROBLEMS
-from tuner.measure import offline
+from tuner.tuning.kernels.all_reduce import PROBLEMS
+from tuner.tuning.measure import offline
 capability, gpus = json.loads(sys.argv[1])
 offline.set_target(capability, 132)
 problem = PROBLEMS["all_reduce_rmsnorm"]({"R": 64, "C": 8192, "G": gpus}, "bf16", torch.device("meta"), 3)

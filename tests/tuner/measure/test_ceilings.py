@@ -12,7 +12,7 @@ pytest.importorskip("triton", reason=WITHOUT_TORCH)
 import numpy as np
 import torch
 
-from tuner.measure import ceilings
+from tuner.tuning.measure import ceilings
 from workers.capture.ceilings_bench import NAMES
 
 pytestmark = pytest.mark.torch

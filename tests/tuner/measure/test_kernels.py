@@ -49,6 +49,6 @@ def test_recorded_best_configurations_compile(name, capability, binaries):
 def test_shapes_that_would_wrap_around_are_refused(shape, words):
     import torch
 
-    from tuner.kernels.matmul import Matmul
+    from tuner.tuning.kernels.matmul import Matmul
     with pytest.raises(ValueError, match=words):
         Matmul(shape, "bf16", torch.device("meta"), 0)

@@ -8,14 +8,14 @@ import pytest
 
 from tests.tuner.measure.chosen import about, cases_of_each, each_operator, import_triton
 from tests.tuner.measure.programs import compile_lines
-from tuner.operators import OPERATORS, limits
-from tuner.operators.rowwise import STAGES_UNREAD
+from tuner.tuning.operators import OPERATORS, limits
+from tuner.tuning.operators.rowwise import STAGES_UNREAD
 
 COMPILED = """
 import hashlib, importlib, json, re, sys, torch
-from tuner.measure import offline
-from tuner.operators import OPERATORS
-from tuner.operators.limits import limits
+from tuner.tuning.measure import offline
+from tuner.tuning.operators import OPERATORS
+from tuner.tuning.operators.limits import limits
 
 offline.set_target("9.0", 132)
 for name, shape, changed in json.loads(sys.argv[1]):
@@ -54,7 +54,7 @@ NORMS = {"layernorm": BLOCKS, "rmsnorm": BLOCKS, "add_rmsnorm": BLOCKS, "row_sum
 
 def test_the_unit_of_extents() -> None:
     import_triton()
-    from tuner.kernels.extents import unit_of
+    from tuner.tuning.kernels.extents import unit_of
     assert [unit_of(each) for each in (4096, 3000, 1002, 777)] == [16, 8, 2, 1]
     assert unit_of(4104, 1000) == 8 and unit_of(48, 20) == 4
 

@@ -8,8 +8,8 @@ from django.urls import reverse
 
 from tuner.jobs import create_services
 from tuner.jobs.forms import TuneForm
-from tuner.measure.policy import KINDS, TITLES, Policy, policy_rows
 from tuner.models import TuneJob
+from tuner.tuning.measure.policy import KINDS, TITLES, Policy, policy_rows
 
 pytestmark = pytest.mark.django_db
 GPU_JOB = {"operator": "softmax", "shape": {"R": 64, "C": 256}, "dtype": "fp16", "device": "gpu", "strategy": "random",

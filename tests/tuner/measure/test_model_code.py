@@ -10,7 +10,7 @@ from profiles.ingest.naming import names
 from tests.tuner.measure.chosen import about
 from tests.tuner.measure.programs import code_of, compile_lines, facts_of
 from tests.tuner.measure.test_model_operators import ALIGNED, VECTOR, WORDS
-from tuner.operators import OPERATORS, limits
+from tuner.tuning.operators import OPERATORS, limits
 
 
 @pytest.mark.torch
@@ -68,7 +68,7 @@ def test_gathered_numbers_are_loaded_ahead(binaries):
 
 def check_product(facts, config, kind):
     """`kind`: of the product whose shared memory it takes."""
-    from tuner.operators.matmul_space import smem_bytes
+    from tuner.tuning.operators.matmul_space import smem_bytes
     assert not facts["warned"] and not facts["spills"] and facts["from_registers"] == 0
     assert facts["smem_bytes"] <= smem_bytes({**config, "KERNEL": kind, "STORE": "tma"}, 2, 2, keeps_last_stage=True)
 
@@ -94,7 +94,7 @@ def test_the_image_decides_which_convolutions_there_are():
 @about("conv2d")
 def test_a_box_covers_the_pixels_with_least_waste(tmp_path):
     asked = ((128, 2, 64, 64), (128, 32, 56, 56), (256, 32, 14, 14), (64, 8, 7, 7), (64, 392, 1, 1))
-    told, = compile_lines("import json, sys; from tuner.kernels.convolution import box\n"
+    told, = compile_lines("import json, sys; from tuner.tuning.kernels.convolution import box\n"
                           "print(json.dumps([box(*each) for each in json.loads(sys.argv[1])]))", asked, tmp_path)
     assert told == [[1, 8, 16], [2, 8, 8], [8, 2, 16], [8, 1, 8], [64, 1, 1]]         # no waste but where 14, 7 have no such side
 

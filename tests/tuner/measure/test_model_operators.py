@@ -7,7 +7,7 @@ import pytest
 
 from tests.tuner.measure.chosen import GPUS, about, cases_of_each, each_gpu, each_operator
 from tests.tuner.measure.programs import RIGHT, facts_of, interpret
-from tuner.operators import OPERATORS, limits
+from tuner.tuning.operators import OPERATORS, limits
 
 NAMES = ("cross_entropy", "embedding", "rotary", "top_k", "conv2d", "int4_matmul", "fp8_block_matmul")
 LOOP = {"num_warps": 4, "num_stages": 2}
@@ -72,7 +72,7 @@ DEEP = [            # larger shapes, and more of them
 LOSSES = """
 import torch
 from tests.tuner.measure.interpreted import patch_language_once
-from tuner.kernels.cross_entropy import PROBLEMS
+from tuner.tuning.kernels.cross_entropy import PROBLEMS
 patch_language_once()
 loss = PROBLEMS["cross_entropy"]({"R": 3, "C": 200}, "fp32", torch.device("cpu"), 1)
 loss.x[:, 64:] = -torch.inf                             # classes that a mask left out: a whole block of them
@@ -87,7 +87,7 @@ print("all right")
 EQUALS = """
 import json, sys, torch
 from tests.tuner.measure.interpreted import patch_language_once
-from tuner.kernels.top_k import PROBLEMS
+from tuner.tuning.kernels.top_k import PROBLEMS
 patch_language_once()
 for dtype, columns, k, kernels in json.loads(sys.argv[1]):
     top = PROBLEMS["top_k"]({"R": 6, "C": columns, "K": k}, dtype, torch.device("cpu"), 1)

@@ -20,8 +20,8 @@ from tests.gpu.step.tune import Found, snapshot
 from tests.tuner.measure.interpreted import patch_language_once
 from tuner.cache import buckets, rules
 from tuner.cache.client import Client
-from tuner.measure.runner import Session
-from tuner.operators import OPERATORS, limits
+from tuner.tuning.measure.runner import Session
+from tuner.tuning.operators import OPERATORS, limits
 
 patch_language_once()
 [kept, path] = json.loads(sys.argv[1])

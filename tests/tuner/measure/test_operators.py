@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tuner.measure.landscape import Landscape
-from tuner.operators import OPERATORS, limits
-from tuner.trial import Measured, Reason, Rejected
+from tuner.tuning.measure.landscape import Landscape
+from tuner.tuning.operators import OPERATORS, limits
+from tuner.tuning.trial import Measured, Reason, Rejected
 
 LANDSCAPES = {path.name.split(".")[0]: Landscape.load(path)
               for path in sorted((Path(__file__).parents[2] / "data/h200/landscapes").glob("*.json.gz"))}

@@ -9,7 +9,7 @@ from tests.gpu.peers import markdown
 from tests.tuner.measure.chosen import about
 from tests.tuner.measure.forks import run_program
 from tests.tuner.measure.programs import compile_lines
-from tuner.operators import OPERATORS
+from tuner.tuning.operators import OPERATORS
 
 ASKED = """
 import json, sys
@@ -31,8 +31,8 @@ INTERPRETED = """
 import importlib, json, sys, torch
 from tests.gpu.peers import helion_kernels
 from tests.gpu.peers.table import HELION
-from tuner.measure import accuracy
-from tuner.operators import OPERATORS
+from tuner.tuning.measure import accuracy
+from tuner.tuning.operators import OPERATORS
 cases = json.loads(sys.argv[1])
 assert set(helion_kernels.FUNCTIONS) == set(HELION)
 for name, shape in cases:
@@ -46,8 +46,8 @@ PAGES = """
 import torch
 from tests.gpu.peers.pages import over_pages
 from torch.nn.attention.flex_attention import flex_attention
-from tuner.kernels.decode.paged import PROBLEMS
-from tuner.measure import accuracy
+from tuner.tuning.kernels.decode.paged import PROBLEMS
+from tuner.tuning.measure import accuracy
 for heads, shared, size in ((4, 2, 16), (2, 2, 32)):
     shape = {"B": 4, "H": heads, "KV": shared, "N": 80, "D": 64, "PAGE": size}
     problem = PROBLEMS["paged_decode_attention"](shape, "fp16", torch.device("cpu"), 3)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.tuner.measure.chosen import GPUS, cases_of_each, each_gpu, each_operator
 from tests.tuner.measure.programs import RIGHT, facts_of, interpret
-from tuner.operators import OPERATORS, limits
+from tuner.tuning.operators import OPERATORS, limits
 
 NAMES = ("softmax", "layernorm", "rmsnorm", "add_rmsnorm", "silu_mul", "row_sum", "transpose")
 SMALL = {"R": 5, "C": 300}

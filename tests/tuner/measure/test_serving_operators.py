@@ -5,7 +5,7 @@ import pytest
 from profiles.ingest.naming import names
 from tests.tuner.measure.chosen import GPUS, about, cases_of_each, each_gpu, each_operator
 from tests.tuner.measure.programs import RIGHT, code_of, facts_of, interpret
-from tuner.operators import OPERATORS, fp8_attention, limits, paged_decode_attention
+from tuner.tuning.operators import OPERATORS, fp8_attention, limits, paged_decode_attention
 
 PAGED, FP8 = OPERATORS["paged_decode_attention"], OPERATORS["fp8_attention"]
 SMALL = {"B": 3, "H": 6, "KV": 2, "N": 70, "D": 64, "PAGE": 16}
@@ -37,8 +37,8 @@ DEEP = [            # larger shapes, and more of them
 ERRORS = """
 import torch
 from tests.tuner.measure.interpreted import patch_language_once, round_to_fp8
-from tuner.kernels.fp8_attention import PROBLEMS
-from tuner.measure import accuracy
+from tuner.tuning.kernels.fp8_attention import PROBLEMS
+from tuner.tuning.measure import accuracy
 patch_language_once()
 round_to_fp8()
 weights = torch.exp2(torch.rand(1 << 20, dtype=torch.float64)).float()                 # even in their logarithm
@@ -75,9 +75,9 @@ print("all right")
 LENGTHS = """
 import json, sys, torch
 from tests.tuner.measure.interpreted import patch_language_once
-from tuner.kernels.decode.paged import PROBLEMS, UNUSED, spread_lengths
-from tuner.measure import accuracy
-from tuner.operators.paged_decode_attention import lengths
+from tuner.tuning.kernels.decode.paged import PROBLEMS, UNUSED, spread_lengths
+from tuner.tuning.measure import accuracy
+from tuner.tuning.operators.paged_decode_attention import lengths
 patch_language_once()
 shape = {"B": 4, "H": 4, "KV": 2, "N": 80, "D": 64, "PAGE": 16}
 assert spread_lengths(4, 80).tolist() == lengths(shape) == [20, 40, 60, 80]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tuner.team.sources import MOST_BYTES, beside, hash_sources, source_files
+from tuner.tuning.sources import MOST_BYTES, beside, hash_sources, read_source, source_files
 
 FILES = {
     "fastops/__init__.py": "from fastops.parts.clamp import clamp\nLIMIT = 4\n",
@@ -64,6 +64,14 @@ def test_the_hash_changes_with_each_of_them(made, changed, differs):
     file = made / "fastops" / f"{changed}.py"
     file.write_text(file.read_text() + "# changed\n")
     assert (hash_sources(kernels, beside(kernels)) != before) is differs
+
+
+def test_the_name_of_our_package_does_not_count(tmp_path):
+    """Kernels lay in tuner.kernels until 2026-11: what was stored of them holds."""
+    before, now = tmp_path / "before.py", tmp_path / "now.py"
+    before.write_text("from tuner.kernels.extents import extent       # tuner/kernels/extents.py\n")
+    now.write_text("from tuner.tuning.kernels.extents import extent       # tuner/tuning/kernels/extents.py\n")
+    assert read_source(now) == read_source(before) == before.read_bytes()
 
 
 def test_a_module_in_no_package_takes_those_beside_it_but_not_what_is_installed(made):

@@ -13,12 +13,13 @@ from django.core.management.base import CommandError
 from django.urls import reverse
 
 from tests.tuner.measure.forks import run_program
-from tuner import operators
 from tuner.cache.serve.services import matching_operator
 from tuner.models import CachedConfig, OperatorAudit, OperatorPackage, TuneJob
-from tuner.operators import limits
-from tuner.team import description, packages, selectors, services
-from tuner.team.expressions import Expression
+from tuner.team import selectors, services
+from tuner.tuning import operators
+from tuner.tuning.operators import limits
+from tuner.tuning.team import description, packages
+from tuner.tuning.team.expressions import Expression
 from workers import jobs
 from workers.core import gpu
 from workers.tune import gpu_child, lead, runner, team
@@ -175,12 +176,12 @@ def test_a_package_that_is_not_there_or_raises_is_told(acme, olga, tmp_path, mon
 CHECK = """
 import sys, torch
 from tuner.team import packages
-from tuner.operators import find
+from tuner.tuning.operators import find
 packages.provide()
-from tuner.measure import accuracy
-from tuner.team.problem import PROBLEMS
+from tuner.tuning.measure import accuracy
+from tuner.tuning.team.problem import PROBLEMS
 for name, shape in (("acme_scale_add", {"N": 1000}), ("acme_column_sum", {"R": 37, "C": 300}), ("acme_clamp", {"N": 777})):
-    space = find(name).space(shape, "fp16", __import__("tuner.operators").operators.limits("NVIDIA H200"))
+    space = find(name).space(shape, "fp16", __import__("tuner.tuning.operators").operators.limits("NVIDIA H200"))
     problem = PROBLEMS[name](shape, "fp16", torch.device("cpu"), 1)
     for seed, config in enumerate(list(space.configs())[:3]):
         for again in range(2):          # a second launch must not add to the first
@@ -205,7 +206,7 @@ COMPILE = """
 import sys
 from tuner.team import packages
 packages.provide()
-from tuner.measure.compiler import Compiler
+from tuner.tuning.measure.compiler import Compiler
 one = Compiler()
 one.open({"operator": "acme_scale_add", "shape": {"N": 100000}, "dtype": "bf16", "seed": 0,
           "compute_capability": sys.argv[1], "sms": int(sys.argv[2])})
@@ -336,7 +337,7 @@ def test_a_team_cannot_take_a_built_in_name(olga):
 
 @pytest.mark.parametrize("answer", [{}, {"kept": 3, "pruned": {}}, {"kept": [{"BLOCK": 1}], "pruned": [1]}, "text"])
 def test_an_answer_of_another_shape_ends_the_job_with_its_reason(monkeypatch, answer):
-    from tuner.space import Param, Space
+    from tuner.tuning.space import Param, Space
     from workers.tune import team
 
     told = {"params": [], "prunes": {"early": True, "top_k": None}}

@@ -8,9 +8,9 @@ import pytest
 from tests.tuner.measure.chosen import GPUS, about, capability_of, cases_of_each
 from tests.tuner.measure.forks import run_program
 from tests.tuner.measure.programs import interpret
-from tuner.operators import OPERATORS, find, limits
-from tuner.operators.variants import union_space
-from tuner.space import Constraint
+from tuner.tuning.operators import OPERATORS, find, limits
+from tuner.tuning.operators.variants import union_space
+from tuner.tuning.space import Constraint
 
 H200, A100, B200 = limits("NVIDIA H200"), limits("NVIDIA A100-SXM4-80GB"), limits("NVIDIA B200")
 NAMES = ("matmul", "matmul_bias_act", "grouped_matmul", "attention", "gqa_attention", "decode_attention")
@@ -138,8 +138,8 @@ DEEP = [("decode_attention", {"B": 2, "H": 10, "KV": 2, "N": 400, "D": 32}, "fp1
 CHECK = """
 import importlib, json, sys, torch
 from tests.tuner.measure.interpreted import patch_language_once
-from tuner.measure import accuracy
-from tuner.operators import OPERATORS
+from tuner.tuning.measure import accuracy
+from tuner.tuning.operators import OPERATORS
 patch_language_once()
 for name, shape, dtype, config in json.loads(sys.argv[1]):
     operator = OPERATORS[name]
@@ -206,8 +206,8 @@ COMPILED = [
 IN_GLUON = ("overlapped", "warp groups", "product, warp groups")
 COMPILE = """
 import importlib, json, sys, torch
-from tuner.measure import offline
-from tuner.operators import OPERATORS, limits
+from tuner.tuning.measure import offline
+from tuner.tuning.operators import OPERATORS, limits
 gpu = limits(sys.argv[1])
 offline.set_target(gpu.compute_capability, gpu.sms)
 for name, shape, dtype, config, _ in json.loads(sys.argv[2]):
@@ -282,7 +282,7 @@ def test_kernels_compile_as_they_are_meant(case, capability, binaries, tmp_path)
 
 def counted_bytes(name, shape, dtype, config):
     """Shared memory by the space's own formulas."""
-    from tuner.operators import attention, matmul_space
+    from tuner.tuning.operators import attention, matmul_space
     size = 1 if dtype == "fp8" else 2
     if name == "fp8_block_matmul":
         return (config["BM"] + config["BN"]) * 128 * config["num_stages"] + 128 * config["BM"] + attention.BARRIERS_BYTES
@@ -300,8 +300,8 @@ def counted_bytes(name, shape, dtype, config):
 
 ROWS_OF_HALVES = """
 import re, sys, torch
-from tuner.measure import offline
-from tuner.kernels.attention import PROBLEMS
+from tuner.tuning.measure import offline
+from tuner.tuning.kernels.attention import PROBLEMS
 offline.set_target("9.0", 132)
 problem = PROBLEMS["attention"]({"B": 1, "H": 2, "N": 512, "D": 64, "causal": 1}, "fp16", torch.device("meta"), 0)
 code = problem.compile({"BM": 128, "BN": 32, "num_warps": 4, "num_stages": 2, "KERNEL": "specialised"}).asm["ttgir"]

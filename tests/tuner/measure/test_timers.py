@@ -9,8 +9,8 @@ from tests.tuner.measure.chosen import WITHOUT_TORCH
 
 pytest.importorskip("torch", reason=WITHOUT_TORCH)
 
-from tuner.measure import timers
-from tuner.measure.policy import Policy
+from tuner.tuning.measure import timers
+from tuner.tuning.measure.policy import Policy
 
 pytestmark = pytest.mark.torch
 FLUSH_MS, CALL_MS = 0.065, 0.004                  # as on an H200; what a call into the driver costs the host

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from tuner.measure.standings import Entry, capability_count, sign_flip_p, standings
-from tuner.search.finalists import choose_finalists, measure_finalists
-from tuner.trial import Measured, Reason, Rejected, Trial
+from tuner.tuning.measure.standings import Entry, capability_count, sign_flip_p, standings
+from tuner.tuning.search.finalists import choose_finalists, measure_finalists
+from tuner.tuning.trial import Measured, Reason, Rejected, Trial
 
 
 def rounds(mean, noise, seed, drift=None):

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.conformance import RunnerTests
-from tuner.measure.landscape import Landscape, LandscapeError, reason_of
-from tuner.measure.replay import ReplayRunner, replay_cost_s
-from tuner.trial import Measured, Reason, Rejected
+from tuner.tuning.measure.landscape import Landscape, LandscapeError, reason_of
+from tuner.tuning.measure.replay import ReplayRunner, replay_cost_s
+from tuner.tuning.trial import Measured, Reason, Rejected
 
 FOLDER = Path(__file__).parents[2] / "data/h200/landscapes"
 
@@ -141,6 +141,6 @@ def test_a_shape_that_is_not_there():
 
 
 def test_a_bomb_is_cut_off(tmp_path, monkeypatch):
-    monkeypatch.setattr("tuner.measure.landscape.MAX_EXPANDED_BYTES", 1000)
+    monkeypatch.setattr("tuner.tuning.measure.landscape.MAX_EXPANDED_BYTES", 1000)
     with pytest.raises(LandscapeError, match="holds more than"):
         Landscape.load(write(tmp_path, {"op": "x" * 5000}))

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.search.strategies import STRATEGIES
-from tuner.search.strategies.gaussian import Posterior, distances
-from tuner.search.strategies.ledger import Ledger
-from tuner.search.strategies.prior_knowledge import PriorKnowledge
-from tuner.search.strategies.shortlist import Shortlist
-from tuner.search.strategies.sizes import MOST_TEXTS, Sizes, model_columns
-from tuner.space import Param, Space
-from tuner.trial import Measured, Trial, config_key
+from tuner.tuning.search.strategies import STRATEGIES
+from tuner.tuning.search.strategies.gaussian import Posterior, distances
+from tuner.tuning.search.strategies.ledger import Ledger
+from tuner.tuning.search.strategies.prior_knowledge import PriorKnowledge
+from tuner.tuning.search.strategies.shortlist import Shortlist
+from tuner.tuning.search.strategies.sizes import MOST_TEXTS, Sizes, model_columns
+from tuner.tuning.space import Param, Space
+from tuner.tuning.trial import Measured, Trial, config_key
 
 MOST = 500
 

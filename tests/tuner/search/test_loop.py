@@ -3,11 +3,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tests.conformance import bowl, bowl_outcome
-from tuner.measure.runner import Incumbent, Session
-from tuner.search.finalists import best_trial, measure_finalists
-from tuner.search.loop import Budget, Progress, tune
-from tuner.search.strategies import STRATEGIES
-from tuner.trial import Config, Measured, Outcome, Reason, Rejected, Trial, config_key
+from tuner.tuning.measure.runner import Incumbent, Session
+from tuner.tuning.search.finalists import best_trial, measure_finalists
+from tuner.tuning.search.loop import Budget, Progress, tune
+from tuner.tuning.search.strategies import STRATEGIES
+from tuner.tuning.trial import Config, Measured, Outcome, Reason, Rejected, Trial, config_key
 
 
 class Bowl:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tuner.measure.landscape import Landscape
-from tuner.search.pipeline import SPILL_STORM, reject_spills
-from tuner.trial import Measured, Reason
+from tuner.tuning.measure.landscape import Landscape
+from tuner.tuning.search.pipeline import SPILL_STORM, reject_spills
+from tuner.tuning.trial import Measured, Reason
 
 LANDSCAPES = sorted((Path(__file__).parents[2] / "data" / "h200" / "landscapes").glob("*.json.gz"))
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from tuner.operators import OPERATORS, limits
-from tuner.search.known import of_operator
-from tuner.search.strategies.prior import rule_terms
-from tuner.search.strategies.residency import TOO_LARGE, flops_under_way, resident_programs, warps_of_rows
-from tuner.search.strategies.sizes import Sizes
-from tuner.space import Space
+from tuner.tuning.operators import OPERATORS, limits
+from tuner.tuning.search.known import of_operator
+from tuner.tuning.search.strategies.prior import rule_terms
+from tuner.tuning.search.strategies.residency import TOO_LARGE, flops_under_way, resident_programs, warps_of_rows
+from tuner.tuning.search.strategies.sizes import Sizes
+from tuner.tuning.space import Space
 
 H200 = limits("NVIDIA H200", "9.0", 132)
 RECORDED = Path(__file__).parents[3] / "docs" / "operators-ratios.json.gz"          # searched on H200s: docs/operators.md

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from bench import tuner as bench_tuner
-from tuner.search.scores import selectors
-from tuner.search.scores.arena import Arena, arenas, play, strategy_player
-from tuner.search.scores.methodology import (
+from tuner.scores import selectors
+from tuner.scores.arena import Arena, arenas, play, strategy_player
+from tuner.scores.methodology import (
     Distribution,
     Run,
     fit_falling,

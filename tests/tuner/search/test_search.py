@@ -10,24 +10,24 @@ import numpy as np
 import pytest
 
 from tests.conformance import bowl, bowl_outcome
-from tuner.measure.landscape import Landscape
-from tuner.measure.replay import ReplayRunner
-from tuner.search import other_devices
-from tuner.search.loop import Budget, tune
-from tuner.search.scores.arena import arenas, play, strategy_player
-from tuner.search.scores.methodology import random_trials_to_within, trials_to_within
-from tuner.search.strategies import STRATEGIES, tell_facts
-from tuner.search.strategies.gaussian import Hyperparameters, Posterior
-from tuner.search.strategies.ledger import Ledger
-from tuner.search.strategies.model import fit_size
-from tuner.search.strategies.prior import doublings_outside, guess_slowness, rule_terms
-from tuner.search.strategies.prior_knowledge import PastSearch, PriorKnowledge
-from tuner.search.strategies.roles import Role, roles
-from tuner.search.strategies.rule_weights import rule_weights
-from tuner.search.strategies.sizes import Sizes
-from tuner.search.strategies.transfer import interpolate, past_winners, related_searches, similarity
-from tuner.space import Param, Space
-from tuner.trial import Measured, Reason, Rejected, Trial, config_key
+from tuner.scores.arena import arenas, play, strategy_player
+from tuner.scores.methodology import random_trials_to_within, trials_to_within
+from tuner.tuning.measure.landscape import Landscape
+from tuner.tuning.measure.replay import ReplayRunner
+from tuner.tuning.search import other_devices
+from tuner.tuning.search.loop import Budget, tune
+from tuner.tuning.search.strategies import STRATEGIES, tell_facts
+from tuner.tuning.search.strategies.gaussian import Hyperparameters, Posterior
+from tuner.tuning.search.strategies.ledger import Ledger
+from tuner.tuning.search.strategies.model import fit_size
+from tuner.tuning.search.strategies.prior import doublings_outside, guess_slowness, rule_terms
+from tuner.tuning.search.strategies.prior_knowledge import PastSearch, PriorKnowledge
+from tuner.tuning.search.strategies.roles import Role, roles
+from tuner.tuning.search.strategies.rule_weights import rule_weights
+from tuner.tuning.search.strategies.sizes import Sizes
+from tuner.tuning.search.strategies.transfer import interpolate, past_winners, related_searches, similarity
+from tuner.tuning.space import Param, Space
+from tuner.tuning.trial import Measured, Reason, Rejected, Trial, config_key
 
 DATA = Path(__file__).parents[2] / "data"
 SHAPES = [(landscape, index) for path in sorted((DATA / "h200/landscapes").glob("*.json.gz"))

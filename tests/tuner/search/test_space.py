@@ -1,7 +1,7 @@
 import pytest
 
 from tests.conformance import bowl
-from tuner.space import Constraint, Param, Space
+from tuner.tuning.space import Constraint, Param, Space
 
 
 def test_pruned_counts_by_the_first_reason():

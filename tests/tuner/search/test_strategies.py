@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.conformance import StrategyTests, bowl
-from tuner.measure.landscape import Landscape
-from tuner.measure.replay import ReplayRunner
-from tuner.search.loop import Budget, tune
-from tuner.search.strategies import DEFAULT, STRATEGIES
-from tuner.trial import Measured
+from tuner.tuning.measure.landscape import Landscape
+from tuner.tuning.measure.replay import ReplayRunner
+from tuner.tuning.search.loop import Budget, tune
+from tuner.tuning.search.strategies import DEFAULT, STRATEGIES
+from tuner.tuning.trial import Measured
 
 LANDSCAPES = sorted((Path(__file__).parents[2] / "data/h200/landscapes").glob("*.json.gz"))
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from tests.tuner.measure.test_tensor_operators import CHECK, COMPILE, python
-from tuner.operators import OPERATORS, added, limits
-from tuner.operators.variants import Only, UnionSpace, union_space
-from tuner.space import MAX_PRODUCT, Constraint
 from tuner.spaces.edit import EditRefused, count_edited, edited_space, has_default, read_edit
 from tuner.spaces.own import space_of_operator
 from tuner.spaces.selectors import space_answer
 from tuner.spaces.texts import edit_text
-from tuner.trial import config_key
+from tuner.tuning.operators import OPERATORS, added, limits
+from tuner.tuning.operators.variants import Only, UnionSpace, union_space
+from tuner.tuning.space import MAX_PRODUCT, Constraint
+from tuner.tuning.trial import config_key
 
 H200, T4 = limits("NVIDIA H200"), limits("Tesla T4")
 SHAPE = {"M": 4096, "N": 4096, "K": 4096}

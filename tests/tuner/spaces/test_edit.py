@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.measure.landscape import Landscape
-from tuner.operators import OPERATORS, limits
-from tuner.search.strategies import STRATEGIES
-from tuner.search.strategies.prior_knowledge import PastSearch, PriorKnowledge
-from tuner.space import MAX_PRODUCT, Param
 from tuner.spaces import own as own_spaces
 from tuner.spaces.edit import TAKEN_OUT, EditRefused, OwnSpace, Values, count_edited, edited_space, has_default, read_edit
 from tuner.spaces.own import space_of_operator
 from tuner.spaces.texts import edit_text
-from tuner.trial import Config, Measured, Trial, config_key
+from tuner.tuning.measure.landscape import Landscape
+from tuner.tuning.operators import OPERATORS, limits
+from tuner.tuning.search.strategies import STRATEGIES
+from tuner.tuning.search.strategies.prior_knowledge import PastSearch, PriorKnowledge
+from tuner.tuning.space import MAX_PRODUCT, Param
+from tuner.tuning.trial import Config, Measured, Trial, config_key
 
 H200 = limits("NVIDIA H200")
 MATMUL, ROW_SUM = OPERATORS["matmul"], OPERATORS["row_sum"]

@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from tuner.jobs import create_services, groups, worth_selectors
 from tuner.models import CachedConfig, TuneJob
-from tuner.trial import config_key
+from tuner.tuning.trial import config_key
 from webapp.problem import states
 from webapp.problem.address import Problem
 from workers import jobs

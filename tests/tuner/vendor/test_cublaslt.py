@@ -21,12 +21,12 @@ pytest.importorskip("torch", reason=WITHOUT_TORCH)
 
 import torch
 
-from tuner.kernels.problem import Unavailable
-from tuner.kernels.vendor import cublaslt, lt_library, lt_space
-from tuner.kernels.vendor.lt_library import Algorithm, Capabilities, Check, LibraryMissing, version_text
-from tuner.kernels.vendor.lt_space import Limits, list_algorithms
-from tuner.offer import Offer
-from tuner.vendor.lt_names import ATTRIBUTES, PLACE, Numbers, apply_text, config_of, in_order, numbers_of
+from tuner.tuning.kernels.problem import Unavailable
+from tuner.tuning.kernels.vendor import cublaslt, lt_library, lt_space
+from tuner.tuning.kernels.vendor.lt_library import Algorithm, Capabilities, Check, LibraryMissing, version_text
+from tuner.tuning.kernels.vendor.lt_space import Limits, list_algorithms
+from tuner.tuning.offer import Offer
+from tuner.tuning.vendor.lt_names import ATTRIBUTES, PLACE, Numbers, apply_text, config_of, in_order, numbers_of
 
 pytestmark = pytest.mark.torch
 RECORDED = Path(__file__).resolve().parents[2] / "data" / "recorded" / "h200_cublaslt_fp8.json.gz"
@@ -38,7 +38,7 @@ CONFIG = {"ALGO": 66, "TILE": "128x128", "STAGES": "128xAUTO", "CLUSTER": "2x1x1
 
 
 class Rules:
-    """Accepts by rules that were seen of cublasLt on an H200: see tuner.kernels.vendor.lt_space."""
+    """Accepts by rules that were seen of cublasLt on an H200: see tuner.tuning.kernels.vendor.lt_space."""
 
     def __init__(self, workspace_bytes: int = 1 << 20, waves: float = 0.5) -> None:
         self.workspace_bytes, self.waves, self.asked = workspace_bytes, waves, 0

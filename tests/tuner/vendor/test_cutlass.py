@@ -19,15 +19,15 @@ pytest.importorskip("torch", reason=WITHOUT_TORCH)
 import torch
 
 from profiles.capture.tools.cutlass import installed_cutlass
-from tuner.kernels.problem import ProgramTime, Unavailable
-from tuner.kernels.vendor import cutlass
-from tuner.kernels.vendor.cutlass_profiler import Profiler
-from tuner.kernels.vendor.program import Bounds, ProgramFailed, run_program
-from tuner.measure.policy import Policy
-from tuner.measure.programs import ProgramSampler
-from tuner.measure.timing import Sampler
-from tuner.operators import VENDORS
-from tuner.vendor.cutlass_table import (
+from tuner.tuning.kernels.problem import ProgramTime, Unavailable
+from tuner.tuning.kernels.vendor import cutlass
+from tuner.tuning.kernels.vendor.cutlass_profiler import Profiler
+from tuner.tuning.kernels.vendor.program import Bounds, ProgramFailed, run_program
+from tuner.tuning.measure.policy import Policy
+from tuner.tuning.measure.programs import ProgramSampler
+from tuner.tuning.measure.timing import Sampler
+from tuner.tuning.operators import VENDORS
+from tuner.tuning.vendor.cutlass_table import (
     ACCUMULATES,
     DIRECT,
     FOREIGN,

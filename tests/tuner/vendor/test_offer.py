@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tuner import offer as offers
-from tuner.offer import Offer, read_offer
+from tuner.tuning import offer as offers
+from tuner.tuning.offer import Offer, read_offer
 
 CONFIGS = [{"TILE": tile, "SPLIT_K": split} for tile in ("64x64", "128x64") for split in (1, 2, 4)]
 

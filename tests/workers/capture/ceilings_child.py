@@ -3,8 +3,8 @@
 import os
 import sys
 
-from tuner import wire
-from tuner.trial import Reason
+from tuner.tuning import wire
+from tuner.tuning.trial import Reason
 
 KINDS = {"copy": "dram", "read": "dram", "write": "dram", "l2": "l2", "l1": "l1"}
 

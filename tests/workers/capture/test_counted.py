@@ -19,7 +19,7 @@ from profiles.capture.tools import torch_profiler
 from profiles.capture.tools.ncu import NcuOptions
 from profiles.capture.tools.tool import PYTHON, Paths
 from profiles.ingest.ncu import ncu_child
-from tuner.measure import counted as program
+from tuner.tuning.measure import counted as program
 from workers.fresh import captured
 
 pytestmark = [pytest.mark.process, pytest.mark.torch]
@@ -32,7 +32,7 @@ UNKNOWN = captured.CountedKernel("nothing", "no_such_operator", {}, "fp16")
 ON_CPU = """import json, os, sys
 os.environ["TRITON_INTERPRET"] = "1"
 import torch
-from tuner.measure import counted
+from tuner.tuning.measure import counted
 sys.exit(counted.run(json.load(open(os.environ[counted.SPEC])), torch.device("cpu")))
 """
 

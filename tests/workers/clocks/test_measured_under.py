@@ -14,10 +14,10 @@ from tuner.cache.entries.services import config_put
 from tuner.clocks.wish import ClockWish, locked_text, told_text
 from tuner.gate.suites import job_services
 from tuner.gate.verdicts.selectors import gate_document
-from tuner.measure.runner import Session
 from tuner.models import CachedConfig, Gate, GpuClockRule, KernelRun, TuneJob
 from tuner.texts import measured_with
-from tuner.trial import Measured
+from tuner.tuning.measure.runner import Session
+from tuner.tuning.trial import Measured
 from workers.clocks import held, hold
 from workers.core import gpu
 from workers.core.stopping import Stop

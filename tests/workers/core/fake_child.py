@@ -6,8 +6,8 @@ import subprocess
 import sys
 import time
 
-from tuner import wire
-from tuner.trial import Reason
+from tuner.tuning import wire
+from tuner.tuning.trial import Reason
 
 
 def opened(request: dict) -> dict:

@@ -10,9 +10,9 @@ from tests.tuner.measure.chosen import WITHOUT_TORCH
 pytest.importorskip("torch", reason=WITHOUT_TORCH)
 pytest.importorskip("triton", reason=WITHOUT_TORCH)
 
-from tuner.measure import timing
-from tuner.measure.runner import Incumbent
-from tuner.trial import Measured, Reason, Rejected
+from tuner.tuning.measure import timing
+from tuner.tuning.measure.runner import Incumbent
+from tuner.tuning.trial import Measured, Reason, Rejected
 from workers.core.child import SandboxError
 from workers.tune.gpu_child import Limits
 from workers.tune.sandbox import SandboxRunner
@@ -103,8 +103,8 @@ def test_the_interval_of_the_median_is_distribution_free():
 
 def test_the_hash_of_a_kernels_source_covers_the_files_its_kernels_stand_in(monkeypatch, tmp_path):
     import tuner
-    from tuner.kernels import matmul, norms, quantised_matmul
-    from tuner.measure.child import source_hash
+    from tuner.tuning.kernels import matmul, norms, quantised_matmul
+    from tuner.tuning.measure.child import source_hash
 
     modules = (matmul, norms, quantised_matmul)
     before = [source_hash(module, "x") for module in modules]

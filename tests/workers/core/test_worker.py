@@ -28,8 +28,8 @@ from tests.waiting import until
 from tuner.gate.suites.job_services import job_create
 from tuner.jobs.control_services import tune_stop
 from tuner.jobs.create_services import tune_create
-from tuner.measure.recorded_runs import load_recorded
 from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel, TuneJob
+from tuner.tuning.measure.recorded_runs import load_recorded
 from workers import jobs
 from workers.leases import STALE_AFTER
 from workers.process import Worker

@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from tuner import wire
-from tuner.trial import Reason
+from tuner.tuning import wire
+from tuner.tuning.trial import Reason
 
 try:
     speeds = importlib.import_module("speeds")

@@ -15,10 +15,10 @@ pytest.importorskip("triton", reason=WITHOUT_TORCH)
 from tuner.cache import rules
 from tuner.cache.entries import selectors
 from tuner.models import CachedConfig, KernelRun, Suite, TrialRow, TuneJob
-from tuner.operators import OPERATORS, limits
 from tuner.revalidation import selectors as revalidation_selectors
 from tuner.revalidation import services
-from tuner.trial import config_key
+from tuner.tuning.operators import OPERATORS, limits
+from tuner.tuning.trial import config_key
 from workers.core import gpu
 from workers.fresh import runner
 from workers.fresh.processes import FreshRuns, Limits

@@ -10,9 +10,9 @@ from django.conf import settings
 
 from tests import recordings
 from tuner.gate.suites import job_services
-from tuner.measure import fresh
-from tuner.measure.recorded_runs import RecordedError, RecordedRuns, RunDraw, load_recorded
 from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel
+from tuner.tuning.measure import fresh
+from tuner.tuning.measure.recorded_runs import RecordedError, RecordedRuns, RunDraw, load_recorded
 from workers import tasks
 from workers.core.stopping import Stop
 from workers.gate import suite

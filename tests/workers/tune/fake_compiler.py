@@ -4,8 +4,8 @@ import os
 import sys
 import time
 
-from tuner import wire
-from tuner.trial import Reason
+from tuner.tuning import wire
+from tuner.tuning.trial import Reason
 
 FACTS = {"registers": 128, "spills": 0, "smem_bytes": 4096, "occupancy_pct": 25.0}
 

@@ -8,9 +8,9 @@ os.environ["TRITON_INTERPRET"] = "1"       # before any kernel is decorated
 import torch
 
 from tests.workers.tune.host_timer import HostTimer
-from tuner import wire
-from tuner.measure import child
-from tuner.team import packages
+from tuner.tuning import wire
+from tuner.tuning.measure import child
+from tuner.tuning.team import packages
 
 
 class Bench(child.Bench):

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from tests.workers.tune.host_timer import HostTimer
-from tuner import wire
-from tuner.kernels.problem import Unavailable, normal_tensors
-from tuner.measure import child
-from tuner.offer import Offer
-from tuner.operators import VENDORS, Dim, Operator
-from tuner.operators.vendor import library_choice, unlisted_space
-from tuner.trial import Config
+from tuner.tuning import wire
+from tuner.tuning.kernels.problem import Unavailable, normal_tensors
+from tuner.tuning.measure import child
+from tuner.tuning.offer import Offer
+from tuner.tuning.operators import VENDORS, Dim, Operator
+from tuner.tuning.operators.vendor import library_choice, unlisted_space
+from tuner.tuning.trial import Config
 
 NAME, LIBRARY = "host_matmul", "host products 1.0"
 WAYS = ("whole", "rows", "columns", "truncated")            # the last one is wrong

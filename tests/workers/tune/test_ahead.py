@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.workers.tune.test_sandbox import alive
-from tuner.search.finalists import best_trial
-from tuner.search.loop import Budget, tune
-from tuner.space import Space
-from tuner.trial import Measured, Reason, Rejected, config_key
+from tuner.tuning.search.finalists import best_trial
+from tuner.tuning.search.loop import Budget, tune
+from tuner.tuning.space import Space
+from tuner.tuning.trial import Measured, Reason, Rejected, config_key
 from workers.core import compilers
 from workers.tune.gpu_child import Limits
 from workers.tune.sandbox import SandboxRunner

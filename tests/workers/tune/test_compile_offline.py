@@ -11,9 +11,9 @@ import pytest
 
 from tests.tuner.measure.chosen import each_gpu, each_operator
 from tests.tuner.measure.forks import run_program
-from tuner.measure.landscape import Landscape
-from tuner.operators import OPERATORS, find, limits
-from tuner.trial import Measured
+from tuner.tuning.measure.landscape import Landscape
+from tuner.tuning.operators import OPERATORS, find, limits
+from tuner.tuning.trial import Measured
 from workers.core.child import Child
 
 pytestmark = pytest.mark.torch
@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def compiler(folder):
-    child = Child("tuner.measure.compiler", {"TRITON_CACHE_DIR": str(folder)})
+    child = Child("tuner.tuning.measure.compiler", {"TRITON_CACHE_DIR": str(folder)})
     yield child
     child.close()
 
@@ -91,8 +91,8 @@ def test_what_does_not_fit_is_refused_before_it_reaches_the_gpu(compiler):
 LAUNCHER = """
 import importlib, json, sys, torch
 from triton import knobs
-from tuner.measure import offline
-from tuner.operators import OPERATORS, limits
+from tuner.tuning.measure import offline
+from tuner.tuning.operators import OPERATORS, limits
 found = []
 knobs.compilation.listener = lambda **told: found.append(told["cache_hit"])
 offline.set_target("9.0", 132)
@@ -129,7 +129,7 @@ def test_a_hanging_compiler_is_killed_with_its_own_children(monkeypatch, tmp_pat
                        '*) exec sleep 77.25;; esac\n')
     hanging.chmod(0o755)
     environ = {"TRITON_CACHE_DIR": str(tmp_path / "cache"), "TRITON_PTXAS_PATH": str(hanging)}
-    pool = Compilers("tuner.measure.compiler", environ, 1, limit_s=4, open_s=60)
+    pool = Compilers("tuner.tuning.measure.compiler", environ, 1, limit_s=4, open_s=60)
     try:
         pool.aim({"operator": "softmax", "shape": SHAPES["softmax"], "dtype": "fp16", "seed": 0, "compute_capability": "9.0",
                   "sms": 132})

@@ -16,7 +16,7 @@ from django.db import connection
 
 from tests.product import Product
 from tests.waiting import until
-from tuner.trial import Rejected
+from tuner.tuning.trial import Rejected
 from workers import jobs
 from workers.core.compilers import Compilers, NobodyAnswers
 from workers.tune import compile_queue
@@ -118,7 +118,7 @@ def test_places_are_what_workers_announce():
 COMPILE = """
 import json, sys, threading
 from workers.core.child import Child
-child = Child("tuner.measure.compiler", {environ})
+child = Child("tuner.tuning.measure.compiler", {environ})
 opening = {"do": "open", "operator": "softmax", "shape": {"R": 64, "C": 512}, "dtype": "fp16", "seed": 0,
            "compute_capability": "9.0", "sms": 132}
 assert "ok" in child.ask(opening, 120, threading.Event())
@@ -133,7 +133,7 @@ def test_binaries_of_one_host_are_used_on_another(tmp_path):
     """The second host's ptxas tells its version and refuses to work: what comes out was compiled by the first."""
     import triton
 
-    from tuner.operators import OPERATORS, limits
+    from tuner.tuning.operators import OPERATORS, limits
 
     config = dict(OPERATORS["softmax"].default_config({"R": 64, "C": 512}, "fp16", limits("NVIDIA H200", "9.0", 132)))
 
@@ -180,7 +180,7 @@ def start_worker(db: None) -> Iterator[Callable[[str], None]]:
 @pytest.mark.django_db(transaction=True)
 def test_a_worker_of_the_queue_compile_helps_as_soon_as_it_is_there(start_worker: Callable[[str], None]) -> None:
     """`manage.py worker compile` on a host without a GPU: woken by the entry, asked through Redis, with the real compiler."""
-    from tuner.operators import OPERATORS, limits
+    from tuner.tuning.operators import OPERATORS, limits
 
     assert compile_queue.make_helpers(5) == []
     start_worker("compile")

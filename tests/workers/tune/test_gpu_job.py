@@ -17,8 +17,8 @@ from django.utils import timezone
 
 from tuner.jobs import control_services, create_services
 from tuner.models import Quarantine, TuneJob
-from tuner.operators import OPERATORS, Dim, Operator
-from tuner.space import Space
+from tuner.tuning.operators import OPERATORS, Dim, Operator
+from tuner.tuning.space import Space
 from workers import jobs
 from workers.core import gpu
 from workers.tune import assist, lead, runner

@@ -20,10 +20,10 @@ from tests.workers.tune.listing_child import LIBRARY, MISSING_M, NAME, NOTHING_M
 from tuner import texts
 from tuner.jobs import create_services
 from tuner.models import CachedConfig, ListedSpace, TuneJob
-from tuner.offer import Offer
-from tuner.operators import VENDORS, find
 from tuner.spaces import listed
-from tuner.trial import config_key
+from tuner.tuning.offer import Offer
+from tuner.tuning.operators import VENDORS, find
+from tuner.tuning.trial import config_key
 from workers.core import gpu
 from workers.tune import gpu_child, lead, runner
 from workers.tune.sandbox import SandboxRunner

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from tuner import wire
-from tuner.trial import Measured, Reason, Rejected
+from tuner.tuning import wire
+from tuner.tuning.trial import Measured, Reason, Rejected
 from workers.core.child import SandboxError
 from workers.tune.gpu_child import Limits
 from workers.tune.sandbox import SandboxRunner

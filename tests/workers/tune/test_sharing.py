@@ -23,8 +23,8 @@ from tests.relay import relayed
 from tuner.jobs import control_services, create_services, sharing_services, worker_services
 from tuner.jobs.sharing_services import Role
 from tuner.models import TuneJob, TuneMember, TuneTask
-from tuner.search.strategies.fixed_order import ListedConfigs
-from tuner.trial import Measured, Reason, Rejected, Trial, config_key
+from tuner.tuning.search.strategies.fixed_order import ListedConfigs
+from tuner.tuning.trial import Measured, Reason, Rejected, Trial, config_key
 from workers import jobs
 from workers.tune import assist, sharing
 from workers.tune import lead as tune
@@ -127,7 +127,7 @@ def test_tasks_of_a_helper_that_died_are_free_again_and_no_two_helpers_get_one()
 
 def lead_of(job: TuneJob, configs: list[dict[str, Any]], trials: int = 10,
             **given: Any) -> tuple[sharing.SharedStrategy, list[Trial]]:
-    from tuner.space import Space
+    from tuner.tuning.space import Space
 
     recorded: list[Trial] = []
     space = Space.listed(configs)

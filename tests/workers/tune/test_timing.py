@@ -10,9 +10,9 @@ from tests.tuner.measure.chosen import WITHOUT_TORCH
 pytest.importorskip("torch", reason=WITHOUT_TORCH)
 pytest.importorskip("triton", reason=WITHOUT_TORCH)
 
-from tuner.measure import timing
-from tuner.measure.policy import Policy
-from tuner.measure.racing import Noise, Race
+from tuner.tuning.measure import timing
+from tuner.tuning.measure.policy import Policy
+from tuner.tuning.measure.racing import Noise, Race
 
 pytestmark = pytest.mark.torch
 

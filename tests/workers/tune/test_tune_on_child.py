@@ -12,7 +12,7 @@ pytest.importorskip("triton", reason=WITHOUT_TORCH)
 
 from tuner.jobs import worker_services
 from tuner.models import CachedConfig, TuneJob
-from tuner.operators import OPERATORS, limits
+from tuner.tuning.operators import OPERATORS, limits
 from workers.core import gpu
 from workers.tune import gpu_child, lead, runner
 from workers.tune.sandbox import SandboxRunner

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tuner.trial import cleaned
+from tuner.tuning.trial import cleaned
 
 MAX_OPERATORS, MAX_ITEMS, MAX_COMPILED, MAX_TEXT, MAX_VALUES = 200, 64, 400, 600, 4096
 KINDS = ("triton.jit", "triton.autotune", "helion.kernel", "TritonOperator", "CudaOperator", "cuda", "kernel_tuner")

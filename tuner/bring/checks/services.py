@@ -18,7 +18,7 @@ from tuner.bring import edited
 from tuner.bring.checks import selectors
 from tuner.bring.checks.answer import AnswerRefused, read_operators
 from tuner.models import CHECK_LEASES, KernelCheck
-from tuner.trial import cleaned
+from tuner.tuning.trial import cleaned
 from workers import jobs
 
 PROJECT = Path(__file__).resolve().parents[3]

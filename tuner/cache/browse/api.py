@@ -13,12 +13,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from tuner import operators
 from tuner.cache import rules
 from tuner.cache.entries import selectors, services
 from tuner.models import CachedConfig
 from tuner.revalidation import selectors as revalidation_selectors
 from tuner.revalidation import services as revalidation_services
+from tuner.tuning import operators
 
 JSON = OpenApiTypes.OBJECT
 LIST_LIMIT, JOBS_LIMIT, WAITING_LIMIT = 5000, 50, 200

@@ -12,13 +12,14 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from tuner import operators, texts
+from tuner import texts
 from tuner.cache import rules
 from tuner.cache.entries import portability_selectors, selectors, services
 from tuner.cache.exchange.forms import AskForm
 from tuner.cache.serve import selectors as served_selectors
 from tuner.models import CachedConfig
 from tuner.revalidation import selectors as revalidation_selectors
+from tuner.tuning import operators
 
 LIST_LIMIT = 500
 FILTERS = ("operator", "gpu", "state", "origin")

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from tuner import operators
 from tuner.cache.buckets import BUCKETS, STEPS, Buckets, bucket_edges
 from tuner.cache.entries.selectors import bucket_policy, exact_dims, measured_spaces
 from tuner.cache.portability import (
@@ -23,6 +22,7 @@ from tuner.cache.portability import (
 from tuner.cache.rules import Rule
 from tuner.models import CachedConfig
 from tuner.texts import in_order
+from tuner.tuning import operators
 
 
 def operator_names() -> list[str]:

@@ -10,7 +10,6 @@ from typing import Any
 
 from django.db.models import Count, Max, QuerySet
 
-from tuner import operators
 from tuner.cache import buckets, rules
 from tuner.cache.buckets import BUCKETS, Buckets
 from tuner.cache.default_check import check_library, library_gain
@@ -26,9 +25,10 @@ from tuner.cache.portability import (
     shared_bucket_cell,
 )
 from tuner.models import BucketPolicy, CachedConfig, ImportedFile, Quarantine, TrialRow, TuneJob
-from tuner.operators import limits
 from tuner.texts import config_in_order
-from tuner.trial import config_key
+from tuner.tuning import operators
+from tuner.tuning.operators import limits
+from tuner.tuning.trial import config_key
 
 MAX_JOBS = 2_000                 # newest; a fleet's portability does not rest on older ones
 _JOB = "job "                    # how the source of a job's space begins; of a file's: "file 3"

@@ -13,17 +13,17 @@ from django.db import transaction
 from django.dispatch import Signal
 from django.utils import timezone
 
-from tuner import operators
 from tuner.cache import buckets, rules
 from tuner.cache.buckets import Buckets
 from tuner.cache.default_check import DefaultCheck, Verdict, check_default, check_library, winner_is_default
 from tuner.cache.entries.selectors import bucket, exact_dims
 from tuner.clocks.wish import locked_text
-from tuner.measure.runner import Session
 from tuner.models import BucketPolicy, CachedConfig, GpuEnvironment, ImportedFile, TuneJob
-from tuner.operators import limits
-from tuner.search.finalists import Finalist
-from tuner.trial import Config, Measured, config_key
+from tuner.tuning import operators
+from tuner.tuning.measure.runner import Session
+from tuner.tuning.operators import limits
+from tuner.tuning.search.finalists import Finalist
+from tuner.tuning.trial import Config, Measured, config_key
 
 HISTORY = 50                               # events kept of one entry
 State = rules.State

@@ -15,7 +15,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from tuner import operators
 from tuner.cache.buckets import Buckets
 from tuner.cache.entries import portability_selectors, services
 from tuner.cache.exchange import export_selectors
@@ -25,6 +24,7 @@ from tuner.cache.exchange.pages import download_response
 from tuner.cache.formats import FORMATS
 from tuner.cache.formats.document import FormatError
 from tuner.models import ImportedFile, TuneJob
+from tuner.tuning import operators
 
 JSON = OpenApiTypes.OBJECT
 LIST_LIMIT = 200

@@ -6,12 +6,12 @@ from typing import Any, cast
 
 from django import forms
 
-from tuner import operators
 from tuner.cache.buckets import STEPS, Buckets
 from tuner.cache.exchange.services import Hints
 from tuner.cache.formats import FORMATS
 from tuner.jobs.forms import parse_shape
 from tuner.models import CachedConfig, GpuEnvironment
+from tuner.tuning import operators
 
 GPUS = ("NVIDIA H200", "NVIDIA H100 80GB HBM3", "NVIDIA B200", "NVIDIA A100-SXM4-80GB")
 

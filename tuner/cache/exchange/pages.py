@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from tuner import devices, operators, texts
+from tuner import devices, texts
 from tuner.cache.entries import portability_selectors, selectors, services
 from tuner.cache.exchange import export_selectors
 from tuner.cache.exchange import services as exchange_services
@@ -20,6 +20,7 @@ from tuner.cache.formats import FORMATS
 from tuner.cache.formats.document import FormatError
 from tuner.jobs.create_services import TuneError
 from tuner.models import CachedConfig, ImportedFile, TuneJob
+from tuner.tuning import operators
 
 FILES_SHOWN = 100
 

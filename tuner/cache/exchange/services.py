@@ -29,11 +29,11 @@ from tuner.cache.entries.services import evidence_put, shape_key
 from tuner.cache.formats import FORMATS, triton_text
 from tuner.cache.formats.document import Document, FormatError, Row, check_config, one_line
 from tuner.jobs.create_services import tune_create
-from tuner.measure.landscape import Landscape, LandscapeError, RecordedShape
 from tuner.models import CachedConfig, ImportedFile, TuneJob
-from tuner.operators import Operator, find, limits
-from tuner.search.strategies import DEFAULT
-from tuner.trial import Measured, config_key
+from tuner.tuning.measure.landscape import Landscape, LandscapeError, RecordedShape
+from tuner.tuning.operators import Operator, find, limits
+from tuner.tuning.search.strategies import DEFAULT
+from tuner.tuning.trial import Measured, config_key
 
 MAX_BYTES = 32 * 2**20                 # as sent
 MAX_EXPANDED = 96 * 2**20

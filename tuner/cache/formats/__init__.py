@@ -16,7 +16,7 @@ class Format:
     title: str
     says: str                      # what one finds in such a file
     needs: str                     # what the file does not say and a person must
-    trials: bool = False           # every trial with its time: read by tuner.measure.landscape
+    trials: bool = False           # every trial with its time: read by tuner.tuning.measure.landscape
     reads: bool = True
     writes: bool = True
 

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.trial import storable
+from tuner.tuning.trial import storable
 
-MAX_BYTES = 8 * 2**20          # of a file of configurations; trials of a whole space may be larger (tuner.measure.landscape)
+MAX_BYTES = 8 * 2**20          # of a file of configurations; trials of a whole space may be larger (tuner.tuning.measure.landscape)
 MAX_ROWS = 20_000
 MAX_NESTING = 12
 MAX_PARAMETERS = 64

@@ -1,6 +1,6 @@
 """Trials in other tuners' formats: T4 results (1.0.0) and Kernel Tuner caches (1.1.0).
 
-Both hold every trial, losers and failures too. They are read by `tuner.measure.landscape`; here they are written.
+Both hold every trial, losers and failures too. They are read by `tuner.tuning.measure.landscape`; here they are written.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from tuner.trial import Config, Measured, Outcome, Reason
+from tuner.tuning.trial import Config, Measured, Outcome, Reason
 
 Record = tuple[Config, Outcome, datetime]
-INVALIDITY = {       # tuner.trial.Reason -> T4
+INVALIDITY = {       # tuner.tuning.trial.Reason -> T4
     Reason.COMPILE: "compile", Reason.RESOURCES: "compile", Reason.SPILLS: "constraints", Reason.WRONG: "correctness",
     Reason.CRASH: "runtime", Reason.TIMEOUT: "timeout", Reason.QUARANTINED: "constraints", Reason.OTHER: "runtime"}
 ERRORS = {           # T4 -> the name of Kernel Tuner's error

@@ -29,7 +29,7 @@ from tuner.cache.formats.document import (
     decode_text,
     positive_time,
 )
-from tuner.trial import storable
+from tuner.tuning.trial import storable
 
 DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "int8": "int8"}
 MARKS = ('"entity"', '"result"'), ('"i"', '"r"', '"v"')          # of an AutoTVM line; of an older one or Ansor's

@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from tuner.cache.entries import services as config_services
 from tuner.cache.rules import Rule
-from tuner.trial import storable
+from tuner.tuning.trial import storable
 
 MAX_ROWS, MAX_LAUNCHES = 2000, 10**15
 MAX_FOUND, MAX_TIMINGS, MAX_PARAMETERS, MAX_DIMS, MAX_DTYPES = 500, 64, 24, 12, 16

@@ -27,7 +27,7 @@ from tuner.cache.rules import (
     serving_order,
     unknown_loss,
 )
-from tuner.trial import Config
+from tuner.tuning.trial import Config
 
 VERSION = 1          # what older clients read; fields are added to it
 FORM = 2             # of a frozen content: 2 tells a launch's own shape from another one of its bucket

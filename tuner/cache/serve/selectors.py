@@ -15,8 +15,8 @@ from tuner.cache.entries import selectors as configs
 from tuner.cache.rules import OWN_BUCKET, WHY, Rule
 from tuner.cache.serve import resolve
 from tuner.models import CachedConfig, ConfigSnapshot, ServedCount, TrialRow
-from tuner.operators import all_operators, find
-from tuner.trial import config_key
+from tuner.tuning.operators import all_operators, find
+from tuner.tuning.trial import config_key
 
 DAYS = 7
 MEASURED = tuple(rule for rule in Rule if rule != Rule.DEFAULT)        # in the order of the picture

@@ -16,8 +16,8 @@ from tuner.cache.entries import services as config_services
 from tuner.cache.rules import Key, Rule
 from tuner.cache.serve import resolve, selectors
 from tuner.models import CachedConfig, ConfigSnapshot, SnapshotView
-from tuner.operators import Operator, all_operators, limits
-from tuner.trial import Config
+from tuner.tuning.operators import Operator, all_operators, limits
+from tuner.tuning.trial import Config
 from workers.scope import FIRST_PROJECT, current
 
 LOOK_EVERY_S = 3.0              # so often at most the cache is read for a new snapshot: a thousand clients cost what one does

@@ -10,8 +10,8 @@ import torch
 
 from tuner.candidates.judge.loading import Launch, Own
 from tuner.candidates.judge.taken import Taken
-from tuner.measure.accuracy import Verdict, compare_output
-from tuner.trial import Config
+from tuner.tuning.measure.accuracy import Verdict, compare_output
+from tuner.tuning.trial import Config
 
 DELAY_CYCLES = 20_000_000    # about 10 ms: longer than any launch needs that does not wait for its inputs
 REPEATS = 3                  # launches on the same inputs, compared bit by bit

@@ -24,14 +24,14 @@ import torch
 from tuner.candidates.judge import checks, loading
 from tuner.candidates.judge.taken import Taken
 from tuner.candidates.judge.turns import GpuTimer, Turn, find_gpu
-from tuner.measure import accuracy
-from tuner.measure.child import Bench, _kernel_facts, _shorten, source_hash
-from tuner.measure.device import is_alive
-from tuner.measure.policy import Policy
-from tuner.measure.timers import Timer
-from tuner.measure.timing import Sampler, Times
-from tuner.operators import limits
-from tuner.team import packages
+from tuner.tuning.measure import accuracy
+from tuner.tuning.measure.child import Bench, _kernel_facts, _shorten, source_hash
+from tuner.tuning.measure.device import is_alive
+from tuner.tuning.measure.policy import Policy
+from tuner.tuning.measure.timers import Timer
+from tuner.tuning.measure.timing import Sampler, Times
+from tuner.tuning.operators import limits
+from tuner.tuning.team import packages
 
 CHECKS = 2                  # launches on fresh inputs before anything is timed
 POLICY: dict[str, Any] = {"rounds": 10, "batch": 5, "warmup": 3, "lead_ms": 3.0, "max_ms": 2000.0}

@@ -23,9 +23,9 @@ from triton.runtime.jit import JITFunction
 
 from tuner.candidates.judge import loading
 from tuner.candidates.judge.child import Failed, Judge, Refused, Say, answer, read_request
-from tuner.measure import offline
-from tuner.measure.child import _shorten
-from tuner.operators import limits
+from tuner.tuning.measure import offline
+from tuner.tuning.measure.child import _shorten
+from tuner.tuning.operators import limits
 
 META = torch.device("meta")
 

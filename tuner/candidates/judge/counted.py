@@ -1,6 +1,7 @@
 """The process that ncu counts: `ncu … python -m tuner.candidates.judge.counted`, the request on standard input: one launch.
 
-The launches that count lie in the NVTX range `ridgepoint`, with a cold L2 before each, as a suite's do (tuner.measure.counted).
+The launches that count lie in the NVTX range `ridgepoint`, with a cold L2 before each, as a suite's do
+(tuner.tuning.measure.counted).
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import torch
 
 from tuner.candidates.judge import loading
 from tuner.candidates.judge.child import read_request
-from tuner.measure.counted import WARMUP, WarmKernel, launch_rounds
-from tuner.operators import limits
+from tuner.tuning.measure.counted import WARMUP, WarmKernel, launch_rounds
+from tuner.tuning.operators import limits
 
 ROUNDS = 1
 

@@ -19,13 +19,13 @@ from typing import Any
 import torch
 from triton.runtime.jit import KernelInterface
 
-from tuner.kernels.problem import Problem
-from tuner.operators import Operator, find
-from tuner.team import packages
-from tuner.team.adapter import CudaOperator, TritonOperator
-from tuner.team.description import KERNEL_MODULE
-from tuner.team.problem import TeamProblem, make_problem
-from tuner.trial import Config
+from tuner.tuning.kernels.problem import Problem
+from tuner.tuning.operators import Operator, find
+from tuner.tuning.team import packages
+from tuner.tuning.team.adapter import CudaOperator, TritonOperator
+from tuner.tuning.team.description import KERNEL_MODULE
+from tuner.tuning.team.problem import TeamProblem, make_problem
+from tuner.tuning.trial import Config
 
 NAME = "ridgepoint_candidate"
 FILE = f"{NAME}.py"
@@ -42,7 +42,7 @@ class Own:
 
     operator: Operator
     module: ModuleType
-    problem: Any                        # tuner.kernels.problem.Problem
+    problem: Any                        # tuner.tuning.kernels.problem.Problem
     adapter: TritonOperator | None      # of a team's operator
     asked: tuple[Mapping[str, int], str, torch.device, int]
 

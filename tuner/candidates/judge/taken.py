@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from tuner.measure import accuracy, timing
+from tuner.tuning.measure import accuracy, timing
 
 _TENSOR = ("fill_", "copy_", "clone", "normal_", "float", "abs_", "max", "sum", "item", "data_ptr")
 _WATCHED: tuple[tuple[Any, tuple[str, ...]], ...] = (

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from tuner.candidates.judge.taken import Taken
-from tuner.measure import nvml
-from tuner.measure.accuracy import compare_output
+from tuner.tuning.measure import nvml
+from tuner.tuning.measure.accuracy import compare_output
 
 FLUSH_BYTES = 256 << 20
 CYCLES_PER_MS = 2_000_000

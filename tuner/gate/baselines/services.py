@@ -6,7 +6,7 @@ from typing import Any
 
 from tuner.gate.errors import Refusal
 from tuner.models import BaselineChange, Build, KernelRun, SlowerVerdict, Suite, SuiteKernel
-from tuner.trial import storable
+from tuner.tuning.trial import storable
 
 MOST_NOTE = 2000
 Action = BaselineChange.Action

@@ -12,7 +12,7 @@ from django.utils import timezone
 from profiles.models import Profile
 from tuner.gate.errors import Refusal
 from tuner.models import Build
-from tuner.trial import storable
+from tuner.tuning.trial import storable
 from workers import jobs
 
 NAME_CHARS = 80

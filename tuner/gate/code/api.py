@@ -17,7 +17,7 @@ from rest_framework.views import APIView
 from tuner.gate.code import selectors, services
 from tuner.models import CodeFetch, Suite, SuiteCode
 from tuner.query_api import validated
-from tuner.trial import storable
+from tuner.tuning.trial import storable
 
 JSON = OpenApiTypes.OBJECT
 

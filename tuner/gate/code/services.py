@@ -15,7 +15,7 @@ from tuner.gate.code.models import CODE_LEASES
 from tuner.gate.errors import Refusal
 from tuner.gate.suites.job_services import known_commit
 from tuner.models import CodeFetch, Suite, SuiteArchive, SuiteCode
-from tuner.trial import cleaned
+from tuner.tuning.trial import cleaned
 from workers import jobs
 from workers.outgoing import Refused
 

@@ -15,8 +15,8 @@ from tuner.gate.environments.bisect_services import Bisect, plan_bisect
 from tuner.gate.history.series_selectors import Point, Series, Step, load_series, measured_environments, measured_lines
 from tuner.gate.suites.selectors import build_totals
 from tuner.models import BaselineChange, Build, GateKernel, KernelRun, Regression, Suite, SuiteKernel
-from tuner.operators import all_operators
 from tuner.texts import in_order
+from tuner.tuning.operators import all_operators
 
 FIELDS = ("suite", "on", "gpu", "toolkit", "driver", "branch", "kernel")
 MOST_CHARS = 400

@@ -22,7 +22,7 @@ from tuner.gate.regressions import services
 from tuner.gate.verdicts import counter_services
 from tuner.gate.verdicts.page_selectors import can_compare
 from tuner.models import Build, Regression, Suite
-from tuner.trial import storable
+from tuner.tuning.trial import storable
 
 PAGE_ROWS = 50
 MOST_AT_ONCE = 8            # builds that are asked for in one go

@@ -22,7 +22,7 @@ from django.utils import timezone
 
 from tuner.gate.notify import webhook
 from tuner.models import Delivery, Notified
-from tuner.trial import cleaned
+from tuner.tuning.trial import cleaned
 from workers import jobs
 from workers.secret import Unreadable, unseal
 

@@ -20,7 +20,7 @@ from tuner.gate.production.point_services import EPOCH, days_to_keep, keep_day
 from tuner.gate.production.series import FLOOR, LEAST_DAYS, Day, ProductionStep, in_order, steps
 from tuner.gate.suites.definition import NAME, kernel_key
 from tuner.models import ProductionDay, ProductionPoint, ProductionRegression, Suite, SuiteKernel
-from tuner.trial import storable
+from tuner.tuning.trial import storable
 from workers import jobs
 
 WINDOW_DAYS = 42                # of a series, its newest: what is older is no news

@@ -17,7 +17,7 @@ from tuner.gate.errors import Refusal
 from tuner.gate.notify.services import write_regression_messages
 from tuner.gate.stats.rule import Verdict, rule_of
 from tuner.models import BaselineChange, Build, Gate, GateKernel, KernelRun, Regression, Suite
-from tuner.trial import storable
+from tuner.tuning.trial import storable
 from workers import jobs
 
 FINE = (Verdict.PASS, Verdict.FASTER)

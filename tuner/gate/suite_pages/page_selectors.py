@@ -21,7 +21,7 @@ from tuner.gate.suite_pages.charts import Dot, Row
 from tuner.gate.suites.selectors import LIVE, jobs_of, jobs_progress, suite_environments, suite_list, where_of
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.texts import config_in_order, in_order
-from tuner.trial import storable
+from tuner.tuning.trial import storable
 
 MOST_DOTS, MOST_DOTS_IN_ALL = 60, 3_000        # runs in the picture of a suite: the newest of each kernel
 MOST_DRAWN = 100             # kernels in that picture

@@ -22,8 +22,8 @@ from tuner.gate.suites.formats import MAX_BYTES, definition_toml, read_toml
 from tuner.gate.suites.selectors import environment_text, places, why_waiting
 from tuner.gate.verdicts import services as gate_services
 from tuner.models import Suite, SuiteCode, SuiteJob, SuiteKernel
-from tuner.operators import all_operators
 from tuner.texts import config_in_order
+from tuner.tuning.operators import all_operators
 
 FACT_HEADS = {"smem_bytes": "shared memory (B)", "dram_bytes": "DRAM traffic (B)"}
 

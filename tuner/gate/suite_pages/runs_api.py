@@ -28,7 +28,7 @@ from tuner.gate.suites import counters, selectors
 from tuner.gate.verdicts import services as gate_services
 from tuner.models import Suite
 from tuner.query_api import Checked, is_text, validated
-from tuner.trial import storable
+from tuner.tuning.trial import storable
 
 RUNS_LIMIT = 1000
 

@@ -10,8 +10,8 @@ from typing import Any
 from tuner.gate.errors import Refusal
 from tuner.gate.stats.metrics import LIMITS, check_limits
 from tuner.gate.stats.rule import RANGES, Rule, finite_number
-from tuner.measure.policy import Policy
-from tuner.trial import storable
+from tuner.tuning.measure.policy import Policy
+from tuner.tuning.trial import storable
 
 CONFIGS = ("default", "cache")
 MAX_METRICS = 50

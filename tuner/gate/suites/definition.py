@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.gate.suites.checks import DefinitionError, FieldChecks
-from tuner.operators import all_operators, find
+from tuner.tuning.operators import all_operators, find
 
 KINDS = ("operators", "target", "uploaded")
 MAX_KERNELS, MAX_RUNS = 3_000, 200

@@ -21,7 +21,7 @@ from tuner.gate.suites.checks import is_plain_value
 from tuner.gate.suites.models import SUITE_LEASES
 from tuner.gate.suites.selectors import COUNTERS, LIVE, device_problem, interleaved_builds, job_json, job_kernels
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob, SuiteKernel
-from tuner.trial import storable
+from tuner.tuning.trial import storable
 from workers import jobs
 
 MAX_BUILDS = 50                     # of one job

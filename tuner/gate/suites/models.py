@@ -39,7 +39,7 @@ class Suite(OfProject):
     baseline_runs = models.IntegerField(default=10)              # newest fresh runs that a rolling baseline holds
     rule = models.JSONField(default=dict, blank=True)            # fields of tuner.gate.stats.rule.Rule that differ
     metrics = models.JSONField(default=dict, blank=True)         # metric -> {"max_increase": …}: tuner.gate.stats.metrics
-    policy = models.JSONField(default=dict, blank=True)          # fields of tuner.measure.policy.Policy for its runs
+    policy = models.JSONField(default=dict, blank=True)          # fields of tuner.tuning.measure.policy.Policy for its runs
     every_hours = models.FloatField(null=True, blank=True)       # scheduled: the newest build is measured this often
     due = models.DateTimeField(null=True, blank=True)            # next scheduled run
     capture_slower = models.BooleanField(default=False)          # a SLOWER verdict asks for counters and timelines of both builds

@@ -20,7 +20,7 @@ from typing import Any
 from tuner.gate.errors import Refusal
 from tuner.gate.stats.rule import finite_number
 from tuner.gate.suites.checks import is_plain_value
-from tuner.trial import storable
+from tuner.tuning.trial import storable
 
 MAX_BYTES = 32 * 2**20                   # of the file, unpacked
 MAX_RECORDS, MAX_SAMPLES = 50_000, 20_000

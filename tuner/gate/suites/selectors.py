@@ -17,7 +17,7 @@ from tuner.gate.stats.runs import KernelRuns, Run
 from tuner.gate.suites.definition import Definition, KernelDefinition, kernel_key
 from tuner.models import KernelRun, Suite, SuiteCapture, SuiteJob, SuiteKernel
 from tuner.texts import config_in_order, in_order
-from tuner.trial import config_key
+from tuner.tuning.trial import config_key
 from workers import jobs
 
 Status = SuiteJob.Status

@@ -23,7 +23,7 @@ from tuner.gate.suites.records import Record, read_records
 from tuner.gate.suites.run_services import copy_runs, plain_facts, run_percentiles, runs_publish
 from tuner.models import Build, KernelRun, Suite, SuiteKernel
 from tuner.texts import config_in_order
-from tuner.trial import config_key
+from tuner.tuning.trial import config_key
 
 MAX_KERNELS = 5_000             # of one suite
 MAX_KEY = 300

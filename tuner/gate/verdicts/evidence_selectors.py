@@ -18,7 +18,7 @@ from tuner.gate.stats.rule import finite_number
 from tuner.gate.suites.selectors import LIVE, why_waiting
 from tuner.gate.verdicts.page_selectors import can_compare
 from tuner.models import GateKernel, KernelRun, SuiteJob
-from tuner.operators import all_operators
+from tuner.tuning.operators import all_operators
 
 BASELINE, CANDIDATE = "baseline", "candidate"
 NO_METRICS = {"recorded_run", "capture", "number", "lead_ms", "samples", "n"}       # of a run's facts: where it comes from

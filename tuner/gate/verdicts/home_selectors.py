@@ -12,7 +12,7 @@ from profiles.models import Profile
 from tuner.gate.builds.selectors import WATCHED
 from tuner.gate.suites.selectors import LIVE, wanted_runs
 from tuner.models import Gate, GateKernel, Regression, SuiteJob, SuiteKernel
-from tuner.operators import all_operators
+from tuner.tuning.operators import all_operators
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from django.db.models.functions import Abs, Cast
 from profiles.models import Profile
 from tuner.gate.stats.rule import ORDER, SIGN, Rule, Verdict, finite_number, rule_of
 from tuner.models import Build, Gate, GateKernel, KernelRun, Suite, SuiteJob
-from tuner.trial import storable
+from tuner.tuning.trial import storable
 
 PAGE_ROWS = 50
 FILTERS = ("suite", "build", "gpu", "verdict", "status")

@@ -16,7 +16,7 @@ from tuner.gate.reports.document import GateDocument
 from tuner.gate.stats.rule import ERROR_EXIT_CODE, EXIT_CODE, Verdict
 from tuner.gate.suites.selectors import why_waiting
 from tuner.models import Gate, GateKernel, KernelRun, SlowerVerdict, SuiteJob
-from tuner.trial import storable
+from tuner.tuning.trial import storable
 
 FILTERS = {"suite": "suite__name", "build": "build__name", "verdict": "verdict", "status": "status", "gpu": "gpu"}
 REPORTS = ("md", "junit", "json", "github")

@@ -28,7 +28,7 @@ from tuner.gate.verdicts.decide_services import advance_gate, advance_gates_of_b
 from tuner.gate.verdicts.rounds_selectors import MOST_FRESH
 from tuner.gate.verdicts.verdict_services import judge_gate
 from tuner.models import Build, Gate, Suite, SuiteJob
-from tuner.trial import storable
+from tuner.tuning.trial import storable
 from workers import jobs
 
 ENVIRONMENT_CHARS = {"gpu": 116, "toolkit": 80, "cuda": 40, "triton": 40, "driver": 40, "device": 120, "recorded": 120}

@@ -8,7 +8,6 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from tuner import operators
 from tuner.cache.entries import portability_selectors, selectors
 from tuner.cache.exchange import export_selectors, services
 from tuner.cache.formats import FORMATS
@@ -17,6 +16,7 @@ from tuner.models import TuneJob
 from tuner.revalidation import selectors as revalidation_selectors
 from tuner.revalidation import services as revalidation_services
 from tuner.texts import line_text, paste_text
+from tuner.tuning import operators
 from webapp.management.in_project import ProjectCommand
 
 

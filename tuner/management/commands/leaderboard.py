@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from tuner.search.scores import selectors
+from tuner.scores import selectors
 
 
 class Command(BaseCommand):

@@ -18,9 +18,9 @@ from tuner.bring.report import lines_of
 from tuner.bring.source import FileRefused, Kernel
 from tuner.bring.write import Draft, module_of, write_adapter
 from tuner.models import OperatorPackage
-from tuner.operators import all_operators
 from tuner.team import selectors, services
-from tuner.team.packages import normal_name
+from tuner.tuning.operators import all_operators
+from tuner.tuning.team.packages import normal_name
 
 OF_PACKAGES = ("enable", "disable", "describe")
 WRONG_USE = 2

@@ -7,14 +7,14 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from tuner.measure.landscape import Landscape, LandscapeError
-from tuner.measure.replay import ReplayRunner
-from tuner.search import other_devices
-from tuner.search.finalists import best_trial
-from tuner.search.loop import Budget, tune
-from tuner.search.strategies import DEFAULT, STRATEGIES
-from tuner.search.strategies.prior_knowledge import PriorKnowledge
-from tuner.trial import Config, Rejected, Trial, config_key
+from tuner.tuning.measure.landscape import Landscape, LandscapeError
+from tuner.tuning.measure.replay import ReplayRunner
+from tuner.tuning.search import other_devices
+from tuner.tuning.search.finalists import best_trial
+from tuner.tuning.search.loop import Budget, tune
+from tuner.tuning.search.strategies import DEFAULT, STRATEGIES
+from tuner.tuning.search.strategies.prior_knowledge import PriorKnowledge
+from tuner.tuning.trial import Config, Rejected, Trial, config_key
 
 SEEDS_PER_SHAPE = 3      # best configurations taken over from each shape of --history
 

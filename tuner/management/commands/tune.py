@@ -21,10 +21,10 @@ from tuner.jobs import (
 from tuner.jobs.create_services import DEFAULT_EFFORT, EFFORTS
 from tuner.jobs.groups import group_json
 from tuner.jobs.worth_selectors import hot_shapes
-from tuner.measure.policy import KINDS
 from tuner.models import Quarantine, TuneGroup, TuneJob
-from tuner.operators import find
-from tuner.search.strategies import DEFAULT, STRATEGIES
+from tuner.tuning.measure.policy import KINDS
+from tuner.tuning.operators import find
+from tuner.tuning.search.strategies import DEFAULT, STRATEGIES
 from webapp.management.in_project import ProjectCommand
 
 LOOK_EVERY_S = 0.5

@@ -30,7 +30,7 @@ OPERATIONS: dict[str, int] = {
 _BOOLEAN = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "logical_and", "logical_or", "logical_xor",
                       "logical_not"))
 _RANKS = ("bool", "int8", "int16", "int32", "int64", "fp8", "fp16", "bf16", "fp32", "fp64", "complex64", "complex128")
-GATED = 5                           # SiLU(a)·b: negate, exp, add, divide, multiply (tuner.operators.streams)
+GATED = 5                           # SiLU(a)·b: negate, exp, add, divide, multiply (tuner.tuning.operators.streams)
 
 
 def pointwise(call: Call) -> Work | None:

@@ -1,9 +1,9 @@
 """Norms, softmax, reductions and rotary embedding: what reads rows and computes some operations for each element.
 
-Operations per element are those of `tuner.operators` (rowwise, norms, streams), counted one each: layer norm 8 (mean, centre,
-square, sum, scale, weight, bias, as there), RMS norm 4, with a residual 5, softmax 5 (max, subtract, exp, sum, divide), SiLU·mul 5.
-A backward pass counts twice the forward (the convention of DeepSpeed's flops profiler). All are far left of every ridge: their
-class and share rest on bytes.
+Operations per element are those of `tuner.tuning.operators` (rowwise, norms, streams), counted one each: layer norm 8 (mean,
+centre, square, sum, scale, weight, bias, as there), RMS norm 4, with a residual 5, softmax 5 (max, subtract, exp, sum, divide),
+SiLU·mul 5. A backward pass counts twice the forward (the convention of DeepSpeed's flops profiler). All are far left of every
+ridge: their class and share rest on bytes.
 """
 
 from __future__ import annotations

@@ -1,0 +1,63 @@
+"""The five packages: each has a page that a newcomer reads in a minute, whose example runs, and imports what that page says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.test_layers import ROOT, all_imports, is_top
+
+# package -> what it may import of Ridgepoint
+PACKAGES = {
+    "profiles.ingest": (),
+    "profiles.analysis": ("profiles.ingest",),
+    "tuner.tuning": ("profiles.ingest", "profiles.analysis", "profiles.capture.tools"),
+    "tuner.gate.stats": (),
+    "workers.agent": (),
+}
+FRAMEWORKS = ("django", "rest_framework", "channels", "rq", "redis", "psycopg", "bokeh")
+MOST_LINES = 30
+CODE = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
+
+
+def page(package: str) -> Path:
+    return ROOT / package.replace(".", "/") / "README.md"
+
+
+def within(module: str, packages: tuple[str, ...]) -> bool:
+    return any(module == each or module.startswith(f"{each}.") for each in packages)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_page_is_short_and_says_what_may_be_imported(package: str) -> None:
+    text = page(package).read_text()
+    assert len(text.splitlines()) <= MOST_LINES
+    may = text.partition("May import: ")[2].partition("Tests")[0]
+    named = {each for each in re.findall(r"`([\w.]+)`", may) if "." in each}
+    assert named == set(PACKAGES[package]) and ("nothing of Ridgepoint" in may) is not bool(PACKAGES[package])
+    for folder in re.findall(r"(tests/[\w/]+)", text.partition("Tests")[2]):
+        assert (ROOT / folder).is_dir(), folder
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_imports_no_framework_and_nothing_else_of_ours(package: str) -> None:
+    ours = [each for each in all_imports() if within(each.importer, (package,)) and not is_top(each.importer)]
+    foreign = [each for each in ours if each.imported.partition(".")[0] in ("profiles", "tuner", "workers", "webapp")
+               and not within(each.imported, (package, *PACKAGES[package]))]
+    frameworks = [each for each in ours if each.imported.partition(".")[0] in FRAMEWORKS]
+    assert not foreign and not [each for each in frameworks if each.importer != "tuner.tuning.measure.remote_cache"]
+
+
+@pytest.mark.process
+def test_the_examples_run_where_nothing_is_set_up() -> None:
+    """In one process that has no settings of Django: numpy is imported once."""
+    code = "\n".join(example for package in PACKAGES for example in CODE.findall(page(package).read_text()))
+    assert code.count("\nprint(") >= len(PACKAGES) - 1
+    said = subprocess.run([sys.executable, "-c", f"{code}\nimport sys\nassert 'django' not in sys.modules"], cwd=ROOT,
+                          env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    assert "12 trials; the fastest: {" in said.stdout and "SLOWER" in said.stdout and "482 slices on NVIDIA H200" in said.stdout

@@ -1,0 +1,240 @@
+"""NVIDIA's run-time compiler, through cuda-core: one configuration of a CUDA C++ function to machine code, with or without a GPU.
+
+Binaries are kept in a folder by the hash of all that they are made from, so that what a compile process made ahead the process that
+measures finds there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from tuner.tuning.cuda import host_headers
+from tuner.tuning.cuda.text import TextRefused, without_host_code
+
+FOLDER = "cuda"                 # within Triton's cache folder, which workers already share between processes and clean
+MAX_HEADERS = 200               # beside a kernel's file, which may include them
+STANDARD = "c++17"
+_USED = re.compile(r"Used (\d+) registers")
+_SMEM = re.compile(r"(\d+) bytes smem")
+_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_ERROR = re.compile(r"^(?P<file>[^\n(]*)\((?P<line>\d+)\): (?:catastrophic )?error: (?P<what>.*)$", re.MULTILINE)
+_CUDA_HEADER = r"could not open source file \"?(?:cuda_fp16|cuda_bf16|cuda_fp8|cooperative_groups|cuda_runtime|cuda_pipeline|mma)"
+HINTS = ((re.compile(_CUDA_HEADER), "pip install nvidia-cuda-runtime"),
+         (re.compile(r"could not open source file \"?(?:cub|cuda/|nv/|thrust)"), "pip install nvidia-cuda-cccl"))
+
+
+class CompileFailed(Exception):
+    """The compiler refused the text; the message names line and reason."""
+
+
+@dataclass
+class Binary:
+    """Machine code of one function; has what Ridgepoint asks of Triton's compiled kernels.
+
+    n_regs     registers per thread       n_spills  4-byte words of local memory per thread (its stack frame, as the driver counts)
+    metadata   shared: bytes of shared memory per block, static and dynamic; num_warps: warps per block
+    asm        {"cubin": bytes}
+    """
+
+    symbol: str
+    cubin: bytes
+    n_regs: int | None
+    n_spills: int | None
+    static_smem_bytes: int
+    dynamic_smem_bytes: int = 0
+    threads: int = 32
+
+    @property
+    def asm(self) -> dict[str, bytes]:
+        return {"cubin": self.cubin}
+
+    @property
+    def metadata(self) -> SimpleNamespace:
+        return SimpleNamespace(shared=self.static_smem_bytes + self.dynamic_smem_bytes, num_warps=-(-self.threads // 32))
+
+
+def arch_of(capability: tuple[int, int]) -> str:
+    """Return NVRTC's name of a GPU: from Hopper on the variant whose own instructions (wgmma, TMA) may be used."""
+    major, minor = capability
+    return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
+
+
+def include_folders() -> list[str]:
+    """Return the folders of CUDA's own headers, as far as they are installed (nvidia-cuda-runtime, nvidia-cuda-cccl)."""
+    from cuda import pathfinder
+
+    found = []
+    for library in ("cudart", "cccl"):
+        try:
+            place = pathfinder.find_nvidia_header_directory(library)
+        except Exception:               # a library that this version does not know
+            place = None
+        if place:
+            found.append(str(place))
+    return found
+
+
+def _headers(folder: Path) -> list[Path]:
+    return sorted(each for pattern in ("*.h", "*.cuh", "*.hpp", "*.inl") for each in folder.glob(pattern))[:MAX_HEADERS]
+
+
+def headers_hash(folder: Path | None) -> str:
+    """Return the hash of the headers beside a kernel's file; "" where there are none."""
+    if folder is None:
+        return ""
+    digest = hashlib.sha256()
+    headers = _headers(folder)
+    for each in headers:
+        digest.update(each.name.encode() + b"\0" + each.read_bytes())
+    return digest.hexdigest() if headers else ""
+
+
+def own_headers(folder: Path) -> str:
+    """Return a folder with the headers beside a kernel's file, without their code of the host."""
+    return _without_host_code(folder, headers_hash(folder)).name
+
+
+@cache
+def _without_host_code(folder: Path, key: str) -> tempfile.TemporaryDirectory[str]:
+    made = tempfile.TemporaryDirectory(prefix="ridgepoint-headers-")
+    for each in _headers(folder):
+        text = each.read_text(errors="replace")
+        with suppress(TextRefused):             # the compiler will say what is wrong with it
+            text = without_host_code(text)
+        Path(made.name, each.name).write_text(text)
+    return made
+
+
+def compile_function(text: str, expression: str, defines: Mapping[str, str], arch: str, *, folder: Path | None = None,
+                     options: Sequence[str] = (), name: str = "kernel.cu") -> Binary:
+    """Return the machine code of `expression` ("scale", or "scale<128, float>") for `arch`, from the cache if it is there.
+
+    folder   where headers of the kernel's own lie
+    options  of OPTIONS, as `--use_fast_math` or `--maxrregcount=64`
+    Raises CompileFailed, ImportError without cuda-core, ValueError for an option that is not taken.
+    """
+    from cuda import core as cuda_core
+
+    flags = _flags(options)
+    version = _nvrtc_version()
+    made_from = [text, expression, sorted(defines.items()), arch, sorted(flags.items()), headers_hash(folder), version, STANDARD]
+    key = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
+    if (kept := _read_kept(key)) is not None:
+        return kept
+    log = io.StringIO()
+    includes = [*([own_headers(folder)] if folder else []), host_headers.folder().name, *include_folders()]
+    given = cuda_core.ProgramOptions(
+        name=name, arch=arch, define_macro=list(defines.items()) or None, include_path=includes,
+        pre_include=["ridgepoint_types.h"], ptxas_options=["-v"], std=STANDARD, lineinfo=True, **flags)
+    try:
+        made = cuda_core.Program(without_host_code(text), "c++", given).compile("cubin", name_expressions=(expression,), logs=log)
+    except Exception as error:
+        raise CompileFailed(say_error(str(error))) from error
+    symbol = _as_text(made.symbol_mapping.get(expression) or made.symbol_mapping.get(expression.encode()) or expression)
+    binary = _binary(symbol, bytes(made.code), log.getvalue())
+    _keep(key, binary)
+    return binary
+
+
+def load() -> None:
+    """Import cuda-core and open the compiler's library, which a process does before it forks. Raises ImportError."""
+    from cuda import core  # noqa: F401
+
+    _nvrtc_version()
+    include_folders()
+    host_headers.folder()
+
+
+def say_error(text: str) -> str:
+    """Return the first errors of a compile log, a line each, and what would help."""
+    found = [f"{_file(match['file'])}line {match['line']}: {match['what'].strip()}" for match in _ERROR.finditer(text)][:4]
+    said = "; ".join(found) or text.strip()[:600]
+    for pattern, do in HINTS:
+        if pattern.search(text):
+            said += f" ({do})"
+    return said[:1200]
+
+
+def _file(path: str) -> str:
+    """Return a header's name before its line; "" for the kernel's own text, whose name has no folder."""
+    return f"{path.rpartition('/')[2]} " if "/" in path else ""
+
+
+OPTIONS = {"--use_fast_math": ("use_fast_math", True), "-use_fast_math": ("use_fast_math", True), "--fmad=false": ("fma", False),
+           "--restrict": ("restrict", True), "--extra-device-vectorization": ("extra_device_vectorization", True)}
+_REGISTERS = re.compile(r"--?maxrregcount=(\d{1,3})$")
+
+
+def _flags(options: Sequence[str]) -> dict[str, Any]:
+    flags: dict[str, Any] = {}
+    for each in options:
+        if each in OPTIONS:
+            name, value = OPTIONS[each]
+            flags[name] = value
+        elif match := _REGISTERS.match(each):
+            flags["max_register_count"] = int(match[1])
+        else:
+            raise ValueError(f"option {each!r}: one of {', '.join(OPTIONS)}, --maxrregcount=N")
+    return flags
+
+
+def _nvrtc_version() -> str:
+    from cuda.bindings import nvrtc
+
+    return ".".join(map(str, nvrtc.nvrtcVersion()[1:]))
+
+
+def _binary(symbol: str, cubin: bytes, log: str) -> Binary:
+    """Return the binary with the facts that ptxas prints of it: those of the function alone, which is the only entry."""
+    registers, smem, stack = _USED.search(log), _SMEM.search(log), _STACK.search(log)
+    return Binary(symbol, cubin, int(registers[1]) if registers else None, int(stack[1]) // 4 if stack else None,
+                  int(smem[1]) if smem else 0)
+
+
+def _as_text(name: Any) -> str:
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
+def _place(key: str) -> Path | None:
+    root = os.environ.get("TRITON_CACHE_DIR")
+    return Path(root) / FOLDER / key if root else None
+
+
+def _read_kept(key: str) -> Binary | None:
+    place = _place(key)
+    if place is None:
+        return None
+    try:
+        facts = json.loads(place.with_suffix(".json").read_text())
+        cubin = place.with_suffix(".cubin").read_bytes()
+        return Binary(facts["symbol"], cubin, facts["registers"], facts["spills"], facts["smem_bytes"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _keep(key: str, binary: Binary) -> None:
+    """Write binary and facts: the facts last, and each file as a whole, so that a reader never sees half of one."""
+    place = _place(key)
+    if place is None:
+        return
+    facts = {"symbol": binary.symbol, "registers": binary.n_regs, "spills": binary.n_spills, "smem_bytes": binary.static_smem_bytes}
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        for suffix, content in ((".cubin", binary.cubin), (".json", json.dumps(facts).encode())):
+            with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
+                file.write(content)
+            os.replace(file.name, place.with_suffix(suffix))
+    except OSError:
+        return                          # a cache that is full costs a compile, nothing else

@@ -1,0 +1,182 @@
+"""Bayesian optimisation: a Gaussian process of log time and its largest expected improvement.
+
+What is guessed or was learned elsewhere is the process's mean. The trials decide how far it holds: its slope is
+uncertain, and what it leaves unexplained is what the process learns (Jones et al., Efficient Global Optimization, 1998).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+from threadpoolctl import ThreadpoolController
+
+from tuner.tuning.search.strategies.gaussian import Hyperparameters, Posterior, distances
+from tuner.tuning.search.strategies.ledger import Ledger
+from tuner.tuning.search.strategies.prior import guess_slowness
+from tuner.tuning.search.strategies.prior_knowledge import PriorKnowledge
+from tuner.tuning.search.strategies.shortlist import Shortlist
+from tuner.tuning.search.strategies.sizes import Sizes, model_columns
+from tuner.tuning.space import Space
+from tuner.tuning.trial import Config, Trial
+
+Array = NDArray[np.float64]
+
+STARTS = 3                # spread rows before the model speaks, where nothing is guessed
+SPREAD_SAMPLE = 256       # rows that compete to be the most distant
+FIRST_FIT = 4             # told trials from which hyperparameters are fitted …
+FIT_AGAIN = 1.25          # … and again whenever there are so many times more
+FIT_TRIALS = 120          # the fastest that a fit looks at
+FIT_STEPS = 30
+SLOPE_VARIANCE = 0.6      # of the slope on the mean around 1
+SPILL_COST = 0.5          # log time that a storm of spills is expected to cost …
+SPILL_STORM = 8           # … which is 2 to the power of this; fewer cost less
+SPILL_REACH = 0.1         # distance over all columns at which another configuration's spills count e times less
+SPILL_DOUBT = 0.3         # weight of "does not spill" where no compiled configuration is near
+
+
+# One thread: sums do not depend on the machine's cores, so a seed gives the same trials everywhere; and the matrices are
+# too small to share out.
+BLAS = ThreadpoolController().select(user_api="blas")
+
+
+class Proposer:
+    """Proposes rows of a ledger's space that are likely to improve on the best told.
+
+    fits    hyperparameters follow the trials; a proposer that keeps the first ones never believes from a few trials that
+            a column does not matter, or matters alike everywhere
+    """
+
+    def __init__(self, ledger: Ledger, x: Array, prior: Array, rng: np.random.Generator, fits: bool = True) -> None:
+        self._ledger, self._x, self._prior = ledger, x, prior
+        self._mean = prior                                 # the prior, and what compilers said since
+        self._hyper, self._fits = Hyperparameters(x.shape[1]), fits
+        self._posterior: Posterior | None = None
+        self._fitted = -1                                  # told trials that the hyperparameters come from
+        self._tie = rng.random(len(prior)) * 1e-6
+        self._order = rng.permutation(len(prior))
+        self._list = Shortlist(ledger, self._order)
+        self._guessed = bool(np.ptp(prior)) if len(prior) else False
+
+    def row(self) -> int:
+        """Return the untried row with the largest expected improvement."""
+        if not self._guessed and self._ledger.count < STARTS:
+            return self._farthest_row()
+        with BLAS.limit(limits=1):
+            mean, deviation, best = self._expectation()
+        rows = self._list.rows
+        gain = _log_expected_improvement((best - mean) / deviation) + np.log(deviation) + self._tie[rows]
+        seen = self._ledger.seen[rows]
+        return int(rows[np.argmax(np.where(seen, -np.inf, gain))]) if not seen.all() else self._farthest_row()
+
+    def surprise(self) -> float:
+        """Return the variance of the told trials around what was expected before any."""
+        rows = self._ledger.rows
+        return float(np.var(self._ledger.slowness() - self._prior[rows])) if rows else 0.0
+
+    def _expectation(self) -> tuple[Array, Array, float]:
+        """Return mean and deviation of the slowness at every row of the list, and the best told."""
+        told = self._ledger.rows
+        slowness = self._ledger.slowness()
+        posterior = self._grow_posterior()
+        pending = [self._place(posterior, row) for row in self._ledger.pending]
+        rest = slowness - self._mean[told]
+        centre = float(rest.mean()) if told else 0.0
+        mean = self._mean[self._list.rows] + centre + (posterior.mean(rest - centre) if told else 0.0)
+        best = float(slowness.min()) if told else float(mean[~self._ledger.seen[self._list.rows]].min())
+        return mean, np.sqrt(posterior.variance_with(pending)), best
+
+    def _grow_posterior(self) -> Posterior:
+        """Return the posterior; hyperparameters come from the first `fit` trials only, so a resume agrees."""
+        told = self._ledger.rows
+        fit = fit_size(len(told))
+        if self._posterior is None or fit != self._fitted:
+            self._fitted = fit
+            self._mean = self._prior + self._spill_penalty(fit)
+            self._list.choose(self._mean, fit)
+            rows = self._list.rows
+            self._posterior = Posterior(self._x[rows], self._mean[rows], self._fit_hyperparameters(fit), SLOPE_VARIANCE)
+        for row in told[len(self._posterior.rows):]:
+            self._posterior.add(self._place(self._posterior, row))
+        return self._posterior
+
+    def _place(self, posterior: Posterior, row: int) -> int:
+        """Return where the posterior has a row of the space; one that another part of the search asked for comes in."""
+        place = self._list.place(row)
+        if place is None:
+            posterior.extend(self._x[row], float(self._mean[row]))
+            place = self._list.append(row)
+        return place
+
+    def _fit_hyperparameters(self, fit: int) -> Array:
+        if not fit or not self._fits:
+            return self._hyper.centre
+        slowness = self._ledger.slowness(fit)
+        use = np.argsort(slowness, kind="stable")[:FIT_TRIALS]
+        rows = np.array(self._ledger.rows)[use]
+        rest = slowness[use] - self._mean[rows]
+        return self._hyper.fit(self._x[rows], rest - rest.mean(), self._mean[rows], SLOPE_VARIANCE, FIT_STEPS)
+
+    def _spill_penalty(self, fit: int) -> Array | float:
+        """Return what to add where configurations like the row were compiled to code that spills."""
+        known = [*self._ledger.rows[:fit], *self._ledger.pending]
+        rows = [row for row in known if row in self._ledger.spills]
+        spilled = np.minimum(1, np.log2(1 + np.array([self._ledger.spills[row] for row in rows])) / SPILL_STORM)
+        if not spilled.any():
+            return 0.0
+        weighted, weights = np.zeros(len(self._x)), np.zeros(len(self._x))
+        for row, share in zip(rows, spilled, strict=True):
+            weight = np.exp(-distances(self._x, self._x[row]).sum(axis=1) / SPILL_REACH)
+            weighted, weights = weighted + weight * share, weights + weight
+        return np.asarray(SPILL_COST * weighted / (weights + SPILL_DOUBT))
+
+    def _farthest_row(self) -> int:
+        """Return, of the first untried rows of a random order, the one farthest from all asked."""
+        ledger = self._ledger
+        untried = self._order[~ledger.seen[self._order]][:SPREAD_SAMPLE]
+        asked = ledger.rows + ledger.pending
+        if not asked:
+            return int(untried[0])
+        distance = distances(self._x[untried][:, None, :], self._x[asked][None]).sum(axis=2).min(axis=1)
+        return int(untried[np.argmax(distance)])
+
+
+def fit_size(told: int) -> int:
+    """Return the largest of 4, 6, 8, 10, 12, 15, … not above `told`; 0 below the first."""
+    size, following = 0, FIRST_FIT
+    while following <= told:
+        size, following = following, max(following + 2, int(following * FIT_AGAIN))
+    return size
+
+
+def _log_expected_improvement(z: Array) -> Array:
+    """Return log(z Φ(z) + φ(z)), by φ(z) / z² far below zero (Ament et al., NeurIPS 2023)."""
+    density = -0.5 * z**2 - 0.5 * np.log(2 * np.pi)
+    near = z > -6
+    value = np.exp(density) + z * ndtr(z)
+    far = density - 2 * np.log(np.maximum(np.abs(z), 1.0))
+    return np.asarray(np.where(near, np.log(np.maximum(value, 1e-300)), far))
+
+
+class ModelSearch:
+    """A proposer alone, starting from the guess for any kernel."""
+
+    def __init__(self, space: Space, rng: np.random.Generator, known: PriorKnowledge) -> None:
+        sizes = Sizes(space)
+        self._ledger = Ledger(space)
+        self._proposer = Proposer(self._ledger, model_columns(space, sizes), guess_slowness(space, known, sizes), rng)
+
+    def ask(self, n: int) -> list[Config]:
+        asked: list[Config] = []
+        while len(asked) < n and not self._ledger.is_full:
+            asked.append(self._ledger.take(self._proposer.row()))
+        return asked
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        self._ledger.tell(trials)
+
+    def tell_facts(self, facts: Mapping[str, Mapping[str, Any]]) -> None:
+        self._ledger.tell_facts(facts)

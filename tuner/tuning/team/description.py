@@ -1,0 +1,181 @@
+"""Descriptions of teams' operators as JSON, checked and made into operators. No team code.
+
+The JSON comes from a child that ran a team's code: it is read like an upload, every number bounded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tuner.tuning.operators.limits import Limits
+from tuner.tuning.operators.operator import BYTES, Dim, Operator, Shape
+from tuner.tuning.space import Constraint, Param, Space
+from tuner.tuning.team.expressions import Expression
+from tuner.tuning.trial import Config
+
+MAX_OPERATORS, MAX_CONFIGS, MAX_DIMS, MAX_PARAMS, MAX_VALUES = 100, 4096, 8, 16, 64
+MAX_BYTES = 4 * 2**20
+KERNEL_MODULE = "tuner.tuning.team.problem"
+OF_GPU = ("smem_bytes", "threads", "sms", "registers_per_thread")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}\Z")
+_DTYPE = re.compile(r"[a-z][a-z0-9_]{0,15}\Z")
+
+
+class DescriptionError(ValueError):
+    """An operator that cannot be taken; the text says what would be valid."""
+
+
+def read_operators(text: bytes) -> list[dict[str, Any]]:
+    """Return the checked descriptions of a child's answer. Raises DescriptionError."""
+    if len(text) > MAX_BYTES:
+        raise DescriptionError(f"{len(text):,} bytes of description; at most {MAX_BYTES:,}")
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DescriptionError("the description is no JSON") from error
+    if not isinstance(told, list) or not 1 <= len(told) <= MAX_OPERATORS or not all(isinstance(each, dict) for each in told):
+        raise DescriptionError(f"a package offers 1 to {MAX_OPERATORS} operators")
+    for each in told:
+        make_operator(each)
+    names = [each["name"] for each in told]
+    if len(set(names)) < len(names):
+        raise DescriptionError("two operators have the same name")
+    return told
+
+
+def make_operator(told: Mapping[str, Any]) -> Operator:
+    """Return the operator of a description. Raises DescriptionError."""
+    name = told.get("name")
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise DescriptionError(f"an operator's name is letters, digits and _, at most 40: not {str(name)[:60]!r}")
+    try:
+        return _make_operator(name, told)
+    except DescriptionError:
+        raise
+    except KeyError as error:
+        raise DescriptionError(f"{name}: {error} is missing") from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise DescriptionError(f"{name}: {error}"[:500]) from error
+
+
+def _make_operator(name: str, told: Mapping[str, Any]) -> Operator:
+    dims = tuple(_make_dim(dim) for dim in _check_list(told["dims"], MAX_DIMS))
+    dtypes = tuple(_check_list(told["dtypes"], 8))
+    if not all(isinstance(each, str) and _DTYPE.match(each) for each in dtypes):
+        raise DescriptionError(f"{name}: a dtype is written like bf16")
+    configs = [_check_config(config) for config in _check_list(told["configs"], MAX_CONFIGS, 0)]
+    params = tuple(Param(_check_name(each), tuple(map(_check_value, _check_list(values, MAX_VALUES))))
+                   for each, values in list((told["params"] or {}).items())[:MAX_PARAMS])
+    if not configs and not params:
+        raise DescriptionError(f"{name}: a kernel that is not autotuned needs `params`")
+    parameters = [param.name for param in params] or list(configs[0])
+    if any(sorted(config) != sorted(parameters) for config in configs):
+        raise DescriptionError(f"{name}: every configuration names {', '.join(parameters)}")
+    default = _check_config(told["default"])
+    if sorted(default) != sorted(parameters):
+        raise DescriptionError(f"{name}: the default configuration must name {', '.join(parameters)}")
+    of_shape = [*(dim.name for dim in dims), "size"]
+    flops, moved = Expression(told["flops"], of_shape), Expression(told["bytes"], of_shape)
+    rules = [(_check_text(reason), Expression(rule, [*of_shape, *parameters, *OF_GPU]))
+             for reason, rule in list(told["constraints"].items())[:MAX_PARAMS]]
+    operator = Operator(
+        name=name, title=_check_text(told["title"]) or name, dims=dims, dtypes=dtypes,
+        presets=tuple({_check_name(each): _check_whole(value) for each, value in preset.items()}
+                      for preset in _check_list(told["presets"], 20)),
+        space=_make_space(params, configs, default, rules), default_config=lambda shape, dtype, gpu: default,
+        flops=lambda shape: int(flops.value({**shape, "size": 1})),
+        bytes=lambda shape, dtype: int(moved.value({**shape, "size": BYTES.get(dtype, 1)})),
+        kernel_module=KERNEL_MODULE, kernel_names=tuple(map(_check_text, _check_list(told["kernel_names"], 20, 0))),
+        tolerance={each: float(value) for each, value in told["tolerance"].items() if 0 < float(value) < 1},
+        unit="B/s" if told["unit"] == "B/s" else "FLOP/s")
+    for preset in operator.presets:
+        if problems := operator.problems(preset, dtypes[0]):
+            raise DescriptionError(f"{name}: preset {dict(preset)}: {'; '.join(problems.values())}")
+        operator.flops(preset), operator.bytes(preset, dtypes[0])
+    return operator
+
+
+def _make_dim(told: Mapping[str, Any]) -> Dim:
+    only = tuple(_check_whole(value) for value in _check_list(told["only"], MAX_VALUES, 0))
+    return Dim(_check_name(told["name"]), _check_text(told["meaning"]) or told["name"],
+               _check_whole(told["low"]), _check_whole(told["high"]),
+               bool(told["exact"]), only)
+
+
+def _make_space(params: tuple[Param, ...], configs: Sequence[Config], default: Config,
+                rules: Sequence[tuple[str, Expression]]) -> Callable[[Shape, str, Limits], Space]:
+    def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
+        known = {**shape, "size": BYTES.get(dtype, 1), **{name: getattr(gpu, name) for name in OF_GPU}}
+        constraints = _constraints(rules, known, gpu)
+        if params:
+            return Space.enumerate(params, constraints)
+        return narrow_space(list(configs), constraints)
+    return space
+
+
+def constraints_of(told: Mapping[str, Any], known: Mapping[str, Any], gpu: Limits) -> list[Constraint]:
+    """Return the constraints of a description that was checked; `known`: shape, "size" and limits by name."""
+    names = [*known, *(told["params"] or {})]
+    rules = list(told["constraints"].items())[:MAX_PARAMS]
+    return _constraints([(_check_text(reason), Expression(rule, names)) for reason, rule in rules], known, gpu)
+
+
+def _constraints(rules: Sequence[tuple[str, Expression]], known: Mapping[str, Any], gpu: Limits) -> list[Constraint]:
+    threads = Constraint("threads per block", lambda c: 32 * int(c.get("num_warps", 4)) <= gpu.threads, ("num_warps",))
+    return [threads, *(Constraint(reason, _make_constraint(rule, known), tuple(rule.names)) for reason, rule in rules)]
+
+
+def _make_constraint(rule: Expression, known: Mapping[str, Any]) -> Callable[[Config], bool]:
+    return lambda config: bool(rule.value({**known, **config}))
+
+
+def narrow_space(configs: Sequence[Config], constraints: Sequence[Constraint]) -> Space:
+    """Return the listed configurations that all constraints allow, others counted by reason."""
+    kept: list[Config] = []
+    pruned: dict[str, int] = {}
+    for config in configs:
+        broken = next((each.reason for each in constraints if not each.holds(config)), None)
+        if broken is None:
+            kept.append(config)
+        else:
+            pruned[broken] = pruned.get(broken, 0) + 1
+    return Space.listed(kept, pruned)
+
+
+def _check_list(value: Any, most: int, least: int = 1) -> list[Any]:
+    if not isinstance(value, list) or not least <= len(value) <= most:
+        raise DescriptionError(f"expected a list of {least} to {most}, not {str(value)[:60]!r}")
+    return value
+
+
+def _check_config(value: Any) -> Config:
+    if not isinstance(value, dict) or not 1 <= len(value) <= MAX_PARAMS:
+        raise DescriptionError(f"a configuration names 1 to {MAX_PARAMS} parameters")
+    return {_check_name(name): _check_value(each) for name, each in value.items()}
+
+
+def _check_name(value: Any) -> str:
+    if not isinstance(value, str) or not _NAME.match(value):
+        raise DescriptionError(f"{str(value)[:60]!r} is no name")
+    return value
+
+
+def _check_value(value: Any) -> Any:
+    if isinstance(value, bool | float) or (isinstance(value, str) and len(value) <= 60):
+        return value
+    if isinstance(value, int) and abs(value) < 2**31:
+        return value
+    raise DescriptionError(f"{str(value)[:60]!r} is no parameter's value")
+
+
+def _check_whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > 2**40:
+        raise DescriptionError(f"{str(value)[:60]!r} is no whole number below 2⁴⁰")
+    return value
+
+
+def _check_text(value: Any) -> str:
+    return str(value)[:120].replace("\0", "")
