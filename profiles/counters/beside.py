@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from profiles.analysis.kernel import counters
-from profiles.analysis.kernel.counters import LaunchFacts
+from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.models import KernelStat, Profile
 
 MOST = 5                        # rows: the newest profiles of the other kind

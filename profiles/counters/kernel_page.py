@@ -14,7 +14,8 @@ from profiles.analysis.kernel.advising.advice import Headroom, headroom
 from profiles.analysis.kernel.advising.judged import judge
 from profiles.analysis.kernel.anatomy import SAYS, Anatomy
 from profiles.analysis.kernel.ceilings import ceilings
-from profiles.analysis.kernel.counters import LAUNCH_PARAMETERS, LaunchFacts, limiter_words
+from profiles.analysis.kernel.counters import LAUNCH_PARAMETERS, limiter_words
+from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.analysis.kernel.measured import MeasuredCeilings
 from profiles.analysis.kernel.occupancy import LIMITER_WORDS, next_step, waves_text
 from profiles.ceilings.selectors import measured_gpus

@@ -11,7 +11,7 @@ from django.urls import reverse
 from profiles.analysis.core import gpus
 from profiles.analysis.kernel import bounds, counters
 from profiles.analysis.kernel.ceilings import ceilings
-from profiles.analysis.kernel.counters import LaunchFacts
+from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.analysis.kernel.measured import MeasuredCeilings, Rung, ladder, newest_of_model
 from profiles.ceilings.selectors import measured_gpus
 from profiles.models import KernelStat, Profile

@@ -13,17 +13,13 @@ al., CACM 2009; Yang et al., "Hierarchical Roofline Analysis for GPUs", 2020) an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
 
 from profiles.analysis.core import gpus
 from profiles.analysis.core.sentences import pct_text, si_text
 from profiles.analysis.kernel import stalls
+from profiles.analysis.kernel.facts import Bound, OccupancyFacts, SpeedOfLight
 from profiles.analysis.kernel.occupancy import LIMITER_WORDS
 from profiles.analysis.kernel.roofline import Point, Roofs
-
-if TYPE_CHECKING:
-    from profiles.analysis.kernel.counters import OccupancyFacts, SpeedOfLight
 
 THRESHOLDS: dict[str, float] = {
     "busy_pct": 60.0,
@@ -42,22 +38,6 @@ MEANINGS: dict[str, tuple[str, str]] = {         # of each threshold: unit, what
 PIPE_PART = 0.85             # a precision's share of its peak that is at least this part of the SM throughput is what is busy
 WORDS = {"memory": "memory-bound", "compute": "compute-bound", "latency": "latency-bound", "launch": "launch-bound",
          "": "bound unknown"}
-
-
-@dataclass(frozen=True)
-class Bound:
-    """`kind` with the sentence it rests on, the ceiling it stands under, and what moves it."""
-
-    kind: str                    # "memory" | "compute" | "latency" | "launch" | "" unknown
-    reason: str                  # the numbers
-    ceiling: str = ""            # "DRAM", "L2", "BF16 tensor", "issue slots or a pipe without FLOPs"
-    reached_pct: float | None = None     # of that ceiling
-    left_pct: float | None = None        # of its time that the ceiling would give back: 100 − reached
-    helps: tuple[str, ...] = ()
-    useless: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def recoverable_ns(duration_ns: float | None, reached_pct: float | None) -> float | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from profiles.analysis.core import gpus
 from profiles.analysis.core.sentences import si_text
-from profiles.analysis.kernel.counters import LaunchFacts
+from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.analysis.kernel.measured import MeasuredCeilings
 from profiles.analysis.kernel.roofs import LEVELS
 

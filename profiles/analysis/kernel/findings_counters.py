@@ -17,7 +17,8 @@ from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.analysis.kernel import rules, stalls
 from profiles.analysis.kernel.advising.advice import advise
 from profiles.analysis.kernel.advising.causes import cause_of_nvidia
-from profiles.analysis.kernel.counters import LaunchFacts, combine_launches, launch_facts, limiter_words
+from profiles.analysis.kernel.counters import combine_launches, launch_facts, limiter_words
+from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.analysis.kernel.occupancy import waves_text
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import Report

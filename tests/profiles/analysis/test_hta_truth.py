@@ -24,8 +24,8 @@ from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import frame_of
 from profiles.analysis.trace.breakdown import breakdown
 from profiles.analysis.trace.time.classes import KERNEL_PARTS
+from profiles.analysis.trace.time.facts import TimeFacts
 from profiles.analysis.trace.time.idle import CAUSES
-from profiles.analysis.trace.time.result import TimeFacts
 from profiles.ingest.trace import Trace
 
 DATA = Path(__file__).parents[2] / "data"

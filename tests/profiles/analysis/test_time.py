@@ -17,9 +17,10 @@ from profiles.analysis.core.correlate import launch_calls
 from profiles.analysis.core.frame import Frame, frame_of
 from profiles.analysis.trace.time.activity import activity
 from profiles.analysis.trace.time.classes import PARTS
+from profiles.analysis.trace.time.facts import TimeFacts
 from profiles.analysis.trace.time.kinds import intensity, kind_of, ridge
 from profiles.analysis.trace.time.ranges import range_times
-from profiles.analysis.trace.time.result import TimeFacts, time_result
+from profiles.analysis.trace.time.result import time_result
 from profiles.analysis.trace.time.steps import period_of
 from profiles.charts.time import steps_figure
 from profiles.ingest.trace import SLICES, Category, Device, Integrity, Trace, Track

@@ -14,7 +14,7 @@ import pytest
 from profiles import ingest
 from profiles.analysis.core import gpus
 from profiles.analysis.kernel import bounds, counters
-from profiles.analysis.kernel.counters import LaunchFacts
+from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.analysis.kernel.metrics import Metrics
 from profiles.analysis.kernel.occupancy import LIMITER_WORDS
 from profiles.analysis.kernel.roofs import Roofs, levels

@@ -23,7 +23,7 @@ from profiles.analysis.kernel.advising.causes import CAUSES, Cause, cause_of_nvi
 from profiles.analysis.kernel.advising.causes import cause as cause_called
 from profiles.analysis.kernel.advising.evidence import Seen
 from profiles.analysis.kernel.bounds import THRESHOLDS, recoverable_ns
-from profiles.analysis.kernel.counters import LaunchFacts
+from profiles.analysis.kernel.facts import LaunchFacts
 
 CONFIDENCES = ("high", "medium", "low")
 _WEIGHT = {"high": 1.0, "medium": 0.8, "low": 0.3}

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from profiles.analysis.core.result import Finding
 from profiles.analysis.kernel.advising import evidence
 from profiles.analysis.kernel.advising.evidence import Seen
-from profiles.analysis.kernel.counters import LaunchFacts
+from profiles.analysis.kernel.facts import LaunchFacts
 
 UNKNOWN_GAIN = "neither NVIDIA's rules nor ours estimate how much of the kernel's time it costs"
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from profiles.analysis.core.sentences import pct_text
 from profiles.analysis.kernel.advising import convolutions, judged, tensor_products
 from profiles.analysis.kernel.bounds import THRESHOLDS
-from profiles.analysis.kernel.counters import LaunchFacts, limiter_words
+from profiles.analysis.kernel.counters import limiter_words
+from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.analysis.kernel.occupancy import waves_text
 from profiles.ingest.naming.names import operator_of
 

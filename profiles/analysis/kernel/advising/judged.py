@@ -13,10 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from profiles.analysis.kernel.counters import LaunchFacts
+from profiles.analysis.kernel.facts import LaunchFacts
 
 _NVIDIA = "80 %: NVIDIA's rule SOLBottleneck"
 _THUMB = "rule of thumb"

@@ -11,13 +11,10 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from profiles.analysis.core.sentences import pct_text
+from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.analysis.kernel.occupancy import waves_text
-
-if TYPE_CHECKING:
-    from profiles.analysis.kernel.counters import LaunchFacts
 
 LIMITS: dict[str, float] = {
     "ceiling_pct": 60.0,         # of the ceiling of its precision; below it a product is looked at

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from profiles.analysis.core.result import Finding
 from profiles.analysis.core.sentences import pct_text, plural, si_text, time_text
+from profiles.analysis.trace.communication.facts import CommunicationFacts, RankRow
 from profiles.analysis.trace.communication.stragglers import CAUSES
 from profiles.ingest.naming.names import short_name
-
-if TYPE_CHECKING:
-    from profiles.analysis.trace.communication.result import CommunicationFacts
-    from profiles.analysis.trace.communication.tables import RankRow
 
 LIMITS = {
     "late_medium_pct": 2.0,          # of wall time that all others stand still for one rank

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,28 +14,12 @@ from profiles.analysis.core.sentences import pct_text, plural, si_text, time_tex
 from profiles.analysis.trace.communication import tables
 from profiles.analysis.trace.communication.advice import LIMITS, advice, upper
 from profiles.analysis.trace.communication.collectives import Collectives, collectives_of
-from profiles.analysis.trace.communication.meetings import Meetings, meetings_of, wait_ns_of, without_start
-from profiles.analysis.trace.communication.sizes import Rest, Size, sizes_of
-from profiles.analysis.trace.communication.stragglers import CAUSES, LateRank, Waits, late_ranks, waits_of
+from profiles.analysis.trace.communication.facts import CommunicationFacts
+from profiles.analysis.trace.communication.meetings import meetings_of, wait_ns_of, without_start
+from profiles.analysis.trace.communication.sizes import sizes_of
+from profiles.analysis.trace.communication.stragglers import CAUSES, LateRank, late_ranks, waits_of
 from profiles.analysis.trace.time.work import DeviceWork, devices
 from profiles.ingest.naming.names import short_name
-
-
-@dataclass(frozen=True)
-class CommunicationFacts:
-    """Everything that the tables, the advice and the sentence are made of."""
-
-    frame: Frame
-    launches: Collectives
-    met: Meetings
-    waits: Waits
-    exposed_ns: Ints                 # per launch: while its GPU computes nothing
-    work: list[DeviceWork]
-    late: list[LateRank]
-    sizes: list[Size]
-    rest: Rest | None
-    start_wait_ns: Ints              # per launch, of the first meeting where that is left out; else 0
-    wall_ns: int
 
 
 def communication_result(frame: Frame) -> Result:

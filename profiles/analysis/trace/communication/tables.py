@@ -2,45 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from profiles.analysis.core import intervals
+from profiles.analysis.trace.communication.facts import CommunicationFacts, RankRow
 from profiles.analysis.trace.communication.stragglers import CAUSES, sums_by_pair
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
 from profiles.ingest.windows import MISSING
 
-if TYPE_CHECKING:
-    from profiles.analysis.trace.communication.result import CommunicationFacts
-
 MOST = 200               # rows of a table and points of a picture
 MOST_RANKS = 64          # in the table of who waits for whom
 LONGEST = 50
-
-
-@dataclass(frozen=True)
-class RankRow:
-    label: str
-    launches: int
-    busy_ns: int                 # covered by collectives
-    exposed_ns: int              # of it while nothing else ran
-    kernel_ns: int               # summed durations: more than busy where streams overlap
-    wait_ns: int | None          # of kernel_ns; None: met nobody
-    still_ns: int | None         # of wait_ns, while the GPU computed nothing
-    matched_ns: int              # kernel_ns of the launches that met others: transfer is this without waiting
-    late: int                    # meetings in which it came last
-    start_wait_ns: int           # in busy and kernel time, of the first meeting where that is left out of the waits
-
-    @property
-    def hidden_pct(self) -> float:
-        """Holistic Trace Analysis' communication/computation overlap."""
-        return 100 * (self.busy_ns - self.exposed_ns) / self.busy_ns if self.busy_ns else 0.0
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"hidden_pct": self.hidden_pct}
 
 
 def rank_rows(facts: CommunicationFacts) -> list[RankRow]:

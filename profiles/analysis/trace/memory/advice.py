@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from profiles.analysis.core.result import Finding
 from profiles.analysis.core.sentences import pct_text, plural, si_text, time_text
+from profiles.analysis.trace.memory.facts import Device, MemoryFacts
 from profiles.analysis.trace.memory.phases import OPTIMIZER
 from profiles.analysis.trace.memory.tables import fragmentation_pct
-
-if TYPE_CHECKING:
-    from profiles.analysis.trace.memory.result import Device, MemoryFacts
 
 LIMITS = {
     "full_pct": 90.0,                # of the GPU's memory reserved

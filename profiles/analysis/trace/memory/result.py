@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,56 +14,17 @@ from profiles.analysis.trace.communication.advice import upper
 from profiles.analysis.trace.communication.collectives import device_labels
 from profiles.analysis.trace.memory import tables
 from profiles.analysis.trace.memory.advice import LIMITS, advice
-from profiles.analysis.trace.memory.categories import CATEGORIES, KEYS, Allocations, allocations_of
-from profiles.analysis.trace.memory.copies import Copies, copies_of
-from profiles.analysis.trace.memory.events import Counter, DeviceMemory, counters_of, device_memories
-from profiles.analysis.trace.memory.peak import Group, alive_at, before_bytes, groups
+from profiles.analysis.trace.memory.categories import CATEGORIES, allocations_of
+from profiles.analysis.trace.memory.copies import copies_of
+from profiles.analysis.trace.memory.events import Counter, counters_of, device_memories
+from profiles.analysis.trace.memory.facts import Device, MemoryFacts
+from profiles.analysis.trace.memory.peak import groups
 from profiles.analysis.trace.memory.phases import Phases
 from profiles.analysis.trace.memory.timeline import by_category, of_counter
 from profiles.ingest.trace import Category
 
 MOST_PICTURES = 8            # devices with a timeline
 _ALLOCATING = re.compile(r"^(cuda|hip|cu)(Mem)?(Malloc|Free|Create|Release)(Async|Host|Managed|FromPoolAsync)?(_v2)?(_v\d+)?$")
-
-
-@dataclass(frozen=True)
-class Device:
-    """One GPU, or the host's memory, with events."""
-
-    held: DeviceMemory
-    label: str
-    made: Allocations | None     # None: addresses are not known
-    groups: list[Group]
-    phases: Phases
-    capacity_bytes: int | None
-
-    @property
-    def peak_bytes(self) -> int:
-        return int(self.held.level[self.held.peak])
-
-    def parts(self) -> dict[str, int]:
-        """Return the bytes at the peak by category, in the order of CATEGORIES.
-
-        They add up to the peak.
-        """
-        if self.made is None:
-            return {"unknown": self.peak_bytes}
-        alive = alive_at(self.held, self.held.peak)
-        size = np.bincount(self.made.category[alive], weights=self.held.bytes[alive], minlength=len(KEYS)).astype(np.int64)
-        size[KEYS.index("before")] = before_bytes(self.held)
-        return {key: int(size[number]) for number, key in enumerate(KEYS) if size[number]}
-
-
-@dataclass(frozen=True)
-class MemoryFacts:
-    frame: Frame
-    devices: list[Device]        # GPUs first
-    counters: list[Counter]
-    copies: list[Copies]
-    state: list[dict[str, Any]]  # of a snapshot: the allocator's state at its end
-    calls: dict[str, tuple[int, int]]        # cudaMalloc, cudaFree, …: count, ns
-    failures: int                # out of memory
-    wall_ns: int
 
 
 def memory_result(frame: Frame) -> Result:

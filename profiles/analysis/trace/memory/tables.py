@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from profiles.analysis.trace.memory import peak
 from profiles.analysis.trace.memory.categories import CATEGORIES, KEYS
+from profiles.analysis.trace.memory.facts import Device, MemoryFacts
 from profiles.analysis.trace.memory.phases import NAMES
 from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
-
-if TYPE_CHECKING:
-    from profiles.analysis.trace.memory.result import Device, MemoryFacts
 
 MOST, LARGEST, SITES = 100, 50, 100
 _PHASES = {"none": None, **{name: name for name in NAMES[1:]}}

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from profiles.analysis.trace.time.classes import KERNEL_PARTS, PARTS, Verdict, verdict
+from profiles.analysis.trace.time.facts import DeviceTime, StepTime, TimeFacts
 from profiles.analysis.trace.time.idle import CAUSES
 from profiles.analysis.trace.time.kinds import REGIMES, SMALL_NS
 from profiles.analysis.trace.time.phases import LABELS
 from profiles.analysis.trace.time.warmup import COMPILED_PCT, SLOWER
 from profiles.analysis.trace.time.work import PARTS as WORK
 from profiles.ingest.naming.names import short_name
-
-if TYPE_CHECKING:
-    from profiles.analysis.trace.time.result import DeviceTime, StepTime, TimeFacts
 
 MOST_STEPS = 400                # that are drawn and listed; what counts counts them all
 MOST_EVIDENCE = 3               # kernels and names per class and cause

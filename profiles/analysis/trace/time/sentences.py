@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,9 +10,7 @@ from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Finding
 from profiles.analysis.core.sentences import pct_text, plural, time_text
 from profiles.analysis.trace.time.classes import PARTS, Verdict
-
-if TYPE_CHECKING:
-    from profiles.analysis.trace.time.result import StepTime, TimeFacts
+from profiles.analysis.trace.time.facts import StepTime, TimeFacts
 
 DATA_PCT = 10.0                 # of the time that counts: from here on data loading is a finding, twice that a severe one
 TRANSFER_PCT = 10.0             # the same of exposed copies

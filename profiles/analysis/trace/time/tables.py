@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from profiles.analysis.trace.time import numbers, work
 from profiles.analysis.trace.time.activity import innermost, largest_activities
 from profiles.analysis.trace.time.classes import KERNEL_PARTS, PARTS, verdict
+from profiles.analysis.trace.time.facts import DeviceTime, TimeFacts
 from profiles.analysis.trace.time.idle import CAUSES
 from profiles.analysis.trace.time.kinds import kind_of
 from profiles.analysis.trace.time.phases import LABELS
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import SummaryColumn, SummaryTable
-
-if TYPE_CHECKING:
-    from profiles.analysis.trace.time.result import DeviceTime, TimeFacts
 
 Row = list[Any]
 MOST_STEPS = 2_000
