@@ -1,7 +1,7 @@
 # One word per habit. `make help` lists them.
 VENV := .venv
 BIN := $(VENV)/bin
-# the first Python of 3.11 to 3.13 that runs here, else a later one: there ruptures is missing, and with it change points
+# the first Python of 3.11 to 3.13 that runs here, those that are tested, else a later one
 PYTHON ?= $(shell for last in 14 99; do for p in python3 python3.13 python3.12 python3.11 python; do \
 	$$p -c "import sys; sys.exit(not (3, 11) <= sys.version_info < (3, $$last))" 2>/dev/null && echo $$p && exit; done; done)
 # what pyproject.toml asks for, with the extras named after it, in the versions of requirements.lock; a file whose hash is not there

@@ -304,7 +304,6 @@ PACKAGES = {
     "rest_framework": API,
     "ridgepoint_client": ("tuner.cache.listener", "tuner.cache.shared"),
     "rq": ("webapp.*", "workers.*"),
-    "ruptures": ("tuner.gate.stats.*",),
     "scipy": ("tuner.gate.stats.*", "tuner.scores.*", "tuner.tuning.search.*"),
     "threadpoolctl": ("tuner.tuning.search.*",),
     "torch": ("tuner.bring.child", "tuner.bring.run", "tuner.candidates.judge.*", "tuner.tuning.kernels.*",

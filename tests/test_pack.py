@@ -30,7 +30,7 @@ def test_every_dependency_is_carried_or_there(python: str) -> None:
     project = tomllib.loads((pack.PROJECT / "pyproject.toml").read_text())["project"]
     for each in map(Requirement, project["dependencies"]):
         assert canonicalize_name(each.name) in carried | there, each
-    assert {"cryptography", "cffi", "ruptures", "pytest-django"} <= carried
+    assert {"cryptography", "cffi", "pytest-django"} <= carried
     assert not carried & {"torch", "triton", "numpy", "scipy", "boto3", "botocore"}
 
 
@@ -54,7 +54,6 @@ def test_what_the_product_imports_is_carried_or_there() -> None:
 
 
 def test_a_marker_decides_for_the_python_there() -> None:
-    assert "ruptures" not in names(pack.packages_to_carry("3.14"))
     assert "async-timeout" not in names(pack.packages_to_carry("3.11"))     # redis needs it up to 3.11.2
 
 

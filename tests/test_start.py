@@ -18,7 +18,7 @@ pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS = ("profiles", "tuner", "webapp")
-HEAVY = ("scipy", "sklearn", "bokeh", "duckdb", "ruptures", "torch", "webapp.urls")
+HEAVY = ("scipy", "sklearn", "bokeh", "duckdb", "torch", "webapp.urls")
 COMMANDS = sorted(name for name, app in get_commands().items() if app in OURS)
 
 

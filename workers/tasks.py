@@ -82,7 +82,7 @@ def join_captures(capture_id: int) -> None:
 
 def watch_production(day: int) -> None:
     """Look for kernels that became slower in production, after days were summed."""
-    from tuner.gate.production.services import watch_production as watch  # with ruptures: 1 s that nobody else needs
+    from tuner.gate.production.services import watch_production as watch  # with what it imports: 1 s that nobody else needs
 
     days, found = watch()
     log.info("production (woken by day %s): %s days taken up, %s regressions found", day, days, found)
@@ -208,7 +208,7 @@ def describe_operators(package_id: int) -> None:
 @in_project_of(Suite)
 def run_series(suite_id: int) -> None:
     """Find the builds from which kernels of a suite take another time."""
-    from tuner.gate.history.series_services import update_series  # with ruptures: 1 s that nobody else needs
+    from tuner.gate.history.series_services import update_series  # with what it imports: 1 s that nobody else needs
 
     log.info("series of suite %s: %s worked out", suite_id, update_series(suite_id))
 

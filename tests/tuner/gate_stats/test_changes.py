@@ -162,8 +162,27 @@ def test_one_run_per_build_needs_more_builds():
     assert [one.index for one in change_points(series)] == [20]
 
 
-def test_without_the_library_nothing_is_found_and_that_is_said(monkeypatch):
-    series = [[10.0, 10.1, 10.05]] * 6 + [[11.0, 11.1, 11.05]] * 6
-    assert len(change_points(series)) == 1 and changes.why_unavailable() == ""
-    monkeypatch.setattr(changes, "find_spec", lambda name: None)
-    assert change_points(series) == [] and "ruptures is not there for Python 3." in changes.why_unavailable()
+def all_segmentations(count):
+    """Starts of segments of MIN_BUILDS builds and more, in every way."""
+    yield []
+    for last in range(changes.MIN_BUILDS, count - changes.MIN_BUILDS + 1):
+        for before in all_segmentations(last):
+            yield [*before, last]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_other_segments_cost_less(seed):
+    """Of all that there are."""
+    rng = np.random.default_rng(seed)
+    count, noise = int(rng.integers(4, 15)), 0.01
+    medians = rng.normal(0, noise, count)
+    for _ in range(seed % 4):
+        medians[rng.integers(0, count):] += rng.normal(0, 0.04)
+
+    def cost(starts):
+        parts = np.split(medians, starts)
+        return sum(((part - part.mean()) ** 2).sum() + 2 * np.log(count) * noise ** 2 for part in parts)
+
+    found = changes.propose_changes(medians, noise)
+    assert found in (each := list(all_segmentations(count)))
+    assert cost(found) <= min(map(cost, each)) + 1e-12

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from tuner.gate.history.page_selectors import Page
 from tuner.gate.history.series_selectors import Series, Step
-from tuner.gate.stats.changes import why_unavailable
 from tuner.gate.stats.results import us_text
 from tuner.models import Regression
 
@@ -48,7 +47,7 @@ def page_sentence(page: Page) -> str:
                 f"which was taken up or is below the floor; looked at {looked}.")
     if not any(len(one.points) >= 4 for one in page.found):
         return f"Too early to say: {looked}. A change shows once two builds before it and two after it were measured."
-    return why_unavailable() or f"Did we get slower? No: no change to a slower speed among {looked}."
+    return f"Did we get slower? No: no change to a slower speed among {looked}."
 
 
 def series_text(one: Series, verdicts: Mapping[str, str] | None = None) -> str:
@@ -62,8 +61,7 @@ def series_text(one: Series, verdicts: Mapping[str, str] | None = None) -> str:
         text += f" A gate says SLOWER of {', '.join(slower[-5:])}."
     if one.steps:
         return f"{text} {' '.join(step_text(step) for step in one.steps)}"
-    none = "No change of level is sure yet: two builds at a speed make one." if slower else "No change of level."
-    return f"{text} {why_unavailable() or none}"
+    return f"{text} {'No change of level is sure yet: two builds at a speed make one.' if slower else 'No change of level.'}"
 
 
 def step_text(step: Step) -> str:

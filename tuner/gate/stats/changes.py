@@ -1,10 +1,10 @@
 """Change points in the series of one kernel over builds: from which build on did it take another time?
 
-Two steps. `ruptures` (exact segmentation of the builds' medians, PELT: Killick, Fearnhead & Eckley 2012; Truong, Oudre & Vayatis
-2020) proposes where the level could have changed. Each proposal is then confirmed by tests that know nothing of how it was found:
-an exact rank test on the fresh runs of both sides, and a t-test on the builds' medians, because runs of one build share a session
-and what sessions differ by is no change of the code. A change that is smaller than `floor` is never told, however sure it is, and
-none that rests on a single build.
+Two steps. PELT (exact segmentation of the builds' medians: Killick, Fearnhead & Eckley, "Optimal detection of changepoints with a
+linear computational cost", 2012) proposes where the level could have changed. Each proposal is then confirmed by tests that know
+nothing of how it was found: an exact rank test on the fresh runs of both sides, and a t-test on the builds' medians, because runs
+of one build share a session and what sessions differ by is no change of the code. A change that is smaller than `floor` is never
+told, however sure it is, and none that rests on a single build.
 Proposals that are not confirmed are merged away, weakest first, and their neighbours are tested anew (as E-divisive with
 hierarchical merging does: Fleming et al., "Hunter", 2023).
 
@@ -15,10 +15,8 @@ Called on what is there so far, it works online: a step shows as soon as two bui
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -31,20 +29,33 @@ from tuner.gate.stats.runs import KernelRuns
 MIN_BUILDS = 2             # on each side: one build alone may have had a bad session
 
 
-def why_unavailable() -> str:
-    """Return why no change can be found here; "" where it can."""
-    python = ".".join(map(str, sys.version_info[:2]))
-    there = find_spec("ruptures") is not None
-    return "" if there else f"Change points are not looked for: the library ruptures is not there for Python {python}."
-
-
 def propose_changes(medians: NDArray[np.float64], noise: float) -> list[int]:
-    """Return the starts of segments. The penalty is that of the BIC for a mean of known variance."""
-    import ruptures  # here, since it takes 1 s, and only who looks for changes needs it
+    """Return the starts of the segments, each of MIN_BUILDS or more, whose means explain the builds' medians at the least cost.
 
-    penalty = 2.0 * math.log(len(medians)) * noise ** 2
-    search = ruptures.KernelCPD(kernel="linear", min_size=MIN_BUILDS).fit((medians - medians.mean()).reshape(-1, 1))
-    return [int(end) for end in search.predict(pen=penalty)[:-1]]
+    The cost is the sum of squared deviations and a penalty a segment, that of the BIC for a mean of known variance.
+    """
+    count, penalty = len(medians), 2.0 * math.log(len(medians)) * noise ** 2
+    centred = medians - medians.mean()
+    sums, squares = (np.concatenate([[0.0], np.cumsum(values)]) for values in (centred, centred ** 2))
+    least = np.full(count + 1, np.inf)              # cost of all builds before a place
+    least[0] = -penalty
+    start_of = np.zeros(count + 1, np.int64)        # of the last segment before a place, where the cost is least
+    starts, last_end = np.zeros(1, np.int64), np.full(1, count)
+    for end in range(MIN_BUILDS, count + 1):
+        if end >= 2 * MIN_BUILDS:
+            starts, last_end = np.append(starts, end - MIN_BUILDS), np.append(last_end, count)
+        kept = last_end >= end
+        starts, last_end = starts[kept], last_end[kept]
+        costs = least[starts] + squares[end] - squares[starts] - (sums[end] - sums[starts]) ** 2 / (end - starts)
+        chosen = int(np.argmin(costs))
+        least[end], start_of[end] = costs[chosen] + penalty, starts[chosen]
+        # a segment that could as well have ended here costs less, but for ends so near that it would be too short (their lemma 3.1)
+        last_end[costs > least[end]] = np.minimum(last_end[costs > least[end]], end + MIN_BUILDS - 1)
+    found, end = [], int(start_of[count])
+    while end:
+        found.append(end)
+        end = int(start_of[end])
+    return found[::-1]
 
 
 FLOOR = 0.01               # half of the smallest step that must be found, 2 %
@@ -81,7 +92,7 @@ class Change:
 
 def change_points(series: Series, *, floor: float = FLOOR, alpha: float = ALPHA, alpha_builds: float = ALPHA_BUILDS,
                   level: float = 0.95) -> list[Change]:
-    """Return the changes of a series of builds, oldest first; none where the library is not there.
+    """Return the changes of a series of builds, oldest first.
 
     `alpha`, `alpha_builds`: of the rank test and of the t-test on builds. Who looks at many series divides them by their number.
 
@@ -90,7 +101,7 @@ def change_points(series: Series, *, floor: float = FLOOR, alpha: float = ALPHA,
     builds = [_run_medians(build, place) for place, build in enumerate(series)]
     places = [place for place, runs in enumerate(builds) if len(runs)]
     runs = [np.log(builds[place]) for place in places]
-    if len(runs) < 2 * MIN_BUILDS or why_unavailable():
+    if len(runs) < 2 * MIN_BUILDS:
         return []
     medians = np.array([np.median(build) for build in runs])
     noise = max(_noise(medians), math.log1p(floor) / QUIET)
