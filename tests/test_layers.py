@@ -27,7 +27,7 @@ MOST_MODULES = 25            # in one folder
 
 # feature -> modules of it that do not lie in a folder of its name
 MEMBERS = {
-    "profiles.ingest.trace": ("profiles.ingest.trace", "profiles.ingest.arrow", "profiles.ingest.windows",
+    "profiles.ingest.trace": ("profiles.ingest.trace", "profiles.ingest.windows", "profiles.ingest.windows",
                               "profiles.ingest.spool", "profiles.ingest.scratch"),
     "profiles.models": ("profiles.models", "profiles.*.models"),
     "profiles.rows": ("profiles.rows", "profiles.progress"),
@@ -306,7 +306,7 @@ PACKAGES = {
     "rq": ("webapp.*", "workers.*"),
     "scipy": ("tuner.gate.stats.*", "tuner.scores.*", "tuner.tuning.search.*"),
     "threadpoolctl": ("tuner.tuning.search.*",),
-    "torch": ("tuner.bring.child", "tuner.bring.run", "tuner.candidates.judge.*", "tuner.tuning.kernels.*",
+    "torch": ("tuner.bring.child", "tuner.bring.child", "tuner.candidates.judge.*", "tuner.tuning.kernels.*",
               "tuner.tuning.measure.*", "tuner.tuning.team.*",
               "workers.capture.torch_capture",
               "workers.capture.proton_capture", "workers.targets.*"),

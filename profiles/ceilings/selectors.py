@@ -12,7 +12,7 @@ from profiles.models import CeilingRun, Profile
 from workers import jobs
 
 START_ONE = "start one (manage.py worker gpu) on a machine with an NVIDIA GPU"
-EXPECTED = 15                  # measurements of a run: workers.capture.ceilings_bench.NAMES
+EXPECTED = 15                  # measurements of a run: workers.capture.ceilings.NAMES
 
 
 def ability() -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -20,11 +20,47 @@ from profiles.analysis.kernel.measured import MeasuredCeilings
 from profiles.analysis.kernel.occupancy import LIMITER_WORDS, next_step, waves_text
 from profiles.ceilings.selectors import measured_gpus
 from profiles.counters import anatomy_selectors as parts
-from profiles.counters.beside import Beside, beside
 from profiles.counters.rules import rule_rows
 from profiles.models import KernelStat, LaunchCounters, Profile
 from profiles.occupancy.selectors import question_of
 from profiles.rooflines.selectors import by_device, point_of, rungs
+
+# ---- time of a kernel from a trace beside its counters from a report ----
+# The same family on the same GPU model, in one row.
+
+MOST = 5                        # rows: the newest profiles of the other kind
+
+
+@dataclass(frozen=True)
+class Beside:
+    """`timed` of a trace, `counted` of a report; `whole` the facts of all its complete launches."""
+
+    timed: KernelStat
+    counted: KernelStat
+    whole: LaunchFacts | None
+
+
+def beside(kernel: KernelStat) -> list[Beside]:
+    """Return a row for each of the newest profiles of the other kind that hold this kernel on this GPU."""
+    profile = kernel.profile
+    if not kernel.family_id or not profile.gpu or profile.kind == Profile.Kind.SUMMARY:
+        return []
+    is_counted = profile.kind == Profile.Kind.COUNTERS
+    other = Profile.Kind.TRACE if is_counted else Profile.Kind.COUNTERS
+    rows = KernelStat.objects.filter(family=kernel.family_id, profile__kind=other, profile__gpu=profile.gpu,
+                                     profile__status=Profile.Status.READY).select_related("profile").order_by("-profile__created")
+    found = list(rows[:MOST])
+    if is_counted:
+        whole = _whole(kernel) if found else None
+        return [Beside(each, kernel, whole) for each in found]
+    return [Beside(kernel, each, _whole(each)) for each in found]
+
+
+def _whole(kernel: KernelStat) -> LaunchFacts | None:
+    return counters.combine_launches([counters.from_json(row.facts) for row in kernel.counter_launches.filter(incomplete="")])
+
+
+# ---- what the page of a kernel shows ----
 
 UNITS = {"smem_static_bytes": "B", "smem_dynamic_bytes": "B", "smem_driver_bytes": "B", "smem_config_bytes": "B",
          "stack_bytes": "B"}

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from workers.capture.ceilings_bench import NAMES, CeilingsBench
+from workers.capture.ceilings import NAMES, CeilingsBench
 from workers.core import gpu
 
 

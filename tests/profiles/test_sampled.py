@@ -17,7 +17,7 @@ from profiles.analysis.trace.launching.order import order_of
 from profiles.analysis.trace.launching.steady import STEADY_NS, brief_finding, brief_kernels
 from profiles.analysis.trace.occupancy import calculated_occupancy
 from profiles.analysis.trace.operators.owned import owned_work
-from profiles.analysis.trace.operators.self_time import self_time_table
+from profiles.analysis.trace.operators.topic import self_time_table
 from profiles.analysis.trace.sampled.metrics import sampled_gpus
 from profiles.analysis.trace.sampled.topic import sampled_result
 from profiles.ingest.trace import Category

@@ -18,16 +18,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
 from profiles.models import Profile, StoredUpload
-from webapp.backup import retention, rows, seal, tools
+from webapp.backup import rows, seal, tools
 from webapp.backup.errors import BackupError, Refused
 from webapp.backup.manifest import (
+    FOLDER,
     KEYS,
+    MANIFEST,
     OBJECTS,
     POOL,
     ROWS,
@@ -48,6 +51,54 @@ from webapp.backup.manifest import (
 )
 from webapp.backup.progress import Progress, readable
 from webapp.backup.stores import Entry, Folder, Store, product_store
+
+# ---- what goes ----
+# Backups that were not finished, those beyond the newest N, and objects that none of the rest needs.
+
+_MAY_STILL_RUN = timedelta(days=1)      # a bucket knows no lock: an unfinished backup of today may be at work
+
+
+def clear_unfinished(place: Store) -> list[str]:
+    """Remove what backups that ended half-way left, and return their names. A folder must be held alone."""
+    gone = [name for name, whole in names(place).items() if not whole and (isinstance(place, Folder) or _is_old(name))]
+    for name in gone:
+        _remove(place, name)
+    return gone
+
+
+def prune(place: Store, keep: int) -> list[str]:
+    """Keep the newest `keep` finished backups; return the names of those that were removed.
+
+    Raises BackupError where a backup that stays cannot be read: then no object is removed, for it may need any.
+    """
+    known = names(place)
+    finished = [name for name, whole in known.items() if whole]
+    gone = finished[:-keep]
+    for name in gone:
+        place.delete(part_key(name, MANIFEST))      # from here on it is unfinished
+        _remove(place, name)
+    if [name for name, whole in known.items() if not whole]:
+        return gone                                 # another one is being made, and its list is not written yet
+    try:
+        needed = {pool_key(kept.sha256) for name in finished[-keep:] for kept in read_objects(place, read_manifest(place, name))}
+    except BackupError as error:
+        raise BackupError(f"the backup is made and older ones are removed, but their objects stay: {error}") from None
+    for entry in place.list(POOL):
+        if entry.key not in needed:
+            place.delete(entry.key)
+    return gone
+
+
+def _remove(place: Store, name: str) -> None:
+    for entry in list(place.list(f"{FOLDER}/{name}")):
+        place.delete(entry.key)
+
+
+def _is_old(name: str) -> bool:
+    return datetime.now(UTC) - datetime.strptime(name[:17] + "+0000", "%Y-%m-%dT%H%M%S%z") > _MAY_STILL_RUN
+
+
+# ---- make a backup while the product runs ----
 
 _TRIES, _PAUSE_S = 4, 0.25          # of an object that changes while it is read
 
@@ -70,7 +121,7 @@ def backup_make(place: Store, *, say: Callable[[str], None], passphrase: str | N
     _refuse_overlap(source, place)
     with exclusive(place):
         tools.find_tool("pg_dump", rows.server_major())         # before hours of copying
-        retention.clear_unfinished(place)
+        clear_unfinished(place)
         name = new_name(timezone.now())
         place.write(part_key(name, STARTED), io.BytesIO(json.dumps({"pid": os.getpid()}).encode()))
         copier = Copier(source, place, {} if full else _known(place), say)
@@ -97,7 +148,7 @@ def backup_make(place: Store, *, say: Callable[[str], None], passphrase: str | N
             deleted_captures=sorted(moment.claims.captures - later.captures),
             reread=_changed(moment.claims, later, copier.unsettled), left_out=left_out)
         write_manifest(place, manifest)
-        pruned = retention.prune(place, keep) if keep else []
+        pruned = prune(place, keep) if keep else []
     return Made(manifest, copier.copied, copier.copied_bytes, pruned)
 
 

@@ -9,7 +9,6 @@ from functools import lru_cache
 
 from profiles.capture.tools.installed import program_help, program_version
 from profiles.capture.tools.launchers import PROCESS_FIELDS, READ_PROCESSES, ProcessOptions
-from profiles.capture.tools.nsys_failures import FAILURES
 from profiles.capture.tools.options import (
     TIME_LIMIT_S,
     choice_of,
@@ -19,11 +18,13 @@ from profiles.capture.tools.options import (
     whole_number,
 )
 from profiles.capture.tools.tool import (
+    COMMON_FAILURES,
     LINKED,
     OWNERS,
     PLAIN_RUN,
     TIME_LIMIT,
     CaptureTool,
+    Failure,
     Field,
     Group,
     Paths,
@@ -32,6 +33,37 @@ from profiles.capture.tools.tool import (
     TargetError,
 )
 from profiles.ingest.nsys.program import NSYS_PLACES, nsys_path
+
+# ---- what Nsight Systems says when it fails ----
+# And what to do. Read off 2023.4.4, as its own words allow.
+
+FAILURES = (
+    Failure(r"None of the installed GPUs are supported|Illegal --gpu-metrics-devices? argument",
+            "nsys cannot sample metrics of these GPUs",
+            "set GPU metrics to none, or list the GPUs on the worker: nsys profile --gpu-metrics-devices=help"),
+    Failure(r"Illegal --trace argument", "a trace is not known to this nsys", "list them on the worker: nsys profile --help"),
+    Failure(r"unrecogni[sz]ed option|Illegal --[a-z-]+ argument", "this version of nsys does not take one of the options",
+            "compare the command above with nsys profile --help on the worker"),
+    Failure(r"Executable not found in current directory", "the program could not be started",
+            "check the target's path and the worker's PATH"),
+    Failure(r"Importer error status|skipping importation of the QDSTRM file",
+            "nsys recorded, but its importer is missing or lacks a library",
+            "install the whole Nsight Systems on the worker (host-linux-x64 beside target-linux-x64; ldd QdstrmImporter names what "
+            "is missing), or open the .qdstrm below with one"),
+    Failure(r"ERR_NVGPUCTRPERM", "the driver does not let this user sample GPU metrics",
+            "let the worker run as root or with CAP_SYS_ADMIN, set the module option NVreg_RestrictProfilingToAdminUsers=0, "
+            "or set GPU metrics to none"),
+    Failure(r"Connection to Agent lost", "nsys lost its own agent process before the program ran",
+            "capture again; if it comes back, end leftover sessions on the worker: nsys sessions list, nsys shutdown"),
+    Failure(r"No space left on device", "the worker's disk is full", "shorten the capture (duration, fewer traces) or free space"),
+    Failure(r"(?:Generated:\s*|\A\$ .*\n(?:ridgepoint: on .*\n)?)\Z",
+            "nothing was recorded: the capture range never began, or the program ended before the delay",
+            "check that the program calls cudaProfilerStart or enters the NVTX range, lower the delay, or capture the whole run"),
+    *COMMON_FAILURES,
+)
+
+
+# ---- Nsight Systems ----
 
 MAX_S = 3600
 TRACES = {

@@ -12,7 +12,7 @@ from tests.gpu.candidates.files import DTYPE, FAULTS, GOOD, SHAPE, WRONG
 from tests.gpu.candidates.judging import PROJECT, READ, judge
 from tests.tuner.candidates.files import KERNEL
 from workers.core import gpu, sandboxed
-from workers.tune import candidate_counters
+from workers.tune import candidate
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -44,7 +44,7 @@ def test_a_candidate_is_counted_or_the_reason_is_said(report: Any) -> None:
     card = gpu.gpus()[0]
     request = {"operator": "softmax", "shape": SHAPE, "dtype": DTYPE, "text": KERNEL, "config": None, "best": None, "seed": 5,
                "policy": {}, "gpu_uuid": card.uuid}
-    found = candidate_counters.count(
+    found = candidate.count(
         request, card.cc, read=READ, devices=gpu.device_nodes(card), is_over=lambda: False,
         environ={"PYTHONPATH": os.pathsep.join(filter(None, (str(PROJECT), os.environ.get("PYTHONPATH")))),
                  "CUDA_VISIBLE_DEVICES": card.uuid, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})

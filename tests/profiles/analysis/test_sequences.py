@@ -11,10 +11,8 @@ from profiles import ingest
 from profiles.analysis.core.frame import Frame, frame_of
 from profiles.analysis.trace.critical.topic import critical_result
 from profiles.analysis.trace.launching.topic import launches_result
-from profiles.analysis.trace.sequences.kinds import Part, part_of
-from profiles.analysis.trace.sequences.patterns import patterns
-from profiles.analysis.trace.sequences.runs import candidates
-from profiles.analysis.trace.sequences.topic import sequences_result
+from profiles.analysis.trace.sequences.runs import Part, candidates, part_of
+from profiles.analysis.trace.sequences.topic import patterns, sequences_result
 from profiles.ingest.trace import Device, Trace
 from tests.builders import trace
 from tests.profiles.ingest.corpus import CORPUS, DATA, H200

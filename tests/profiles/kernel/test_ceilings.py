@@ -17,7 +17,7 @@ from profiles.ceilings import selectors, services
 from profiles.models import CeilingRun
 from workers import jobs
 from workers.capture import ceilings as worker_ceilings
-from workers.capture.ceilings_bench import NAMES
+from workers.capture.ceilings import NAMES
 from workers.core import gpu
 
 CARD = gpu.Gpu(0, "GPU-1", "NVIDIA H200", "9.0", "580.1", 2**37)

@@ -15,14 +15,13 @@ from profiles.analysis.trace.layer.calls import Token
 from profiles.analysis.trace.layer.ceilings import ABOVE_MEASURED, FROM_L2, IMPOSSIBLE, Ceilings, ceilings_of, judge
 from profiles.analysis.trace.layer.collectives import collective_work
 from profiles.analysis.trace.layer.launches import launch_work
-from profiles.analysis.trace.layer.parts import DOWN, GATE_UP, KV, OUTPUT, QKV
+from profiles.analysis.trace.layer.parts import DOWN, GATE_UP, KV, OUTPUT, QKV, written_out
 from profiles.analysis.trace.layer.parts import Q as QUERY
 from profiles.analysis.trace.layer.records import work_of
 from profiles.analysis.trace.layer.rules import ANY, ATEN, work_of_call
 from profiles.analysis.trace.layer.topic import layer_result
 from profiles.analysis.trace.layer.typed import OPERATORS, TypedRefused, typed_work, typed_works
 from profiles.analysis.trace.layer.work import Work
-from profiles.analysis.trace.layer.written_out import written_out
 from profiles.analysis.trace.merge import merge
 from profiles.ingest.trace import Category, Trace, TraceError
 from tests.profiles.analysis.test_operators import drawn

@@ -22,8 +22,8 @@ from tuner.candidates import services, syntax
 from tuner.candidates.services import Submitter
 from tuner.models import CachedConfig, Candidate
 from workers.core import gpu, sandboxed
+from workers.tune import candidate
 from workers.tune import candidate as work
-from workers.tune import candidate_counters
 
 pytestmark = [
     pytest.mark.torch, pytest.mark.django_db(transaction=True, available_apps=django_settings.INSTALLED_APPS),
@@ -225,23 +225,23 @@ def test_the_operator_s_own_fault_is_no_verdict(alice: Any, card: gpu.Gpu) -> No
 
 
 def test_counters_are_read_from_ncu_s_table_whatever_else_is_printed() -> None:
-    names = ["ID", "Process ID", "Kernel Name", *candidate_counters.COUNTERS.values()]
+    names = ["ID", "Process ID", "Kernel Name", *candidate.COUNTERS.values()]
     line = ['"' + '","'.join(row) + '"' for row in (
         names, ["", "", "", "ns", "%", "%", "%", "%", "register/thread", "%"],
         ["0", "7", "softmax_row", "41,216", "88.1", "30.2", "0", "12.5", "32", "61.0"],
         ["1", "7", "helper", "3,000", "1", "2", "0", "0", "16", "10"])]
-    found = candidate_counters.read_csv(["==PROF== Connected", "printed by the kernel", *line])
+    found = candidate.read_csv(["==PROF== Connected", "printed by the kernel", *line])
     assert found == {"duration_ns": 41216.0, "dram_pct": 88.1, "sm_pct": 30.2, "tensor_pct": 12.5, "registers": 32.0,
                      "occupancy_pct": 61.0, "kernels": 2}
-    assert candidate_counters.read_csv(["nothing"]) == {} == candidate_counters.read_csv(['"ID"', '"x"'])
+    assert candidate.read_csv(["nothing"]) == {} == candidate.read_csv(['"ID"', '"x"'])
 
 
 def test_what_ncu_and_the_program_said_is_the_reason() -> None:
     lines = ["==PROF== Connected to process 7", "==ERROR== The application returned an error code (1)."]
     said = "Traceback (most recent call last):\n  File …\nRuntimeError: no CUDA device\n"
-    assert candidate_counters.why_nothing(lines, said) == (
+    assert candidate.why_nothing(lines, said) == (
         "The application returned an error code (1).; RuntimeError: no CUDA device")
-    assert candidate_counters.why_nothing([], "") == "" and candidate_counters.why_nothing([], "only this") == "only this"
+    assert candidate.why_nothing([], "") == "" and candidate.why_nothing([], "only this") == "only this"
 
 
 def test_ncu_is_shown_with_the_folders_it_needs(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_ncu_is_shown_with_the_folders_it_needs(tmp_path: Path) -> None:
     for folder in (toolkit / "bin", toolkit / "nsight-compute-2025.3.1", shared / "2025.3.1"):
         folder.mkdir(parents=True)
     script = toolkit / "bin" / "ncu"
-    assert candidate_counters.homes(script, shared) == [toolkit / "bin", toolkit / "nsight-compute-2025.3.1", shared]
-    assert candidate_counters.homes(script, tmp_path / "none") == [toolkit / "bin", toolkit / "nsight-compute-2025.3.1"]
+    assert candidate.homes(script, shared) == [toolkit / "bin", toolkit / "nsight-compute-2025.3.1", shared]
+    assert candidate.homes(script, tmp_path / "none") == [toolkit / "bin", toolkit / "nsight-compute-2025.3.1"]
     program = toolkit / "nsight-compute-2025.3.1" / "target" / "linux-x64" / "ncu"
-    assert candidate_counters.homes(program, shared) == [toolkit / "nsight-compute-2025.3.1"]
+    assert candidate.homes(program, shared) == [toolkit / "nsight-compute-2025.3.1"]

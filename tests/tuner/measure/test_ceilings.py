@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from tuner.tuning.measure import ceilings
-from workers.capture.ceilings_bench import NAMES
+from workers.capture.ceilings import NAMES
 
 pytestmark = pytest.mark.torch
 

@@ -23,8 +23,8 @@ from tuner.tuning.kernels.problem import ProgramTime, Unavailable
 from tuner.tuning.kernels.vendor import cutlass
 from tuner.tuning.kernels.vendor.cutlass_profiler import Profiler
 from tuner.tuning.kernels.vendor.program import Bounds, ProgramFailed, run_program
+from tuner.tuning.measure.child import ProgramSampler
 from tuner.tuning.measure.policy import Policy
-from tuner.tuning.measure.programs import ProgramSampler
 from tuner.tuning.measure.timing import Sampler
 from tuner.tuning.operators import VENDORS
 from tuner.tuning.vendor.cutlass_table import (

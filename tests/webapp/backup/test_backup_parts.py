@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import BUCKET
+from webapp.backup import make, seal, tools, unfinished
 from webapp.backup import manifest as form
-from webapp.backup import retention, seal, tools, unfinished
 from webapp.backup.check import backup_check
 from webapp.backup.errors import BackupError, Damaged, Refused
 from webapp.backup.make import Copier, exclusive, profile_of
@@ -200,7 +200,7 @@ def test_keeping_the_newest_removes_what_only_older_ones_need(place: Store, sour
     source.write("profiles/5/upload/a", io.BytesIO(b"object 5"))
     write_backup(place, source, NAMES[2])
     assert len(list(place.list(form.POOL))) == 4
-    assert retention.prune(place, 2) == [NAMES[0]]
+    assert make.prune(place, 2) == [NAMES[0]]
     assert list(form.names(place)) == list(NAMES[1:]) and len(list(place.list(form.POOL))) == 3
     for name in NAMES[1:]:
         assert not backup_check(place, name, say=lambda line: None).objects
@@ -215,7 +215,7 @@ def test_a_backup_that_cannot_be_read_keeps_all_objects(source: Folder, tmp_path
         write_backup(place, source, name)
     os.truncate(place.root / form.part_key(NAMES[1], form.OBJECTS), 10)
     with pytest.raises(BackupError, match="their objects stay"):
-        retention.prune(place, 2)
+        make.prune(place, 2)
     assert len(list(place.list(form.POOL))) == 3
 
 
@@ -231,7 +231,7 @@ def test_an_unfinished_backup_of_today_in_a_bucket_is_left_alone(bucket: Any, mo
     fresh = form.new_name(datetime.now(UTC))
     for name in (NAMES[0], fresh):
         place.write(form.part_key(name, form.STARTED), io.BytesIO(b"{}"))
-    assert retention.clear_unfinished(place) == [NAMES[0]] and form.names(place) == {fresh: False}
+    assert make.clear_unfinished(place) == [NAMES[0]] and form.names(place) == {fresh: False}
 
 
 def test_an_old_tool_is_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

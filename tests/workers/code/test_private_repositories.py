@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from workers.code import git, tokens
+from workers.code import git
 from workers.code.git import Git, Limits
 from workers.core.child import SandboxError
 
@@ -33,7 +33,7 @@ class Server(http.server.BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     root = ""
-    user = tokens.USER
+    user = git.USER
 
     def do_GET(self) -> None:
         self._answer(b"")
@@ -112,7 +112,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[st
     serving.socket = context.wrap_socket(serving.socket, server_side=True)
     threading.Thread(target=serving.serve_forever, daemon=True).start()
     monkeypatch.setenv(git.PRIVATE, "1")
-    monkeypatch.setenv(tokens.CERTIFICATES, str(pem))
+    monkeypatch.setenv(git.CERTIFICATES, str(pem))
     yield f"https://127.0.0.1:{serving.server_port}/team/kernels.git", run("-C", str(made), "rev-parse", "HEAD")
     serving.shutdown()
     serving.server_close()
@@ -123,11 +123,11 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, mode: int =
     file = tmp_path / "tokens"
     file.write_text(text)
     file.chmod(mode)
-    monkeypatch.setenv(tokens.TOKENS, str(file))
+    monkeypatch.setenv(git.TOKENS, str(file))
     return file
 
 
-@pytest.mark.parametrize("line", ["{} " + TOKEN, "{host}/team " + TOKEN, "{host}/team/ " + tokens.USER + " " + TOKEN,
+@pytest.mark.parametrize("line", ["{} " + TOKEN, "{host}/team " + TOKEN, "{host}/team/ " + git.USER + " " + TOKEN,
                                   "{host}/team/kernels " + TOKEN, "{host}/team wrong\n{host}/team/kernels.git " + TOKEN])
 def test_a_repository_is_fetched_with_the_token_of_its_line(server, tmp_path, monkeypatch, line):
     address, commit = server
@@ -147,16 +147,16 @@ def test_no_token_goes_to_another_host_port_or_path(server, tmp_path, monkeypatc
     told(tmp_path, monkeypatch, line.format(host=address.removesuffix("/team/kernels.git")))
     with pytest.raises(SandboxError) as caught:
         Git(address, tmp_path / "fetched", Limits()).resolve("main")
-    assert tokens.TOKENS in caught.value.hint and TOKEN not in f"{caught.value.what} {caught.value.hint}"
+    assert git.TOKENS in caught.value.hint and TOKEN not in f"{caught.value.what} {caught.value.hint}"
 
 
 def test_a_server_with_a_certificate_of_nobody_is_refused(server, tmp_path, monkeypatch):
     address, _ = server
     told(tmp_path, monkeypatch, f"{address} {TOKEN}")
-    monkeypatch.delenv(tokens.CERTIFICATES)
+    monkeypatch.delenv(git.CERTIFICATES)
     with pytest.raises(SandboxError, match="certificate"):
         Git(address, tmp_path / "fetched", Limits()).resolve("main")
-    monkeypatch.setenv(tokens.CERTIFICATES, str(tmp_path / "none.pem"))
+    monkeypatch.setenv(git.CERTIFICATES, str(tmp_path / "none.pem"))
     with pytest.raises(SandboxError, match="names no file"):
         Git(address, tmp_path / "fetched", Limits())
 
@@ -180,7 +180,7 @@ def test_the_token_stands_on_no_command_line(server, tmp_path, monkeypatch):
     (f"http://git.example/x {TOKEN}", 0o600, "line 1 of"), (f"\nhttps://git.example {TOKEN}", 0o600, "line 2 of"),
     (f"https://git.example/x a b {TOKEN}", 0o600, "line 1 of"), ("https://git.example/x", 0o600, "line 1 of"),
     (f"ssh://git@git.example/x {TOKEN}", 0o600, "line 1 of"), ("https://git.example/x t\u00f6ken", 0o600, "line 1 of"),
-    ("x" * (tokens.MOST_BYTES + 1), 0o600, "more than 64 KiB"), (None, 0o600, "cannot be read"),
+    ("x" * (git.MOST_BYTES + 1), 0o600, "more than 64 KiB"), (None, 0o600, "cannot be read"),
 ])
 def test_a_file_that_is_not_kept_or_not_read_says_so_and_nothing_of_it(monkeypatch, tmp_path, text, mode, words):
     monkeypatch.setattr(git, "resolve_host", lambda name, port: ["140.82.112.3"])

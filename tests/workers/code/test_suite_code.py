@@ -27,9 +27,8 @@ from tuner.gate.errors import Refusal
 from tuner.gate.suites import job_services
 from tuner.models import Build, CodeFetch, Gate, KernelRun, Suite, SuiteCode, SuiteJob, SuiteKernel
 from workers.code import attempt, git
-from workers.code.build import BuildCode
+from workers.code.build import BuildCode, CodeStore
 from workers.code.git import Git, Limits
-from workers.code.store import CodeStore
 from workers.code.unpack import Bounds
 from workers.core import gpu
 from workers.core.child import SandboxError

@@ -12,7 +12,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -20,16 +20,55 @@ import torch
 import triton
 
 from tuner.tuning import wire
-from tuner.tuning.kernels.problem import ChecksItself, OffersSpace, Problem, Unavailable
+from tuner.tuning.kernels.problem import ChecksItself, OffersSpace, Problem, ProgramTime, Unavailable
 from tuner.tuning.measure import accuracy, nvml, timers, timing
 from tuner.tuning.measure.device import is_alive
 from tuner.tuning.measure.policy import Policy
-from tuner.tuning.measure.programs import ProgramSampler
 from tuner.tuning.measure.racing import Noise, Race, reference_ms
+from tuner.tuning.measure.timers import Launch
+from tuner.tuning.measure.timing import Sampler, Times
 from tuner.tuning.operators import OPERATORS, Operator, find
 from tuner.tuning.sources import hash_sources
 from tuner.tuning.team import packages
 from tuner.tuning.trial import Config, Reason
+
+# Times that a program took itself: one number a run, the mean of its own launches, beside the library's as it is sampled here.
+
+ROUNDS = 5                   # of finalists: as many runs of the program
+ENDED = "program"
+
+
+class ProgramSampler:
+    """A sampler (tuner.tuning.measure.timing) for launches of which some are runs of a program that times itself."""
+
+    def __init__(self, inner: Sampler) -> None:
+        self._inner = inner
+
+    def measure(self, launch: Launch, race: Race | None = None) -> Times:
+        """Return the time of one run, or samples of a launch that is none. Nothing is raced: a run is not given up half-way."""
+        began = time.perf_counter()
+        told = launch()
+        if not isinstance(told, ProgramTime):
+            return self._inner.measure(launch)
+        return _times([told.ms], time.perf_counter() - began)
+
+    def measure_in_turn(self, launches: Sequence[Launch]) -> list[Times]:
+        """Run programs in turn, ROUNDS times, with a batch of each other launch in between."""
+        rounds: list[list[float]] = [[] for _ in launches]
+        began = time.perf_counter()
+        for _ in range(ROUNDS):
+            for place, launch in enumerate(launches):
+                told = launch()
+                rounds[place].append(told.ms if isinstance(told, ProgramTime) else self._inner.measure(launch).median_ms)
+        each_s = (time.perf_counter() - began) / max(1, len(launches))
+        return [_times(each, each_s, tuple(each)) for each in rounds]
+
+
+def _times(samples_ms: Sequence[float], took_s: float, round_ms: tuple[float, ...] = ()) -> Times:
+    return Times(tuple(samples_ms), ENDED, {"rounds": len(samples_ms)}, None, took_s, took_s, round_ms)
+
+
+# ---- the process that owns a GPU ----
 
 MESSAGE_CHARS = 2000
 FINALIST_SEED = 1_000_003      # their inputs are not those of the trials

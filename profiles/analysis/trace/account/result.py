@@ -6,11 +6,121 @@ from typing import Any
 
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Finding, Result
+from profiles.analysis.core.sentences import pct_text, plural, time_text
 from profiles.analysis.trace.account.account import Account, Group, Row, account_of, rank_number
 from profiles.analysis.trace.account.causes import CAUSES
-from profiles.analysis.trace.account.sentences import group_text
 from profiles.analysis.trace.time.sentences import no_work_text
+from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
+
+# ---- the account in words ----
+# What leads, and each cause, as one sentence with its share, names in backticks.
+
+_KERNELS = ("compute", "no_tensor_cores", "memory_traffic", "unknown_kernels", "small_kernels", "serial_streams", "slow_gpu",
+            "more_work", "stream_wait")
+_WHOLE = ("data_loading", "compilation", "garbage_collection", "file_io", "allocation")
+# What is said of each cause: {who} is the host or the rank, {at} the place in backticks, empty or with its preposition.
+_SAID = {
+    "compute": "{gpu} busy with kernels that compute{at}",
+    "no_tensor_cores": "matrix products run without tensor cores{at}",
+    "memory_traffic": "{gpu} busy with kernels that move data{at}",
+    "unknown_kernels": "{gpu} busy with kernels of unknown kind{at}",
+    "small_kernels": "kernels are small{mean}, and launching them takes longer than they run{at}",
+    "serial_streams": "streams wait for each other while the kernel that runs leaves most of the GPU empty{at}",
+    "pageable_copies": "copies from or to pageable host memory hold up the GPU{at}",
+    "copies": "copies run and no kernel does{at}",
+    "memset": "memory is set and no kernel runs{at}",
+    "communication": "collectives run and nothing computes{at}",
+    "slow_gpu": "the GPU of {who} runs the same kernels for longer{at}",
+    "more_work": "{who} has more work for its GPU{at}",
+    "data_loading": "{who} loads data{per_step}{at}",
+    "synchronisation": "{who} waits for the GPU{at}, and the GPU runs out of work{step}",
+    "allocation": "{who} allocates and frees memory of the GPU{per_step}{at}",
+    "compilation": "{who} compiles or loads code{per_step}{at}",
+    "garbage_collection": "{who} collects Python garbage{per_step}{at}",
+    "file_io": "{who} writes or reads files{per_step}{at}",
+    "queue_full": "{who} is blocked in a launch by a full queue{at}",
+    "host_launch": "{who} launches work too slowly{step}{at}",
+    "host_code": "{who} runs code outside of operators and launches nothing{step}{at}",
+    "warm_up": "{who} warms up{step}: first launches, allocations and caches",
+    "rank_sync": "{who} waits for other ranks{per_step}{at}",
+    "stream_wait": "work is launched and waits before it starts{at}",
+    "launch_latency": "launched work takes some microseconds to start{at}",
+    "profiler": "the profiler's own work holds up the host{step}{at}",
+    "unknown": "the GPU is idle, and the file does not say why",
+    "outside": "no GPU works before the first and after the last kernel of the recording",
+}
+
+
+def group_text(account: Account, group: Group) -> str:
+    """Return one cause in words: "rank 1 loads data 8 ms a step (`## dataload ##`); rank 0 waits for it in the all-reduce: …"."""
+    many, per_step, waits = len(account.gpus) > 1, _per_step(account, group), _waits(account, group)
+    text = _SAID[group.cause].format(
+        who=group.rank or ("each rank's host" if _ranks(account) > 1 else "the host"), gpu="the GPUs are" if many else "the GPU is",
+        at=_at(group), per_step=per_step, step=f",{per_step}" if per_step else "", mean=_mean(group))
+    share = pct_text(100 * group.wall_ns / max(1, account.wall_ns))
+    return f"{text if text.startswith('rank ') else text[:1].upper() + text[1:]}{waits}: {share} of the time"
+
+
+def lead_text(account: Account) -> str:
+    """Return the sentence at the top: the lead, and what the GPUs did else."""
+    return group_text(account, account.lead) if account.lead else ""
+
+
+def _ranks(account: Account) -> int:
+    return len({row.rank for row in account.rows})
+
+
+def _at(group: Group) -> str:
+    if not group.where:
+        return ""
+    name = short_name(group.where) if group.cause in _KERNELS or CAUSES[group.cause].side == "busy" else group.where
+    name = name[:100].replace("`", "'")
+    alone = len({row.where for row in group.rows if row.where}) == 1
+    if group.cause in ("host_launch", "host_code", "synchronisation", "rank_sync"):
+        return f", {'' if alone else 'most of it '}in `{name}`"
+    return f" (`{name}`{'' if alone else ' and others'})"
+
+
+def _mean(group: Group) -> str:
+    for row in group.rows:
+        mean = row.evidence.get("mean_kernel_ns")
+        if mean:
+            return f" ({time_text(mean)} on average, {plural(int(row.evidence['launches']), 'launch')})"
+    return ""
+
+
+def _per_step(account: Account, group: Group) -> str:
+    """The time of the rank or host that the cause starts on, per step; empty without steps. Of what a slice stands for, all of it:
+    some of it may pass while the GPU works."""
+    own = [row for row in group.rows if "waits_in" not in row.evidence]
+    if account.steps < 2 or not own:
+        return ""
+    per_gpu: dict[int, int] = {}
+    for row in own:
+        per_gpu[row.gpu] = per_gpu.get(row.gpu, 0) + row.wall_ns
+    if group.cause in _WHOLE:
+        per_gpu = {row.gpu: int(row.evidence.get("host_ns") or row.wall_ns) for row in own}
+    most, hits = max(per_gpu.values()), account.in_steps.get(group.cause, 0)
+    if hits * 2 <= account.steps:
+        return f" {time_text(most)} in {hits} of {account.steps} steps" if hits else ""
+    return f" {time_text(most / account.steps)} a step"
+
+
+def _waits(account: Account, group: Group) -> str:
+    """"; rank 0 waits for it in the all-reduce"."""
+    waiting: dict[str, list[Row]] = {}
+    for row in group.rows:
+        if "waits_in" in row.evidence:
+            waiting.setdefault(account.gpus[row.gpu].split(" · ")[0], []).append(row)
+    if not waiting or not group.rank:
+        return ""
+    first = max((row for rows in waiting.values() for row in rows), key=lambda row: row.wall_ns)
+    who = next(iter(waiting)) if len(waiting) == 1 else f"{len(waiting)} other ranks"
+    return f"; {who} {'waits' if len(waiting) == 1 else 'wait'} for it in the {first.evidence['waits_in']}"
+
+
+# ---- the topic "causes" ----
 
 HIGH_PCT, MEDIUM_PCT, LEAST_PCT = 25.0, 5.0, 1.0        # of the wall time to win: severities, and the least that is a finding
 NAME_CHARS = 500

@@ -3,22 +3,154 @@ but do not."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from profiles.analysis.core.frame import Frame
-from profiles.analysis.core.result import Result
+from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.result import Finding, Result
 from profiles.analysis.core.sentences import pct_text, plural, time_text
 from profiles.analysis.trace.operators.convolutions import convolution_findings, convolution_groups, convolution_table
-from profiles.analysis.trace.operators.missed import missed_kernels, tensor_table
+from profiles.analysis.trace.operators.grouping import ROWS, TEXT_CHARS, Groups, share
+from profiles.analysis.trace.operators.missed import missed_kernels, missed_product, tensor_table
 from profiles.analysis.trace.operators.owned import USES, OwnedWork, owned_work
-from profiles.analysis.trace.operators.self_time import self_time_table
 from profiles.analysis.trace.operators.tables import module_table, operator_table, shape_table, stack_table
-from profiles.analysis.trace.operators.tensor_advice import advice
-from profiles.analysis.trace.operators.tree import STEP, Tree, ancestors, forward_of, nearest, readable, tree_of
-from profiles.ingest.trace import Category
+from profiles.analysis.trace.operators.tensor_cores import REASONS
+from profiles.analysis.trace.operators.tree import STEP, Tree, ancestors, canonical, forward_of, nearest, readable, tree_of
+from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
+
+# ---- findings about tensor cores ----
+# Time of products that could use them and do not, one finding per reason.
+
+LEAST_PCT, HIGH_PCT = 1.0, 10.0         # of all GPU time: below nothing is said, from here on it is high
+COPY_PCT = 5.0                          # of all GPU time, spent in casts and layout copies
+_COPIES = ("aten::copy_", "aten::contiguous", "aten::clone", "aten::to", "aten::_to_copy")
+
+
+def advice(owned: OwnedWork, groups: Groups | None) -> list[Finding]:
+    """Return the findings about tensor cores.
+
+    `groups` are `missed.missed_kernels`'.
+    """
+    return [*_tensor_cores(owned, groups), *_copies(owned)]
+
+
+def _tensor_cores(owned: OwnedWork, groups: Groups | None) -> list[Finding]:
+    if groups is None:
+        return []
+    longest = groups.longest()
+    cases: dict[str, list[tuple[int, int, dict[str, Any]]]] = defaultdict(list)
+    for at in groups.order[:ROWS].tolist():
+        total = int(groups.ns[at])
+        case = missed_product(owned, int(longest[at]), total, int(groups.launches[at]))
+        cases[case["code"]].append((total, int(longest[at]), case))
+    findings = [_reason_finding(owned, code, each) for code, each in cases.items()]
+    return sorted((each for each in findings if each), key=lambda each: -each.numbers["gpu_ns"])
+
+
+def _reason_finding(owned: OwnedWork, code: str, cases: list[tuple[int, int, dict[str, Any]]]) -> Finding | None:
+    total_ns = sum(total for total, _, _ in cases)
+    share = 100 * total_ns / max(owned.total_ns, 1)
+    words, helps = REASONS[code]
+    if share < LEAST_PCT or not helps:
+        return None
+    worth = [case["worth_ns"] for _, _, case in cases if case["worth_ns"] is not None]
+    _, at, first = cases[0]
+    kernel = owned.frame.names[int(owned.kernel[at])]
+    operator = readable(owned.frame.text(int(owned.owner[at])))
+    on = "are not aligned on tensor cores" if code == "alignment" else "do not run on tensor cores"
+    size = f" ({first['product']})" if first["product"] else ""
+    return Finding(
+        f"tensor_cores_{code}", "high" if share >= HIGH_PCT else "medium",
+        f"Matrix products of {time_text(total_ns)} ({pct_text(share)} of the GPU time) {on}: {words}",
+        f"Most of it is `{operator}`{size}: {first['why']}. {_upper(first['fix'])}.",
+        {"gpu_ns": total_ns, "share_pct": share, "operators": len(cases)}, sum(worth) if worth else None, kernel)
+
+
+def _upper(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
+
+
+def _copies(owned: OwnedWork) -> list[Finding]:
+    """Casts and layout changes: GPU time that computes nothing."""
+    names = owned.frame.names
+    codes = [code for code in np.unique(owned.owner_name[owned.owner_name >= 0]).tolist() if readable(names[code]) in _COPIES]
+    rows = np.isin(owned.owner_name, codes) & (owned.frame["category"][owned.rows] == Category.COMPUTE)     # no transfers
+    total_ns = int(owned.ns[rows].sum())
+    share = 100 * total_ns / max(owned.total_ns, 1)
+    if share < COPY_PCT:
+        return []
+    calls = int(np.unique(owned.owner[rows]).size)
+    return [Finding("casts_and_copies", "medium" if share < 2 * HIGH_PCT else "high",
+                  f"{time_text(total_ns)} ({pct_text(share)} of the GPU time) is `aten::copy_` and its like: casts between types "
+                  f"and changes of layout, {plural(calls, 'call')}",
+                  "Keep tensors in one type and layout from step to step (weights in BF16, channels_last throughout), or let "
+                  "torch.compile fuse the cast into the kernel before it.",
+                  {"gpu_ns": total_ns, "share_pct": share, "calls": calls}, float(total_ns))]
+
+
+# ---- self and total CPU time of every operator ----
+# Its calls, and the GPU time that it launched: one table.
+# Total is the time between begin and end of an operator's calls, those of one name inside each other (recursion) counted once.
+# Self is total less the operators directly within it; runtime calls (cudaLaunchKernel) within it are its own work and stay in, as
+# in `torch.profiler`'s "Self CPU" without runtime events. Sums over threads are time of threads, not of the wall clock.
+
+def self_times(frame: Frame) -> tuple[Ints, Ints, Ints]:
+    """Return (rows of the operators, self time of each in ns, whether a call of its own name is around it: 0 or 1)."""
+    rows = frame.of(Category.CPU_OP)
+    around = frame.enclosing(frame.parent[rows], Category.CPU_OP)
+    own = frame["dur_ns"][rows].astype(np.int64)
+    place = np.full(frame.rows, -1, np.int64)
+    place[rows] = np.arange(rows.size)
+    inner = around >= 0
+    np.subtract.at(own, place[around[inner]], frame["dur_ns"][rows[inner]])
+    name = frame["name"]
+    nested = np.zeros(rows.size, np.int64)
+    left, above = np.flatnonzero(inner), around[inner]
+    for _ in range(64):                                        # recursion deeper than that is counted again
+        same = name[rows[left]] == name[above]
+        nested[left[same]] = 1
+        left, above = left[~same], above[~same]
+        above = frame.enclosing(frame.parent[above], Category.CPU_OP)
+        left, above = left[above >= 0], above[above >= 0]
+        if not left.size:
+            break
+    return rows, np.maximum(own, 0), nested
+
+
+def self_time_table(owned: OwnedWork) -> SummaryTable | None:
+    """Return one row per operator's name, most self time first; None where the trace has no operators."""
+    frame = owned.frame
+    rows, own, nested = self_times(frame)
+    if not rows.size:
+        return None
+    codes, index = np.unique(canonical(frame, frame["name"][rows].astype(np.int64)), return_inverse=True)
+    duration = frame["dur_ns"][rows].astype(np.int64)
+    calls = np.bincount(index, minlength=codes.size)
+    self_ns, total_ns, gpu_ns = (np.zeros(codes.size, np.int64) for _ in range(3))
+    np.add.at(self_ns, index, own)
+    np.add.at(total_ns, index, np.where(nested == 1, 0, duration))
+    place = {int(code): at for at, code in enumerate(codes.tolist())}
+    at = np.array([place.get(int(code), -1) for code in owned.owner_name.tolist()], np.int64)
+    np.add.at(gpu_ns, at[at >= 0], owned.ns[at >= 0])
+    whole = int(self_ns.sum())
+    order = np.argsort(-self_ns, kind="stable")
+    cells: list[list[Cell]] = [
+        [readable(frame.names[int(codes[i])])[:TEXT_CHARS], int(calls[i]), int(self_ns[i]), share(int(self_ns[i]), whole),
+         float(self_ns[i] / calls[i]), int(total_ns[i]), int(gpu_ns[i])] for i in order[:ROWS].tolist()]
+    columns = [SummaryColumn("Operator", text=True), SummaryColumn("Calls", "count"), SummaryColumn("Self CPU", "ns"),
+               SummaryColumn("Share", "pct"), SummaryColumn("Self per call", "ns"), SummaryColumn("Total CPU", "ns"),
+               SummaryColumn("GPU time launched", "ns")]
+    more = f" The {ROWS} with most self time of {codes.size:,}." if codes.size > ROWS else ""
+    return SummaryTable("CPU time of operators", columns, cells,
+                        "Self: without the operators within it, runtime calls included. Total counts recursion once. GPU "
+                        "time: of the "
+                        f"kernels, copies and sets that the operator itself launched.{more}")
+
+
+# ---- the topic "operators" ----
 
 MODULE = "nn.Module: "              # how torch.profiler names modules' calls (with_stack or with_modules)
 DRAWN_SHARE, DRAWN_NODES = 0.002, 400

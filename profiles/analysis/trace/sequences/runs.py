@@ -17,7 +17,12 @@ Saved by fusing a run of n kernels, per time it occurs:
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +31,92 @@ from profiles.analysis.core import gpus
 from profiles.analysis.core.frame import Array, Frame, Ints, Rows
 from profiles.analysis.trace.launching.graphs import in_graph
 from profiles.analysis.trace.launching.order import order_of
-from profiles.analysis.trace.sequences.kinds import Part, part_of
-from profiles.analysis.trace.sequences.sizes import largest_input_bytes
+
+# ---- how large what kernels hand to each other is ----
+# From the shapes and types of the operators that launched them.
+
+MOST_READ = 20_000                  # distinct arguments of operators
+_BYTES = {"double": 8, "float": 4, "c10::half": 2, "half": 2, "c10::bfloat16": 2, "bfloat16": 2, "long int": 8, "long": 8, "int": 4,
+          "short": 2, "signed char": 1, "unsigned char": 1, "bool": 1, "c10::float8_e4m3fn": 1, "c10::float8_e5m2": 1,
+          "c10::complex<float>": 8, "c10::complex<double>": 16, "float64": 8, "float32": 4, "float16": 2, "int64": 8, "int32": 4}
+
+
+def largest_input_bytes(frame: Frame, kernels: Rows) -> Ints:
+    """Return, for each kernel, the size of its operator's largest input, else -1.
+
+    -1 where the trace does not say it (no shapes recorded).
+    """
+    operator = frame.operator[kernels]
+    codes = np.where(operator >= 0, frame["detail"][np.maximum(operator, 0)], -1)
+    distinct, place = np.unique(codes, return_inverse=True)
+    first = np.full(distinct.size, -1, np.int64)
+    first[place[::-1]] = operator[::-1]
+    sizes = np.full(distinct.size, -1, np.int64)
+    for number, (code, row) in enumerate(zip(distinct.tolist()[:MOST_READ], first.tolist(), strict=False)):
+        if code >= 0:
+            sizes[number] = _largest(frame.arguments(row))
+    return sizes[place] if kernels.size else np.empty(0, np.int64)
+
+
+def _largest(said: dict[str, Any]) -> int:
+    dims, types = said.get("Input Dims"), said.get("Input type")
+    if not isinstance(dims, list) or not isinstance(types, list):
+        return -1
+    sizes = [_bytes(shape, kind) for shape, kind in zip(dims, types, strict=False)]
+    return max(sizes, default=-1)
+
+
+def _bytes(shape: Any, kind: Any) -> int:
+    """Of one tensor, of a list of tensors their sum; -1 for what is no tensor."""
+    if isinstance(shape, list) and shape and isinstance(shape[0], list):
+        parts = [_bytes(each, kind if isinstance(kind, str) else None) for each in shape]
+        return sum(part for part in parts if part > 0) or -1
+    size = _BYTES.get(str(kind).lower().removeprefix("tensorlist").strip("<> "))
+    if size is None or not isinstance(shape, list) or not shape or not all(isinstance(n, int) and 0 <= n < 1 << 40 for n in shape):
+        return -1
+    total = math.prod(shape) * size
+    return total if total < 1 << 50 else -1
+
+
+# ---- which kernels one fused kernel could do ----
+# Those that touch every element a few times and compute little.
+# By name, as nothing else in a trace says it. Pointwise kernels, casts, fills, reductions, norms and softmax are what compilers
+# fuse (TorchInductor: pointwise and reduction nodes; epilogues into Triton GEMMs). A product, convolution or attention can take
+# what follows into its epilogue, so it may stand first. Collectives, sorts, scans, gathers by index and kernels with names that
+# say nothing end a run.
+
+class Part(IntEnum):
+    """A kernel's part in a fusion."""
+
+    OTHER = 0           # ends a run
+    POINTWISE = 1       # one element in, one out: elementwise, cast, copy, fill, foreach
+    REDUCTION = 2       # norm, softmax, sum, mean: reads rows
+    PRODUCT = 3         # may stand first: what follows becomes its epilogue
+
+
+_PRODUCT = re.compile(r"gemm|matmul|_mm_|nvjet|cutlass|cijk_|xmma|"
+                      r"wgrad|dgrad|conv\d?d|implicit_con|winograd|flash|fmha|attention|attn|sdpa", re.I)
+_REDUCTION = re.compile(r"softmax|layer_?norm|rms_?norm|group_?norm|batch_?norm|bn_(?:fw|bw)|"
+                        r"reduce_kernel|triton_(?:red|per)_|welford|"
+                        r"nll_loss|cunn_|gammabeta|grad_input_kernel|ln_(?:fwd|bwd)", re.I)
+_POINTWISE = re.compile(r"elementwise|multi_tensor_apply|triton_poi_|pointwise|CatArray|copy_kernel|"
+                        r"fill_?kernel|dropout|gelu|silu|relu|"
+                        r"bias_(?:add|act)|add_kernel|mul_kernel|cast|adam|sgd|lerp|rotary|rope", re.I)
+_NEVER = re.compile(r"nccl|rccl|sort|radix|scan|index(?:_|Select|ing)|gather|scatter|embedding|topk|nonzero|unique", re.I)
+
+
+@lru_cache(maxsize=65_536)
+def part_of(name: str) -> Part:
+    if _NEVER.search(name):
+        return Part.OTHER
+    if _POINTWISE.search(name) and not _PRODUCT.search(name):
+        return Part.POINTWISE
+    if _REDUCTION.search(name):
+        return Part.REDUCTION
+    return Part.PRODUCT if _PRODUCT.search(name) else Part.POINTWISE if _POINTWISE.search(name) else Part.OTHER
+
+
+# ---- runs of kernels ----
 
 CLOSE_NS = 200_000
 LONGEST = 24
