@@ -11,8 +11,7 @@ from scipy.stats import spearmanr
 
 from tuner.tuning.operators import OPERATORS, limits
 from tuner.tuning.search.known import of_operator
-from tuner.tuning.search.strategies.prior import rule_terms
-from tuner.tuning.search.strategies.residency import TOO_LARGE, flops_under_way, resident_programs, warps_of_rows
+from tuner.tuning.search.strategies.prior import TOO_LARGE, flops_under_way, resident_programs, rule_terms, warps_of_rows
 from tuner.tuning.search.strategies.sizes import Sizes
 from tuner.tuning.space import Space
 
