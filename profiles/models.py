@@ -24,7 +24,7 @@ from profiles.fleet.models import (
     FleetMonth,
     FleetSignature,
 )
-from profiles.keeping.models import Keeping
+from profiles.retention.models import Keeping
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineFetch, EngineServer
 from profiles.upload.models import StoredUpload
 from workers.leases import Leases

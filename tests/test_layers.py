@@ -79,7 +79,7 @@ ARROWS = {
         "profiles.ingest.naming profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace profiles.theme",
     "workers.jobs": "",
     "profiles.models": "workers.jobs",
-    "profiles.keeping": "workers.jobs profiles.models",
+    "profiles.retention": "workers.jobs profiles.models",
     "profiles.library": "profiles.ingest profiles.models",
     "profiles.rows": "profiles.analysis.core workers.jobs profiles.models",
     "profiles.store":
@@ -100,7 +100,7 @@ ARROWS = {
     "profiles.upload":
         "profiles.ingest.trace profiles.ingest.naming profiles.ingest.core profiles.ingest.nccl profiles.ingest "
         "profiles.analysis.core profiles.analysis.kernel profiles.analysis.compare profiles.analysis.trace workers.jobs "
-        "profiles.models profiles.keeping profiles.rows profiles.store profiles.families",
+        "profiles.models profiles.retention profiles.rows profiles.store profiles.families",
     "profiles.capture.tools": "profiles.ingest.nsys",
     "tuner.tuning.kernels": "tuner.tuning.trial tuner.tuning.vendor profiles.capture.tools",
     "tuner.tuning.team": "tuner.tuning.trial tuner.tuning.operators tuner.tuning.wire tuner.tuning.cuda tuner.tuning.kernels",
@@ -109,7 +109,7 @@ ARROWS = {
         "tuner.tuning.kernels tuner.tuning.team",
     "tuner.tuning.search": "tuner.tuning.trial tuner.tuning.operators tuner.tuning.measure",
     "profiles.capture":
-        "profiles.ingest.naming profiles.analysis.core profiles.analysis.compare workers.jobs profiles.models profiles.keeping "
+        "profiles.ingest.naming profiles.analysis.core profiles.analysis.compare workers.jobs profiles.models profiles.retention "
         "profiles.store profiles.compare profiles.advice profiles.upload profiles.capture.tools",
     "profiles.actions": "profiles.analysis.core profiles.models profiles.store profiles.capture",
     "profiles.ceilings": "profiles.analysis.core profiles.analysis.kernel workers.jobs profiles.models",
@@ -139,13 +139,13 @@ ARROWS = {
         "profiles.store profiles.exports profiles.timeline profiles.topics",
     "profiles.fleet":
         "profiles.ingest.naming profiles.analysis.core workers.agent profiles.theme profiles.charts workers.jobs "
-        "profiles.models profiles.keeping profiles.rows profiles.families",
+        "profiles.models profiles.retention profiles.rows profiles.families",
     "profiles.running":
-        "profiles.ingest.trace profiles.analysis.core workers.jobs profiles.models profiles.keeping profiles.upload "
+        "profiles.ingest.trace profiles.analysis.core workers.jobs profiles.models profiles.retention profiles.upload "
         "profiles.fleet",
     "profiles.notes": "workers.jobs profiles.models profiles.rows profiles.timeline",
     "profiles.overview":
-        "profiles.ingest.trace profiles.analysis.core profiles.charts profiles.models profiles.keeping profiles.library "
+        "profiles.ingest.trace profiles.analysis.core profiles.charts profiles.models profiles.retention profiles.library "
         "profiles.compare profiles.exports profiles.profile profiles.upload profiles.topics profiles.counters",
     "profiles.kernel":
         "profiles.analysis.core profiles.charts profiles.models profiles.advice profiles.counters profiles.source "
@@ -185,22 +185,22 @@ ARROWS = {
     "tuner.gate.client": "",
     "tuner.gate.environments": "tuner.gate.stats tuner.models tuner.devices tuner.gate.errors tuner.gate.builds tuner.gate.suites",
     "tuner.gate.reports": "tuner.gate.stats",
-    "tuner.gate.notify": "tuner.tuning.trial workers.jobs tuner.models tuner.query_api tuner.gate.errors tuner.gate.reports",
+    "tuner.gate.channels": "tuner.tuning.trial workers.jobs tuner.models tuner.query_api tuner.gate.errors tuner.gate.reports",
     "tuner.gate.pytest_plugin": "",
     "tuner.gate.code":
         "tuner.tuning.trial workers.jobs tuner.models tuner.query_api tuner.devices tuner.gate.errors tuner.gate.suites",
     "tuner.gate.options": "tuner.gate.client tuner.gate.reports",
     "tuner.gate.production":
         "tuner.tuning.trial tuner.gate.stats profiles.theme workers.jobs profiles.models profiles.fleet profiles.running "
-        "tuner.models tuner.gate.errors tuner.gate.builds tuner.gate.suites tuner.gate.notify",
+        "tuner.models tuner.gate.errors tuner.gate.builds tuner.gate.suites tuner.gate.channels",
     "tuner.gate.regressions":
         "tuner.tuning.trial tuner.gate.stats workers.jobs tuner.models tuner.gate.errors tuner.gate.builds tuner.gate.baselines "
-        "tuner.gate.notify",
+        "tuner.gate.channels",
     "tuner.gate.verdicts":
         "profiles.ingest.naming tuner.tuning.trial tuner.tuning.operators tuner.gate.stats profiles.theme workers.jobs "
         "profiles.models tuner.models tuner.query_api tuner.clocks tuner.cache.rules tuner.texts tuner.devices "
         "tuner.gate.errors tuner.gate.builds tuner.gate.suites tuner.gate.baselines tuner.gate.client tuner.gate.environments "
-        "tuner.gate.reports tuner.gate.notify tuner.gate.options tuner.gate.regressions",
+        "tuner.gate.reports tuner.gate.channels tuner.gate.options tuner.gate.regressions",
     "tuner.gate.suite_pages":
         "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats profiles.theme profiles.models tuner.models tuner.query_api "
         "tuner.clocks tuner.texts tuner.gate.errors tuner.gate.builds tuner.gate.suites tuner.gate.verdicts",
@@ -228,7 +228,7 @@ ARROWS = {
     "tuner.gate.history":
         "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats profiles.theme workers.jobs profiles.models "
         "profiles.library profiles.compare tuner.models tuner.query_api tuner.clocks tuner.texts tuner.gate.errors "
-        "tuner.gate.builds tuner.gate.suites tuner.gate.baselines tuner.gate.environments tuner.gate.notify "
+        "tuner.gate.builds tuner.gate.suites tuner.gate.baselines tuner.gate.environments tuner.gate.channels "
         "tuner.gate.regressions tuner.gate.verdicts",
     "workers.core":
         "profiles.ingest.nsys tuner.tuning.trial tuner.tuning.wire workers.jobs profiles.capture.tools tuner.tuning.team "
@@ -252,14 +252,14 @@ ARROWS = {
         "tuner.cache.rules tuner.devices tuner.gate.errors tuner.gate.suites tuner.gate.verdicts tuner.revalidation "
         "workers.core workers.clocks workers.fresh workers.capture",
     "workers.metrics": "workers.jobs profiles.models profiles.fleet tuner.models",
-    "workers.keeping":
-        "workers.jobs profiles.models profiles.keeping profiles.upload profiles.capture tuner.models tuner.cache.compiled",
+    "workers.retention":
+        "workers.jobs profiles.models profiles.retention profiles.upload profiles.capture tuner.models tuner.cache.compiled",
     "workers.process":
         "profiles.ingest tuner.tuning.trial workers.jobs profiles.models profiles.advice profiles.families profiles.upload "
         "profiles.capture profiles.topics profiles.fleet profiles.running tuner.models tuner.team tuner.devices "
-        "tuner.bring.checks tuner.candidates tuner.gate.builds tuner.gate.suites tuner.gate.notify tuner.gate.code "
+        "tuner.bring.checks tuner.candidates tuner.gate.builds tuner.gate.suites tuner.gate.channels tuner.gate.code "
         "tuner.gate.production tuner.gate.verdicts tuner.jobs tuner.revalidation tuner.gate.history workers.core workers.clocks "
-        "workers.tune workers.code workers.capture workers.gate workers.metrics workers.keeping",
+        "workers.tune workers.code workers.capture workers.gate workers.metrics workers.retention",
     "workers.targets": "tuner.tuning.kernels",
 }
 
@@ -284,7 +284,7 @@ PACKAGES = {
     "isal": ("profiles.ingest.*", "profiles.downloads.*", "profiles.sql.*", "profiles.timeline.*"),
     "jwt": ("webapp.forges.github",),
     "knox": ("webapp.*",),
-    "markdown_it": ("webapp.frame.documents", "webapp.talk.texts"),
+    "markdown_it": ("webapp.frame.documents", "webapp.threads.texts"),
     "mcp": ("webapp.agents.*",),
     "msgspec": ("profiles.ingest.*", "profiles.exports.*", "profiles.store.*", "profiles.fleet.feed", "profiles.capture.chakra",
                 "workers.agent.*"),

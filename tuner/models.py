@@ -171,9 +171,9 @@ from tuner.candidates.models import CANDIDATE_LEASES, Candidate, CandidatePermit
 from tuner.clocks.models import GpuClockRule  # noqa: E402
 from tuner.gate.baselines.models import BaselineChange  # noqa: E402  they stand beside the rows above
 from tuner.gate.builds.models import Build, KernelSeries, Regression  # noqa: E402
+from tuner.gate.channels.models import Delivery, Notified  # noqa: E402
 from tuner.gate.code.models import CODE_LEASES, CodeFetch, SuiteArchive, SuiteCode  # noqa: E402
 from tuner.gate.environments.models import RevalidationPolicy  # noqa: E402
-from tuner.gate.notify.models import Delivery, Notified  # noqa: E402
 from tuner.gate.production.models import ProductionDay, ProductionPoint, ProductionRegression  # noqa: E402
 from tuner.gate.suites.models import KernelRun, Suite, SuiteCapture, SuiteJob, SuiteKernel  # noqa: E402
 from tuner.gate.verdicts.models import Gate, GateKernel, SlowerVerdict  # noqa: E402

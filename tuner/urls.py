@@ -15,14 +15,14 @@ from tuner.candidates import api as candidates_api
 from tuner.candidates import pages as candidates_pages
 from tuner.clocks import api as clocks_api
 from tuner.clocks import pages as clocks_pages
+from tuner.gate.channels import api as channel_api
+from tuner.gate.channels import pages as channel_pages
 from tuner.gate.code import api as code_api
 from tuner.gate.code import pages as code_pages
 from tuner.gate.environment_pages import api as environment_api
 from tuner.gate.environment_pages import pages as environment_pages
 from tuner.gate.history import api as history_api
 from tuner.gate.history import pages as history_pages
-from tuner.gate.notify import api as notify_api
-from tuner.gate.notify import pages as notify_pages
 from tuner.gate.production import api as production_api
 from tuner.gate.production import pages as production_pages
 from tuner.gate.suite_pages import api as suite_api
@@ -90,11 +90,11 @@ urlpatterns = [
          name="gate-kernel-counters"),  # POST
     path("gates/<int:pk>/stop/", verdicts_pages.gate_stop, name="gate-stop"),  # POST
     path("gates/<int:pk>/again/", verdicts_pages.gate_again, name="gate-again"),  # POST
-    path("notified/", notify_pages.notified, name="notified"),                     # ?to=3: the messages of one place
-    path("notified/add/", notify_pages.notified_create, name="notified-create"),  # POST, as the next three: owners
-    path("notified/<int:pk>/", notify_pages.notified_change, name="notified-change"),
-    path("notified/<int:pk>/delete/", notify_pages.notified_delete, name="notified-delete"),
-    path("notified/deliveries/<int:pk>/again/", notify_pages.delivery_again, name="delivery-again"),
+    path("notified/", channel_pages.notified, name="notified"),                     # ?to=3: the messages of one place
+    path("notified/add/", channel_pages.notified_create, name="notified-create"),  # POST, as the next three: owners
+    path("notified/<int:pk>/", channel_pages.notified_change, name="notified-change"),
+    path("notified/<int:pk>/delete/", channel_pages.notified_delete, name="notified-delete"),
+    path("notified/deliveries/<int:pk>/again/", channel_pages.delivery_again, name="delivery-again"),
     path("suites/<int:pk>/baselines/", pages.baselines, name="suite-baselines"),      # ?gpu=&toolkit=&driver=
     path("suites/<int:pk>/baselines/change/", pages.baseline_change, name="baseline-change"),  # POST
     # tuner
@@ -198,10 +198,10 @@ urlpatterns = [
     path("api/gates/<int:pk>/again/", verdicts_api.GateAgainApi.as_view(), name="api-gate-again"),  # POST
     path("api/gates/<int:pk>/report/", verdicts_api.GateReportApi.as_view(), name="api-gate-report"),            # ?format=md
     path("api/gates/client/<str:name>", verdicts_api.GateClientApi.as_view(), name="api-gate-client"),
-    path("api/notified/", notify_api.PlaceListApi.as_view(), name="api-notified"),
-    path("api/notified/<int:pk>/", notify_api.PlaceApi.as_view(), name="api-notified-place"),
-    path("api/notified/<int:pk>/test/", notify_api.PlaceTestApi.as_view(), name="api-notified-test"),  # POST
-    path("api/notified/deliveries/<int:pk>/again/", notify_api.DeliveryAgainApi.as_view(), name="api-delivery-again"),  # POST
+    path("api/notified/", channel_api.PlaceListApi.as_view(), name="api-notified"),
+    path("api/notified/<int:pk>/", channel_api.PlaceApi.as_view(), name="api-notified-place"),
+    path("api/notified/<int:pk>/test/", channel_api.PlaceTestApi.as_view(), name="api-notified-test"),  # POST
+    path("api/notified/deliveries/<int:pk>/again/", channel_api.DeliveryAgainApi.as_view(), name="api-delivery-again"),  # POST
     path("api/suites/<int:pk>/baselines/", api.BaselinesApi.as_view(), name="api-baselines"),
     path("api/configs/", browse_api.ConfigListApi.as_view(), name="api-configs"),
     path("api/configs/<int:pk>/", browse_api.ConfigApi.as_view(), name="api-config"),

@@ -19,8 +19,8 @@ class WebappConfig(AppConfig):
         from webapp.people import two_factor
         from webapp.projects.services import first_project_ensure
         from webapp.roles import groups_update
-        from webapp.talk import signals as talk
-        from webapp.talk import tasks as talk_tasks
+        from webapp.threads import signals as thread_signals
+        from webapp.threads import tasks as thread_tasks
         from workers import disk
 
         try:
@@ -35,9 +35,9 @@ class WebappConfig(AppConfig):
         changes.connect()
         audit.connect()
         authenticator_added.connect(two_factor.note_done, dispatch_uid="ridgepoint second factor")
-        talk.connect()
+        thread_signals.connect()
         forges.connect()
-        talk_tasks.connect()
+        thread_tasks.connect()
         user_logged_out.connect(connections_close, dispatch_uid="ridgepoint connections")
         post_migrate.connect(first_project_ensure, sender=self, dispatch_uid="ridgepoint first project")
         post_migrate.connect(groups_update, sender=last, dispatch_uid="ridgepoint roles")

@@ -11,7 +11,7 @@ from knox.models import AbstractAuthToken
 from webapp import roles
 from webapp.agents.models import AgentBudget, AgentCall
 from webapp.forges.models import Forge, ForgeArrival, ForgePost, IssueLink
-from webapp.talk.models import Comment, DigestSent, Follow, Notice, TalkPreference, Thread
+from webapp.threads.models import Comment, DigestSent, Follow, Notice, TalkPreference, Thread
 from workers.scope import FIRST_PROJECT, BelowProject, InProject
 
 __all__ = ["AgentBudget", "AgentCall", "ApiToken", "AuditEntry", "Comment", "DigestSent", "Follow", "Forge", "ForgeArrival",

@@ -11,7 +11,6 @@ from webapp.forges import api as forge_api
 from webapp.forges import pages as forge_pages
 from webapp.frame import api as frame_api
 from webapp.frame import pages as frame_pages
-from webapp.keeping import pages as keeping_pages
 from webapp.operate import pages as operate_pages
 from webapp.people import api as people_api
 from webapp.people import pages as people_pages
@@ -19,9 +18,10 @@ from webapp.problem import api as problem_api
 from webapp.problem import pages as problem_pages
 from webapp.projects import api as project_api
 from webapp.projects import pages as project_pages
+from webapp.retention import pages as retention_pages
 from webapp.sharing import pages as sharing_pages
-from webapp.talk import api as talk_api
-from webapp.talk import pages as talk_pages
+from webapp.threads import api as thread_api
+from webapp.threads import pages as thread_pages
 
 handler400, handler403, handler404, handler500 = (
     f"webapp.errors.{name}" for name in ("bad_request", "forbidden", "not_found", "server_error"))
@@ -59,9 +59,9 @@ urlpatterns = [
     path("api/audit/", audit_pages.AuditApi.as_view(), name="api-audit"),
     path("", include(people_pages.urlpatterns)),                                   # people/, accounts/sessions/
     path("", include(sharing_pages.urlpatterns)),                                  # share/<secret>/, sharing/
-    path("storage/", keeping_pages.storage, name="storage"),
-    path("storage/change/", keeping_pages.storage_change, name="storage-change"),                              # POST: do=save|run
-    path("api/storage/", keeping_pages.StorageApi.as_view(), name="api-storage"),
+    path("storage/", retention_pages.storage, name="storage"),
+    path("storage/change/", retention_pages.storage_change, name="storage-change"),                              # POST: do=save|run
+    path("api/storage/", retention_pages.StorageApi.as_view(), name="api-storage"),
     path("api/people/", people_api.PeopleApi.as_view(), name="api-people"),
     path("api/people/<int:pk>/", people_api.PersonApi.as_view(), name="api-person"),
     path("api/people/<int:pk>/sign-out/", people_api.SignOutApi.as_view(), name="api-person-sign-out"),        # POST
@@ -70,21 +70,21 @@ urlpatterns = [
     path("api/sessions/", people_api.SessionsApi.as_view(), name="api-sessions"),
     path("api/sessions/<int:pk>/", people_api.SessionApi.as_view(), name="api-session"),                        # DELETE
     # threads
-    path("threads/", talk_pages.thread_list, name="thread-list"),                 # ?q=&status=&kind=&mine=
-    path("threads/about/", talk_pages.about, name="thread-about"),                # ?kind=&of= leads to a thread, or shows none
-    path("threads/write/", talk_pages.write, name="thread-write"),                # POST kind, of, text: the first comment
-    path("threads/<int:pk>/", talk_pages.thread, name="thread"),
-    path("threads/<int:pk>/comment/", talk_pages.comment_add, name="comment-add"),          # POST, as those below
-    path("threads/<int:pk>/status/", talk_pages.status_set, name="thread-status"),
-    path("threads/<int:pk>/assign/", talk_pages.assign, name="thread-assign"),
-    path("comments/<int:pk>/edit/", talk_pages.comment_edit, name="comment-edit"),
-    path("comments/<int:pk>/delete/", talk_pages.comment_delete, name="comment-delete"),
-    path("follow/", talk_pages.follow, name="follow"),                            # kind, key, on
-    path("inbox/", talk_pages.inbox, name="inbox"),
-    path("inbox/read/", talk_pages.inbox_read, name="inbox-read"),
-    path("inbox/mail/", talk_pages.mail_set, name="inbox-mail"),
-    path("digest/", talk_pages.week, name="digest"),                              # ?week=2026-W48
-    path("api/digest/", talk_api.DigestApi.as_view(), name="api-digest"),         # ?week=
+    path("threads/", thread_pages.thread_list, name="thread-list"),                 # ?q=&status=&kind=&mine=
+    path("threads/about/", thread_pages.about, name="thread-about"),                # ?kind=&of= leads to a thread, or shows none
+    path("threads/write/", thread_pages.write, name="thread-write"),                # POST kind, of, text: the first comment
+    path("threads/<int:pk>/", thread_pages.thread, name="thread"),
+    path("threads/<int:pk>/comment/", thread_pages.comment_add, name="comment-add"),          # POST, as those below
+    path("threads/<int:pk>/status/", thread_pages.status_set, name="thread-status"),
+    path("threads/<int:pk>/assign/", thread_pages.assign, name="thread-assign"),
+    path("comments/<int:pk>/edit/", thread_pages.comment_edit, name="comment-edit"),
+    path("comments/<int:pk>/delete/", thread_pages.comment_delete, name="comment-delete"),
+    path("follow/", thread_pages.follow, name="follow"),                            # kind, key, on
+    path("inbox/", thread_pages.inbox, name="inbox"),
+    path("inbox/read/", thread_pages.inbox_read, name="inbox-read"),
+    path("inbox/mail/", thread_pages.mail_set, name="inbox-mail"),
+    path("digest/", thread_pages.week, name="digest"),                              # ?week=2026-W48
+    path("api/digest/", thread_api.DigestApi.as_view(), name="api-digest"),         # ?week=
     path("forges/", forge_pages.forges, name="forge-list"),                       # POST adds one
     path("forges/<int:pk>/change/", forge_pages.change, name="forge-change"),     # POST, as those below
     path("forges/<int:pk>/delete/", forge_pages.delete, name="forge-delete"),
@@ -95,13 +95,13 @@ urlpatterns = [
     path("api/forges/", forge_api.ForgeListApi.as_view(), name="api-forges"),
     path("api/forges/<int:pk>/", forge_api.ForgeApi.as_view(), name="api-forge"),
     path("api/threads/<int:pk>/issues/", forge_api.IssueListApi.as_view(), name="api-issues"),
-    path("api/threads/", talk_api.ThreadListApi.as_view(), name="api-threads"),
-    path("api/threads/people/", talk_api.PeopleApi.as_view(), name="api-thread-people"),             # ?q=
-    path("api/threads/<int:pk>/", talk_api.ThreadApi.as_view(), name="api-thread"),
-    path("api/threads/<int:pk>/comments/", talk_api.CommentListApi.as_view(), name="api-comments"),
-    path("api/comments/<int:pk>/", talk_api.CommentApi.as_view(), name="api-comment"),
-    path("api/follows/", talk_api.FollowApi.as_view(), name="api-follows"),
-    path("api/inbox/", talk_api.InboxApi.as_view(), name="api-inbox"),
+    path("api/threads/", thread_api.ThreadListApi.as_view(), name="api-threads"),
+    path("api/threads/people/", thread_api.PeopleApi.as_view(), name="api-thread-people"),             # ?q=
+    path("api/threads/<int:pk>/", thread_api.ThreadApi.as_view(), name="api-thread"),
+    path("api/threads/<int:pk>/comments/", thread_api.CommentListApi.as_view(), name="api-comments"),
+    path("api/comments/<int:pk>/", thread_api.CommentApi.as_view(), name="api-comment"),
+    path("api/follows/", thread_api.FollowApi.as_view(), name="api-follows"),
+    path("api/inbox/", thread_api.InboxApi.as_view(), name="api-inbox"),
     # API
     path("api/activity/", frame_api.ActivityApi.as_view(), name="api-activity"),
     path("api/search/", frame_api.SearchApi.as_view(), name="api-search"),                  # ?q=

@@ -49,7 +49,7 @@ TASKS = {
     "schedules": "workers.tasks.run_schedules",
     "production": "workers.tasks.watch_production",
     "keeping": "workers.tasks.run_keeping",
-    "talk": "webapp.talk.tasks.send",
+    "talk": "webapp.threads.tasks.send",
 }
 # task -> wakes a worker for rows that are due, of who imports workers and is imported by none of them: told when apps are ready
 WAKES: dict[str, Callable[[Collection[int]], list[int]]] = {}

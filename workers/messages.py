@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from tuner.gate.notify.sending_services import TASK, send_deliveries, wake_due_deliveries
+from tuner.gate.channels.sending_services import TASK, send_deliveries, wake_due_deliveries
 from workers import jobs
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from profiles.running.join_services import wake_joins
 from profiles.running.schedule_services import wake_schedules
 from profiles.upload.files_services import uploads_sweep
 from profiles.upload.services import profiles_fail_hopeless, profiles_retry_without_room
+from tuner.gate.channels.sending_services import wake_due_deliveries
 from tuner.gate.history.series_services import wake_stale_series
-from tuner.gate.notify.sending_services import wake_due_deliveries
 from tuner.gate.production.point_services import wake_production
 from tuner.gate.suites.job_services import queue_due_suites
 from tuner.gate.verdicts.decide_services import wake_gates
@@ -26,8 +26,8 @@ from tuner.revalidation.policy_services import wake_revalidations
 from tuner.revalidation.search_services import wake_searches
 from tuner.team.services import packages_wake
 from workers import disk, jobs
-from workers.keeping.run import wake_nightly
 from workers.metrics import otlp
+from workers.retention.run import wake_nightly
 from workers.row_kinds import ROW_KINDS, RowKind
 from workers.scope import each_project
 

@@ -90,7 +90,7 @@ def watch_production(day: int) -> None:
 
 def run_keeping(project_id: int) -> None:
     """Delete what a project keeps no longer."""
-    from workers.keeping.run import run  # with the suites: an ingest needs none
+    from workers.retention.run import run  # with the suites: an ingest needs none
 
     with within(project_id):
         run(project_id)

@@ -18,8 +18,8 @@ from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.ncu_metrics import MetricsError
 from profiles.capture.tools.options import OptionsError
 from profiles.capture.tools.tool import Paths, TargetError
-from profiles.keeping.services import require_quota
 from profiles.models import CAPTURE_LEASES, Capture, CaptureTarget, Profile
+from profiles.retention.services import require_quota
 from profiles.store.objects import capture_objects_delete
 from profiles.upload.services import tags_clean
 from workers import disk, jobs

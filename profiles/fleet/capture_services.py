@@ -16,8 +16,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from profiles.fleet.models import FleetAgent, FleetCapture
-from profiles.keeping.services import require_quota
 from profiles.models import Profile
+from profiles.retention.services import require_quota
 from profiles.rows import json_safe
 from workers import clock, disk
 

@@ -24,12 +24,12 @@ from profiles.charts.minimap import lane_pictures
 from profiles.charts.scopes import tree_context
 from profiles.counters import selectors as selectors_counters
 from profiles.ingest.trace import TraceError
-from profiles.keeping.services import freed_bytes
 from profiles.library import selectors
 from profiles.models import Profile
 from profiles.profile import selectors as selectors_profile
 from profiles.profile.busy import busy_lanes
 from profiles.profile.top_kernels import sort_columns, time_by_bound, top_kernels
+from profiles.retention.services import freed_bytes
 from profiles.topics.selectors import topic_lines
 from profiles.topics.time import overview as time_overview
 from profiles.upload import services

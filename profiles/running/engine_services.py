@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from profiles.keeping.services import require_quota
+from profiles.retention.services import require_quota
 from profiles.running.engines.client import Engine, EngineProblem
 from profiles.running.engines.metrics import LATENCIES
 from profiles.running.engines.parameters import STEPS, read_parameters

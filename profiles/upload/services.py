@@ -20,9 +20,9 @@ from profiles.analysis.trace.account.covered import COVERED
 from profiles.analysis.trace.job_names import job_name, like_ranks
 from profiles.families.assign_services import families_assign
 from profiles.ingest.trace import DifferentJobs, TraceError
-from profiles.keeping.services import require_quota
 from profiles.models import INGEST_LEASES, Finding, Profile
 from profiles.progress import Progress, Superseded
+from profiles.retention.services import require_quota
 from profiles.rows import json_safe, kernels_copy, text
 from profiles.store.objects import derived_delete, objects_delete, plain_name
 from profiles.upload import ingest_run

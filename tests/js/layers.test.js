@@ -8,7 +8,7 @@ const names = readdirSync(FOLDER, { recursive: true }).filter((name) => name.end
 const code = Object.fromEntries(names.map((name) => [name, readFileSync(new URL(name, FOLDER), "utf8").replace(/\/\*[\s\S]*?\*\/|^\s*\/\/.*$/gm, "")]));
 
 // Each may import what stands left of it. Features know lib and grid, and nothing of each other; `base` is the frame and home.
-const ROOMS = ["lib", "grid", ["capture", "fleet", "gate", "profiles", "sql", "talk", "timeline", "tune"], "base"];
+const ROOMS = ["lib", "grid", ["capture", "fleet", "gate", "profiles", "sql", "threads", "timeline", "tune"], "base"];
 const TIMELINE = ["model", "data", "widgets", "draw", "stage", "panels", "input", "commands", "."];
 const NO_DOM = /^timeline\/(model|data)\//;
 const MOST_FILES = 25;

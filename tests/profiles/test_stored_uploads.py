@@ -13,8 +13,8 @@ from django.core.files.storage import FileSystemStorage, default_storage
 from django.db import connection, transaction
 
 from profiles.ingest.trace import TraceError
-from profiles.keeping.services import freed_bytes, profiles_bytes, used_bytes
 from profiles.models import Profile, StoredUpload
+from profiles.retention.services import freed_bytes, profiles_bytes, used_bytes
 from profiles.upload.files_services import uploads_sweep
 from profiles.upload.services import profile_apart, profile_create, profile_delete
 from webapp.models import Project

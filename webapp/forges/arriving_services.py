@@ -12,8 +12,8 @@ from tuner.gate.errors import Refusal
 from webapp.forges.speech import Arrived, Unsigned
 from webapp.forges.table import FORGES
 from webapp.models import Forge, ForgeArrival, IssueLink
-from webapp.talk import services as talk
-from webapp.talk import subjects
+from webapp.threads import services as thread_services
+from webapp.threads import subjects
 from workers.scope import project_of, within
 from workers.secret import Unreadable, unseal
 
@@ -55,7 +55,7 @@ def _take(forge: Forge, found: Arrived) -> None:
             continue
         IssueLink.objects.filter(pk=link.pk).update(state=state)
         thread = link.thread
-        talk.event_add(thread, f"issue {link.number} {state} at {forge.name}")
+        thread_services.event_add(thread, f"issue {link.number} {state} at {forge.name}")
         if found.closed and forge.resolves and thread.is_open:
             _resolve(thread, f"issue {link.number} closed at {forge.name}")
 
@@ -63,6 +63,7 @@ def _take(forge: Forge, found: Arrived) -> None:
 def _resolve(thread: Any, note: str) -> None:
     try:
         with transaction.atomic():
-            talk.status_set(thread, subjects.KINDS[thread.kind].resolved, by=None, note=note if thread.kind == "regression" else "")
+            thread_services.status_set(thread, subjects.KINDS[thread.kind].resolved, by=None,
+                                       note=note if thread.kind == "regression" else "")
     except Refusal as refused:
-        talk.event_add(thread, f"could not be resolved: {refused}")
+        thread_services.event_add(thread, f"could not be resolved: {refused}")

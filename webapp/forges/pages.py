@@ -119,6 +119,6 @@ def _page(request: HttpRequest, *, given: Any = None, problems: Any = None, made
           status: int = 200) -> HttpResponse:
     rows = [{"row": row, "label": FORGES[row.kind].label if row.kind in FORGES else row.kind,
              "hook": request.build_absolute_uri(reverse("forge-hook", args=[row.pk]))} for row in Forge.objects.all()]
-    return render(request, "talk/forges.html", {
+    return render(request, "threads/forges.html", {
         "rows": rows, "kinds": FORGES.values(), "given": given or {}, "problems": problems or {}, "made": made, "secret": secret,
         "posts": ForgePost.objects.select_related("forge")[:SHOWN]}, status=status)

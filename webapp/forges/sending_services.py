@@ -14,12 +14,12 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from tuner.gate.notify.sending_services import KEPT_FOR, WAITS
+from tuner.gate.channels.sending_services import KEPT_FOR, WAITS
 from webapp.forges.speech import Request, Speaker
 from webapp.forges.table import FORGES
 from webapp.models import ForgeArrival, ForgePost, IssueLink
-from webapp.talk import services as talk
-from webapp.talk.notices import QUEUE, TASK
+from webapp.threads import services as thread_services
+from webapp.threads.notices import QUEUE, TASK
 from workers import jobs
 from workers.outgoing import NotSent, Refused, exchange, is_public, parse_address, resolve_host
 from workers.scope import EVERYTHING, project_of, within
@@ -131,9 +131,9 @@ def _store(row: ForgePost, lease: datetime, outcome: dict[str, Any]) -> None:
         if link is not None and outcome["status"] == "sent":
             link.address, link.number, link.state = address, outcome["remote_id"], "open"
             link.save(update_fields=["address", "number", "state"])
-            talk.event_add(link.thread, f"issue {address or link.number}")
+            thread_services.event_add(link.thread, f"issue {address or link.number}")
         elif link is not None and outcome["status"] == "failed":
             IssueLink.objects.filter(pk=link.pk).update(state="failed")
-            talk.event_add(link.thread, f"issue was not made: {outcome['error']}")
+            thread_services.event_add(link.thread, f"issue was not made: {outcome['error']}")
     if outcome["error"]:
         log.warning("post %s at forge %s: %s", row.pk, row.forge_id, outcome["status"])

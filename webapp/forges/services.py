@@ -16,10 +16,10 @@ from tuner.gate.stats.rule import Verdict
 from tuner.models import Gate
 from webapp.forges.table import FORGES, ForgeKind
 from webapp.models import Forge, ForgePost, IssueLink, Thread
-from webapp.talk import services as talk
-from webapp.talk.digest_services import project_slug
-from webapp.talk.notices import QUEUE, TASK, address
-from webapp.talk.subjects import Subject, find
+from webapp.threads import services as thread_services
+from webapp.threads.digest_services import project_slug
+from webapp.threads.notices import QUEUE, TASK, address
+from webapp.threads.subjects import Subject, find
 from workers import jobs
 from workers.outgoing import Refused, parse_address
 from workers.secret import seal
@@ -82,7 +82,7 @@ def link_add(thread: Thread, link: str, *, by: Any) -> IssueLink:
         raise Refusal({"address": "this issue is linked already"})
     forge, number = forge_of(link)
     row = IssueLink.objects.create(thread=thread, forge=forge, address=link, number=number, author=by)
-    talk.event_add(thread, f"linked {link}", by=by)
+    thread_services.event_add(thread, f"linked {link}", by=by)
     if forge is not None:
         _post(forge, "note", f"note:{row.pk}", {"number": number, "text": f"Talked about in Ridgepoint: {_page(thread)}"}, row)
     return row
@@ -91,7 +91,7 @@ def link_add(thread: Thread, link: str, *, by: Any) -> IssueLink:
 @transaction.atomic
 def link_remove(row: IssueLink, *, by: Any) -> None:
     """Take a link away; the issue stays."""
-    talk.event_add(row.thread, f"unlinked {row.address or row.number}", by=by)
+    thread_services.event_add(row.thread, f"unlinked {row.address or row.number}", by=by)
     row.delete()
 
 
@@ -105,7 +105,7 @@ def issue_create(thread: Thread, forge: Forge, title: str, text: str, *, by: Any
         raise Refusal({"title": f"a thread has at most {MOST_LINKS} issues"})
     row = IssueLink.objects.create(thread=thread, forge=forge, address="", state="making", author=by)
     _post(forge, "issue", f"issue:{row.pk}", {"title": title, "text": text}, row)
-    talk.event_add(thread, f"issue asked for at {forge.name}", by=by)
+    thread_services.event_add(thread, f"issue asked for at {forge.name}", by=by)
     return row
 
 

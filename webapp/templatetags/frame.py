@@ -13,7 +13,7 @@ from django.utils.safestring import mark_safe
 from webapp.frame import navigation
 from webapp.frame.documents import titles
 from webapp.projects.request import PREFIX
-from webapp.talk.notices import unread_count
+from webapp.threads.notices import unread_count
 from workers import disk
 
 register = template.Library()

@@ -16,12 +16,12 @@ from django.core.management import CommandError, call_command
 from django.urls import reverse
 from django.utils import timezone
 
+from tuner.gate.channels import selectors as notify_selectors
+from tuner.gate.channels import sending_services
+from tuner.gate.channels import services as notify_services
+from tuner.gate.channels import webhook as notify_webhook
+from tuner.gate.channels.webhook import NotSent, Refused
 from tuner.gate.errors import Refusal
-from tuner.gate.notify import selectors as notify_selectors
-from tuner.gate.notify import sending_services
-from tuner.gate.notify import services as notify_services
-from tuner.gate.notify import webhook as notify_webhook
-from tuner.gate.notify.webhook import NotSent, Refused
 from tuner.gate.reports import message
 from tuner.gate.verdicts.decide_services import notify_followers
 from tuner.models import Build, Delivery, Gate, GateKernel, Notified, Regression, Suite, SuiteKernel

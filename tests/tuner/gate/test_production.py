@@ -19,8 +19,8 @@ from profiles.fleet.stores import fleet_store
 from profiles.models import FleetAgent, FleetCapture, KernelStat, Profile
 from profiles.running.schedule_services import schedule_save
 from tests.scale import DEEP
+from tuner.gate.channels.services import add_destination
 from tuner.gate.errors import Refusal
-from tuner.gate.notify.services import add_destination
 from tuner.gate.production import series as production_series
 from tuner.gate.production import services
 from tuner.gate.production.point_services import days_to_keep, wake_production

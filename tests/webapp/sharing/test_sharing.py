@@ -20,7 +20,7 @@ from tests.webapp.projects.test_walls import ASKED, HIDDEN, NAME, PK, Filler, ot
 from webapp.models import AuditEntry, ShareLink
 from webapp.sharing import services
 from webapp.sign_in import FAILURES
-from workers.keeping import run as retention
+from workers.retention import run as retention
 from workers.scope import within
 
 pytestmark = [pytest.mark.django_db, pytest.mark.servers, pytest.mark.usefixtures("sign_in_mode")]

@@ -13,12 +13,12 @@ from django.test import Client
 from django.utils import timezone
 
 from profiles.models import KernelFamily, KernelStat, Profile
-from tuner.gate.notify.services import add_destination
+from tuner.gate.channels.services import add_destination
 from tuner.gate.regressions.services import change_regression
 from tuner.models import Delivery, Gate, Regression, TuneJob
 from webapp.models import DigestSent, TalkPreference
-from webapp.talk import digest as weeks
-from webapp.talk import digest_services, services, subjects
+from webapp.threads import digest as weeks
+from webapp.threads import digest_services, services, subjects
 
 pytestmark = [pytest.mark.servers, pytest.mark.django_db]
 

@@ -23,8 +23,8 @@ from tuner.gate.errors import Refusal
 from tuner.models import Build, Gate, Regression
 from webapp.forges import sending_services, services
 from webapp.models import Forge, ForgeArrival, ForgePost, IssueLink, Thread
-from webapp.talk import services as talk
-from webapp.talk import subjects
+from webapp.threads import services as thread_services
+from webapp.threads import subjects
 
 pytestmark = [pytest.mark.servers, pytest.mark.django_db]
 
@@ -140,7 +140,7 @@ def decide(regression: Regression, verdict: str, url: str, capture: Any, sha: st
 def thread_of(regression: Regression) -> Thread:
     subject = subjects.find("regression", str(regression.pk))
     assert subject is not None
-    return talk.thread_ensure(subject)
+    return thread_services.thread_ensure(subject)
 
 
 def test_github_hears_a_verdict_as_one_check_and_one_comment(
@@ -248,7 +248,7 @@ def test_a_closed_issue_resolves_its_thread_once(kind: str, regression: Regressi
     assert not ForgeArrival.objects.exists() and Regression.objects.get(pk=regression.pk).state == "open"
     assert send(client, forge, body, headers).json() == {"message": "taken"}
     assert Regression.objects.get(pk=regression.pk).state == "fixed" and IssueLink.objects.get().state == "closed"
-    talk.status_set(Thread.objects.get(), "open", by=alice)
+    thread_services.status_set(Thread.objects.get(), "open", by=alice)
     IssueLink.objects.update(state="open")
     assert send(client, forge, body, headers).json() == {"message": "known"}             # sent again by whoever kept it
     assert Regression.objects.get(pk=regression.pk).state == "open"

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from tuner.models import Regression
 from webapp.models import Notice, TalkPreference
-from webapp.talk import notices, services, subjects
+from webapp.threads import notices, services, subjects
 
 pytestmark = [pytest.mark.servers, pytest.mark.django_db]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from webapp.talk.texts import html_of, mentioned
+from webapp.threads.texts import html_of, mentioned
 
 PEOPLE = {"bob", "alice", "ann.lee", "m@example.org"}
 

@@ -14,7 +14,7 @@ from tests.webapp.threads.conftest import make_profile
 from tuner.gate.errors import Refusal
 from tuner.models import Regression
 from webapp.models import Comment, Follow, Membership, Notice, Project, Thread
-from webapp.talk import services, subjects
+from webapp.threads import services, subjects
 from workers.scope import within
 
 pytestmark = [pytest.mark.servers, pytest.mark.django_db]

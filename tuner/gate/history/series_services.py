@@ -11,8 +11,8 @@ from django.db.models import Count, Max, Q
 
 from tuner.gate.builds.selectors import ENVIRONMENT, MAIN, WATCHED, position
 from tuner.gate.builds.services import SERIES_QUEUE, SERIES_TASK
+from tuner.gate.channels.services import write_regression_messages
 from tuner.gate.history.series_selectors import Point, Series, Step, name_steps, run_medians
-from tuner.gate.notify.services import write_regression_messages
 from tuner.gate.regressions.services import mark_fixed, publish_regression
 from tuner.gate.stats.drift import ENDS, Drift, find_drift
 from tuner.gate.stats.results import us_text

@@ -14,8 +14,8 @@ from django.utils import timezone
 from profiles.fleet.models import FleetDay, FleetSignature
 from profiles.running.schedule_services import regression_opened
 from tuner.gate.builds.services import ensure_build
+from tuner.gate.channels.services import write_production_messages
 from tuner.gate.errors import Refusal
-from tuner.gate.notify.services import write_production_messages
 from tuner.gate.production.point_services import EPOCH, days_to_keep, keep_day
 from tuner.gate.production.series import FLOOR, LEAST_DAYS, Day, ProductionStep, in_order, steps
 from tuner.gate.suites.definition import NAME, kernel_key

@@ -13,8 +13,8 @@ from django.utils import timezone
 
 from tuner.gate.baselines.services import record_baseline_change
 from tuner.gate.builds.selectors import ENVIRONMENT, WATCHED, has_code_of, position
+from tuner.gate.channels.services import write_regression_messages
 from tuner.gate.errors import Refusal
-from tuner.gate.notify.services import write_regression_messages
 from tuner.gate.stats.rule import Verdict, rule_of
 from tuner.models import BaselineChange, Build, Gate, GateKernel, KernelRun, Regression, Suite
 from tuner.tuning.trial import storable

@@ -15,8 +15,8 @@ from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
+from tuner.gate.channels.services import FAILED, write_gate_messages
 from tuner.gate.errors import Refusal
-from tuner.gate.notify.services import FAILED, write_gate_messages
 from tuner.gate.regressions.services import update_regressions
 from tuner.gate.reports import message
 from tuner.gate.stats.rule import Verdict, rule_of

@@ -9,8 +9,8 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
+from tuner.gate.channels import selectors, sending_services, services
 from tuner.gate.errors import Refusal
-from tuner.gate.notify import selectors, sending_services, services
 from tuner.models import Delivery, Notified
 from webapp.management.in_project import ProjectCommand
 

@@ -8,8 +8,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from webapp.models import Project
-from webapp.talk import digest as weeks
-from webapp.talk import digest_services as services
+from webapp.threads import digest as weeks
+from webapp.threads import digest_services as services
 from workers.scope import within
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from webapp.models import Project
-from workers.keeping.run import clean, look, settings_of
+from workers.retention.run import clean, look, settings_of
 from workers.scope import within
 
 

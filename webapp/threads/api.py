@@ -1,0 +1,217 @@
+"""Threads and the inbox over the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.shortcuts import get_object_or_404
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.pagination import LimitOffsetPagination
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from tuner.gate.errors import Refusal
+from webapp.accounts import RolePermission
+from webapp.models import Comment, Follow, TalkPreference, Thread
+from webapp.threads import digest as digests
+from webapp.threads import notices, selectors, services, subjects
+from webapp.threads.people import people_of
+from webapp.threads.texts import MOST_CHARACTERS
+from webapp.threads.weeks import week_of
+
+JSON = OpenApiTypes.OBJECT
+MOST_PEOPLE = 20
+
+
+class OwnRows(RolePermission):
+    """A person's own rows: who may read may also change them; a token of scope "read" may not."""
+
+    def has_permission(self, request: Request, view: object) -> bool:
+        signed_in = bool(request.user and request.user.is_authenticated)
+        return super().has_permission(request, view) or (signed_in and getattr(request.auth, "scope", "write") == "write")
+
+
+class TextRequest(serializers.Serializer[None]):
+    text = serializers.CharField(max_length=MOST_CHARACTERS, help_text="Markdown; @name mentions somebody of the project.")
+
+
+class WriteRequest(TextRequest):
+    kind = serializers.ChoiceField(choices=list(subjects.KINDS))
+    of = serializers.CharField(max_length=2000, help_text="id, or the query of a problem's page")
+
+
+class ThreadChange(serializers.Serializer[None]):
+    status = serializers.CharField(max_length=16, required=False)
+    note = serializers.CharField(max_length=2000, required=False, allow_blank=True)
+    assignee = serializers.CharField(max_length=150, required=False, allow_blank=True, help_text="empty: nobody")
+
+
+class FollowRequest(serializers.Serializer[None]):
+    kind = serializers.ChoiceField(choices=Follow.Kind.values)
+    key = serializers.CharField(max_length=200, required=False, allow_blank=True, default="",
+                                help_text="id of the thread, name of the kernel or suite; empty for the project")
+    on = serializers.BooleanField(default=True)
+
+
+class InboxRequest(serializers.Serializer[None]):
+    id = serializers.IntegerField(required=False, min_value=1, help_text="left out: every line")
+
+
+class InboxChange(serializers.Serializer[None]):
+    mail = serializers.ChoiceField(choices=TalkPreference.Mail.values, required=False)
+    digest = serializers.BooleanField(required=False)
+
+
+class Pages(LimitOffsetPagination):
+    default_limit, max_limit = 50, 200
+
+
+def _given(serializer: type[serializers.Serializer[None]], request: Request) -> dict[str, Any]:
+    asked = serializer(data=request.data)
+    asked.is_valid(raise_exception=True)
+    return dict(asked.validated_data)
+
+
+def _paged(request: Request, view: APIView, rows: Any, told: Any) -> Response:
+    pages = Pages()
+    found: list[Any] | None = pages.paginate_queryset(rows, request, view=view)
+    return pages.get_paginated_response([told(row) for row in found or ()])
+
+
+class ThreadListApi(APIView):
+    write_permission = "webapp.add_comment"
+
+    @extend_schema(operation_id="threads_list", responses=JSON,
+                   parameters=[OpenApiParameter(name) for name in (*selectors.FILTERS, "limit", "offset")])
+    def get(self, request: Request) -> Response:
+        """Threads, what changed last first; without `status` open ones, "all" or "ended" others as well."""
+        return _paged(request, self, selectors.thread_list(request.query_params), selectors.thread_json)
+
+    @extend_schema(operation_id="threads_write", request=WriteRequest, responses={201: JSON})
+    def post(self, request: Request) -> Response:
+        """Write about a finding, regression or kernel problem; its thread is made with the first comment."""
+        given = _given(WriteRequest, request)
+        subject = subjects.find(given["kind"], given["of"])
+        if subject is None:
+            raise Refusal({"of": f"there is no such {subjects.KINDS[given['kind']].label}"}, 404)
+        thread = services.thread_ensure(subject)
+        services.comment_add(thread, given["text"], by=request.user)
+        return Response(selectors.thread_json(thread, lines=True), status=201)
+
+
+class PeopleApi(APIView):
+    @extend_schema(operation_id="threads_people", parameters=[OpenApiParameter("q")], responses=JSON)
+    def get(self, request: Request) -> Response:
+        """Names of people who may be mentioned or assigned, beginning with `q` first."""
+        asked = request.query_params.get("q", "")[:150].replace("\0", "")
+        names = list(people_of().filter(username__icontains=asked).values_list("username", flat=True)[:10 * MOST_PEOPLE])
+        names.sort(key=lambda name: (not name.lower().startswith(asked.lower()), name))
+        return Response({"people": names[:MOST_PEOPLE]})
+
+
+class ThreadApi(APIView):
+    write_permission = "webapp.change_thread"
+
+    @extend_schema(operation_id="threads_get", responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        """A thread with its comments and events."""
+        return Response(selectors.thread_json(_thread(pk), lines=True))
+
+    @extend_schema(operation_id="threads_change", request=ThreadChange, responses=JSON)
+    def patch(self, request: Request, pk: int) -> Response:
+        """Set status or assignee. The status of a regression is its state."""
+        thread, given = _thread(pk), _given(ThreadChange, request)
+        if "status" in given:
+            if not request.user.has_perm(subjects.KINDS[thread.kind].needs):
+                self.permission_denied(request, "changing this status needs the role engineer")
+            services.status_set(thread, given["status"], by=request.user, note=given.get("note", ""))
+        if "assignee" in given:
+            services.assign(thread, given["assignee"], by=request.user)
+        return Response(selectors.thread_json(_thread(pk)))
+
+
+class CommentListApi(APIView):
+    write_permission = "webapp.add_comment"
+
+    @extend_schema(operation_id="threads_comment", request=TextRequest, responses={201: JSON})
+    def post(self, request: Request, pk: int) -> Response:
+        """Write a comment."""
+        comment = services.comment_add(_thread(pk), _given(TextRequest, request)["text"], by=request.user)
+        return Response(selectors.comment_json(comment), status=201)
+
+
+class CommentApi(APIView):
+    write_permission = {"PATCH": "webapp.change_comment", "DELETE": "webapp.delete_comment"}
+
+    @extend_schema(operation_id="comments_edit", request=TextRequest, responses=JSON)
+    def patch(self, request: Request, pk: int) -> Response:
+        """Change an own comment; that it was edited is kept."""
+        comment = get_object_or_404(Comment.objects.select_related("thread"), pk=pk)
+        services.comment_edit(comment, _given(TextRequest, request)["text"], by=request.user)
+        return Response(selectors.comment_json(comment))
+
+    @extend_schema(operation_id="comments_delete", responses={204: None})
+    def delete(self, request: Request, pk: int) -> Response:
+        """Take the text of an own comment away; owners, of anybody's."""
+        services.comment_delete(get_object_or_404(Comment.objects.select_related("thread"), pk=pk), by=request.user)
+        return Response(status=204)
+
+
+class FollowApi(APIView):
+    permission_classes: list[type[BasePermission]] = [OwnRows]      # as REST framework names it
+
+    @extend_schema(operation_id="follows_list", responses=JSON)
+    def get(self, request: Request) -> Response:
+        """What you follow in this project."""
+        return Response({"follows": selectors.follows(request.user)})
+
+    @extend_schema(operation_id="follows_set", request=FollowRequest, responses=JSON)
+    def post(self, request: Request) -> Response:
+        """Follow a thread, kernel, suite or the project, or leave it."""
+        given = _given(FollowRequest, request)
+        services.follow_set(request.user, given["kind"], given["key"], given["on"])
+        return Response({"follows": selectors.follows(request.user)})
+
+
+class InboxApi(APIView):
+    permission_classes: list[type[BasePermission]] = [OwnRows]      # as REST framework names it
+
+    @extend_schema(operation_id="inbox_list", responses=JSON,
+                   parameters=[OpenApiParameter(name) for name in ("all", "limit", "offset")])
+    def get(self, request: Request) -> Response:
+        """Unread lines, the newest first; ?all=1 with those read."""
+        rows = selectors.inbox(request.user, unread=request.query_params.get("all") != "1")
+        return _paged(request, self, rows, selectors.notice_json)
+
+    @extend_schema(operation_id="inbox_read", request=InboxRequest, responses=JSON)
+    def post(self, request: Request) -> Response:
+        """Mark one line or all as read."""
+        given = _given(InboxRequest, request)
+        return Response({"read": notices.mark_read(request.user, **({"pk": given["id"]} if "id" in given else {})),
+                         "unread": notices.unread_count(request.user)})
+
+    @extend_schema(operation_id="inbox_mail", request=InboxChange, responses=JSON)
+    def patch(self, request: Request) -> Response:
+        """Say what you want by mail."""
+        row, _ = TalkPreference.objects.update_or_create(user_id=request.user.pk or 0, defaults=_given(InboxChange, request))
+        return Response({"mail": row.mail, "digest": row.digest})
+
+
+class DigestApi(APIView):
+    @extend_schema(operation_id="digest", parameters=[OpenApiParameter("week", description="2026-W48")], responses=JSON)
+    def get(self, request: Request) -> Response:
+        """A week of the project; without `week` the one that runs."""
+        try:
+            one = digests.digest(request.query_params.get("week") or week_of(timezone.localdate()))
+        except ValueError as error:
+            raise Refusal({"week": str(error)}) from error
+        return Response(digests.digest_json(one))
+
+
+def _thread(pk: int) -> Thread:
+    return get_object_or_404(Thread.objects.select_related("assignee"), pk=pk)
