@@ -6,6 +6,7 @@ kernel, every launch is.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -176,8 +177,5 @@ def _raw(side: ReportedKernel | None) -> list[dict[str, float]]:
 
 
 def _median(values: Iterable[float | None]) -> float | None:
-    known = sorted(value for value in values if value is not None)
-    if not known:
-        return None
-    middle = len(known) // 2
-    return float(known[middle]) if len(known) % 2 else (known[middle - 1] + known[middle]) / 2
+    known = [value for value in values if value is not None]
+    return float(statistics.median(known)) if known else None

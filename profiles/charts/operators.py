@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from profiles.analysis.core.sentences import pct_of
+
 ROWS = 16                               # of boxes, outermost on top
 LEAST_PCT = 0.4                         # of the width: narrower boxes are left out
 # key of a bar's part, its words, its colour and pattern
@@ -52,8 +54,8 @@ class Box:
 
 def bars(rows: Sequence[Mapping[str, Any]], gpu_ns: int) -> list[Bar]:
     largest = max((bar["total_ns"] for bar in rows), default=0)
-    return [Bar(bar["name"], bar["total_ns"], _pct(bar["total_ns"], gpu_ns), [
-        Part(label, css, bar[f"{key}_ns"], _pct(bar[f"{key}_ns"], largest)) for key, label, css in PARTS if bar[f"{key}_ns"]])
+    return [Bar(bar["name"], bar["total_ns"], pct_of(bar["total_ns"], gpu_ns), [
+        Part(label, css, bar[f"{key}_ns"], pct_of(bar[f"{key}_ns"], largest)) for key, label, css in PARTS if bar[f"{key}_ns"]])
         for bar in rows]
 
 
@@ -61,7 +63,7 @@ def legend(rows: Sequence[Mapping[str, Any]]) -> list[Part]:
     """The parts that occur, with their sums."""
     sums = [(label, css, sum(bar[f"{key}_ns"] for bar in rows)) for key, label, css in PARTS]
     total = sum(ns for _, _, ns in sums)
-    return [Part(label, css, ns, _pct(ns, total)) for label, css, ns in sums if ns]
+    return [Part(label, css, ns, pct_of(ns, total)) for label, css, ns in sums if ns]
 
 
 def boxes(nodes: Sequence[Mapping[str, Any]], gpu_ns: int, *, chained_from: int = 0) -> list[Box]:
@@ -80,10 +82,10 @@ def boxes(nodes: Sequence[Mapping[str, Any]], gpu_ns: int, *, chained_from: int 
         for at in sorted(beside, key=lambda each: -nodes[each]["total_ns"]):
             inner, chain = _chain(nodes, below, at) if row >= chained_from else (at, [_bare(nodes[at]["name"])])
             node = nodes[inner]
-            if _pct(node["total_ns"], gpu_ns) >= LEAST_PCT and row < ROWS:
+            if pct_of(node["total_ns"], gpu_ns) >= LEAST_PCT and row < ROWS:
                 made.append(Box(_bare(node["name"]), " › ".join(chain), row, node["total_ns"], node["own_ns"], node["count"],
-                                _pct(node["total_ns"], gpu_ns), f"{_pct(left_ns, gpu_ns):.4f}",
-                                f"{_pct(node['total_ns'], gpu_ns):.4f}", sum(node["name"].encode()) % 6, node["name"]))
+                                pct_of(node["total_ns"], gpu_ns), f"{pct_of(left_ns, gpu_ns):.4f}",
+                                f"{pct_of(node['total_ns'], gpu_ns):.4f}", sum(node["name"].encode()) % 6, node["name"]))
                 waiting.append((below.get(inner, []), left_ns, row + 1))
             left_ns += nodes[at]["total_ns"]
     return sorted(made, key=lambda box: (box.row, float(box.left)))
@@ -101,7 +103,3 @@ def _chain(nodes: Sequence[Mapping[str, Any]], below: Mapping[int, list[int]], a
 def _bare(name: str) -> str:
     """A module by its own name."""
     return name.removeprefix("nn.Module: ")
-
-
-def _pct(part: float, of: float) -> float:
-    return 100 * part / of if of else 0.0

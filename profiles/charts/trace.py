@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from profiles.analysis.core.sentences import pct_of
+
 PARTS = (("compute", "compute"), ("communication", "communication"), ("memory", "memory"), ("idle", "idle"))
 CAUSES = (("host_late_ns", "host late", "nothing was queued: the host launched too late"),
           ("queued_ns", "queued", "work was queued but had not started: launch latency or a dependency"),
@@ -107,7 +109,7 @@ def _lanes(steps: list[StepBox]) -> list[list[StepBox]]:
 def _device(device: Mapping[str, Any], parts: list[Part] | None, label: str) -> DeviceBar:
     wall_ns = device["wall_ns"]
     hidden = [Part(kind, f"{kind} hidden behind compute", device[f"{kind}_overlapped_ns"],
-                   _pct(device[f"{kind}_overlapped_ns"], wall_ns))
+                   pct_of(device[f"{kind}_overlapped_ns"], wall_ns))
               for kind in ("communication", "memory") if device[f"{kind}_overlapped_ns"]]
     return DeviceBar(device["index"], device["name"], wall_ns, device["busy_ns"],
                      parts or [*_parts(device, wall_ns)[:-1], *_idle(device)], hidden, device["longest_gaps"],
@@ -115,23 +117,19 @@ def _device(device: Mapping[str, Any], parts: list[Part] | None, label: str) -> 
 
 
 def _parts(time: Mapping[str, Any], of_ns: int) -> list[Part]:
-    return [Part(kind, label, time[f"{kind}_ns"], _pct(time[f"{kind}_ns"], of_ns)) for kind, label in PARTS]
+    return [Part(kind, label, time[f"{kind}_ns"], pct_of(time[f"{kind}_ns"], of_ns)) for kind, label in PARTS]
 
 
 def _idle(device: Mapping[str, Any]) -> list[Part]:
     """Idle time by cause; what no cause explains is idle without one."""
     causes, wall_ns = device["idle_causes"], device["wall_ns"]
-    parts = [Part("idle", f"idle, {label}", causes[key], _pct(causes[key], wall_ns), why)
+    parts = [Part("idle", f"idle, {label}", causes[key], pct_of(causes[key], wall_ns), why)
              for key, label, why in CAUSES if causes.get(key)]
     rest_ns = device["idle_ns"] - sum(part.ns for part in parts)
-    return [*parts, Part("idle", "idle", rest_ns, _pct(rest_ns, wall_ns))] if rest_ns else parts
+    return [*parts, Part("idle", "idle", rest_ns, pct_of(rest_ns, wall_ns))] if rest_ns else parts
 
 
 def _step(step: Mapping[str, Any], start_ns: int, wall_ns: int) -> StepBox:
     dur_ns = step["end_ns"] - step["start_ns"]
-    return StepBox(step["name"], step["start_ns"], step["end_ns"], _pct(step["busy_ns"], dur_ns), _parts(step, dur_ns),
-                   f"{_pct(step['start_ns'] - start_ns, wall_ns):.4f}", f"{_pct(dur_ns, wall_ns):.4f}")
-
-
-def _pct(ns: int, of_ns: int) -> float:
-    return 100 * ns / of_ns if of_ns else 0.0
+    return StepBox(step["name"], step["start_ns"], step["end_ns"], pct_of(step["busy_ns"], dur_ns), _parts(step, dur_ns),
+                   f"{pct_of(step['start_ns'] - start_ns, wall_ns):.4f}", f"{pct_of(dur_ns, wall_ns):.4f}")

@@ -24,6 +24,11 @@ def si_text(value: float, unit: str) -> str:
     return f"{digits(value)} {_UP[step]}{unit}"
 
 
+def pct_of(part: float, whole: float) -> float:
+    """Return a share in per cent; 0 of nothing."""
+    return 100 * part / whole if whole else 0.0
+
+
 def pct_text(pct: float) -> str:
     """61.34 -> "61 %"; small shares keep a digit."""
     return f"{pct:.0f} %" if abs(pct) >= 10 else f"{pct:.1f} %"

@@ -15,7 +15,7 @@ import numpy as np
 
 from profiles.analysis.core.kernels import KernelRow
 from profiles.analysis.core.result import SEVERITIES, Finding
-from profiles.analysis.core.sentences import pct_text, plural, time_text, times_text
+from profiles.analysis.core.sentences import pct_of, pct_text, plural, time_text, times_text
 from profiles.analysis.trace.breakdown import Breakdown
 from profiles.analysis.trace.host import Activity, Gaps, Host, Syncs
 from profiles.analysis.trace.occupancy import calculated_occupancy
@@ -84,13 +84,13 @@ def find_gpu_idle(facts: Facts, limits: Limits) -> Iterator[Finding]:
     Says whether the host was late.
     """
     for device in facts.time["devices"]:
-        share_pct, in_span_pct = _pct(device["idle_ns"], device["wall_ns"]), _pct(device["idle_in_span_ns"], device["span_ns"])
+        share_pct, in_span_pct = pct_of(device["idle_ns"], device["wall_ns"]), pct_of(device["idle_in_span_ns"], device["span_ns"])
         if in_span_pct < limits["idle_pct"]:
             continue
         gaps = facts.gaps[device["index"]]
         activity, syncs = facts.activities[device["index"]], facts.host.syncs(gaps)
-        late_pct = _pct(activity.starved_ns, device["idle_ns"])
-        host_bound = _pct(activity.starved_ns, device["idle_in_span_ns"]) >= limits["host_late_pct"]
+        late_pct = pct_of(activity.starved_ns, device["idle_ns"])
+        host_bound = pct_of(activity.starved_ns, device["idle_in_span_ns"]) >= limits["host_late_pct"]
         title = f"GPU {device['index']} is idle {pct_text(share_pct)} of {time_text(device['wall_ns'])}"
         if host_bound:
             title += f": for {pct_text(late_pct)} of that time the host had launched nothing (host-bound)"
@@ -103,10 +103,6 @@ def find_gpu_idle(facts: Facts, limits: Limits) -> Iterator[Finding]:
              "idle_between_work_ns": device["idle_in_span_ns"], "host_late_ns": activity.starved_ns, "gaps": len(gaps.start_ns),
              **_activity_numbers(activity), **_sync_numbers(syncs)},
             worth_ns=float(device["idle_in_span_ns"]))
-
-
-def _pct(part: float, whole: float) -> float:
-    return 100 * part / whole if whole else 0.0
 
 
 def _caller_text(syncs: Syncs, steps: int) -> str:
@@ -160,7 +156,7 @@ def find_host_syncs(facts: Facts, limits: Limits) -> Iterator[Finding]:
     for device in facts.time["devices"]:
         syncs = facts.host.syncs(facts.gaps[device["index"]])
         callers = {name: calls for name, calls in syncs.callers.items() if name}
-        share_pct = _pct(syncs.drained_ns, device["wall_ns"])
+        share_pct = pct_of(syncs.drained_ns, device["wall_ns"])
         if not callers or share_pct < limits["drained_pct"]:
             continue
         caller = max(callers, key=lambda name: callers[name])
@@ -200,7 +196,7 @@ def find_low_occupancy(facts: Facts, limits: Limits) -> Iterator[Finding]:
     """
     calculated = calculated_occupancy(facts.host.digest)
     for kernel in facts.kernels:
-        share_pct, occupancy_pct = _pct(kernel.time_ns, facts.gpu_time_ns), kernel.occupancy_pct or calculated.get(kernel.name)
+        share_pct, occupancy_pct = pct_of(kernel.time_ns, facts.gpu_time_ns), kernel.occupancy_pct or calculated.get(kernel.name)
         source = "as the trace estimates it" if kernel.occupancy_pct else "at most (calculated: the trace states none)"
         if not occupancy_pct or share_pct < limits["share_pct"] or occupancy_pct >= limits["occupancy_pct"]:
             continue

@@ -17,6 +17,7 @@ import torch
 
 from tuner.tuning.kernels import ceilings as kernels
 from tuner.tuning.measure import nvml
+from tuner.tuning.measure.quantiles import quantile
 
 Launch = Callable[[], Any]
 SAMPLE_S = 0.020             # of work in a sample: long beside a launch and beside the timer's microsecond
@@ -92,7 +93,7 @@ def mean_clocks(counters: Any) -> list[float | None]:
     for before, after in itertools.pairwise(counters):
         both = (before[:, 1] > 0) & (after[:, 1] > before[:, 1]) & (after[:, 0] > before[:, 0])
         cycles, ns = (after - before)[both].T
-        clocks_hz.append(float(_median(sorted((cycles / ns * 1e9).tolist()))) if both.any() else None)
+        clocks_hz.append(float(quantile(sorted((cycles / ns * 1e9).tolist()), 0.5)) if both.any() else None)
     return clocks_hz
 
 
@@ -122,10 +123,10 @@ def measure_ceiling(meter: Meter, one: Measurement, seconds: float = MEASURE_S) 
     clocked = [(work.amount / sample.seconds, sample.sm_clock_hz) for sample in kept if sample.sm_clock_hz]
     return {
         "name": one.name, "kind": one.kind, "label": one.label, "precision": one.precision, "how": work.how, "facts": work.facts,
-        "rate": _median(rates), "best": work.amount / fastest.seconds, "best_clock_hz": fastest.sm_clock_hz,
-        "sm_clock_hz": _median(sorted(clock for _, clock in clocked)) if clocked else None,
-        "per_cycle": _median(sorted(rate / clock for rate, clock in clocked)) if clocked else None,
-        "spread": (_quantile(rates, 0.9) - _quantile(rates, 0.1)) / 2 / _median(rates), "n": len(kept), "launches": launches,
+        "rate": quantile(rates, 0.5), "best": work.amount / fastest.seconds, "best_clock_hz": fastest.sm_clock_hz,
+        "sm_clock_hz": quantile(sorted(clock for _, clock in clocked), 0.5) if clocked else None,
+        "per_cycle": quantile(sorted(rate / clock for rate, clock in clocked), 0.5) if clocked else None,
+        "spread": (quantile(rates, 0.9) - quantile(rates, 0.1)) / 2 / quantile(rates, 0.5), "n": len(kept), "launches": launches,
         "seconds": sum(sample.seconds for sample in taken) * launches, "during": _summarise_readings(readings),
     }
 
@@ -144,20 +145,10 @@ def _summarise_readings(readings: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for name in ("sm_clock_mhz", "memory_clock_mhz", "temperature_c", "power_w"):
         values = sorted(reading[name] for reading in readings if name in reading)
         if values:
-            medians[name] = _median(values)
+            medians[name] = quantile(values, 0.5)
     reasons = sorted({reason for reading in readings for reason in reading.get("throttle", ())})
     return medians | ({"throttle": reasons} if any("throttle" in reading for reading in readings) else {})
 
-
-def _median(ordered: Sequence[float]) -> float:
-    return _quantile(ordered, 0.5)
-
-
-def _quantile(ordered: Sequence[float], q: float) -> float:
-    position = q * (len(ordered) - 1)
-    low = math.floor(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
 
 # --- memory -------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ The smaller of the two counts. Looking several times multiplies the chance (Bonf
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -33,7 +34,7 @@ class Noise:
 
     def learn(self, samples_ms: Sequence[float]) -> None:
         """Add a run that went to its end, samples in the order taken."""
-        median = _median(samples_ms)
+        median = statistics.median(samples_ms)
         fastest = list(accumulate(samples_ms, min))
         self.runs += 1
         for look, n in enumerate(LOOKS):
@@ -95,9 +96,3 @@ class Race:
             if probability <= self.risk:
                 return LostRace(n, probability)
         return None
-
-
-def _median(samples_ms: Sequence[float]) -> float:
-    ordered = sorted(samples_ms)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
