@@ -30,7 +30,7 @@ ENVIRON = {"PYTHONPATH": str(PACKAGES), packages.ENABLED: "acme-kernels"}
 SHAPES = {"acme_scale_add": {"N": 1 << 25}, "acme_column_sum": {"R": 16384, "C": 4096}, "acme_clamp": {"N": 1 << 25}}
 DESCRIBE = """
 import json
-from tuner.team import packages
+from tuner.tuning.team import packages
 print(json.dumps([packages.describe_adapter(adapter) for adapter in packages.load_adapters("acme-kernels").values()]))
 """
 

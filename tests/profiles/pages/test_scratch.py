@@ -13,7 +13,7 @@ import pytest
 
 from profiles.ingest import scratch
 
-_HOLDS = ("import sys, time\nfrom profiles import scratch\n"
+_HOLDS = ("import sys, time\nfrom profiles.ingest import scratch\n"
           "with scratch.folder() as path:\n (path / 'content').write_bytes(b'x' * 1000)\n print(path, flush=True)\n time.sleep(60)")
 
 

@@ -175,7 +175,7 @@ def test_a_package_that_is_not_there_or_raises_is_told(acme, olga, tmp_path, mon
 
 CHECK = """
 import sys, torch
-from tuner.team import packages
+from tuner.tuning.team import packages
 from tuner.tuning.operators import find
 packages.provide()
 from tuner.tuning.measure import accuracy
@@ -204,7 +204,7 @@ def test_results_are_right_and_outputs_are_reset_as_the_autotuner_would():
 
 COMPILE = """
 import sys
-from tuner.team import packages
+from tuner.tuning.team import packages
 packages.provide()
 from tuner.tuning.measure.compiler import Compiler
 one = Compiler()
@@ -223,7 +223,7 @@ def test_a_teams_kernel_compiles_ahead_for_gpus_that_are_not_here(capability, sm
 
 DESCRIBE = """
 import json
-from tuner.team import packages
+from tuner.tuning.team import packages
 print(json.dumps([packages.describe_adapter(adapter) for adapter in packages.load_adapters("acme-kernels").values()]))
 """
 

@@ -25,7 +25,7 @@ from workers.agent.spool import Spool
 
 TORCH_JOB = """
 import time, torch
-a, end = torch.randn(64, 64), time.time() + 60
+a, end = torch.randn(64, 64), time.time() + 300
 while time.time() < end:
     a = torch.tanh(a @ a)
     time.sleep(0.001)
@@ -150,7 +150,7 @@ def test_a_real_job_is_captured_and_its_trace_arrives(tmp_path: Path, server: Se
             asking = daemon.processes.get(child.pid)
             if asking is not None and asking.ancestors and len(captures.every) < 4 and all(
                     each.state == "failed" for each in captures.every) and time.monotonic() - asking.seen_s < 0.1:
-                assert captures.ask(child.pid, {"job": "tanh, loop", "host": "host-1", "rank": 0}, steps=0,
+                assert captures.ask(child.pid, {"job": "tanh, loop", "host": "host-1", "rank": 0}, steps=0, milliseconds=2000,
                                     start_ms=int((time.time() + LEAST_LEAD_S) * 1e3) + 100) == ""
             captures.poll()
             time.sleep(0.005)
