@@ -20,7 +20,7 @@ from typing import Any
 from tuner.tuning.operators import OPERATORS
 from tuner.tuning.trial import Config, config_key
 
-DATA = Path(__file__).resolve().parents[2] / "tests" / "data"
+DATA = Path(__file__).resolve().parents[3] / "tests" / "data"
 PATTERN = "*/timing_runs*.jsonl.gz"
 MAX_LINES, MAX_EXPANDED_BYTES, MAX_SAMPLES = 100_000, 256 * 2**20, 10_000
 # shared/recordings/INDEX.md: what the first file leaves to its description.
