@@ -176,12 +176,12 @@ def test_a_package_that_is_not_there_or_raises_is_told(acme, olga, tmp_path, mon
 CHECK = """
 import sys, torch
 from tuner.tuning.team import packages
-from tuner.tuning.operators import find
+from tuner.tuning.operators import find, limits
 packages.provide()
 from tuner.tuning.measure import accuracy
 from tuner.tuning.team.problem import PROBLEMS
 for name, shape in (("acme_scale_add", {"N": 1000}), ("acme_column_sum", {"R": 37, "C": 300}), ("acme_clamp", {"N": 777})):
-    space = find(name).space(shape, "fp16", __import__("tuner.tuning.operators").operators.limits("NVIDIA H200"))
+    space = find(name).space(shape, "fp16", limits("NVIDIA H200"))
     problem = PROBLEMS[name](shape, "fp16", torch.device("cpu"), 1)
     for seed, config in enumerate(list(space.configs())[:3]):
         for again in range(2):          # a second launch must not add to the first
