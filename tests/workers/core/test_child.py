@@ -110,13 +110,13 @@ def test_the_hash_of_a_kernels_source_covers_the_files_its_kernels_stand_in(monk
     before = [source_hash(module, "x") for module in modules]
     assert len(set(before)) == 3
     copy = tmp_path / "tuner"
-    shutil.copytree(Path(tuner.__file__).parent / "kernels", copy / "kernels")
+    shutil.copytree(Path(tuner.__file__).parent / "tuning" / "kernels", copy / "tuning" / "kernels")
     monkeypatch.setattr(tuner, "__path__", [str(copy)])
     for module in modules:
-        monkeypatch.setattr(module, "__file__", str(copy / "kernels" / Path(module.__file__).name))
+        monkeypatch.setattr(module, "__file__", str(copy / "tuning" / "kernels" / Path(module.__file__).name))
 
     def changed_by(name):
-        file = copy / "kernels" / name
+        file = copy / "tuning" / "kernels" / name
         text = file.read_text()
         file.write_text(text + "\n")
         after = [source_hash(module, "x") for module in modules]

@@ -14,7 +14,7 @@ from profiles.analysis.core.sentences import pct_text, plural, si_text, time_tex
 from profiles.analysis.trace.communication import tables
 from profiles.analysis.trace.communication.advice import LIMITS, advice, upper
 from profiles.analysis.trace.communication.collectives import Collectives, collectives_of
-from profiles.analysis.trace.communication.facts import CommunicationFacts
+from profiles.analysis.trace.communication.facts import CommunicationFacts, RankRow
 from profiles.analysis.trace.communication.meetings import meetings_of, wait_ns_of, without_start
 from profiles.analysis.trace.communication.sizes import sizes_of
 from profiles.analysis.trace.communication.stragglers import CAUSES, LateRank, late_ranks, waits_of
@@ -66,7 +66,7 @@ def _no_collectives_text(frame: Frame) -> str:
             "of what was recorded.")
 
 
-def _answer(facts: CommunicationFacts, ranks: list[tables.RankRow]) -> str:
+def _answer(facts: CommunicationFacts, ranks: list[RankRow]) -> str:
     launches, said = facts.launches, []
     if facts.late and facts.met.present.size:
         said.append(_late_text(facts, facts.late[0]))
@@ -122,7 +122,7 @@ def _shorten(name: str, chars: int = 60) -> str:
     return name if len(name) <= chars else f"{name[:chars - 21]}…{name[-20:]}"
 
 
-def _numbers(facts: CommunicationFacts, ranks: list[tables.RankRow]) -> dict[str, Any]:
+def _numbers(facts: CommunicationFacts, ranks: list[RankRow]) -> dict[str, Any]:
     met = facts.met
     alignment = facts.frame.metadata.get("alignment") or {}
     return {
