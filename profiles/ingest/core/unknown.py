@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+
 from profiles.ingest.trace import TraceError
 
 # first bytes -> what it is, what to do
@@ -31,9 +33,17 @@ def refuse(head: bytes, formats: list[str]) -> TraceError:
     if text[:1] == b"<":
         return TraceError("byte 0", "this is an HTML or XML page, probably an error or sign-in page saved as a file",
                           f"Download the profile itself. {read}")
-    if text[:1] in b"{[":
+    if text[:1] in b"{[" and _is_text(text[:32]):
         return TraceError("byte 0", "this is JSON, but not of a profiler that is known here (no `traceEvents`)", read)
-    if b"\0" in head[:4096]:
+    if b"\0" in head[:4096] or text[:1] in b"{[":
         return TraceError("byte 0", f"unknown binary content (it starts with {head[:8].hex(' ')})", read)
     first = text.splitlines()[0][:60].decode("utf-8", "replace")
     return TraceError("line 1", f"unknown text content (it starts with “{first}”)", read)
+
+
+def _is_text(start: bytes) -> bool:
+    """Tell whether a file begins as a text: a bracket alone may be a byte of anything. The last character may be cut."""
+    try:
+        return all(each.isprintable() or each.isspace() for each in codecs.getincrementaldecoder("utf-8")().decode(start))
+    except UnicodeDecodeError:
+        return False

@@ -70,6 +70,8 @@ def test_what_is_no_profile_is_named(name, words):
 
 @pytest.mark.parametrize(("content", "words"), [
     (b"<!doctype html><html>", "HTML"), (b"PK\x03\x04abc", "zip"), (b"\x00\x01\x02\x03" * 9, "unknown binary"),
+    (b"[\x1ac\x1b\xa6\xae\x71&l2\xbf", "unknown binary"), (b"{\xff\xfe" * 20, "unknown binary"),
+    ('{"größe": 1}'.encode(), "JSON, but not"),
     (b"hello\nworld", "unknown text"), (b'{"a": 1}', "JSON, but not"), (b"   \n ", "white space"),
     (b'{"schemaVersion": 1, "traceEvents": []}', "no records"), (b'{"schemaVersion":1,"deviceProperties":[]}', "no `traceEvents`"),
     (b'{"traceEvents": [1, 2, null, "x"]}', "none of the 4 records"), (b"\x1f\x8b", "gzip"), (b"\x1f\x8b" + b"x" * 99, "gzip"),
