@@ -241,7 +241,7 @@ def between(text: str, name: str) -> str:
 
 @pytest.mark.golden
 def test_the_page_of_causes_lists_them():
-    agrees("causes", ["| cause | | when time belongs to it |", "|---|---|---|",
+    check_table("causes", ["| cause | | when time belongs to it |", "|---|---|---|",
                       *(f"| `{key}` | {cause.label} | {cause.means} |" for key, cause in CAUSES.items())])
 
 
@@ -262,11 +262,11 @@ def test_the_page_of_causes_says_what_was_found(tmp_path: Path):
             folder.mkdir()
             results.append(causes_result(frame(*play(folder, programs, seed))))
         rows.append(line(fault, "played", results, (cause, rank)))
-    agrees("faults", rows)
+    check_table("faults", rows)
     assert "| no |" not in "\n".join(rows)
 
 
-def agrees(name: str, rows: list[str]) -> None:
+def check_table(name: str, rows: list[str]) -> None:
     """Fail where a table of docs/causes.md is not this one; `make golden` writes it."""
     page = ROOT / "docs/causes.md"
     text, made = page.read_text(), "\n".join(rows) + "\n"

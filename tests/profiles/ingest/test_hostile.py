@@ -51,7 +51,7 @@ def settings_put_back(settings: Any) -> None:
     settings.HOME, settings.STORAGES = settings.HOME, settings.STORAGES
 
 
-def told_of(tmp_path: Path, content: bytes) -> dict[str, Any]:
+def read_small(tmp_path: Path, content: bytes) -> dict[str, Any]:
     """Return what is said of a small file, read in this process: no bound is near."""
     path = tmp_path / "upload"
     path.write_bytes(content)
@@ -220,7 +220,7 @@ def test_numbers_that_are_none_in_json(word: str, head: bytes, tmp_path: Path) -
         event = json.loads(EVENT)
         event[key] = {"device": "@@", "stream": "@@", "correlation": "@@", "grid": ["@@"] * 3} if key == "args" else "@@"
         records += [json.dumps(event).replace('"@@"', word).encode(), EVENT]
-    assert told_of(tmp_path, head + b",".join(records) + b"]}")["status"] == "ready"
+    assert read_small(tmp_path, head + b",".join(records) + b"]}")["status"] == "ready"
 
 
 @pytest.mark.usefixtures("settings_put_back")
@@ -236,7 +236,7 @@ def test_numbers_that_are_none_in_csv(kind: str, word: str, tmp_path: Path) -> N
     step = max(1, len(cells) // 4)
     for at in [*range(0, len(cells), step), None]:
         changed = [written if at in (None, number) else cell for number, cell in enumerate(joined)]
-        told_of(tmp_path, "\n".join([*lines[:-1], ",".join(changed), ""]).encode())
+        read_small(tmp_path, "\n".join([*lines[:-1], ",".join(changed), ""]).encode())
 
 
 @pytest.mark.deep

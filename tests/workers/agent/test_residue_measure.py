@@ -93,13 +93,12 @@ def test_children_may_crash_hang_fail_and_refuse(tmp_path: Path, monkeypatch: py
         return Process(workload, variant, tmp_path, stand_in)
 
     own = Workload("gemm", names, lines.append, start, 0.0, 3, random.Random(1))
-    own.measure(10.0)                               # two generations, on a busy machine too
+    own.measure(10.0, least=5)                      # on a busy machine too: of two the interval is wide
     found = {(line["result"], line.get("variant")): line for line in lines}
     late = found["residue", "late"]
     assert abs(late["loss_pct"] - 1.0) < 0.5        # processes differ by 0.1 %
-    assert late["low_pct"] < late["loss_pct"] < late["high_pct"]
-    assert late["high_pct"] < late["low_pct"] + 1 or late["generations"] < 5        # a busy machine makes few
-    assert late["generations"] >= 2 and late["processes"] == late["generations"] and late["turns"] == 3 * late["processes"]
+    assert late["low_pct"] < late["loss_pct"] < late["high_pct"] < late["low_pct"] + 1
+    assert late["generations"] >= 5 and late["processes"] == late["generations"] and late["turns"] == 3 * late["processes"]
     assert abs(found["same", "none again"]["loss_pct"]) < 0.5
     assert abs(found["alone", None]["loss_pct"]) < 1
     assert found["died", "early, pinned"]["why"] == f"died, status {-signal.SIGSEGV}"
