@@ -212,7 +212,8 @@ def _announce_and_sweep(worker: Worker, queues: list[str], done: threading.Event
         try:
             if now >= announce_at:
                 announce_at = now + ANNOUNCE_EVERY_S
-                jobs.announce(name, {**_add_clocks(facts.add_readings(said)), "busy": _current_task(name), **_host_state()})
+                busy = _current_task(name) if worker.horse_pid else None
+                jobs.announce(name, {**_add_clocks(facts.add_readings(said)), "busy": busy, **_host_state()})
             if now >= sweep_at:
                 sweep_at = now + SWEEP_EVERY_S
                 if said["gpus"]:        # also what a worker before this one left behind
@@ -248,6 +249,6 @@ def _tell_metrics(said: dict[str, Any]) -> None:
 
 
 def _current_task(name: str) -> str | None:
-    """Return the running task, "tune 3", by RQ's own note; None when idle."""
+    """Return the running task, "tune 3", by RQ's own note, which a task that died leaves behind; None when idle."""
     entry = jobs.connection().hget(f"rq:worker:{name}", "current_job")
     return " ".join(str(entry, "utf-8").split("-")[:2]) if isinstance(entry, bytes) else None

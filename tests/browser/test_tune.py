@@ -139,9 +139,9 @@ def test_the_space_is_edited_and_the_count_follows(watched: Any, server_url: str
     poll(page, f"Number({valid}) < 602")
     assert page.get_attribute("#space-BM-256", "aria-pressed") == "false"
     assert page.evaluate("document.activeElement.id") == "space-BM-256"
-    page.fill("#space-rules", "BN <= ")
+    with page.expect_response(lambda answer: "/check/" in answer.url and "BN+%3C%3D" in (answer.request.post_data or "")):
+        page.fill("#space-rules", "BN <= ")
     poll(page, f"{valid} === '—' && document.querySelector('.space-rules .space-wrong').textContent.includes('no expression')")
-    page.wait_for_timeout(600)
     page.click("#start")                                            # nothing is sent, the constraints have the focus
     assert "/tune/new/" in page.url and page.evaluate("document.activeElement.id") == "space-rules"
     page.fill("#space-rules", "BN <= 64")

@@ -12,7 +12,7 @@ const PAUSE_MS = 250;
  * @returns {{check: () => void}} asks soon, once for many calls
  */
 export function checkForm(form, { url, body, fieldOf = (name) => /** @type {any} */ (form.querySelector(`[name="${CSS.escape(name)}"]`)), onAnswer, onError = () => {} }) {
-  let timer = 0, wrong = {};
+  let timer = 0, wrong = {}, told = ""; // what `wrong` is about
   /** @type {AbortController|null} */
   let asking = null;
 
@@ -28,7 +28,7 @@ export function checkForm(form, { url, body, fieldOf = (name) => /** @type {any}
     asking = new AbortController();
     try {
       const answer = await postJson(url, asked, { signal: asking.signal });
-      wrong = answer.fields;
+      [wrong, told] = [answer.fields, JSON.stringify(asked)];
       show();
       onAnswer(answer);
     } catch (error) {
@@ -55,6 +55,7 @@ export function checkForm(form, { url, body, fieldOf = (name) => /** @type {any}
   form.addEventListener("input", check);
   form.addEventListener("change", check);
   form.addEventListener("submit", (event) => {
+    if (told !== JSON.stringify(body())) return; // changed since: the server says it
     const first = Object.keys(wrong).map(fieldOf).find((field) => field);
     if (!first) return;
     event.preventDefault(); // what is wrong stands there already

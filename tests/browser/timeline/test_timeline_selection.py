@@ -304,6 +304,7 @@ def test_long_work_shows_progress_and_is_cancelled(page_of: Any) -> None:
     page.wait_for_selector("text=Stopped: nothing was computed")
     page.unroute_all()
     page.click(".tl-working >> text=Start again")
+    table(page)
 
 
 def test_the_panel_of_a_launch_leads_on(page_of: Any, selection_id: int, server_url: str) -> None:

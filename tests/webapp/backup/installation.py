@@ -87,7 +87,7 @@ class Visitor:
         while time.monotonic() - quiet_since_s < for_s:
             checks = self.session.get(f"{self.url}/api/status/", timeout=60).json()["checks"]
             waiting = next(each for each in checks if each["name"] == "Queues")["facts"]["waiting"]
-            busy = self.session.get(f"{self.url}/workers/", timeout=60).text.count("chip mark-warn")
+            busy = re.findall(r'<span class="chip mark-warn">([^<]*)', self.session.get(f"{self.url}/workers/", timeout=60).text)
             if any(waiting.values()) or busy:
                 quiet_since_s = time.monotonic()
             assert time.monotonic() < end, (waiting, busy)

@@ -9,7 +9,8 @@ const SILENT_MS = 250;
  * @param {HTMLElement} host its content is replaced once it takes a while @param {string} what "Summing 3 tracks"
  * @param {AbortSignal} outer ends it too, silently
  * @param {(signal: AbortSignal, onProgress: (share: number) => void) => Promise<any>} run
- * @returns {Promise<any>} the result, or undefined where it was stopped or failed (the host says why)
+ * @returns {Promise<any>} the result, also of a later try; undefined where `outer` ended. Stopped or failed, the host says why and
+ *   offers to try again
  */
 export async function working(host, what, outer, run) {
   const controller = new AbortController(), stop = () => controller.abort();
@@ -18,13 +19,15 @@ export async function working(host, what, outer, run) {
   const line = el("p", { class: "tl-working", role: "status" }, bar, `${what}… `, share, el("button", { class: "btn btn-small", type: "button", onclick: stop }, "Cancel"));
   const timer = setTimeout(() => host.replaceChildren(line), SILENT_MS);
   const onProgress = (done) => { bar.value = done; share.textContent = `${Math.round(100 * done)} %`; };
-  const again = () => working(host, what, outer, run);
   try {
     return await run(controller.signal, onProgress);
   } catch (error) {
     if (outer.aborted) return undefined;
-    host.replaceChildren(error.name === "AbortError" ? stopped(again) : failed(error, again));
-    return undefined;
+    return new Promise((resolve) => {
+      const again = () => resolve(working(host, what, outer, run));
+      host.replaceChildren(error.name === "AbortError" ? stopped(again) : failed(error, again));
+      outer.addEventListener("abort", () => resolve(undefined), { once: true });
+    });
   } finally {
     clearTimeout(timer);
     outer.removeEventListener("abort", stop);
