@@ -68,10 +68,17 @@ class KernelChange:
     old_launches: int
     new_launches: int
     change_pct: float | None    # of the mean duration over all shapes
+    old_mean_ns: float | None = None        # of a launch over all shapes; None where that side has none
+    new_mean_ns: float | None = None
 
     @property
     def delta_ns(self) -> float:
         return self.new_total_ns - self.old_total_ns
+
+    @property
+    def is_other_mix(self) -> bool:
+        """Return whether the mean changed because the shapes are launched in another proportion: none of them changed."""
+        return len(self.rows) > 1 and self.verdict == "unchanged" and bool(self.change_pct)
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "rows": list(self.rows), "delta_ns": self.delta_ns}

@@ -105,15 +105,13 @@ def _kernel_change(rows: Sequence[Row], places: Mapping[int, int]) -> KernelChan
     verdict = min((row.verdict for row in rows), key=WORST.index)
     old_ns, new_ns = sum(row.old_total_ns for row in rows), sum(row.new_total_ns for row in rows)
     old_launches, new_launches = (sum(side.launches for row in rows if (side := getattr(row, name))) for name in ("old", "new"))
+    old_mean_ns, new_mean_ns = (sum(side.total_ns for row in rows if (side := getattr(row, name))) / count if count else None
+                                for name, count in (("old", old_launches), ("new", new_launches)))
     change_pct = rows[0].change_pct
     if len(rows) > 1:
-        change_pct = None
-        means = [sum(side.total_ns for row in rows if (side := getattr(row, name))) / count if count else 0.0
-                 for name, count in (("old", old_launches), ("new", new_launches))]
-        if all(means):
-            change_pct = 100 * (means[1] / means[0] - 1)
+        change_pct = 100 * (new_mean_ns / old_mean_ns - 1) if old_mean_ns and new_mean_ns else None
     return KernelChange(rows[0].kernel, tuple(places[id(row)] for row in rows), verdict, _say_shapes(rows, verdict), old_ns, new_ns,
-                        old_launches, new_launches, change_pct)
+                        old_launches, new_launches, change_pct, old_mean_ns, new_mean_ns)
 
 
 def _say_shapes(rows: Sequence[Row], verdict: str) -> str:

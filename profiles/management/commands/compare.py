@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from profiles.analysis.compare.comparison import name_shape
+from profiles.analysis.compare.comparison import KernelChange, name_shape
 from profiles.analysis.core.sentences import time_text
 from profiles.compare.selectors import PER, comparison
 from profiles.ingest.trace import TraceError
@@ -39,11 +39,11 @@ class Command(ProjectCommand):
             return
         for note in compared.notes:
             self.stdout.write(note)
+        self.stdout.write(f"{'':9} {'total':^23}  mean of a launch")
         for kernel in compared.result.kernels:
-            change = f"{kernel.change_pct:+.1f} %" if kernel.change_pct is not None else "not comparable"
             says = f"  {kernel.says}" if kernel.says else ""
-            self.stdout.write(f"{kernel.verdict:9} {time_text(kernel.old_total_ns):>10} → {time_text(kernel.new_total_ns):>10} "
-                              f"{change:>9}  {kernel.kernel}{says}")
+            self.stdout.write(f"{kernel.verdict:9} {time_text(kernel.old_total_ns):>10} → {time_text(kernel.new_total_ns):>10}  "
+                              f"{mean_text(kernel):35}  {kernel.kernel}{says}")
             for at in kernel.rows:
                 row = compared.result.rows[at]
                 if kernel.says:
@@ -51,3 +51,12 @@ class Command(ProjectCommand):
                     self.stdout.write(f"          {row.shape}: {name_shape(row)}: {row.verdict}, {change}")
                 if at in compared.whys:
                     self.stdout.write(f"          because {compared.whys[at].sentence}")
+
+
+def mean_text(kernel: KernelChange) -> str:
+    """"40.0 µs → 51.0 µs, +27.5 %": what a launch takes on both sides, over all shapes."""
+    old, new = ("none" if mean_ns is None else time_text(mean_ns) for mean_ns in (kernel.old_mean_ns, kernel.new_mean_ns))
+    if kernel.change_pct is None:
+        return f"{old} → {new}"
+    why = " (other mix of shapes)" if kernel.is_other_mix else ""
+    return f"{old} → {new}, {kernel.change_pct:+.1f} %{why}"

@@ -21,6 +21,7 @@ from profiles.analysis.compare.kernels import compare
 from profiles.analysis.compare.launch_matching import match_shapes
 from profiles.analysis.compare.launches import LAUNCHES, launches_of_report, launches_of_trace
 from profiles.ingest import read
+from profiles.management.commands.compare import mean_text
 from tests.builders import trace
 
 H200 = Path(__file__).parents[2] / "data" / "h200"
@@ -216,3 +217,16 @@ def test_counter_changes_are_medians_and_leave_out_what_nobody_measured():
     old = [{"sol": {"sm_pct": value}} for value in (10, 30, 20)]
     found = counter_changes(old, [{"sol": {}}], [("sol.sm_pct", "Compute", "%"), ("sol.dram_pct", "DRAM", "%")])
     assert [(change.name, change.old, change.new) for change in found] == [("Compute", 20, None)]
+
+
+def test_the_per_cent_of_a_kernel_stands_beside_the_means_that_it_is_of():
+    """Two shapes, neither changed, in another proportion: the mean of a launch grows all the same, and that is said."""
+    a = launches(*runs("k", (8, (10, 10, 10)), (4, (100, 100))))
+    b = launches(*runs("k", (8, (10, 10)), (4, (100, 100, 100))))
+    kernel, = compare(a, b, new_units=2).kernels
+    assert (kernel.verdict, kernel.old_total_ns, kernel.new_total_ns) == ("unchanged", 230_000, 160_000)       # of a step
+    assert mean_text(kernel) == "46.0 µs → 64.0 µs, +39.1 % (other mix of shapes)"
+    slower, = compare(launches(*runs("k", (8, (10, 10)))), launches(*runs("k", (8, (14, 14))))).kernels
+    assert mean_text(slower) == "10.0 µs → 14.0 µs, +40.0 %"
+    gone = compare(launches(("k", 1, 10)), launches(("other_name_altogether", 4, 10))).kernels
+    assert {mean_text(each) for each in gone} == {"10.0 µs → none", "none → 10.0 µs"}
