@@ -35,6 +35,13 @@ class CaptureSerializer(serializers.Serializer[None]):
         child=serializers.CharField(max_length=60), required=False, default=list, max_length=50)
     baseline = serializers.PrimaryKeyRelatedField(queryset=Profile.objects.all(), required=False, allow_null=True, default=None)
 
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse what no field takes: a name that is misspelt would be a capture of something else."""
+        unknown = f"unknown; there are {', '.join(self.fields)}"
+        if wrong := {str(name)[:80]: [unknown] for name in self.initial_data if name not in self.fields}:
+            raise serializers.ValidationError(wrong)
+        return attrs
+
 
 class TargetSerializer(serializers.Serializer[None]):
     name = serializers.CharField(max_length=120)

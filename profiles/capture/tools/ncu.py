@@ -67,7 +67,27 @@ _NVTX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_@ .:/\[\]*+-]{0,199}")      # @ at i
 _RANGE_FILTER = re.compile(r"(yes|no|on|off)?:[0-9\[\]|-]{0,60}:[0-9\[\]|-]{0,60}")
 _KERNEL_ID = re.compile(r"[0-9]{0,9}:[0-9]{0,9}:((regex:)?[^:\s\x00-\x1f-][^:\x00-\x1f]{0,199}:[0-9]{0,9}|:[0-9]{1,9})")
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
+# as people copy it: -k regex:gemm, --kernel-name "regex:a|b", regex:'a|b'
+_PASTED_FILTER = re.compile(
+    r"""(?P<flag>(?:-k|--kernel-name)(?:\s*=\s*|\s+))?(?P<outer>["']?)(?P<prefix>(?:regex:\s*)*)(?P<inner>["']?)(?P<text>.*?)"""
+    r"(?P=inner)(?P=outer)", re.DOTALL)
 read_nvtx_range = text_like(_NVTX, "such as step/ or Domain@range/, at most 200 characters, no dash or @ at its start")
+
+
+def read_kernels(value: Any) -> str:
+    """Return one regular expression of names of kernels: of a list, or of text with one a line, also as ncu's own option.
+
+    A name after the option itself without `regex:` is what ncu takes it for: the whole name.
+    """
+    parts = value.splitlines() if isinstance(value, str) else value
+    return read_regexes([*map(_unwrap_filter, parts)] if isinstance(parts, (list, tuple)) else value)
+
+
+def _unwrap_filter(part: Any) -> Any:
+    pasted = _PASTED_FILTER.fullmatch(part.strip()) if isinstance(part, str) else None
+    if pasted is None or not (pasted["flag"] or pasted["prefix"]):
+        return part
+    return pasted["text"] if pasted["prefix"] or not pasted["text"] else f"^{re.escape(pasted['text'])}$"
 
 
 def read_metrics(value: Any) -> tuple[str, ...]:
@@ -119,7 +139,7 @@ class NcuOptions(ProgramOptions):
     TOOL = "ncu"
     REFUSED = {"processes": ONE_PROCESS, "launcher": ONE_PROCESS}
     READ = {
-        "kernel": read_regexes, "set": choice_of(SETS), "sections": names_like(_SECTION, "SpeedOfLight"),
+        "kernel": read_kernels, "set": choice_of(SETS), "sections": names_like(_SECTION, "SpeedOfLight"),
         "metrics": read_metrics, "launch_skip": whole_number(0, 10**9),
         "launch_count": whole_number(1, MAX_LAUNCHES), "replay_mode": choice_of(REPLAY), "cache_control": choice_of(CACHE),
         "clock_control": choice_of(CLOCKS), "nvtx_include": read_nvtx_range, "nvtx_exclude": read_nvtx_range,
@@ -234,7 +254,9 @@ TOOL = CaptureTool(
     resolve=resolve, slowdown=slowdown,
     label=lambda options: f"ncu {options.kernel or 'all kernels'}",
     form=(
-        Field("kernel", "Kernels", "lines", "Regular expressions, one a line; a part of the name is enough. Empty: every kernel.",
+        Field("kernel", "Kernels", "lines",
+              "Regular expressions, one a line, or ncu's own -k regex:…; a part of the name is enough. "
+              "Empty: every kernel.",
               attrs={**_MONO, "rows": "2", "placeholder": "matmul"}),
         Group((Field("launch_skip", "Launch skip", "number", "matching launches passed over first"),
                Field("launch_count", "Launch count", "number", "matching launches profiled"))),

@@ -285,3 +285,27 @@ def test_whatever_is_typed_no_text_becomes_an_option(given_options):
 )
 def test_a_kernel_of_a_profile_is_found_again(name, expression):
     assert kernel_regex(name) == expression or not expression
+
+
+@pytest.mark.parametrize(
+    ("pasted", "expression"),
+    [
+        ("regex:foo|bar", "foo|bar"),
+        ("regex:regex:foo|bar", "foo|bar"),
+        ("regex:'foo|bar'", "foo|bar"),
+        ('"regex:foo|bar"', "foo|bar"),
+        ("-k regex:foo|bar", "foo|bar"),
+        ("--kernel-name regex:^gemm", "^gemm"),
+        ('--kernel-name="regex:a.*b"', "a.*b"),
+        ("--kernel-name ampere_sgemm", "^ampere_sgemm$"),       # without regex: ncu takes it for the whole name
+        ("regex:foo\n-k 'regex:bar|baz'", "foo|bar|baz"),
+        ("mat.*|gemm", "mat.*|gemm"),
+        ("-k regex:", ""),
+        ("'odd'", "'odd'"),
+    ],
+)
+def test_a_filter_is_taken_as_people_copy_it_from_their_ncu_command(pasted, expression):
+    options = NcuOptions.parse({"kernel": pasted})
+    assert options.kernel == expression and NcuOptions.parse(options.as_json()) == options      # a stored capture reads the same
+    argv = build_command(options, TARGET)
+    assert (f"regex:{expression}" in argv) == bool(expression) and not any("regex:regex" in each for each in argv)

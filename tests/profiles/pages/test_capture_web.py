@@ -215,6 +215,14 @@ def test_a_wildcard_is_shown_and_refused_before_it_runs(api, alice, target, work
         "metrics": ["tex__* matches none of the 3 metrics of this GPU"]}
 
 
+@pytest.mark.parametrize("name", ["api-capture-preview", "api-captures"])
+def test_a_key_that_no_field_takes_is_refused(api, alice, target, worker, name):
+    asked = {"target": target.pk, "tool": "ncu", "option": {"kernel": "matmul"}, "launch_count": 3}
+    wrong = api(alice).post(reverse(name), asked, format="json")
+    assert wrong.status_code == 400 and {"option", "launch_count"} <= set(wrong.json()["fields"])
+    assert not Capture.objects.exists()
+
+
 def test_api_errors_name_fields_or_workers(api, alice, bob, target):
     wrong = api(alice).post(
         reverse("api-captures"), {"target": 0, "tool": "ncu", "options": {"set": "x", "y": 1}}, format="json"
