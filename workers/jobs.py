@@ -51,6 +51,7 @@ TASKS = {
     "keeping": "workers.tasks.run_keeping",
     "talk": "webapp.threads.tasks.send",
 }
+INGEST_THIS = "workers.tasks.ingest_this"       # for who reads an upload of its own, without the queue
 # task -> wakes a worker for rows that are due, of who imports workers and is imported by none of them: told when apps are ready
 WAKES: dict[str, Callable[[Collection[int]], list[int]]] = {}
 FIRST = {"suite"}           # a build of CI waits for it: before tune jobs that are queued already

@@ -47,9 +47,13 @@ def in_project_of(model: type[Model]) -> Callable[[Callable[[int], R]], Callable
 def ingest_profile(profile_id: int) -> str:
     """Read the upload whose turn it is and do what follows on it; the entry only wakes the worker. Return why the process that read
     it ended early, "" where it did not."""
-    first = fair.next_row(ROW_KINDS["ingest"].leases, "ingest", profile_id)
-    with within(scope_of_row(Profile, first)):
-        return stages.ingest(first, worker_name(), lambda: _run(ROW_KINDS["ingest"], first, profile_ingest))
+    return ingest_this(fair.next_row(ROW_KINDS["ingest"].leases, "ingest", profile_id))
+
+
+def ingest_this(profile_id: int) -> str:
+    """Read this upload, whatever waits in the queue, and do what follows on it. Return what `ingest_profile` does."""
+    with within(scope_of_row(Profile, profile_id)):
+        return stages.ingest(profile_id, worker_name(), lambda: _run(ROW_KINDS["ingest"], profile_id, profile_ingest))
 
 
 @in_project_of(Profile)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import uuid
 from argparse import ArgumentParser
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from profiles.profile.selectors import kernel_rows, shape_rows
 from profiles.upload.services import profile_create, profile_fail
 from webapp.management.in_project import ProjectCommand
 from workers import disk, jobs
+from workers.leases import is_alive
 
 TOP_KERNELS = 20
 
@@ -73,13 +75,22 @@ def _ingest(names: list[str], fields: dict[str, Any]) -> dict[str, Any]:
         return _entry(names, None, error.as_json())
     os.environ["RQ_WORKER_ID"] = worker
     with _output_to_errors():
-        why = import_string(jobs.TASKS["ingest"])(profile.pk)
-    profile.refresh_from_db()
+        _wait_for_another(profile, worker)
+        why = import_string(jobs.INGEST_THIS)(profile.pk)
+        _wait_for_another(profile, worker)
     if profile.status == Profile.Status.INGESTING:
         profile_fail(profile.pk, worker, what=f"the process that read it {why or 'did not end it'}",
                      hint="Standard error has its log.")
         profile.refresh_from_db()
     return _entry(names, profile, profile.error)
+
+
+def _wait_for_another(profile: Profile, worker: str) -> None:
+    """Wait while another worker reads the profile: storing a large upload takes longer than its first heartbeat lasts."""
+    profile.refresh_from_db()
+    while profile.worker != worker and Profile.objects.filter(is_alive(), pk=profile.pk, status=Profile.Status.INGESTING).exists():
+        time.sleep(0.5)
+        profile.refresh_from_db()
 
 
 @contextmanager

@@ -91,6 +91,21 @@ def test_group_makes_one_profile_of_the_ranks(home, database):
     assert both["gpu_time_ns"] == 220_684_462
 
 
+def test_a_command_reads_its_own_file_whatever_waits_in_the_queue(home, database):
+    """Uploads of others are taken in turn by workers: the command leaves them alone."""
+    import psycopg
+
+    _, document, _ = run(home, database, DATA / "h200" / "kineto_layer.json.gz", "--json")
+    waits = document["profiles"][0]["id"]
+    with psycopg.connect(database, autocommit=True) as rows:
+        rows.execute("UPDATE profiles_profile SET status = 'uploaded', worker = '', heartbeat = NULL, attempts = 0, "
+                     "created = created - interval '1 hour' WHERE id = %s", [waits])
+        code, document, errors = run(home, database, DATA / "h200" / "kineto_layer.json.gz", "--json")
+        assert (code, document["profiles"][0]["status"]) == (0, "ready"), errors
+        assert document["profiles"][0]["id"] != waits
+        assert rows.execute("SELECT status FROM profiles_profile WHERE id = %s", [waits]).fetchone() == ("uploaded",)
+
+
 @pytest.mark.deep_only
 def test_for_people_it_is_a_line_per_file(home, database):
     code, output, _ = run(home, database, DATA / "h200" / "kineto_layer.json.gz")
