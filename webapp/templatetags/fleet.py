@@ -26,6 +26,9 @@ def plain_hours(value: Any) -> str | SafeString:
 
 
 @register.filter
-def gpu_hours(value: Any) -> str | SafeString:
-    """Hours with their unit: "12.3 GPU-hours"."""
-    return UNKNOWN if value is None else f"{hours_text(float(value))}\N{NO-BREAK SPACE}GPU-hours"
+def gpu_hours(value: Any, unit: str = "GPU-hours") -> str | SafeString:
+    """Hours with their unit: "12.3 GPU-hours"; with another unit in that: "44,280 GPU-seconds"."""
+    if value is None:
+        return UNKNOWN
+    scale = 3600.0 if unit == "GPU-seconds" else 1.0
+    return f"{hours_text(scale * float(value))}\N{NO-BREAK SPACE}{unit or 'GPU-hours'}"

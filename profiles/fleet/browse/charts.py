@@ -33,7 +33,8 @@ def hours_figure(over_time: OverTime, labels: Sequence[str]) -> dict[str, Any] |
 def _hours(over_time: OverTime, labels: Sequence[str]) -> dict[str, Any]:
     step = over_time.step_hours
     highest = max(sum(each.hours[at] for each in over_time.series) for at in range(len(over_time.starts)))
-    scale, unit = (1.0, "GPU-hours") if highest >= 0.01 else (3600.0, "GPU-seconds")
+    unit = over_time.unit
+    scale = 3600.0 if unit == "GPU-seconds" else 1.0
     highest *= scale
     first, last = over_time.starts[0] * HOUR_MS, (over_time.starts[-1] + step) * HOUR_MS
     plot = figure(height=220, x_axis_type="datetime", x_range=Range1d(start=first, end=last),
@@ -51,7 +52,7 @@ def _hours(over_time: OverTime, labels: Sequence[str]) -> dict[str, Any]:
         bars = plot.quad(left="left", right="right", bottom="bottom", top="top", source=data, color=colour, line_width=0)
         plot.add_tools(HoverTool(renderers=[bars], tooltips=[("", "@name"), ("in kernels", "@value"), ("", "@when")]))
         below = top
-    plot.yaxis.axis_label = f"{unit} in kernels a {'day' if step == 24 else 'hour'}"
+    plot.yaxis.axis_label = f"{unit} in kernels {'a day' if step == 24 else 'an hour'}"
     plot.xaxis.axis_label = "UTC"
     plot.xgrid.grid_line_color = None
     return item(plot)

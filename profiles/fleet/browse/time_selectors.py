@@ -46,6 +46,12 @@ class OverTime:
         return any(each.total for each in self.series)
 
     @property
+    def unit(self) -> str:
+        """Return what heading, axis and legend of these numbers say: seconds where no step reaches 0.01 hours."""
+        sums = (sum(each.hours[at] for each in self.series) for at in range(len(self.starts)))
+        return "GPU-hours" if max(sums, default=0.0) >= 0.01 else "GPU-seconds"
+
+    @property
     def now_hours(self) -> float:
         """Return the GPU-hours of the last step that has any."""
         sums = [sum(each.hours[at] for each in self.series) for at in range(len(self.starts))]

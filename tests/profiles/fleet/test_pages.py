@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from html import unescape
 from pathlib import Path
@@ -15,9 +16,12 @@ from django.test import Client
 from django.urls import reverse
 
 from profiles.fleet import services
+from profiles.fleet.browse.charts import hours_figure
+from profiles.fleet.browse.time_selectors import OverTime, Series
 from profiles.fleet.models import FleetAgent, FleetKernel, FleetSignature
 from profiles.fleet.stores import fleet_store
 from tests.profiles.fleet.records import HOUR_NS, START_NS, make_records, write_records
+from webapp.templatetags.fleet import gpu_hours
 from workers.agent.aggregate import Aggregator
 from workers.agent.launches import Context, Gpu, Signature, Window, sum_durations
 from workers.agent.wire import make_batch, pack
@@ -352,3 +356,12 @@ def test_time_to_win_back_is_an_estimate_by_profiles_of_the_same_kernel(visitor:
     assert float(rows["_attn_fwd"][4]) == pytest.approx(0.25 * float(rows["_attn_fwd"][2]))
     assert rows["rms_norm"][4] == "" and "est." in html and "counters of this kernel on NVIDIA H200" in html
     assert f"/kernels/{KernelStat.objects.get(pk=stat.pk).family_id}/" in html
+
+
+@pytest.mark.parametrize(("hours", "unit", "total"), [(0.0012, "GPU-seconds", "8.64\N{NO-BREAK SPACE}GPU-seconds"),
+                                                      (0.02, "GPU-hours", "0.040\N{NO-BREAK SPACE}GPU-hours")])
+def test_heading_axis_and_legend_of_the_hours_are_in_one_unit(hours: float, unit: str, total: str) -> None:
+    over_time = OverTime(1, (490_000, 490_001), (Series("k", (hours, hours)),), 1, None, 0.0)
+    drawn = json.dumps(hours_figure(over_time, ["k"]))
+    assert over_time.unit == unit and f"{unit} in kernels a hour" not in drawn and f"{unit} in kernels an hour" in drawn
+    assert gpu_hours(over_time.series[0].total, over_time.unit) == total
