@@ -16,6 +16,7 @@ import numpy.typing as npt
 from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.core.identity import identity
 from profiles.analysis.trace.layer.arguments import Call
+from profiles.analysis.trace.layer.optimizers import add_parameter_sizes
 from profiles.analysis.trace.layer.rules import is_known, work_of_call
 from profiles.analysis.trace.layer.work import PRODUCTS, Work
 from profiles.analysis.trace.operators.matmuls import BYTES
@@ -49,6 +50,7 @@ def launch_work(frame: Frame, typed: Mapping[str, Work] | None = None) -> Launch
     ns = frame["dur_ns"][rows].astype(np.int64)
     call = _calls(frame, rows)
     work, works = _works(frame, call)
+    work = add_parameter_sizes(frame, rows, call, work, works)
     names = frame["name"][rows].astype(np.int64)
     is_typed = np.zeros(rows.size, np.bool_)
     for kernel, one in (typed or {}).items():

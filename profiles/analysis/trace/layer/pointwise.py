@@ -7,7 +7,6 @@ once; in place the first operand is read and written.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
 from profiles.analysis.trace.layer.arguments import Call, Tensor, broadcast, times_text
@@ -95,33 +94,3 @@ def filled(call: Call) -> Work | None:
     """Return the work of what only writes its first argument: fill, zero, random numbers."""
     target = call.tensor(0)
     return None if target is None else Work("movement", 0, target.bytes, target.dtype, times_text(target.shape))
-
-
-def foreach(operations: int) -> Callable[[Call], Work | None]:
-    """Return a rule for `_foreach_…` over lists of tensors: every list read, the first list (or a new one as large) written."""
-    def rule(call: Call) -> Work | None:
-        lists = [tensors for at in range(min(len(call.dims), 8)) if (tensors := call.tensor_list(at))]
-        wanted = sum(call.type(at) == "TensorList" for at in range(len(call.dims)))
-        if not lists or len(lists) != wanted:
-            return None
-        elements = sum(each.elements for each in lists[0])
-        moved = sum(each.elements for tensors in lists for each in tensors) + elements
-        return Work("optimizer", operations * elements, None, "", f"{len(lists[0])} tensors, {elements} elements", elements=moved)
-    return rule
-
-
-FOREACH = {"add": 1, "sub": 1, "mul": 1, "div": 1, "sqrt": 1, "reciprocal": 1, "neg": 1, "abs": 1, "exp": 1, "pow": 1, "lerp": 3,
-           "addcmul": 3, "addcdiv": 3, "maximum": 1, "clamp_min": 1, "clamp_max": 1, "norm": 2, "copy": 0, "zero": 0}
-_ADAM = 14                          # m: 3, v: 4, root, division, epsilon, bias corrections: 4, decay: 2, step: 1
-
-
-def fused_adam(call: Call) -> Work | None:
-    """Return the work of `_fused_adam_` and `_fused_adamw_`: parameters and both moments read and written, gradients read.
-
-    About 14 operations per element (Kingma and Ba, Adam, arXiv 1412.6980, algorithm 1; decay as AdamW).
-    """
-    parameters = call.tensor_list(0)
-    if not parameters:
-        return None
-    elements = sum(each.elements for each in parameters)
-    return Work("optimizer", _ADAM * elements, None, "", f"{len(parameters)} tensors, {elements} elements", elements=7 * elements)

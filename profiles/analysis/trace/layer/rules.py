@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from profiles.analysis.trace.layer import attention, fused, movement, pointwise, products, rowwise
+from profiles.analysis.trace.layer import attention, fused, movement, optimizers, pointwise, products, rowwise
 from profiles.analysis.trace.layer.arguments import Call
 from profiles.analysis.trace.layer.work import Work
 
@@ -47,8 +47,7 @@ ATEN: dict[str, Rule] = {
     **_each(pointwise.pointwise, *pointwise.OPERATIONS),
     **_each(pointwise.copied, "copy"),
     **_each(pointwise.filled, "fill", "zero", "normal", "uniform", "random", "bernoulli_"),
-    **{f"_foreach_{name}": pointwise.foreach(operations) for name, operations in pointwise.FOREACH.items()},
-    **_each(pointwise.fused_adam, "_fused_adam", "_fused_adamw"),
+    **_each(optimizers.multi_tensor, *(f"_foreach_{name}" for name in optimizers.FOREACH), *optimizers.FUSED, "_fused_sgd"),
     "embedding": movement.embedding,
     "embedding_dense_backward": movement.embedding_backward,
     "gather": movement.gather,
