@@ -81,10 +81,14 @@ def _between(table: Columns, lo: int, hi: int, begin: int, end: int) -> tuple[np
 
 
 def _around(table: Columns, lo: int, hi: int, begin: int, end: int) -> tuple[int, int]:
-    """Of one counter's rows [lo, hi) those whose row groups matter between two times."""
+    """Of one counter's rows [lo, hi) those whose row groups matter between two times.
+
+    Only groups that hold this counter alone are told apart by their least time: that of a group shared with the next counter may be
+    the other's.
+    """
     bounds, least = table.bounds, table.least("time_ns")
-    first, last = int(np.searchsorted(bounds, lo, side="right")), int(np.searchsorted(bounds, hi))   # whole groups behind lo's
-    inside = least[first:last]
+    first, last = int(np.searchsorted(bounds, lo, side="right")), int(np.searchsorted(bounds, hi, side="right")) - 1
+    inside = least[first:max(first, last)]
     a, b = int(np.searchsorted(inside, begin, side="left")) - 1, int(np.searchsorted(inside, end))
     return max(lo, int(bounds[first + a])) if a >= 0 else lo, min(hi, int(bounds[first + b])) if b < inside.size else hi
 
