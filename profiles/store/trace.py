@@ -100,7 +100,7 @@ def prepare(trace: Trace, tell: Callable[[str, int, int], None] | None = None) -
     """
     last_sample = int(numbers(trace.samples, "time_ns").max(initial=0))
     end_ns = max(trace.parts.end_ns, last_sample)
-    stored, facts = TraceTables(tiles.top_level(end_ns)), Facts(len(trace.tracks), last_sample)
+    stored, facts = TraceTables(tiles.top_level(end_ns)), Facts(len(trace.tracks))
 
     def add(window: Window) -> None:
         stored.levels.add(window.columns, window.next_ns)
@@ -124,9 +124,8 @@ def prepare(trace: Trace, tell: Callable[[str, int, int], None] | None = None) -
 class Facts:
     """Per track: how deep, how many, how long."""
 
-    def __init__(self, tracks: int, last_ns: int) -> None:
+    def __init__(self, tracks: int) -> None:
         self.depths, self.slices, self.busy_ns = (np.zeros(tracks, np.int64) for _ in range(3))
-        self.last_ns = last_ns               # of samples and of slices, marks aside
 
     def add(self, window: Window) -> None:
         columns = window.columns
@@ -135,18 +134,20 @@ class Facts:
         self.slices += np.bincount(track, minlength=self.slices.size)
         busy = (depth == 0) & ~np.isin(columns["category"], _NOT_WORK)
         self.busy_ns += np.bincount(track[busy], weights=dur[busy], minlength=self.slices.size).astype(np.int64)
-        spans = ~columns["instant"]
-        self.last_ns = max(self.last_ns, int((columns["start_ns"] + dur)[spans].max(initial=0)))
 
 
 def _document(trace: Trace, top: int, end_ns: int, facts: Facts, digest: Digest) -> dict[str, Any]:
-    """timeline.json: everything about the timeline that is small."""
+    """timeline.json: everything about the timeline that is small.
+
+    `end_ns` is the end of the last record; `last_ns` that of the work, as wall time has it: marks and what the profiler did aside.
+    """
+    last_sample_ns = int(numbers(trace.samples, "time_ns").max(initial=0))
     samples = np.bincount(numbers(trace.samples, "track"), minlength=len(trace.tracks))
     extents = _extents(numbers(trace.samples, "value"), samples.tolist())
     return {
-        "version": VERSION, "written": time.time_ns(), "end_ns": end_ns, "last_ns": facts.last_ns or end_ns, "levels": top + 1,
-        "tile_bins": tiles.BINS, "base_ns": trace.base_ns, "categories": [each.name.lower() for each in Category],
-        "slices": trace.parts.rows,
+        "version": VERSION, "written": time.time_ns(), "end_ns": end_ns, "last_ns": digest.wall[1] or last_sample_ns or end_ns,
+        "levels": top + 1, "tile_bins": tiles.BINS, "base_ns": trace.base_ns, "slices": trace.parts.rows,
+        "categories": [each.name.lower() for each in Category],
         "colours": {number: trace.colours[name] for number, name in enumerate(trace.parts.names) if name in trace.colours}
         if trace.colours else {},
         "tracks": [{

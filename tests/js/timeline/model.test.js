@@ -3,6 +3,7 @@ import test from "node:test";
 import { category, decodeTile, firstEndingAfter, hashText, INSTANT, lowerBound, MERGED, Timeline } from "../../../static/js/timeline/model/model.js";
 import { cutAt, shortened } from "../../../static/js/timeline/model/shortened.js";
 import { encodeTile, metaOf } from "./fixture.js";
+import { overviewNs, overviewX } from "../../../static/js/timeline/draw/ruler.js";
 
 test("a tile is decoded into columns per track", () => {
   const tile = decodeTile(encodeTile([
@@ -106,4 +107,10 @@ test("a mark far behind the last slice does not shrink the first picture", () =>
   assert.deepEqual(new Timeline(metaOf(1_000_000, { last_ns: 400_000 })).opening, [0, 408_000]);
   assert.deepEqual(new Timeline(metaOf(1_000_000, { last_ns: 990_000 })).opening, [0, 1_000_000]);
   assert.deepEqual(new Timeline(metaOf(1_000_000)).opening, [0, 1_000_000]);
+});
+
+test("the overview ends where the timeline opens to, and a time and its pixel belong together", () => {
+  const timeline = new Timeline(metaOf(1_000_000, { last_ns: 400_000 }));
+  assert.equal(Math.round(overviewX(timeline, 408_000, 800)), 800);
+  for (const ns of [0, 200_000, 408_000]) assert.ok(Math.abs(overviewNs(timeline, overviewX(timeline, ns, 800), 800) - ns) < 1);
 });

@@ -56,6 +56,18 @@ def test_document(get, profile):
     assert found["integrity"]["records_kept"] == 7
 
 
+@pytest.mark.parametrize(("behind", "last_us"), [
+    ("python (1) / main: Record Window End@other 600", 440),                        # a mark
+    ("Spans / PyTorch Profiler: PyTorch Profiler (0)@other 0-600", 440),            # a span of the profiler's own
+    ("python (1) / CUPTI: Buffer Flush@overhead 450-600", 440),
+    ("GPU 0 / power: counter 0=5 600=8", 440),
+    ("python (1) / main: aten::mm 590-600", 600)])
+def test_the_timeline_ends_with_the_work(get, behind, last_us):
+    profile = profile_of(trace(f"python (2) / main: cudaLaunchKernel 8-10 corr=1\nGPU 0 / stream 7: gemm 12-440 corr=1\n{behind}"))
+    found = get("timeline", profile.pk).json()
+    assert (found["end_ns"], found["last_ns"]) == (600_000, last_us * 1000)
+
+
 def unpack(body: bytes) -> dict:
     magic, count = np.frombuffer(body, "<u4", 2)
     assert magic == 0x32545052

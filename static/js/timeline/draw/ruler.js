@@ -13,9 +13,9 @@ const HANDLE_PX = 6;
 const GPU_LINES = 24;
 const SINGLE_LINES = 8;         // with more lines than this all processes share one
 
-/** Pixel of the overview for a time, and back. */
-export const overviewX = (timeline, ns, width) => ((ns - timeline.startNs) / (timeline.endNs - timeline.startNs)) * width;
-export const overviewNs = (timeline, x, width) => timeline.startNs + (x / width) * (timeline.endNs - timeline.startNs);
+/** Pixel of the overview for a time, and back. It ends where the timeline opens to, not at a mark far behind the work. */
+export const overviewX = (timeline, ns, width) => ((ns - timeline.startNs) / (timeline.opening[1] - timeline.startNs)) * width;
+export const overviewNs = (timeline, x, width) => timeline.startNs + (x / width) * (timeline.opening[1] - timeline.startNs);
 
 /** What the overview would do at pixel x: move or size the window, or begin a new one. */
 export function overviewPart(timeline, viewport, x) {
@@ -86,7 +86,7 @@ export function overviewGroups(timeline) {
 function paintDensity(line, group, { density: { bins, binNs, share, category }, timeline, palette, width }) {
   const tracks = group.tracks.filter((t) => t.slices > 0 && t.id * bins < share.length), isGpu = tracks.some((t) => t.kind === "stream");
   const full = 255 * (isGpu ? 1 : Math.max(tracks.length > SINGLE_LINES ? tracks.length / 2 : 1, 1));
-  const perPixel = (timeline.endNs - timeline.startNs) / binNs / width;
+  const perPixel = (timeline.opening[1] - timeline.startNs) / binNs / width;
   for (let x = 0; x < width; x++) {
     const from = Math.min(Math.floor(x * perPixel), bins - 1), to = Math.min(Math.max(Math.ceil((x + 1) * perPixel), from + 1), bins);
     let sum = 0, best = 0, top = 0;

@@ -58,10 +58,10 @@ export class Timeline {
     this.meta = meta;
     this.startNs = meta.start_ns ?? 0;
     this.endNs = Math.max(meta.end_ns, this.startNs + 1);
-    // The window that opens: up to the last slice or sample. A mark of the profiler's (Record Window End) may lie far behind it.
+    // The window that opens: up to the last work. A mark or the profiler's own span may lie far behind it.
     const last = meta.last_ns > 0 ? Math.min(Math.ceil(meta.last_ns + (meta.last_ns - this.startNs) * OPENING_AIR), this.endNs) : this.endNs;
     this.opening = [this.startNs, this.endNs - last > (this.endNs - this.startNs) * OPENING_AIR ? last : this.endNs];
-    /** End of the last slice or sample; behind it there may be marks. */
+    /** End of the last work; behind it there may be marks and what the profiler did. */
     this.lastNs = meta.last_ns > 0 ? Math.min(meta.last_ns, this.endNs) : this.endNs;
     this.tileBins = meta.tile_bins ?? 1024;
     this.topLevel = meta.levels - 1;    // one tile of this level covers the trace
@@ -110,7 +110,7 @@ export class Timeline {
   /** The trace's own tracks that some tracks stand for: of a kernel's lane its stream. @param {number[]} ids @returns {number[]} */
   ownTracks(ids) { return [...new Set(ids.map((id) => this.tracks.get(id)?.of ?? id))]; }
 
-  /** Where the axis ends: at the last slice, or at the last mark behind it where the window reaches there. @param {{end: number}} viewport */
+  /** Where the axis ends: with the last work, or at the last mark behind it where the window reaches there. @param {{end: number}} viewport */
   axisEnd(viewport) { return viewport.end > this.opening[1] * (1 + 1e-9) ? this.endNs : this.lastNs; }
 
   /** Whose steps a row shows: its track's owner; of a group the owner of all its tracks, "" where they have several. */

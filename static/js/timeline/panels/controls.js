@@ -124,7 +124,7 @@ export class Controls {
     const { viewport, timeline, stage, chosen: { slice, area } } = this.app;
     const chosen = slice?.name ? ` Selected: ${slice.name}, ${units.ns(slice.dur_ns)}, on ${slice.track_name}.`
       : area ? ` Selected: ${units.ns(area.end - area.start)} on ${area.tracks.length} tracks.` : "";
-    return `Showing ${units.ns(viewport.span)} from ${units.ns(viewport.start)} of ${units.ns(timeline.endNs)}; ${stage.shownTracks().length} tracks.${chosen}`;
+    return `Showing ${units.ns(viewport.span)} from ${units.ns(viewport.start)} of ${units.ns(timeline.axisEnd(viewport))}; ${stage.shownTracks().length} tracks.${chosen}`;
   }
 
   /** A short message that goes away by itself; heard by screen readers too. */
