@@ -176,5 +176,6 @@ class Command(ProjectCommand):
             for row in document["rows"]:
                 self.stdout.write(f"{row['state']:12} {row['text']}  {row['interval']}")
             if not document["rows"]:
-                self.stdout.write(f"none among {document['series']:,} series over {document['days']} days")
+                filtered = any(options[name] for name in production.FILTERS)
+                self.stdout.write("no regression matches" if filtered else document["says"])
         return document

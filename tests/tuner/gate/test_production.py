@@ -24,7 +24,9 @@ from tuner.gate.errors import Refusal
 from tuner.gate.production import series as production_series
 from tuner.gate.production import services
 from tuner.gate.production.point_services import days_to_keep, wake_production
+from tuner.gate.production.sentences import list_sentence, watched_text
 from tuner.gate.production.series import Day, alpha_of, hour_levels, in_order, steps
+from tuner.gate.production.watched import Watched
 from tuner.models import Build, Delivery, ProductionPoint, ProductionRegression, Suite, SuiteKernel
 from workers.agent.aggregate import Aggregator
 from workers.agent.launches import Context, Gpu, Signature, Window, sum_durations
@@ -211,6 +213,44 @@ def test_an_answered_regression_stays_answered_as_days_come() -> None:
     ProductionPoint.objects.filter(day=row.since).update(us=[132.0] * 6)
     assert services.look_for_changes(timezone.now().date() - timedelta(days=1)) == 0
     assert ProductionRegression.objects.get().state == "intended"
+
+
+def test_what_is_quiet_is_said_of_what_was_watched_alone() -> None:
+    whole = Watched(series=12, seldom=3, beyond=0, watched_ns=930, seen_ns=1000)
+    assert list_sentence([], 12, 14, whole) == (
+        "Nothing is slower among the 12 series watched over 14 days, changes above 2 %. They hold 93.0 % of the GPU time seen; "
+        "not watched: 3 series with fewer than 20 launches of a GPU in every hour.")
+    assert "hold 99.9 % of the GPU time seen; not watched: 5 series" in watched_text(Watched(2, 0, 5, 999_999, 1_000_000))
+    assert watched_text(Watched(2, 0, 0, 1000, 1000)) == "They hold all of the GPU time seen."
+    assert "hours with fewer than 20" in watched_text(Watched(2, 0, 0, 900, 1000))
+    assert "not counted" in watched_text(Watched.of_days([None, None]))
+    two = Watched.of_days([{**whole.as_json(), "seldom": 1}, None, whole.as_json()])
+    assert two and (two.seldom, two.watched_ns, two.seen_ns) == (1, 1860, 2000)
+
+
+@pytest.mark.django_db
+def test_kernels_that_run_too_seldom_to_be_watched_are_counted(alice: Any, client: Any, api: Any) -> None:
+    """One more kernel, 19 launches an hour: it has no level, and the answer says how much GPU time that leaves out."""
+    newest = fleet_days(8)
+    sums, hour = Aggregator(), (newest - date(1970, 1, 1)).days * 24 * HOUR_NS
+    rare = Signature("rare_kernel", (1, 1, 1), (32, 1, 1), 0)
+    context = Context("train", "b1", "NVIDIA H200", "llama", "torch 2.11", "580.159", False)
+    sums.add(Window(context, Gpu("GPU-0", "NVIDIA H200", "host-1"), hour, 60_000_000_000, HOUR_NS,
+                    sum_durations(np.zeros(19, np.int64), np.full(19, 1_000_000, np.int64), [rare])))
+    fleet_services.batch_accept(pack(make_batch("agent-rare", 1, 0, sums.take())))
+    fleet_services.merge_waiting()
+    fleet_store().roll_up([(newest - date(1970, 1, 1)).days])
+    services.watch_production()
+    document = api(alice).get(reverse("api-production")).json()
+    watched = document["watched"]
+    assert (watched["series"], watched["seldom"], watched["beyond"]) == (2, 1, 0)
+    assert watched["seen_ns"] - watched["watched_ns"] == 19_000_000
+    client.force_login(alice)
+    says = "not watched: 1 series with fewer than 20 launches of a GPU in every hour."
+    assert document["says"].endswith(says) and says in client.get(reverse("production-list")).content.decode()
+    out = io.StringIO()
+    call_command("fleet", "regressions", stdout=out)
+    assert says in out.getvalue()
 
 
 @pytest.mark.django_db

@@ -17,6 +17,7 @@ class ProductionDay(models.Model):
     day = models.DateField(primary_key=True)
     summed = models.DateTimeField()                 # `FleetDay.rolled` of what was read
     computed = models.DateTimeField(auto_now=True)
+    watched = models.JSONField(null=True)           # Watched.as_json; None: kept before this was counted
 
     objects = FleetWide()
 

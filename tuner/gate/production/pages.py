@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from tuner.gate.errors import Refusal
 from tuner.gate.production import charts, selectors, sentences, services
-from tuner.gate.production.series import FLOOR, LEAST_DAYS, WEEKLY
+from tuner.gate.production.series import FLOOR, LEAST_DAYS, LEAST_LAUNCHES, WEEKLY
 from tuner.models import ProductionRegression
 
 PAGE_ROWS = 100
@@ -36,9 +36,9 @@ def production_list(request: HttpRequest) -> HttpResponse:
     return render(request, "gate/production/list.html", {
         "rows": [(row, selectors.links(row)) for row in page], "page": page, "total": page.paginator.count,
         "wanted": wanted, "filtered": any(wanted.values()), "looked": looked,
-        "answer": sentences.list_sentence(list(page), looked.series, looked.days), "gpu_models": selectors.gpu_models(),
+        "answer": selectors.answer(looked), "gpu_models": selectors.gpu_models(),
         "grafana": settings.GRAFANA_URL,
-        "floor_pct": 100 * FLOOR, "least_days": LEAST_DAYS, "weekly_pct": 100 * WEEKLY,
+        "floor_pct": 100 * FLOOR, "least_days": LEAST_DAYS, "least_launches": LEAST_LAUNCHES, "weekly_pct": 100 * WEEKLY,
         "states": [("watched", "open or acknowledged"), *((value, value) for value in ProductionRegression.State.values)]})
 
 

@@ -15,7 +15,8 @@ from django.utils import timezone
 from profiles.fleet.models import FleetContext, FleetDay
 from profiles.fleet.store import Question, Window
 from profiles.fleet.stores import fleet_store
-from tuner.gate.production.series import block_medians, hour_levels
+from tuner.gate.production.series import block_medians, hour_levels, hour_times
+from tuner.gate.production.watched import Watched
 from tuner.models import ProductionDay, ProductionPoint
 from workers import jobs
 
@@ -57,15 +58,16 @@ def keep_day(day: date) -> int:
         fleet_day = FleetDay.objects.select_for_update().filter(day=day).first()
         if fleet_day is None or fleet_day.rolled is None:
             return 0
-        points = _points_of(day)
+        points, watched = _points_of(day)
         ProductionPoint.objects.filter(day=day).delete()
         ProductionPoint.objects.bulk_create(points, batch_size=1000)
         ProductionPoint.objects.filter(day__lt=day - timedelta(days=KEPT_DAYS)).delete()
-        ProductionDay.objects.update_or_create(day=day, defaults={"summed": fleet_day.rolled})
+        ProductionDay.objects.update_or_create(day=day, defaults={"summed": fleet_day.rolled, "watched": watched.as_json()})
     return len(points)
 
 
-def _points_of(day: date) -> list[ProductionPoint]:
+def _points_of(day: date) -> tuple[list[ProductionPoint], Watched]:
+    """Return a day's points, and how much of what was launched stands behind them."""
     first = (day - EPOCH).days * 24
     numbers: dict[Group, int] = {}
     group_of = {pk: numbers.setdefault(Group(gpu_model, model, build, simulated), len(numbers))
@@ -74,8 +76,11 @@ def _points_of(day: date) -> list[ProductionPoint]:
     groups = list(numbers)
     levels: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
     sums: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0, 0])
+    seen_ns: dict[tuple[int, int], int] = defaultdict(int)
     for hour in range(24):          # by the hour: a day of a large fleet's GPUs does not fit
         rows = fleet_store().gpu_hours(Question(Window(first + hour, first + hour + 1), "gpu", {}, None)).rows()
+        for key, time_ns in hour_times(rows, group_of).items():
+            seen_ns[key] += time_ns
         for key, (level, launches, total_ns, gpus) in hour_levels(rows, group_of).items():
             levels[key][hour] = level
             whole = sums[key]
@@ -86,7 +91,14 @@ def _points_of(day: date) -> list[ProductionPoint]:
         made.append(ProductionPoint(
             day=day, signature=key[0], gpu_model=group.gpu_model, model=group.model, simulated=group.simulated, build=group.build,
             first_hour=first + min(levels[key]), us=block_medians(levels[key]), launches=launches, total_ns=total_ns, gpus=gpus))
-    return made
+    seen, kept, chosen = ({(key[0], *groups[key[1]]._replace(build="")) for key in keys}
+                          for keys in (seen_ns, sums, ((each.signature, numbers[_group(each)]) for each in made)))
+    return made, Watched(series=len(chosen), seldom=len(seen - kept), beyond=len(kept - chosen),
+                         watched_ns=sum(each.total_ns for each in made), seen_ns=sum(seen_ns.values()))
+
+
+def _group(point: ProductionPoint) -> Group:
+    return Group(point.gpu_model, point.model, point.build, point.simulated)
 
 
 def _most_time(time_of: dict[tuple[int, int], tuple[Group, int]]) -> list[tuple[int, int]]:

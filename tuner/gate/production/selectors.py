@@ -14,9 +14,10 @@ from django.utils.http import urlencode
 
 from profiles.models import KernelStat, Profile
 from profiles.running.schedule_services import job_to_capture
-from tuner.gate.production.sentences import builds_text, headline, interval_text
+from tuner.gate.production.sentences import builds_text, headline, interval_text, list_sentence
 from tuner.gate.production.series import FLOOR, LEAST_DAYS, WEEKLY
 from tuner.gate.production.services import WATCHED, WINDOW_DAYS
+from tuner.gate.production.watched import Watched
 from tuner.models import Build, ProductionDay, ProductionPoint, ProductionRegression, Suite, SuiteKernel
 
 FILTERS = ("state", "gpu_model", "build", "q", "simulated")
@@ -32,6 +33,7 @@ class Looked:
     days: int
     series: int
     newest: str | None
+    watched: Watched | None = None
 
 
 def production_list(filters: Mapping[str, str]) -> QuerySet[ProductionRegression]:
@@ -63,7 +65,14 @@ def looked_at() -> Looked:
     since = newest - timedelta(days=WINDOW_DAYS)
     series = (ProductionPoint.objects.filter(day__gt=since).order_by()
               .values("signature", "gpu_model", "model", "simulated").distinct().count())
-    return Looked(ProductionDay.objects.filter(day__gt=since).count(), series, newest.isoformat())
+    days = list(ProductionDay.objects.filter(day__gt=since).order_by("-day").values_list("watched", flat=True))
+    return Looked(len(days), series, newest.isoformat(), Watched.of_days(days))
+
+
+def answer(looked: Looked) -> str:
+    """Return what is slower in production, whatever a page filters."""
+    opened = ProductionRegression.objects.filter(state=ProductionRegression.State.OPEN)
+    return list_sentence(list(opened), looked.series, looked.days, looked.watched)
 
 
 def series_points(row: ProductionRegression) -> list[ProductionPoint]:
@@ -129,6 +138,9 @@ def production_json(row: ProductionRegression) -> dict[str, Any]:
 def production_document(filters: Mapping[str, str], offset: int = 0, limit: int = 200) -> dict[str, Any]:
     """Return the list as the API and the command give it."""
     looked, found = looked_at(), production_list(filters)
-    return {"days": looked.days, "series": looked.series, "newest_day": looked.newest, "floor_pct": 100 * FLOOR,
+    return {"days": looked.days, "series": looked.series, "newest_day": looked.newest,
+            "watched": looked.watched and {**looked.watched.as_json(), "time_pct": looked.watched.time_pct},
+            "says": answer(looked),
+            "floor_pct": 100 * FLOOR,
             "least_days": LEAST_DAYS, "weekly_false_alarms": WEEKLY, "count": found.count(), "offset": offset,
             "rows": [production_json(row) for row in found[offset:offset + limit]]}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner.gate.production.series import FLOOR, LEAST_DAYS
+from tuner.gate.production.point_services import MOST_SERIES
+from tuner.gate.production.series import FLOOR, LEAST_DAYS, LEAST_LAUNCHES
+from tuner.gate.production.watched import Watched
 from tuner.models import ProductionRegression
 
 
@@ -34,7 +36,7 @@ def headline(row: ProductionRegression) -> str:
             f" ({builds_text(row)})")
 
 
-def list_sentence(rows: Sequence[ProductionRegression], series: int, days: int) -> str:
+def list_sentence(rows: Sequence[ProductionRegression], series: int, days: int, watched: Watched | None) -> str:
     """The answer of the page: what is slower in production, or how much was looked at."""
     opened = [row for row in rows if row.state == ProductionRegression.State.OPEN]
     if opened:
@@ -44,4 +46,21 @@ def list_sentence(rows: Sequence[ProductionRegression], series: int, days: int) 
     if days < 2 * LEAST_DAYS:
         return (f"Too early to say: {days} day{'s' * (days != 1)} summed. A change shows once {LEAST_DAYS} days before it and "
                 f"{LEAST_DAYS} after it were summed.")
-    return f"Nothing is slower in production: {series:,} series over {days} days, changes above {100 * FLOOR:.0f} %."
+    return (f"Nothing is slower among the {series:,} series watched over {days} days, changes above {100 * FLOOR:.0f} %. "
+            f"{watched_text(watched)}").rstrip()
+
+
+def watched_text(watched: Watched | None) -> str:
+    """"They hold 93 % of the GPU time seen; not watched: 310 series with fewer than 20 launches of a GPU in every hour."."""
+    if watched is None:
+        return "How much of the GPU time they hold was not counted yet."
+    if watched.time_pct is None:
+        return ""
+    share = watched.time_pct
+    shown = "all" if share == 100 else f"{min(share, 99.9):.1f} %"
+    left = [f"{count:,} series {why}" for count, why in (
+        (watched.seldom, f"with fewer than {LEAST_LAUNCHES} launches of a GPU in every hour"),
+        (watched.beyond, f"beyond the {MOST_SERIES:,} with most time")) if count]
+    if not left and share < 100:
+        left = [f"hours with fewer than {LEAST_LAUNCHES} launches of a GPU"]
+    return f"They hold {shown} of the GPU time seen{'; not watched: ' + ', '.join(left) if left else ''}."

@@ -137,6 +137,16 @@ def hour_levels(rows: Sequence[GpuHour], group_of: Mapping[int, int]) -> dict[tu
                 keys[edges].tolist(), middle.tolist(), whole.tolist(), (ends - edges).tolist(), strict=True)}
 
 
+def hour_times(rows: Sequence[GpuHour], group_of: Mapping[int, int]) -> dict[tuple[int, int], int]:
+    """Return (signature, group) -> total ns of all rows of one hour, also of those that `hour_levels` leaves out."""
+    times: dict[tuple[int, int], int] = {}
+    for _, _, signature, context, _, total_ns, _ in rows:
+        if context in group_of:
+            key = (signature, group_of[context])
+            times[key] = times.get(key, 0) + total_ns
+    return times
+
+
 def _add_up(table: Ints, logs: Floats) -> tuple[Ints, Ints, Floats]:
     """Rows of one (signature, group, GPU) as one."""
     order = np.lexsort((table[:, 2], table[:, 1], table[:, 0]))
