@@ -39,7 +39,7 @@ class Topic:
 
 
 TOPICS: tuple[Topic, ...] = (
-    Topic("causes", "Causes", "What did the time of each GPU go to, where does that start, and what is there to win?", 1,
+    Topic("causes", "Causes", "What did the time of each GPU go to, where does that start, and what is there to win?", 2,
           causes_result),
     Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 7, time_result),
     Topic("operators", "Operators", "Which operators and modules own the GPU's time, and could more of it run on tensor cores?", 4,

@@ -115,7 +115,7 @@ def test_a_new_user_goes_from_examples_to_a_comparison(visitor: Any, fresh: Prod
 def where_the_time_went(page: Any, address: str) -> None:
     """The recording's GPU works less than a third of the time: the host launches too slowly. Ends in the timeline."""
     page.goto(address)
-    shows(page.locator(".answer").first, "The host launches work too slowly")
+    shows(page.locator(".answer").first, "The host cannot feed the GPU: idle for it 60 % of the time")
     assert page.locator("table.causes tbody tr").count() > 4
     page.get_by_role("link", name="Timeline", exact=True).first.click()
 

@@ -15,10 +15,13 @@ import pytest
 
 from profiles import ingest
 from profiles.analysis.core.frame import Frame, frame_of
+from profiles.analysis.core.sentences import time_text
 from profiles.analysis.trace.account.account import Account, account_of
 from profiles.analysis.trace.account.causes import CAUSES
 from profiles.analysis.trace.account.covered import COVERED
+from profiles.analysis.trace.account.lead import HOST_BOUND
 from profiles.analysis.trace.account.result import causes_result
+from profiles.analysis.trace.launching.topic import launches_result
 from profiles.analysis.trace.merge import merge
 from profiles.analysis.trace.time.idle import DATA as LOADING
 from profiles.charts.causes import LOOKS
@@ -85,6 +88,25 @@ def test_what_was_planted_leads(fault: str, seed: int | None, tmp_path: Path):
     check(account_of(found))
     result = causes_result(found)
     assert led(result) == (cause, rank) and where in result.numbers["lead"]["where"], result.answer
+
+
+@pytest.mark.parametrize("path", [H200 / "kineto_train.json.gz", *(DATA / "recorded" / f"launch_{name}.json.gz" for name in (
+    "host_bound", "queue_full", "streams"))], ids=lambda path: path.name)
+def test_a_host_that_does_not_keep_up_leads_as_one_cause(path: Path):
+    """Its time stands under three causes: what one change wins back, a CUDA graph, is no less than what leads."""
+    found = frame(path)
+    result, account = causes_result(found), account_of(found)
+    graph = next((each for each in launches_result(found).findings if each.rule == "graphs"), None)
+    graph_ns = (graph.worth_ns if graph else None) or 0
+    lead, others = result.findings[0], result.findings[1:]
+    assert lead.worth_ns is not None and lead.worth_ns >= graph_ns
+    assert sum(each.worth_ns or 0 for each in result.findings) <= account.wall_ns
+    if graph_ns > max([each.worth_ns or 0 for each in others], default=0) and account.host_bound:
+        gains = {each.cause: each.recoverable_ns or 0 for each in account.groups}
+        assert lead.worth_ns == sum(gains.get(cause, 0) for cause in HOST_BOUND) == result.numbers["lead"]["recoverable_ns"]
+        assert result.numbers["lead"]["cause"] == max(HOST_BOUND, key=lambda cause: gains.get(cause, 0))
+        assert f"one CUDA graph wins {time_text(graph_ns)} at most" in result.answer
+    assert bool(account.host_bound) == (path.name != "launch_streams.json.gz")
 
 
 def test_a_wait_for_another_rank_is_followed_to_what_it_did(tmp_path: Path):

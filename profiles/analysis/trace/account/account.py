@@ -2,7 +2,7 @@
 
 `account_of` returns rows whose `wall_ns` add up to the wall time of each GPU. `recoverable_ns` is an upper bound of what the
 run would win if the cause went away: never more than the row's own time, so that all rows together never exceed the run. None
-where the trace cannot say. The lead is the cause with the most to win over all GPUs; where nothing has a tenth of the time to
+where the trace cannot say. The lead is what has the most to win over all GPUs (`lead`); where nothing has a tenth of the time to
 win, what the GPUs did the most.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,15 +21,16 @@ from profiles.analysis.core.intervals import EMPTY, Intervals
 from profiles.analysis.trace.account.causes import CAUSES
 from profiles.analysis.trace.account.gpu import GpuTime, Names, gain_of, gpu_time
 from profiles.analysis.trace.account.host import Host, pageable_rows
+from profiles.analysis.trace.account.lead import HostBound, lead_of
 from profiles.analysis.trace.account.ranks import KERNEL_CAUSES, RankWait, rank_waits
+from profiles.analysis.trace.account.rows import Group, Row
 from profiles.analysis.trace.launching.order import order_of
+from profiles.analysis.trace.launching.short import short_kernels
 from profiles.analysis.trace.time.steps import Steps, steps_of
 from profiles.analysis.trace.time.warmup import WARM_UP, judge_steps
 from profiles.analysis.trace.time.work import DeviceWork, devices
 from profiles.ingest.trace import Category
 
-LEAD_PCT = 10.0                     # of all GPUs' time: a cause with less to win does not lead
-TYPE_TIMES = 3
 ONE_RANK = 0.75                     # of a cause's time: it is that rank's
 WHERE_PCT = 2.0                     # of the wall time: a name with more is a row of its own
 NAMED_PCT = 10.0                    # of a cause's time: a name with less does not stand for it
@@ -40,37 +41,13 @@ _NOT_KNOWN = ("unknown", "unknown_kernels", "compute", "memory_traffic", "launch
 
 
 @dataclass(frozen=True)
-class Row:
-    """Time of one GPU under one cause at one place."""
-
-    gpu: int
-    cause: str
-    where: str                      # kernel, range, operator or call that has it; "" where nothing is named
-    rank: str                       # on which the cause starts: another one's where this GPU waited for it; "" of a single trace
-    wall_ns: int
-    recoverable_ns: int | None
-    evidence: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Group:
-    """One cause over all GPUs and places. `wall_ns` and `recoverable_ns` are means over the GPUs."""
-
-    cause: str
-    where: str
-    rank: str                       # "" where it is no one rank's
-    wall_ns: int
-    recoverable_ns: int | None
-    rows: tuple[Row, ...]
-
-
-@dataclass(frozen=True)
 class Account:
     wall_ns: int
     gpus: dict[int, str]            # number -> label
     rows: tuple[Row, ...]           # by GPU, the most time first
     groups: tuple[Group, ...]       # the most to win first
-    lead: Group | None              # None without GPU work
+    lead: Group | None              # None without GPU work; of `host_bound` its causes in one
+    host_bound: HostBound | None    # the lead is a host that does not keep up
     steps: int                      # marked or found
     in_steps: dict[str, int]        # of these how many hold a usual share of each cause
     waits: tuple[RankWait, ...]
@@ -81,7 +58,7 @@ def account_of(frame: Frame) -> Account:
     begin_ns, end_ns = frame.wall
     works = devices(frame) if end_ns > begin_ns else []
     if not works:
-        return Account(max(0, end_ns - begin_ns), {}, (), (), None, 0, {}, ())
+        return Account(max(0, end_ns - begin_ns), {}, (), (), None, None, 0, {}, ())
     steps, host, order = steps_of(frame, works), Host(frame), order_of(frame)
     warm = _warm_up(frame, steps, works)
     times = []
@@ -94,8 +71,9 @@ def account_of(frame: Frame) -> Account:
     rows = [row for each in times for row in _rows(frame, each, times, waits)]
     labels = {each.work.index: each.work.label for each in times}
     groups = group_rows(rows, len(times))
-    return Account(end_ns - begin_ns, labels, tuple(rows), groups, _lead(groups, end_ns - begin_ns), _step_count(steps),
-                   _in_steps(steps, times), tuple(waits))
+    lead, host_bound = lead_of(groups, end_ns - begin_ns, round(int(short_kernels(order).won_ns.sum()) / len(times)))
+    return Account(end_ns - begin_ns, labels, tuple(rows), groups, lead, host_bound, _step_count(steps), _in_steps(steps, times),
+                   tuple(waits))
 
 
 def _warm_up(frame: Frame, steps: Steps, works: list[DeviceWork]) -> dict[str, Intervals]:
@@ -272,25 +250,6 @@ def group_rows(rows: Sequence[Row], count: int) -> tuple[Group, ...]:
         where = _where(list(by_where.items()))
         groups.append(Group(cause, where, rank, round(whole / count), round(sum(gains) / count) if gains else None, tuple(mine)))
     return tuple(sorted(groups, key=lambda each: (-(each.recoverable_ns or 0), -each.wall_ns, each.cause)))
-
-
-def _lead(groups: Sequence[Group], wall_ns: int) -> Group | None:
-    """The cause with the most to win, else what the GPUs did the most.
-
-    Tensor cores change results, so they lead only where they win TYPE_TIMES as much as what costs nothing.
-    """
-    if not groups:
-        return None
-    worth = [each for each in groups if 100 * (each.recoverable_ns or 0) >= LEAD_PCT * wall_ns]
-    free = [each for each in worth if each.cause != "no_tensor_cores"]
-    if worth and worth[0].cause == "no_tensor_cores" and free and \
-            (worth[0].recoverable_ns or 0) < TYPE_TIMES * (free[0].recoverable_ns or 0):
-        return free[0]
-    if worth:
-        return worth[0]
-    told = max((each for each in groups if CAUSES[each.cause].side != "outside"), key=lambda each: (each.wall_ns, each.cause),
-               default=None)
-    return told if told and told.wall_ns * 20 >= wall_ns else max(groups, key=lambda each: (each.wall_ns, each.cause))
 
 
 _RANK = re.compile(r"rank (\d{1,9})$")

@@ -7,8 +7,9 @@ from typing import Any
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Finding, Result
 from profiles.analysis.core.sentences import pct_text, plural, time_text
-from profiles.analysis.trace.account.account import Account, Group, Row, account_of, rank_number
+from profiles.analysis.trace.account.account import Account, account_of, rank_number
 from profiles.analysis.trace.account.causes import CAUSES
+from profiles.analysis.trace.account.rows import Group, Row
 from profiles.analysis.trace.time.sentences import no_work_text
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
@@ -51,6 +52,9 @@ _SAID = {
     "outside": "no GPU works before the first and after the last kernel of the recording",
 }
 
+# What the host is at while the GPU is idle for it.
+_UNFED = {"host_launch": "in operators and launches", "small_kernels": "launching small kernels", "host_code": "in other code"}
+
 
 def group_text(account: Account, group: Group) -> str:
     """Return one cause in words: "rank 1 loads data 8 ms a step (`## dataload ##`); rank 0 waits for it in the all-reduce: …"."""
@@ -63,8 +67,18 @@ def group_text(account: Account, group: Group) -> str:
 
 
 def lead_text(account: Account) -> str:
-    """Return the sentence at the top: the lead, and what the GPUs did else."""
-    return group_text(account, account.lead) if account.lead else ""
+    """Return the lead in words, "" without one. A host that does not keep up is said as one, with what a CUDA graph wins."""
+    bound, lead = account.host_bound, account.lead
+    if bound is None or lead is None:
+        return group_text(account, lead) if lead else ""
+    wall_ns = max(1, account.wall_ns)
+    parts = ", ".join(f"{_UNFED[each.cause]} {pct_text(100 * (each.recoverable_ns or 0) / wall_ns)}" for each in bound.groups)
+    step = f", {time_text(bound.idle_ns / account.steps)} a step" if account.steps > 1 else ""
+    is_kernel = CAUSES[lead.cause].side == "busy"
+    at = f", most of it {'before' if is_kernel else 'in'} `{_name(lead)}`" if lead.where else ""
+    return (f"The host cannot feed the {'GPUs' if len(account.gpus) > 1 else 'GPU'}: idle for it "
+            f"{pct_text(100 * bound.idle_ns / wall_ns)} of the time{step} ({parts}){at}; one CUDA graph wins "
+            f"{time_text(bound.graph_ns)} at most")
 
 
 def _ranks(account: Account) -> int:
@@ -74,12 +88,16 @@ def _ranks(account: Account) -> int:
 def _at(group: Group) -> str:
     if not group.where:
         return ""
-    name = short_name(group.where) if group.cause in _KERNELS or CAUSES[group.cause].side == "busy" else group.where
-    name = name[:100].replace("`", "'")
+    name = _name(group)
     alone = len({row.where for row in group.rows if row.where}) == 1
     if group.cause in ("host_launch", "host_code", "synchronisation", "rank_sync"):
         return f", {'' if alone else 'most of it '}in `{name}`"
     return f" (`{name}`{'' if alone else ' and others'})"
+
+
+def _name(group: Group) -> str:
+    name = short_name(group.where) if group.cause in _KERNELS or CAUSES[group.cause].side == "busy" else group.where
+    return name[:100].replace("`", "'")
 
 
 def _mean(group: Group) -> str:
@@ -131,7 +149,7 @@ def causes_result(frame: Frame) -> Result:
     account = account_of(frame)
     if account.lead is None:
         return Result(no_work_text(frame), account_json(account), applies=False)
-    return Result(f"{group_text(account, account.lead)}.", account_json(account), [_groups_table(account), _rows_table(account)],
+    return Result(f"{lead_text(account)}.", account_json(account), [_groups_table(account), _rows_table(account)],
                   _findings(account))
 
 
@@ -142,7 +160,7 @@ def account_json(account: Account) -> dict[str, Any]:
     lead = account.lead
     return {
         "wall_ns": account.wall_ns,
-        "lead": {**_group_json(account, lead), "text": group_text(account, lead)} if lead else None,
+        "lead": {**_group_json(account, lead), "text": lead_text(account)} if lead else None,
         "causes": [_row_json(row, wall) for row in account.rows],
         "groups": [{**_group_json(account, group), "label": CAUSES[group.cause].label, "side": CAUSES[group.cause].side,
                     "text": group_text(account, group)} for group in account.groups],
@@ -189,19 +207,22 @@ def _rows_table(account: Account) -> SummaryTable:
 
 def _findings(account: Account) -> list[Finding]:
     """One per cause with something to win, and the lead."""
-    wall = max(1, account.wall_ns)
-    out = []
-    for group in account.groups:
-        won_pct = 100 * (group.recoverable_ns or 0) / wall
-        leads = group is account.lead
-        if won_pct < LEAST_PCT and not leads:
-            continue
-        severity = "high" if won_pct >= HIGH_PCT else "medium" if won_pct >= MEDIUM_PCT else "info"
-        numbers: dict[str, Any] = {"time_ns": group.wall_ns, "share_pct": 100 * group.wall_ns / wall, "wall_ns": account.wall_ns,
-                                   **({"leads": 1} if leads else {})}
-        for row in group.rows[:1]:
-            numbers |= {key: value for key, value in row.evidence.items() if isinstance(value, int | float | str)}
-        out.append(Finding(f"cause_{group.cause}", severity, group_text(account, group), CAUSES[group.cause].advice, numbers,
-                           worth_ns=float(group.recoverable_ns) if group.recoverable_ns else None,
-                           kernel=group.where if CAUSES[group.cause].side == "busy" and group.where else None))
-    return sorted(out, key=lambda each: (-each.numbers.get("leads", 0), -(each.worth_ns or 0)))
+    joined = account.host_bound.groups if account.host_bound else ()
+    others = [each for each in account.groups if each is not account.lead and each not in joined]
+    worth = [each for each in others if 100 * (each.recoverable_ns or 0) >= LEAST_PCT * account.wall_ns]
+    lead = [_finding(account, account.lead, lead_text(account), True)] if account.lead else []
+    return lead + sorted((_finding(account, each, group_text(account, each), False) for each in worth),
+                         key=lambda each: -(each.worth_ns or 0))
+
+
+def _finding(account: Account, group: Group, title: str, leads: bool) -> Finding:
+    wall_ns, bound = max(1, account.wall_ns), account.host_bound if leads else None
+    won_pct = 100 * (group.recoverable_ns or 0) / wall_ns
+    severity = "high" if won_pct >= HIGH_PCT else "medium" if won_pct >= MEDIUM_PCT else "info"
+    numbers: dict[str, Any] = {"time_ns": group.wall_ns, "share_pct": 100 * group.wall_ns / wall_ns, "wall_ns": account.wall_ns,
+                               **({"leads": 1} if leads else {}), **({"graph_ns": bound.graph_ns} if bound else {})}
+    for row in group.rows[:1]:
+        numbers |= {key: value for key, value in row.evidence.items() if isinstance(value, int | float | str)}
+    return Finding(f"cause_{group.cause}", severity, title, CAUSES["host_launch" if bound else group.cause].advice, numbers,
+                   worth_ns=float(group.recoverable_ns) if group.recoverable_ns else None,
+                   kernel=group.where if CAUSES[group.cause].side == "busy" and group.where else None)
