@@ -11,9 +11,10 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from profiles.analysis.core.frame import Frame
+from profiles.analysis.core.identity import identity
 from profiles.analysis.core.representative import operators_around, representative_launch
 from profiles.analysis.core.sentences import plural, time_text
-from profiles.analysis.core.tunable import is_problem, tunable
+from profiles.analysis.core.tunable import TYPES, is_problem, tunable
 from profiles.capture.selectors import bare_name
 from profiles.models import KernelStat, Profile
 from profiles.store.frame import frame_read
@@ -22,24 +23,43 @@ from profiles.store.launches import launches_read
 
 @dataclass(frozen=True)
 class Action:
-    """`url` of the form with its fields in the query string, "" where none can be filled in; `said`: where they come from."""
+    """`url` of the form with its fields in the query string, "" where none can be filled in; `said`: where they come from.
+
+    `why`: what is missing in the fields, "" where all are there.
+    """
 
     url: str
     said: str
     fields: dict[str, Any]
+    why: str = ""
 
 
 def tune(kernel: KernelStat) -> Action:
-    """Operator by the kernel's name; shape and type of the launches that own most of its time. No form where one is unknown."""
+    """Operator by the kernel's name; shape and type of the launches that own most of its time, where they are known.
+
+    No form where no operator is.
+    """
     frame = _frame(kernel.profile)
     around, launches, ns = operators_around(frame, kernel.name) if frame is not None else ([], 0, 0)
     candidate = tunable(kernel.name, around)
     fields = {"operator": candidate.operator, **candidate.shape, "dtype": candidate.dtype}
+    if candidate.operator and not is_problem(fields):
+        return _operator_alone(kernel, candidate.operator, candidate.why)
     if not is_problem(fields):
-        return Action("", candidate.why, {})
+        return Action("", candidate.why, {}, candidate.why)
     said = (f"Filled in for {kernel.short_name} of {kernel.profile.name}: the shape of {candidate.source}, "
             f"{plural(launches, 'launch')}, {time_text(ns)} of its {time_text(kernel.total_ns or 0)}.")
     return Action(_url("tune-new", fields), said, fields)
+
+
+def _operator_alone(kernel: KernelStat, operator: str, why: str) -> Action:
+    """Return the form with the operator chosen, and the type where the kernel's name tells it."""
+    if kernel.profile.kind != Profile.Kind.TRACE:
+        why = "A report holds no input shapes: a trace with record_shapes=True has them."
+    dtype = identity(kernel.name).dtype
+    fields = {"operator": operator, "dtype": dtype if dtype in TYPES[operator] else ""}
+    said = f"{operator} is chosen for {kernel.short_name} of {kernel.profile.name}. {why} The shape below is a preset: enter yours."
+    return Action(_url("tune-new", fields), said, {name: value for name, value in fields.items() if value}, why)
 
 
 def capture(kernel: KernelStat) -> Action:

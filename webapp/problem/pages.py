@@ -71,9 +71,10 @@ def _kernel_page(request: HttpRequest, shape: KernelShape | None, where: dict[st
     if kernel is None:
         raise Http404("No profile has this kernel any more.")
     seen = profiled.of_shape(shape) if shape else profiled.of_kernel(kernel)
+    job = actions.tune(kernel)
     return render(request, "problem/detail.html", {
         "problem": None, "title": kernel.short_name, "kernel": kernel, "shape": shape, "profiled": seen,
-        "why": actions.tune(kernel).said, **_history(seen, None)})
+        "why": job.why or job.said, **_history(seen, None)})
 
 
 def _posted(request: HttpRequest) -> Problem:

@@ -169,6 +169,21 @@ def test_tune_this_kernel_opens_a_form_with_the_shape_that_owns_its_time(layer: 
     assert "4 launches" in page                                                                # … and where it comes from
 
 
+def test_tune_from_a_report_opens_the_form_with_the_operator_chosen(alice: Any, api: Any) -> None:
+    """Its shapes are unknown: what is shown in the form is a preset, and that is said."""
+    profile = profile_ingest(recording("buildA_raw.csv.gz").pk, "test")
+    found = kernel(profile, "softmax_row")
+    client = signed_in(alice)
+    assert "Tune softmax" in client.get(reverse("kernel", args=[profile.pk, found.pk])).content.decode()
+    answer = client.get(reverse("kernel-tune", args=[profile.pk, found.pk]))
+    assert answer.status_code == 302 and fields_of(answer.url) == {"operator": "softmax"}
+    page = client.get(answer.url).content.decode()
+    chosen = page.split('name="operator"')[1].split("</select>")[0]
+    assert re.search(r'value="softmax" selected', chosen) and "A report holds no input shapes" in page and "is a preset" in page
+    told = api(alice).get(f"/api/profiles/{profile.pk}/kernels/{found.pk}/actions/").json()["tune"]
+    assert told["fields"] == {"operator": "softmax"} and told["url"] == answer.url
+
+
 def test_a_kernel_that_no_operator_stands_for_goes_back_with_the_reason(layer: Profile, alice: Any) -> None:
     found = kernel(layer, "void at::native::vectorized_elementwise_kernel<8, at::native::BinaryFunctor")
     answer = signed_in(alice).get(reverse("kernel-tune", args=[layer.pk, found.pk]), follow=True)
