@@ -6,11 +6,13 @@ The browser sends {"watch": ["profile.7", "tune.3"]} (again at any time: it repl
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,15 +28,19 @@ from webapp.accounts import is_local, local_user
 from webapp.outage import outage_of
 from webapp.people.two_factor import DUE
 from webapp.projects.selectors import Access, access_of
+from webapp.socket_limits import SocketLimits
 from workers import jobs
-from workers.scope import project_of
+from workers.scope import projects_of_rows
 
 log = logging.getLogger(__name__)
 TOPIC = re.compile(r"(home|workers|notified|(profile|tune|check|candidate|capture|ceilings|suite|gate|thread)\.\d{1,18})\Z")
 MAX_TOPICS = 200
 _ROWS = {"profile": "profiles.Profile", "capture": "profiles.Capture", "tune": "tuner.TuneJob", "suite": "tuner.SuiteJob",
          "check": "tuner.KernelCheck", "candidate": "tuner.Candidate", "gate": "tuner.Gate", "thread": "webapp.Thread"}
-SIGNED_OUT, TRY_AGAIN_LATER = 4401, 1013
+MOST_CHARACTERS = 32_768         # of a message: MAX_TOPICS of them take less
+SIGNED_OUT, TRY_AGAIN_LATER, TOO_MUCH = 4401, 1013, 1008
+LIMITS = SocketLimits()
+LOOK_UPS = ThreadPoolExecutor(1, "topics")      # beside the one thread of all handshakes, which would wait behind them
 
 
 class SameOrigin:
@@ -72,16 +78,27 @@ def is_same_origin(origin: str, host: str) -> bool:
 
 
 class LiveConsumer(AsyncJsonWebsocketConsumer):
-    """Forwards messages of the topics that a page watches."""
+    """Forwards messages of the topics that a page watches.
+
+    A list of topics replaces the one before, so a page's newest alone is followed, in a task of its own: lists that come in the
+    meantime are dropped. Who asks for more than `webapp.socket_limits` allows is closed with 1008.
+    """
     async def connect(self) -> None:
         self.topics: set[str] = set()
-        self.session = self.person = ""
+        self.session = self.person = self.counted = ""
+        self.newest: set[str] | None = None
+        self.following: asyncio.Task[None] | None = None
         client = self.scope.get("client") or [""]
         local = settings.LOCAL_MODE and is_local(client[0], _headers(self.scope))
         user = self.scope["user"]
         signed_in = user is not None and user.is_authenticated
         if (not local and not signed_in) or (signed_in and user is not None and self.scope["session"].get(DUE)):
             await self.close(code=SIGNED_OUT)
+            return
+        self.counted = str(user.pk) if user is not None and signed_in else "local"
+        if not LIMITS.open(self.counted):
+            await self.accept()         # a refused handshake could not say why
+            await self.close(code=TOO_MUCH)
             return
         self.access = await database_sync_to_async(access_of)(user if signed_in else await database_sync_to_async(local_user)())
         await self.accept()
@@ -91,11 +108,39 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
                 await self.channel_layer.group_add(f"live.{topic}", self.channel_name)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **_: object) -> None:
+        if not LIMITS.take_message(self.counted):
+            await self.close(code=TOO_MUCH)
+            return
         asked = _watch_list(text_data)
         if asked is None:
             await self.send_json({"event": "error", "data": {"what": f"send {{\"watch\": [at most {MAX_TOPICS} topics]}}"}})
             return
-        wanted = await database_sync_to_async(seen_topics)({topic for topic in asked if TOPIC.match(topic)}, self.access)
+        self.newest = {topic for topic in asked if TOPIC.match(topic)}
+        if self.following is None or self.following.done():
+            self.following = asyncio.create_task(self._follow_newest())
+
+    async def _follow_newest(self) -> None:
+        """Follow the newest list, until none came meanwhile."""
+        try:
+            while self.newest is not None:
+                wait_s = LIMITS.take_topics(self.counted, len(self.newest))
+                if wait_s is None:
+                    await self.close(code=TOO_MUCH)
+                    return
+                await asyncio.sleep(wait_s)
+                newest, self.newest = self.newest, None
+                await self._follow(newest)
+        except Exception as error:
+            outage = outage_of(error)
+            if outage is None:
+                log.exception("live: topics could not be followed")
+            else:
+                log.warning("live: %s (%s)", outage.what, str(error).strip())
+            await self.close(code=TRY_AGAIN_LATER)
+
+    async def _follow(self, topics: set[str]) -> None:
+        look_up = database_sync_to_async(seen_topics, thread_sensitive=False, executor=LOOK_UPS)
+        wanted = await look_up(topics, self.access)
         for topic in self.topics - wanted:
             for group in groups_of(topic, self.access):
                 await self.channel_layer.group_discard(f"live.{group}", self.channel_name)
@@ -106,6 +151,10 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         await self.send_json({"event": "watching", "data": {"topics": sorted(wanted)}})
 
     async def disconnect(self, code: int) -> None:
+        if self.counted:
+            LIMITS.close(self.counted)
+        if self.following is not None:
+            self.following.cancel()
         groups = [group for topic in self.topics for group in groups_of(topic, self.access)]
         for group in filter(None, (*groups, self.session, self.person)):
             await self.channel_layer.group_discard(f"live.{group}", self.channel_name)
@@ -134,16 +183,18 @@ def seen_topics(topics: set[str], access: Access) -> set[str]:
     if access.alone or access.everywhere:
         return topics
     mine = {seat.pk for seat in access.seats}
-    return {topic for topic in topics if _project_of(topic) in {None, *mine}}
-
-
-def _project_of(topic: str) -> int | None:
-    """Return the project of a topic's row; None for topics of the whole installation, 0 where there is no such row."""
-    kind, _, number = topic.partition(".")
-    if kind not in _ROWS:
-        return None
-    row = apps.get_model(_ROWS[kind])._base_manager.filter(pk=int(number)).first()
-    return 0 if row is None else project_of(row)
+    rows: dict[str, dict[int, str]] = {}        # by kind: topics by the row's id
+    seen = set()
+    for topic in topics:
+        kind, _, number = topic.partition(".")
+        if kind in _ROWS:
+            rows.setdefault(kind, {})[int(number)] = topic
+        else:
+            seen.add(topic)                     # of the whole installation
+    for kind, topic_by_id in rows.items():      # one question a kind
+        projects = projects_of_rows(apps.get_model(_ROWS[kind]), topic_by_id)
+        seen |= {topic_by_id[row] for row, project in projects.items() if project is None or project in mine}
+    return seen
 
 
 def session_topic(session_key: str) -> str:
@@ -169,8 +220,10 @@ def connections_close(request: Any = None, **signal: Any) -> None:
 
 def _watch_list(text: str | None) -> list[str] | None:
     """Return the topics of {"watch": [...]}; None for anything else."""
+    if text is None or len(text) > MOST_CHARACTERS:
+        return None
     try:
-        content = json.loads(text or "")
+        content = json.loads(text)
     except (ValueError, RecursionError):        # [[[[[…
         return None
     asked = content.get("watch") if isinstance(content, dict) else None

@@ -7,7 +7,7 @@ out, so a page or route needs no check of its own. Imports nothing of ours, as `
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -51,6 +51,11 @@ def enter(scope: Scope) -> None:
     _scope.set(scope)
 
 
+def account_name(person: Any) -> str | None:
+    """Return the name of an account; None for nobody, and where only a profile is seen: who has a link reads of no account."""
+    return None if person is None or current().profile is not None else str(person.get_username())
+
+
 @contextmanager
 def within(scope: Scope | int) -> Iterator[None]:
     """Work in a scope, or in the project of this id, meanwhile."""
@@ -72,6 +77,15 @@ def project_of(row: models.Model) -> int | None:
         owner = getattr(owner, name)
     found: int | None = getattr(owner, f"{last}_id") if owner is not None else None
     return found
+
+
+def projects_of_rows(model: type[models.Model], row_ids: Iterable[int]) -> dict[int, int | None]:
+    """Return the project of each of these rows that there is, by its id, as `project_of` does; one query."""
+    path = getattr(model, "project_path", "")
+    rows = model._base_manager.filter(pk__in=list(row_ids))
+    if not path:
+        return dict.fromkeys(rows.values_list("pk", flat=True))
+    return dict(rows.values_list("pk", path))
 
 
 def scope_of_row(model: type[models.Model], row_id: object) -> Scope:
