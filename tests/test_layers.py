@@ -38,7 +38,8 @@ MEMBERS = {
     "tuner.cache.rules": ("tuner.cache.rules", "tuner.cache.buckets", "tuner.cache.default_check", "tuner.cache.portability"),
     "tuner.cache.client": ("tuner.cache.client", "tuner.cache.listener", "tuner.cache.shared"),
     "workers.jobs": ("workers.jobs", "workers.away", "workers.clock", "workers.disk", "workers.fair", "workers.leases",
-                     "workers.outgoing", "workers.scope", "workers.secret", "workers.spans", "workers.trail"),
+                     "workers.outgoing", "workers.redact", "workers.scope", "workers.secret", "workers.spans",
+                     "workers.trail"),
     "workers.process": ("workers.process", "workers.tasks", "workers.sweep", "workers.messages", "workers.row_kinds",
                         "workers.stages", "workers.bounded_process"),
 }
@@ -135,8 +136,8 @@ ARROWS = {
         "profiles.ingest.trace profiles.analysis.core profiles.analysis.kernel profiles.charts profiles.models profiles.store "
         "profiles.exports",
     "profiles.sql":
-        "profiles.ingest.trace profiles.analysis.core profiles.theme profiles.models profiles.library profiles.rows "
-        "profiles.store profiles.exports profiles.timeline profiles.topics",
+        "profiles.ingest.trace profiles.analysis.core profiles.theme workers.jobs profiles.models profiles.library "
+        "profiles.rows profiles.store profiles.exports profiles.timeline profiles.topics",
     "profiles.fleet":
         "profiles.ingest.naming profiles.analysis.core workers.agent profiles.theme profiles.charts workers.jobs "
         "profiles.models profiles.retention profiles.rows profiles.families",
@@ -145,8 +146,8 @@ ARROWS = {
         "profiles.fleet",
     "profiles.notes": "workers.jobs profiles.models profiles.rows profiles.timeline",
     "profiles.overview":
-        "profiles.ingest.trace profiles.analysis.core profiles.charts profiles.models profiles.retention profiles.library "
-        "profiles.compare profiles.exports profiles.profile profiles.upload profiles.topics profiles.counters",
+        "profiles.ingest.trace profiles.analysis.core profiles.charts workers.jobs profiles.models profiles.retention "
+        "profiles.library profiles.compare profiles.exports profiles.profile profiles.upload profiles.topics profiles.counters",
     "profiles.kernel":
         "profiles.analysis.core profiles.charts profiles.models profiles.advice profiles.counters profiles.source "
         "profiles.overview",

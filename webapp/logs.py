@@ -9,6 +9,7 @@ from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
 from workers import trail
+from workers.redact import redact
 
 OUTAGES = (503, 507)
 
@@ -54,13 +55,26 @@ class OutageInOneLine(logging.Filter):
         return True
 
 
+class TextLine(logging.Formatter):
+    """One line for people. Of addresses with a secret the route stands there: in the message and in its trace."""
+
+    def __init__(self) -> None:
+        super().__init__("%(levelname).1s %(name)s: %(message)s%(suffix)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
+
+
 class JsonLine(JsonFormatter):
-    """One object a line: time (UTC), level, logger, message, and whatever the record carries besides."""
+    """One object a line: time (UTC), level, logger, message, and whatever the record carries besides; secrets as in `TextLine`."""
 
     def __init__(self) -> None:
         super().__init__("{levelname}{name}{message}", style="{", timestamp="time", json_ensure_ascii=False,
                          rename_fields={"levelname": "level", "name": "logger", "exc_info": "trace"},
                          reserved_attrs=[*RESERVED_ATTRS, "request", "suffix", "server_time"])
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
 
     def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
         return {"time": log_data.pop("time", None), "level": str(log_data.pop("level", "")).lower(), **log_data}

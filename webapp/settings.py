@@ -275,7 +275,7 @@ LOG_LEVEL = next((word.upper() for word in _LOG if word != "json"), "INFO")
 LOG_REQUESTS = LOG_JSON or os.environ.get("RIDGEPOINT_ACCESS_LOG") == "1"
 LOGGING = {
     "version": 1, "disable_existing_loggers": False,
-    "formatters": {"text": {"format": "%(levelname).1s %(name)s: %(message)s%(suffix)s"}, "json": {"()": "webapp.logs.JsonLine"}},
+    "formatters": {"text": {"()": "webapp.logs.TextLine"}, "json": {"()": "webapp.logs.JsonLine"}},
     "filters": {name: {"()": f"webapp.logs.{name}"} for name in ("ExpectedInOneLine", "OutageInOneLine", "AddTrail")},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json" if LOG_JSON else "text",
                             "filters": ["ExpectedInOneLine", "OutageInOneLine", "AddTrail"]}},

@@ -14,6 +14,7 @@ from django.utils import timezone
 from tuner.models import TuneJob
 from webapp.agents.models import AgentBudget, AgentCall
 from webapp.models import ApiToken
+from workers.redact import redact
 from workers.scope import within
 
 ARGUMENTS_CHARS, ANSWER_CHARS, TOOL_CHARS = 2000, 1000, 60
@@ -55,7 +56,7 @@ def call_end(who: Mapping[str, Any], tool: str, arguments: Any, *, ms: float, ou
              call_id: int | None = None, led_to: tuple[str, int] | None = None, refused: bool = False) -> None:
     """Write down how a call ended. What it took of the day is given back where it was `refused`; where nobody knows whether it
     began something (the program left, a server failed), it stays taken."""
-    ended = {"ms": round(ms, 3), "outcome": outcome, "answer": _text(answer)[:ANSWER_CHARS],
+    ended = {"ms": round(ms, 3), "outcome": outcome, "answer": redact(_text(answer))[:ANSWER_CHARS],
              "led_to": led_to[0] if led_to else "", "led_to_id": led_to[1] if led_to else None}
     with within(who["project"]["id"]):
         if call_id is None:
@@ -105,7 +106,7 @@ def _columns(who: Mapping[str, Any], tool: str, arguments: Any) -> dict[str, Any
     said = json.dumps(arguments, ensure_ascii=False, default=str)
     return {"token_id": token["id"] if there else None, "token_name": token["name"][:80],
             "person_id": person["id"], "person_name": person["name"][:150],
-            "tool": _text(tool)[:TOOL_CHARS], "arguments": _text(said)[:ARGUMENTS_CHARS]}
+            "tool": _text(tool)[:TOOL_CHARS], "arguments": redact(_text(said))[:ARGUMENTS_CHARS]}
 
 
 def _text(given: object) -> str:

@@ -15,6 +15,7 @@ from django.db.models.signals import m2m_changed, post_delete, post_init, post_s
 
 from webapp.audit.kinds import KINDS, Kind
 from webapp.models import AuditEntry
+from workers.redact import redact
 from workers.scope import current, project_of
 
 MOST_CHARACTERS = 1000          # of one value
@@ -49,7 +50,7 @@ def record(action: str, kind: str, target: str, target_id: object = "", changes:
     person = actor.person if getattr(actor.person, "pk", None) else None
     AuditEntry.objects.create(
         actor=person, actor_name=person.get_username() if person else "", token=actor.token[:80], address=actor.address,
-        action=action, kind=kind, target=target[:200], target_id=str(target_id)[:80], changes=changes or {},
+        action=action, kind=kind, target=redact(target)[:200], target_id=str(target_id)[:80], changes=changes or {},
         project_id=current().project if project is None else project)
 
 

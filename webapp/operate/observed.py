@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from webapp.logs import OUTAGES
 from webapp.operate import probes
 from workers import spans, trail
+from workers.redact import redact
 from workers.trail import Trail
 
 log = logging.getLogger("webapp.requests")
@@ -53,7 +54,7 @@ class Observed:
             await send(message)
 
         try:
-            with spans.span(scope["method"], "SERVER", headers, {"url.path": scope["path"][:500]}) as recorded:
+            with spans.span(scope["method"], "SERVER", headers, {"url.path": redact(scope["path"])[:500]}) as recorded:
                 await self.app(scope, receive, pass_on)
                 now.route = now.route or _route_outside_django(scope["path"])
                 if recorded is not None:

@@ -53,6 +53,21 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     server.shutdown()
 
 
+async def test_a_secret_of_an_address_is_not_sent(collector: list[Any]) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 403, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async def send(message: Any) -> None:
+        pass
+
+    await Observed(app)({"type": "http", "method": "GET", "path": "/share/share_secret_it_is/", "headers": []}, None, send)
+    spans.flush()
+    [request] = collector
+    assert {each.key: each.value.string_value for each in request.attributes}["url.path"] == "/share/<str:secret>/"
+    assert "share_secret" not in str(request)
+
+
 async def test_a_job_is_a_child_of_the_request_that_enqueued_it(collector: list[Any]) -> None:
     queue = Queue("compile", connection=jobs.connection())
     queue.empty()
