@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from webapp.models import Invitation, Project
+from webapp.models import Invitation
 from webapp.people import selectors, services
 from webapp.people.pages import ADD, CHANGE, VIEW, link_of
 from webapp.roles import ROLES
@@ -52,7 +52,8 @@ class ChangeSerializer(serializers.Serializer[Any]):
 
 class InviteSerializer(serializers.Serializer[Any]):
     role = serializers.ChoiceField(choices=list(ROLES))
-    project = serializers.SlugField(required=False, allow_blank=True, help_text="without it: the whole installation")
+    project = serializers.CharField(required=False, allow_blank=True, max_length=60, help_text=(
+        "its slug; without it the project of the request; “*”: a role in the whole installation, in later projects too"))
     email = serializers.EmailField(required=False, allow_blank=True)
     days = serializers.IntegerField(required=False, default=7, min_value=1, max_value=services.MOST_DAYS)
 
@@ -60,7 +61,7 @@ class InviteSerializer(serializers.Serializer[Any]):
 class InvitationSerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField(source="pk")
     role = serializers.CharField()
-    project = serializers.CharField(source="invited_to.slug", default="")
+    project = serializers.CharField(source="invited_to.slug", default=services.EVERY_PROJECT)
     email = serializers.CharField()
     expires = serializers.DateTimeField()
 
@@ -140,10 +141,11 @@ class InvitationsApi(APIView):
         given = InviteSerializer(data=request.data)
         given.is_valid(raise_exception=True)
         asked = dict(given.validated_data)
-        slug = asked.pop("project", "")
-        project = Project.objects.filter(slug=slug).first() if slug else None
-        if slug and project is None:
-            raise ValidationError({"project": [f"there is no project {slug}"]})
+        seat = request._request.seat        # type: ignore[attr-defined]
+        try:
+            project = services.invited_to(asked.pop("project", ""), seat and seat.pk)
+        except services.PeopleRefused as refused:
+            raise ValidationError({refused.field: [refused.what]}) from refused
         row, secret = services.invite(request.user, project=project, **asked)
         return Response({**InvitationSerializer(row).data, "link": link_of(request._request, secret)}, status=201)
 

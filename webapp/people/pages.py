@@ -15,7 +15,7 @@ from django.urls import get_script_prefix, path, reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from webapp.models import ApiToken, Invitation, Project
+from webapp.models import ApiToken, Invitation
 from webapp.people import selectors, services
 from webapp.roles import ROLES
 
@@ -41,12 +41,13 @@ def invitation_create(request: HttpRequest) -> HttpResponse:
     """Make an invitation and show its link, this once."""
     need(request, ADD, "owners of the installation invite")
     given = request.POST
-    seat = request.access.seat(given.get("project", ""))          # type: ignore[attr-defined]
+    here, seats = request.seat, request.access.seats        # type: ignore[attr-defined]
     days = given.get("days", "7")
     try:
+        project = services.invited_to(given.get("project", ""), here and here.pk, [seat.pk for seat in seats])
         row, secret = services.invite(
             request.user, role=given.get("role", ""), email=given.get("email", ""), days=int(days) if days.isdecimal() else 0,
-            project=None if seat is None else Project.objects.get(pk=seat.pk))
+            project=project)
     except services.PeopleRefused as refused:
         return _list_page(request, problem=refused.what, status=400)
     return _list_page(request, link=link_of(request, secret), made=row)
@@ -131,7 +132,8 @@ def _list_page(request: Any, *, link: str = "", made: Any = None, problem: str =
     rows = selectors.people(request.GET.get("q", "").strip())
     return render(request, "people/list.html", {
         "people": rows, "q": request.GET.get("q", ""), "invitations": selectors.invitations(), "roles": list(ROLES), "link": link,
-        "made": made, "problem": problem, "seats": request.access.seats, "provider": settings.OIDC}, status=status)
+        "made": made, "problem": problem, "seats": request.access.seats, "every": services.EVERY_PROJECT,
+        "here": request.seat, "provider": settings.OIDC}, status=status)
 
 
 def _person_page(request: Any, row: Any, *, link: str = "", problem: str = "", status: int = 200) -> HttpResponse:

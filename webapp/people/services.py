@@ -31,6 +31,7 @@ from workers import jobs
 log = logging.getLogger(__name__)
 PREFIX = "inv_"
 MOST_DAYS = 60
+EVERY_PROJECT = "*"         # in place of a project's slug: a role in the whole installation, in projects made later too
 
 
 class PeopleRefused(Exception):
@@ -123,8 +124,11 @@ def sessions_end(person: Any, but: str | None = None) -> int:
 
 # ---- invitations ----
 
-def invite(by: Any, *, role: str, project: Project | None = None, email: str = "", days: int = 7) -> tuple[Invitation, str]:
-    """Make an invitation; return it and its secret, which is stored nowhere. Raises PeopleRefused."""
+def invite(by: Any, *, role: str, project: Project | None, email: str = "", days: int = 7) -> tuple[Invitation, str]:
+    """Make an invitation into a project, or with None into the installation: every project, those made later too.
+
+    Returns it and its secret, which is stored nowhere. Raises PeopleRefused.
+    """
     if role not in ROLES:
         raise PeopleRefused("role", f"a role is one of {', '.join(ROLES)}")
     if not 1 <= days <= MOST_DAYS:
@@ -133,6 +137,21 @@ def invite(by: Any, *, role: str, project: Project | None = None, email: str = "
     row = Invitation.objects.create(digest=digest_of(secret), email=email.strip()[:254], role=role, invited_to=project,
                                     made_by=by if getattr(by, "pk", None) else None, expires=timezone.now() + timedelta(days=days))
     return row, secret
+
+
+def invited_to(slug: str, here: int | None, projects: Iterable[int] | None = None) -> Project | None:
+    """Return the project that an invitation is into: that of `slug`, without one that of id `here`; None for `EVERY_PROJECT`.
+
+    `projects`: ids of those that may be named, None for all. Raises PeopleRefused.
+    """
+    if slug == EVERY_PROJECT:
+        return None
+    rows = Project.objects.all() if projects is None else Project.objects.filter(pk__in=projects)
+    project = rows.filter(**({"slug": slug} if slug else {"pk": here})).first()
+    if project is None:
+        raise PeopleRefused("project", f"there is no project {slug}" if slug else
+                            f"say which project, or “{EVERY_PROJECT}” for a role in the whole installation")
+    return project
 
 
 def digest_of(secret: str) -> str:

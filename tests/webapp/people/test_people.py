@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from webapp.models import ApiToken, AuditEntry, Invitation, Membership, Project
 from webapp.people import services
+from webapp.projects.selectors import access_of
 from webapp.roles import role_of, role_set
 from webapp.sign_in import FAILURES
 from workers.secret import unseal
@@ -146,7 +147,7 @@ def invite(browser: Client, **given: Any) -> str:
 
 
 def test_an_invitation_makes_one_account_once(olga: Any, django_user_model: Any) -> None:
-    path = invite(signed_in("olga"), email="new@example.org")
+    path = invite(signed_in("olga"), email="new@example.org", project="*")
     secret = path.split("/")[-2]
     assert not Invitation.objects.filter(digest__contains=secret[4:]).exists() and len(Invitation.objects.get().digest) == 64
     browser = Client()
@@ -168,6 +169,27 @@ def test_an_invitation_into_a_project_gives_nothing_elsewhere(olga: Any, django_
     nina = django_user_model.objects.get(username="nina")
     assert role_of(nina) == ""
     assert [(each.project.slug, each.role) for each in Membership.objects.filter(user=nina)] == [("llm", "owner")]
+
+
+def test_an_invitation_from_before_a_second_project_gives_a_role_in_the_first_alone(olga: Any, django_user_model: Any) -> None:
+    owner = signed_in("olga")
+    assert 'value="*">All projects' in owner.get("/people/").content.decode()        # a role everywhere is chosen by that name
+    paths = {"nina": invite(owner), "otto": invite(owner, project="*")}
+    for name, path in paths.items():
+        Client().post(path, {"username": name, "password": NEW, "again": NEW})
+    nina, otto = (django_user_model.objects.get(username=name) for name in paths)
+    assert access_of(nina).alone and role_of(nina) == "" and role_of(otto) == "engineer"
+    later = Project.objects.create(slug="later", name="Later")
+    assert [seat.slug for seat in access_of(nina).seats] == ["main"]
+    assert access_of(otto).seat(later.slug) is not None
+    answer = owner.post("/people/invite/", {"role": "viewer", "project": "nowhere"})
+    assert answer.status_code == 400 and "there is no project nowhere" in answer.content.decode()
+
+
+def test_an_invitation_over_the_api_is_into_the_token_s_project(olga: Any, api: Any) -> None:
+    for given, project in (({}, "main"), ({"project": "*"}, "*"), ({"project": "main"}, "main")):
+        made = api(olga).post("/api/invitations/", {"role": "viewer", **given}, format="json")
+        assert made.status_code == 201 and made.json()["project"] == project
 
 
 @pytest.mark.parametrize(("given", "told"), [

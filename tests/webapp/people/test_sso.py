@@ -218,7 +218,7 @@ def test_groups_within_a_claim_and_of_strange_kinds() -> None:
 
 def test_where_accounts_come_from_the_provider_an_invitation_makes_none(settings: Any, django_user_model: Any) -> None:
     configure(settings, "http://127.0.0.1:9", RIDGEPOINT_OIDC_ONLY="1")
-    _, secret = services.invite(None, role="viewer")
+    _, secret = services.invite(None, role="viewer", project=None)
     answer = Client().post(f"/accounts/invitation/{secret}/", {"username": "nina", "password": "a long new phrase 77",
                                                                "again": "a long new phrase 77"})
     assert answer.status_code == 403 and not django_user_model.objects.exists()

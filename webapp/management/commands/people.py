@@ -24,7 +24,8 @@ class Command(BaseCommand):
         commands.add_parser("list", help="everybody (the default)")
         asked = commands.add_parser("invite", help="print a link that makes one account")
         asked.add_argument("role", choices=list(ROLES))
-        asked.add_argument("--project", default="", help="its slug; without it the role counts everywhere")
+        asked.add_argument("--project", default="",
+                           help="its slug, “*” for every project, later ones too; may be left out where there is one")
         asked.add_argument("--email", default="")
         asked.add_argument("--days", type=int, default=7)
         role = commands.add_parser("role", help="give a role in the whole installation")
@@ -53,9 +54,8 @@ class Command(BaseCommand):
         return found
 
     def invite(self, *, role: str, project: str, email: str, days: int, **options: Any) -> None:
-        row = Project.objects.filter(slug=project).first() if project else None
-        if project and row is None:
-            raise CommandError(f"there is no project {project}: manage.py projects lists them")
+        only = Project.objects.values_list("pk", flat=True)
+        row = services.invited_to(project, only[0] if len(only) == 1 else None)
         _, secret = services.invite(None, role=role, project=row, email=email, days=days)
         self.stdout.write(settings.PUBLIC_URL + reverse("invitation", args=[secret]))
 
