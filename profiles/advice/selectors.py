@@ -13,6 +13,7 @@ from profiles.analysis.kernel import counters, rules
 from profiles.analysis.kernel.advising.advice import Advice, Headroom, Ours, advise, headroom
 from profiles.analysis.kernel.findings_source import most_pct
 from profiles.models import AdviceDecision, Finding, KernelStat, Profile
+from workers.scope import account_name
 
 MOST_PEOPLE = 200
 OPEN = Q(outcome__in=[AdviceDecision.Outcome.OPEN, AdviceDecision.Outcome.UNDECIDED])
@@ -108,8 +109,8 @@ def people() -> list[str]:
 def decision_json(each: AdviceDecision) -> dict[str, Any]:
     return {
         "id": each.pk, "family": each.family_id, "model": each.model, "gpu": each.gpu, "cause": each.cause, "title": each.title,
-        "state": each.state, "assignee": each.assignee.get_username() if each.assignee else None, "note": each.note,
-        "author": each.author.get_username() if each.author else None, "base_profile": each.base_profile_id,
+        "state": each.state, "assignee": account_name(each.assignee), "note": each.note,
+        "author": account_name(each.author), "base_profile": each.base_profile_id,
         "base_kernel": each.base_kernel_id, "expected_ns": each.expected_ns, "expected_pct": each.expected_pct,
         "outcome": each.outcome, "gain_pct": each.gain_pct, "gain_low_pct": each.gain_low_pct, "gain_high_pct": each.gain_high_pct,
         "why": each.why, "still_there": each.still_there, "later_profile": each.later_profile_id,

@@ -8,6 +8,7 @@ from profiles.advice.selectors import decision_json
 from profiles.families.page_selectors import ShapeLine, builds, counted_once, family_page
 from profiles.families.selectors import line_json
 from profiles.models import BuildChange, FamilyEdit, KernelFamily, KernelStat, Profile
+from workers.scope import account_name
 
 
 def family_json(family: KernelFamily) -> dict[str, Any]:
@@ -59,14 +60,10 @@ def change_json(change: BuildChange) -> dict[str, Any]:
 
 
 def edit_json(edit: FamilyEdit) -> dict[str, Any]:
-    return {"id": edit.pk, "kind": edit.kind, "family": edit.family_id, "other": edit.other_id, "author": _who(edit.author),
+    return {"id": edit.pk, "kind": edit.kind, "family": edit.family_id, "other": edit.other_id, "author": account_name(edit.author),
             "created": edit.created.isoformat(), "undone": edit.undone.isoformat() if edit.undone else None,
             "before": edit.changes.get("before"), "after": edit.changes.get("after"), "names": edit.changes.get("names", [])}
 
 
 def note_json(note: Any) -> dict[str, Any]:
-    return {"id": note.pk, "author": _who(note.author), "created": note.created.isoformat(), "text": note.text}
-
-
-def _who(person: Any) -> str | None:
-    return person.get_username() if person else None
+    return {"id": note.pk, "author": account_name(note.author), "created": note.created.isoformat(), "text": note.text}

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from profiles.models import Profile, TimelineNote
+from workers.scope import account_name
 
 
 def note_json(note: TimelineNote) -> dict[str, Any]:
     """Times in ns since trace start; `text` empty: a bookmark."""
     return {
         "id": note.pk, "track": note.track, "depth": note.depth, "start_ns": note.start_ns, "end_ns": note.end_ns,
-        "text": note.text, "author": note.author.get_username() if note.author else None, "created": note.created.isoformat(),
+        "text": note.text, "author": account_name(note.author), "created": note.created.isoformat(),
         "changed": note.changed.isoformat(),
     }
 

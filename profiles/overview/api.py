@@ -30,6 +30,7 @@ from profiles.library import selectors
 from profiles.models import Finding, KernelStat, Profile
 from profiles.profile import selectors as selectors_profile
 from profiles.upload import services
+from workers.scope import account_name
 
 JSON = OpenApiTypes.OBJECT
 
@@ -49,7 +50,7 @@ class FindingSerializer(serializers.ModelSerializer[Finding]):
 class ProfileSerializer(serializers.ModelSerializer[Profile]):
     """A row of the list. `progress` is set while the ingest runs."""
 
-    owner = serializers.CharField(source="owner.username", default=None, read_only=True)
+    owner = serializers.SerializerMethodField(help_text="its uploader; null for who reads by a link")
     busy_pct = serializers.SerializerMethodField()
     integrity_mark = serializers.SerializerMethodField(help_text="ok, warn or bad, and why; empty while it is not read")
     progress = serializers.SerializerMethodField()
@@ -61,6 +62,9 @@ class ProfileSerializer(serializers.ModelSerializer[Profile]):
             "id", "name", "status", "error", "kind", "format", "build", "model", "tags", "notes", "recorded", "owner",
             "created", "file_name", "upload_bytes", "sha256", "gpu", "steps", "wall_ns", "busy_ns", "busy_pct", "integrity_mark",
             "launches", "gpu_time_ns", "top_kernel", "seconds", "peak_rss_bytes", "stored_bytes", "progress", "links")
+
+    def get_owner(self, profile: Profile) -> str | None:
+        return account_name(profile.owner)
 
     def get_busy_pct(self, profile: Profile) -> float | None:
         return selectors_profile.busy_pct(profile)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from profiles.models import SavedQuery
+from workers.scope import account_name
 
 
 def query_json(query: SavedQuery, user: Any) -> dict[str, Any]:
@@ -13,7 +14,7 @@ def query_json(query: SavedQuery, user: Any) -> dict[str, Any]:
     `mine`: this person may change it.
     """
     return {"id": query.pk, "name": query.name, "description": query.description, "sql": query.sql, "chart": query.chart,
-            "owner": query.owner.get_username() if query.owner else None, "created": query.created, "changed": query.changed,
+            "owner": account_name(query.owner), "created": query.created, "changed": query.changed,
             "mine": may_change(query, user)}
 
 

@@ -45,7 +45,7 @@ def open_link(request: HttpRequest, secret: str) -> HttpResponse:
     answer = redirect(f"{root}/profiles/{link.profile_id}/")
     answer.set_cookie(COOKIE, secret, expires=link.expires, path=f"{root}/", httponly=True, samesite="Lax",
                       secure=settings.SESSION_COOKIE_SECURE)
-    answer["Referrer-Policy"] = "no-referrer"
+    answer["Referrer-Policy"] = "strict-origin"         # its address is the secret, as that of an invitation
     return answer
 
 

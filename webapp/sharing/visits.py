@@ -43,7 +43,7 @@ class SharedVisits:
         request.user = get_user_model()(pk=0, username=GUEST)
         request.is_shared = True        # type: ignore[attr-defined]
         answer = self.get_response(request)
-        answer["X-Robots-Tag"], answer["Referrer-Policy"], answer["Cache-Control"] = "noindex", "no-referrer", "private, no-store"
+        answer["X-Robots-Tag"], answer["Referrer-Policy"], answer["Cache-Control"] = "noindex", "same-origin", "private, no-store"
         return answer
 
 

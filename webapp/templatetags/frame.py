@@ -15,6 +15,7 @@ from webapp.frame.documents import titles
 from webapp.projects.request import PREFIX
 from webapp.threads.notices import unread_count
 from workers import disk
+from workers.scope import account_name
 
 register = template.Library()
 
@@ -53,6 +54,12 @@ def frame(context: Context) -> dict[str, Any]:
         "unread": unread_count(user) if user is not None and user.is_authenticated else 0,
         "person": user.get_username() if user is not None and user.is_authenticated else "",
     }
+
+
+@register.filter
+def account(person: Any) -> str:
+    """Return the name of an account; "" for nobody, and for who reads by a link."""
+    return account_name(person or None) or ""
 
 
 def _others(request: Any) -> list[dict[str, Any]]:

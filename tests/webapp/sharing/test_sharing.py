@@ -9,11 +9,12 @@ from typing import Any
 from zlib import crc32
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.core.files.base import File
 from django.test import Client
 from django.utils import timezone
 
-from profiles.models import Profile, TimelineNote
+from profiles.models import KernelStat, Profile, TimelineNote
 from profiles.upload.services import profile_create, profile_ingest
 from tests.scale import DEEP
 from tests.webapp.projects.test_walls import ASKED, HIDDEN, NAME, PK, Filler, other, routes, scoped_models, text_of
@@ -47,7 +48,7 @@ def guest(profile: Profile, days: int = 7) -> Client:
     browser = Client(REMOTE_ADDR="192.0.2.40")
     answer = browser.get(f"/share/{secret}/")
     assert answer.status_code == 302 and answer["Location"] == f"/profiles/{profile.pk}/"
-    assert answer["Referrer-Policy"] == "no-referrer"
+    assert answer["Referrer-Policy"] == "strict-origin"
     return browser
 
 
@@ -62,10 +63,31 @@ def test_the_profile_can_be_read_without_an_account(shared: Profile) -> None:
     for address in own_addresses(shared.pk):
         answer = browser.get(address)
         assert answer.status_code == 200, (address, answer.status_code)
-        assert answer["X-Robots-Tag"] == "noindex" and answer["Referrer-Policy"] == "no-referrer"
+        assert answer["X-Robots-Tag"] == "noindex" and answer["Referrer-Policy"] == "same-origin"
     page = browser.get(f"/profiles/{shared.pk}/").content.decode()
     assert "the shared one" in page and "Shared by a link, read only" in page and "Sign out" not in page
     assert "a note of ours" in str(browser.get(f"/api/profiles/{shared.pk}/notes/").json())
+
+
+def test_no_name_of_an_account_is_read(shared: Profile, other: Filler) -> None:
+    """Neither the uploader's nor that of who wrote a note, saved a query or decided about advice, on any address that opens."""
+    writer = get_user_model().objects.create_user("zzuploader", password=None)
+    for model in scoped_models():
+        for field in model._meta.concrete_fields:
+            if field.is_relation and field.related_model is get_user_model():
+                model._base_manager.update(**{field.attname: writer.pk})
+    kernel, browser, opened = KernelStat._base_manager.filter(profile=shared).first(), guest(shared), 0
+    for route, _ in routes():
+        of_profile = route.replace(str(PK), str(shared.pk), 1)
+        for path in {of_profile, of_profile.replace(str(PK), str(kernel.pk))}:
+            if path.startswith((f"/profiles/{shared.pk}/", f"/api/profiles/{shared.pk}/")):
+                answer = browser.get(path)
+                opened += answer.status_code == 200
+                assert writer.username not in text_of(answer), path
+    assert opened > 20
+    owned = Client()
+    owned.force_login(get_user_model().objects.create_superuser("zzboss", password=None))
+    assert writer.username in owned.get(f"/p/{NAME}/profiles/{shared.pk}/").content.decode()
 
 
 def test_every_other_address_asks_for_a_sign_in_and_shows_nothing_of_the_project(shared: Profile) -> None:
