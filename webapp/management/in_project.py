@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from webapp.management.any_order import take_any_order
 from webapp.models import Project
 from workers.scope import within
 
@@ -15,11 +16,15 @@ HELP = "the slug of the project to work in (manage.py projects lists them); with
 
 
 class ProjectCommand(BaseCommand):
-    """A command with `--project`, before or after its sub-commands. Raises CommandError where there is no such project."""
+    """A command with `--project`, before or after its sub-commands; names and options stand in any order.
+
+    Raises CommandError where there is no such project.
+    """
 
     def create_parser(self, prog_name: str, subcommand: str, **options: Any) -> CommandParser:
         parser = super().create_parser(prog_name, subcommand, **options)
         _add_argument(parser, default="")
+        take_any_order(parser)
         return parser
 
     def execute(self, *args: Any, **options: Any) -> str | None:

@@ -21,6 +21,7 @@ from tuner.models import OperatorPackage
 from tuner.team import selectors, services
 from tuner.tuning.operators import all_operators
 from tuner.tuning.team.packages import normal_name
+from webapp.management.any_order import take_any_order
 
 OF_PACKAGES = ("enable", "disable", "describe")
 WRONG_USE = 2
@@ -32,6 +33,11 @@ class Command(BaseCommand):
             "to become one. check: exit code 0 where nothing is wrong or missing, 1 where something is, 2 where there is no such "
             "file or kernel. check and init need no server and no GPU.")
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
+
+    def create_parser(self, prog_name: str, subcommand: str, **options: Any) -> CommandParser:
+        parser = super().create_parser(prog_name, subcommand, **options)
+        take_any_order(parser)
+        return parser
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("do", nargs="?", choices=["list", *OF_PACKAGES, "check", "init"], default="list")

@@ -32,27 +32,12 @@ LISTED = 50
 RESTS = (*selectors.ENDED, TuneJob.Status.PAUSED)
 
 
-class AnyOrder(CommandParser):
-    """Takes names and options mixed: `group NAME --effort quick SHAPE SHAPE`."""
-
-    _inside = False
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        if self._inside:                    # argparse's own way to mix them comes back here, twice
-            return super().parse_known_args(args, namespace)
-        self._inside = True
-        try:
-            return self.parse_known_intermixed_args(args, namespace)
-        finally:
-            self._inside = False
-
-
 class Command(ProjectCommand):
     help = "Start, watch and steer tune jobs, alone or in groups; order the queue; see and lift the quarantine."
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: CommandParser) -> None:
-        kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT", parser_class=AnyOrder)
+        kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
         add = _make_adder(kinds)
         new = add("new", "start a job", self.new)
         new.add_argument("operator")
