@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.gate.stats.belief import is_unit_slip, speeds_text, why_not_believed
 from tuner.gate.stats.calibration import FEWEST_RUNS, comparison_power
 from tuner.gate.stats.decide import Decision, Levels, Limits, decide
 from tuner.gate.stats.metrics import compiler_changes, judge_metrics, metrics_verdict
-from tuner.gate.stats.noise import resampled_ratios, residuals, why_only_noisier
-from tuner.gate.stats.plan import METRICS, PRACTICAL_RUNS, plan_runs
+from tuner.gate.stats.noise import FEWEST_SPREAD, is_far_apart, resampled_ratios, residuals, separated_p, why_only_noisier
+from tuner.gate.stats.plan import PRACTICAL_RUNS, plan_runs
 from tuner.gate.stats.rank_test import ROUNDING, joint_p, rank_sum_p, ratio_estimate, smallest_p
 from tuner.gate.stats.results import KernelVerdict, percent_text, runs_text
 from tuner.gate.stats.rule import Rule, Verdict, worst_verdict
-from tuner.gate.stats.runs import Pair
+from tuner.gate.stats.runs import EarlierLevel, KernelRuns, Pair
 from tuner.gate.stats.sides import Side, drop_runs, hidden_by_timer, make_side, timer_step, why_incomparable
 
 # ---- was it the code or the clock ----
@@ -86,6 +87,8 @@ def _says(ratio: float, cycles: float, rule: Rule) -> str:
 Floats = NDArray[np.float64]
 
 MOST_SAID = 50          # runs that were left out, by name
+MEASURES = 3            # p50, p95, mean
+MEAN = "mean (GPU time a launch)"
 MOVED = 0.05            # of comparisons: where PRACTICAL_RUNS of each build still move the p95 of identical builds above its floor
 
 
@@ -97,41 +100,60 @@ class PreparedPair:
     baseline: Side
     candidate: Side
     problem: str                            # why there can be no verdict; "": there can
+    back_at: str = ""                       # build whose speed, lost since, the candidate has again
+    known: Floats | None = None             # residuals of runs of that level, logarithms
 
 
 @dataclass(frozen=True)
 class PValues:
-    """One-sided p of the p50, and of the p95 where both sides have one, in each direction."""
+    """One-sided p of the p50, the p95 and the mean, as many of them as both sides have, in each direction."""
 
     slower: tuple[float, ...]
     faster: tuple[float, ...]
 
 
-def prepare_pair(pair: Pair) -> PreparedPair:
+def prepare_pair(pair: Pair, earlier: EarlierLevel | None = None, floor: float = 0.02) -> PreparedPair:
     baseline, candidate = drop_clock_jumps(make_side(pair.baseline), make_side(pair.candidate))
-    return PreparedPair(pair, baseline, candidate, _problem(pair, baseline, candidate))
+    problem = _problem(pair, baseline, candidate)
+    before = make_side([KernelRuns(pair.op, runs=earlier.runs)]) if earlier is not None and not problem else None
+    if earlier is None or before is None or len(before.p50) < FEWEST_RUNS:
+        return PreparedPair(pair, baseline, candidate, problem)
+    is_back = min(ratio_estimate(before.p50, baseline.p50), ratio_estimate(candidate.p50, baseline.p50)) > 1 + floor \
+        and abs(ratio_estimate(candidate.p50, before.p50) - 1) <= floor
+    return PreparedPair(pair, baseline, candidate, problem, earlier.name if is_back else "", residuals(before.p50))
 
 
 def compute_p_values(seen: PreparedPair, alpha: float, kernels: int) -> PValues:
-    """Return one-sided p values of p50 and p95, corrected for having looked at both.
+    """Return one-sided p values of p50, p95 and mean, corrected for having looked at all of them.
 
-    Where the runs are too few for that in a suite of so many kernels, the p50 has the whole level to itself and the p95 is left out
-    (its p is 1).
+    Where the runs are too few for that in a suite of so many kernels, the mean is left out (its p is 1), then the p95, and the p50
+    has the whole level to itself. Where they are too few even for that, runs that are far apart are told by their spread.
     """
-    c, b = [seen.candidate.p50], [seen.baseline.p50]
-    has_p95 = seen.candidate.p95 is not None and seen.baseline.p95 is not None
-    both = has_p95 and METRICS * smallest_p(len(c[0]), len(b[0])) <= alpha / kernels
-    if both:
-        assert seen.candidate.p95 is not None and seen.baseline.p95 is not None
-        c.append(seen.candidate.p95)
-        b.append(seen.baseline.p95)
+    sides = seen.candidate, seen.baseline
+    numbers = [(each.p50, *(number for number in (each.p95, each.mean) if number is not None)) for each in sides]
+    have = min(map(len, numbers))
+    smallest = smallest_p(len(sides[0].p50), len(sides[1].p50))
+    tested = next((count for count in range(have, 1, -1) if count * smallest <= alpha / kernels), 1)
+    c, b = ([*each[:tested]] for each in numbers)
     ways = []
     for first, second in ((c, b), (b, c)):
         alone = [rank_sum_p(x, y) for x, y in zip(first, second, strict=True)]
         # what is far from significance alone needs no joint counting
         found = joint_p(first, second) if min(alone) <= alpha else [min(1.0, p * len(alone)) for p in alone]
-        ways.append((*found, 1.0) if has_p95 and not both else tuple(found))
-    return PValues(ways[0], ways[1])
+        ways.append([*found, *[1.0] * (have - tested)])
+    if smallest > alpha / kernels:
+        _tell_by_spread(seen, ways)
+    return PValues(tuple(ways[0]), tuple(ways[1]))
+
+
+def _tell_by_spread(seen: PreparedPair, ways: list[list[float]]) -> None:
+    """Lower the p50's p where so few runs can reach no exact one, and yet they lie far apart, or are back at an earlier level."""
+    c, b = seen.candidate.p50, seen.baseline.p50
+    if len(c) + len(b) < FEWEST_SPREAD:
+        return
+    for way, (slow, fast) in zip(ways, ((c, b), (b, c)), strict=True):
+        if is_far_apart(slow, fast) or (seen.back_at and slow is c):
+            way[0] = min(way[0], MEASURES * separated_p(slow, fast, seen.known))
 
 
 def judge_kernel(seen: PreparedPair, test: PValues | None, rule: Rule, levels: Levels, limits: Mapping[str, Any], kernels: int,
@@ -162,7 +184,8 @@ def judge_kernel(seen: PreparedPair, test: PValues | None, rule: Rule, levels: L
         if p95.verdict == Verdict.AMBIGUOUS and _is_undecidable(seen.baseline.p95, rule.floor_p95):
             span = f"{seen.baseline.p95.min():.4g} to {seen.baseline.p95.max():.4g} µs among the baseline's own runs"
             p95 = replace(p95, verdict=Verdict.NO_DATA, says=f"its p95 is too noisy to be judged: from {span}")
-    called, reason = _judge_time(seen, p50, p95, kernels, rule)
+    mean = _decide_mean(seen, test, levels, rule, us)
+    called, reason = _judge_time(seen, p50, p95, mean, kernels, rule)
     clocks = judge_clocks(seen.baseline, seen.candidate, p50, levels, rule)
     if clocks.doubt and called != Verdict.AMBIGUOUS:
         called = Verdict.AMBIGUOUS
@@ -172,12 +195,40 @@ def judge_kernel(seen: PreparedPair, test: PValues | None, rule: Rule, levels: L
     metrics = judge_metrics(seen.baseline.runs, seen.candidate.runs, limits, rule, levels.slower)
     if (beside := metrics_verdict(metrics)) != Verdict.PASS and worst_verdict([called, beside]) == beside and beside != called:
         called, reason = beside, _metrics_reason(metrics, beside, reason)
+    unbelieved = why_not_believed(p50.bounds.ratio, rule.believable)
+    if unbelieved:
+        called = Verdict.SLOWER if called == Verdict.SLOWER and not is_unit_slip(p50.bounds.ratio) else Verdict.AMBIGUOUS
+        reason = f"{unbelieved}; {reason}"
+    if seen.back_at and called in (Verdict.SLOWER, Verdict.AMBIGUOUS):
+        reason += f"; back at the speed of build {seen.back_at}, before it became faster"
     alarms, detectable = (None, None) if not calibrated else \
         comparison_power(seen.baseline.p50, seen.candidate.p50, rule, levels.slower)
     beside_limits = compiler_changes(seen.baseline.runs, seen.candidate.runs, list(limits))
     return replace(empty, verdict=called, reason=reason, p50=p50.interval, p95=p95.interval if p95 else None,
                    detectable=detectable, false_alarms=alarms, clocks=clocks.facts, change=p50.change,
-                   metrics=[*metrics, *beside_limits])
+                   metrics=[*metrics, *beside_limits], mean=mean.interval if mean else None, believed=not unbelieved,
+                   speeds=_speeds(seen), back_at=seen.back_at)
+
+
+def _decide_mean(seen: PreparedPair, test: PValues, levels: Levels, rule: Rule, step_us: float) -> Decision | None:
+    """The winsorised mean, by the p50's limits.
+
+    It stops what is seen, proven or by an estimate beyond the target; one that is only too noisy to rule the target out has no say.
+    """
+    c, b = seen.candidate.mean, seen.baseline.mean
+    if c is None or b is None:
+        return None
+    found = decide(c, b, test.slower[2], test.faster[2], levels, Limits(rule.floor, rule.target, rule.beta),
+                   hidden_by_timer(c, b, step_us))
+    if found.verdict == Verdict.SLOWER and (noisy := why_only_noisier(c, b, found.bounds.ratio, levels.slower)):
+        found = replace(found, verdict=Verdict.AMBIGUOUS, says=f"{found.says}: {noisy}", change="unknown")
+    if found.verdict == Verdict.AMBIGUOUS and (found.bounds.ratio < 1 + rule.target or _is_undecidable(b, rule.floor)):
+        return replace(found, verdict=Verdict.NO_DATA)
+    return replace(found, verdict=Verdict.PASS) if found.verdict == Verdict.FASTER else found
+
+
+def _speeds(seen: PreparedPair) -> str:
+    return speeds_text(*(np.concatenate([run.us for run in side.runs]) for side in (seen.baseline, seen.candidate)))
 
 
 def _problem(pair: Pair, baseline: Side, candidate: Side) -> str:
@@ -191,22 +242,30 @@ def _problem(pair: Pair, baseline: Side, candidate: Side) -> str:
     return why_incomparable(baseline.runs, candidate.runs)
 
 
-def _judge_time(seen: PreparedPair, p50: Decision, p95: Decision | None, kernels: int, rule: Rule) -> tuple[Verdict, str]:
-    """Worst of p50 and p95; the sentence is of the number that decides."""
+def _judge_time(seen: PreparedPair, p50: Decision, p95: Decision | None, mean: Decision | None, kernels: int,
+                rule: Rule) -> tuple[Verdict, str]:
+    """Worst of p50, p95 and mean; the sentence is of the number that decides, and names it."""
     n_c, n_b = len(seen.candidate.runs), len(seen.baseline.runs)
     have = f"{n_c} against {runs_text(n_b)}"
-    judged = p95 if p95 and p95.verdict != Verdict.NO_DATA else None
-    called = worst_verdict([p50.verdict, judged.verdict] if judged else [p50.verdict])
-    decides, name = (p50, "p50") if p50.verdict == called or judged is None else (judged, "p95")
+    judged = {name: each for name, each in (("p50", p50), ("p95", p95), (MEAN, mean))
+              if each is not None and each.verdict != Verdict.NO_DATA}
+    called = worst_verdict([each.verdict for each in judged.values()])
+    if called == Verdict.PASS:
+        called = p50.verdict                            # FASTER is the p50's to say
+    name = next(name for name, each in judged.items() if each.verdict == called)
+    decides = judged[name]
     if called == Verdict.AMBIGUOUS:
         if min(n_c, n_b) == 1:
             return called, f"{name} {decides.says}; one run does not say how far runs of the same build differ ({have})"
         enough = plan_runs(kernels, n_b, n_c, rule)
         if not enough.enough:
             return called, f"{name} {decides.says}. {enough.says}"
-    beside = f"; p95 {judged.says}" if called == Verdict.SLOWER and judged and name == "p50" and judged.verdict == called else ""
-    if p95 and not judged:
+    beside = "".join(f"; {other} {each.says}" for other, each in judged.items()
+                     if name == "p50" and other == "p95" and called == Verdict.SLOWER and each.verdict == called)
+    if p95 and p95.verdict == Verdict.NO_DATA:
         beside = f"; {p95.says}"
+    if name == MEAN:
+        beside = "".join(f"; {each}" for each in (_speeds(seen), f"p50 {percent_text(p50.bounds.ratio)}") if each)
     return called, f"{name} {decides.says}{beside}; {have}"
 
 

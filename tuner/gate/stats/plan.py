@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 
+from tuner.gate.stats.noise import FEWEST_SPREAD, LARGE
 from tuner.gate.stats.rank_test import ROUNDING, smallest_p
 from tuner.gate.stats.rule import Rule
 
@@ -66,7 +67,10 @@ def _says(kernels: int, baseline: int, candidate: int, enough: bool, needed: int
         return f"{have} are enough to call {which} SLOWER at {rule.alpha * 100:g} % risk of a false alarm."
     instead = [f"{needed} candidate runs against these {baseline}"] if needed and needed <= MOST_FURTHER else []
     instead.append(f"{each} runs of each build")
-    return f"{have} are too few for {suite} at {rule.alpha * 100:g} % risk of a false alarm: {' or '.join(instead)} would do."
+    says = f"{have} are too few for {suite} at {rule.alpha * 100:g} % risk of a false alarm: {' or '.join(instead)} would do."
+    if min(candidate, baseline) < 3 or candidate + baseline < FEWEST_SPREAD:
+        return says
+    return f"{says} As they are, only runs that lie {(LARGE - 1) * 100:.0f} % or more apart are called."
 
 
 def further_runs(noise: float, kernels: int, rule: Rule) -> int:

@@ -49,6 +49,10 @@ class KernelVerdict:
     change: str = "unknown"                     # "slower", "faster": surely another p50, whatever the target; "none"; "unknown"
     baseline_config: Any = None                 # where a kernel is one (op, shape) and its configuration changed
     name: str = ""                              # for people, unlike any other of the suite's
+    mean: Interval | None = None                # of the winsorised mean: GPU time a launch
+    believed: bool = True                       # false: so large a change is looked at as a slip of units
+    speeds: str = ""                            # where launches have two speeds: which, and how many
+    back_at: str = ""                           # build whose speed, from before the kernel became faster, it has again
 
 
 @dataclass(frozen=True)
@@ -72,13 +76,14 @@ def suite_json(suite: SuiteVerdict) -> dict[str, Any]:
 
 
 def kernel_json(kernel: KernelVerdict) -> dict[str, Any]:
-    p50, p95 = kernel.p50, kernel.p95
+    p50, p95, mean = kernel.p50, kernel.p95, kernel.mean
     found = {
         "op": kernel.op, "shape": kernel.shape, "config": kernel.config, "key": kernel.key, "name": kernel.name,
         "verdict": kernel.verdict.value, "reason": kernel.reason,
         "ratio_p50": p50.ratio if p50 else None, "ci": _interval_ends(p50), "p_value": p50.p_value if p50 else None,
         "ratio_p95": p95.ratio if p95 else None, "ci_p95": _interval_ends(p95), "p_value_p95": p95.p_value if p95 else None,
-        "confidence": p50.confidence if p50 else None,
+        "ratio_mean": mean.ratio if mean else None, "ci_mean": _interval_ends(mean), "verdict_mean": mean.verdict if mean else None,
+        "confidence": p50.confidence if p50 else None, "believed": kernel.believed, "speeds": kernel.speeds,
         "verdict_p50": p50.verdict if p50 else None, "verdict_p95": p95.verdict if p95 else None,
         "change": kernel.change, "baseline_us": kernel.baseline_us, "candidate_us": kernel.candidate_us,
         "baseline_runs": kernel.baseline_runs, "candidate_runs": kernel.candidate_runs,

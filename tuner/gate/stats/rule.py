@@ -42,7 +42,7 @@ def finite_number(value: Any) -> float | None:
 
 @dataclass(frozen=True)
 class Rule:
-    """Ratios of candidate to baseline, as fractions: 0.05 is 5 % slower."""
+    """Ratios of candidate to baseline, as fractions: 0.05 is 5 % slower. The mean has the p50's target and floor."""
 
     target: float = 0.05           # of the p50: what the gate exists to stop
     floor: float = 0.02            # of the p50: no smaller change is called SLOWER, however sure it is
@@ -50,12 +50,13 @@ class Rule:
     floor_p95: float = 0.05
     alpha: float = 0.01            # of a false SLOWER, for the whole suite
     beta: float = 0.05             # of passing a kernel that is slower by the target, for each kernel
+    believable: float = 5.0        # times: a p50 that changes by more is looked at as a slip of units first
 
 
 # what each may be: a target of nothing, or a risk that is certain, asks for no number of runs
 RANGES: Mapping[str, tuple[float, float]] = {
     "target": (1e-4, 10.0), "floor": (0.0, 10.0), "target_p95": (1e-4, 10.0), "floor_p95": (0.0, 10.0), "alpha": (1e-9, 0.5),
-    "beta": (1e-9, 0.5)}
+    "beta": (1e-9, 0.5), "believable": (1.5, 1e6)}
 
 
 def rule_of(*given: Mapping[str, Any]) -> Rule:

@@ -78,6 +78,14 @@ class KernelRuns:
 
 
 @dataclass(frozen=True)
+class EarlierLevel:
+    """Runs of a kernel from before it became faster: what a build that gives the gain back is like."""
+
+    name: str                                   # of its newest build
+    runs: Sequence[Run]
+
+
+@dataclass(frozen=True)
 class Pair:
     """One kernel; a side that does not have it is empty."""
 

@@ -1,4 +1,9 @@
-"""One side of a comparison made ready: damaged and repeated runs set aside with their reason, medians and p95 of the rest."""
+"""One side of a comparison made ready: damaged and repeated runs set aside with their reason, numbers of the rest.
+
+Of each run: its median, its p95, and the winsorised mean: samples below the p5 count as the p5, those above the p95 as the p95
+(Tukey, 1962). A mean is what a launch costs in all, GPU time over launches; one sample in twenty that is late moves it no further
+than the p95, which is judged by itself.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,10 @@ Floats = NDArray[np.float64]
 
 FEWEST_SAMPLES_P95 = 20     # below it the p95 of a run is its largest sample
 MOST_RUNS = 1_000           # of a side that are judged: a million pairs; more say nothing new
-SHORTEST_US, LONGEST_US = 1e-6, 1e10    # beyond them a number is no time of a kernel
+# An empty kernel takes about 1 µs, and timestamps of NVIDIA's GPUs count in steps of 32 ns at best: what is shorter than 0.1 µs was
+# not measured in µs. Longer than 10,000 s is no time of a kernel either.
+NO_TIME_US, SHORTEST_US, LONGEST_US = 1e-6, 0.1, 1e10
+WINSOR = 0.05               # of a run's samples, at each end
 
 
 @dataclass(frozen=True)
@@ -24,6 +32,7 @@ class Side:
     runs: Sequence[Run]
     p50: Floats                         # µs, a value a run
     p95: Floats | None                  # None: too few samples a run
+    mean: Floats | None                 # winsorised; None: the same
     clocks: Floats | None               # SM MHz; None: not sampled in each run
     damaged: Sequence[str]              # runs that cannot be used, and why
     notes: Sequence[str]                # repeated runs, runs beyond the bound
@@ -53,10 +62,10 @@ def make_side(kernels: Sequence[KernelRuns]) -> Side:
     if len(kept) > MOST_RUNS:
         notes.append(f"the last {MOST_RUNS:,} of {len(kept):,} runs were judged")
         kept = kept[-MOST_RUNS:]
-    medians, tails = _quantiles(kept)
+    medians, tails, means = _numbers(kept)
     clocks = [run.sm_clock_mhz for run in kept]
     known = all(clock is not None and np.isfinite(clock) and clock > 0 for clock in clocks)
-    return Side(kept, medians, tails, np.asarray(clocks, dtype=np.float64) if known and clocks else None, damaged, notes)
+    return Side(kept, medians, tails, means, np.asarray(clocks, dtype=np.float64) if known and clocks else None, damaged, notes)
 
 
 def timer_step(*sides: Side) -> float:
@@ -88,7 +97,7 @@ def drop_runs(ready: Side, out: NDArray[np.bool_], why: Sequence[str]) -> Side:
     left_out = [run for run, is_out in zip(ready.runs, out, strict=True) if is_out]
     damaged = [f"run {run.run}: {reason}" for run, reason in zip(left_out, why, strict=True)]
     return replace(ready, runs=[run for run, keep in zip(ready.runs, kept, strict=True) if keep], p50=ready.p50[kept],
-                   p95=None if ready.p95 is None else ready.p95[kept],
+                   p95=None if ready.p95 is None else ready.p95[kept], mean=None if ready.mean is None else ready.mean[kept],
                    clocks=None if ready.clocks is None else ready.clocks[kept], damaged=[*ready.damaged, *damaged])
 
 
@@ -99,19 +108,28 @@ def _problem(us: Floats) -> str:
     if not bad.any():
         return ""
     first = us[bad][0]
+    if NO_TIME_US <= first < SHORTEST_US:
+        return (f"{int(bad.sum())} of {us.size} samples are shorter than any launch (the first: {first:g} µs, the least is "
+                f"{SHORTEST_US:g} µs): units?")
     return f"{int(bad.sum())} of {us.size} samples are no times (the first: {first:g})"
 
 
-def _quantiles(runs: Sequence[Run]) -> tuple[Floats, Floats | None]:
-    """Median and p95 of each run (NumPy's linear interpolation)."""
+def _numbers(runs: Sequence[Run]) -> tuple[Floats, Floats | None, Floats | None]:
+    """Median, p95 (NumPy's linear interpolation) and winsorised mean of each run."""
     if not runs:
-        return np.empty(0), None
+        return np.empty(0), None, None
     lengths = {len(run.us) for run in runs}
     if len(lengths) == 1:
-        both = np.quantile(np.stack([run.us for run in runs]), (0.5, 0.95), axis=1)
+        found = _numbers_of(np.stack([run.us for run in runs]))
     else:
-        both = np.stack([np.quantile(run.us, (0.5, 0.95)) for run in runs], axis=1)
-    return both[0], both[1] if min(lengths) >= FEWEST_SAMPLES_P95 else None
+        found = np.concatenate([_numbers_of(run.us[None, :]) for run in runs], axis=1)
+    return (found[0], found[1], found[2]) if min(lengths) >= FEWEST_SAMPLES_P95 else (found[0], None, None)
+
+
+def _numbers_of(us: Floats) -> Floats:
+    """Median, p95 and winsorised mean, shape (3, runs), of samples of shape (runs, samples)."""
+    low, middle, high = np.quantile(us, (WINSOR, 0.5, 1 - WINSOR), axis=1)
+    return np.stack([middle, high, np.clip(us, low[:, None], high[:, None]).mean(axis=1)])
 
 
 def why_incomparable(baseline: Sequence[Run], candidate: Sequence[Run]) -> str:

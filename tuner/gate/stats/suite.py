@@ -9,6 +9,7 @@ asked for then decide stands in docs/gate-bench.md.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -25,7 +26,8 @@ from tuner.gate.stats.plan import METRICS, MOST_FURTHER, PRACTICAL_RUNS, further
 from tuner.gate.stats.rank_test import holm_levels, smallest_p
 from tuner.gate.stats.results import KernelVerdict, SuiteVerdict, percent_text
 from tuner.gate.stats.rule import ORDER, Rule, Verdict, worst_verdict
-from tuner.gate.stats.runs import KernelRuns, pair_kernels
+from tuner.gate.stats.runs import EarlierLevel, KernelRuns, Run, pair_kernels
+from tuner.gate.stats.sessions import FEWEST_KERNELS, Sessions, common_shift
 from tuner.gate.stats.sides import Side, timer_step
 
 Floats = NDArray[np.float64]
@@ -92,7 +94,8 @@ def _runs_that_decide(logs: Floats, runs: int, level: float, floor: float, targe
 def judge(baseline: Sequence[KernelRuns], candidate: Sequence[KernelRuns], rule: Rule | None = None, *,
           rules: Mapping[str, Rule] | None = None, metrics: Mapping[str, Any] | None = None,
           metrics_of: Mapping[str, Mapping[str, Any]] | None = None, family: int | None = None,
-          calibrated: bool = True) -> SuiteVerdict:
+          calibrated: bool = True, earlier: Mapping[str, EarlierLevel] | None = None,
+          sessions: Sessions | None = None) -> SuiteVerdict:
     """Return the suite's verdict, its worst kernel first.
 
     Bad runs never raise: they make NO DATA or AMBIGUOUS with the reason.
@@ -102,34 +105,98 @@ def judge(baseline: Sequence[KernelRuns], candidate: Sequence[KernelRuns], rule:
     A re-run is judged by its own runs alone, those of both builds interleaved: fresh runs know nothing of why they were
     asked for, so their p needs no correction for the first look, and a session's own speed is on both sides.
     `calibrated=False` leaves out `detectable` and `false_alarms`.
+    `earlier`: by kernel key, runs from before the kernel became faster. `sessions`: the sides were measured in sessions of their
+    own, which differ so far (None: in turn, or as one).
     """
     rule, rules, metrics, metrics_of = rule or Rule(), rules or {}, metrics or {}, metrics_of or {}
-    looked = [prepare_pair(pair) for pair in pair_kernels(baseline, candidate)]
-    counted = [seen for seen in looked if not seen.problem]
-    kernels = max(family or 0, len(counted), 1)
-    tests = [compute_p_values(seen, rule.alpha, kernels) for seen in counted]
-    slower, faster = (holm_levels(p, rule.alpha, kernels) for p in
-                      ([min(test.slower) for test in tests], [min(test.faster) for test in tests]))
-    steps = iter(zip(tests, map(Levels, slower, faster), strict=True))
-    step_us = min((us for seen in counted if (us := timer_step(seen.baseline, seen.candidate))), default=0.0)
-    own = [replace(rules.get(seen.pair.key, rule), alpha=rule.alpha) for seen in looked]
-    found = []
-    for seen, its in zip(looked, own, strict=True):
-        test, levels = (None, Levels(0, 0)) if seen.problem else next(steps)
-        limits = {**metrics, **metrics_of.get(seen.pair.key, {})}
-        found.append(judge_kernel(seen, test, its, levels, limits, kernels, calibrated, step_us))
+    pairs = pair_kernels(baseline, candidate)
+    own = [replace(rules.get(pair.key, rule), alpha=rule.alpha) for pair in pairs]
+    limits = [{**metrics, **metrics_of.get(pair.key, {})} for pair in pairs]
+    looked = [prepare_pair(pair, (earlier or {}).get(pair.key), its.floor) for pair, its in zip(pairs, own, strict=True)]
+    kernels = max(family or 0, sum(not seen.problem for seen in looked), 1)
+    found = _judge_pairs(looked, own, limits, rule.alpha, kernels, calibrated)
+    if sessions is not None:
+        found = _weigh_sessions(found, looked, own, limits, rule.alpha, kernels, sessions)
     found = _ask_for_runs(found, looked, own)
     found.sort(key=lambda each: (ORDER.index(each.verdict), -(each.p50.ratio if each.p50 else 0.0)))
     called = worst_verdict([each.verdict for each in found])
     return SuiteVerdict(called, suite_reason(called, found), found, rule.alpha, _suite_plan(found, kernels, rule))
 
 
+def _judge_pairs(looked: Sequence[PreparedPair], rules: Sequence[Rule], limits: Sequence[Mapping[str, Any]], alpha: float,
+                 kernels: int, calibrated: bool) -> list[KernelVerdict]:
+    """The kernels in the order of `looked`."""
+    counted = [seen for seen in looked if not seen.problem]
+    tests = [compute_p_values(seen, alpha, kernels) for seen in counted]
+    slower, faster = (holm_levels(p, alpha, kernels) for p in
+                      ([min(test.slower) for test in tests], [min(test.faster) for test in tests]))
+    steps = iter(zip(tests, map(Levels, slower, faster), strict=True))
+    step_us = min((us for seen in counted if (us := timer_step(seen.baseline, seen.candidate))), default=0.0)
+    found = []
+    for seen, its, limit in zip(looked, rules, limits, strict=True):
+        test, levels = (None, Levels(0, 0)) if seen.problem else next(steps)
+        found.append(judge_kernel(seen, test, its, levels, limit, kernels, calibrated, step_us))
+    return found
+
+
+# ---- sessions that differ as a whole ----
+
+def _weigh_sessions(found: list[KernelVerdict], looked: Sequence[PreparedPair], rules: Sequence[Rule],
+                    limits: Sequence[Mapping[str, Any]], alpha: float, kernels: int, sessions: Sessions) -> list[KernelVerdict]:
+    """What changes where the session alone may have made the difference: a verdict must hold without it as well."""
+    logs = [math.log(each.p50.ratio) for each in found if each.p50]
+    limit = sessions.limit(alpha)
+    if len(logs) < FEWEST_KERNELS:
+        return [_doubt_session(each, limit, sessions) for each in found]
+    shift = common_shift(logs, limit)
+    if not shift:
+        return found
+    without = _judge_pairs([_scale_candidate(seen, math.exp(-shift)) for seen in looked], rules, limits, alpha, kernels, False)
+    return [_join_verdicts(each, other, math.exp(shift), sessions) for each, other in zip(found, without, strict=True)]
+
+
+def _doubt_session(each: KernelVerdict, limit: float, sessions: Sessions) -> KernelVerdict:
+    """Of few kernels: a time that sessions alone may differ by proves neither a slower nor a faster build."""
+    numbers = [one for one in (each.p50, each.p95, each.mean) if one is not None and one.verdict == each.verdict]
+    if each.verdict not in (Verdict.SLOWER, Verdict.FASTER) or not numbers:
+        return each
+    if any(abs(math.log(one.ratio)) > limit for one in numbers):
+        return each
+    if worst_verdict([Verdict(row["verdict"]) for row in each.metrics] or [Verdict.PASS]) == Verdict.SLOWER:
+        return each
+    says = f"sessions differ {sessions.says}, up to {percent_text(math.exp(limit))} between two equal builds: measure both in turn"
+    if each.verdict == Verdict.FASTER:
+        return replace(each, verdict=Verdict.PASS, reason=f"{each.reason}; not called FASTER, {says}")
+    return replace(each, verdict=Verdict.AMBIGUOUS, reason=f"{each.reason}; {says}")
+
+
+def _scale_candidate(seen: PreparedPair, factor: float) -> PreparedPair:
+    side = seen.candidate
+    runs: list[Run] = [replace(run, us=run.us * factor) for run in side.runs]
+    scaled = replace(side, runs=runs, p50=side.p50 * factor, p95=None if side.p95 is None else side.p95 * factor,
+                     mean=None if side.mean is None else side.mean * factor)
+    return replace(seen, candidate=scaled)
+
+
+def _join_verdicts(raw: KernelVerdict, without: KernelVerdict, shift: float, sessions: Sessions) -> KernelVerdict:
+    """`without`: the session's own speed, which is `shift` times the baseline's."""
+    if raw.verdict == without.verdict or raw.verdict in (Verdict.NO_DATA, Verdict.AMBIGUOUS):
+        return raw
+    session = f"sessions differ {sessions.says}, and all kernels together are {percent_text(shift)}"
+    if Verdict.SLOWER in (raw.verdict, without.verdict):
+        reason = f"{raw.reason}; {session}: without that, {without.reason}. Measure both builds in turn"
+        return replace(raw, verdict=Verdict.AMBIGUOUS, reason=reason)
+    if raw.verdict == Verdict.FASTER:
+        return replace(raw, verdict=without.verdict, reason=f"{raw.reason}; {session}: without that, {without.reason}")
+    return raw
+
+
 def _ask_for_runs(found: list[KernelVerdict], looked: list[PreparedPair], rules: list[Rule]) -> list[KernelVerdict]:
     """AMBIGUOUS kernels ask for more runs: one re-run of all of them must be enough for so many."""
     asks = [OpenKernel(each, seen.baseline, seen.candidate, rule) for each, seen, rule in zip(found, looked, rules, strict=True)
-            if each.verdict == Verdict.AMBIGUOUS]
+            if each.verdict == Verdict.AMBIGUOUS and each.believed]
     asked = iter(add_further_runs(asks))
-    return [next(asked) if each.verdict == Verdict.AMBIGUOUS else each for each in found]
+    return [next(asked) if each.verdict == Verdict.AMBIGUOUS and each.believed else each for each in found]
 
 
 def _suite_plan(found: list[KernelVerdict], kernels: int, rule: Rule) -> dict[str, Any]:

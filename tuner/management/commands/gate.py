@@ -61,6 +61,8 @@ class Command(BaseCommand):
         for name, told in RULE.items():
             files.add_argument(f"--{name.replace('_', '-')}", type=float, metavar="PER_CENT", dest=f"rule_{name}",
                                help=f"{told} (default {getattr(Rule(), name) * 100:g})")
+        files.add_argument("--believable", type=float, metavar="TIMES", default=Rule().believable,
+                           help="a p50 that changes by more is taken for a slip of units (default %(default)g)")
         parser.add_argument("--json", nargs="?", const="-", metavar="FILE",
                             help="the whole verdict as JSON; without FILE on standard output")
         gate_options.add_arguments(parser)
@@ -112,7 +114,10 @@ def _rule(options: dict[str, Any]) -> Rule:
         low, high = RANGES[name]
         if not low <= value <= high:
             raise CommandError(f"--{name.replace('_', '-')}: {value * 100:g} % makes no sense", returncode=ERROR_EXIT_CODE)
-    rule = dataclasses.replace(Rule(), **given)
+    low, high = RANGES["believable"]
+    if not low <= options["believable"] <= high:
+        raise CommandError(f"--believable: from {low:g} to {high:g} times", returncode=ERROR_EXIT_CODE)
+    rule = dataclasses.replace(Rule(), believable=options["believable"], **given)
     if rule.floor > rule.target or rule.floor_p95 > rule.target_p95:
         raise CommandError("a floor lies above its target", returncode=ERROR_EXIT_CODE)
     return rule
