@@ -99,6 +99,28 @@ class Device:
 
 
 @dataclass
+class Doubt:
+    """What cannot be, or is not all there. `kind` is a row of `analysis.trace.plausibility.kinds`, which gives label and sentence.
+
+    Times are ns since the trace's first record, None where unknown.
+    """
+
+    kind: str
+    count: int
+    of: int | None = None                    # how many there are in all, where a share says more
+    first_ns: int | None = None
+    last_ns: int | None = None
+    by: int | None = None                    # how many make it so: kernels that cover others
+    ns: int | None = None                    # time that is in doubt
+    of_ns: int | None = None                 # all time of its kind
+    names: list[str] = field(default_factory=list)       # kernels whose own time is in doubt, the most time first
+    where: str = ""                          # "byte 978"
+    label: str = ""                          # row of the report
+    sentence: str = ""                       # what stands before everything else where it touches the result
+    touches: bool = False                    # the result: not only a remark
+
+
+@dataclass
 class Integrity:
     """What became of every record of the file. read == kept + sum(not_kept)."""
 
@@ -110,6 +132,7 @@ class Integrity:
     remarks: dict[str, int] = field(default_factory=dict)    # kept as the file says, and worth knowing -> records
     truncated_at: str | None = None                          # "byte 20727": the file ends before its end
     notes: list[str] = field(default_factory=list)           # sentences for people
+    plausibility: list[Doubt] = field(default_factory=list)  # readers add theirs, `analysis.trace.plausibility` completes it
 
     def drop(self, reason: str, n: int = 1) -> None:
         if n:
@@ -122,6 +145,11 @@ class Integrity:
     def remark(self, what: str, n: int = 1) -> None:
         if n:
             self.remarks[what] = self.remarks.get(what, 0) + n
+
+    def move_doubts(self, by_ns: int) -> None:
+        """Move the times of all doubts: readers note them on the clock of the file."""
+        for doubt in self.plausibility:
+            doubt.first_ns, doubt.last_ns = (None if time is None else time + by_ns for time in (doubt.first_ns, doubt.last_ns))
 
     def absorb(self, part: dict[str, Any]) -> None:
         """Add the counts of a part of the file, as its `as_json` gives them. Lists of kinds stay bounded."""

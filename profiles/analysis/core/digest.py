@@ -22,7 +22,7 @@ from profiles.ingest.windows import MISSING, MISSING32, Window
 STEP = re.compile(r"ProfilerStep#(\d+)$")
 _WORK = [int(kind) for kind in GPU_WORK]
 _WALL = [*_WORK, int(Category.RUNTIME), int(Category.CPU_OP), int(Category.PYTHON), int(Category.ANNOTATION)]
-_CALL = [("correlation", np.int64), ("start_ns", np.int64), ("end_ns", np.int64), ("track", np.int32)]
+_CALL = [("correlation", np.int64), ("start_ns", np.int64), ("end_ns", np.int64), ("track", np.int32), ("name", np.int32)]
 SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread", "smem_bytes")
 _COLUMNS = ("start_ns", "dur_ns", "name", "category", "track", "device", "instant", "correlation", *SHAPE, "occupancy_pct", "bytes")
 Array = npt.NDArray[Any]
@@ -38,7 +38,8 @@ class Digest:
         self.host = Records(HOST_ROW)                   # every slice that is no GPU work, in order of time
         self.waits: Array = np.empty(0, HOST_ROW)       # of these the waits for the GPU
         self.work: dict[str, Array] = {}                # columns of all GPU work, by start; device -1: unknown
-        self.call_start_ns = self.call_end_ns = self.call_track = np.empty(0, np.int64)     # per work; track NONE: no call known
+        # of each work's launch call; track and name NONE: no call known
+        self.call_start_ns = self.call_end_ns = self.call_track = self.call_name = np.empty(0, np.int64)
         self._nesting = Nesting(self.names)
         self._step_names = np.array([bool(STEP.match(name)) for name in self.names] or [False], np.bool_)
         self._work: list[dict[str, Array]] = []
@@ -59,10 +60,10 @@ class Digest:
         is_work = np.isin(category, _WORK)
         if is_work.any():
             self._work.append({name: columns[name][is_work] for name in _COLUMNS})
-        calls = np.flatnonzero((category == Category.RUNTIME) & (columns["correlation"] != MISSING))
+        calls = np.flatnonzero(category == Category.RUNTIME)
         record = np.empty(calls.size, _CALL)
         for name, values in (("correlation", columns["correlation"]), ("start_ns", start), ("end_ns", end),
-                             ("track", columns["track"])):
+                             ("track", columns["track"]), ("name", columns["name"])):
             record[name] = values[calls]
         self._calls.write(record)
         steps = np.flatnonzero((category == Category.ANNOTATION) & self._step_names[columns["name"]])
@@ -84,7 +85,7 @@ class Digest:
         calls = self._launching()
         at = match(self.work["correlation"], calls["correlation"])
         known, place = at >= 0, np.maximum(at, 0)
-        for name, missing in (("start_ns", 0), ("end_ns", 0), ("track", NONE)):
+        for name, missing in (("start_ns", 0), ("end_ns", 0), ("track", NONE), ("name", NONE)):
             column = calls[name].astype(np.int64)
             setattr(self, f"call_{name}", np.where(known, column[place], missing) if column.size else np.full(at.size, missing))
         self.call = at                                  # number of the launching call, NONE where it is not known
@@ -92,12 +93,20 @@ class Digest:
     def _launching(self) -> Array:
         """The runtime calls whose correlation id some GPU work has, in order of time."""
         wanted = np.unique(self.work["correlation"])
+        wanted = wanted[wanted != MISSING]
         calls = []
-        for number in range(len(self._calls.parts)):
-            part = self._calls.read(number)
+        for part in self.calls():
             at = np.minimum(np.searchsorted(wanted, part["correlation"]), max(wanted.size - 1, 0))
             calls.append(part[wanted[at] == part["correlation"]] if wanted.size else part[:0])
         return np.concatenate(calls) if calls else np.empty(0, _CALL)
+
+    def calls(self) -> Iterator[Array]:
+        """Yield the runtime calls, in order of time.
+
+        Fields: correlation (MISSING: none), start_ns, end_ns, track, name.
+        """
+        for number in range(len(self._calls.parts)):
+            yield self._calls.read(number)
 
     @property
     def wall(self) -> tuple[int, int]:

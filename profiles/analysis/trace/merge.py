@@ -121,6 +121,8 @@ def merge(traces: Sequence[tuple[str, Trace]]) -> Trace:
         flows.append(part.shift_table(part.trace.flows, FLOWS, len(tracks)))
         tracks += part.tracks(len(devices))
         devices += part.devices(len(devices))
+    for part in parts:
+        part.trace.integrity.move_doubts(part.shift_ns)
     integrity = _integrity([trace.integrity for _, trace in traces])
     integrity.notes.append(alignment.sentence)
     slices = MergedSlices(ranks)
@@ -207,5 +209,6 @@ def _integrity(reports: Sequence[Integrity]) -> Integrity:
             for key, count in theirs.items():
                 mine[key] = mine.get(key, 0) + count
         total.notes += report.notes
+        total.plausibility += report.plausibility           # examined again when all are one
         total.truncated_at = total.truncated_at or report.truncated_at
     return total

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from profiles.ingest.core.attempts import BYTE, Outcome, attempt, event_of
+from profiles.ingest.core.behind import look_behind, split_end
 from profiles.ingest.core.boundaries import (
     BOUNDARY,
     TRIES,
@@ -47,6 +48,7 @@ class Pieces:
         self.head: dict[str, Any] = {}
         self.tail: dict[str, Any] = {}
         self.records = 0
+        self._bare = False                       # the array is the document
         self._buffer, self._offset = b"", 0      # undecoded text and its byte position in the content
         self._ended = False                      # the array's ] was seen
         self._begun = self._exhausted = False
@@ -129,6 +131,7 @@ class Pieces:
         text = self._buffer = self.source.read(CHUNK_BYTES)
         start = len(text) - len(text.removeprefix(b"\xef\xbb\xbf").lstrip())
         if text[start:start + 1] == b"[":
+            self._bare = True
             self._advance(start + 1)
             return
         searched = 0
@@ -176,13 +179,21 @@ class Pieces:
         limit = self.source.limits.record_bytes
         while len(self._buffer) < limit and (more := self.source.read(CHUNK_BYTES)):
             self._buffer += more
-        text = self._buffer.strip().lstrip(b",").lstrip()
-        if not text.strip(b"}"):
-            return
-        tail = mend(b"{" + text) if text.endswith(b"}") else None
+        tail, end = split_end(self._buffer, self._bare)
         if tail is None:
-            self.integrity.notes.append("The keys after traceEvents are damaged and were not read.")
+            text = self._buffer.strip().lstrip(b",").lstrip()
+            tail = mend(b"{" + text) if text.endswith(b"}") else None
+            if tail is None and text.strip(b"}"):
+                self.integrity.notes.append("The keys after traceEvents are damaged and were not read.")
         self.tail = tail or {}
+        behind = look_behind(self._buffer[end:], self._offset + end, iter(lambda: self.source.read(CHUNK_BYTES), b""))
+        if behind and behind.records:
+            what = "a second trace in the file" if behind.documents else "another file behind the end"
+            self._count_unread(f"of {what}", f"of {what}: not read", behind.records)
+            self.integrity.plausibility.append(behind.doubt((self.head | self.tail).get("baseTimeNanoseconds")))
+        elif behind:
+            self.integrity.notes.append(f"Behind the end of the trace, from byte {behind.at:,}, the file holds "
+                                        f"{behind.size:,} bytes that are no records: they are not read.")
 
     # -- within the array
 
@@ -205,6 +216,8 @@ class Pieces:
 
     def _count_unread(self, kind: str, reason: str, count: int) -> None:
         """Records that never become an `Event`: they have been read all the same, and their kinds add up with the others."""
+        if not count:
+            return
         self.records += count
         self.integrity.records_read += count
         self.integrity.kinds[kind] = self.integrity.kinds.get(kind, 0) + count

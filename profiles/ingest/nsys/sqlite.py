@@ -15,10 +15,11 @@ from profiles.ingest.nsys.export import Export
 from profiles.ingest.nsys.lanes import Lanes, devices
 from profiles.ingest.nsys.nvtx import Nvtx
 from profiles.ingest.nsys.tables import WARNING
-from profiles.ingest.trace import Integrity, Trace, TraceError
+from profiles.ingest.trace import Doubt, Integrity, Trace, TraceError
 
 FORMAT = "nsys-sqlite"
 _NOTES = 20
+_KERNEL_TABLES = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE")
 _EXPORT = {"EXPORT_PRODUCT_VERSION": "nsys version", "EXPORT_SCHEMA_VERSION": "schema version"}
 # of TARGET_INFO_SYSTEM_ENV only these: the table also holds the program's environment, with whatever secrets that has
 _SYSTEM = {"Hostname": "host", "OsDescription": "operating system", "CpuDescription": "CPU", "NvDriverVersion": "driver",
@@ -67,6 +68,8 @@ def _read(database: Database, source: Source, integrity: Integrity) -> Trace:
     trace = build.finish(devices=devices(export, lanes.gpus()), base_ns=_session_start(export), rank=_rank(export),
                          metadata=_metadata(export) | ({"nsys messages": " · ".join(messages)} if messages else {}))
     integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
+    if not any(export.table(name) for name in _KERNEL_TABLES):
+        integrity.plausibility.append(Doubt("no_kernel_table", 0))
     return trace
 
 

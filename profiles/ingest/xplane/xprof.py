@@ -24,11 +24,13 @@ from profiles.ingest.core.columns import decode_args, integers
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.pieces import Pieces
 from profiles.ingest.core.source import Source
-from profiles.ingest.trace import GPU_WORK, Category, Integrity, Trace
+from profiles.ingest.trace import GPU_WORK, Category, Doubt, Integrity, Trace
 from profiles.ingest.xplane.xprof_details import bytes_of, shape_of
 
 _MARK = re.compile(rb'"highres-ticks"|"name"\s*:\s*"/(?:device:(?:GPU|TPU|CUSTOM):\d+|host:CPU)"')
 _IDS = frozenset({"correlation_id", "flow", "device_id"})            # of one record: columns, no details
+CAP = 1_000_000                                                      # events that XProf writes at most (convert/trace_viewer)
+_TIES = 1_000                                                        # beyond it: what begins at the moment of the last
 _REMEMBERED = 200_000                                                # sets of arguments whose text is known
 _FLOW_IN, _FLOW_OUT = 1, 2                                           # the lowest two bits of a flow's number
 
@@ -42,7 +44,11 @@ def read(source: Source) -> Trace:
     integrity = Integrity()
     pieces = Pieces(source, integrity)
     builder = TraceBuilder(source, "xprof", integrity)
-    return assemble(_Gather(pieces, builder, _Arguments(builder)), source, "xprof")
+    trace = assemble(_Gather(pieces, builder, _Arguments(builder)), source, "xprof")
+    events = integrity.records_read - sum(count for kind, count in integrity.kinds.items() if kind == "ph M")
+    if CAP <= events <= CAP + _TIES:
+        integrity.plausibility.append(Doubt("cap", events, CAP))
+    return trace
 
 
 class _Gather(Gather):
