@@ -199,6 +199,7 @@ class TraceBuilder:
             return min((first for first in firsts if first is not None), default=low)
 
         return clock.decide(runs.times(), samples, flows, least_near)
+        self.integrity.move_doubts(-zero)
 
     def _count(self, axis: clock.Clock, runs: Runs, slices: SpooledSlices) -> None:
         zeros = sum(run.zeros for run in runs.runs) if axis.unread is not None else 0
