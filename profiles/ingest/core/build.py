@@ -182,6 +182,7 @@ class TraceBuilder:
                                sorted(self._devices), self.integrity)
         self._count(axis, runs, slices)
         zero = axis.zero
+        self.integrity.move_doubts(-zero)
         trace = Trace(
             format=self.format, slices=table_of(slices) if self.rows <= IN_MEMORY_ROWS else slices, tracks=tracks, devices=devices,
             integrity=self.integrity, samples=sample_table(self._samples.records(), axis, place),
@@ -199,7 +200,6 @@ class TraceBuilder:
             return min((first for first in firsts if first is not None), default=low)
 
         return clock.decide(runs.times(), samples, flows, least_near)
-        self.integrity.move_doubts(-zero)
 
     def _count(self, axis: clock.Clock, runs: Runs, slices: SpooledSlices) -> None:
         zeros = sum(run.zeros for run in runs.runs) if axis.unread is not None else 0
