@@ -78,7 +78,7 @@ def _read_all(profile: Profile, progress: Progress) -> tuple[Trace | Report | Su
         names = [each["name"] for each in profile.metadata["files"]]
         return _with_ranks(_read_group([(name, path, None) for name, path in zip(names, paths, strict=True)], progress))
     try:
-        return ingest.read(paths[0], progress), 1
+        return _with_ranks(ingest.read(paths[0], progress))
     except SeveralProfiles as several:
         if not several.ranks:
             raise
@@ -86,7 +86,7 @@ def _read_all(profile: Profile, progress: Progress) -> tuple[Trace | Report | Su
         return _with_ranks(_read_group(parts, progress))
 
 
-def _with_ranks(content: Trace | Summary) -> tuple[Trace | Summary, int]:
+def _with_ranks(content: Trace | Report | Summary) -> tuple[Trace | Report | Summary, int]:
     return content, len(content.metadata.get("ranks") or ()) or 1
 
 

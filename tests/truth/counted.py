@@ -70,7 +70,7 @@ def _count(path: Path) -> Count:
     for kind, each, _, ns in slices:
         if kind not in WORK:
             continue
-        operator = operators.get(_argument(each, "correlation"), "")
+        operator = operators.get(_launch(each), "")
         out.work_ns += ns
         out.work_by_operator_ns[operator] = out.work_by_operator_ns.get(operator, 0) + ns
         if kind in KERNEL:
@@ -85,8 +85,11 @@ def _ns(us: Any) -> int:
     return round(us * 1000)             # exact: an integer or a decimal number
 
 
-def _argument(event: dict[str, Any], name: str) -> Any:
-    return (event.get("args") or {}).get(name)
+def _launch(event: dict[str, Any]) -> tuple[str, Any] | None:
+    """Return what names a launch: its correlation within its rank, which a prefix before the process's number says; 0 is none."""
+    correlation = (event.get("args") or {}).get("correlation")
+    pid = event.get("pid")
+    return (pid.rstrip("0123456789") if isinstance(pid, str) else "", correlation) if correlation else None
 
 
 def _innermost(slices: list[tuple[str, dict[str, Any], int, int]]) -> dict[Any, str]:
@@ -96,8 +99,8 @@ def _innermost(slices: list[tuple[str, dict[str, Any], int, int]]) -> dict[Any, 
         operators, calls = threads[each.get("pid"), each.get("tid")]
         if kind in OPERATOR:
             operators.append((start, start + ns, str(each["name"])))
-        elif kind in CALL and _argument(each, "correlation") is not None:
-            calls.append((start, start + ns, _argument(each, "correlation")))
+        elif kind in CALL and _launch(each) is not None:
+            calls.append((start, start + ns, _launch(each)))
     return dict(pair for operators, calls in threads.values() for pair in _around(operators, calls))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from profiles.ingest.chrome.flows import bind
 from profiles.ingest.chrome.gather import Gather
+from profiles.ingest.chrome.ranks import split_ranks
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.pieces import Pieces
 from profiles.ingest.core.source import Source
@@ -47,8 +48,9 @@ def assemble(gather: Gather, source: Source, what: str) -> Trace:
     if not gather.builder.rows and integrity.records_read <= sum(integrity.not_kept.values()):
         raise TraceError(f"byte {source.position}", why_nothing(integrity), _HINT)
     devices = gather.lanes.finish()
-    trace = gather.builder.finish(devices=[Device(index, "") for index in sorted(devices)],
-                                  metadata={key: _shorten(keys[key]) for key in _KEPT_KEYS if key in keys})
+    trace = split_ranks(gather.builder.finish(devices=[Device(index, "") for index in sorted(devices)],
+                                              metadata={key: _shorten(keys[key]) for key in _KEPT_KEYS if key in keys}),
+                        gather.builder.call_ids, gather.lanes.names.process)
     bind(trace)
     integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
     return trace

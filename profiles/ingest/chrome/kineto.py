@@ -12,6 +12,8 @@ from typing import Any
 from profiles.ingest.chrome import generic, parallel
 from profiles.ingest.chrome.batches import SharedIds, gather
 from profiles.ingest.chrome.kineto_kinds import CATEGORIES
+from profiles.ingest.chrome.ranks import split_ranks
+from profiles.ingest.chrome.tracks import process_names
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.pieces import Pieces
 from profiles.ingest.core.source import Source
@@ -58,7 +60,7 @@ def read(source: Source) -> Trace:
         raise TraceError("traceEvents", "a Chrome trace, but not one of PyTorch's profiler: none of its records has a "
                          "category of it, so kernels cannot be told from other work",
                          "Only torch.profiler's traces are read yet; export with `prof.export_chrome_trace`.")
-    trace = _assemble(rows, keys, builder)
+    trace = split_ranks(_assemble(rows, keys, builder), builder.call_ids, process_names(rows.metadata))
     integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
     return trace
 

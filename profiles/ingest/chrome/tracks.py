@@ -134,6 +134,11 @@ class _Names:
             self.thread[thread] = name
 
 
+def process_names(metadata: Sequence[tuple[Any, Any, Any, MetaArgs]]) -> dict[str, str]:
+    """Return what records call processes, by pid."""
+    return _Names(metadata).process
+
+
 def _track(names: _Names, pid: Any, tid: Any, gpu: bool) -> tuple[tuple[int, int], Track]:
     process, thread = str(pid), (str(pid), str(tid))
     number = _integer(tid)

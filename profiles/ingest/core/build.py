@@ -33,7 +33,7 @@ from profiles.ingest.core.source import Source
 from profiles.ingest.core.spill import Spill
 from profiles.ingest.core.spool import Columns, Runs, narrow
 from profiles.ingest.core.spooled import SpooledSlices
-from profiles.ingest.trace import Device, Integrity, Trace, TraceError, Track
+from profiles.ingest.trace import Category, Device, Integrity, Trace, TraceError, Track
 from profiles.ingest.windows import MISSING, MISSING32, table_of
 
 MAX_LANES = 65_536
@@ -60,9 +60,11 @@ class TraceBuilder:
         self._tracks: list[Track] = []
         self._order: list[Order | None] = []
         self._aliases: dict[int, int | None] = {}
+        self.call_ids: dict[int, tuple[int, int]] = {}      # once finished: the least and the greatest of each track
         self.shared: int | None = None                              # the track of all that are beyond the limit
         self._used: set[int] = set()
         self._devices: set[int] = set()
+        self._call_ids: dict[int, tuple[int, int]] = {}
         self._further = 0
         self._spill = Spill()
         self._samples = Batches(SAMPLE)
@@ -132,12 +134,27 @@ class TraceBuilder:
             "registers_per_thread": _narrow(registers_per_thread, n)}
         for key, triple in (("grid", grid), ("block", block)):
             columns |= {f"{key}_{axis}": _narrow(None if triple is None else triple[:, i], n) for i, axis in enumerate("xyz")}
+        # CUPTI and rocprofiler count from 1: 0 is no id
+        columns["correlation"] = np.where(columns["correlation"] == 0, MISSING, columns["correlation"])
+        self._note_calls(columns)
         if self.shared is not None:
             self._further += int(np.count_nonzero(track == self.shared))
         self._used.update(np.unique(track).tolist())
         self._devices.update(each for each in np.unique(columns["device"]).tolist() if each != MISSING32)
         self._spill.add(columns)
         self.rows += n
+
+    def _note_calls(self, columns: Columns) -> None:
+        called = (columns["category"] == Category.RUNTIME) & (columns["correlation"] != MISSING)
+        if not called.any():
+            return
+        tracks, place = np.unique(columns["track"][called], return_inverse=True)
+        ids = columns["correlation"][called][np.argsort(place, kind="stable")]
+        first = np.concatenate(([0], np.cumsum(np.bincount(place))[:-1]))
+        least, most = (extreme.reduceat(ids, first).tolist() for extreme in (np.minimum, np.maximum))
+        for track, low, high in zip(tracks.tolist(), least, most, strict=True):
+            known = self._call_ids.get(track, (low, high))
+            self._call_ids[track] = min(known[0], low), max(known[1], high)
 
     def _durations(self, dur_ns: Int64) -> Int64:
         """Without those that are not believable: they become instants of time, and are counted."""
@@ -181,6 +198,7 @@ class TraceBuilder:
         slices = SpooledSlices(runs, axis, place, self.names.values_in_order, self.details.values_in_order,
                                sorted(self._devices), self.integrity)
         self._count(axis, runs, slices)
+        self.call_ids = {int(place[number]): ids for number, ids in self._call_ids.items() if place[number] >= 0}
         zero = axis.zero
         self.integrity.move_doubts(-zero)
         trace = Trace(

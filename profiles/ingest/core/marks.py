@@ -95,7 +95,7 @@ def flow_table(records: Records, clock: Clock, place: Int32, kinds: list[Any], c
         track = place[rows["track"]]
         keep = track >= 0
         if rows["launch"].any():
-            keep &= ~(rows["launch"] & correlations.hold(rows["flow"]))
+            keep &= ~(rows["launch"] & ((rows["flow"] == 0) | correlations.hold(rows["flow"])))       # 0 is no id
         rows, track = rows[keep], track[keep]
         kept = np.empty(rows.size, records.kind)
         kept[:] = rows
