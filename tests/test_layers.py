@@ -60,10 +60,12 @@ ARROWS = {
     "profiles.ingest.perfetto": "profiles.ingest.trace profiles.ingest.naming profiles.ingest.core profiles.ingest.chrome",
     "profiles.ingest.samplers": "profiles.ingest.trace profiles.ingest.core profiles.ingest.chrome",
     "profiles.ingest.xplane": "profiles.ingest.trace profiles.ingest.core profiles.ingest.chrome",
+    "profiles.ingest.rocm": "profiles.ingest.trace profiles.ingest.naming profiles.ingest.core profiles.ingest.chrome "
+                            "profiles.ingest.ncu profiles.ingest.nsys profiles.ingest.samplers",
     "profiles.ingest":
         "profiles.ingest.trace profiles.ingest.core profiles.ingest.chrome profiles.ingest.logs profiles.ingest.nccl "
         "profiles.ingest.ncu profiles.ingest.nsys profiles.ingest.other profiles.ingest.perfetto profiles.ingest.samplers "
-        "profiles.ingest.xplane",
+        "profiles.ingest.rocm profiles.ingest.xplane",
     "profiles.analysis.core": "profiles.ingest.trace profiles.ingest.naming",
     "profiles.analysis.kernel": "profiles.ingest.trace profiles.ingest.naming profiles.ingest.ncu profiles.analysis.core",
     "profiles.analysis.compare": "profiles.ingest.trace profiles.ingest.naming profiles.analysis.core profiles.analysis.kernel",

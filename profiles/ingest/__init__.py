@@ -30,6 +30,9 @@ class Reader:
 READERS: list[Reader] = [
     Reader("XProf trace JSON (JAX, TensorFlow)", "profiles.ingest.xplane.xprof"),
     Reader("Triton Proton trace (.chrome_trace)", "profiles.ingest.other.proton_trace"),
+    Reader("Ascend trace JSON (torch_npu, msprof)", "profiles.ingest.chrome.ascend"),
+    Reader("ONNX Runtime profile (JSON)", "profiles.ingest.chrome.onnxruntime"),
+    Reader("rocprof JSON", "profiles.ingest.rocm.chrome_json"),
     Reader("PyTorch profiler (Kineto) JSON", "profiles.ingest.chrome.kineto"),
     Reader("Chrome trace JSON", "profiles.ingest.chrome.generic"),
     Reader("XPlane protobuf (.xplane.pb of JAX, TensorFlow)", "profiles.ingest.xplane.reader"),

@@ -218,6 +218,7 @@ def code_pieces(text: str) -> list[tuple[str, bool]]:
     return [(piece, bool(at % 2)) for at, piece in enumerate(text.split("`")) if piece]
 
 
+STRANGE_LANES = "records on lanes of a device that is not known"       # how the readers' remark begins
 _UNITS = (("_ns", "ns"), ("_pct", "pct"), ("_bytes", "bytes"))
 
 
@@ -244,6 +245,10 @@ def answer(profile: Profile, findings: list[FindingLine]) -> list[tuple[str, boo
         return _summary_answer(profile)
     if not devices and profile.summary.get("headline"):
         return [(profile.summary["headline"], False)]
+    strange = sum(count for remark, count in (profile.integrity.get("remarks") or {}).items() if remark.startswith(STRANGE_LANES))
+    if not devices and strange:
+        return [(f"{strange:,} records on lanes of a device that is not known here, over {time_text(profile.wall_ns or 0)}: shown "
+                 "in the timeline, counted neither as its work nor as the CPU's.", False)]
     if not devices:
         text = (f"No GPU work in this trace: {profile.integrity.get('records_kept', 0):,} records of the CPU over "
                 f"{time_text(profile.wall_ns or 0)}")

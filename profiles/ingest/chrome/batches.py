@@ -20,7 +20,9 @@ from profiles.ingest.chrome.kineto_kinds import (
     LAUNCH_FLOWS,
     NO_ARGUMENTS,
     OPERATORS,
+    OTHER_DEVICES,
     WHOLE_ARGUMENTS,
+    device_kind,
 )
 from profiles.ingest.chrome.records import count_kinds, drop_stranger, read_pieces
 from profiles.ingest.chrome.tracks import FURTHER, Lanes, counter_track
@@ -92,6 +94,8 @@ class SharedIds:
         self.arguments = Arguments(self.builder)
         self.form = Table(self.categories, lambda value: _form_number(str(value).lower()), np.int8)
         self.collective = Table(self.builder.names, lambda value: is_collective(str(value)), np.bool_)
+        self.other_device = Table(self.categories, lambda value: str(value).lower() in OTHER_DEVICES, np.bool_)
+        self.device_kind = Table(self.builder.names, lambda value: device_kind(str(value)), np.uint8)
         self.shown = Table(self.details, lambda value: self.builder.details[detail_text(value)], np.int32)
         self.counter = Table(self.series, self._counter, np.int32)
 
@@ -178,6 +182,9 @@ def _add_slices(out: SharedIds, piece: list[Event], rows: npt.NDArray[np.intp], 
     name = out.builder.names.column([e.name for e in chosen])
     kind, on_gpu = out.kind(category[rows]), out.on_gpu(category[rows])
     kind[(kind == Category.COMPUTE) & (out.collective(name) | columns.pop("collective"))] = Category.COMMUNICATION
+    other = out.other_device(category[rows])
+    if other.any():
+        kind[other] = out.device_kind(name[other])
     track, device, stream = out.tracks.tracks(lane[rows], on_gpu)
     columns["device"] = np.where(columns["device"] == MISSING, device, columns["device"])
     columns["stream"] = np.where(columns["stream"] == MISSING, stream, columns["stream"])

@@ -6,6 +6,7 @@ one another; flows and samples wait for the whole file, which may name their ids
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
@@ -22,8 +23,11 @@ from profiles.ingest.chrome.kinds import (
     NAMED_MEMSET,
     NAMED_PYTHON,
     NAMED_SCOPE,
+    STRANGE,
     UNKNOWN,
+    Lane,
     category_code,
+    lane_of,
     name_code,
 )
 from profiles.ingest.chrome.lanes import ChromeLanes, Names
@@ -143,13 +147,14 @@ IN_FILE_ORDER = 1 << 17               # rows that are held back so that equal sl
 class Gather:
     """Reads all pieces with `all`; `finish` settles what waited for the end of the file."""
 
-    def __init__(self, pieces: Pieces, builder: TraceBuilder, arguments: Arguments | None = None) -> None:
+    def __init__(self, pieces: Pieces, builder: TraceBuilder, arguments: Arguments | None = None,
+                 rule: Callable[..., Lane] = lane_of) -> None:
         self.pieces, self.builder = pieces, builder
         self.integrity: Integrity = builder.integrity
         self.arguments = arguments or Arguments(builder)
         self.names, self.categories, self.phases = Names(), Ids(), Ids()
         self.ids = LaneIds()
-        self.lanes = ChromeLanes(builder, self.ids, self.names)
+        self.lanes = ChromeLanes(builder, self.ids, self.names, rule)
         self.flows, self.stacks = Flows(), Stacks(builder, self.lanes, self.arguments)
         self.counters, self.samples = Counters(builder, self.lanes), Samples(builder, self.lanes)
         self._code = Table(self.categories, category_code, np.uint8)
@@ -226,6 +231,9 @@ class Gather:
         for code, kind in _NAMED:
             out[(out == Category.COMPUTE) & (named == code)] = kind
         out[(said == UNKNOWN) & ~gpu & (named == NAMED_PYTHON)] = Category.PYTHON
+        strange = self.lanes.strange(lane) & ~gpu & (said == UNKNOWN) & ~call
+        out[strange] = Category.OTHER
+        self.integrity.remark(STRANGE, int(np.count_nonzero(strange)))
         out[gpu & (derived & np.isin(out, _WORK) | (out == Category.ANNOTATION))] = Category.GPU_ANNOTATION
         return out, np.isin(out, _ON_GPU)
 

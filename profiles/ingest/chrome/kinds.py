@@ -15,6 +15,7 @@ from profiles.ingest.core.events import MISSING
 from profiles.ingest.naming.names import is_collective
 from profiles.ingest.trace import Category
 
+STRANGE = "records on lanes of a device that is not known here: shown, counted as no work"
 UNKNOWN, CUDA = 255, 254            # of category codes: nothing said; GPU work or a call to the API, as the name says
 
 # category of the file (lower case; of a list `a,b` the first that is known) -> what it is
@@ -30,11 +31,12 @@ CATEGORIES: dict[str, int] = {
     "python": Category.PYTHON, "fee": Category.PYTHON,              # fee: VizTracer's function entry and exit
 }
 
-# text of a pid or its process_name -> GPU; the group is its number
+# text of a pid or its process_name -> GPU or another accelerator; the regular expression's group is its number
 GPU_PROCESSES: list[tuple[re.Pattern[str], str]] = [
     (re.compile(r"(?:^|[\s/])device:(?:GPU|TPU|CUSTOM):(\d+)", re.IGNORECASE), "XProf, TensorFlow: /device:GPU:0"),
     (re.compile(r"(?:^|\s)Device (\d+)$"), "nsys2json: Device 0, after a file's name where several were converted"),
     (re.compile(r"^GPU[ :#]?(\d+)$"), "GPU 0"),
+    (re.compile(r"^(?:MTIA|NPU|XPU|HPU|MLU|DCU|GCU|IPU)[ :#]?(\d+)$"), "accelerators that are no GPUs, by their own name"),
     (re.compile(r"^CUDA functions$", re.IGNORECASE), "PyTorch up to 1.7: the tid is the GPU"),
 ]
 # text of a tid or its thread_name -> stream; the group is its number
@@ -43,6 +45,10 @@ STREAMS = re.compile(r"(?:^|[\s/])(?:(?:CUDA )?stream|CUDA API|HIP stream|queue)
 DERIVED = re.compile(r"^(?:Steps|XLA Modules|XLA Ops|XLA TraceMe|TensorFlow Ops|TensorFlow Name Scope|Framework Ops"
                      r"|Framework Name Scope|Source code|Launch Stats|SparseCore Steps|Async XLA Ops)\b|NVTX|annotation"
                      r"|user_annotation", re.IGNORECASE)
+# a process that is called after a device and stands in no row above: shown, and counted neither as its work nor as the CPU's
+STRANGE_DEVICE = re.compile(r"\b(?:accelerator|[NXHTMIA]PUs?|AIU|MLU|DCU|GCU|MTIA|Gaudi\d?|Neuron ?Cores?)\b"
+                            r"(?!\s*(?:API|driver|runtime))|\b(?:hardware|device)[ :#]*\d*$", re.IGNORECASE)
+_NOT_STRANGE = re.compile(r"\bCPUs?\b|\bhost\b|python|/|\.", re.IGNORECASE)
 _CALL = re.compile(r"^(?:cuda[A-Z]|cu[A-Z][a-z]|hip[A-Z]|hsa_)\w+$")
 _MEMCPY = re.compile(r"^(?:\[CUDA |gpu_)?mem(?:ory)?\s?cpy|^CopyHostToDevice|^CopyDeviceToHost", re.IGNORECASE)
 _MEMSET = re.compile(r"^(?:\[CUDA |gpu_)?memset", re.IGNORECASE)
@@ -62,6 +68,8 @@ class Lane(NamedTuple):
     device: int             # MISSING where unknown; of other lanes what they stand for where a category puts GPU work on them
     stream: int
     derived: bool           # of a GPU, and not work
+    group: str = ""         # under which it is drawn; "" where it is "GPU 0" or the process
+    strange: bool = False   # of a device that is not known
 
 
 def category_code(value: Any) -> int:
@@ -100,13 +108,24 @@ def lane_of(pid: Any, tid: Any, process: str, thread: str) -> Lane:
     texts = (process, str(pid)) if process else (str(pid),)
     match = next((named for pattern, _ in GPU_PROCESSES for text in texts if (named := pattern.search(text))), None)
     if match is None:
-        return Lane(False, number_of(pid), number_of(tid), False)
+        return Lane(False, number_of(pid), number_of(tid), False, strange=is_strange_device(process))
     label = thread or str(tid)
     stream = STREAMS.search(label) or STREAMS.search(str(tid))
     if not match.groups():                                  # the tid is the GPU
         return Lane(True, number_of(tid), MISSING, False)
     work = "TPU" in match[0].upper() and label.startswith("XLA Ops")         # of a GPU they repeat the streams' time
-    return Lane(True, int(match[1][:9]), int(stream[1][:18]) if stream else MISSING, bool(DERIVED.search(label)) and not work)
+    return Lane(True, int(match[1][:9]), int(stream[1][:18]) if stream else MISSING, bool(DERIVED.search(label)) and not work,
+                own_name(match[0]))
+
+
+def own_name(process: str) -> str:
+    """Return "MTIA 17" of a process that bears the name of an accelerator that is no GPU, else ""."""
+    return process.strip() if re.match(r"\s*(?!GPU)[A-Z]{3,4}[ :#]?\d+\s*$", process) else ""
+
+
+def is_strange_device(process: str) -> bool:
+    """Tell whether a process is called after a device that no row of GPU_PROCESSES knows."""
+    return bool(STRANGE_DEVICE.search(process)) and not _NOT_STRANGE.search(process)
 
 
 def stream_name(label: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from profiles.ingest.trace import Category
 
 # lower case; PyTorch 1.8-1.10 wrote the first line
@@ -13,9 +15,14 @@ CATEGORIES = {
     "cuda_runtime": Category.RUNTIME, "cuda_driver": Category.RUNTIME, "mtia_runtime": Category.RUNTIME,
     "glow_runtime": Category.RUNTIME, "xpu_runtime": Category.RUNTIME, "xpu_driver": Category.RUNTIME,
     "privateuse1_runtime": Category.RUNTIME, "privateuse1_driver": Category.RUNTIME,
+    "mtia_ccp_events": Category.COMPUTE, "gcu_runtime": Category.RUNTIME, "gcu_driver": Category.RUNTIME,
     "cuda_sync": Category.SYNC, "cuda_event": Category.SYNC, "xpu_sync": Category.SYNC, "overhead": Category.OVERHEAD,
 }
-GPU_LANE = frozenset({"kernel", "gpu_memcpy", "memcpy", "gpu_memset", "memset", "cuda_sync", "cuda_event",
+# work of accelerators that are no GPUs: what it is, its name says
+OTHER_DEVICES = frozenset({"mtia_ccp_events"})
+_NO_WORK = re.compile(r"wait|barrier|fence|sync|idle", re.IGNORECASE)
+_COPY = re.compile(r"memcpy|copy|dma", re.IGNORECASE)
+GPU_LANE = OTHER_DEVICES | frozenset({"kernel", "gpu_memcpy", "memcpy", "gpu_memset", "memset", "cuda_sync", "cuda_event",
                       "gpu_user_annotation", "cuda_profiler_range"})
 LAUNCH_FLOWS = frozenset({"ac2g", "async", "async_gpu"})      # from launch call to GPU work: correlation ids say the same
 OPERATORS = frozenset({"cpu_op", "operator"})
@@ -24,3 +31,8 @@ GPU_ARGUMENTS = GPU_LANE - {"gpu_user_annotation", "cuda_profiler_range"}
 WHOLE_ARGUMENTS = frozenset({"cuda_profiler_range", "collective_comm", "hpu_op", "mtia_ccp_events", "mtia_insight",
                              "xpu_scope_profiler"})
 NO_ARGUMENTS = frozenset({"python_function", "trace"})        # none that is read
+
+
+def device_kind(name: str) -> Category:
+    """Return what a record of OTHER_DEVICES is: an event that is waited for is no work of the device."""
+    return Category.SYNC if _NO_WORK.search(name) else Category.MEMCPY if _COPY.search(name) else Category.COMPUTE

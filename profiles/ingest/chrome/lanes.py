@@ -83,6 +83,12 @@ class ChromeLanes:
         gpu, device, stream, derived = (column[lane] for column in self._columns)
         return gpu, device, stream, derived
 
+    def strange(self, lane: Int32) -> npt.NDArray[np.bool_]:
+        """Return, for each row, whether its lane belongs to a device that is not known."""
+        self._learn()
+        numbers = np.unique(lane)
+        return np.isin(lane, [number for number in numbers.tolist() if self._kinds[number].strange])
+
     def rename_lanes(self) -> None:
         """Look at all lanes again: names came in."""
         known = len(self._kinds)
@@ -156,8 +162,8 @@ class ChromeLanes:
         if gpu and 0 <= device < 2**31:
             plain = str(tid)[:_CHARS] if isinstance(tid, str) else "kernels"
             name = stream_name(thread) or (f"stream {stream}" if stream != MISSING else plain)
-            return (Track(kind="stream", name=name[:_CHARS], group=f"GPU {device}", sort=inner, pid=str(pid), tid=str(tid),
-                          device=device, stream=None if stream == MISSING else stream),
+            return (Track(kind="stream", name=name[:_CHARS], group=kind.group or f"GPU {device}", sort=inner, pid=str(pid),
+                          tid=str(tid), device=device, stream=None if stream == MISSING else stream),
                     ((1, device), "", kind.derived, inner, name))
         return self.place_track(pid, Track(kind="stream" if gpu else "thread", name=thread or _process_label(tid, "thread"),
                                       group=self.names.group(pid), sort=inner, pid=str(pid), tid=str(tid)), inner)

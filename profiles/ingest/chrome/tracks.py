@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from profiles.ingest.chrome.kinds import own_name
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.columns import Ids, Int32, Int64
 from profiles.ingest.core.events import MISSING, MetaArgs
@@ -145,9 +146,13 @@ def _track(names: _Names, pid: Any, tid: Any, gpu: bool) -> tuple[tuple[int, int
     inner = names.thread_order.get(thread, number if number != MISSING else 0)
     if gpu:
         device = _integer(pid)
+        own = own_name(names.process.get(process, ""))
+        if own.startswith("MTIA"):                              # its lanes are units of the device, not streams
+            return (1, device), Track(kind="stream", name=names.thread.get(thread) or f"lane {tid}"[:200], group=own, sort=inner,
+                                      pid=process, tid=str(tid), device=None if device == MISSING else device)
         stream = None if number == MISSING else number
         return (1, device), Track(kind="stream", name=f"stream {stream}" if stream is not None else str(tid)[:200],
-                                  group=f"GPU {device}" if device != MISSING else f"GPU {process[:100]}", sort=inner,
+                                  group=own or (f"GPU {device}" if device != MISSING else f"GPU {process[:100]}"), sort=inner,
                                   pid=process, tid=str(tid), device=None if device == MISSING else device, stream=stream)
     if pid == -1:                                            # libkineto's own: buffer flushes and the like
         return (2, 0), Track(kind="other", name="overhead" if tid in (0, -1) else f"overhead {tid}", group="profiler",
