@@ -119,7 +119,7 @@ def _ready_context(profile: Profile, sort: str) -> dict[str, Any]:
         context |= {"strip": charts_strip.trace_strip(profile.summary, numbers, profile.steps or 0), "minimap": _minimap(profile)}
         context |= time_overview(profile, numbers) if profile.summary.get("devices") else {
             "time": None if tables else charts_trace.time_bars(profile.summary)}
-        context["leading"] = leading(context.get("causes", []), LEADING)
+        context["leading"] = [] if selectors_profile.is_time_doubtful(profile) else leading(context.get("causes", []), LEADING)
         if context["leading"]:
             context["first_findings"] = findings[:FIRST_FINDINGS - 1]
         if not profile.summary.get("devices"):          # most analyses are of GPU work: those that found something

@@ -13,6 +13,8 @@ from profiles.advice.selectors import run_decisions
 from profiles.analysis.core.result import SEVERITIES
 from profiles.analysis.core.sentences import pct_text, plural, time_text
 from profiles.analysis.core.tunable import tuned_operator
+from profiles.analysis.trace.plausibility.kinds import COUNTS, GPU_TIME, IDLE
+from profiles.analysis.trace.plausibility.withhold import doubt_text, shaken, touching
 from profiles.models import AdviceDecision, Capture, Finding, KernelShape, KernelStat, Profile
 from profiles.store import summary as store_summary
 
@@ -51,10 +53,7 @@ def busy_pct(profile: Profile) -> float | None:
 
 
 def integrity_mark(profile: Profile) -> tuple[str, str]:
-    """Return ("ok"
-
-    "warn" | "bad" | "", one sentence) about what the ingest kept.
-    """
+    """Return ("ok" | "warn" | "bad" | "", one sentence) about what the ingest kept, and what cannot be in it."""
     integrity = profile.integrity
     if profile.status == Profile.Status.FAILED:
         return "bad", "nothing was readable"
@@ -63,11 +62,18 @@ def integrity_mark(profile: Profile) -> tuple[str, str]:
     read, kept = integrity["records_read"], integrity["records_kept"]
     if integrity.get("truncated_at"):
         return "bad", f"the file ends early, at {integrity['truncated_at']}; {kept:,} records were kept"
+    if doubts := touching(doubt_rows(profile)):
+        return "warn", str(doubts[0]["sentence"]).replace("`", "")
     if read != kept:
         return "warn", f"{read - kept:,} of {read:,} records are not kept"
     if integrity.get("repaired"):
         return "warn", f"all {read:,} records kept; {sum(integrity['repaired'].values()):,} of them mended"
     return "ok", f"all {read:,} records kept"
+
+
+def doubt_rows(profile: Profile) -> list[dict[str, Any]]:
+    """Return what is in doubt, the weightiest kind first; of a profile that was stored before there was such a report: nothing."""
+    return profile.integrity.get("plausibility") or []
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,7 @@ class IntegrityCard:
     remarks: list[tuple[str, int]]
     kinds: list[tuple[str, int]]
     notes: list[str]
+    plausibility: list[dict[str, Any]]      # ingest.trace.Doubt
 
 
 def integrity_card(profile: Profile) -> IntegrityCard | None:
@@ -95,7 +102,8 @@ def integrity_card(profile: Profile) -> IntegrityCard | None:
 
     mark, sentence = integrity_mark(profile)
     return IntegrityCard(mark, sentence, integrity["records_read"], integrity["records_kept"], integrity.get("truncated_at"),
-                         largest("not_kept"), largest("repaired"), largest("remarks"), largest("kinds"), integrity.get("notes", []))
+                         largest("not_kept"), largest("repaired"), largest("remarks"), largest("kinds"), integrity.get("notes", []),
+                         doubt_rows(profile))
 
 
 def kernel_rows(profile: Profile) -> QuerySet[KernelStat]:
@@ -237,7 +245,22 @@ def _numbers(numbers: dict[str, Any]) -> list[Number]:
 
 
 def answer(profile: Profile, findings: list[FindingLine]) -> list[tuple[str, bool]]:
-    """The sentence at the top of a ready profile's page, from its numbers."""
+    """The sentence at the top of a ready profile's page: what is in doubt before anything else, and alone where all rests on it."""
+    doubts = doubt_rows(profile)
+    text = doubt_text(doubts)
+    if not text:
+        return _answer(profile, findings)
+    rest = [] if is_time_doubtful(profile) else [(" ", False), *_answer(profile, findings)]
+    return [*code_pieces(text), *rest]
+
+
+def is_time_doubtful(profile: Profile) -> bool:
+    """Return whether GPU time, idle time or counts of launches must not be built on."""
+    return bool(shaken(doubt_rows(profile)) & {GPU_TIME, IDLE, COUNTS})
+
+
+def _answer(profile: Profile, findings: list[FindingLine]) -> list[tuple[str, bool]]:
+    """What a ready profile's numbers say first."""
     devices = profile.summary.get("devices") or []
     if profile.kind == Profile.Kind.COUNTERS:
         return _counters_answer(profile)

@@ -26,6 +26,8 @@ def markdown(document: dict[str, Any]) -> str:
         return "\n\n".join([*parts, f"Not ready: {facts['status']}."]) + "\n"
     parts.append(f"**{sentence(document['answer'])}**")
     parts.append(f"Integrity: {plain(document['integrity']['said'])}.")
+    if document["integrity"].get("plausibility"):
+        parts += ["## Plausibility", _doubts(document["integrity"]["plausibility"])]
     if document["gpus"]:
         parts += ["## Where the time went", _gpus(document["gpus"])]
     if document["analyses"]:
@@ -76,6 +78,13 @@ def _gpus(gpus: Sequence[dict[str, Any]]) -> str:
         [plain(f"{gpu['label']} {gpu['name']}".strip()), time_text(gpu["wall_ns"]),
          *(f"{time_text(gpu[f'{part}_ns'])} ({pct_text(100 * gpu[f'{part}_ns'] / gpu['wall_ns'])})" if gpu["wall_ns"] else _UNKNOWN
            for part in parts)] for gpu in gpus])
+
+
+def _doubts(doubts: Sequence[dict[str, Any]]) -> str:
+    return table(["in doubt", "count", "of", "first", "last"], [
+        [plain(doubt["label"]), f"{doubt['count']:,}", f"{doubt['of']:,}" if doubt["of"] is not None else _UNKNOWN,
+         *(time_text(doubt[name]) if doubt[name] is not None else _UNKNOWN for name in ("first_ns", "last_ns"))]
+        for doubt in doubts])
 
 
 def _analysis(analysis: dict[str, Any]) -> str:

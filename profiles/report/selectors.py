@@ -31,7 +31,8 @@ def summary(profile: Profile, address: Address = lambda path: path) -> dict[str,
     document: dict[str, Any] = {
         "profile": _facts(profile), "units": UNITS, "error": profile.error or None,
         "integrity": {"mark": mark, "said": said, "records_read": profile.integrity.get("records_read"),
-                      "records_kept": profile.integrity.get("records_kept"), "truncated_at": profile.integrity.get("truncated_at")},
+                      "records_kept": profile.integrity.get("records_kept"), "truncated_at": profile.integrity.get("truncated_at"),
+                      "plausibility": selectors_profile.doubt_rows(profile)},
         "links": {"page": address(reverse("profile", args=[profile.pk])), "report": address(reverse("report", args=[profile.pk])),
                   "api": address(reverse("api-profile", args=[profile.pk]))},
     }

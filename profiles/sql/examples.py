@@ -95,6 +95,11 @@ SELECT section, reason, records
 FROM integrity
 WHERE section IN ('not_kept', 'repaired', 'truncated', 'notes')
 ORDER BY records DESC NULLS LAST""", {}, ""),
+    Example("doubts", "What cannot be", "Launches without GPU work, kernels within kernels, duplicates: what not to build on.", """\
+SELECT p.name AS profile, d.label, d.count, d.of_count, d.first_ns, d.last_ns, d.touches
+FROM plausibility d
+JOIN profiles p ON p.id = d.profile
+ORDER BY d.touches DESC, d.count DESC""", {}, ""),
 )
 
 

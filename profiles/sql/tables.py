@@ -198,6 +198,17 @@ section VARCHAR read, kept, kinds, not_kept, repaired, remarks, truncated or not
 reason VARCHAR kind, reason or sentence
 records BIGINT how many; NULL for sentences
 """), "SELECT section, sum(records) FROM integrity GROUP BY section"),
+    Table("plausibility", "What cannot be in a trace, or is not all there: a row per kind.", _columns("""
+kind VARCHAR launch_without_work, kernel_inside_kernel, duplicates, work_before_call, second_document, …
+label VARCHAR what it is, in words
+count BIGINT how many
+of_count BIGINT of how many; NULL where nothing is counted beside
+first_ns BIGINT of the first, ns since the trace's first record; NULL where unknown
+last_ns BIGINT of the last
+doubtful_ns BIGINT time that is in doubt; NULL where it is none
+touches BOOLEAN whether the result is touched: then the overview says it first
+sentence VARCHAR as the overview says it
+"""), "SELECT profile, kind, count, sentence FROM plausibility WHERE touches"),
     Table("metadata", "What the file states about itself and the machine, and what was asked of the upload.", _columns("""
 key VARCHAR name, dotted where nested
 value VARCHAR as text; lists and objects as JSON

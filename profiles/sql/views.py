@@ -51,6 +51,7 @@ def prepare(profiles: list[Profile], folder: Path, *, with_work: bool = True) ->
     for name, rows in (("profiles", map(_profile, profiles)), ("kernel_stats", _kernel_stats(profiles)),
                        ("kernel_shapes", _kernel_shapes(profiles)),
                        ("tracks", _tracks(documents)), ("steps", _steps(documents)), ("integrity", _integrity(profiles)),
+                       ("plausibility", _plausibility(profiles)),
                        ("metadata", _metadata(profiles)), ("cells", _cells(profiles)),
                        ("work", _work(profiles if with_work else []))):
         _small(folder, name, rows, out)
@@ -200,6 +201,13 @@ def _integrity(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
             yield {"profile": profile.pk, "section": "truncated", "reason": integrity["truncated_at"]}
         for note in integrity.get("notes", []):
             yield {"profile": profile.pk, "section": "notes", "reason": note}
+
+
+def _plausibility(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
+    for profile in profiles:
+        for doubt in profile.integrity.get("plausibility") or []:
+            yield {"profile": profile.pk, "of_count": doubt.get("of"), "doubtful_ns": doubt.get("ns"),
+                   **{name: doubt.get(name) for name in ("kind", "label", "count", "first_ns", "last_ns", "touches", "sentence")}}
 
 
 def _metadata(profiles: list[Profile]) -> Iterator[dict[str, Any]]:

@@ -15,6 +15,7 @@ from django.db import DatabaseError, transaction
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Result
 from profiles.analysis.trace.account.covered import COVERED
+from profiles.analysis.trace.plausibility.withhold import withhold_result
 from profiles.models import Finding, Profile
 from profiles.rows import json_safe, text
 from profiles.store.frame import frame_read
@@ -75,6 +76,7 @@ def topic_make(profile: Profile, topic: Topic, frame: Frame | None = None) -> di
     given = topic.given(profile) if topic.given else None
     frame = frame or frame_read(profile)
     result = topic.compute(frame) if given is None else topic.compute(frame, given)
+    result = withhold_result(topic.name, result, profile.integrity.get("plausibility") or [])
     document = _document(profile, topic, result, time.monotonic() - began_s)
     if given is not None:
         document["given"] = fingerprint(given)

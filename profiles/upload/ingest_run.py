@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +24,8 @@ from profiles.analysis.trace.job_names import stated_name
 from profiles.analysis.trace.merge import merge
 from profiles.analysis.trace.occupancy import calculated_occupancy
 from profiles.analysis.trace.one_job import why_not
+from profiles.analysis.trace.plausibility.examine import examine
+from profiles.analysis.trace.plausibility.withhold import doubtful_kernels, withhold
 from profiles.analysis.trace.remarks import remark
 from profiles.ingest.core.columns import FURTHER_NAMES
 from profiles.ingest.core.source import SeveralProfiles
@@ -56,6 +58,7 @@ class IngestResult:
     fields: dict[str, Any]                      # of the Profile row
     metadata: dict[str, Any]
     stored_bytes: int
+    doubtful: frozenset[str] = frozenset()      # kernels whose own time is in doubt
     rows_write: Callable[[int, dict[str, int]], None] = field(default=_no_more_rows)
 
 
@@ -137,12 +140,14 @@ def trace_store(profile_id: int, trace: Trace, progress: ProgressSink, ranks: in
     """
     prepared = store.prepare(trace, progress.slices)
     remark(trace)
+    examine(trace)
+    doubts = [asdict(doubt) for doubt in trace.integrity.plausibility]
     kernels = kernel_table(trace)
     trace.integrity.remark(_BEYOND_TABLE, max(0, len(kernels) - KERNEL_ROWS))
     with ThreadPoolExecutor(1) as pool:                  # both sides spend most of their time outside the interpreter
         stored = pool.submit(prepared.write, profile_id)
         time = breakdown(trace)
-        advice = findings.find(trace, kernels, time)
+        advice = withhold(findings.find(trace, kernels, time), doubts)
         launches = launches_of_trace(trace)
         while not wait([stored], timeout=PUBLISH_EVERY_S).done:      # rows and messages are written by this thread alone
             progress.slices("storing", prepared.rows_done, trace.parts.rows)
@@ -165,6 +170,7 @@ def trace_store(profile_id: int, trace: Trace, progress: ProgressSink, ranks: in
     devices, steps = summary["devices"], [step["name"] for step in summary["steps"]]
     return IngestResult(
         kernels=fold(kernels, KERNEL_ROWS, FURTHER_NAMES), findings=advice, metadata=trace.metadata, stored_bytes=stored_bytes,
+        doubtful=doubtful_kernels(doubts),
         fields=_fields(trace, Profile.Kind.TRACE, kernels) | {
             "summary": summary, "gpu": _gpu_names([device.name for device in trace.devices]),
             "steps": len(set(steps) if ranks > 1 else steps) or None, "wall_ns": summary["wall_ns"],

@@ -216,8 +216,9 @@ def _keep(profile_id: int, worker: str, result: ingest_run.IngestResult, opened_
         row = _mine(profile_id, worker)
         _rows_clear(row)
         ids = kernels_copy(profile_id, result.kernels)
-        # a family ranks and compares times: a kernel that has none belongs to none
-        families_assign({text(row.name): ids[text(row.name)] for row in result.kernels if row.total_ns is not None})
+        # a family ranks and compares times: a kernel that has none, or none that can be, belongs to none
+        families_assign({text(row.name): ids[text(row.name)] for row in result.kernels
+                         if row.total_ns is not None and row.name not in result.doubtful})
         result.rows_write(profile_id, ids)
         Finding.objects.bulk_create([
             Finding(profile_id=profile_id, kernel_id=ids.get(text(finding.kernel)) if finding.kernel else None,

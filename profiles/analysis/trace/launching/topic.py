@@ -18,6 +18,7 @@ from profiles.analysis.trace.launching.overlap import Copies, Run, copies, seria
 from profiles.analysis.trace.launching.queue import DRAWN, FULL, LIMIT, Queue, queue_points, queues
 from profiles.analysis.trace.launching.short import GAP_NS, SHORT_NS, ShortKernels, short_kernels
 from profiles.analysis.trace.launching.steady import STEADY_NS, brief_finding, brief_kernels, brief_table
+from profiles.analysis.trace.plausibility.launches import count_launch_calls
 from profiles.ingest.naming.names import short_name
 
 FEW = 20                            # launches, to say anything of a median
@@ -29,8 +30,10 @@ _BINS_NS = np.array([0, *(int(10 ** (3 + step / 4)) for step in range(0, 25))]) 
 def launches_result(frame: Frame) -> Result:
     order = order_of(frame)
     if not order.is_kernel.any():
-        return Result("The trace holds no GPU kernels, so nothing was launched. Record with GPU activities on "
-                      "(`ProfilerActivity.CUDA`, `nsys profile -t cuda`).", applies=False)
+        called = count_launch_calls(frame)
+        what = (f"The trace holds {plural(called, 'launch call')} and no GPU kernels: what was launched is not in it" if called else
+                "The trace holds neither GPU kernels nor calls that launch them")
+        return Result(f"{what}. Record with GPU activities on (`ProfilerActivity.CUDA`, `nsys profile -t cuda`).", applies=False)
     if not order.has_call.any():
         return Result("The trace does not say which call launched which kernel: it holds no runtime calls with correlation ids. "
                       "Record the CUDA runtime, too (`ProfilerActivity.CPU`, `nsys profile -t cuda`).", applies=False)

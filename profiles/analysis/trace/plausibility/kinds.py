@@ -1,4 +1,7 @@
-"""The table of what can be in doubt. A new kind is a row here: readers of files add its `Doubt`, or `find` finds it in the trace."""
+"""The table of what can be in doubt.
+
+A new kind is a row of it: a reader of files adds its `Doubt`, or `find` finds it in the trace.
+"""
 
 from __future__ import annotations
 
@@ -51,24 +54,26 @@ def _nothing(doubt: Doubt) -> float:
 
 def _tell_launches(doubt: Doubt) -> str:
     if doubt.count == doubt.of:
-        return (f"{plural(doubt.count, 'launch call')} and no GPU record of {'it' if doubt.count == 1 else 'them'}: the profiler lost "
-                "or did not record the work, and GPU time is not known")
+        return (f"{plural(doubt.count, 'launch call')} and no GPU record of {'it' if doubt.count == 1 else 'them'}: the profiler "
+                "lost the work or did not record it, and GPU time is not known")
     share = pct_text(_of_count(doubt))
-    return (f"{share} of the launches have no GPU record ({doubt.count:,} of {doubt.of:,}): shares of GPU time and idle time are not "
-            "reliable")
+    return (f"{share} of the launches have no GPU record ({doubt.count:,} of {doubt.of:,}): shares of GPU time and idle time "
+            "are not reliable")
 
 
 def _tell_early(doubt: Doubt) -> str:
-    return (f"{pct_text(_of_count(doubt))} of the GPU work begins before the call that launches it ({doubt.count:,} of {doubt.of:,}, by "
-            f"up to {time_text(doubt.ns or 0)}): the clocks of host and GPU disagree, and why the GPU was idle is not known")
+    share = pct_text(_of_count(doubt))
+    return (f"{share} of the GPU work begins before the call that launches it ({doubt.count:,} of {doubt.of:,}, by up to "
+            f"{time_text(doubt.ns or 0)}): the clocks of host and GPU disagree, and why the GPU was idle is not known")
 
 
 def _tell_inside(doubt: Doubt) -> str:
     many = (doubt.by or 1) > 1
     name = f" (`{short_name(doubt.names[0])}`{' and others' if many else ''})" if doubt.names else ""
-    return (f"{plural(doubt.by or 1, 'kernel')}{name} {'cover' if many else 'covers'} {plural(doubt.count, 'other')} of the same stream: "
-            f"{'their durations are' if many else 'its duration is'} in doubt, {time_text(doubt.ns or 0)} of "
-            f"{time_text(doubt.of_ns or 0)} ({time_text((doubt.of_ns or 0) - (doubt.ns or 0))} without)")
+    own, whole = doubt.ns or 0, doubt.of_ns or 0
+    return (f"{plural(doubt.by or 1, 'kernel')}{name} {'cover' if many else 'covers'} {plural(doubt.count, 'other')} of the same "
+            f"stream: {'their durations are' if many else 'its duration is'} in doubt, {time_text(own)} of {time_text(whole)} of "
+            f"kernel time (without {'them' if many else 'it'} {time_text(whole - own)})")
 
 
 def _tell_duplicates(doubt: Doubt) -> str:
@@ -84,24 +89,26 @@ def _tell_cap(doubt: Doubt) -> str:
 def _tell_no_table(doubt: Doubt) -> str:
     if not doubt.count:
         return "The export has no table of kernels: GPU work was not recorded"
-    return (f"{plural(doubt.count, 'launch call')}, and the export has no table of kernels: GPU work was lost or not recorded, and GPU "
-            "time is not known")
+    return (f"{plural(doubt.count, 'launch call')}, and the export has no table of kernels: GPU work was lost or not recorded, "
+            "and GPU time is not known")
 
 
 def _tell_second(doubt: Doubt) -> str:
     more = (doubt.by or 1) - 1
-    return (f"The file holds {f'{more + 1} more traces' if more else 'a second trace'} of {plural(doubt.count, 'record')} behind the "
-            f"first ({doubt.where}): {'they are' if more else 'it is'} not read, all numbers are of the first")
+    traces = f"{more + 1} more traces" if more else "a second trace"
+    return (f"The file holds {traces} of {plural(doubt.count, 'record')} behind the first ({doubt.where}): "
+            f"{'they are' if more else 'it is'} not read, all numbers are of the first")
 
 
 def _tell_rest(doubt: Doubt) -> str:
-    return (f"Behind the end of the trace lies the rest of another file ({plural(doubt.count, 'record')}, {doubt.where}): it is no part "
-            "of this trace")
+    return (f"Behind the end of the trace lies the rest of another file ({plural(doubt.count, 'record')}, {doubt.where}): "
+            "it is no part of this trace")
 
 
 ALL = frozenset({GPU_TIME, IDLE, CALLS, COUNTS})
 KINDS: dict[str, Kind] = {kind.name: kind for kind in (
-    Kind("no_kernel_table", "launch calls, and no table of kernels", _tell_no_table, lambda doubt: 100.0 if doubt.count else 0.0, ALL),
+    Kind("no_kernel_table", "launch calls, and no table of kernels", _tell_no_table,
+         lambda doubt: 100.0 if doubt.count else 0.0, ALL),
     Kind("launch_without_work", "launch calls without GPU work", _tell_launches, _of_count, frozenset({GPU_TIME, IDLE, COUNTS}),
          find_launches_without_work),
     Kind("kernel_inside_kernel", "kernels inside a kernel of their own stream", _tell_inside, _of_time, frozenset({GPU_TIME, IDLE}),

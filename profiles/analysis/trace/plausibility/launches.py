@@ -17,7 +17,7 @@ LAUNCH_CALL = re.compile(r"(?:cuda|cu|hip)(?:Ext)?(?:Module)?Launch(?:Cooperativ
 _CAPTURE_BEGIN, _CAPTURE_END = (re.compile(rf"(?:cuda|cu|hip)Stream{word}Capture") for word in ("Begin", "End"))
 _ONE_TABLE = ("nsys-stats",)            # formats of which a file holds one table: calls or work, never both
 CLOCK_NS = 1_000                        # times of older files are whole microseconds
-_AT_END_NS = 1_000_000                  # how long the host's records may go on behind the last GPU work of a recording cut off there
+_AT_END_NS = 1_000_000                  # how long the host's records may go on behind the GPU's, where the recording was cut
 _FIELDS = ("correlation", "start_ns", "end_ns", "track")
 
 Array = npt.NDArray[np.int64]
@@ -38,10 +38,9 @@ def find_launches_without_work(digest: Digest, trace: Trace) -> Doubt | None:
     if not start.size:
         return None
     has_work = np.isin(calls["correlation"], np.unique(work["correlation"])) & (calls["correlation"] != MISSING)
-    if not work["start_ns"].size:
-        lost = ~has_work
-    else:
-        lost = ~has_work & (calls["correlation"] != MISSING) & ~_nested_in_known(calls, has_work) & ~_not_run_yet(digest, start, has_work)
+    lost = ~has_work
+    if work["start_ns"].size:
+        lost &= (calls["correlation"] != MISSING) & ~_nested_in_known(calls, has_work) & ~_not_run_yet(digest, start, has_work)
     count = int(np.count_nonzero(lost)) - int(np.count_nonzero(
         (work["correlation"] == MISSING) & np.isin(work["category"], [int(kind) for kind in KERNELS])))
     if count <= 0:
