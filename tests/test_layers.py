@@ -95,7 +95,8 @@ ARROWS = {
     "profiles.advice":
         "profiles.ingest.trace profiles.analysis.kernel profiles.analysis.compare workers.jobs profiles.models profiles.rows "
         "profiles.compare profiles.exports",
-    "profiles.profile": "profiles.analysis.core profiles.analysis.trace profiles.models profiles.store profiles.advice",
+    "profiles.profile":
+        "profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace profiles.models profiles.store profiles.advice",
     "profiles.families":
         "profiles.ingest.trace profiles.ingest.naming profiles.analysis.core profiles.analysis.kernel profiles.analysis.compare "
         "profiles.analysis.trace profiles.charts workers.jobs profiles.models profiles.library profiles.rows profiles.store "

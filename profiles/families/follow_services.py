@@ -13,7 +13,8 @@ from django.db.models import Min
 from profiles.analysis.compare.comparison import Row, name_shape
 from profiles.analysis.core.shapes import Shape, group_shapes, shapes_of
 from profiles.analysis.kernel import counters, rules
-from profiles.analysis.trace.layer.floors import launch_floors
+from profiles.analysis.kernel.work import tensor_flop
+from profiles.analysis.trace.layer.floors import floors_of
 from profiles.compare.selectors import KernelComparison, comparison
 from profiles.families.assign_services import assign_missing
 from profiles.families.label_services import labels_make
@@ -114,7 +115,8 @@ def shapes_make(profile: Profile) -> int:
     if profile.kind == Profile.Kind.TRACE:
         try:
             frame = frame_read(profile)
-            rows = _rows(profile, shapes_of(frame, launch_floors(frame)))
+            least = floors_of(frame)
+            rows = _rows(profile, shapes_of(frame, least.floor_ns, least.flop))
         except FileNotFoundError:           # a trace without a stored timeline
             return 0
     elif profile.kind == Profile.Kind.COUNTERS:
@@ -137,12 +139,13 @@ def _rows(profile: Profile, shapes: Iterable[Shape]) -> list[KernelShape]:
         shapes=shape.shapes, launches=shape.launches, total_ns=shape.total_ns, min_ns=shape.min_ns, max_ns=shape.max_ns,
         p50_ns=shape.p50_ns, p95_ns=shape.p95_ns, index=shape.index, slice_id=shape.slice_id, skip=shape.skip,
         operator=text(shape.operator, 120), dims=text(shape.dims, 300), dtype=text(shape.dtype, 60),
-        tune=json_safe(dict(shape.tune)), floor_ns=shape.floor_ns,
+        tune=json_safe(dict(shape.tune)), floor_ns=shape.floor_ns, flop=shape.flop,
     ) for shape in shapes if text(shape.kernel) in kernels]
 
 
 def _of_counters(profile: Profile) -> list[KernelShape]:
-    """One row per kernel, grid and block of the complete launches, with its own roof and NVIDIA's largest estimate."""
+    """One row per kernel, grid, block and counted work of products of the complete launches, with its own roof and NVIDIA's largest
+    estimate."""
     launches = list(profile.counter_launches.filter(incomplete="", duration_ns__gt=0).select_related("kernel").order_by("index"))
     if not launches:
         return []
@@ -150,13 +153,17 @@ def _of_counters(profile: Profile) -> list[KernelShape]:
     names = {launch.kernel.name: number for number, launch in enumerate(launches)}
     codes = np.array([names[launch.kernel.name] for launch in launches], np.int64)
     texts = {number: name for name, number in names.items()}
-    groups = group_shapes(codes, geometry, np.array([launch.duration_ns for launch in launches]), texts.__getitem__)
-    members: dict[tuple[str, str, str], list[LaunchCounters]] = {}
-    for launch, six in zip(launches, geometry.tolist(), strict=True):
-        members.setdefault((launch.kernel.name, _text(six[:3]), _text(six[3:])), []).append(launch)
+    flop = np.array([tensor_flop(counters.from_json(launch.facts).point.by_precision) for launch in launches], np.float64)
+    problem = np.unique(np.nan_to_num(flop), return_inverse=True)[1].astype(np.int64)
+    groups = group_shapes(codes, geometry, np.array([launch.duration_ns for launch in launches]), texts.__getitem__, problem,
+                          flop=flop)
+    members: dict[tuple[str, str, str, int], list[LaunchCounters]] = {}
+    for launch, six, number in zip(launches, geometry.tolist(), problem.tolist(), strict=True):
+        members.setdefault((launch.kernel.name, _text(six[:3]), _text(six[3:]), number), []).append(launch)
     rows = []
     for row, shape in zip(_rows(profile, groups), groups, strict=True):
-        group = members.get((shape.kernel, shape.grid, shape.block), [])
+        number = int(problem[shape.index]) if shape.index is not None else -1
+        group = members.get((shape.kernel, shape.grid, shape.block, number), [])
         row.index = launches[shape.index].index if shape.index is not None else None
         _ceiling(row, group)
         rows.append(row)

@@ -9,6 +9,7 @@ from typing import Any
 from django.urls import reverse
 from django.utils.http import urlencode
 
+from profiles.analysis.kernel.worth import MEASURED
 from profiles.families.json_selectors import change_json
 from profiles.families.selectors import Actions, Line, actions_of, ranking
 from profiles.models import BuildChange, BuildPair, Finding, KernelStat, Profile
@@ -30,7 +31,7 @@ class Fix:
 
 
 def worth_fixing(limit: int, filters: Mapping[str, str] | None = None) -> list[Fix]:
-    """Return families by what could be won back, those of which nothing is known last, by their time.
+    """Return families by what is expected to be won back, as `selectors.ranking` orders them.
 
     Of traces first, then those that only counter reports know. `filters` as `selectors.ranking` takes them.
     """
@@ -47,8 +48,11 @@ def worth_fixing(limit: int, filters: Mapping[str, str] | None = None) -> list[F
 
 
 def _of_its_gpu(line: Line, finding: Finding | None) -> Finding | None:
-    """What counters of another GPU say is not about the time that stands in the line."""
-    return finding if finding and finding.kernel and finding.kernel.profile.gpu in line.worth.gpus else None
+    """What counters of another GPU or of other shapes say is not about the time that stands in the line."""
+    if finding is None or finding.kernel is None or finding.kernel.profile.gpu not in line.worth.gpus:
+        return None
+    counted = finding.kernel.profile.kind == Profile.Kind.COUNTERS
+    return finding if not counted or line.counted_only or line.worth.basis == MEASURED else None
 
 
 @dataclass(frozen=True)

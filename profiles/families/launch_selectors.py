@@ -12,6 +12,7 @@ from django.urls import reverse
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.sentences import plural, time_text
 from profiles.analysis.core.shapes import Launches, Problem, launches_of
+from profiles.analysis.kernel.work import tensor_flop
 from profiles.models import KernelShape, LaunchCounters, Profile
 from profiles.store.frame import frame_read
 
@@ -83,6 +84,9 @@ def _counter_launches(shape: KernelShape) -> list[Launch]:
 
 
 def _of_shape(facts: dict[str, Any], shape: KernelShape) -> bool:
+    counted = tensor_flop((facts.get("point") or {}).get("by_precision") or {})
+    if shape.flop is not None and not abs(counted - shape.flop) <= 0.5:
+        return False
     return all(text == "×".join(map(str, facts.get(name) or ())) for name, text in (("grid", shape.grid), ("block", shape.block)))
 
 

@@ -108,6 +108,7 @@ class KernelShape(BelowProject):
     p50_ns = models.FloatField(null=True)                   # exact, of these launches; null: made before they were kept
     p95_ns = models.FloatField(null=True)
     floor_ns = models.FloatField(null=True)                 # least time of one launch by its shapes and the GPU's roofs
+    flop = models.FloatField(null=True)                     # of one launch of a product: by its dimensions; of counters counted
     index = models.BigIntegerField(null=True)               # of the longest launch, among the kernels of its profile
     slice_id = models.BigIntegerField(null=True)            # of the longest launch on the timeline
     skip = models.BigIntegerField(null=True)                # launches before it that ncu's name filter matches as well

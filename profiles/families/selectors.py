@@ -7,7 +7,21 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import BooleanField, Count, ExpressionWrapper, F, Max, Q, QuerySet, Sum
+from django.db.models import (
+    BooleanField,
+    Case,
+    CharField,
+    Count,
+    ExpressionWrapper,
+    F,
+    FloatField,
+    Max,
+    Q,
+    QuerySet,
+    Sum,
+    Value,
+    When,
+)
 from django.urls import reverse
 from django.utils.http import urlencode
 
@@ -22,6 +36,7 @@ from profiles.analysis.kernel.worth import (
     FamilyCounters,
     FamilyTime,
     KernelClass,
+    LaunchShape,
     Reaches,
     Worth,
     class_reaches,
@@ -78,10 +93,10 @@ class Line:
         if self.worth.expected_ns is None:
             return f"{taken}; {self.worth.reason.replace('counters of it on', 'counters on')}"
         if self.worth.roof_pct is None:
-            return f"{taken}; no counters on {on_gpus(self.worth)}, {estimate_text(self.worth)}"
-        own = "launches of the same size" if self.worth.same_shape_ns > 0.99 * self.worth.known_ns else "other launches of it"
+            return f"{taken}; no counters on {on_gpus(self.worth)} of these shapes, {estimate_text(self.worth)}"
         part = "" if self.worth.known_ns > 0.995 * self.worth.total_ns else f", for {time_text(self.worth.known_ns)} of it"
-        return f"{taken}; reaches {pct_text(self.worth.roof_pct)} of its {self.worth.side} roof by the counters of {own}{part}"
+        return (f"{taken}; reaches {pct_text(self.worth.roof_pct)} of its {self.worth.side} roof by counters of launches "
+                f"of the same shape{part}")
 
     @property
     def basis(self) -> str:
@@ -94,7 +109,8 @@ def estimate_text(one: Worth) -> str:
     if one.estimate_ns is None:
         return ""
     what = " and ".join(sorted({f"{each.count} counted {each.what}" for each in one.reaches.values()}))
-    source = "its shapes" if one.from_shapes_ns > 0.5 * one.estimated_ns else what
+    shapes = f"its shapes, {pct_text(one.shapes_roof_pct or 0.0)} of its roof"
+    source = shapes if one.from_shapes_ns > 0.5 * one.estimated_ns else what
     return f"estimate from {source}: {time_text(one.low_ns)} to {time_text(one.high_ns)} to win back"
 
 
@@ -104,10 +120,11 @@ def basis_text(one: Worth) -> str:
         return f"unknown: {one.reason}"
     parts = []
     if one.recoverable_ns is not None:
-        parts.append(f"measured for {time_text(one.known_ns)}: time × (1 − achieved ÷ own roof), by counters of this kernel")
+        parts.append(f"measured for {time_text(one.known_ns)}: time × (1 − achieved ÷ own roof), by counters of launches "
+                     "of the same shape")
     if one.from_shapes_ns:
         parts.append(f"estimate for {time_text(one.from_shapes_ns)} from shapes: time − the least that its FLOP and minimal bytes "
-                     "take under the GPU's roofs")
+                     f"take under the GPU's roofs, {time_text(one.floor_ns)}, at most; expected is half of it")
     if one.estimated_ns > one.from_shapes_ns:
         told = "; ".join(f"{each.count} counted {each.what} reach {pct_text(100 * each.median)} of their roof at the median "
                          f"on {gpu}, {pct_text(100 * each.q25)} to {pct_text(100 * each.q75)} between the quartiles"
@@ -142,12 +159,12 @@ class Ranking:
 
 
 def ranking(filters: Mapping[str, str], limit: int = MOST, only: int | None = None) -> Ranking:
-    """Return the families of the ready profiles that match, most to win first.
+    """Return the families of the ready profiles that match, most to win first (`Worth.order_ns`).
 
     `limit` and `only` (a family) bound the lines, not the sums.
 
     A family cannot give back more than its time. So the first lines are among those of most time, those that were counted, and
-    those with an estimate that take longer than what the last line could give back: only these are read, however many there are.
+    those that take longer than what the last line could give back: only these are read, however many there are.
     """
     return cached_answer(("ranking", family_filters(filters), limit, only), lambda: _ranking(filters, limit, only))
 
@@ -186,9 +203,9 @@ def _ranking(filters: Mapping[str, str], limit: int, only: int | None) -> Rankin
     first = families.annotate(total=Sum("total_ns")).order_by("-total", "family")[:max(limit, LONGEST) + len(known)]
     near = known | {row["family"] for row in first}
     classes = family_classes(near)
-    worths = worth(family_times(stats.filter(family__in=near)), counted, classes)
-    if more := _estimable(stats, worths, class_reaches(counted, classes), limit) - near:
-        worths = worth(family_times(stats.filter(family__in=near | more)), counted, {**classes, **family_classes(more)})
+    worths = worth(family_times(stats.filter(family__in=near), counted), counted, classes)
+    if more := _placeable(stats, worths, class_reaches(counted, classes), limit) - near:
+        worths = worth(family_times(stats.filter(family__in=near | more), counted), counted, {**classes, **family_classes(more)})
     longest = sorted(worths, key=lambda one: -one.total_ns)[:LONGEST]
     shown = {one.family: one for one in (*worths[:limit], *longest)}
     lines = {line.family.pk: line for line in _lines(list(shown.values()), stats, total_ns, fleet_kind(filters))}
@@ -204,21 +221,25 @@ def family_classes(ids: Collection[int]) -> dict[int, KernelClass]:
     return {pk: KernelClass(op, function.startswith(LIBRARIES)) for pk, op, function in rows}
 
 
-def _estimable(stats: QuerySet[KernelStat], worths: Sequence[Worth], reaches: Reaches, limit: int) -> set[int]:
-    """Families that may stand among the first `limit` lines by an estimate: they take longer than the last of them wins."""
-    expected = [one.expected_ns for one in worths[:limit] if one.expected_ns is not None]
-    least_ns = expected[-1] if len(expected) == limit else 0.0
-    if not KernelShape.objects.filter(floor_ns__isnull=False).exists():
-        ops = {op for (_, op, _), reach in reaches.items() if reach.count >= LEAST_COUNTED}
-        if not ops:
-            return set()
-        stats = stats.filter(family__op__in=ops)
+def _placeable(stats: QuerySet[KernelStat], worths: Sequence[Worth], reaches: Reaches, limit: int) -> set[int]:
+    """Families that may stand among the first `limit` lines: they take longer than the last of them is expected to win.
+
+    Without any estimate what was not counted stands by its time, and those of most time were read already.
+    """
+    if all(reach.count < LEAST_COUNTED for reach in reaches.values()) and not KernelShape.objects.filter(
+            floor_ns__isnull=False).exists():
+        return set()
+    first = worths[:limit]
+    least_ns = first[-1].order_ns if len(first) == limit else 0.0
     rows = stats.order_by().values("family").annotate(total=Sum("total_ns")).filter(total__gt=least_ns)
     return {row["family"] for row in rows.order_by("-total", "family")[:MOST]}
 
 
-def family_times(stats: QuerySet[KernelStat]) -> list[FamilyTime]:
-    """Time by family, GPU and shape bucket; what no shape row speaks for (a table of sums) has no bucket."""
+def family_times(stats: QuerySet[KernelStat], counted: Sequence[FamilyCounters] = ()) -> list[FamilyTime]:
+    """Return time by family, GPU and shape; what no shape row speaks for (a table of sums) has no shape.
+
+    Only shapes that `counted` may speak for stand alone: the others of a family on one GPU are one sum, those with a floor another.
+    """
     totals: dict[tuple[int, str], list[Any]] = {}
     for row in (stats.order_by().values("family", "profile__gpu")
                 .annotate(total=Sum("total_ns"), count=Sum("launches"), kind=Max("category"))):
@@ -226,17 +247,30 @@ def family_times(stats: QuerySet[KernelStat]) -> list[FamilyTime]:
     out = []
     # a floor above the mean launch is wrong (what lies in a cache need not come from memory): that shape has none
     holds = Q(floor_ns__isnull=False, floor_ns__lte=FLOOR_TOLERANCE * F("total_ns") / F("launches"))
-    has_floor = ExpressionWrapper(holds, BooleanField())
-    known = Q(bucket__isnull=False) | Q(floor_ns__isnull=False)
-    shapes = (KernelShape.objects.filter(known, kernel__in=stats.order_by().values("pk")).order_by().annotate(has_floor=has_floor)
-              .values("kernel__family", "kernel__profile__gpu", "bucket", "has_floor")
+    places = {(each.family, each.shape.grid, each.shape.block) for each in counted if each.shape is not None and each.shape.grid}
+    alone = Q(kernel__profile__kind=Profile.Kind.COUNTERS) | Q(
+        kernel__family__in={family for family, _, _ in places}, grid__in={grid for _, grid, _ in places},
+        block__in={block for _, _, block in places})
+    told: dict[str, Any] = {
+        name: Case(When(alone, then=F(field)), default=Value(None, output_field=kind), output_field=kind)
+        for name, field, kind in (("_grid", "grid", CharField()), ("_block", "block", CharField()), ("_flop", "flop", FloatField()),
+                                  ("_dims", "dims", CharField()), ("_roof", "roof_pct", FloatField()),
+                                  ("_side", "roof_side", CharField()), ("_gain", "gain_pct", FloatField()),
+                                  ("_rule", "gain_rule", CharField()))}
+    shapes = (KernelShape.objects.filter(kernel__in=stats.order_by().values("pk")).order_by()
+              .annotate(has_floor=ExpressionWrapper(holds, BooleanField()), **told)
+              .values("kernel__family", "kernel__profile__gpu", "has_floor", *told)
               .annotate(total=Sum("total_ns"), count=Sum("launches"), floor=Sum(F("floor_ns") * F("launches"))))
     for shape in shapes:
-        whole = totals[shape["kernel__family"], shape["kernel__profile__gpu"]]
-        out.append(FamilyTime(shape["kernel__family"], shape["kernel__profile__gpu"], shape["bucket"], whole[2],
-                              float(shape["total"]), int(shape["count"]), shape["floor"] if shape["has_floor"] else None))
-        whole[0] -= float(shape["total"])
-        whole[1] -= int(shape["count"])
+        family, gpu = shape["kernel__family"], shape["kernel__profile__gpu"]
+        whole = totals[family, gpu]
+        total_ns, launches = float(shape["total"]), int(shape["count"])
+        key = LaunchShape(shape["_grid"], shape["_block"], shape["_flop"]) if shape["_grid"] else None
+        own = None if shape["_roof"] is None else FamilyCounters(
+            family, gpu, key, total_ns, shape["_roof"], shape["_side"], shape["_gain"], shape["_rule"], launches)
+        out.append(FamilyTime(family, gpu, key, whole[2], total_ns, launches, shape["floor"] if shape["has_floor"] else None, own))
+        whole[0] -= total_ns
+        whole[1] -= launches
     return out + [FamilyTime(family, gpu, None, kind, max(0.0, ns), max(0, count))
                   for (family, gpu), (ns, count, kind) in totals.items() if ns > 0 or count > 0]
 
@@ -246,9 +280,10 @@ def family_counters() -> list[FamilyCounters]:
     rows = KernelShape.objects.filter(
         kernel__family__isnull=False, kernel__profile__status=Profile.Status.READY,
         kernel__profile__kind=Profile.Kind.COUNTERS).exclude(kernel__profile__gpu="").order_by().values_list(
-        "kernel__family", "kernel__profile__gpu", "bucket", "total_ns", "roof_pct", "roof_side", "gain_pct", "gain_rule")
-    return [FamilyCounters(family, gpu, bucket, float(ns), roof_pct, side, gain_pct, rule)
-            for family, gpu, bucket, ns, roof_pct, side, gain_pct, rule in rows]
+        "kernel__family", "kernel__profile__gpu", "grid", "block", "flop", "total_ns", "launches", "roof_pct", "roof_side",
+        "gain_pct", "gain_rule")
+    return [FamilyCounters(family, gpu, LaunchShape(grid, block, flop), float(ns), roof_pct, side, gain_pct, rule, launches)
+            for family, gpu, grid, block, flop, ns, launches, roof_pct, side, gain_pct, rule in rows]
 
 
 def _lines(worths: Sequence[Worth], stats: QuerySet[KernelStat], total_ns: float, kind: str) -> list[Line]:
@@ -337,7 +372,8 @@ def line_json(line: Line) -> dict[str, Any]:
         "expected_ns": one.expected_ns, "expected_low_ns": one.interval_ns[0] if one.interval_ns else None,
         "expected_high_ns": one.interval_ns[1] if one.interval_ns else None, "estimated_ns": one.estimated_ns,
         "estimate_ns": one.estimate_ns, "unknown_ns": one.unknown_ns, "basis": one.basis, "basis_text": line.basis,
-        "at_most_ns": one.at_most_ns, "roof_pct": one.roof_pct, "roof_side": one.side, "rule_ns": one.rule_ns, "rule": one.rule,
+        "at_most_ns": one.at_most_ns, "roof_pct": one.roof_pct, "shapes_roof_pct": one.shapes_roof_pct,
+        "roof_side": one.side, "rule_ns": one.rule_ns, "rule": one.rule,
         "why": line.why, "url": reverse("family", args=[line.family.pk]), "actions": vars(line.actions),
     }
 

@@ -51,7 +51,8 @@ def recoverable_shares(names: Collection[str], gpu: str, families: Mapping[str, 
     """
     wanted = {name: families.get(name) for name in names if not is_collective(name)}
     counters = family_counters()
-    own = [each for each in family_times(kernels_of({"gpu": gpu}).filter(family__in=[pk for pk in wanted.values() if pk]))
+    own = [each for each in family_times(
+        kernels_of({"gpu": gpu}).filter(family__in=[pk for pk in wanted.values() if pk]), counters)
            if each.gpu == gpu and each.category != COMMUNICATION]
     profiled = {each.family for each in own}
     counted = [each for each in counters if each.gpu == gpu]
@@ -78,7 +79,7 @@ def _share(one: Worth | None, gpu: str) -> Share | None:
     if of_ns <= 0:
         return None
     if one.recoverable_ns is not None and one.known_ns >= one.estimated_ns:
-        basis, said = MEASURED, f"counters of this kernel on {gpu}"
+        basis, said = MEASURED, f"counters of the same shapes of this kernel on {gpu}"
     elif one.from_shapes_ns > 0.5 * one.estimated_ns:
         basis, said = SHAPES, f"the shapes of its launches in profiles on {gpu}"
     else:

@@ -16,6 +16,7 @@ from profiles.analysis.core.tunable import tuned_operator
 from profiles.analysis.trace.plausibility.kinds import COUNTS, GPU_TIME, IDLE
 from profiles.analysis.trace.plausibility.withhold import doubt_text, shaken, touching
 from profiles.models import AdviceDecision, Capture, Finding, KernelShape, KernelStat, Profile
+from profiles.profile.counted_selectors import counted_kernels
 from profiles.store import summary as store_summary
 
 
@@ -118,7 +119,7 @@ class KernelLine:
     operator: str
     search: str         # what finds its launches in the timeline
     calculated_pct: float | None = None         # occupancy, where the file states none (`analysis.trace.occupancy`)
-    counted: KernelStat | None = None           # the same kernel in a report of counters, of the same GPU
+    counted: KernelStat | None = None           # where a report of the same GPU counted launches of the same shape
 
 
 def kernel_table(profile: Profile, most: int | None = None) -> list[KernelLine]:
@@ -130,17 +131,7 @@ def kernel_lines(profile: Profile, stats: Sequence[KernelStat]) -> list[KernelLi
     calculated = profile.summary.get("calculated_occupancy") or {}
     counted = counted_kernels(profile, stats)
     return [KernelLine(stat, tuned_operator(stat.name), stat.name[:300], calculated.get(stat.name),
-                       counted.get(stat.family_id or 0)) for stat in stats]
-
-
-def counted_kernels(profile: Profile, stats: Sequence[KernelStat]) -> dict[int, KernelStat]:
-    """Return family -> the kernel in the newest report of counters of the same GPU, for kernels of a trace."""
-    if profile.kind == Profile.Kind.COUNTERS or not profile.gpu:
-        return {}
-    families = {stat.family_id for stat in stats if stat.family_id}
-    rows = KernelStat.objects.filter(family__in=families, profile__kind=Profile.Kind.COUNTERS, profile__gpu=profile.gpu,
-                                     profile__status=Profile.Status.READY).select_related("profile")
-    return {row.family_id: row for row in rows.order_by("profile__created", "pk") if row.family_id}
+                       counted.get(stat.pk)) for stat in stats]
 
 
 SHAPE_COLUMNS = ("name", "short_name", "grid", "block", "operator", "dims", "dtype", "shapes", "launches", "total_ns", "mean_ns",

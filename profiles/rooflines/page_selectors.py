@@ -94,18 +94,17 @@ def _worth(point: Mapping[str, Any], rungs: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def answer(points: Sequence[Mapping[str, Any]], dots: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return how much of the time stands on which side, and the farthest kernel that matters."""
+    """Return what bounds how much of the whole time, and the farthest kernel that matters."""
     total = sum(dot["time_ns"] for dot in dots)
     if not total:
         return {}
-    sides = {side: 100.0 * sum(dot["time_ns"] for dot in dots if dot["side"] == side) / total for side in ("memory", "compute")}
     rated = [dot for dot in dots if dot["roof_pct"] is not None]
     gap = {id(dot): dot["time_ns"] * max(0.0, 1.0 - dot["roof_pct"] / 100.0) for dot in rated}
     farthest = max(rated, key=lambda dot: gap[id(dot)], default=None)
-    kinds = {bound: sum(point["time_ns"] or 0.0 for point in points if point["bound"] == bound) for bound in bounds.WORDS if bound}
+    kinds = {bound: sum(point["time_ns"] or 0.0 for point in points if point["bound"] == bound) for bound in bounds.WORDS}
     whole = sum(point["time_ns"] or 0.0 for point in points)
     return {"total_ns": total, "is_sided": any(dot["side"] for dot in dots), "whole_ns": whole,
-            "no_dot_ns": max(0.0, whole - total), "sides": sides, "farthest": farthest,
+            "no_dot_ns": max(0.0, whole - total), "farthest": farthest,
             "gap_ns": gap[id(farthest)] if farthest else None, "count": len(dots),
             "kinds": [(bounds.WORDS[bound], 100.0 * spent / whole) for bound, spent in kinds.items() if spent]}
 

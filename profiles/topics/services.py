@@ -21,12 +21,14 @@ from profiles.rows import json_safe, text
 from profiles.store.frame import frame_read
 from profiles.store.timeline import timeline
 from profiles.store.topics import topic_read, topic_write
+from profiles.topics.bounds import bounds_write
 from profiles.topics.given import fingerprint
 from profiles.topics.table import TOPICS, Topic
 from workers import jobs
 
 log = logging.getLogger(__name__)
 AT_ONCE_SLICES = 250_000            # of more, a worker makes the documents and the page waits for them: some 560 bytes a slice
+LAYER = "layer"                     # the topic whose classification of kernels stands in their rows
 ACCOUNT = "causes"                  # the topic whose findings say what there is to win
 MOST_FINDINGS = 50                  # of one topic
 
@@ -119,6 +121,8 @@ def _keep(profile: Profile, topic: Topic, result: Result, document: dict[str, An
             for finding in result.findings[:MOST_FINDINGS] if finding.rule not in COVERED])
     with transaction.atomic():
         if _locked(profile):
+            if topic.name == LAYER:
+                bounds_write(profile, document["numbers"].get("work", []))
             topic_write(profile.pk, topic.name, document)
 
 

@@ -54,7 +54,7 @@ def fleet(names: int, seed: int) -> None:
 def test_the_first_lines_are_those_of_the_whole_ranking(seed: int, django_assert_max_num_queries: Any) -> None:
     fleet(60, seed)
     stats = KernelStat.objects.filter(profile__kind="trace")
-    everything = worth(selectors.family_times(stats), selectors.family_counters())
+    everything = worth(selectors.family_times(stats, selectors.family_counters()), selectors.family_counters())
     with django_assert_max_num_queries(14):
         found = selectors.ranking({}, 7)
     assert [line.family.pk for line in found.lines] == [one.family for one in everything[:7]]
@@ -71,7 +71,7 @@ def test_families_of_no_line_are_not_read(monkeypatch: pytest.MonkeyPatch) -> No
     read: list[int] = []
     whole = selectors.family_times
     monkeypatch.setattr(selectors, "family_times",
-                        lambda stats: read.append(stats.values("family").distinct().count()) or whole(stats))
+                        lambda stats, counted: read.append(stats.values("family").distinct().count()) or whole(stats, counted))
     selectors.ranking({}, 1)
     assert read[0] <= 12 + 20 + 20          # the longest, as many as were counted, and those
 

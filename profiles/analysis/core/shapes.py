@@ -22,6 +22,7 @@ from profiles.ingest.naming.names import fold_templates, strip_parameters
 from profiles.ingest.trace import Category
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 SHAPES_PER_KERNEL = 32          # those of most time; the others are one row
 SHAPES_PER_PROFILE = 4_000
 DESCRIBED = 300                 # shapes of most time for which a tune form is filled in
@@ -55,6 +56,7 @@ class Shape:
     dtype: str = ""
     tune: Mapping[str, Any] = field(default_factory=dict)
     floor_ns: float | None = None           # mean over its launches of the least time of each; None where one is not known
+    flop: float | None = None               # mean over its launches, of products alone; None where one is not known
 
 
 @dataclass(frozen=True)
@@ -112,16 +114,17 @@ def _problems(frame: Frame, rows: npt.NDArray[np.intp]) -> tuple[Ints, list[Prob
     return codes, list(numbers)
 
 
-def shapes_of(frame: Frame, floor_ns: npt.NDArray[np.float64] | None = None) -> list[Shape]:
+def shapes_of(frame: Frame, floor_ns: Floats | None = None, flop: Floats | None = None) -> list[Shape]:
     """Return the shapes of a trace's kernels, most time first.
 
-    `floor_ns`: the least time of every launch by its work and the GPU's roofs, as long as `frame.kernels`, NaN where unknown.
+    `floor_ns`: the least time of every launch by its work and the GPU's roofs; `flop`: of every launch of a product. Both
+    as long as `frame.kernels`, NaN where unknown.
     """
     every = launches_of(frame)
     if not every.rows.size:
         return []
     dur_ns = frame["dur_ns"][every.rows].astype(np.float64)
-    shapes = group_shapes(every.names, every.geometry, dur_ns, lambda code: frame.names[code], every.problem, floor_ns)
+    shapes = group_shapes(every.names, every.geometry, dur_ns, lambda code: frame.names[code], every.problem, floor_ns, flop)
     skips = _skips(every.names, frame.names, shapes)
     out = []
     for at, shape in enumerate(shapes):
@@ -136,7 +139,7 @@ def shapes_of(frame: Frame, floor_ns: npt.NDArray[np.float64] | None = None) -> 
 
 
 def group_shapes(names: Ints, geometry: Ints, dur_ns: npt.NDArray[np.float64], text: Callable[[int], str],
-            problem: Ints | None = None, floor_ns: npt.NDArray[np.float64] | None = None) -> list[Shape]:
+            problem: Ints | None = None, floor_ns: Floats | None = None, flop: Floats | None = None) -> list[Shape]:
     """Group launches by (name, grid, block, problem), most time first.
 
     The last group is what is beyond the bounds above. A grid or block that is not known whole is not known.
@@ -164,7 +167,8 @@ def group_shapes(names: Ints, geometry: Ints, dur_ns: npt.NDArray[np.float64], t
             text(name), _dims(grid), _dims(block), bucket(grid, block), int(ends[at] - starts[at]), round(float(totals[at])),
             round(float(dur_ns[order[starts[at]]])), round(float(dur_ns[longest])),
             *_quantiles(dur_ns[order[starts[at]:ends[at]]]), index=longest,
-            floor_ns=None if floor_ns is None else _mean_floor(floor_ns[order[starts[at]:ends[at]]])))
+            floor_ns=None if floor_ns is None else _mean_known(floor_ns[order[starts[at]:ends[at]]]),
+            flop=None if flop is None else _mean_known(flop[order[starts[at]:ends[at]]])))
     for name, groups in rest.items():
         ordered = np.sort(np.concatenate([dur_ns[order[starts[at]:ends[at]]] for at in groups]))
         out.append(Shape(
@@ -174,8 +178,8 @@ def group_shapes(names: Ints, geometry: Ints, dur_ns: npt.NDArray[np.float64], t
     return out
 
 
-def _mean_floor(floor_ns: npt.NDArray[np.float64]) -> float | None:
-    mean = float(floor_ns.mean())
+def _mean_known(values: Floats) -> float | None:
+    mean = float(values.mean())
     return mean if np.isfinite(mean) and mean > 0 else None
 
 

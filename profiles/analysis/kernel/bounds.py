@@ -6,7 +6,7 @@ al., CACM 2009; Yang et al., "Hierarchical Roofline Analysis for GPUs", 2020) an
 
     memory    a level of memory is busy and busier than the arithmetic (balanced: the side of the ridge decides)
     compute   a pipe or the issue slots are
-    latency   nothing is busy: warps wait, or too few of them are there
+    latency   nothing is busy, and it is far from its roof: warps wait, or too few of them are there
     launch    nothing is busy and it is over before the GPU fills: its launch costs as much as it does
 """
 
@@ -60,13 +60,16 @@ def classify(sol: SpeedOfLight, point: Point, occupied: OccupancyFacts, waiting:
     if sm is None or memory is None:
         return Bound("", "the report has no speed-of-light metrics: capture with --set basic or more")
     duration = each_ns if each_ns is not None else point.duration_ns
-    if max(sm, memory) < THRESHOLDS["busy_pct"]:
+    is_busy = max(sm, memory) >= THRESHOLDS["busy_pct"]
+    near = point.side if not is_busy and (point.roof_pct or 0.0) >= THRESHOLDS["busy_pct"] else None
+    if not is_busy and near is None:
         reached = point.roof_pct if point.roof_pct is not None else max(sm, memory)
         if duration is not None and duration < THRESHOLDS["launch_ns"]:
             return _make_bound("launch", _launch_words(sm, memory, duration), "the launch itself", reached, _launch_moves(duration))
         return _make_bound("latency", _latency_words(sm, memory, sol, occupied, waiting), "none: nothing is busy", reached,
                       _latency_moves(occupied, waiting))
-    balanced = min(sm, memory) >= THRESHOLDS["busy_pct"] and abs(sm - memory) < THRESHOLDS["balanced_pct"]
+    balanced = near is not None or (
+        min(sm, memory) >= THRESHOLDS["busy_pct"] and abs(sm - memory) < THRESHOLDS["balanced_pct"])
     if point.side == "memory" if balanced and point.side else memory >= sm:
         name, reached = _memory_ceiling(sol, memory)
         return _make_bound("memory", f"{_memory_words(sol, point, memory)}; compute {pct_text(sm)}", name, reached,

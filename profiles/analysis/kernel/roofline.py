@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from profiles.analysis.core.roof import roof_side
 from profiles.analysis.kernel.metrics import DURATION, Metrics, dram_bytes, number, sm_clock
 from profiles.analysis.kernel.roofs import Roofs, roofs
 from profiles.analysis.kernel.work import TENSOR_PIPE, Work, tensor_instructions, tensor_opcodes, work
@@ -52,7 +53,7 @@ def point(duration_ns: float | None, done: Work, moved_bytes: float | None, ceil
     whole = flop is not None and len(full_s) == len(done.by_precision)
     compute_roof = flop / max(full_s.values()) if flop and full_s and whole else None
     ridge = compute_roof / ceilings.dram_bytes_s if compute_roof and ceilings.dram_bytes_s else None
-    side = None if intensity is None or ridge is None else "memory" if intensity < ridge else "compute"
+    side = roof_side(intensity, ridge) or None
     roof = None
     if compute_roof and intensity is not None and ceilings.dram_bytes_s:
         roof = min(compute_roof, intensity * ceilings.dram_bytes_s)

@@ -6,6 +6,7 @@ Sources: Nsight Compute, "Metrics Reference" (`sm__ops_path_tensor_…`); PTX IS
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -228,3 +229,8 @@ def half_moves(instructions: pa.Table | None) -> float | None:
     counts = np.nan_to_num(instructions[_THREADS].to_numpy(zero_copy_only=False))
     sass = [text or "" for text in instructions["sass"].to_pylist()]
     return float(sum(weight * counts[[bool(pattern.match(text)) for text in sass]].sum() for pattern, weight in _MOVES))
+
+
+def tensor_flop(by_precision: Mapping[str, float]) -> float:
+    """Return the operations of the tensor cores among those of a launch by precision, NaN where none were counted."""
+    return float(sum(amount for name, amount in by_precision.items() if name.endswith("_tensor"))) or float("nan")

@@ -2,18 +2,18 @@
 
     recoverable = Σ time × (1 − achieved / own roof)
 
-over the launches of a family, each group of launches (GPU, shape bucket) by the best that is known of it:
+over the launches of a family, each shape of launches by the best that is known of it:
 
-1. *measured*: counters of the same family on the same GPU, of the same bucket where there are any, else of the family as a
-   whole. (A bucket is the launch's size in threads: a persistent kernel has one size for many problems, so this is a likeness,
-   not an identity.) The own roof of a launch is the roofline at its own arithmetic intensity (Williams, Waterman, Patterson,
-   CACM 2009; `analysis.roofline.point`).
-2. *estimate from shapes*: the least time that its FLOP and minimal bytes take under the GPU's roofs, where its shapes are known:
-   time − floor. That is the high end too: caches seldom reach the minimal bytes. The low end is what would be left if it
-   reached only the share of its roof that kernels of its class reach here, 0 where that is not known.
+1. *measured*: counters of this very shape on the same GPU, `is_same_shape`: same grid and block, and the same FLOP where both sides
+   state those of a product (a persistent kernel has one grid for many problems), else about the same time per launch. The own roof
+   of a launch is the roofline at its own arithmetic intensity (Williams, Waterman, Patterson, CACM 2009;
+   `analysis.roofline.point`). Counters of other shapes say nothing of it.
+2. *estimate from shapes*: where its dimensions are known, the least time that its FLOP and minimal bytes take under the GPU's
+   roofs: between nothing and time − floor, as caches seldom reach the minimal bytes and no kernel all of its peak. Expected is
+   the middle.
 3. *estimate from its class*: kernels of the same operation (and of a vendor's library or not, where enough were counted) in this
    installation's own counter reports on this GPU reach a median share of their roof: time × (1 − median), between the quartiles.
-4. *unknown*: none of these. Such a family stands behind all that have a number, by its time; it is never worth all of its time.
+4. *unknown*: none of these. It has no number; in the order it stands where half of its time would, the middle of what is possible.
 
 Beside it stands what the largest global estimate of NVIDIA's rules in those reports would win ("Est. Speedup", Nsight
 Compute's guided analysis). All of it is a bound under ideal conditions, not a promise.
@@ -31,36 +31,63 @@ from statistics import quantiles
 COMMUNICATION = "communication"
 MEASURED, FROM_SHAPES, FROM_CLASS = "measured", "shapes", "class"       # what a number rests on
 LEAST_COUNTED = 3           # kernels of a class: of fewer, quartiles say nothing
+FLOP_TOLERANCE = 0.05       # counters and dimensions of one product: what tiles at the edge compute beyond it
+TIME_TOLERANCE = 1.5        # of a launch whose FLOP one side does not know: Nsight Compute holds the base clock and clears caches
+UNKNOWN_SHARE = 0.5         # of the time of a family of which nothing is known, for its place in the order alone
 FLOOR_TOLERANCE = 1.02      # a floor above the measured time by more than this is wrong: it is not used
 # Functions of `analysis.identity` that a vendor's library owns, by how they begin.
 LIBRARIES = ("cuBLAS", "cuDNN", "Tensile", "cublas", "cudnn")
 
 
 @dataclass(frozen=True)
-class FamilyTime:
-    """Time of launches of one family on one GPU in one shape bucket (None: not known)."""
+class LaunchShape:
+    """What tells the work of a launch. `grid`, `block`: "132×1×1"; `flop`: of one launch of a product, None: not known."""
 
-    family: int
-    gpu: str
-    bucket: int | None
-    category: str
-    total_ns: float
-    launches: int
-    floor_ns: float | None = None       # least time of all these launches together, by their shapes; None: not known
+    grid: str
+    block: str
+    flop: float | None = None
 
 
 @dataclass(frozen=True)
 class FamilyCounters:
-    """What counters say of the same. `roof_pct` and `gain_pct` of the run time, 0-100; None: the report does not tell."""
+    """What counters say of launches of one shape. `roof_pct`, `gain_pct` of the run time: 0-100; None: the report does not tell."""
 
     family: int
     gpu: str
-    bucket: int | None
-    time_ns: float
+    shape: LaunchShape | None
+    time_ns: float              # of all launches together
     roof_pct: float | None
     side: str = ""
     gain_pct: float | None = None
     rule: str = ""
+    launches: int = 1
+
+
+@dataclass(frozen=True)
+class FamilyTime:
+    """Time of launches of one family on one GPU with one shape (None: not known, or nothing asks for it)."""
+
+    family: int
+    gpu: str
+    shape: LaunchShape | None
+    category: str
+    total_ns: float
+    launches: int
+    floor_ns: float | None = None           # least time of all these launches together, by their shapes; None: not known
+    own: FamilyCounters | None = None       # where these very launches were counted
+
+
+def is_same_shape(spent: FamilyTime, counted: FamilyCounters) -> bool:
+    """Return whether counters speak for launches: of this shape, by grid, block and FLOP, else by the time of a launch."""
+    mine, other = spent.shape, counted.shape
+    if mine is None or other is None or not mine.grid or not mine.block or (mine.grid, mine.block) != (other.grid, other.block):
+        return False
+    if mine.flop and other.flop:
+        return abs(mine.flop / other.flop - 1.0) <= FLOP_TOLERANCE
+    if not (spent.launches and spent.total_ns > 0 and counted.launches and counted.time_ns > 0):
+        return False
+    ratio = spent.total_ns / spent.launches / (counted.time_ns / counted.launches)
+    return 1.0 / TIME_TOLERANCE <= ratio <= TIME_TOLERANCE
 
 
 @dataclass(frozen=True)
@@ -97,10 +124,10 @@ class Worth:
     launches: int = 0
     category: str = "compute"
     known_ns: float = 0.0
-    same_shape_ns: float = 0.0                      # of `known_ns`: counted in the same shape bucket
     recoverable_ns: float | None = None
     estimated_ns: float = 0.0
     from_shapes_ns: float = 0.0                     # of `estimated_ns`: by its shapes
+    floor_ns: float = 0.0                           # least time of `from_shapes_ns`
     estimate_ns: float | None = None
     low_ns: float = 0.0
     high_ns: float = 0.0
@@ -115,6 +142,16 @@ class Worth:
     def roof_pct(self) -> float | None:
         """Return the share of its own roof, over the time that is known."""
         return None if self.recoverable_ns is None or not self.known_ns else 100.0 * (1.0 - self.recoverable_ns / self.known_ns)
+
+    @property
+    def shapes_roof_pct(self) -> float | None:
+        """Return the share of the roof by the dimensions of its launches, over the time whose dimensions are known."""
+        return 100.0 * self.floor_ns / self.from_shapes_ns if self.from_shapes_ns else None
+
+    @property
+    def order_ns(self) -> float:
+        """Return what the order goes by: what is expected; of what nothing is known the middle of what is possible."""
+        return self.expected_ns if self.expected_ns is not None else UNKNOWN_SHARE * self.total_ns
 
     @property
     def side(self) -> str:
@@ -152,47 +189,44 @@ class Worth:
 
 def worth(spent: Iterable[FamilyTime], counted: Iterable[FamilyCounters],
           classes: Mapping[int, KernelClass] | None = None) -> list[Worth]:
-    """Every family that spent time, the one with the most to win first; those of which nothing is known last, by their time.
+    """Return every family that spent time, by `order_ns`: what is expected to be won back.
 
     `classes`: of each family, counted or not; without it nothing is estimated from classes.
     """
     classes = classes or {}
     counters = list(counted)
-    exact: dict[tuple[int, str, int | None], list[FamilyCounters]] = defaultdict(list)
-    whole: dict[tuple[int, str], list[FamilyCounters]] = defaultdict(list)
-    for launch in counters:
-        exact[launch.family, launch.gpu, launch.bucket].append(launch)
-        whole[launch.family, launch.gpu].append(launch)
+    of_family: dict[tuple[int, str], list[FamilyCounters]] = defaultdict(list)
+    for each in counters:
+        of_family[each.family, each.gpu].append(each)
     reaches = class_reaches(counters, classes)
     by_family: dict[int, Worth] = {}
-    for each in spent:
-        one = by_family.setdefault(each.family, Worth(each.family, category=each.category))
-        one.total_ns += each.total_ns
-        one.launches += each.launches
-        one.gpus[each.gpu] = one.gpus.get(each.gpu, 0.0) + each.total_ns
-        if each.category == COMMUNICATION:
+    for part in spent:
+        one = by_family.setdefault(part.family, Worth(part.family, category=part.category))
+        one.total_ns += part.total_ns
+        one.launches += part.launches
+        one.gpus[part.gpu] = one.gpus.get(part.gpu, 0.0) + part.total_ns
+        if part.category == COMMUNICATION:
             one.category = COMMUNICATION
-        same = exact.get((each.family, each.gpu, each.bucket), []) if each.bucket is not None else []
-        if each.category != COMMUNICATION and (_add(one, each, same, True)
-                                               or _add(one, each, whole.get((each.family, each.gpu), []), False)):
-            continue
-        _estimate(one, each, reaches, classes.get(each.family, KernelClass("")))
+        known = of_family.get((part.family, part.gpu), [])
+        same = [part.own] if part.own else [each for each in known if is_same_shape(part, each)]
+        if part.category == COMMUNICATION or not _add(one, part, same):
+            _estimate(one, part, reaches, classes.get(part.family, KernelClass("")))
     for one in by_family.values():
-        one.reason = "" if one.expected_ns is not None else _reason(one, reaches, classes.get(one.family, KernelClass("")))
-    return sorted(by_family.values(), key=lambda one: (
-        one.expected_ns is None, -(one.expected_ns or 0.0), -one.total_ns, one.family))
+        one.reason = "" if one.expected_ns is not None else _reason(
+            one, reaches, classes.get(one.family, KernelClass("")), of_family)
+    return sorted(by_family.values(), key=lambda one: (-one.order_ns, one.expected_ns is None, -one.total_ns, one.family))
 
 
 def class_reaches(counted: Sequence[FamilyCounters], classes: Mapping[int, KernelClass]) -> Reaches:
     """Return by (GPU, operation, library or not; None: both) what counted kernels reach of their own roofs.
 
-    One number per family and shape bucket, however often it was counted. Shares above the roof count as 1. Classes of fewer than
+    One number per family and shape, however often it was counted. Shares above the roof count as 1. Classes of fewer than
     LEAST_COUNTED have a count alone, their quartiles are NaN.
     """
-    times: dict[tuple[int, str, int | None], list[tuple[float, float]]] = defaultdict(list)
+    times: dict[tuple[int, str, LaunchShape | None], list[tuple[float, float]]] = defaultdict(list)
     for each in counted:
         if each.roof_pct is not None and each.time_ns > 0:
-            times[each.family, each.gpu, each.bucket].append((each.time_ns, min(1.0, max(0.0, each.roof_pct / 100.0))))
+            times[each.family, each.gpu, each.shape].append((each.time_ns, min(1.0, max(0.0, each.roof_pct / 100.0))))
     shares: dict[tuple[str, str, bool | None], list[float]] = defaultdict(list)
     for (family, gpu, _), pairs in times.items():
         kind = classes.get(family)
@@ -224,35 +258,37 @@ def _estimate(one: Worth, spent: FamilyTime, reaches: Reaches, kind: KernelClass
     """Add an estimate from shapes, else from the class; nothing where neither is known."""
     total_ns, reach = spent.total_ns, _reach_of(reaches, spent.gpu, kind)
     if spent.floor_ns is not None and 0 < spent.floor_ns <= FLOOR_TOLERANCE * total_ns:
-        high_ns = middle_ns = max(0.0, total_ns - spent.floor_ns)
-        low_ns = max(0.0, total_ns - spent.floor_ns / reach.median) if reach and reach.median else 0.0
+        low_ns, high_ns = 0.0, max(0.0, total_ns - spent.floor_ns)
+        middle_ns = (low_ns + high_ns) / 2.0
         one.from_shapes_ns += total_ns
+        one.floor_ns += min(total_ns, spent.floor_ns)
     elif reach is not None and spent.category != COMMUNICATION:
         low_ns, middle_ns, high_ns = (total_ns * (1.0 - part) for part in (reach.q75, reach.median, reach.q25))
+        one.reaches[spent.gpu] = reach
     else:
         return
-    if reach is not None:
-        one.reaches[spent.gpu] = reach
     one.estimated_ns += total_ns
     one.estimate_ns = (one.estimate_ns or 0.0) + middle_ns
     one.low_ns += low_ns
     one.high_ns += high_ns
 
 
-def _reason(one: Worth, reaches: Reaches, kind: KernelClass) -> str:
+def _reason(one: Worth, reaches: Reaches, kind: KernelClass,
+            counted: Mapping[tuple[int, str], Sequence[FamilyCounters]]) -> str:
     if one.category == COMMUNICATION:
         return "a collective waits as well as moves data: its time says nothing about a roof"
     if not any(one.gpus):
         return "the file names no GPU: its roofs are unknown"
     gpu = max(filter(None, one.gpus), key=lambda each: one.gpus[each])
+    counters = f"its counters on {gpu} are of other shapes" if counted.get((one.family, gpu)) else f"no counters of it on {gpu}"
     if not kind.op:
-        return f"no counters of it on {gpu}, no shapes, and its name does not say what it computes"
+        return f"{counters}, no dimensions, and its name does not say what it computes"
     found = reaches.get((gpu, kind.op, None))
-    counted = f"{found.count} {kind.op} kernel{'s' * (found.count != 1)}" if found else f"no {kind.op} kernel"
-    return f"no counters of it on {gpu}, no shapes, and {counted} counted there: {LEAST_COUNTED} would give an estimate"
+    alike = f"{found.count} {kind.op} kernel{'s' * (found.count != 1)}" if found else f"no {kind.op} kernel"
+    return f"{counters}, no dimensions, and {alike} counted there: {LEAST_COUNTED} would give an estimate"
 
 
-def _add(one: Worth, spent: FamilyTime, counted: list[FamilyCounters], same_shape: bool) -> bool:
+def _add(one: Worth, spent: FamilyTime, counted: Sequence[FamilyCounters]) -> bool:
     """Apply the time-weighted means of these counts; False where none of them knows a roof."""
     roofs = [each for each in counted if each.roof_pct is not None and each.time_ns > 0]
     if not roofs:
@@ -260,7 +296,6 @@ def _add(one: Worth, spent: FamilyTime, counted: list[FamilyCounters], same_shap
     time_ns = sum(each.time_ns for each in roofs)
     lost = sum(each.time_ns * max(0.0, 1.0 - (each.roof_pct or 0.0) / 100.0) for each in roofs) / time_ns
     one.known_ns += spent.total_ns
-    one.same_shape_ns += spent.total_ns if same_shape else 0.0
     one.recoverable_ns = (one.recoverable_ns or 0.0) + spent.total_ns * lost
     for each in roofs:
         one.sides[each.side] = one.sides.get(each.side, 0.0) + spent.total_ns * each.time_ns / time_ns

@@ -432,18 +432,19 @@ def test_a_floor_from_shapes_gives_an_estimate_where_it_holds(client: Client, al
         KernelShape.objects.create(kernel=stat, bucket=bucket, launches=2, total_ns=1_000_000, min_ns=1, max_ns=1,
                                    floor_ns=floor_ns)
     [line] = client.get("/api/kernels/").json()["families"]
-    assert (line["expected_ns"], line["expected_low_ns"], line["expected_high_ns"]) == (500_000, 0, 500_000)
+    assert (line["expected_ns"], line["expected_low_ns"], line["expected_high_ns"]) == (250_000, 0, 500_000)
+    assert line["shapes_roof_pct"] == 50 and line["roof_pct"] is None
     assert line["basis"] == "shapes"
     assert (line["known_ns"], line["estimated_ns"], line["unknown_ns"]) == (0, 1_000_000, 2_000_000)
     page = shown(client, "/kernels/")
     assert "0 ns–500 µs estimate" in re.sub(r"<[^>]+>", "", page)
     assert "from shapes: time − the least that its FLOP and minimal bytes take" in page
     family = shown(client, f"/kernels/{line['family']}/")
-    assert "An estimate from its shapes: 0 ns to 500 µs to win back" in family and "unknown for 2.00 ms" in family
+    assert "An estimate from its shapes, 50 % of its roof: 0 ns to 500 µs to win back" in family and "unknown for 2.00 ms" in family
     out = io.StringIO()
     call_command("families", "--model", "none", stdout=out)
     call_command("families", stdout=out)
-    assert out.getvalue() == ("softmax_row: 3.000 ms in 6 launches, 0.500 ms to win back (estimate, 0.000 to 0.500 ms)\n")
+    assert out.getvalue() == ("softmax_row: 3.000 ms in 6 launches, 0.250 ms to win back (estimate, 0.000 to 0.500 ms)\n")
 
 
 def test_shapes_of_a_trace_bring_their_floors(client: Client, alice: Any) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from profiles.analysis.core import gpus
+from profiles.analysis.core.roof import MEMORY, roof_side
 from profiles.analysis.core.sentences import si_text
 
 IMPOSSIBLE, FROM_L2, ABOVE_MEASURED = "impossible", "impossible from DRAM", "above the measured ceiling"
@@ -73,11 +74,7 @@ def judge(flop: float | None, moved: float | None, total_ns: float, launches: in
     peak, dram = (ceilings.rate(precision) if precision else None), ceilings.rate("dram")
     intensity = flop / moved if flop is not None and moved else None
     ridge = peak[0] / dram[0] if peak and dram else None
-    side = ""
-    if flop == 0 and moved:
-        side = "memory"
-    elif intensity is not None and ridge is not None:
-        side = "memory" if intensity < ridge else "compute"
+    side = MEMORY if flop == 0 and moved else roof_side(intensity, ridge)
     compute_ns = 1e9 * flop / peak[0] if flop is not None and peak else None
     memory_ns = 1e9 * moved / dram[0] if moved is not None and dram else None
     limit = "compute" if (compute_ns or 0.0) > (memory_ns or 0.0) else "memory"

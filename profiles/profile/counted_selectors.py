@@ -1,0 +1,43 @@
+"""Which report of counters speaks for a kernel of a trace: one that counted launches of the same shape on the same GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from profiles.analysis.kernel.worth import FamilyCounters, FamilyTime, LaunchShape, is_same_shape
+from profiles.models import KernelShape, KernelStat, Profile
+
+MOST_COUNTED = 2_000            # shapes of reports that are held against those of a trace
+
+
+def counted_kernels(profile: Profile, stats: Sequence[KernelStat]) -> dict[int, KernelStat]:
+    """Return row of a kernel of a trace -> the kernel in the newest report of the same GPU that counted its shapes.
+
+    Only where that report's launches are of the shapes that most of the kernel's time is spent in.
+    """
+    if profile.kind == Profile.Kind.COUNTERS or not profile.gpu:
+        return {}
+    families = {stat.family_id for stat in stats if stat.family_id}
+    reports = (KernelShape.objects.filter(
+        kernel__family__in=families, kernel__profile__kind=Profile.Kind.COUNTERS, kernel__profile__gpu=profile.gpu,
+        kernel__profile__status=Profile.Status.READY).exclude(grid="").select_related("kernel__profile")
+        .order_by("-kernel__profile__created", "-kernel"))
+    counted = [(row, FamilyCounters(row.kernel.family_id or 0, profile.gpu, LaunchShape(row.grid, row.block, row.flop),
+                                    float(row.total_ns), row.roof_pct, launches=row.launches)) for row in reports[:MOST_COUNTED]]
+    if not counted:
+        return {}
+    own: dict[int, list[FamilyTime]] = {}
+    for shape in KernelShape.objects.filter(kernel__in=stats, shapes=1).select_related("kernel").defer("tune"):
+        own.setdefault(shape.kernel_id, []).append(FamilyTime(
+            shape.kernel.family_id or 0, profile.gpu, LaunchShape(shape.grid, shape.block, shape.flop), shape.kernel.category,
+            float(shape.total_ns), shape.launches))
+    found, kernels = {}, {row.kernel_id: row.kernel for row, _ in counted}      # newest report first
+    for stat in stats:
+        spoken: dict[int, float] = {}
+        for part in own.get(stat.pk, []):
+            for pk in {row.kernel_id for row, each in counted if each.family == part.family and is_same_shape(part, each)}:
+                spoken[pk] = spoken.get(pk, 0.0) + part.total_ns
+        best = next((pk for pk in kernels if spoken.get(pk, 0.0) > 0.5 * (stat.total_ns or 0)), None)
+        if best is not None:
+            found[stat.pk] = kernels[best]
+    return found
