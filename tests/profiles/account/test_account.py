@@ -119,6 +119,27 @@ def test_a_wait_for_another_rank_is_followed_to_what_it_did(tmp_path: Path):
     assert waiting[0]["wall_ns"] == pytest.approx(own[0]["wall_ns"], rel=0.1)
 
 
+@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("fault", ["a rank that loads data", "a rank with a slow host", "a rank with a slower GPU", "even"])
+def test_a_gpu_is_slower_by_what_its_kernels_take_longer_net(fault: str, seed: int, tmp_path: Path):
+    """Every duration is scaled by a factor of its own: half of the kernels take longer on either rank: no slower GPU."""
+    programs = PLANTED[fault][0] if fault in PLANTED else [PLANTED["a rank that loads data"][0][0]] * 2
+    paths = play(tmp_path, programs, seed)
+    events = [json.loads(path.read_text())["traceEvents"] for path in paths]
+    kernels = [[each for each in mine if each["cat"] == "kernel" and "nccl" not in each["name"]] for mine in events]
+    net_us = sum(each["dur"] for each in kernels[1]) - sum(each["dur"] for each in kernels[0])
+    account = account_of(frame(*paths))
+    for row in account.rows:
+        if row.cause == "slow_gpu":
+            late = row.evidence.get("waits_for_gpu", row.gpu)
+            assert row.wall_ns <= 1000 * (net_us if late else -net_us) + 1000
+            said = next(each.evidence for each in account.rows if each.cause == "slow_gpu" and "slower_ns" in each.evidence)
+            assert 0 < said["slower_low_ns"] <= said["slower_ns"] <= said["slower_high_ns"]
+            assert said["slower_ns"] == pytest.approx(1000 * (net_us if late else -net_us), abs=2000)
+    found = sum(row.wall_ns for row in account.rows if row.cause == "slow_gpu")
+    assert (found > 0.2 * account.wall_ns) == (fault == "a rank with a slower GPU")
+
+
 RECORDED = {        # what was recorded on an H200 with a known fault (tests/data/causes/README.md)
     ("data_loading",): ("data_loading", None), ("compile_warmup",): ("compilation", None), ("serial_copies",): ("copies", None),
     ("straggler_compute_rank0", "straggler_compute_rank1"): ("more_work", 1),

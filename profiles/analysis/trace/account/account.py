@@ -67,7 +67,7 @@ def account_of(frame: Frame) -> Account:
         mine = [span for span in marked if span.rank in (work.rank, "")]
         inside = intervals.union(*(np.array([getattr(span, name) for span in mine], np.int64) for name in ("start_ns", "end_ns")))
         times.append(gpu_time(frame, order, host, work, begin_ns, end_ns, inside, warm.get(work.rank, EMPTY)))
-    waits = rank_waits(frame, times)
+    waits = rank_waits(frame, times, _step_count(steps))
     rows = [row for each in times for row in _rows(frame, each, times, waits)]
     labels = {each.work.index: each.work.label for each in times}
     groups = group_rows(rows, len(times))
@@ -145,8 +145,12 @@ def _own_excess(each: GpuTime, sums: dict[str, int], waits: Sequence[RankWait]) 
         ns = sum(taken.values())
         if ns:
             names = found.kernels.get(cause, [])
-            rows.append(Row(each.work.index, cause, _where(names), each.work.rank or each.work.label, ns, ns,
-                            {"names": [{"name": name[:200], "ns": one} for name, one in names[:3]]}))
+            evidence: dict[str, Any] = {"names": [{"name": name[:200], "ns": one} for name, one in names[:3]]}
+            if cause == "slow_gpu" and found.pace:
+                pace = found.pace
+                evidence |= {"slower_ns": pace.slower_ns, "slower_low_ns": pace.low_ns, "slower_high_ns": pace.high_ns,
+                             "slower_pct": 100 * pace.slower_ns / max(1, pace.shared_ns), "compared_steps": pace.steps}
+            rows.append(Row(each.work.index, cause, _where(names), each.work.rank or each.work.label, ns, ns, evidence))
     return rows
 
 

@@ -3,7 +3,7 @@
 Two ranks leave one collective together and meet again in the next. What the late one did in between, less what the waiting one
 did in the same stretch, is why it came later: the differences by cause add up to how much later it came. They are summed over
 all meetings of the two, so that what varies from step to step cancels, and the wait belongs to the causes with more time in
-proportion. More time in kernels is told apart: the same launches for longer (a slower GPU), or more and other launches.
+proportion. More time in kernels is told apart (`pace`): the same launches for longer (a slower GPU), or more and other launches.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.trace.account.causes import CAUSES
-from profiles.analysis.trace.account.gpu import GpuTime, Names, merge_names
+from profiles.analysis.trace.account.gpu import GpuTime, Names
+from profiles.analysis.trace.account.pace import Pace, pace_of
 from profiles.analysis.trace.communication.collectives import Collectives, collectives_of
 from profiles.analysis.trace.communication.meetings import Meetings, meetings_of, wait_ns_of, without_start
-from profiles.ingest.trace import Category
 
 KERNEL_CAUSES = ("compute", "no_tensor_cores", "memory_traffic", "unknown_kernels", "small_kernels", "serial_streams")
 _NOT = ("communication", "outside", "launch_latency")
@@ -33,13 +33,14 @@ class RankWait:
     waiting: int                    # GPU
     late: int                       # GPU that came last
     operation: str                  # of the collective with the most of it: "all-reduce"
-    causes: dict[str, int]          # ns, the sum is the exposed wait
+    causes: dict[str, int]          # ns, the sum is the exposed wait at most: what no cause explains is communication
     meetings: int
     kernels: dict[str, Names]       # of "slow_gpu" and "more_work": which kernels of the late one, by what they took more
+    pace: Pace | None = None        # how fast the late one's GPU is beside the waiting one's
 
 
-def rank_waits(frame: Frame, times: list[GpuTime]) -> list[RankWait]:
-    """Return every pair of GPUs of which one waited for the other, the most time first."""
+def rank_waits(frame: Frame, times: list[GpuTime], steps: int) -> list[RankWait]:
+    """Return every pair of GPUs of which one waited for the other, the most time first. `steps` of one rank, 0: unknown."""
     alignment = frame.metadata.get("alignment") or {}
     aligned = alignment.get("rule") != "none"
     launches = collectives_of(frame)
@@ -60,12 +61,13 @@ def rank_waits(frame: Frame, times: list[GpuTime]) -> list[RankWait]:
         if not exposed:
             continue
         more = _differences(launches, met, mine, waiting, late, here, there)
-        apart, kernels = _kernels_apart(frame, here, there, more)
+        pace = pace_of(frame, here.work, there.work, steps)
+        apart, kernels = _kernels_apart(pace, more)
         causes = _in_proportion(exposed, apart)
         kinds = [launches.kinds[kind].operation for kind in launches.kind[mine].tolist()]
         most = max(dict.fromkeys(kinds), key=lambda kind: sum(int(wait_ns[i]) for i, each in zip(mine, kinds, strict=True)
                                                               if each == kind))
-        out.append(RankWait(here.work.index, there.work.index, most, causes, int(mine.size), kernels))
+        out.append(RankWait(here.work.index, there.work.index, most, causes, int(mine.size), kernels, pace))
     return sorted(out, key=lambda each: (-sum(each.causes.values()), each.waiting, each.late))
 
 
@@ -123,49 +125,31 @@ def _first_ns(gpu: GpuTime) -> int:
     return int(gpu.tiles.start_ns[0]) if gpu.tiles.start_ns.size else 0
 
 
-def _kernels_apart(frame: Frame, here: GpuTime, there: GpuTime, more: dict[str, int]) -> tuple[dict[str, int], dict[str, Names]]:
-    """The same with the differences of kernels as a slower GPU and as more work, and the kernels of both."""
-    kernels = sum(more[cause] for cause in KERNEL_CAUSES)
+def _kernels_apart(pace: Pace | None, more: dict[str, int]) -> tuple[dict[str, int], dict[str, Names]]:
+    """The same with the differences of kernels as a slower GPU and as more work, and the kernels of both.
+
+    No more than what the kernels of the whole trace say, what one takes less subtracted from what another takes more: the rest of
+    the difference is of one stretch, and made up in another. A GPU is slower only where it is so from step to step.
+    """
     out = {cause: ns for cause, ns in more.items() if cause not in KERNEL_CAUSES}
-    slower: Names = []
-    extra: Names = []
-    (own_count, own_ns), (other_count, other_ns) = _by_kernel(frame, there), _by_kernel(frame, here)
-    for key, count in own_count.items():
-        theirs, name = other_count.get(key, 0), frame.names[key[0]] if key[0] >= 0 else ""
-        mean = own_ns[key] / count
-        extra.append((name, round(max(0, count - theirs) * mean)))
-        usual = other_ns[key] / theirs if theirs else mean
-        slower.append((name, round(min(count, theirs) * max(0.0, mean - usual))))
-    found = {"slow_gpu": merge_names([pair for pair in slower if pair[1]]),
-             "more_work": merge_names([pair for pair in extra if pair[1]])}
-    sums = {cause: sum(ns for _, ns in each) for cause, each in found.items()}
-    share = sums["slow_gpu"] / max(1, sum(sums.values()))
-    out["slow_gpu"] = round(kernels * share)
-    out["more_work"] = kernels - out["slow_gpu"]
-    return out, found
-
-
-Key = tuple[int, int, int, int]             # name and grid: the same kernel with another grid is other work
-
-
-def _by_kernel(frame: Frame, gpu: GpuTime) -> tuple[dict[Key, int], dict[Key, float]]:
-    """Launches and ns of each kernel and grid."""
-    rows = gpu.work.rows[frame["category"][gpu.work.rows] == Category.COMPUTE]
-    if not rows.size:
-        return {}, {}
-    table = np.stack([frame["name"][rows], *(frame[f"grid_{axis}"][rows] for axis in "xyz")], axis=1).astype(np.int64)
-    kinds, at = np.unique(table, axis=0, return_inverse=True)
-    count, total = np.bincount(at.reshape(-1)), np.bincount(at.reshape(-1), frame["dur_ns"][rows])
-    keys: list[Key] = [tuple(kind) for kind in kinds.tolist()]
-    return dict(zip(keys, count.tolist(), strict=True)), dict(zip(keys, total.tolist(), strict=True))
+    if pace is None:
+        return out, {}
+    kernels = max(0, sum(more[cause] for cause in KERNEL_CAUSES))
+    slower_ns, extra_ns = max(0, pace.slower_ns) if pace.is_slower else 0, max(0, pace.extra_ns)
+    share = min(1.0, kernels / max(1, slower_ns + extra_ns))
+    out["slow_gpu"], out["more_work"] = round(slower_ns * share), round(extra_ns * share)
+    return out, {"slow_gpu": pace.slower, "more_work": pace.extra}
 
 
 def _in_proportion(whole: int, more: dict[str, int]) -> dict[str, int]:
-    """Divide a number of ns in proportion to what is positive; whole numbers whose sum is it. Without any: communication."""
+    """Divide a number of ns in proportion to what is positive.
+
+    No cause has more of it than it has itself: what none explains is left out.
+    """
     positive = {cause: ns for cause, ns in more.items() if ns > 0}
     total = sum(positive.values())
-    if not total:
-        return {"communication": whole}
+    if total <= whole:
+        return positive
     out = {cause: whole * ns // total for cause, ns in positive.items()}
     largest = max(out, key=lambda cause: (out[cause], cause))
     out[largest] += whole - sum(out.values())
