@@ -7,6 +7,7 @@ import io
 import stat
 import struct
 import tarfile
+import time
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -19,15 +20,21 @@ from workers.core.child import SandboxError
 CHUNK = 1 << 20
 MOST_NAME, MOST_DEPTH = 400, 30
 MOST_DIRECTORY_BYTES = 8 << 20       # of a zip file's list of entries
+MOST_HEADER_BYTES = 64 << 10         # of a long name or of pax records before one entry, and of all global ones together
+# headers whose content tarfile reads whole
+_LONG = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+_UNPACKED_BY_PIECES = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)     # zipfile unpacks bzip2 and lzma without a bound
+_LEAVE_OUT = "leave out what the kernels do not need"
 _ZIP_END = struct.Struct("<4s4H2LH")
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What an archive may hold, unpacked."""
+    """What an archive may hold, unpacked, and how long that may take."""
 
     bytes: int = 1 << 30
     entries: int = 50_000
+    seconds: float = 300.0
 
 
 @dataclass
@@ -46,16 +53,28 @@ class Readable(Protocol):
     def read(self, size: int = -1, /) -> bytes: ...
 
 
-class _Bounded(io.RawIOBase):
-    """A stream that ends with an error after so many bytes: a header may promise any length."""
+class _Clock:
+    """Ends what takes too long."""
 
-    def __init__(self, stream: Readable, most: int) -> None:
-        self._stream, self._left = stream, most
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._end_s = seconds, time.monotonic() + seconds
+
+    def check(self) -> None:
+        if time.monotonic() > self._end_s:
+            raise SandboxError(f"the archive is not unpacked within {self._seconds:.0f} s", _LEAVE_OUT)
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that ends with an error after so many bytes, or so long: a header may promise any length."""
+
+    def __init__(self, stream: Readable, most: int, clock: _Clock) -> None:
+        self._stream, self._left, self._clock = stream, most, clock
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
+        self._clock.check()
         data = self._stream.read(min(size, self._left + 1) if size >= 0 else self._left + 1)
         self._left -= len(data)
         if self._left < 0:
@@ -82,23 +101,54 @@ def unpack_tar(stream: Readable, folder: Path, bounds: Bounds, *, links: bool,
                say: Callable[[Unpacked], None] = lambda found: None) -> Unpacked:
     """Write the files of a tar stream; `links`: they are left out, else refused. Raises SandboxError and tarfile.TarError."""
     found = Unpacked()
-    bounded: Any = _Bounded(stream, bounds.bytes + (bounds.entries + 100) * 2048)
-    with tarfile.open(fileobj=bounded, mode="r|") as archive:
-        for member in archive:
-            _count(found, bounds)
-            archive.members = []                     # type: ignore[attr-defined]       # it keeps every header it read
-            if member.isdir():
-                _inside(folder, member.name).mkdir(parents=True, exist_ok=True)
-            elif member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse():
-                content = archive.extractfile(member)
-                if content is not None:
-                    _write(content, _inside(folder, member.name), bool(member.mode & 0o100), found, bounds)
-            elif links and (member.issym() or member.islnk()):
-                found.links += 1
-            else:
-                raise SandboxError(f"the archive holds {member.name[:80]!r}, which is a link or no plain file", "leave links out")
-            say(found)
+    clock = _Clock(bounds.seconds)
+    bounded: Any = _Bounded(stream, bounds.bytes + (bounds.entries + 100) * 2048, clock)
+    try:
+        with tarfile.open(fileobj=bounded, mode="r|", tarinfo=_bounded_headers()) as archive:
+            _write_members(archive, folder, found, bounds, clock, links=links, say=say)
+    except RecursionError as error:         # tarfile reads a header that follows another one by calling itself
+        raise _long_header() from error
     return found
+
+
+def _write_members(archive: tarfile.TarFile, folder: Path, found: Unpacked, bounds: Bounds, clock: _Clock, *, links: bool,
+                   say: Callable[[Unpacked], None]) -> None:
+    for member in archive:
+        _count(found, bounds)
+        archive.members = []                     # type: ignore[attr-defined]       # it keeps every header it read
+        if member.isdir():
+            _inside(folder, member.name).mkdir(parents=True, exist_ok=True)
+        elif member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse():
+            content = archive.extractfile(member)
+            if content is not None:
+                _write(content, _inside(folder, member.name), bool(member.mode & 0o100), found, bounds, clock)
+        elif links and (member.issym() or member.islnk()):
+            found.links += 1
+        else:
+            raise _no_plain_file(member.name)
+        say(found)
+
+
+def _bounded_headers() -> type[tarfile.TarInfo]:
+    """Return the reader of one archive's headers: it refuses those that tarfile would take into memory whatever their length."""
+    global_bytes = 0
+
+    class Header(tarfile.TarInfo):
+        @classmethod
+        def frombuf(cls, buf: bytes | bytearray, encoding: str | None, errors: str) -> Any:
+            nonlocal global_bytes
+            header = super().frombuf(buf, encoding, errors)
+            global_bytes += header.size if header.type == tarfile.XGLTYPE else 0
+            if header.type in _LONG and max(header.size, global_bytes) > MOST_HEADER_BYTES:
+                raise _long_header()
+            if header.type == tarfile.GNUTYPE_SPARSE:       # its map goes on in as many blocks as it likes
+                raise _no_plain_file(header.name)
+            return header
+
+        def _proc_gnusparse_10(self, *given: Any) -> None:      # pax: its map stands in the file, as long as that
+            raise _no_plain_file(self.name)
+
+    return Header
 
 
 def _unpack_zip(data: bytes, folder: Path, bounds: Bounds) -> Unpacked:
@@ -107,8 +157,8 @@ def _unpack_zip(data: bytes, folder: Path, bounds: Bounds) -> Unpacked:
         raise SandboxError("the archive is cut short", "upload it again")
     directory = _ZIP_END.unpack_from(data, at)
     if directory[5] > MOST_DIRECTORY_BYTES or data[max(0, at - 20):at].startswith(b"PK\x06\x07"):
-        raise SandboxError(f"the archive holds more than {bounds.entries:,} entries", "leave out what the kernels do not need")
-    found = Unpacked()
+        raise SandboxError(f"the archive holds more than {bounds.entries:,} entries", _LEAVE_OUT)
+    found, clock = Unpacked(), _Clock(bounds.seconds)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for entry in archive.infolist():
             _count(found, bounds)
@@ -116,18 +166,22 @@ def _unpack_zip(data: bytes, folder: Path, bounds: Bounds) -> Unpacked:
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR) or entry.flag_bits & 1:
                 raise SandboxError(f"the archive holds {entry.filename[:80]!r}, which is a link, encrypted or no plain file",
                                    "leave links out")
+            if entry.compress_type not in _UNPACKED_BY_PIECES:
+                raise SandboxError(f"the archive holds {entry.filename[:80]!r}, which is packed by neither store nor deflate",
+                                   "pack it again")
             if entry.is_dir():
                 _inside(folder, entry.filename).mkdir(parents=True, exist_ok=True)
             else:
                 with archive.open(entry) as content:
-                    _write(content, _inside(folder, entry.filename), bool(entry.external_attr >> 16 & 0o100), found, bounds)
+                    _write(content, _inside(folder, entry.filename), bool(entry.external_attr >> 16 & 0o100), found, bounds,
+                           clock)
     return found
 
 
 def _count(found: Unpacked, bounds: Bounds) -> None:
     found.entries += 1
     if found.entries > bounds.entries:
-        raise SandboxError(f"the archive holds more than {bounds.entries:,} entries", "leave out what the kernels do not need")
+        raise SandboxError(f"the archive holds more than {bounds.entries:,} entries", _LEAVE_OUT)
 
 
 def _inside(folder: Path, name: str) -> Path:
@@ -140,12 +194,13 @@ def _inside(folder: Path, name: str) -> Path:
     return folder.joinpath(*parts)
 
 
-def _write(content: IO[bytes], path: Path, runs: bool, found: Unpacked, bounds: Bounds) -> None:
+def _write(content: IO[bytes], path: Path, runs: bool, found: Unpacked, bounds: Bounds, clock: _Clock) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir():
         raise SandboxError(f"the archive holds {path.name[:80]!r} as a file and as a folder", "pack it again")
     with path.open("wb") as file:
         while chunk := content.read(CHUNK):
+            clock.check()
             found.bytes += len(chunk)
             if found.bytes > bounds.bytes:
                 raise _too_large()
@@ -154,5 +209,13 @@ def _write(content: IO[bytes], path: Path, runs: bool, found: Unpacked, bounds: 
     found.files += 1
 
 
+def _no_plain_file(name: str) -> SandboxError:
+    return SandboxError(f"the archive holds {name[:80]!r}, which is a link or no plain file", "leave links out")
+
+
+def _long_header() -> SandboxError:
+    return SandboxError(f"the archive holds a header longer than {MOST_HEADER_BYTES >> 10} KiB", _LEAVE_OUT)
+
+
 def _too_large() -> SandboxError:
-    return SandboxError("the archive is larger than this worker unpacks", "leave out what the kernels do not need")
+    return SandboxError("the archive is larger than this worker unpacks", _LEAVE_OUT)
