@@ -20,7 +20,7 @@ from typing import Any
 
 NO_WALLS = 97               # exit status where they cannot be built; why stands on standard error
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
-DEVICES = ("null", "zero", "full", "random", "urandom")
+DEVICES = ("null", "full", "random", "urandom")     # not zero: mapped, it is shared memory that its pages alone tell of
 ROOM = "/sandbox"           # what may be written to: its home, its working folder and its place for temporary files
 NOBODY = 65534
 # linux/sched.h, linux/mount.h, linux/prctl.h
@@ -32,20 +32,27 @@ PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, AMBIENT_
 SYS_MOUNT_SETATTR = 442     # of every architecture; Linux 5.12
 SYS_PIVOT_ROOT, SYS_CAPSET = {"x86_64": (155, 126), "aarch64": (41, 91)}.get(platform.machine(), (0, 0))
 # Calls that are refused (asm/unistd.h): memory that is counted for no process, other processes' memory, namespaces and mounts, and
-# parts of the kernel that a compiler has no use for; of sockets all but those of Unix, which reach nobody outside.
+# parts of the kernel that a compiler has no use for; of sockets all but those of Unix, which reach nobody outside; of memory that
+# is mapped what is shared and of no file, whose pages may stay where none of them is mapped any more. With a GPU it is given, and
+# counted while it is mapped (`sandboxed.memory_of`): CUDA's pinned memory is of that kind.
 REFUSED: dict[str, int] = {
     "x86_64": {
-        "arch": 0xC000003E, "socket": 41, "memfd_create": 319, "shmget": 29, "semget": 64, "msgget": 68, "ptrace": 101,
-        "process_vm_readv": 310, "process_vm_writev": 311, "keyctl": 250, "add_key": 248, "request_key": 249, "bpf": 321,
-        "perf_event_open": 298, "userfaultfd": 323, "unshare": 272, "setns": 308, "mount": 165, "umount2": 166, "pivot_root": 155},
+        "arch": 0xC000003E, "socket": 41, "mmap": 9, "memfd_create": 319, "shmget": 29, "semget": 64, "msgget": 68,
+        "ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311, "keyctl": 250, "add_key": 248, "request_key": 249,
+        "bpf": 321, "perf_event_open": 298, "userfaultfd": 323, "unshare": 272,
+        "setns": 308, "mount": 165, "umount2": 166, "pivot_root": 155},
     "aarch64": {
-        "arch": 0xC00000B7, "socket": 198, "memfd_create": 279, "shmget": 194, "semget": 190, "msgget": 186, "ptrace": 117,
-        "process_vm_readv": 270, "process_vm_writev": 271, "keyctl": 219, "add_key": 217, "request_key": 218, "bpf": 280,
-        "perf_event_open": 241, "userfaultfd": 282, "unshare": 97, "setns": 268, "mount": 40, "umount2": 39, "pivot_root": 41},
+        "arch": 0xC00000B7, "socket": 198, "mmap": 222, "memfd_create": 279, "shmget": 194, "semget": 190, "msgget": 186,
+        "ptrace": 117, "process_vm_readv": 270, "process_vm_writev": 271, "keyctl": 219, "add_key": 217, "request_key": 218,
+        "bpf": 280, "perf_event_open": 241, "userfaultfd": 282, "unshare": 97,
+        "setns": 268, "mount": 40, "umount2": 39, "pivot_root": 41},
 }.get(platform.machine(), {})
 REFUSED_EVERYWHERE = (425, 428, 429, 430, 432, 442, 447)      # io_uring_setup, the new calls for mounts, memfd_secret
 PR_SET_SECCOMP, FILTER, ALLOW, REFUSE = 22, 2, 0x7FFF0000, 0x00050001       # REFUSE: EPERM
-LOAD, EQUAL, AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06        # linux/bpf_common.h: LD|W|ABS, JMP|JEQ|K, JMP|JGE|K, RET|K
+# linux/bpf_common.h: LD|W|ABS, ALU|AND|K, JMP|JEQ|K, JMP|JGE|K, RET|K
+LOAD, AND, EQUAL, AT_LEAST, RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
+SHARED_OF_NO_FILE = 0x21    # asm-generic/mman-common.h: MAP_SHARED or MAP_SHARED_VALIDATE, and MAP_ANONYMOUS
+FIRST_ARGUMENT = 16         # of struct seccomp_data; each has 8 bytes, the low half first
 X32 = 0x40000000            # calls of another binary interface
 UNIX = 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -200,15 +207,18 @@ def drop_rights(is_root: bool) -> None:
         raise NoWalls(f"capset: {os.strerror(ctypes.get_errno())}")
 
 
-def refuse_calls() -> None:
-    """Let the kernel refuse what no compiler needs, for good."""
+def refuse_calls(shared_memory: bool) -> None:
+    """Let the kernel refuse what no compiler needs, for good; `shared_memory`: that of no file may be mapped."""
     if not REFUSED:
         raise NoWalls(f"system calls are not known for {platform.machine()}")
     steps = [(LOAD, 0, 0, 4), (EQUAL, 1, 0, REFUSED["arch"]), (RETURN, 0, 0, REFUSE),
              (LOAD, 0, 0, 0), (AT_LEAST, 0, 1, X32), (RETURN, 0, 0, REFUSE),
-             (EQUAL, 0, 4, REFUSED["socket"]), (LOAD, 0, 0, 16), (EQUAL, 0, 1, UNIX), (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, REFUSE),
-             (LOAD, 0, 0, 0)]
-    for number in (*(number for name, number in REFUSED.items() if name not in ("arch", "socket")), *REFUSED_EVERYWHERE):
+             (EQUAL, 0, 4, REFUSED["socket"]), (LOAD, 0, 0, FIRST_ARGUMENT), (EQUAL, 0, 1, UNIX), (RETURN, 0, 0, ALLOW),
+             (RETURN, 0, 0, REFUSE), (LOAD, 0, 0, 0)]
+    if not shared_memory:
+        steps += [(EQUAL, 0, 5, REFUSED["mmap"]), (LOAD, 0, 0, FIRST_ARGUMENT + 3 * 8), (AND, 0, 0, SHARED_OF_NO_FILE),
+                  (EQUAL, 0, 1, SHARED_OF_NO_FILE), (RETURN, 0, 0, REFUSE), (RETURN, 0, 0, ALLOW)]
+    for number in (*(number for name, number in REFUSED.items() if name not in ("arch", "socket", "mmap")), *REFUSED_EVERYWHERE):
         steps += [(EQUAL, 0, 1, number), (RETURN, 0, 0, REFUSE)]
     steps.append((RETURN, 0, 0, ALLOW))
     code = b"".join(struct.pack("=HBBI", *step) for step in steps)
@@ -231,7 +241,7 @@ def bound(spec: dict[str, Any]) -> None:
             most = most if hard == resource.RLIM_INFINITY else min(most, hard)
             resource.setrlimit(limit, (most, most))
     if spec["walls"]:
-        refuse_calls()
+        refuse_calls(shared_memory=bool(spec["devices"]))
 
 
 def end_with_parent() -> None:

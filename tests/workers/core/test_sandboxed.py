@@ -214,6 +214,27 @@ def test_memory_that_no_process_is_counted_for_is_not_given(code: str, name: str
     assert "had" not in lines, name
 
 
+SHARED = """
+import mmap, time
+held = mmap.mmap(-1, 600 << 20)
+for at in range(0, 600 << 20, 4096):
+    held[at] = 1
+print("had")
+time.sleep(60)
+"""
+
+
+def test_shared_memory_of_no_file_is_not_given_without_a_gpu_and_counted_with_one() -> None:
+    ending, lines = tried(SHARED)
+    assert lines == [] and "PermissionError" in ending.said
+    ending, lines = tried("import mmap\nmmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\nprint('had')")
+    assert lines == ["had"]
+    ending, _ = tried(SHARED, devices=[Path("/dev/tty")])         # any node does
+    assert ending.why == "it needs more memory than 512 MiB"
+    ending, _ = tried(SHARED, walls=False)
+    assert ending.why == "it needs more memory than 512 MiB"
+
+
 def test_printing_gigabytes_ends_it() -> None:
     for stream in ("stdout", "stderr"):
         began_s = time.monotonic()
@@ -238,7 +259,7 @@ def test_only_devices_that_are_named_are_opened() -> None:
     code = """
 import os
 print(sorted(os.listdir("/dev")))
-for name in ("zero", "tty", "mem", "kvm", "fuse"):
+for name in ("null", "zero", "tty", "mem", "kvm", "fuse"):
     try:
         os.close(os.open(f"/dev/{name}", os.O_RDWR))
         print(name, "opened")
@@ -246,11 +267,11 @@ for name in ("zero", "tty", "mem", "kvm", "fuse"):
         print(name, "refused")
 """
     _, lines = tried(code)
-    assert lines == ["['full', 'null', 'random', 'shm', 'urandom', 'zero']", "zero opened", *(
-        f"{name} refused" for name in ("tty", "mem", "kvm", "fuse"))]
+    assert lines == ["['full', 'null', 'random', 'shm', 'urandom']", "null opened", *(
+        f"{name} refused" for name in ("zero", "tty", "mem", "kvm", "fuse"))]
     node = Path("/dev/tty")         # any node does: it is there, and whether it opens is its driver's affair
     _, lines = tried(code, devices=[node])
-    assert "'tty'" in lines[0] and lines[3:] == ["mem refused", "kvm refused", "fuse refused"]
+    assert "'tty'" in lines[0] and lines[4:] == ["mem refused", "kvm refused", "fuse refused"]
     for wrong in (Path("/etc/passwd"), Path("/dev/../etc/passwd"), Path("/dev/no-such"), Path("/dev")):
         ending, _ = tried("print('ran')", devices=[wrong])
         assert "is no device below /dev" in ending.why, ending
