@@ -20,7 +20,7 @@ from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import Category
 from profiles.store import trace as store
 from profiles.store.columns import read_whole
-from profiles.store.related import operator_names
+from profiles.store.operators import operator_names
 from profiles.store.timeline import Timeline
 
 Array = npt.NDArray[Any]
@@ -99,7 +99,7 @@ def _occupancy(_: Timeline, rows: Rows) -> list[Array]:
 
 
 def _operator(timeline: Timeline, rows: Rows) -> list[Array]:
-    return [operator_names(timeline, rows["external_id"])]
+    return [operator_names(timeline, rows)]
 
 
 COLUMNS: dict[str, Column] = {column.key: column for column in (
@@ -117,7 +117,7 @@ COLUMNS: dict[str, Column] = {column.key: column for column in (
     Column("occupancy_pct", "Occupancy (%)", "number", ("occupancy_pct",), _occupancy,
            lambda _, key: None if key[0] == NULL else key[0] / 10),
     _stored_column("bytes", "Bytes"),
-    Column("operator", "Operator that launched it", "text", ("external_id",), _operator,
+    Column("operator", "Operator that launched it", "text", ("correlation", "external_id", "category"), _operator,
            lambda timeline, key: None if key[0] < 0 else timeline.names[key[0]]),
     _stored_column("correlation", "Correlation"), _stored_column("external_id", "External id"),
 )}

@@ -35,9 +35,9 @@ _GPU_WORK = ", ".join(str(int(each)) for each in GPU_WORK)
 _LAUNCHED = f"""
     select launch.start_ns as launch_ns, work.start_ns + work.dur_ns as end_ns from
     (select a.correlation, s.start_ns, s.dur_ns from slices s positional join arguments a
-     where s.category in ({_GPU_WORK}) and a.correlation is not null and a.device = ?) work
+     where s.category in ({_GPU_WORK}) and a.correlation <> 0 and a.device = ?) work
     join (select a.correlation, min(s.start_ns) as start_ns from slices s positional join arguments a
-          where s.category = {int(Category.RUNTIME)} and a.correlation is not null group by 1) launch using (correlation)
+          where s.category = {int(Category.RUNTIME)} and a.correlation <> 0 group by 1) launch using (correlation)
     limit {MOST_PAIRS + 1}"""
 _COPIES = f"""
     select s.start_ns, s.dur_ns, a.bytes from slices s positional join arguments a

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from profiles.ingest.trace import GPU_WORK, Category
 from profiles.store import trace as store
+from profiles.store.operators import operators_around, operators_of_work
 from profiles.store.related import givers, match
 from profiles.store.timeline import Timeline
 
@@ -75,15 +76,19 @@ def relations_of(timeline: Timeline, one: Slice, middle_ns: int) -> Relations:
 
 
 def _of_gpu(timeline: Timeline, one: Slice, out: Relations, middle_ns: int) -> None:
-    call = out.add(timeline, "launched by", _with(timeline, "correlation", one.correlation, (Category.RUNTIME,))[:1], middle_ns)
-    operator = out.add(timeline, "operator", _with(timeline, "external_id", one.external, (Category.CPU_OP,))[:1], middle_ns)
+    call = out.add(timeline, "launched by", _with(timeline, "correlation", one.correlation, (Category.RUNTIME,))[-1:], middle_ns)
+    ids = (np.array([NULL if value is None else value], np.int64) for value in (one.correlation, one.external))
+    around = operators_of_work(timeline, *ids)
+    operator = out.add(timeline, "operator", around[around >= 0], middle_ns)
     out.arrows += [("launch", row, one.row) for row in call]
     out.arrows += [("operator", row, call[0]) if call else ("launch", row, one.row) for row in operator]
 
 
 def _of_call(timeline: Timeline, one: Slice, out: Relations, middle_ns: int) -> None:
     launched = out.add(timeline, "launches", _with(timeline, "correlation", one.correlation, GPU_WORK), middle_ns)
-    operator = out.add(timeline, "operator", _with(timeline, "external_id", one.external, (Category.CPU_OP,))[:1], middle_ns)
+    around = operators_around(timeline, np.array([one.row], np.int64))[1]
+    around = around[around >= 0] if (around >= 0).any() else _with(timeline, "external_id", one.external, (Category.CPU_OP,))[:1]
+    operator = out.add(timeline, "operator", around, middle_ns)
     out.arrows += [("operator", row, one.row) for row in operator] + [("launch", one.row, row) for row in launched]
 
 
@@ -91,7 +96,10 @@ def _of_host(timeline: Timeline, one: Slice, out: Relations, middle_ns: int) -> 
     """An operator's launches by its external id; those of the operators and calls within it where it has none itself."""
     own = one.external if one.category == Category.CPU_OP else None
     launches = _with(timeline, "external_id", own, GPU_WORK)
+    ids = timeline.arguments.take(launches, ("correlation", "external_id"))
+    launches = launches[operators_of_work(timeline, *(values.astype(np.int64) for values in ids.values())) == one.row]
     calls = _with(timeline, "external_id", own, (Category.RUNTIME,))
+    calls = calls[operators_around(timeline, calls)[1] == one.row]
     if not launches.size and not calls.size:
         calls, launches = _within(timeline, one)
     kept = out.add(timeline, "launches", launches, middle_ns)

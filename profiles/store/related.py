@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +16,11 @@ _GROUPS = 32                    # row groups decoded at a time
 
 
 def givers(timeline: Timeline, column: str, wanted: Int64, kinds: Iterable[Category], every: bool = False) -> tuple[Int64, Int64]:
-    """Return slices of some categories that carry one of the ids, or all of them.
+    """Return slices of some categories that carry one of the ids, or all of them; 0 is no id.
 
     (ids ascending, row of each id's last slice).
     """
-    ids = np.unique(wanted[wanted != NULL])
+    ids = np.unique(wanted[(wanted != NULL) & (wanted != 0)])
     kinds_of = [int(kind) for kind in kinds]
     carried, rows = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     arguments = timeline.arguments
@@ -58,15 +57,6 @@ def match(wanted: Int64, ids: Int64, rows: Int64) -> Int64:
         return np.full(wanted.size, -1, np.int64)
     place = np.minimum(np.searchsorted(ids, wanted), ids.size - 1)
     return np.where(ids[place] == wanted, rows[place], -1)
-
-
-def operator_names(timeline: Timeline, external: npt.NDArray[Any]) -> Int64:
-    """Return, for every external id, the name id of the operator that carries it, else -1."""
-    ids, rows = givers(timeline, "external_id", external, (Category.CPU_OP,))
-    if not ids.size:
-        return np.full(external.size, -1, np.int64)
-    names = timeline.slices.take(rows, ("name_id",))["name_id"].astype(np.int64)
-    return match(external, ids, names)
 
 
 def _runs(groups: list[int]) -> list[tuple[int, int]]:

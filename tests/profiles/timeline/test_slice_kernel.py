@@ -8,6 +8,7 @@ import pytest
 from django.urls import reverse
 
 from profiles import ingest
+from profiles.analysis.core.frame import frame_of
 from profiles.analysis.core.tunable import TUNED_OPS, TYPES, is_problem, tunable
 from profiles.ingest.trace import Category, Trace
 from profiles.models import KernelStat, LaunchCounters, Profile
@@ -35,8 +36,8 @@ gemm_k<float*>(int) 62-70 corr=4 | other_gemm_k 71-72
 """
 
 
-def one(get, pk: int, name: str, which: int = 0) -> dict:
-    return get("slices", pk, q=name)["slices"][which]
+def one(get, pk: int, name: str, which: int = 0, **query) -> dict:
+    return get("slices", pk, q=name, **query)["slices"][which]
 
 
 def test_a_stack_is_what_is_around_the_launch(get):
@@ -57,6 +58,31 @@ def test_arrows_lead_from_operator_to_call_to_kernel(get):
     outer = get("slice", profile.pk, one(get, profile.pk, "aten::linear")["id"])        # launched by what is inside it
     assert [(link["role"], link["name"]) for link in outer["links"]] == [
         ("launches", "gemm_k<float*>(int)"), ("calls", "cudaLaunchKernel")]
+
+
+# ids as they are: none on kernels of one version, on those of another the call's, which an operator has as its own; 0 is none
+IDS = """
+python (1) / main: aten::linear 2-30 ext=6 | aten::addmm 5-20 ext=9 | cudaLaunchKernel 8-10 corr=9 | aten::relu 40-44 ext=10 | \
+cudaLaunchKernel 41-42 corr=10 | aten::add 60-80 ext=0 | hipGetDevice 62-63 corr=0 | cudaLaunchKernel 70-71 corr=6
+GPU 0 / stream 7: gemm 12-20 corr=9 ext=10 | relu 45-50 corr=10 | copy 75-78 corr=0 ext=0 | add 80-82 corr=6 ext=6
+"""
+
+
+def test_the_operator_of_a_kernel_is_around_its_call_whatever_its_ids(get):
+    recorded = trace(IDS)
+    profile = profile_of(recorded)
+    frame = frame_of(recorded)
+    expected = {"gemm": "aten::addmm", "relu": "aten::relu", "copy": None, "add": "aten::add"}
+    assert {frame.text(row): frame.text(int(frame.operator[row])) if frame.operator[row] >= 0 else None
+            for row in frame.kernels.tolist()} == expected
+    rows = get("selection", profile.pk, start=0, end=10**9, by="name,operator", where="category:0")["rows"]
+    assert {row["name"]: row["operator"] for row in rows} == expected
+    for kernel, operator in expected.items():
+        told = get("slice", profile.pk, one(get, profile.pk, f"^{kernel}$", mode="regex")["id"])
+        assert [link["name"] for link in told["links"] if link["role"] == "operator"] == [operator] * (operator is not None), kernel
+    for operator, kernels in {"aten::addmm": ["gemm"], "aten::relu": ["relu"], "aten::linear": ["gemm"]}.items():
+        told = get("slice", profile.pk, one(get, profile.pk, operator)["id"])
+        assert [link["name"] for link in told["links"] if link["role"] == "launches"] == kernels, operator
 
 
 def test_of_many_launches_the_nearest_to_the_view_are_told(get):
