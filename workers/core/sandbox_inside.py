@@ -20,7 +20,8 @@ from typing import Any
 
 NO_WALLS = 97               # exit status where they cannot be built; why stands on standard error
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
-DEVICES = ("null", "full", "random", "urandom")     # not zero: mapped, it is shared memory that its pages alone tell of
+DEVICES = ("null", "full", "random", "urandom")
+WITH_A_GPU = ("zero",)      # mapped, it is shared memory of no file
 ROOM = "/sandbox"           # what may be written to: its home, its working folder and its place for temporary files
 NOBODY = 65534
 # linux/sched.h, linux/mount.h, linux/prctl.h
@@ -132,7 +133,8 @@ def build_root(spec: dict[str, Any], owner: int) -> None:
         elif path.exists():
             bind(path.resolve(), place(root, path))
             set_attributes(place(root, path), ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV, AT_RECURSIVE)
-    for node in (*(Path("/dev", name) for name in DEVICES), *map(Path, spec["devices"])):
+    plain = (*DEVICES, *WITH_A_GPU) if spec["devices"] else DEVICES
+    for node in (*(Path("/dev", name) for name in plain), *map(Path, spec["devices"])):
         if not (node.is_char_device() and node.is_relative_to("/dev") and ".." not in node.parts):
             raise NoWalls(f"{node} is no device below /dev")
         bind(node, place(root, node))
