@@ -13,6 +13,7 @@ from typing import Any
 from profiles.analysis.core.result import Finding, Result
 from profiles.analysis.trace.account.causes import CAUSES
 from profiles.analysis.trace.plausibility.kinds import ALL, CALLS, COUNTS, GPU_TIME, IDLE, KINDS
+from profiles.ingest.trace import SummaryTable
 
 Doubts = Sequence[Mapping[str, Any]]
 
@@ -39,6 +40,7 @@ TOPIC_RESTS: dict[str, frozenset[str]] = {
     "launches": ALL, "sequences": frozenset({GPU_TIME, COUNTS}), "critical-path": frozenset({GPU_TIME, IDLE, CALLS}),
     "gpu-metrics": frozenset({GPU_TIME}),
 }
+GAIN = "to win, at most"                # column of the account's tables
 _OF_RECORDS = "What stands below is of the records that are there."
 
 
@@ -103,7 +105,8 @@ def withhold_result(topic: str, result: Result, doubts: Doubts) -> Result:
     lost_lead = topic == "causes" and result.numbers.get("lead") is not None and numbers.get("lead") is None
     if rests & doubtful or lost_lead:
         answer = f"{text} {_OF_RECORDS}" if result.applies else text
-    return replace(result, answer=answer, numbers=numbers, findings=findings)
+    tables = [_without_gains(table, doubtful) for table in result.tables] if topic == "causes" else result.tables
+    return replace(result, answer=answer, numbers=numbers, findings=findings, tables=tables)
 
 
 def _without_causes(numbers: dict[str, Any], doubtful: frozenset[str]) -> dict[str, Any]:
@@ -112,3 +115,14 @@ def _without_causes(numbers: dict[str, Any], doubtful: frozenset[str]) -> dict[s
     return {**numbers, "lead": None if lead and _cause_rests(lead["cause"]) & doubtful else lead,
             **{name: [{**row, "recoverable_ns": None} if _cause_rests(row["cause"]) & doubtful else row for row in numbers[name]]
                for name in ("causes", "groups") if name in numbers}}
+
+
+def _without_gains(table: SummaryTable, doubtful: frozenset[str]) -> SummaryTable:
+    """A table of the account without gains that rest on what is in doubt."""
+    places = {column.name: at for at, column in enumerate(table.columns)}
+    if GAIN not in places or "cause" not in places:
+        return table
+    cause_by_label = {cause.label: name for name, cause in CAUSES.items()}
+    rows = [[None if at == places[GAIN] and _cause_rests(cause_by_label.get(str(row[places["cause"]]), "")) & doubtful else cell
+             for at, cell in enumerate(row)] for row in table.rows]
+    return replace(table, rows=rows)
