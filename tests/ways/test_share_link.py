@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.visit import H200, eventually, reads
-from tests.ways.conftest import Team, by_name, events_of, exact, import_files, kernels_of, watching
+from tests.ways.conftest import OWNER, Team, by_name, events_of, exact, import_files, kernels_of, watching
 
 SHARED, KEPT = H200 / "kineto_layer_stack.json.gz", H200 / "kineto_layer.json.gz"
 
@@ -113,6 +113,7 @@ def sees_nothing_else(page: Any, team: Team) -> None:
         assert page.request.get(team.url + address).status in (401, 403), address
     assert page.request.delete(f"{team.url}/api/profiles/{pk}/").status in (401, 403)
     expect(page.locator("#profile-actions a.mark-bad")).to_have_count(0)
+    assert OWNER not in page.request.get(page.url).text()                   # who uploaded it
 
 
 def end_the_link(owner: Any, guest: Any, link: str) -> None:
