@@ -30,3 +30,17 @@ def dictionary(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int32], list[
             return np.empty(0, np.int32), []
         column = column.chunk(0)
     return column.indices.fill_null(-1).to_numpy(zero_copy_only=False), column.dictionary.to_pylist()
+
+
+def pack_pairs(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return one number for each pair of numbers below 2**31 - 1, equal where both are.
+
+    Every negative number is none, however missing ones are stored: a sign must not fill the half of the other.
+    """
+    upper, lower = (np.maximum(values.astype(np.int64), -1) + 1 for values in (first, second))
+    return upper << 32 | lower
+
+
+def unpack_pairs(keys: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the pairs of `pack_pairs`; none is -1."""
+    return (keys >> 32) - 1, (keys & 0xFFFFFFFF) - 1

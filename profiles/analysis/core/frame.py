@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from profiles.analysis.core.columns import pack_pairs
 from profiles.analysis.core.correlate import NONE, match
 from profiles.ingest.trace import GPU_WORK, KERNELS, Category, Device, Trace, Track
 from profiles.ingest.windows import MISSING
@@ -254,8 +255,7 @@ class Frame:
 
         Of a slice without arguments the name alone counts.
         """
-        details = np.maximum(self["detail"][rows].astype(np.int64), -1) + 1         # none is 0, however it is stored
-        keys = self["name"][rows].astype(np.int64) << 32 | details
+        keys = pack_pairs(self["name"][rows], self["detail"][rows])
         _, first, kind = np.unique(keys, return_index=True, return_inverse=True)
         return first.astype(np.int64), kind.reshape(-1).astype(np.int64)
 

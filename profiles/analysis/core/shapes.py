@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from profiles.analysis.core import tunable
 from profiles.analysis.core.frame import Frame
+from profiles.ingest.naming.clipping import clip_name
 from profiles.ingest.naming.names import fold_templates, strip_parameters
 from profiles.ingest.trace import Category
 
@@ -108,7 +109,8 @@ def _problems(frame: Frame, rows: npt.NDArray[np.intp]) -> tuple[Ints, list[Prob
     for at, row in enumerate(operator[known[first]].tolist()):
         given = frame.arguments(row)
         dims = _text(given.get("Input Dims"), 300)
-        told = Problem(frame.text(row)[:120], dims, _text(given.get("Input type"), 60)) if dims else Problem(frame.text(row)[:120])
+        name = clip_name(frame.text(row), 120)
+        told = Problem(name, dims, _text(given.get("Input type"), 60)) if dims else Problem(name)
         mine[at] = numbers.setdefault(told, len(numbers))
     codes[known] = mine[kind]
     return codes, list(numbers)
@@ -286,8 +288,8 @@ def _tune(frame: Frame, row: int, kernel: str) -> dict[str, Any]:
 def _text(value: Any, limit: int) -> str:
     """"[[4096, 4096], [4096, 1024]]" as people read it: "4096×4096, 4096×1024"."""
     if isinstance(value, str):
-        return value[:limit]
+        return clip_name(value, limit)
     if not isinstance(value, list):
         return ""
     parts = ["×".join(str(dim) for dim in each) if isinstance(each, list) else str(each) for each in value]
-    return ", ".join(part for part in parts if part and part not in ("Scalar", "ScalarList"))[:limit]
+    return clip_name(", ".join(part for part in parts if part and part not in ("Scalar", "ScalarList")), limit)

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from profiles.ingest.core.columns import NAME_CHARS
+from profiles.ingest.naming.clipping import clip_name
 from profiles.ingest.trace import Integrity
 
 MAX_COLOURS = 10_000
@@ -54,7 +55,7 @@ class Colours:
     def add(self, name: str, colour: str | None) -> None:
         if colour is None or not name:
             return
-        name = name[:NAME_CHARS]
+        name = clip_name(name, NAME_CHARS)
         known = self.by_name.get(name)
         if known is None and len(self.by_name) < MAX_COLOURS:
             self.by_name[name] = colour

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.ingest.core.events import MISSING
+from profiles.ingest.naming.clipping import clip_name
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
@@ -42,8 +43,10 @@ class Ids(dict[Hashable, int]):
 
 
 class NameIds(Ids):
-    """Names, clipped so that a hostile one of 100 MB costs nothing. Beyond MAX_NAMES or MAX_NAME_CHARS in all, further ones
-    share one: a file of two million names took 3 GB."""
+    """Names, clipped (with a digest of the whole) so that a hostile one of 100 MB costs nothing.
+
+    Beyond MAX_NAMES or MAX_NAME_CHARS in all, further ones share one: a file of two million names took 3 GB.
+    """
 
     clipped = beyond = chars = 0
 
@@ -52,7 +55,7 @@ class NameIds(Ids):
             return self[str(key)]
         if len(key) > NAME_CHARS:
             self.clipped += 1
-            return self[key[:NAME_CHARS - 1] + "…"]
+            return self[clip_name(key, NAME_CHARS)]
         if (len(self) >= MAX_NAMES or self.chars + len(key) > MAX_NAME_CHARS) and key != FURTHER_NAMES:
             self.beyond += 1
             return self[FURTHER_NAMES]

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from profiles.ingest.core.source import Source
+from profiles.ingest.naming.clipping import clip_name
 from profiles.ingest.trace import Cell, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable, TraceError
 
 FORMAT = "cutlass"
@@ -75,7 +76,7 @@ def _is_good(row: Row) -> bool:
 
 
 def _kernel(row: Row) -> KernelSum:
-    return KernelSum(row.cells["Operation"][:8192] or row.cells["Provider"][:200], 1, round(row.runtime_ns or 0))
+    return KernelSum(clip_name(row.cells["Operation"], 8192) or row.cells["Provider"][:200], 1, round(row.runtime_ns or 0))
 
 
 def _rows(source: Source, integrity: Integrity) -> tuple[list[Row], list[str]]:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from profiles.ingest.core.source import Source
+from profiles.ingest.naming.clipping import clip_name
 from profiles.ingest.naming.names import readable
 from profiles.ingest.trace import Cell, Device, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable, TraceError
 
@@ -166,7 +167,7 @@ def _add_child(parent: Scope, child: Scope) -> None:
 
 
 def _scope(node: Node, depth: int, above: str, integrity: Integrity) -> Scope:
-    name = str(node.frame.name)[:8192] or "(no name)"
+    name = clip_name(str(node.frame.name), 8192) or "(no name)"
     metrics: dict[str, float] = {}
     own_ns = count = 0.0
     device = ""

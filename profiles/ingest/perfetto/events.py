@@ -14,6 +14,7 @@ from profiles.ingest.core.columns import NAME_CHARS, Ids, Int32, Int64
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.pairs import BEGIN, END, MARK, NAMELESS, ROW, PairedSlices, Pairs
 from profiles.ingest.core.protobuf_messages import text
+from profiles.ingest.naming.clipping import clip_bytes
 from profiles.ingest.naming.names import is_collective
 from profiles.ingest.perfetto.arguments import (
     AGENT,
@@ -154,7 +155,7 @@ class Events:
                 self.integrity.repair("names whose text the file does not hold any more")
                 return self.unnamed
             return known
-        return self.builder.names[text(fields[_NAME][:4 * NAME_CHARS])] if _NAME in fields else self.unnamed
+        return self.builder.names[text(clip_bytes(fields[_NAME], 4 * NAME_CHARS))] if _NAME in fields else self.unnamed
 
     def category(self, fields: dict[Any, Any], sequence: Sequence) -> tuple[int, int]:
         """Return the number of the event's category and its code.

@@ -7,6 +7,7 @@ from typing import Any
 from profiles.ingest.chrome.kinds import UNKNOWN, category_code
 from profiles.ingest.core.columns import NAME_CHARS, Ids
 from profiles.ingest.core.protobuf_messages import text
+from profiles.ingest.naming.clipping import clip_bytes
 from profiles.ingest.perfetto.arguments import COLUMNS
 from profiles.ingest.perfetto.clocks import LATEST_NS, Clocks
 
@@ -67,7 +68,7 @@ class Sequence:
         if len(self.names) + len(self.strings) > MAX_INTERNED:
             return
         for each in data.event_names:
-            self.names[each.iid] = self._names[text(each.name[:4 * NAME_CHARS])]
+            self.names[each.iid] = self._names[text(clip_bytes(each.name, 4 * NAME_CHARS))]
         for each in data.event_categories:
             self.categories[each.iid] = self.category(text(each.name[:1000]))
         for each in data.debug_annotation_names:

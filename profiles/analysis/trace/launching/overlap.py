@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiles.analysis.core import gpus, intervals
+from profiles.analysis.core.columns import pack_pairs, unpack_pairs
 from profiles.analysis.core.frame import Ints
 from profiles.analysis.trace.launching.order import Order
 from profiles.ingest.trace import Category
@@ -54,15 +55,15 @@ def copies(order: Order) -> list[Copies]:
         kernels = intervals.union(order.start_ns[of_device], order.end_ns[of_device])
         exposed[mine] -= intervals.overlap_ns(kernels, order.start_ns[rows[mine]], order.end_ns[rows[mine]])
     computing = set(np.unique(order.track[order.is_kernel]).tolist())
-    keys, place = np.unique(order.track[rows] << 32 | order.name[rows].astype(np.int64), return_inverse=True)
+    keys, place = np.unique(pack_pairs(order.track[rows], order.name[rows]), return_inverse=True)
+    tracks, codes = (each.tolist() for each in unpack_pairs(keys))
     moved = order.frame["bytes"][order.rows[rows]]
     known = moved != MISSING
     count, hidden, total, sized, size = (np.bincount(place, weights=values, minlength=keys.size).astype(np.int64) for values in (
         np.ones(rows.size), exposed, order.dur_ns[rows], known, np.where(known, moved, 0)))
-    return [Copies(int(keys[at] & 0xFFFFFFFF), int(keys[at] >> 32), int(count[at]), int(total[at]), int(hidden[at]),
-                   int(size[at]) if sized[at] else None,
-                   _copy_reason(order.frame.names[int(keys[at] & 0xFFFFFFFF)],
-                                int(keys[at] >> 32) in computing) if hidden[at] else "")
+    names = [order.frame.names[code] if code >= 0 else "" for code in codes]
+    return [Copies(codes[at], tracks[at], int(count[at]), int(total[at]), int(hidden[at]), int(size[at]) if sized[at] else None,
+                   _copy_reason(names[at], tracks[at] in computing) if hidden[at] else "")
             for at in np.lexsort((-total, -hidden))[:MOST_COPIES].tolist()]
 
 

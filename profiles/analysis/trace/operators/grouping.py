@@ -7,6 +7,7 @@ import numpy as np
 from profiles.analysis.core.frame import Ints
 from profiles.analysis.trace.operators.owned import OwnedWork
 from profiles.analysis.trace.operators.tree import readable
+from profiles.ingest.naming.clipping import clip_name
 from profiles.ingest.trace import Cell, SummaryColumn
 
 ROWS = 300                              # of each table; the rest is one row
@@ -101,12 +102,12 @@ def share(value: int | float, of: int | float) -> float | None:
 
 
 def name_of(owned: OwnedWork, code: int) -> str:
-    return readable(owned.frame.names[code])[:TEXT_CHARS] if code >= 0 else f"(launched outside any {owned.kind})"
+    return clip_name(readable(owned.frame.names[code]), TEXT_CHARS) if code >= 0 else f"(launched outside any {owned.kind})"
 
 
 def kernel_of(owned: OwnedWork, code: int) -> str:
     """Return a kernel's full name."""
-    return owned.frame.names[code][:KERNEL_CHARS]
+    return clip_name(owned.frame.names[code], KERNEL_CHARS)
 
 
 def slice_of(owned: OwnedWork, at: int) -> int:

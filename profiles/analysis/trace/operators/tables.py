@@ -26,6 +26,7 @@ from profiles.analysis.trace.operators.grouping import (
 from profiles.analysis.trace.operators.owned import USES, OwnedWork
 from profiles.analysis.trace.operators.tensor_cores import peak_of
 from profiles.analysis.trace.operators.tree import Tree, readable
+from profiles.ingest.naming.clipping import clip_name
 from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
 
 YES, NO, UNKNOWN = USES.index("yes"), USES.index("no"), USES.index("unknown")
@@ -135,8 +136,9 @@ def module_table(owned: OwnedWork, tree: Tree, what: str, backward: npt.NDArray[
     for node in order.tolist():
         names = [readable(owned.frame.names[int(tree.name[each])]).removeprefix("nn.Module: ") for each in tree.path(node)]
         total = int(tree.total_ns[node])
-        rows.append([names[-1][:TEXT_CHARS], " / ".join(names[:-1])[-TEXT_CHARS:] or None, total, share(total, owned.total_ns),
-                     int(split["f"][node]), int(split["b"][node]), int(tree.own_ns[node]), int(tree.count[node])])
+        around = " / ".join(names[:-1])[-TEXT_CHARS:] or None
+        rows.append([clip_name(names[-1], TEXT_CHARS), around, total, share(total, owned.total_ns), int(split["f"][node]),
+                     int(split["b"][node]), int(tree.own_ns[node]), int(tree.count[node])])
     outside = int(owned.ns[tree.leaf < 0].sum())
     if outside:
         free = tree.leaf < 0

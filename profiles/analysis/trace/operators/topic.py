@@ -19,6 +19,7 @@ from profiles.analysis.trace.operators.owned import USES, OwnedWork, owned_work
 from profiles.analysis.trace.operators.tables import module_table, operator_table, shape_table, stack_table
 from profiles.analysis.trace.operators.tensor_cores import REASONS
 from profiles.analysis.trace.operators.tree import STEP, Tree, ancestors, canonical, forward_of, nearest, readable, tree_of
+from profiles.ingest.naming.clipping import clip_name
 from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
 
 # ---- findings about tensor cores ----
@@ -138,7 +139,7 @@ def self_time_table(owned: OwnedWork) -> SummaryTable | None:
     whole = int(self_ns.sum())
     order = np.argsort(-self_ns, kind="stable")
     cells: list[list[Cell]] = [
-        [readable(frame.names[int(codes[i])])[:TEXT_CHARS], int(calls[i]), int(self_ns[i]), share(int(self_ns[i]), whole),
+        [clip_name(readable(frame.names[int(codes[i])]), TEXT_CHARS), int(calls[i]), int(self_ns[i]), share(int(self_ns[i]), whole),
          float(self_ns[i] / calls[i]), int(total_ns[i]), int(gpu_ns[i])] for i in order[:ROWS].tolist()]
     columns = [SummaryColumn("Operator", text=True), SummaryColumn("Calls", "count"), SummaryColumn("Self CPU", "ns"),
                SummaryColumn("Share", "pct"), SummaryColumn("Self per call", "ns"), SummaryColumn("Total CPU", "ns"),
@@ -216,7 +217,8 @@ def bars(owned: OwnedWork, most: int = 12) -> list[dict[str, Any]]:
     split = np.zeros((codes.size, len(USES)), np.int64)
     np.add.at(split, (index, owned.use), owned.ns)
     order = np.argsort(-split.sum(1), kind="stable")[:most]
-    return [{"name": readable(owned.frame.names[codes[at]])[:200] if codes[at] >= 0 else "", "total_ns": int(split[at].sum()),
+    names = [clip_name(readable(owned.frame.names[code]), 200) if code >= 0 else "" for code in codes.tolist()]
+    return [{"name": names[at], "total_ns": int(split[at].sum()),
              **{f"{name or 'other'}_ns": int(split[at, use]) for use, name in enumerate(USES)}} for at in order.tolist()]
 
 
@@ -230,7 +232,7 @@ def tree_boxes(frame: Frame, tree: Tree, total_ns: int) -> list[dict[str, Any]]:
     if kept.size > DRAWN_NODES:
         kept = np.sort(kept[np.argsort(-tree.total_ns[kept], kind="stable")[:DRAWN_NODES]])
     place = {int(node): at for at, node in enumerate(kept.tolist())}
-    return [{"name": readable(frame.names[int(tree.name[node])])[:200] if tree.name[node] >= 0 else "",
+    return [{"name": clip_name(readable(frame.names[int(tree.name[node])]), 200) if tree.name[node] >= 0 else "",
              "parent": place.get(int(tree.parent[node]), -1), "total_ns": int(tree.total_ns[node]),
              "own_ns": int(tree.own_ns[node]), "count": int(tree.count[node])}
             for node in kept.tolist()]
