@@ -79,6 +79,7 @@ def read(path: str | Path, progress: Progress | None = None, limits: Limits | No
 
     Raises TraceError when nothing in it can be read.
     """
+    from profiles.ingest.core.later_head import later_head
     from profiles.ingest.core.source import Source
     from profiles.ingest.core.unknown import refuse
 
@@ -87,4 +88,8 @@ def read(path: str | Path, progress: Progress | None = None, limits: Limits | No
         for reader in READERS:
             if reader.sniff(head):
                 return reader.read(source)
+        if (later := later_head(source, head)) is not None:
+            for reader in READERS:
+                if reader.sniff(later):
+                    return reader.read(source)
         raise refuse(head, [reader.name for reader in READERS])

@@ -1,10 +1,11 @@
-"""Wrappings of an upload taken off as it streams: gzip, zstd, and the one profile of a zip archive.
+"""Wrappings of an upload taken off as it streams: gzip, zstd, the one profile of a zip or tar archive, a text in UTF-16.
 
 A cut or damaged stream ends early and says where in `damage`; it raises only where nothing can be had from it.
 """
 
 from __future__ import annotations
 
+import codecs
 import zlib
 from abc import ABC, abstractmethod
 from typing import IO, Protocol
@@ -15,21 +16,48 @@ from isal import igzip_lib
 from profiles.ingest.trace import TraceError
 
 BLOCK = 4 << 20
+BLOCK_BYTES = 512                      # of a tar archive
 ZSTD_WINDOW_BYTES = 1 << 27            # what the zstd tool itself accepts; larger windows need as much memory
 _ZSTD_FEED = 2048                      # compressed bytes a step: a block of 4 may stand for 128 KiB
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
+_MARKS = ((b"\xff\xfe\0\0", "UTF-32", "utf-32"), (b"\0\0\xfe\xff", "UTF-32", "utf-32"), (b"\xff\xfe", "UTF-16", "utf-16"),
+          (b"\xfe\xff", "UTF-16", "utf-16"))
+_JSON_OR_CSV = (b"{", b"[", b'"', b"#", b"=", b" ")
 _Damaged: tuple[type[Exception], ...] = (igzip_lib.IsalError, EOFError, ValueError)  # type: ignore[assignment]
 
 
 def wrapping(head: bytes) -> str | None:
-    """"gzip", "zstd" or "zip" where the content starts like one."""
+    """"gzip", "zstd", "zip", "tar", "UTF-16" or "UTF-32" where the content starts like one."""
     if head[:2] == _GZIP:
         return "gzip"
     if head[:4] == _ZSTD or _skippable(head):
         return "zstd"
-    return "zip" if head[:4] in _ZIP else None
+    if head[:4] in _ZIP:
+        return "zip"
+    return "tar" if is_tar_header(head[:BLOCK_BYTES]) else _wide_text(head)[0]
+
+
+def is_tar_header(block: bytes) -> bool:
+    """Tell whether a block of 512 bytes is the header of a tar entry: its checksum is the sum of its other bytes."""
+    digits = block[148:156].strip(b" \0")
+    if len(block) < BLOCK_BYTES or not block[:1].strip(b"\0") or not digits or not all(48 <= digit < 56 for digit in digits):
+        return False
+    return int(digits, 8) == sum(block[:148]) + 8 * 32 + sum(block[156:])
+
+
+def _wide_text(head: bytes) -> tuple[str | None, str]:
+    """Kind and codec of a text of 2 or 4 bytes a character: by its mark, or where the first characters are ASCII."""
+    for mark, kind, codec in _MARKS:
+        if head.startswith(mark):
+            return kind, codec
+    start = head[:64]
+    if len(start) >= 16 and start[:1] in _JSON_OR_CSV and not start[1::2].strip(b"\0") and 0 not in start[::2]:
+        return "UTF-16", "utf-16-le"
+    if len(start) >= 16 and start[1:2] in _JSON_OR_CSV and not start[::2].strip(b"\0") and 0 not in start[1::2]:
+        return "UTF-16", "utf-16-be"
+    return None, ""
 
 
 def _skippable(head: bytes) -> bool:
@@ -266,5 +294,28 @@ def empty_error(kind: str, damage: str) -> TraceError:
                       "Compress or copy the file again.")
 
 
+class Recoded(_Unpacked):
+    """A text in UTF-16 or UTF-32 as UTF-8: what Windows' tools write where their output is redirected."""
+
+    kind = "UTF-16"
+
+    def __init__(self, inner: Stream, codec: str) -> None:
+        super().__init__(inner)
+        self._decoder, self._out = codecs.getincrementaldecoder(codec)("replace"), b""
+
+    def _next(self, size: int) -> bytes:
+        if not self._out:
+            block = self._feed()
+            text = self._decoder.decode(block, final=not block)
+            self._out = text.encode("utf-8", "replace")
+            if not block and not self._out:
+                return self._end(None)
+        out, self._out = self._out[:size], self._out[size:]
+        return out
+
+
 def unpacker(kind: str, inner: Stream) -> Stream:
+    if kind in ("UTF-16", "UTF-32"):
+        head = inner.read(64)
+        return Recoded(Head(inner, head), _wide_text(head)[1])
     return Gunzip(inner) if kind == "gzip" else Unzstd(inner)

@@ -33,6 +33,7 @@ from profiles.ingest.trace import Integrity, TraceError
 CHUNK_BYTES = 2 << 20                    # its objects fit the processor's cache: measured best of 0.25 to 8 MB
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _SMALL = 4096
+_INNER_LEVELS = 4
 _MEND_BYTES = 1 << 18
 _NOTES = 8
 _TRY_BYTES = 1 << 20                     # how far a damaged record is looked for its end
@@ -148,12 +149,12 @@ class Pieces:
                                  "Export the trace again (`prof.export_chrome_trace`); this file holds no records.")
 
     def _take_head(self, text: bytes) -> bool:
-        """Keys before the array. False where the name of the array was only found within a string."""
+        """Keys before the array. False where the name of the array was only found within a string or an inner object."""
         body = text.rstrip().rstrip(b",") + b"}"
         try:
             head = msgspec.json.decode(body)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            if text.count(b'"') % 2:
+            if text.count(b'"') % 2 or _is_within(body):
                 return False
             head = mend(body)
             if head is None:
@@ -315,3 +316,15 @@ class Pieces:
             return [], stop
         self._lose("unreadable", pos)
         return [], inner_record(data, pos, first) or skip_separators(data, first)
+
+
+def _is_within(text: bytes) -> bool:
+    """Tell whether the text is the start of a document up to a key of an inner object: closed a level more it is whole."""
+    for _ in range(_INNER_LEVELS):
+        text += b"}"
+        try:
+            msgspec.json.decode(text)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            continue
+        return True
+    return False

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from profiles.ingest import scratch
-from profiles.ingest.core import zip_archive
+from profiles.ingest.core import tar_archive, zip_archive
 from profiles.ingest.core.containers import BLOCK, BoundedStream, File, Head, Stream, empty_error, unpacker, wrapping
 from profiles.ingest.trace import TraceError
 
 HEAD_BYTES = 1 << 20          # what a reader may look at to recognise its format
 MAX_LOOKED_AT = 256           # entries of a zip archive whose first bytes are read to find the profile
 _MAX_LAYERS = 3
+_ARCHIVES: dict[str, Any] = {"zip": zip_archive, "tar": tar_archive}      # kind -> what lists its entries and opens one
 Progress = Callable[[str, int, int, int], None]     # phase, done bytes of the upload, its size, records so far
 
 
@@ -33,14 +34,14 @@ class Limits:
 
 
 class SeveralProfiles(TraceError):
-    """A zip archive of more than one profile: `entries` are (number to pass as `Source(entry=…)`, name)."""
+    """An archive of more than one profile: `entries` are (number to pass as `Source(entry=…)`, name)."""
 
-    def __init__(self, entries: Sequence[tuple[int, str]]) -> None:
+    def __init__(self, entries: Sequence[tuple[int, str]], kind: str = "zip") -> None:
         names = ", ".join(zip_archive.printable_name(name) for _, name in entries[:8]) + (", …" if len(entries) > 8 else "")
         self.entries = list(entries)
         self.ranks = len({re.sub(r"\d+", "#", name) for _, name in entries}) == 1
         super().__init__(
-            "zip directory", f"a zip archive of {len(entries)} profiles ({names})",
+            f"{kind} directory", f"a {kind} archive of {len(entries)} profiles ({names})",
             "They are named like the ranks of one job: upload them together as the files of one profile." if self.ranks else
             "Upload each on its own, or the ranks of one job together as the files of one profile.")
 
@@ -57,7 +58,7 @@ class Source:
         self.path = Path(path)
         self.limits = limits or Limits()
         self.total_bytes = self.path.stat().st_size
-        self.layers: list[str] = []              # "gzip", "zstd", "zip" for every wrapping taken off
+        self.layers: list[str] = []              # "gzip", "zstd", "zip", "tar", "UTF-16" for every wrapping taken off
         self.position = 0                        # expanded bytes handed out
         self._progress = progress
         self._wanted, self._entry = wanted, entry
@@ -78,8 +79,8 @@ class Source:
         head = stream.read(BLOCK)
         while kind := wrapping(head):
             self._layer(kind)
-            if kind == "zip":
-                stream = self._limit(self._zip_entry(Head(stream, head)))
+            if kind in _ARCHIVES:
+                stream = self._limit(self._archive_entry(kind, Head(stream, head)))
             else:
                 stream = self._limit(unpacker(kind, Head(stream, head)))
             head = stream.read(HEAD_BYTES)
@@ -103,8 +104,8 @@ class Source:
         return BoundedStream(stream, limits.expanded_bytes, (f"the content expands to more than {limits.expanded_bytes} bytes",
                                                        "Profile fewer steps, or raise the limit of expanded bytes."))
 
-    def _zip_entry(self, archive: Stream) -> Stream:
-        """The profile of a zip archive; an archive that is itself packed is unpacked to a temporary file first."""
+    def _archive_entry(self, kind: str, archive: Stream) -> Stream:
+        """The profile of an archive; an archive that is itself packed is unpacked to a temporary file first."""
         file = self._file
         if len(self.layers) > 1:
             self._spooled.append(tempfile.TemporaryFile(prefix="ridgepoint-"))      # noqa: SIM115  # closed with the source
@@ -112,41 +113,42 @@ class Source:
                 self._spooled[-1].write(block)
                 self.progress("unpacking", 0)
             file = File(self._spooled[-1])
-        entries, self._archive_damage = zip_archive.entries(file.file)
+        opened = _ARCHIVES[kind]
+        entries, self._archive_damage = opened.entries(file.file)
         if len(entries) == 1:
-            return zip_archive.open_entry(file, entries[0])
+            return _open(opened, file, entries[0])
         if self._entry is not None:
             if not 0 <= self._entry < len(entries):
-                raise TraceError("zip directory", f"the archive has no entry {self._entry}", "Read its list of entries again.")
+                raise TraceError(f"{kind} directory", f"the archive has no entry {self._entry}", "Read its list of entries again.")
             chosen, self._entry = entries[self._entry], None
-            return zip_archive.open_entry(file, chosen)
+            return _open(opened, file, chosen)
         if len(entries) > MAX_LOOKED_AT:
-            raise TraceError("zip directory", f"a zip archive of {len(entries)} files", "Upload the profile alone.")
-        profiles = [number for number, entry in enumerate(entries) if self._takes(file, entry)]
+            raise TraceError(f"{kind} directory", f"a {kind} archive of {len(entries)} files", "Upload the profile alone.")
+        profiles = [number for number, entry in enumerate(entries) if self._takes(opened, file, entry)]
         if not profiles:
             names = ", ".join(zip_archive.printable_name(entry.name) for entry in entries[:8])
-            raise TraceError("zip directory", f"none of the archive's {len(entries)} files is a profile known here ({names})",
+            raise TraceError(f"{kind} directory", f"none of the archive's {len(entries)} files is a profile known here ({names})",
                              "Unpack it and upload the profile inside.")
         if len(profiles) > 1:
-            raise SeveralProfiles([(number, entries[number].name) for number in profiles])
-        return zip_archive.open_entry(file, entries[profiles[0]])
+            raise SeveralProfiles([(number, entries[number].name) for number in profiles], kind)
+        return _open(opened, file, entries[profiles[0]])
 
-    def _takes(self, file: File, entry: zip_archive.Entry) -> bool:
+    def _takes(self, opened: Any, file: File, entry: Any) -> bool:
         """Does the entry start like a profile, once its own wrappings are taken off?"""
         if self._wanted is None:
             return True
         try:
-            stream: Stream = self._limit(zip_archive.open_entry(file, entry))
+            stream: Stream = self._limit(_open(opened, file, entry))
             head = stream.read(HEAD_BYTES)
             for _ in range(_MAX_LAYERS - len(self.layers)):
                 kind = wrapping(head)
-                if kind in (None, "zip"):
+                if kind is None or kind in _ARCHIVES:
                     break
                 stream = self._limit(unpacker(str(kind), Head(stream, head)))
                 head = stream.read(HEAD_BYTES)
         except TraceError:
             return False
-        return wrapping(head) == "zip" or self._wanted(head)
+        return wrapping(head) in _ARCHIVES or self._wanted(head)
 
     def __enter__(self) -> Source:
         return self
@@ -214,3 +216,8 @@ class Source:
                     out.write(block)
                     self.progress("unpacking", 0)
             yield plain
+
+
+def _open(opened: Any, file: File, entry: Any) -> Stream:
+    stream: Stream = opened.open_entry(file, entry)
+    return stream

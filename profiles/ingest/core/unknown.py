@@ -21,7 +21,7 @@ _KNOWN: list[tuple[bytes, str, str]] = [
 
 def refuse(head: bytes, formats: list[str]) -> TraceError:
     """The error for content that starts with `head`: what was seen, which formats are read."""
-    read = "Formats read: " + ", ".join(formats) + "; each also in gzip, zstd or zip."
+    read = "Formats read: " + ", ".join(formats) + "; each also in gzip, zstd, zip or tar, and texts in UTF-16."
     if not head:
         return TraceError("byte 0", "the file is empty", "Check that the profiler finished writing, and upload it again.")
     for magic, what, hint in _KNOWN:

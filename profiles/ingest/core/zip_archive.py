@@ -50,14 +50,15 @@ def entries(file: IO[bytes]) -> tuple[list[Entry], str | None]:
         listed, damage = list(_walk(file, size)), f"byte {size} of the zip archive: it ends before its directory"
     else:
         listed, damage = _list_entries(file, *where), None
-    kept = [entry for entry in listed if not _is_ignored(entry.name)]
+    kept = [entry for entry in listed if not is_ignored(entry.name)]
     if not kept:
         raise TraceError("byte 0" if damage is None else damage.split(":")[0], "a zip archive without a readable file in it",
                          "Upload the profile itself.")
     return kept, damage
 
 
-def _is_ignored(name: str) -> bool:
+def is_ignored(name: str) -> bool:
+    """Tell whether an entry is a folder, or a file that a system puts beside others."""
     base = name.replace("\\", "/").rstrip("/").rpartition("/")[2]
     return name.endswith("/") or name.startswith("__MACOSX/") or base.startswith(".") or base in ("Thumbs.db", "desktop.ini")
 

@@ -25,6 +25,9 @@ _SCALE_NS = {"time (ns)": 1.0, "time (us)": 1e3, "time (ms)": 1e6, "time (s)": 1
 _FLOPS = re.compile(r"flops(\d*)$")
 _TREE = re.compile(rb'"frame"\s*:|"metrics"\s*:|"children"\s*:')
 _BYTE = re.compile(r"byte (\d+)")
+_NO_NUMBER = re.compile(rb'("(?:[^"\\]++|\\.)*+")|[-+]?\b(?:nan|inf(?:inity)?)\b', re.IGNORECASE | re.DOTALL)
+# scopes of the profiler itself: its launch hook's work, and the kernels that fetch metrics from the GPU (triton/profiler)
+_OWN = re.compile(r"__proton_launch_metadata|<metric>$")
 _NOT_SUMMED = frozenset({"device_id", "device_type", "deviceid", "devicetype"})
 
 
@@ -50,6 +53,8 @@ class Scope:
     kernel: bool
     metrics: dict[str, float] = field(default_factory=dict)       # further numbers of its own
     device: str = ""
+    untimed: bool = False                                         # a time is there and is no number: unknown
+    own: bool = False                                             # the profiler's own
     total_ns: float = 0.0
     count: float = 0.0
     sums: dict[str, float] = field(default_factory=dict)
@@ -72,13 +77,17 @@ def read(source: Source) -> Summary:
     integrity = Integrity()
     scopes = _scopes(root, integrity)
     peaks = _peaks(devices)
-    kernels = [scope for scope in scopes if scope.kernel]
+    kernels = [scope for scope in scopes if scope.kernel and not scope.own]
     if not kernels and not any(scope.metrics for scope in scopes):
         raise TraceError("the tree", "none of its nodes has a metric", "Check that kernels ran between proton.start and finalize.")
     integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
     if kernels and not any(kernel.own_ns for kernel in kernels):
         integrity.notes.append("The file states no times: it was recorded without them (instruction samples or cycles).")
-    tables = [_scope_table(scopes, peaks), _other_table(scopes)]
+    unknown = [kernel for kernel in kernels if kernel.untimed]
+    if unknown:
+        integrity.remark("kernels whose time is no number: unknown, in no sum", len(unknown))
+    tables = [_scope_table([scope for scope in scopes if not scope.own], peaks), _untimed_table(unknown), _own_table(scopes),
+              _other_table(scopes)]
     return Summary(FORMAT, _sums(kernels), [table for table in tables if table.rows], integrity, _devices(devices), {})
 
 
@@ -99,10 +108,7 @@ def _decode(data: bytes, source: Source) -> tuple[Node, dict[str, Any]]:
     """The tree and the devices."""
     packed = data[:1] in (b"\x91", b"\x92", b"\x93")
     try:
-        if packed:
-            parts = msgspec.msgpack.decode(data, type=list[msgspec.Raw])
-        else:
-            parts = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"), type=list[msgspec.Raw])
+        parts = msgspec.msgpack.decode(data, type=list[msgspec.Raw]) if packed else _parts(data.removeprefix(b"\xef\xbb\xbf"))
         decode: Any = msgspec.msgpack.decode if packed else msgspec.json.decode
         root = decode(parts[0], type=Node)
         devices = decode(parts[1]) if len(parts) > 1 else {}
@@ -111,6 +117,19 @@ def _decode(data: bytes, source: Source) -> tuple[Node, dict[str, Any]]:
     except (msgspec.DecodeError, UnicodeDecodeError, IndexError) as error:
         raise _invalid(data, str(error)) from None
     return root, devices if isinstance(devices, dict) else {}
+
+
+def _parts(data: bytes) -> list[msgspec.Raw]:
+    """The values of the file's array; NaN and Infinity, which Python writes and JSON has not, are null."""
+    try:
+        return msgspec.json.decode(data, type=list[msgspec.Raw])
+    except msgspec.DecodeError as error:
+        if "invalid character" not in str(error):
+            raise
+        mended = _NO_NUMBER.sub(lambda match: match[1] or b"null", data)
+        if mended == data:
+            raise
+        return msgspec.json.decode(mended, type=list[msgspec.Raw])
 
 
 def _invalid(data: bytes, message: str) -> TraceError:
@@ -140,7 +159,9 @@ def _scopes(root: Node, integrity: Integrity) -> list[Scope]:
             integrity.drop(f"nodes beyond the first {MAX_NODES:,}")
             continue
         path = out[parent].path if parent >= 0 else ""
-        out.append(_scope(node, depth, path, integrity))
+        scope = _scope(node, depth, path, integrity)
+        scope.own = bool(_OWN.match(scope.name)) or (parent >= 0 and out[parent].own)
+        out.append(scope)
         parents.append(parent)
         waiting += [(child, depth + 1, len(out) - 1) for child in reversed(node.children)]
     for number in range(len(out) - 1, -1, -1):
@@ -150,7 +171,7 @@ def _scopes(root: Node, integrity: Integrity) -> list[Scope]:
         for name, value in scope.metrics.items():
             scope.sums[name] = value
             scope.covered["flops" if _FLOPS.match(name) else name] = scope.total_ns
-        if parents[number] >= 0:
+        if parents[number] >= 0 and (not scope.own or out[parents[number]].own):
             _add_child(out[parents[number]], scope)
     return out
 
@@ -170,7 +191,7 @@ def _scope(node: Node, depth: int, above: str, integrity: Integrity) -> Scope:
     name = clip_name(str(node.frame.name), 8192) or "(no name)"
     metrics: dict[str, float] = {}
     own_ns = count = 0.0
-    device = ""
+    device, untimed = "", False
     for key, value in node.metrics.items():
         key = key.lower().replace("time(", "time (")
         if key in ("device_id", "deviceid"):
@@ -179,6 +200,7 @@ def _scope(node: Node, depth: int, above: str, integrity: Integrity) -> Scope:
             continue
         elif isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) > 2**62:
             integrity.repair("metrics without a number were left out")
+            untimed |= key in _SCALE_NS
         elif key in _SCALE_NS:
             own_ns = value * _SCALE_NS[key]
         elif key == "count":
@@ -189,11 +211,26 @@ def _scope(node: Node, depth: int, above: str, integrity: Integrity) -> Scope:
         integrity.repair("negative times or counts were taken as none")
     kernel = not node.children and count > 0
     path = f"{above} / {name[:300]}"[-4000:] if above else name
-    return Scope(depth, name, path, max(own_ns, 0.0), max(count, 0.0), kernel, metrics, device)
+    return Scope(depth, name, path, max(own_ns, 0.0), max(count, 0.0), kernel, metrics, device, untimed)
 
 
 def _sums(kernels: list[Scope]) -> list[KernelSum]:
-    return [KernelSum(kernel.name, int(kernel.own_count), round(kernel.own_ns)) for kernel in kernels]
+    return [KernelSum(kernel.name, int(kernel.own_count), round(kernel.own_ns)) for kernel in kernels if not kernel.untimed]
+
+
+def _untimed_table(kernels: list[Scope]) -> SummaryTable:
+    rows: list[list[Cell]] = [[_readable(kernel.name), kernel.path, int(kernel.own_count), None] for kernel in kernels]
+    return SummaryTable("Kernels without a time", [SummaryColumn("Kernel", text=True), SummaryColumn("Path", text=True),
+                                                   SummaryColumn("Launches", "count"), SummaryColumn("Time", "ns")], rows,
+                        "The file states a time that is no number: it is unknown, and in no sum of the scopes above.")
+
+
+def _own_table(scopes: list[Scope]) -> SummaryTable:
+    rows: list[list[Cell]] = [[scope.path, int(scope.own_count), None if scope.untimed else round(scope.own_ns)]
+                              for scope in scopes if scope.own and scope.kernel]
+    return SummaryTable("Proton's own kernels", [SummaryColumn("Path", text=True), SummaryColumn("Launches", "count"),
+                                                 SummaryColumn("Time", "ns")], rows,
+                        "What the profiler ran itself, for metrics of launches: in no sum of the program.")
 
 
 def _peaks(devices: dict[str, Any]) -> dict[str, float]:
@@ -246,9 +283,9 @@ def _scope_table(scopes: list[Scope], peaks: dict[str, float]) -> SummaryTable:
         flops, moved = _flops(scope.sums), scope.sums.get("bytes")
         rate, best = _rate(scope, "bytes", moved), peaks.get(scope.device, peak)
         rows.append([
-            scope.depth, "\u2003" * min(scope.depth, 40) + _readable(scope.name), scope.path, round(scope.total_ns),
-            round(scope.own_ns),
-            100.0 * scope.total_ns / everything if everything else None, int(scope.count), flops, moved,
+            scope.depth, "\u2003" * min(scope.depth, 40) + _readable(scope.name), scope.path,
+            None if scope.untimed else round(scope.total_ns), None if scope.untimed else round(scope.own_ns),
+            100.0 * scope.total_ns / everything if everything and not scope.untimed else None, int(scope.count), flops, moved,
             _rate(scope, "flops", flops), rate, 100.0 * rate / best if rate and best else None])
     columns = [
         SummaryColumn("Depth", "count"), SummaryColumn("Scope or kernel", text=True), SummaryColumn("Path", text=True),
