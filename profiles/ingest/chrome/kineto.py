@@ -11,6 +11,7 @@ from typing import Any
 
 from profiles.ingest.chrome import generic, parallel
 from profiles.ingest.chrome.batches import SharedIds, gather
+from profiles.ingest.chrome.device_lanes import count_strange_lanes
 from profiles.ingest.chrome.kineto_kinds import CATEGORIES
 from profiles.ingest.chrome.ranks import split_ranks
 from profiles.ingest.chrome.tracks import process_names
@@ -61,6 +62,7 @@ def read(source: Source) -> Trace:
                          "category of it, so kernels cannot be told from other work",
                          "Only torch.profiler's traces are read yet; export with `prof.export_chrome_trace`.")
     trace = split_ranks(_assemble(rows, keys, builder), builder.call_ids, process_names(rows.metadata))
+    count_strange_lanes(trace, process_names(rows.metadata))
     integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
     return trace
 
