@@ -14,7 +14,7 @@ from profiles.analysis.core.tunable import tuned_operator
 from profiles.analysis.kernel import instructions as code
 from profiles.analysis.kernel import stalls
 from profiles.analysis.kernel.instructions import SAMPLES, THREADS, Instructions, Line, Measure
-from profiles.analysis.kernel.waits import Waits
+from profiles.analysis.kernel.waits import Waits, hottest_instruction
 from profiles.ingest.trace import SourceFile
 from profiles.models import KernelStat, LaunchCounters, Profile
 from profiles.store import source as store
@@ -49,13 +49,9 @@ class Launch:
     def waits(self) -> dict[int, int]:
         """Row of a hot instruction -> row of what it likely waits for."""
         known = Waits(self.instructions)
-        made = {}
-        for row in code.hottest(self.instructions, SAMPLES, EXPLAINED):
-            reason = next(iter(code.reasons_at(self.instructions, row)), "")
-            other = known.producer(row, reason)
-            if other is not None:
-                made[row] = other
-        return made
+        rows = [np.array([row]) for row in code.hottest(self.instructions, SAMPLES, EXPLAINED)]
+        hot = [hottest_instruction(known, each) for each in [*rows, *(line.rows for line in self.lines[:EXPLAINED])]]
+        return {each.row: each.waits_for for each in hot if each is not None and each.waits_for is not None}
 
     def text(self, file: int | None, line: int | None) -> str | None:
         """The source line itself, where the report holds the file."""
@@ -234,10 +230,13 @@ def answer(launch: Launch, measure: Measure | None) -> dict[str, Any]:
         return {"sampled": False, "top": None, "by_line": by_line}
     rows = [row for row in line_rows(launch, 50) if row["line"] is not None] if by_line else instruction_rows(launch, SAMPLES, 1)
     top = rows[0] if rows else None
+    named = next((line for line in launch.lines if line.line is not None), None) if by_line else None
+    hot = hottest_instruction(Waits(launch.instructions), None if named is None else named.rows)
     few = sum(row["share_pct"] or 0.0 for row in rows[:5]) if by_line else None
     return {"sampled": True, "by_line": by_line, "top": top, "samples": float(launch.instructions.values(SAMPLES).sum()),
             "top_five_pct": few, "known": stalls.explain(top["reason"]) if top and top["reason"] else None,
-            "hot": next(iter(instruction_rows(launch, SAMPLES, 1)), None)}
+            "waits_for": launch.instructions.readable_sass[hot.waits_for] if hot and hot.waits_for is not None else "",
+            "waits_for_offset": int(launch.instructions.offset[hot.waits_for]) if hot and hot.waits_for is not None else None}
 
 
 def source_json(launch: Launch) -> dict[str, Any]:

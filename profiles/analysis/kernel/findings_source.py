@@ -20,7 +20,7 @@ from profiles.analysis.core.result import SEVERITIES, Finding
 from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.analysis.kernel import sampling, stalls
 from profiles.analysis.kernel.instructions import SAMPLES, Instructions, Line, Numbers, hottest, lines, reasons_at
-from profiles.analysis.kernel.waits import Waits
+from profiles.analysis.kernel.waits import Waits, hottest_instruction
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import CounterLaunch, Report, SourceFile
 
@@ -297,18 +297,20 @@ def _find_wait(kernel: Kernel) -> Iterator[Finding]:
     if not total:
         return
     line = next((line for line in kernel.lines if line.line is not None), None)
+    hot = hottest_instruction(Waits(instructions), None if line is None else line.rows)
+    if hot is None:
+        return
     if line is not None:
         samples, reasons, place, limit = line.values[SAMPLES], line.reasons, kernel.words(line), LIMITS["hot_line_pct"]
-        row = int(line.rows[int(np.argmax(instructions.values(SAMPLES)[line.rows]))])
     else:
-        row = hottest(instructions, SAMPLES, 1)[0]
-        samples, reasons = float(instructions.values(SAMPLES)[row]), reasons_at(instructions, row)
-        place, limit = kernel.instruction(row), LIMITS["hot_instruction_pct"]
+        samples, reasons = float(instructions.values(SAMPLES)[hot.row]), reasons_at(instructions, hot.row)
+        place, limit = kernel.instruction(hot.row), LIMITS["hot_instruction_pct"]
     reason, count = next(iter(reasons.items()), ("selected", 0.0))
     if not samples or 100.0 * samples / total < limit or 100.0 * count / samples < LIMITS["reason_pct"] or reason in NO_WAIT:
         return
-    known, other = stalls.explain(reason), Waits(instructions).producer(row, reason)
-    behind = f"; the hottest instruction likely waits for {kernel.instruction(other)}" if other is not None else ""
+    known, other = stalls.explain(reason), hot.waits_for
+    who = "it" if line is None else "its hottest instruction"
+    behind = f"; {who} likely waits for {kernel.instruction(other)}" if other is not None else ""
     yield kernel.say("wait", f"{place} holds {pct_text(100.0 * samples / total)} of {total:,.0f} stall samples, "
                      f"{pct_text(100.0 * count / samples)} of them “{known.title}”{behind}",
                      {"share_pct": 100.0 * samples / total, "samples": samples, "reason": reason,

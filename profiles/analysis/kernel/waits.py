@@ -10,10 +10,12 @@ control flow, so its answer is the *likely* one. Opcodes: CUDA Binary Utilities,
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from profiles.analysis.kernel.instructions import Instructions
+from profiles.analysis.kernel.instructions import SAMPLES, Instructions, reasons_at
 
 LONG = ("LDG", "LD", "LDL", "TEX", "TLD", "TLD4", "TXQ", "SULD", "ATOM", "ATOMG", "LDGMC")
 SHORT = ("LDS", "LDSM", "ATOMS", "MUFU", "SHFL", "S2R", "S2UR", "POPC", "FLO", "BREV", "I2F", "F2I", "F2F", "I2I", "FRND", "R2UR",
@@ -94,6 +96,30 @@ class Waits:
             if target is not None and any(_overlap((target[0], target[1], target[1] + width(opcode)), span) for span in needs):
                 return int(other)
         return None
+
+
+@dataclass(frozen=True)
+class HotInstruction:
+    """The instruction with most samples, of a line or of the whole launch: its state and the row of what it likely waits for."""
+
+    row: int
+    reason: str                 # most of its own samples; "" where none were counted
+    waits_for: int | None
+
+
+def hottest_instruction(waits: Waits, rows: npt.NDArray[np.intp] | None = None) -> HotInstruction | None:
+    """Return the hottest of `rows`, of all without them; the first of equal ones, None where nothing was sampled.
+
+    What it waits for follows from its own state: its line's may be another one.
+    """
+    instructions = waits.instructions
+    samples = instructions.values(SAMPLES)
+    among = np.arange(len(samples)) if rows is None else np.sort(rows)
+    if not among.size or not samples[among].max() > 0:
+        return None
+    row = int(among[int(np.argmax(samples[among]))])
+    reason = next(iter(reasons_at(instructions, row)), "")
+    return HotInstruction(row, reason, waits.producer(row, reason))
 
 
 def _overlap(a: Span, b: Span) -> bool:

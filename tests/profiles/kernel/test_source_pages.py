@@ -19,7 +19,7 @@ from profiles import ingest
 from profiles.ingest.ncu import inside as ncu_inside
 from profiles.ingest.ncu import report as ncu_report
 from profiles.ingest.trace import CounterLaunch, Device, Integrity, Report
-from profiles.models import Profile
+from profiles.models import Finding, Profile
 from profiles.source import selectors
 from profiles.sql.services import query_run
 from profiles.store import source as store
@@ -101,6 +101,31 @@ def test_the_kernel_page_leads_there_and_findings_name_the_line(matmul: Profile)
     found = kernel.findings.get(rule="source.wait")
     assert " of matmul.py holds " in found.title and found.numbers["share_pct"] > 20
     assert found.title.removeprefix("matmul: ") in text_of(Client().get(f"{address}/source/"))
+
+
+def test_finding_sentence_and_side_by_side_view_name_one_hottest_instruction(alice: Any) -> None:
+    """That of the line that is named, with what it waits for in its own state; where that is unknown, none says anything."""
+    planted = ingested(alice, "causes/causes_planted.ncu-rep.gz")
+    told = []
+    for finding in Finding.objects.filter(profile=planted, rule="source.wait"):
+        longest = planted.counter_launches.filter(kernel=finding.kernel).order_by("-duration_ns")[0]
+        launch = selectors.launch_of(planted, longest.index)
+        assert launch is not None
+        said, document = selectors.answer(launch, None), selectors.source_json(launch)
+        samples = document["values"]["samples"]
+        line = next(each for each in launch.lines if each.line is not None)
+        row = max(sorted(line.rows.tolist()), key=lambda each: samples[each])           # as source_model.js has it
+        behind = document["waits"].get(str(row))
+        if behind is None:
+            assert said["waits_for"] == "" and "likely waits" not in finding.title
+            continue
+        name, offset = document["instructions"]["sass"][behind], document["instructions"]["offset"][behind]
+        assert (said["waits_for"], said["waits_for_offset"]) == (name, offset)
+        assert f"; its hottest instruction likely waits for “{name}” at 0x{offset:x}" in finding.title
+        address = f"/profiles/{planted.pk}/kernels/{finding.kernel_id}/source/?launch={launch.row.index}"
+        assert f"Its hottest instruction likely waits for {name}" in text_of(Client().get(address))
+        told.append(name)
+    assert len(told) >= 2
 
 
 def test_the_command_prints_the_hottest_lines(matmul: Profile, capsys: pytest.CaptureFixture[str]) -> None:
