@@ -15,6 +15,7 @@ from profiles.charts.critical import MOST_BARS, path_bars
 from profiles.charts.figure_cache import cached_figure
 from profiles.charts.launching import delay_figure, queue_figure
 from profiles.charts.memory import peak_bars, timeline_figure
+from profiles.charts.needed import needed_bars
 from profiles.charts.sandwich import functions, sandwich
 from profiles.models import Profile
 from profiles.topics import time
@@ -73,6 +74,11 @@ def _peak_window(device: Mapping[str, Any]) -> str:
     return f"{max(device['peak_ns'] - half, 0)}-{device['peak_ns'] + half}"
 
 
+def needed_context(profile: Profile, document: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
+    """Return one bar per GPU."""
+    return {"bars": needed_bars(document["numbers"])} if document["applies"] else {}
+
+
 TREES = {"stacks": "call stacks", "modules": "modules"}
 
 
@@ -119,6 +125,7 @@ Context = Callable[[Profile, dict[str, Any], Mapping[str, str]], dict[str, Any]]
 CONTEXTS: dict[str, Context] = {        # by name of the topic; one without a line needs nothing
     "causes": causes_context,
     "time": time.time_context,
+    "needed": needed_context,
     "operators": operators_context,
     "communication": communication_context,
     "memory": memory_context,

@@ -13,16 +13,24 @@ from profiles.models import Profile
 from profiles.store.typed import typed_read
 
 
+def ceilings_given(profile: Profile) -> dict[str, Any]:
+    """Return {"ceilings": {model: {"label", "url", "rates"}}} of `analysis.trace.needed.topic`."""
+    return {"ceilings": _measured(profile)}
+
+
 def layer_given(profile: Profile) -> dict[str, Any]:
     """Return {"ceilings": {model: {"label", "url", "rates"}}, "typed": {kernel: {…}}} of `analysis.trace.layer.topic`.
 
     A trace does not say at which clock its kernels ran, and a measurement that drew all power ran at a low one: measured arithmetic
     is put at the clock that the data sheet's peak stands for.
     """
+    return {"ceilings": _measured(profile), "typed": typed_read(profile.pk)}
+
+
+def _measured(profile: Profile) -> dict[str, Any]:
     here = gpus.key(profile.gpu)
-    measured = {one.gpu: {"label": f"{one.label}, at the data sheet's clock", "url": one.url, "rates": _rates(one)}
-                for one in measured_gpus() if gpus.key(one.gpu) in here}
-    return {"ceilings": measured, "typed": typed_read(profile.pk)}
+    return {one.gpu: {"label": f"{one.label}, at the data sheet's clock", "url": one.url, "rates": _rates(one)}
+            for one in measured_gpus() if gpus.key(one.gpu) in here}
 
 
 def _rates(measured: MeasuredCeilings) -> dict[str, float]:

@@ -29,7 +29,8 @@ from workers import jobs
 log = logging.getLogger(__name__)
 AT_ONCE_SLICES = 250_000            # of more, a worker makes the documents and the page waits for them: some 560 bytes a slice
 LAYER = "layer"                     # the topic whose classification of kernels stands in their rows
-ACCOUNT = "causes"                  # the topic whose findings say what there is to win
+ACCOUNT = "causes"                  # the topic that puts all time under causes
+GAINS = (ACCOUNT, "needed")         # topics whose findings say what there is to win
 MOST_FINDINGS = 50                  # of one topic
 
 
@@ -111,7 +112,7 @@ def _keep(profile: Profile, topic: Topic, result: Result, document: dict[str, An
         if not _locked(profile):
             return
         Finding.objects.filter(profile=profile, source=topic.name).delete()
-        worth = topic.name == ACCOUNT           # what there is to win is said once, by the account: others overlap
+        worth = topic.name in GAINS             # what there is to win is said once: findings of others overlap with theirs
         Finding.objects.bulk_create([
             Finding(profile=profile, source=topic.name, kernel_id=kernels.get(text(finding.kernel)) if finding.kernel else None,
                     rule=finding.rule, severity=finding.severity, title=text(finding.title), advice=text(finding.advice),

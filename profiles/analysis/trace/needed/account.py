@@ -1,0 +1,222 @@
+"""Needed and done: every nanosecond of the GPU's time as the least that the work needs, what is slower, what need not be, or idle.
+
+The least time of a launch is that of its operator's shapes at the ceilings (`trace.layer`); pointwise work that could live in a
+product needs none of its own. What kinds claim is no need; what would take its place is. All parts of a GPU add up to its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.trace.needed.avoidable import Avoidable, Kind
+from profiles.analysis.trace.needed.facts import Facts, facts_of
+from profiles.analysis.trace.needed.simulate import Change, Recording
+from profiles.analysis.trace.needed.table import KINDS
+from profiles.analysis.trace.time.steps import Steps, steps_of
+from profiles.analysis.trace.time.work import DeviceWork, devices
+from profiles.ingest.trace import Category
+
+NEEDED, SLOWER, NOT_KNOWN, COMMUNICATION, COPIES, IDLE = "needed", "slower", "not_known", "communication", "copies", "idle"
+PARTS = {
+    NEEDED: "needed, at the ceilings", SLOWER: "needed, slower than its ceiling", NOT_KNOWN: "kernels whose work is not known",
+    COMMUNICATION: "communication", COPIES: "copies and sets", IDLE: "the GPU is idle"}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What one kind claims in a trace. Times of the whole trace, ns."""
+
+    kind: Kind
+    found: tuple[Avoidable, ...]
+    launches: int
+    takes_ns: int
+    stays_ns: tuple[int, int]           # least, most
+    gain_ns: tuple[int, int]            # least, most: the run shorter, host and GPU played again
+
+    @property
+    def gone_ns(self) -> int:
+        """Return the GPU time that goes, in the middle."""
+        return self.takes_ns - sum(self.stays_ns) // 2
+
+    @property
+    def is_region(self) -> bool:
+        return any(one.is_region for one in self.found)
+
+    @property
+    def worth_ns(self) -> int:
+        """Return the GPU time that goes, of a region the middle of what the run gets shorter."""
+        return max(self.gone_ns, sum(self.gain_ns) // 2 if self.is_region else 0)
+
+    @property
+    def certain(self) -> bool:
+        return all(each.certain for each in self.found)
+
+
+@dataclass(frozen=True)
+class GpuNeeds:
+    """One GPU within its window. `parts` add up to `wall_ns`: those of PARTS, and kinds by their names."""
+
+    gpu: int
+    label: str
+    model: str
+    wall_ns: int
+    steps: int                          # 0: none are known
+    parts: dict[str, int]
+    flop: float
+    launches: int
+
+
+@dataclass(frozen=True)
+class Needs:
+    gpus: tuple[GpuNeeds, ...]
+    claims: tuple[Claim, ...]           # the most GPU time that goes first
+    facts: Facts | None
+    has_shapes: bool = False
+    slow: tuple[tuple[int, int, float], ...] = field(default=())        # launches of one item: count, ns, least ns; by what is lost
+
+
+def needs_of(frame: Frame, given: Mapping[str, Any] | None = None) -> Needs:
+    """Return what a trace needed and did besides. Without compute kernels it is empty."""
+    facts = facts_of(frame, given)
+    if facts is None:
+        return Needs((), (), None)
+    works = devices(frame)
+    steps = steps_of(frame, works)
+    claims = _claims(facts, Recording(frame))
+    rows = [_gpu(frame, facts, work, steps, claims) for work in works]
+    return Needs(tuple(each for each in rows if each is not None),
+                 tuple(sorted(claims, key=lambda claim: (-claim.gone_ns, claim.kind.name))), facts, facts.has_shapes,
+                 tuple(_slow(facts)))
+
+
+def _claims(facts: Facts, recording: Recording) -> list[Claim]:
+    claims = []
+    for kind in KINDS:
+        found = []
+        for one in kind.find(facts):
+            left = [position for position in dict.fromkeys(one.positions) if not facts.taken[position]]
+            if len(left) == len(set(one.positions)) and left:
+                facts.taken[left] = True
+                found.append(one)
+        if found:
+            claims.append(_claim(facts, recording, kind, found, facts.frame.wall[1] - facts.frame.wall[0]))
+    return claims
+
+
+def _claim(facts: Facts, recording: Recording, kind: Kind, found: Sequence[Avoidable], wall_ns: int) -> Claim:
+    takes = sum(facts.total_ns(list(one.positions)) for one in found)
+    stays = tuple(round(sum(one.stays_ns[at] for one in found)) for at in (0, 1))
+    # Without the profiler, which slows the host, the GPU may be what holds the run back: at most all of its time goes.
+    bounds = [takes - stays[at] + (wall_ns if any(one.is_region for one in found) else _host_ns(facts, recording, found, at))
+              for at in (0, 1)]
+    most, least = (min(bounds[at], max(0, recording.saved_ns(_change(facts, recording, found, at)))) for at in (0, 1))
+    return Claim(kind, tuple(found), sum(len(one.positions) for one in found), takes, (stays[0], stays[1]),
+                 (min(least, most), max(most, least, takes - stays[0])))
+
+
+def _host_ns(facts: Facts, recording: Recording, found: Sequence[Avoidable], at: int) -> int:
+    """Return the host time that goes with the launches: `at` 0 at most, 1 at least."""
+    return sum(round(one.host_shares[1 - at] * recording.host_of.get(row, 0))
+               for one in found for row in facts.every.rows[list(one.positions)].tolist())
+
+
+def _change(facts: Facts, recording: Recording, found: Sequence[Avoidable], at: int) -> Change:
+    """Return the recording's change: `at` 0 the most that goes, 1 the least."""
+    ns, host, gone = dict[int, int](), dict[int, int](), list[tuple[int, int]]()
+    for one in found:
+        positions, stays = list(one.positions), one.stays_ns[at]
+        rows = facts.every.rows[positions].tolist()
+        share = one.host_shares[1 - at]
+        host |= {row: round(share * recording.host_of.get(row, 0)) for row in rows}
+        if one.is_region:
+            ns |= dict.fromkeys(rows, 0) | {rows[0]: max(1, round(stays))}
+            calls = [recording.call_of[row] for row in rows if row in recording.call_of]
+            if calls and at == 0:
+                gone.append((min(calls), max(calls)))
+            continue
+        scale = stays / max(1, facts.total_ns(positions))
+        ns |= {row: round(scale * length) for row, length in zip(rows, facts.ns[positions].tolist(), strict=True)}
+    return Change(ns, host, gone)
+
+
+def _gpu(frame: Frame, facts: Facts, work: DeviceWork, steps: Steps, claims: Sequence[Claim]) -> GpuNeeds | None:
+    rows = work.rows
+    start, end = frame["start_ns"][rows].astype(np.int64), frame.end_ns[rows].astype(np.int64)
+    spans = [span for span in steps.spans if span.rank in (work.rank, "")]
+    begin, finish = _window(frame, rows, start, end, [(span.start_ns, span.end_ns) for span in spans])
+    if finish <= begin:
+        return None
+    portion = exclusive_ns(start, end, begin, finish)
+    position = np.full(frame.rows, -1, np.int64)
+    position[facts.every.rows] = np.arange(facts.every.rows.size)
+    place = position[rows]
+    parts = dict.fromkeys(PARTS, 0)
+    category = frame["category"][rows]
+    parts[COMMUNICATION] = int(portion[category == Category.COMMUNICATION].sum())
+    parts[COPIES] = int(portion[np.isin(category, [int(Category.MEMCPY), int(Category.MEMSET)])].sum())
+    mine = np.flatnonzero(place >= 0)
+    ns = np.zeros(facts.every.rows.size, np.int64)
+    ns[place[mine]] = portion[mine]
+    left = np.ones(ns.size, np.bool_)
+    for claim in claims:
+        for one in claim.found:
+            positions = np.array(list(one.positions), np.int64)
+            left[positions] = False
+            inside = int(ns[positions].sum())
+            whole = max(1, facts.total_ns(positions.tolist()))
+            least, most = (min(inside, round(each * inside / whole)) for each in one.stays_ns)
+            middle = (least + most) // 2
+            parts[NEEDED] += least
+            parts[SLOWER] += middle - least
+            parts[claim.kind.name] = parts.get(claim.kind.name, 0) + inside - middle
+    floors = facts.floor_ns
+    helper = np.array([item.is_part for item in facts.items])[facts.item]
+    known = left & ~np.isnan(floors)
+    least_ns = np.minimum(np.where(known, floors, 0).round().astype(np.int64), ns)
+    parts[NEEDED] += int(least_ns[known].sum())
+    parts[SLOWER] += int((ns - least_ns)[known].sum()) + int(ns[left & ~known & helper].sum())
+    parts[NOT_KNOWN] = int(ns[left & ~known & ~helper].sum())
+    parts[IDLE] = (finish - begin) - int(portion.sum())
+    flop = facts.every.flop[(ns > 0) & left]
+    return GpuNeeds(work.index, work.label, work.name, finish - begin, len(spans), parts, float(np.nansum(flop)),
+                    int((ns > 0).sum()))
+
+
+def _window(frame: Frame, rows: Ints, start: Ints, end: Ints, spans: list[tuple[int, int]]) -> tuple[int, int]:
+    """Return from the first step to the end of what the last one launched; without steps from the GPU's first to its last work."""
+    if not rows.size:
+        return 0, 0
+    if not spans:
+        return int(start.min()), int(end.max())
+    begin, finish = min(span[0] for span in spans), max(span[1] for span in spans)
+    call = frame.call[rows]
+    called = np.where(call >= 0, frame["start_ns"][np.maximum(call, 0)], start)
+    inside = (called >= begin) & (called <= finish)
+    return begin, max(finish, int(end[inside].max())) if inside.any() else finish
+
+
+def exclusive_ns(start: Ints, end: Ints, begin: int, finish: int) -> npt.NDArray[np.int64]:
+    """Return of each interval, in order of start, what no interval before it covers, within a window; together their union."""
+    order = np.argsort(start, kind="stable")
+    a, b = np.clip(start[order], begin, finish), np.clip(end[order], begin, finish)
+    reached = np.concatenate([[begin], np.maximum.accumulate(b)[:-1]]) if order.size else np.empty(0, np.int64)
+    out = np.zeros(start.size, np.int64)
+    out[order] = np.maximum(0, b - np.maximum(a, reached))
+    return out
+
+
+def _slow(facts: Facts, most: int = 50) -> list[tuple[int, int, float]]:
+    """Return the first position, the time and the least time of each kind of launch that nothing claims, by what is lost."""
+    out = []
+    for positions in facts.positions_of.values():
+        mine = [each for each in positions if not facts.taken[each]]
+        floor = float(facts.floor_ns[mine].sum()) if mine else np.nan
+        if mine and not np.isnan(floor):
+            out.append((mine[0], facts.total_ns(mine), floor))
+    return sorted(out, key=lambda row: row[2] - row[1])[:most]

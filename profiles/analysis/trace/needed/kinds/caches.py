@@ -1,0 +1,56 @@
+"""Caches that grow by concatenation: what they hold is copied for each token that is added."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from profiles.analysis.trace.needed.avoidable import Avoidable, times
+from profiles.analysis.trace.needed.facts import Facts, Item
+
+LEAST_RATIO = 8                     # of what is there to what is added
+FEWEST = 4
+
+
+def find(facts: Facts) -> Iterator[Avoidable]:
+    """Find concatenations of a large tensor with a small one along one dimension, whose large one grows from call to call."""
+    grown: dict[tuple[object, ...], list[tuple[int, int]]] = {}
+    for position in facts.where("cat"):
+        if facts.is_backward[position]:
+            continue
+        found = growth(facts.at(position))
+        if found is not None:
+            key, held = found
+            grown.setdefault(key, []).append((position, held))
+    for key, mine in grown.items():
+        lengths = {held for _, held in mine}
+        if len(mine) < FEWEST or (len(lengths) == 1 and not _is_cache(facts, mine)):
+            continue
+        positions = [position for position, _ in mine]
+        total = float(facts.total_ns(positions))
+        longest = max(lengths)
+        yield Avoidable(positions, (total / longest, min(total, 3 * total / longest + 2_000.0 * len(positions))),
+                        f"a cache of up to {longest:,} entries is copied to add to it ({len(positions):,} concatenations)",
+                        numbers={"concatenations": len(positions), "entries": longest, "shape": str(key[0])[:80]})
+
+
+def growth(item: Item) -> tuple[tuple[object, ...], int] | None:
+    """Return what tells one cache from another, and the length that it holds; None where the call appends to none."""
+    shapes = [shape for shape in item.shapes if shape]
+    if len(shapes) != 2 or len(shapes[0]) != len(shapes[1]) or len(shapes[0]) < 3:
+        return None
+    apart = [at for at, (a, b) in enumerate(zip(*shapes, strict=True)) if a != b]
+    if len(apart) != 1:
+        return None
+    held, added = shapes[0][apart[0]], shapes[1][apart[0]]
+    if not added or held < LEAST_RATIO * added or prod(shapes[0]) < 1 << 14:
+        return None
+    rest = tuple(size for at, size in enumerate(shapes[0]) if at != apart[0])
+    return (times(rest), apart[0], added), held
+
+
+def _is_cache(facts: Facts, mine: list[tuple[int, int]]) -> bool:
+    """Return whether what one length's concatenations make is read by attention: one token of a trace was recorded."""
+    held = mine[0][1]
+    return any(item.role == "attention" and any(held < max(shape) <= held + held // LEAST_RATIO for shape in item.shapes if shape)
+               for item in facts.items)

@@ -1,0 +1,69 @@
+"""Logits of tokens that nobody reads: the vocabulary's product over a whole prompt, of which the last row is sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from profiles.analysis.trace.layer.arguments import Call
+from profiles.analysis.trace.needed.avoidable import Avoidable, sizes_of
+from profiles.analysis.trace.needed.facts import Facts
+from profiles.ingest.trace import Category
+
+LEAST_COLUMNS = 8_000               # of a product that makes logits: vocabularies are larger than layers
+LEAST_TOKENS = 4                    # of a sequence
+LOOKED_AHEAD = 40                   # launches behind the product that may read its result
+_WHOLE = ("softmax", "reduction", "index", "product")
+
+
+def find(facts: Facts) -> Iterator[Avoidable]:
+    """Find products with a vocabulary's columns over all tokens of a prompt, in inference.
+
+    How many sequences there are is known from the embedding's indices [sequences, tokens], or from attention's queries.
+    """
+    if facts.has_backward:
+        return                          # a loss reads every row
+    tables, prompts = _prompts(facts)
+    for sequence in facts.sequences:
+        for at, position in enumerate(sequence):
+            item = facts.at(position)
+            sizes = sizes_of(item)
+            if item.role != "product" or len(sizes) != 4 or facts.taken[position]:
+                continue
+            batch, rows, columns, inner = sizes
+            of_vocabulary = columns in tables if tables else columns >= LEAST_COLUMNS and columns >= 3 * inner
+            read = prompts.get(batch * rows)
+            if not of_vocabulary or read is None or _reads_all(facts, sequence, at, batch * rows, columns):
+                continue
+            tokens, ns, dram = batch * rows, float(facts.ns[position]), float(facts.dram_bytes_s[position])
+            weight_ns = 1e9 * 2.0 * columns * inner / dram if dram > 0 else 0.0        # the weights are read all the same
+            least = max(ns * read / tokens, weight_ns)
+            yield Avoidable(
+                [position], (min(ns, least), min(ns, 2 * least)),
+                f"logits of {tokens:,} tokens are computed ({tokens} × {columns} × {inner})",
+                f"only the last token of {'each of ' + f'{read:,} sequences' if read > 1 else 'the sequence'} is read",
+                numbers={"tokens": tokens, "read": read, "vocabulary": columns, "more_tokens": tokens - read})
+
+
+def _prompts(facts: Facts) -> tuple[set[int], dict[int, int]]:
+    """Return the rows of embedding tables, and of each number of tokens the number of sequences that they are."""
+    tables, prompts = set[int](), dict[int, int]()
+    for item in facts.items:
+        if "embedding" in item.path and len(item.shapes) >= 2 and len(item.shapes[0]) == 2:
+            tables.add(item.shapes[0][0])
+        sizes = sizes_of(item)
+        if item.role == "attention" and len(sizes) == 6 and sizes[3] >= LEAST_TOKENS:
+            prompts.setdefault(sizes[0] * sizes[3], sizes[0])
+    for row in facts.frame.rows_by_name(lambda name: name == "aten::embedding", Category.CPU_OP).tolist()[:64]:
+        indices = Call("aten::embedding", facts.frame.arguments(row)).tensor(1)
+        if indices is not None and len(indices.shape) == 2 and indices.shape[1] >= LEAST_TOKENS:
+            prompts[indices.elements] = indices.shape[0]
+    return {rows for rows in tables if rows >= LEAST_COLUMNS}, prompts
+
+
+def _reads_all(facts: Facts, sequence: list[int], at: int, rows: int, columns: int) -> bool:
+    """Return whether a later launch computes with all of the logits (a loss, probabilities of a prompt)."""
+    for position in sequence[at + 1:at + 1 + LOOKED_AHEAD]:
+        item = facts.at(position)
+        if item.role in _WHOLE and item.elements >= rows * columns:
+            return True
+    return False

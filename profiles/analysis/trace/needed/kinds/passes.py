@@ -1,0 +1,54 @@
+"""Passes over memory that could live in a product or in one kernel: pointwise operators, casts and norms one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+import numpy as np
+
+from profiles.analysis.trace.needed.avoidable import Avoidable
+from profiles.analysis.trace.needed.facts import Facts
+
+PASS_ROLES = ("elementwise", "copy", "reduction", "cat", "norm", "fill")
+FEWEST = 2                          # launches of a chain
+LEAST_SHARE = 0.03                  # of the kernels' time
+REACHED = 0.75                      # of DRAM's ceiling that one fused pass reaches
+
+
+def find(facts: Facts) -> Iterator[Avoidable]:
+    """Find chains of launches between products that no compiler fused: at least one pass for each chain stays, at best none."""
+    claimed, stays, chains = list[int](), 0.0, 0
+    for sequence in facts.sequences:
+        chain: list[int] = []
+        for position in [*sequence, -1]:
+            if position >= 0 and not facts.taken[position] and not facts.is_update[position] and _is_pass(facts, position):
+                chain.append(position)
+                continue
+            if len(chain) >= FEWEST:
+                claimed += chain
+                stays += _one_pass_ns(facts, chain)
+                chains += 1
+            chain = []
+    total = facts.total_ns(claimed) if claimed else 0
+    if total and total >= LEAST_SHARE * int(facts.ns.sum()):
+        yield Avoidable(claimed, (0.0, min(stays, float(total))),
+                        f"{len(claimed):,} passes over memory lie in {chains:,} chains between products",
+                        numbers={"launches": len(claimed), "chains": chains})
+
+
+def _is_pass(facts: Facts, position: int) -> bool:
+    item = facts.at(position)
+    return item.role in PASS_ROLES and not item.is_fused and "multi_tensor_apply" not in item.kernel[:300] and not any(
+        name.startswith("_foreach_") for name in item.path[:2])
+
+
+def _one_pass_ns(facts: Facts, chain: list[int]) -> float:
+    """Return what reads the chain's largest tensor and writes it once takes; half of the chain where shapes are not known."""
+    total = float(facts.total_ns(chain))
+    largest = max(chain, key=lambda each: facts.at(each).elements)
+    item, dram = facts.at(largest), float(facts.dram_bytes_s[largest])
+    sizes = [prod(tensor.shape) * (tensor.size or 0) for tensor in item.tensors if tensor.shape]
+    if not sizes or not max(sizes) or np.isnan(dram):
+        return 0.5 * total
+    return min(total, 1e9 * 2 * min(size for size in sizes if size >= max(sizes) // 2) / dram / REACHED)

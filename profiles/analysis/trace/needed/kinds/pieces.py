@@ -1,0 +1,82 @@
+"""One piece after the other: experts, samples or steps in a Python loop, each with products of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from profiles.analysis.trace.needed.avoidable import Avoidable, between, sizes_of
+from profiles.analysis.trace.needed.facts import Facts
+
+FEWEST = 8                          # pieces that make a loop
+MOST_APART = 40                     # launches between the products of a piece and of the next
+_WHOLE_LAYER = ("attention", "norm", "softmax", "convolution")     # between two pieces: they are layers, not pieces
+_PICKS = ("index", "gather", "index_select", "nonzero", "index_add", "index_copy", "index_put", "_index_put_impl", "where",
+          "masked_select", "scatter", "scatter_add")
+HOST_SHARES = (0.4, 1.0)            # the profiler slows the host: of its time between all and less than half is the program's
+
+
+def find(facts: Facts) -> Iterator[Avoidable]:
+    """Find runs of FEWEST products and more with the same weights' shape, each with rows picked by an index before or after it."""
+    for sequence in facts.sequences:
+        picks = np.array([_is_pick(facts, position) for position in sequence], np.bool_)
+        picked = np.concatenate([[0], np.cumsum(picks)])
+        breaks = np.array([facts.at(position).role in _WHOLE_LAYER for position in sequence], np.bool_)
+        broken = np.concatenate([[0], np.cumsum(breaks)])
+        places: dict[tuple[object, ...], list[int]] = {}
+        for at, position in enumerate(sequence):
+            item = facts.at(position)
+            if item.role == "product" and not facts.taken[position]:
+                sizes = sizes_of(item)
+                key = (facts.is_backward[position], *(sizes[2:] if len(sizes) == 4 else (item.path[:1],)))
+                places.setdefault(key, []).append(at)
+        taken = np.zeros(len(sequence), np.bool_)
+        for _, mine in sorted(places.items(), key=lambda pair: -len(pair[1])):
+            for run in _runs(mine, picked, broken):
+                first, last = _edges(facts, sequence, run, picks)
+                if taken[first:last + 1].any():
+                    continue
+                taken[first:last + 1] = True
+                yield _loop(facts, sequence[first:last + 1], len(run))
+
+
+def _is_pick(facts: Facts, position: int) -> bool:
+    return any(name.rstrip("_") in _PICKS or name in _PICKS for name in facts.at(position).path[:4])
+
+
+def _runs(places: list[int], picked: np.ndarray, broken: np.ndarray) -> Iterator[list[int]]:    # type: ignore[type-arg]
+    run = places[:1]
+    for before, after in pairwise(places):
+        if after - before <= MOST_APART and picked[after] - picked[before] and not broken[after] - broken[before]:
+            run.append(after)
+            continue
+        if len(run) >= FEWEST:
+            yield run
+        run = [after]
+    if len(run) >= FEWEST:
+        yield run
+
+
+def _edges(facts: Facts, sequence: list[int], run: list[int], picks: np.ndarray) -> tuple[int, int]:    # type: ignore[type-arg]
+    """Return the run with the launches of its first and last piece: as far as a piece reaches, to the last index of them."""
+    reach = max(after - before for before, after in pairwise(run))
+    first, last = run[0], run[-1]
+    before = [at for at in range(max(0, first - reach), first) if picks[at]]
+    behind = [at for at in range(last + 1, min(len(sequence), last + reach)) if picks[at]]
+    return (before[0] if before else first), (behind[-1] if behind else last)
+
+
+def _loop(facts: Facts, positions: list[int], pieces: int) -> Avoidable:
+    """What stays: the products at their roof in one grouped launch, and one pass for what is picked and put back."""
+    products = [each for each in positions if facts.at(each).role == "product"]
+    floors = facts.floor_ns[products]
+    known = floors[~np.isnan(floors)]
+    total = float(facts.total_ns(positions))
+    best, worst = between(float(known.sum()) if known.size == floors.size else None, total)
+    experts = "experts" if any(name.rstrip("_") in ("index_add", "nonzero", "index_put", "_index_put_impl")
+                               for each in positions[:200] for name in facts.at(each).path[:3]) else "pieces"
+    return Avoidable(positions, (best, max(worst, 0.5 * total)), f"{pieces:,} {experts} are computed one after the other",
+                     host_shares=HOST_SHARES, is_region=True,
+                     numbers={"pieces": pieces, "launches": len(positions), "products": len(products)})

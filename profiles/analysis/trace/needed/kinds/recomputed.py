@@ -1,0 +1,55 @@
+"""The forward pass computed again within the backward pass: activation checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from profiles.analysis.trace.needed.avoidable import Avoidable
+from profiles.analysis.trace.needed.facts import Facts
+
+# Operators that autograd's formulas never call: where one runs inside a gradient, a forward pass does.
+_FORWARD_ONLY = frozenset((
+    "linear", "layer_norm", "rms_norm", "batch_norm", "group_norm", "conv1d", "conv2d", "conv3d", "embedding", "dropout", "gelu",
+    "silu", "relu", "softmax", "scaled_dot_product_attention", "multi_head_attention_forward", "cross_entropy_loss",
+    "native_layer_norm", "_fused_rms_norm", "_softmax", "_scaled_dot_product_flash_attention", "silu_", "relu_",
+    "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_efficient_attention"))
+_RECOMPUTES = ("CheckpointFunctionBackward", "checkpoint", "recompute")
+LEAST_LAUNCHES = 4
+
+
+def find(facts: Facts) -> Iterator[Avoidable]:
+    if not facts.is_backward.any():
+        return
+    mine, other = list[int](), list[int]()
+    for sequence in facts.sequences:
+        within = np.array([facts.is_backward[each] and not facts.taken[each] and _is_forward(facts, each) for each in sequence])
+        places = np.flatnonzero(within)
+        mine += [sequence[at] for at in places.tolist()]
+        for before, after in zip(places[:-1].tolist(), places[1:].tolist(), strict=True):       # what runs between two of them
+            between = sequence[before + 1:after]
+            if len(between) <= 12 and all(facts.is_backward[each] and not facts.taken[each] and not _is_gradient(facts, each)
+                                          for each in between):
+                other += between
+    if len(mine) < LEAST_LAUNCHES:
+        return
+    positions = sorted({*mine, *other})
+    share = 100.0 * facts.total_ns(positions) / max(1, int(facts.ns.sum()))
+    yield Avoidable(positions, (0.0, float(facts.total_ns(other))),
+                    f"the forward pass is computed again within the backward pass ({len(positions):,} launches)",
+                    "the memory of the activations is there",
+                    numbers={"launches": len(positions), "share_pct": share})
+
+
+def _is_forward(facts: Facts, position: int) -> bool:
+    path = facts.at(position).path
+    inside = path[:next((at for at, name in enumerate(path) if name.startswith("autograd::")), len(path))]
+    return any(name in _FORWARD_ONLY for name in inside) or any(word in name for name in inside for word in _RECOMPUTES)
+
+
+def _is_gradient(facts: Facts, position: int) -> bool:
+    """Return whether a gradient's formula is the innermost around the launch: "MmBackward0"."""
+    path = facts.at(position).path
+    inside = path[:next((at for at, name in enumerate(path) if name.startswith("autograd::")), len(path))]
+    return any(name.endswith(("Backward0", "Backward1", "Backward2")) for name in inside)

@@ -1,0 +1,100 @@
+"""Keys and values copied to all query heads before attention, which could read those of the KV heads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from profiles.analysis.trace.needed.avoidable import Avoidable, sizes_of, times
+from profiles.analysis.trace.needed.facts import Facts, Item
+
+LOOKED_AHEAD = 14                   # launches between the copy and its attention
+LEAST_SHARE = 0.1                   # of the attention's time, of copies without shapes
+ALIKE = 0.25                        # by which the copies of keys and of values differ in time at most
+MOST_REPEATS = 128
+
+
+def find(facts: Facts) -> Iterator[Avoidable]:
+    for sequence in facts.sequences:
+        pending: list[tuple[int, int, tuple[int, ...]]] = []        # place in the sequence, repeats, shape that attention reads
+        loose: list[tuple[int, int]] = []                           # place, position of copies without shapes
+        for at, position in enumerate(sequence):
+            item = facts.at(position)
+            if facts.taken[position]:
+                continue
+            repeats, shape = repetition(item)
+            if repeats:
+                pending.append((at, repeats, shape))
+            elif item.role == "copy" and not item.shapes:
+                loose.append((at, position))
+            elif item.role == "attention" and not facts.is_backward[position]:
+                mine = [one for one in pending if at - one[0] <= LOOKED_AHEAD and _reads(item, one[2])]
+                if mine:
+                    yield _repeated(facts, [sequence[one[0]] for one in mine], position, mine[0][1])
+                elif not item.shapes:
+                    yield from _loose(facts, [each for place, each in loose if at - place <= LOOKED_AHEAD], position)
+                pending, loose = [], []
+
+
+def repetition(item: Item) -> tuple[int, tuple[int, ...]]:
+    """Return how often a copy repeats its input along a dimension, and the result's shape as attention reads it; (0, ()) else.
+
+    Eager: a copy of [batch, KV heads, repeats, tokens, size] whose third dimension is expanded (`expand` then `reshape`).
+    Compiled: a kernel from [batch, KV heads, tokens, size] to the same with a multiple of the heads.
+    """
+    shapes = item.shapes
+    if item.role == "copy" and shapes and len(shapes[0]) == 5 and len(shapes) > 1:
+        batch, heads, repeats, tokens, size = shapes[0]
+        source = item.tensors[1]
+        expanded = source.numel * repeats == source.elements or not item.call.strides
+        if 1 < repeats <= MOST_REPEATS and expanded:
+            return repeats, (batch, heads * repeats, tokens, size)
+    if item.is_fused and len(shapes) >= 2:
+        result = shapes[-1]
+        for source in shapes[:-1]:
+            if len(source) == len(result) == 4:
+                grown = [(a, b) for a, b in zip(source, result, strict=True) if a != b]
+                repeats = grown[0][1] / grown[0][0] if len(grown) == 1 and grown[0][0] else 0.0
+                if repeats.is_integer() and 1 < repeats <= MOST_REPEATS and source[2:] == result[2:] and prod(source) > 1:
+                    return int(repeats), result
+    return 0, ()
+
+
+def _reads(item: Item, shape: tuple[int, ...]) -> bool:
+    """Return whether an attention reads keys or values of that shape, heads and tokens in either order."""
+    swapped = (shape[0], shape[2], shape[1], shape[3])
+    return any(each in (shape, swapped) for each in item.shapes)
+
+
+def _repeated(facts: Facts, copies: list[int], attention: int, repeats: int) -> Avoidable:
+    item = facts.at(attention)
+    ns, floor = float(facts.ns[attention]), float(facts.floor_ns[attention])
+    sizes = sizes_of(item)
+    positions, stays = copies, (0.0, 0.0)
+    if len(sizes) == 6 and floor == floor:
+        batch, heads, _, queries, keys, size = sizes
+        bytes_each = next((tensor.size for tensor in item.tensors if tensor.size), 2)
+        moved = bytes_each * size * batch * (2 * heads * queries + 2 * heads // repeats * keys)
+        dram = float(facts.dram_bytes_s[attention])
+        now = bytes_each * size * batch * 2 * heads * (queries + keys)
+        if dram == dram and 1e9 * now / dram >= 0.9 * floor:                # bound by the keys and values it reads
+            shrunk = ns * max(moved / now, 1e9 * (item.work.flop or 0) / (facts.rate(attention, "bf16_tensor") or 1e30) / ns
+                              if item.work else 0.0)
+            positions, stays = [*copies, attention], (min(ns, shrunk), ns)
+    shape = next((each for each in facts.at(copies[0]).shapes if each), ())
+    return Avoidable(positions, stays,
+                     f"keys and values are copied to {repeats} times as many heads before attention ({times(shape)})",
+                     numbers={"repeats": repeats, "copies": len(copies)})
+
+
+def _loose(facts: Facts, copies: list[int], attention: int) -> Iterator[Avoidable]:
+    """Two copies of one length before an attention without shapes."""
+    last = copies[-2:]
+    if len(last) < 2:
+        return
+    a, b = (int(facts.ns[each]) for each in last)
+    attends = int(facts.ns[attention])
+    if abs(a - b) <= ALIKE * max(a, b) and a + b >= LEAST_SHARE * attends and min(a, b) > 5_000:
+        yield Avoidable([*last, attention], (0.0, float(attends)), "keys and values are copied before attention",
+                        "they are repeated for grouped heads, or attention can read them as they lie (the trace has no shapes)",
+                        certain=False, numbers={"copies": 2})

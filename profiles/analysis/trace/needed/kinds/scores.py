@@ -1,0 +1,131 @@
+"""Attention's scores written to memory: two products with a softmax between them, in place of one fused kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from profiles.analysis.trace.layer.launches import precision_of
+from profiles.analysis.trace.needed.avoidable import Avoidable, floor_ns, sizes_of
+from profiles.analysis.trace.needed.facts import Facts, Item
+
+LOOKED = 30                         # launches between a product and the softmax over its result
+TILE = 64                           # queries that a fused kernel computes at once (FlashAttention's smallest)
+LEAST_SCORES = 1 << 16              # elements: smaller ones stay in the caches
+HELPERS = ("copy", "elementwise", "fill", "index", "softmax", "other", "reduction", "product_helper")
+
+
+def find(facts: Facts) -> Iterator[Avoidable]:
+    for sequence in facts.sequences:
+        at = 0
+        while at < len(sequence):
+            role = facts.at(sequence[at]).role
+            if role == "softmax" or (facts.at(sequence[at]).is_fused and "softmax" in facts.at(sequence[at]).kernel[:300]):
+                made = _around(facts, sequence, at)
+                if made is not None:
+                    last, found = made
+                    yield found
+                    at = last
+            elif role == "softmax_backward" and (back := _backward(facts, sequence, at)) is not None:
+                last, found = back
+                yield found
+                at = last
+            at += 1
+
+
+def _around(facts: Facts, sequence: list[int], at: int) -> tuple[int, Avoidable] | None:
+    """The products around a softmax, where its rows are the first one's result and the second contracts them."""
+    softmax = facts.at(sequence[at])
+    first = _product(facts, sequence, at, -1)
+    second = _product(facts, sequence, at, 1)
+    if first is None or second is None or any(facts.taken[each] for each in sequence[first:second + 1]):
+        return None
+    a, b = facts.at(sequence[first]), facts.at(sequence[second])
+    one, two = sizes_of(a), sizes_of(b)
+    inside = sequence[first:second + 1]
+    total = facts.total_ns(inside)
+    if len(one) != 4 or len(two) != 4:
+        if softmax.shapes or a.shapes or not _is_attention(a, b):
+            return None
+        written = [each for each in inside[1:-1] if facts.at(each).role in HELPERS]
+        middle = float(facts.total_ns(written))
+        if not written or middle < 0.2 * total:
+            return None
+        return second, Avoidable(inside, (0.3 * (total - middle), float(total - middle)),
+                                 "attention's scores are written to memory", certain=False)
+    batch, rows, columns, inner = one
+    if two[0] != batch or two[1] != rows or two[3] != columns or batch * rows * columns < LEAST_SCORES or inner > 1024:
+        return None
+    if softmax.elements and softmax.elements != batch * rows * columns:
+        return None
+    claimed = [each for each in inside if each in (sequence[first], sequence[second])
+               or (facts.at(each).role in HELPERS and (facts.at(each).elements or 0) >= rows * columns)]
+    size = next((tensor.size for tensor in a.tensors if tensor.size), 2) or 2
+    flop, moved = 4.0 * batch * rows * columns * inner, float(size * batch * inner * 2 * (rows + columns))
+    precision = precision_of(a.work, a.kernel) if a.work else ""
+    floor = floor_ns(facts, sequence[first], flop, moved, precision)
+    whole = float(facts.total_ns(claimed))
+    return second, Avoidable(claimed, _stays(floor, whole, rows, columns, 0.4),
+                             f"attention's scores are written to memory ({batch} × {rows} × {columns})",
+                             numbers={"batch": batch, "queries": rows, "keys": columns, "head_size": inner,
+                                      "score_elements": batch * rows * columns})
+
+
+def _stays(floor: float | None, whole: float, rows: int, columns: int, worst: float) -> tuple[float, float]:
+    """Return what a fused kernel takes, best and worst.
+
+    A causal mask may leave half of a square; fewer queries than TILE are padded.
+    """
+    if floor is None:
+        return 0.0, whole / 2
+    padded = max(1.0, TILE / rows)
+    return min(whole, floor * padded / (2 if rows == columns else 1) / 0.9), min(whole, floor * padded / worst)
+
+
+def _product(facts: Facts, sequence: list[int], at: int, step: int) -> int | None:
+    """Return the place of the nearest product before or behind; None where an attention, a norm or nothing stands there."""
+    for away in range(1, LOOKED):
+        place = at + step * away
+        if not 0 <= place < len(sequence):
+            return None
+        role = facts.at(sequence[place]).role
+        if role == "product":
+            return place
+        if role not in HELPERS:
+            return None
+    return None
+
+
+def _is_attention(a: Item, b: Item) -> bool:
+    """Return whether two products without shapes are batched ones, as scores and their sum over values are."""
+    return ("bmm" in a.path[:1] or "baddbmm" in a.path[:1]) and "bmm" in b.path[:1]
+
+
+def _backward(facts: Facts, sequence: list[int], at: int) -> tuple[int, Avoidable] | None:
+    """What the gradient of such an attention launches around its softmax's: all that holds as many elements as the scores."""
+    softmax = facts.at(sequence[at])
+    shape = next((each for each in softmax.shapes if len(each) >= 3), ())
+    if not shape or prod(shape) < LEAST_SCORES:
+        return None
+    rows, columns, batch = shape[-2], shape[-1], prod(shape[:-2])
+    claimed, last = [], at
+    for place in range(max(0, at - 10), min(len(sequence), at + 14)):
+        position = sequence[place]
+        item = facts.at(position)
+        holds = any(prod(each) == prod(shape) for each in item.shapes)
+        if facts.taken[position] or not facts.is_backward[position] or not holds:
+            continue
+        is_gradient = item.role == "product" and {rows, columns} & set(sizes_of(item)[1:])
+        if is_gradient or item.role in (*HELPERS, "softmax_backward"):
+            claimed.append(position)
+            last = max(last, place)
+    products = [facts.at(each) for each in claimed if facts.at(each).role == "product"]
+    if len(products) < 2:
+        return None
+    inner = min(min(sizes_of(each)[1:]) for each in products)
+    whole = float(facts.total_ns(claimed))
+    precision = precision_of(products[0].work, products[0].kernel) if products[0].work else ""
+    floor = floor_ns(facts, sequence[at], 10.0 * batch * rows * columns * inner, 0.0, precision)
+    return last, Avoidable(claimed, _stays(floor, whole, rows, columns, 0.35),
+                           f"the gradient of attention's scores is written to memory ({batch} × {rows} × {columns})",
+                           numbers={"batch": batch, "queries": rows, "keys": columns, "score_elements": batch * rows * columns})

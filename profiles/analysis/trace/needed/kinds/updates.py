@@ -1,0 +1,52 @@
+"""Parameters updated, clipped or zeroed tensor by tensor, in several passes over memory each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+import numpy as np
+
+from profiles.analysis.trace.needed.avoidable import Avoidable
+from profiles.analysis.trace.needed.facts import Facts, Item
+
+FEWEST = 24                         # launches: fewer are the update of some scalars
+# Passes of memory for each element in one fused pass: Adam reads parameter, gradient and both moments, and writes three of them.
+PASSES = {"adam": 7, "momentum": 5, "plain": 3}
+# Share of DRAM's ceiling that a fused update reaches: bf16 AdamW on an H200 46 % (`docs/needed.md`), fp32 more.
+REACHED = (0.85, 0.4)
+_LISTS = ("_foreach_", "_fused_")
+
+
+def find(facts: Facts) -> Iterator[Avoidable]:
+    mine = [each for each in np.flatnonzero(facts.is_update & ~facts.taken).tolist() if not _is_listed(facts.at(each))]
+    if len(mine) >= FEWEST:
+        yield _updates(facts, mine)
+    clipped = [position for position, number in enumerate(facts.item)
+               if not facts.taken[position] and facts.items[number].path[:1] in (("linalg_vector_norm",), ("norm",))
+               and not facts.is_update[position]]
+    if len(clipped) >= FEWEST:
+        yield Avoidable(clipped, (0.15 * facts.total_ns(clipped), 0.5 * facts.total_ns(clipped)),
+                        f"norms of {len(clipped):,} gradients are computed one by one", host_shares=(0.4, 1.0),
+                        numbers={"launches": len(clipped)})
+
+
+def _is_listed(item: Item) -> bool:
+    return any(name.startswith(_LISTS) for name in item.path[:3]) or "multi_tensor_apply" in item.kernel[:300]
+
+
+def _updates(facts: Facts, mine: list[int]) -> Avoidable:
+    names = {facts.at(each).path[0].rstrip("_") for each in mine if facts.at(each).path}
+    rule = "adam" if names & {"addcdiv", "addcmul", "sqrt"} else "momentum" if len(names - {"zero", "fill"}) > 1 else "plain"
+    last = "addcdiv" if "addcdiv" in names else "add" if "add" in names else ""
+    elements = sum(prod(facts.at(each).shapes[0]) for each in mine
+                   if last and facts.at(each).path[:1] in ((last,), (last + "_",)) and facts.at(each).shapes)
+    total = float(facts.total_ns(mine))
+    size = next((tensor.size for each in mine for tensor in facts.at(each).tensors if tensor.size and tensor.shape), 0)
+    dram = float(facts.dram_bytes_s[mine[0]])
+    stays = (total * PASSES[rule] / 21 if rule == "adam" else 0.4 * total, 0.85 * total)      # Adam's eight operators: 21 passes
+    if elements and size and dram == dram:
+        least = 1e9 * PASSES[rule] * size * elements / dram
+        stays = (min(total, least / REACHED[0]), min(total, least / REACHED[1]))
+    return Avoidable(mine, stays, f"parameters are updated tensor by tensor in {len(mine):,} launches", host_shares=(0.4, 1.0),
+                     numbers={"launches": len(mine), "elements": elements, "rule": rule})

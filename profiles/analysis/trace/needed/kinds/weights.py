@@ -1,0 +1,54 @@
+"""Weights made anew in each step: cast to another type, or dequantised, right before their product."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from profiles.analysis.trace.needed.avoidable import Avoidable, sizes_of
+from profiles.analysis.trace.needed.facts import Facts, Item
+
+LOOKED_AHEAD = 6                    # launches between the weight and its product
+FEWEST = 2
+LEAST_ELEMENTS = 1 << 18
+
+
+def find(facts: Facts) -> Iterator[Avoidable]:
+    """Find launches that write a tensor of the shape of the next product's weight from one of another type."""
+    made = list[int]()
+    for sequence in facts.sequences:
+        for at, position in enumerate(sequence):
+            item = facts.at(position)
+            if facts.taken[position] or facts.is_backward[position] or facts.is_update[position] or not _changes_type(item):
+                continue
+            shape = item.shapes[0]
+            for after in sequence[at + 1:at + 1 + LOOKED_AHEAD]:
+                sizes = sizes_of(facts.at(after))
+                if facts.at(after).role == "product" and len(sizes) == 4:
+                    if sorted(shape) == sorted(sizes[2:]) and _is_weight(facts.at(after), sizes, shape):
+                        made.append(position)
+                    break
+    if len(made) >= FEWEST and facts.total_ns(made) > 0:
+        names = {_from(facts.at(each)) for each in made}
+        training = facts.has_backward
+        yield Avoidable(made, (0.0, 0.1 * facts.total_ns(made)) if not training else (0.0, 0.5 * facts.total_ns(made)),
+                        f"weights are made anew {len(made):,} times ({', '.join(sorted(names)[:3])})",
+                        "they stay the same between the steps" if not training else
+                        "the optimizer can write the narrow copy, or the model is kept in it",
+                        numbers={"launches": len(made)})
+
+
+def _changes_type(item: Item) -> bool:
+    if len(item.shapes) < 2 or len(item.shapes[0]) != 2 or item.elements < LEAST_ELEMENTS:
+        return False
+    a, b = item.tensors[0], item.tensors[1]
+    return item.role in ("copy", "elementwise") and a.shape == b.shape and bool(a.dtype and b.dtype) and a.dtype != b.dtype
+
+
+def _is_weight(product: Item, sizes: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Return whether the shape is the second operand's and not the first's."""
+    rows, columns, inner = sizes[1:]
+    return (rows, inner) != tuple(shape) or rows == columns
+
+
+def _from(item: Item) -> str:
+    return f"{item.tensors[1].dtype} to {item.tensors[0].dtype}"

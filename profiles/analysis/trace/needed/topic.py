@@ -1,0 +1,186 @@
+"""The topic "needed": a step beside its least time, what it does besides by kind, and what each change would win."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from profiles.analysis.core.frame import Frame
+from profiles.analysis.core.result import Finding, Result, cut_to_fit
+from profiles.analysis.core.sentences import si_text, time_text
+from profiles.analysis.trace.needed.account import IDLE, NEEDED, NOT_KNOWN, PARTS, SLOWER, Claim, GpuNeeds, Needs, needs_of
+from profiles.analysis.trace.needed.facts import MOST_LAUNCHES
+from profiles.analysis.trace.needed.table import BY_NAME, KINDS
+from profiles.ingest.naming.names import short_name
+from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
+
+HIGH_PCT, MEDIUM_PCT, LEAST_PCT = 20.0, 5.0, 1.0        # of the time, of GPU time that goes: severities, and the least that is said
+GENERIC = "passes"                  # found in nearly every run that is not compiled: said behind kinds with one cause
+MOST_SAID = 4
+MOST_PLACES = 50
+
+
+def needed_result(frame: Frame, given: Mapping[str, Any] | None = None) -> Result:
+    """Return what the steps need at least, and what they do besides.
+
+    `given`: {"ceilings": {model: {"label", "rates"}}}. `numbers`: docs/needed.md says each field.
+    """
+    needs = needs_of(frame, given)
+    gpus = [gpu for gpu in needs.gpus if gpu.launches]
+    if not gpus or needs.facts is None:
+        kernels = int((frame["category"][frame.kernels] == Category.COMPUTE).sum())
+        many = f"{kernels:,} launches are more than the {MOST_LAUNCHES:,} that are looked at one by one: record fewer steps."
+        none = "No compute kernel in this trace: nothing was needed of a GPU."
+        return Result(many if kernels > MOST_LAUNCHES else none, applies=False)
+    claims = told_claims(needs)
+    numbers = {
+        "gpus": [_gpu_json(gpu) for gpu in gpus],
+        "has_shapes": needs.has_shapes,
+        "kinds": [claim_json(needs, claim) for claim in claims],
+        "ceilings": {name: each.label or ("data sheet" if each.sheet else "") for name, each in needs.facts.ceilings.items()},
+    }
+    tables = [_parts_table(gpus), _kinds_table(needs, claims), _slow_table(needs)]
+    return Result(_answer(needs, gpus, claims), numbers, [cut_to_fit(table) for table in tables if table.rows],
+                  [finding_of(needs, claim) for claim in claims])
+
+
+def told_claims(needs: Needs) -> list[Claim]:
+    """Return the kinds that are worth a word, those with one cause before the generic one, the most GPU time first."""
+    wall = max(1, sum(gpu.wall_ns for gpu in needs.gpus))
+    worth = [claim for claim in needs.claims if 100 * max(claim.gone_ns, claim.gain_ns[0]) >= LEAST_PCT * wall]
+    return sorted(worth, key=lambda claim: claim.kind.name == GENERIC)
+
+
+def per_step(needs: Needs, ns: float) -> float:
+    """Return a time of the whole trace as one of a step of one GPU; of a GPU's whole run where no steps are known."""
+    return ns / max(1, sum(max(1, gpu.steps) for gpu in needs.gpus))
+
+
+def interval_text(least: float, most: float) -> str:
+    """"10.2 to 10.4 ms", "up to 4.3 ms", "3.1 ms"."""
+    a, b = time_text(least), time_text(most)
+    if a == b:
+        return a
+    if least < 0.02 * most:
+        return f"up to {b}"
+    return f"{a.split(' ')[0]} to {b}" if a.split(" ")[1] == b.split(" ")[1] else f"{a} to {b}"
+
+
+def claim_text(needs: Needs, claim: Claim) -> str:
+    """Return one kind as a sentence: what is done, how long it takes, what goes without it, and on which condition."""
+    first = max(claim.found, key=lambda one: one.numbers.get("launches", len(one.positions)))
+    what = first.what[:1].upper() + first.what[1:]
+    many = f", {len(claim.found):,} such places" if len(claim.found) > 1 else ""
+    steps = any(gpu.steps for gpu in needs.gpus)
+    gain = interval_text(per_step(needs, claim.gain_ns[0]), per_step(needs, claim.gain_ns[1]))
+    text = f"{what}{many}: {time_text(per_step(needs, claim.takes_ns))} of the GPU's time{' a step' if steps else ''}"
+    text += f", {gain} to win" if claim.gain_ns[1] else ", nothing to win while the host is slower"
+    condition = first.condition
+    return f"{text}{f', if {condition}' if condition else ''}{'' if claim.certain else ' (it looks so)'}"
+
+
+def finding_of(needs: Needs, claim: Claim) -> Finding:
+    wall = max(1, sum(gpu.wall_ns for gpu in needs.gpus))
+    share = 100 * claim.worth_ns / wall
+    severity = "high" if share >= HIGH_PCT else "medium" if share >= MEDIUM_PCT else "info"
+    advice = claim.kind.change + (f" Not worth it: {claim.kind.not_worth[:1].lower()}{claim.kind.not_worth[1:]}"
+                                  if claim.kind.not_worth else "")
+    return Finding(claim.kind.name, severity, claim_text(needs, claim), advice,
+                   {key: value for key, value in claim_json(needs, claim).items() if key not in ("places", "change", "not_worth")},
+                   worth_ns=claim.gain_ns[1] / max(1, len(needs.gpus)))
+
+
+def claim_json(needs: Needs, claim: Claim) -> dict[str, Any]:
+    return {"kind": claim.kind.name, "title": claim.kind.title, "launches": claim.launches, "takes_ns": claim.takes_ns,
+            "stays_least_ns": claim.stays_ns[0], "stays_most_ns": claim.stays_ns[1], "gone_ns": claim.gone_ns,
+            "gain_least_ns": claim.gain_ns[0], "gain_most_ns": claim.gain_ns[1],
+            "gain_step_least_ns": per_step(needs, claim.gain_ns[0]), "gain_step_most_ns": per_step(needs, claim.gain_ns[1]),
+            "certain": claim.certain, "change": claim.kind.change, "not_worth": claim.kind.not_worth, "source": claim.kind.source,
+            "text": claim_text(needs, claim),
+            "places": [{"what": one.what, "if": one.condition, **one.numbers} for one in claim.found[:MOST_PLACES]]}
+
+
+def _gpu_json(gpu: GpuNeeds) -> dict[str, Any]:
+    return {"gpu": gpu.gpu, "label": gpu.label, "model": gpu.model, "wall_ns": gpu.wall_ns, "steps": gpu.steps,
+            "parts": {name: ns for name, ns in gpu.parts.items() if ns}, "flop": gpu.flop,
+            "needed_pct": 100 * gpu.parts[NEEDED] / gpu.wall_ns if _is_known(gpu) else None}
+
+
+def _is_known(gpu: GpuNeeds) -> bool:
+    """Return whether the least time can be said: kernels of unknown work take no tenth of the time."""
+    return bool(gpu.parts[NEEDED]) and 10 * gpu.parts[NOT_KNOWN] <= gpu.wall_ns
+
+
+def part_title(name: str) -> str:
+    return PARTS.get(name) or BY_NAME[name].title.lower()
+
+
+def _answer(needs: Needs, gpus: Sequence[GpuNeeds], claims: Sequence[Claim]) -> str:
+    steps = max(gpu.steps for gpu in gpus)
+    count = max(1, sum(max(1, gpu.steps) for gpu in gpus))
+    sums: dict[str, int] = {}
+    for gpu in gpus:
+        for name, ns in gpu.parts.items():
+            sums[name] = sums.get(name, 0) + ns
+    took, need = sum(gpu.wall_ns for gpu in gpus) / count, sums[NEEDED] / count
+    who = "A step" if steps else "The GPU's run" if len(gpus) == 1 else "Each GPU's run"
+    besides = sorted(((name, ns / count) for name, ns in sums.items()
+                      if name not in (NEEDED, NOT_KNOWN) and 50 * ns >= sum(sums.values())), key=lambda pair: -pair[1])[:MOST_SAID]
+    said = ", ".join(f"{_said(name)} {time_text(ns)}" for name, ns in besides)
+    if not sums[NEEDED]:
+        why = "record with `record_shapes=True`" if not needs.has_shapes else "no ceilings are known of this GPU"
+        return f"{who} takes {time_text(took)}; what it needs is not known: {why}.{f' Of it: {said}.' if said else ''}"
+    flop = sum(gpu.flop for gpu in gpus) / count
+    most = need + sums[NOT_KNOWN] / count
+    least = time_text(need) if sums[NOT_KNOWN] * 50 < sum(sums.values()) else interval_text(need, most)
+    work = f" ({si_text(flop, 'FLOP')} at the ceilings, each weight and cache read once)" if flop else ""
+    return f"{who} takes {time_text(took)}; its work needs {least} at least{work}. Besides: {said}." if said else \
+        f"{who} takes {time_text(took)}; its work needs {least} at least{work}."
+
+
+def _said(name: str) -> str:
+    return {SLOWER: "work below its ceiling", IDLE: "the GPU waits"}.get(name) or part_title(name)
+
+
+def _parts_table(gpus: Sequence[GpuNeeds]) -> SummaryTable:
+    names = [*PARTS, *(kind.name for kind in KINDS)]
+    rows: list[list[Cell]] = [
+        [gpu.label, part_title(name), gpu.parts[name], 100 * gpu.parts[name] / gpu.wall_ns,
+         round(gpu.parts[name] / gpu.steps) if gpu.steps else None]
+        for gpu in gpus for name in names if gpu.parts.get(name)]
+    return SummaryTable("What the time of each GPU was for", [
+        SummaryColumn("GPU", text=True), SummaryColumn("what for", text=True), SummaryColumn("time", "ns"),
+        SummaryColumn("of the time", "pct"), SummaryColumn("a step", "ns")], rows,
+        "Every nanosecond of each GPU's steps is in one row (of its whole run where no steps are known).")
+
+
+def _kinds_table(needs: Needs, claims: Sequence[Claim]) -> SummaryTable:
+    rows: list[list[Cell]] = [
+        [claim.kind.title, claim_text(needs, claim), claim.launches, claim.takes_ns, claim.stays_ns[0], claim.stays_ns[1],
+         claim.gain_ns[0], claim.gain_ns[1], claim.kind.change.replace("`", ""), claim.kind.not_worth or None, claim.kind.source]
+        for claim in claims]
+    return SummaryTable("What need not be", [
+        SummaryColumn("kind", text=True), SummaryColumn("what", text=True), SummaryColumn("launches"), SummaryColumn("takes", "ns"),
+        SummaryColumn("takes its place, least", "ns"), SummaryColumn("most", "ns"), SummaryColumn("to win, least", "ns"),
+        SummaryColumn("to win, most", "ns"), SummaryColumn("change", text=True), SummaryColumn("not worth it", text=True),
+        SummaryColumn("source", text=True)], rows,
+        "Sums over the trace. To win, least: the recorded run played again without it, at the host's recorded speed. Most: without "
+        "the host's time for it too, or all of its GPU time, since a profiler slows the host.")
+
+
+def _slow_table(needs: Needs) -> SummaryTable:
+    facts = needs.facts
+    rows: list[list[Cell]] = []
+    for position, ns, least in needs.slow if facts else ():
+        assert facts is not None
+        item = facts.at(position)
+        if ns > least:
+            rows.append([short_name(item.kernel), item.operator or None, item.work.text if item.work else None, ns, round(least),
+                         100 * least / max(1, ns), round(ns - least)])
+    return SummaryTable("Needed, and slower than the ceiling", [
+        SummaryColumn("kernel", text=True), SummaryColumn("operator", text=True), SummaryColumn("sizes", text=True),
+        SummaryColumn("takes", "ns"), SummaryColumn("least", "ns"), SummaryColumn("of the ceiling", "pct"),
+        SummaryColumn("lost", "ns")], rows,
+        "Launches that no kind above claims, by what is lost: what tuning or a better library could win.")
+
+

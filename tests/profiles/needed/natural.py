@@ -1,0 +1,53 @@
+"""Slow habits recorded on an H200 beside their twins: what its removal saves (`tests/data/natural/README.md`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from profiles import ingest
+from profiles.analysis.core.frame import Frame, frame_of
+from profiles.analysis.trace.needed.account import Needs, needs_of
+from profiles.ingest.trace import Trace
+
+DATA = Path(__file__).resolve().parents[2] / "data"
+NATURAL = DATA / "natural"
+
+
+@dataclass(frozen=True)
+class Ill:
+    """`saved_ms`: of a step, measured without the profiler; `kernel_ms`: of the GPU's time of a step, where that was measured."""
+
+    file: str
+    kind: str
+    saved_ms: float
+    twin: str = ""
+
+
+ILLS = (
+    Ill("recorded/logits_of_all_tokens.json.gz", "unread_logits", 13.039, "natural/logits_of_all_tokens__without.json.gz"),
+    Ill("natural/experts_in_a_loop.json.gz", "pieces", 40.308, "natural/experts_in_a_loop__without.json.gz"),
+    Ill("natural/optimizer_tensor_by_tensor.json.gz", "tensor_by_tensor", 2.168,
+        "natural/optimizer_tensor_by_tensor__without.json.gz"),
+    Ill("natural/scores_written_out.json.gz", "scores_in_memory", 12.111, "natural/scores_written_out__without.json.gz"),
+    Ill("natural/images_channels_first.json.gz", "layouts", 23.939, "natural/images_channels_first__without.json.gz"),
+    # two layers, each: copies 2.260 + attention 0.481 ms against 0.126, of the GPU's time
+    Ill("natural/keys_repeated_decode_eager_shapes.json.gz", "repeated_keys", 5.230, "natural/keys_repeated_prefill_eager.json.gz"),
+    Ill("natural/keys_repeated_decode_eager.json.gz", "repeated_keys", 5.230),
+    Ill("natural/keys_repeated_decode_graph.json.gz", "repeated_keys", 5.230),
+    # compiled: copies of 0.694 ms a layer
+    Ill("natural/keys_repeated_decode_compiled.json.gz", "repeated_keys", 2.098),
+)
+
+
+@cache
+def frame(file: str) -> Frame:
+    trace = ingest.read(str(DATA / file))
+    assert isinstance(trace, Trace)
+    return frame_of(trace)
+
+
+@cache
+def needs(file: str) -> Needs:
+    return needs_of(frame(file))

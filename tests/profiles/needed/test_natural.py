@@ -1,0 +1,66 @@
+"""The cause is named, its gain is what removing it saved, and the twin is never accused of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from profiles.analysis.trace.lead import causes_with_lead, lead_of_trace, needed_with_lead
+from profiles.analysis.trace.needed.simulate import Change, Recording
+from profiles.analysis.trace.needed.topic import told_claims
+from tests.profiles.needed.natural import ILLS, Ill, frame, needs
+
+WITHIN = 0.25                       # of what was saved
+FILES = sorted({each.file for each in ILLS} | {each.twin for each in ILLS if each.twin} | {"natural/item_each_token.json.gz"})
+
+
+@pytest.mark.parametrize("ill", ILLS, ids=lambda ill: ill.file.rpartition("/")[2])
+def test_the_lead_is_the_cause_with_what_its_removal_saved(ill: Ill) -> None:
+    claim = lead_of_trace(frame(ill.file))
+    assert claim is not None and claim.kind.name == ill.kind
+    steps = sum(gpu.steps for gpu in needs(ill.file).gpus)
+    least, most = (ns / steps / 1e6 for ns in claim.gain_ns)
+    middle = (claim.takes_ns - sum(claim.stays_ns) / 2) / steps / 1e6
+    assert least <= ill.saved_ms <= most or abs(middle - ill.saved_ms) <= WITHIN * ill.saved_ms, (least, middle, most)
+
+
+@pytest.mark.parametrize("ill", [each for each in ILLS if each.twin], ids=lambda ill: ill.twin.rpartition("/")[2])
+def test_the_twin_is_not_accused_of_it(ill: Ill) -> None:
+    assert ill.kind not in {claim.kind.name for claim in told_claims(needs(ill.twin))}
+
+
+def test_a_trap_is_not_accused() -> None:
+    """`.item()` after each token of a run that the host holds back saves nothing: the host leads, and nothing else is said."""
+    result = causes_with_lead(frame("natural/item_each_token.json.gz"))
+    assert result.numbers["lead"]["cause"] in ("host_launch", "small_kernels", "host_code")
+    assert {claim.kind.name for claim in told_claims(needs("natural/item_each_token.json.gz"))} <= {"passes"}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.rpartition("/")[2])
+def test_parts_add_up_and_the_recording_played_unchanged_is_itself(file: str) -> None:
+    assert needs(file).gpus
+    for gpu in needs(file).gpus:
+        assert sum(gpu.parts.values()) == gpu.wall_ns and min(gpu.parts.values()) >= 0
+    assert Recording(frame(file)).saved_ns(Change()) == 0
+    for claim in needs(file).claims:
+        assert 0 <= claim.gain_ns[0] <= claim.gain_ns[1] and 0 <= claim.stays_ns[0] <= claim.stays_ns[1] <= claim.takes_ns
+
+
+def test_the_least_time_is_that_of_a_count_by_hand() -> None:
+    """Products of a prefill of 4 × 2048 tokens in two layers, attention, and the head for four rows on an H200."""
+    tokens, hidden, heads, kv, size, mlp, vocabulary = 8192, 4096, 32, 8, 128, 14336, 128256
+    layer = 2 * tokens * hidden * (2 * heads * size + 2 * kv * size + 3 * mlp) + 2 * 2 * 4 * heads * (2048 * 2049 // 2) * size
+    flop, peak = 2 * layer, 989.4e12
+    needed = needs("recorded/logits_of_all_tokens.json.gz").gpus[0]
+    step_ms = needed.parts["needed"] / needed.steps / 1e6
+    assert 0.97 <= needed.flop / needed.steps / flop <= 1.03
+    head_ms = 1e3 * 2 * vocabulary * hidden / 4.8e12
+    assert abs(step_ms - (1e3 * flop / peak + head_ms)) <= 0.08 * step_ms, (step_ms, 1e3 * flop / peak + head_ms)
+
+
+def test_the_leading_finding_stands_once() -> None:
+    mine = frame("natural/experts_in_a_loop.json.gz")
+    causes, needed = causes_with_lead(mine), needed_with_lead(mine)
+    assert causes.numbers["lead"]["text"] + "." == causes.answer
+    assert not [each for each in causes.findings if each.numbers.get("leads")]
+    assert [each.rule for each in needed.findings if each.numbers.get("leads")] == ["pieces"] == [needed.findings[0].rule]
+    assert "cause_host_launch" not in {each.rule for each in causes.findings}       # it is why the host is late
