@@ -21,10 +21,11 @@ from profiles.fleet.demo import Demo
 from profiles.fleet.simulated_services import forget_simulated
 from tuner.gate.production.services import forget_simulated_production
 from webapp.accounts import local_user
+from webapp.management.served import served_address
 from webapp.models import ApiToken
 from workers.agent.wire import Batch, pack
 
-PORTS = range(8000, 8050)               # those that `make run` tries
+PORTS = range(8000, 8050)               # those that `make run` tries: of a server that did not note where it answers
 CONTENT_TYPE = "application/vnd.ridgepoint.fleet"
 TRIES, PAUSE_S, TIMEOUT_S = 30, 2.0, 30.0
 TOKEN_NAME = "fleet demo (simulated)"
@@ -139,12 +140,13 @@ def _place(server: str, token: str) -> Iterator[tuple[str, str]]:
 
 def _find_server(token: str) -> str:
     """Return the address of the server that knows this token: it uses the same database."""
-    for address in filter(None, (settings.PUBLIC_URL, *(f"http://127.0.0.1:{port}" for port in PORTS))):
-        request = urllib.request.Request(f"{address}/api/fleet/top/?limit=1", headers={"Authorization": f"Token {token}"})
-        # OSError: nobody there, or another's server: 401
-        with suppress(OSError), urllib.request.urlopen(request, timeout=10) as answer:
-            if answer.status == 200:
-                return address
+    for address in filter(None, (served_address(), settings.PUBLIC_URL, *(f"http://127.0.0.1:{port}" for port in PORTS))):
+        # OSError: nobody there, or another's server: 401. ValueError: what is noted is no address
+        with suppress(OSError, ValueError):
+            request = urllib.request.Request(f"{address}/api/fleet/top/?limit=1", headers={"Authorization": f"Token {token}"})
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+                if answer.status == 200:
+                    return address
     raise CommandError(f"no server of this data folder ({settings.HOME}) answers: `make run` starts one; or name one with --server "
                        "and --token")
 

@@ -28,6 +28,7 @@ from tests.conftest import BUCKET
 from tests.product import PROJECT, START_WITHIN_S, Product, clean_env
 from tests.waiting import until
 from webapp.embedded import postgres
+from webapp.management import served
 from webapp.management.commands.serve import DEFAULT_PORT
 
 pytestmark = [pytest.mark.process, pytest.mark.servers]
@@ -168,6 +169,10 @@ def test_the_log_is_prefixed_with_who_speaks(running: Product) -> None:
 
 def test_the_next_port_is_used_where_the_usual_one_is_taken(running: Product) -> None:
     assert not running.url.endswith(f":{DEFAULT_PORT}") and f"port {DEFAULT_PORT} is taken, using" in running.log
+
+
+def test_where_it_answers_is_noted_for_commands_beside_it(running: Product, home: Path) -> None:
+    assert (home / served.FILE).read_text().strip() == running.url.rstrip("/")
 
 
 def test_a_real_socket_watches(running: Product) -> None:

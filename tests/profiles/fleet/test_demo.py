@@ -6,6 +6,8 @@ import io
 import json
 import threading
 import time
+import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from profiles.fleet.stores import fleet_store
 from profiles.fleet.tables import LEVELS, TABLES, table_name
 from profiles.management import fleet_demo
 from tests.profiles.fleet.records import make_records, write_records
+from webapp.management import served
 from webapp.models import ApiToken
 from workers.agent.wire import pack, unpack
 
@@ -123,3 +126,23 @@ def test_the_command_posts_to_a_running_server_and_stops(live_server: Any, olga:
         fleet_demo.run_demo({**options, "token": "rp_nobody"}, lines.append)
     with pytest.raises(CommandError, match="--token"):
         fleet_demo.run_demo({**options, "token": ""}, lines.append)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_server_of_this_data_folder_is_found_on_any_port(live_server: Any, olga: Any, tmp_path: Path, settings: Any,
+                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    """It noted where it answers; what a killed one left is passed over."""
+    settings.HOME, settings.PUBLIC_URL = tmp_path, ""
+    monkeypatch.setattr(fleet_demo, "PORTS", range(0))
+    token = ApiToken.objects.create(olga, name="demo", scope="write")[1]
+    for left in ("", "http://127.0.0.1:1", "no address"):
+        served.note_address(left)
+        with pytest.raises(CommandError, match="make run"):
+            fleet_demo._find_server(token)
+    urllib.request.urlopen(f"{live_server.url}/health/", timeout=300).close()         # the first request imports all pages
+    served.note_address(live_server.url)
+    assert fleet_demo._find_server(token) == live_server.url
+    served.forget_address("http://127.0.0.1:1")                     # of another one that ends
+    assert served.served_address() == live_server.url
+    served.forget_address(live_server.url)
+    assert served.served_address() == "" and not list(tmp_path.iterdir())

@@ -17,6 +17,7 @@ from django.db import connection
 
 from webapp.accounts import LOOPBACK
 from webapp.embedded import ensure
+from webapp.management.served import forget_address, note_address
 from webapp.roles import owner_exists
 from webapp.supervisor import Child, Supervisor, Watch
 from workers.core.gpu import ALL, OF_HOST
@@ -52,6 +53,8 @@ class Command(BaseCommand):
         watches = [Watch(keeper.server.name, keeper.look, LOOK_EVERY_S) for keeper in ensure.make_keepers(supervisor.say)]
         supervisor.run([Watch("address", announcer, ANNOUNCE_EVERY_S), *watches])
         listener.close()
+        if announcer.address:
+            forget_address(announcer.address)
         supervisor.say("stopped")
 
 
@@ -60,7 +63,7 @@ class _Announcer:
 
     def __init__(self, supervisor: Supervisor, host: str, bound: int, wished: int | None, *, signed_in: bool) -> None:
         self.supervisor, self.host, self.bound, self.wished, self.signed_in = supervisor, host, bound, wished, signed_in
-        self.done = False
+        self.done, self.address = False, ""
 
     def __call__(self) -> None:
         if self.done:
@@ -77,7 +80,9 @@ class _Announcer:
             self.supervisor.say("single-user local mode: no sign-in, this machine only (HOST=0.0.0.0 opens it, with sign-in)")
         elif no_owner:
             self.supervisor.say("nobody can sign in yet. In another terminal: .venv/bin/python manage.py createowner NAME")
-        sys.stdout.write(f"Ridgepoint is at http://{shown}:{self.bound}/\n")
+        self.address = f"http://{shown}:{self.bound}"
+        note_address(self.address)
+        sys.stdout.write(f"Ridgepoint is at {self.address}/\n")
         sys.stdout.flush()
 
 
