@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.ingest.chrome.batches import SharedIds, add_piece
-from profiles.ingest.core.attempts import decode_piece
 from profiles.ingest.core.columns import DetailIds, Ids, NameIds
+from profiles.ingest.core.document.attempts import decode_piece
 from profiles.ingest.core.events import EXACT_TIMES, Event
 from profiles.ingest.trace import Integrity, Track
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 
-from profiles.ingest.core.attempts import BYTE, Outcome, attempt, event_of
-from profiles.ingest.core.behind import look_behind, split_end
-from profiles.ingest.core.boundaries import (
+from profiles.ingest.core.damage import cleanse, mend
+from profiles.ingest.core.document.attempts import BYTE, Outcome, attempt, event_of
+from profiles.ingest.core.document.behind import look_behind, split_end
+from profiles.ingest.core.document.boundaries import (
     BOUNDARY,
     TRIES,
     boundary_after,
@@ -25,7 +26,6 @@ from profiles.ingest.core.boundaries import (
     narrower,
     skip_separators,
 )
-from profiles.ingest.core.damage import cleanse, mend
 from profiles.ingest.core.events import EXACT_TIMES, Event
 from profiles.ingest.core.source import Source
 from profiles.ingest.trace import Integrity, TraceError

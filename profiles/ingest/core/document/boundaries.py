@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from profiles.ingest.core.attempts import attempt
+from profiles.ingest.core.document.attempts import attempt
 
 _KEY = rb'"(?:ph|name|cat|ts|pid|tid|id2?|dur|args|bp|s|tts|tdur|sf|cname|bind_id|flow_in|flow_out|scope|stack)"\s*:'
 BOUNDARY = re.compile(rb"\}[\s,]*(?=\{\s*" + _KEY + rb")")
