@@ -176,6 +176,7 @@ def _page(counts: dict[tuple[str, float], Count], compared: list[dict[str, Any]]
     yield from calibration_table()
     if not given.no_noise:
         yield from _noise_table(given)
+    yield from _around_table(given)
     if not given.no_series:
         yield from _series_table()
 
@@ -189,6 +190,17 @@ def _noise_table(given: argparse.Namespace) -> Iterator[str]:
     yield (f"{draws:,} draws of each row with identical builds, {gate_noise.slowed_draws(draws):,} of each with a slowdown. "
            "The last three rows break what docs/gate.md says that the gate assumes.\n")
     yield from gate_noise.table(draws, given.processes)
+    yield ""
+
+
+def _around_table(given: argparse.Namespace) -> Iterator[str]:
+    from bench import gate_around
+
+    yield "## Steps, days that differ, missing kernels: generated, not recorded\n"
+    yield (gate_around.__doc__ or "").split("\n\n")[1].replace("\n", " ") + "\n"
+    draws = max(10, given.draws // 5)
+    yield f"{draws:,} draws of each row.\n"
+    yield from gate_around.table(draws)
     yield ""
 
 

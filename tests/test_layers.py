@@ -56,9 +56,9 @@ ARROWS = {
     "profiles.ingest.nccl": "profiles.ingest.trace profiles.ingest.core profiles.ingest.logs",
     "profiles.ingest.ncu": "profiles.ingest.trace profiles.ingest.core",
     "profiles.ingest.nsys": "profiles.ingest.trace profiles.ingest.naming profiles.ingest.core profiles.ingest.ncu",
-    "profiles.ingest.other": "profiles.ingest.trace profiles.ingest.naming profiles.ingest.core",
-    "profiles.ingest.perfetto": "profiles.ingest.trace profiles.ingest.naming profiles.ingest.core profiles.ingest.chrome",
     "profiles.ingest.samplers": "profiles.ingest.trace profiles.ingest.core profiles.ingest.chrome",
+    "profiles.ingest.other": "profiles.ingest.trace profiles.ingest.naming profiles.ingest.core profiles.ingest.samplers",
+    "profiles.ingest.perfetto": "profiles.ingest.trace profiles.ingest.naming profiles.ingest.core profiles.ingest.chrome",
     "profiles.ingest.xplane": "profiles.ingest.trace profiles.ingest.core profiles.ingest.chrome",
     "profiles.ingest.rocm": "profiles.ingest.trace profiles.ingest.naming profiles.ingest.core profiles.ingest.chrome "
                             "profiles.ingest.ncu profiles.ingest.nsys profiles.ingest.samplers",
@@ -185,7 +185,8 @@ ARROWS = {
         "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats workers.jobs profiles.models tuner.tuning.measure "
         "profiles.capture tuner.models tuner.cache.rules tuner.texts tuner.cache.entries tuner.devices tuner.gate.errors "
         "tuner.gate.builds",
-    "tuner.gate.baselines": "tuner.tuning.trial tuner.models tuner.gate.errors tuner.gate.builds tuner.gate.suites",
+    "tuner.gate.baselines":
+        "tuner.tuning.trial tuner.gate.stats tuner.models tuner.gate.errors tuner.gate.builds tuner.gate.suites",
     "tuner.gate.client": "",
     "tuner.gate.environments": "tuner.gate.stats tuner.models tuner.devices tuner.gate.errors tuner.gate.builds tuner.gate.suites",
     "tuner.gate.reports": "tuner.gate.stats",

@@ -117,6 +117,18 @@ def test_back_at_the_old_speed_is_fixed_and_a_meant_step_is_none(suite: Suite) -
     assert list(Regression.objects.values_list("family", "build__name")) == [("matmul", builds[8].name)]
 
 
+def test_a_creep_in_the_series_is_one_regression_that_grows(suite: Suite) -> None:
+    creep = [30.0] * 8 + [31.0] * 6 + [32.1] * 6 + [33.2] * 6
+    measure(suite, {"softmax M=64": creep})
+    row = Regression.objects.get()
+    assert (row.build.name, row.ratio) == ("b8", pytest.approx(33.2 / 30, abs=0.01)) and len(row.history) == 2
+    measure(suite, {"softmax M=64": [33.2] * 2}, first=26)
+    assert len(Regression.objects.get().history) == 2, "looked at again, it did not grow"
+    measure(suite, {"softmax M=64": [30.0] * 8 + [33.0] * 8}, first=28)
+    states = dict(Regression.objects.values_list("build__name", "state"))
+    assert states == {"b8": "fixed", "b36": "open"}, "what comes after the repair is another one"
+
+
 def test_what_the_series_no_longer_shows_is_closed_unless_somebody_took_it_up(suite: Suite, alice: Any) -> None:
     builds = measure(suite, {"matmul M=64": [20.0] * 8, "softmax M=64": [30.0] * 8})
     rows = [Regression.objects.create(suite=suite, family=family, build=builds[4], good=builds[3], kernels=[key], ratio=1.05,

@@ -102,10 +102,15 @@ def test_gates_of_one_slowdown_are_one_regression(suite: Suite, builds: list[Bui
     assert Regression.objects.count() == 1
 
 
-def test_a_second_slowdown_on_top_is_a_row_of_its_own(suite: Suite, builds: list[Build]) -> None:
-    update_regressions(gate(suite, builds[2], builds[1], k1=1.05))
-    update_regressions(gate(suite, builds[5], builds[1], k1=1.17))
-    assert sorted(Regression.objects.values_list("build__name", "ratio")) == [("b2", 1.05), ("b5", 1.17)]
+def test_a_creep_is_one_regression_that_grows(suite: Suite, builds: list[Build]) -> None:
+    for build, ratio in zip(builds[2:8], (1.05, 1.08, 1.081, 1.12, 1.16, 1.2), strict=True):
+        row, = update_regressions(gate(suite, build, builds[1], k1=ratio))
+    row = Regression.objects.get()
+    assert (row.build.name, row.good.name, row.ratio, row.told_by.count()) == ("b2", "b1", 1.2, 6)
+    assert [line["grew"] for line in row.history] == ["b3", "b5", "b6", "b7"], "b4 added nothing"
+    assert "grew from +16.0 % to +20.0 % with b7" in row.history[-1]["note"]
+    update_regressions(gate(suite, builds[7], builds[1], k1=1.2))
+    assert len(Regression.objects.get().history) == 4, "measured again, it grew no more"
 
 
 def test_another_environment_is_another_regression(suite: Suite, builds: list[Build]) -> None:

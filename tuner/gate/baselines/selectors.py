@@ -1,21 +1,25 @@
 """What a kernel is compared with: runs of earlier builds on the same GPU, toolkit and driver, newest first.
 
-Rolling: builds that passed or were never judged and at which no open regression holds, from the newest "intended" build on.
-Pinned: one build. Builds of the main line count; where it has none, those of the candidate's own branch do. A rolling baseline
-takes the newest runs, one build all of its runs. Runs of another environment are never mixed in.
+Rolling: builds that passed or were never judged and at which no open regression holds, from the newest "intended" build on, or from
+where the kernel surely became faster (`levels`): a baseline holds one level. Pinned: one build. Builds of the main line count;
+where it has none, those of the candidate's own branch do. A rolling baseline takes the newest runs, one build all of its runs. Runs
+of another environment are never mixed in.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from statistics import median
 from typing import Any
 
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Window
 from django.db.models.functions import RowNumber
 
+from tuner.gate.baselines import levels
 from tuner.gate.builds.selectors import ENVIRONMENT, Position, branch_line, position, slow_builds
+from tuner.gate.stats.rule import rule_of
 from tuner.gate.suites.selectors import environment_totals
 from tuner.models import BaselineChange, Build, Gate, GateKernel, KernelRun, Suite, SuiteKernel
 
@@ -60,6 +64,9 @@ class Baseline:
     builds: list[Build] = field(default_factory=list)            # of those runs, newest first
     change: BaselineChange | None = None                         # what a person said, where it is in force
     reason: str = ""                                             # why there are no runs
+    since: Build | None = None                                   # which surely made it faster: the baseline begins anew with it
+    earlier: list[KernelRun] = field(default_factory=list)       # runs of the level before, newest first
+    earlier_builds: list[Build] = field(default_factory=list)
 
     @property
     def says(self) -> str:
@@ -67,9 +74,10 @@ class Baseline:
         if not self.runs:
             return self.reason
         runs = f"{len(self.runs)} run{'s' if len(self.runs) != 1 else ''}"
+        began = f", since {self.since.name} made it faster" if self.since is not None else ""
         if len(self.builds) == 1:
-            return f"{runs} of {self.builds[0].name}" + (" (pinned)" if self.mode == "pinned" else "")
-        return f"{runs} of {len(self.builds)} builds, {self.builds[-1].name} to {self.builds[0].name}"
+            return f"{runs} of {self.builds[0].name}" + (" (pinned)" if self.mode == "pinned" else began)
+        return f"{runs} of {len(self.builds)} builds, {self.builds[-1].name} to {self.builds[0].name}{began}"
 
 
 def environment_of(row: KernelRun | Gate) -> Env:
@@ -94,9 +102,10 @@ def choose_builds(kernels: Sequence[SuiteKernel], environment: Env, counts: Mapp
     judged, slow = _last_verdicts(kernels, environment, open_gates), slow_builds(suite, environment.where())
     for key in [(kernel.pk, build) for kernel in kernels for build in open_gates]:
         judged.setdefault(key, ("AMBIGUOUS", None))             # its runs are just being taken: nobody knows yet
+    faster = levels.faster_builds(kernels, environment.where(), [build for _, build in known])
     return {kernel.pk: _choose_for_kernel(kernel, suite, said[kernel.pk], counts.get(kernel.pk, {}), known, judged,
-                                          slow.get(kernel.key, []),
-                               before, against) for kernel in kernels}
+                                          slow.get(kernel.key, []), faster.get(kernel.pk, {}), before, against)
+            for kernel in kernels}
 
 
 def timed_runs(kernels: Sequence[SuiteKernel], environment: Env, without: Gate | None) -> QuerySet[KernelRun]:
@@ -132,7 +141,8 @@ def _last_verdicts(kernels: Sequence[SuiteKernel], environment: Env, open_gates:
 
 def _choose_for_kernel(kernel: SuiteKernel, suite: Suite, said: Sequence[BaselineChange], counts: Mapping[int, int],
             known: Sequence[tuple[Position, Build]], judged: Mapping[tuple[int, int], tuple[str, Any]],
-            slow: Sequence[tuple[Position, Position | None]], before: Build | None, against: Build | None) -> Baseline:
+            slow: Sequence[tuple[Position, Position | None]], faster: Mapping[int, float | None], before: Build | None,
+            against: Build | None) -> Baseline:
     """Return whose runs count for one kernel; the runs themselves come later."""
     mode = next((change for change in said if change.action in (Action.PIN, Action.ROLL)), None)
     intended = next((change for change in said if change.action == Action.INTENDED), None)
@@ -143,30 +153,24 @@ def _choose_for_kernel(kernel: SuiteKernel, suite: Suite, said: Sequence[Baselin
     since = intended.build if intended else None
     open_ones = [each for each in slow if since is None or each[0] > position(since)]        # what began before is accepted as well
 
-    def passed(of: str) -> Iterator[Build]:
+    def on_line(of: str) -> Iterator[tuple[Position, Build]]:
         """Newest first; looked at no further than there are runs enough: a suite may have been measured at thousands of builds."""
         for at, build in known:
             if (branch_line(build) == of or (not of and since is not None and build.pk == since.pk)) and build.pk in counts \
-                    and (before is None or at < position(before)) and (since is None or at >= position(since)) \
-                    and not _is_barred(judged.get((kernel.pk, build.pk)), intended) and not _is_known_slow(at, open_ones):
-                yield build
+                    and (before is None or at < position(before)) and (since is None or at >= position(since)):
+                yield at, build
 
-    taken = _builds_with_runs(passed(""), counts, suite.baseline_runs)
-    if not taken and before is not None:
-        taken = _builds_with_runs(passed(branch_line(before)), counts, suite.baseline_runs)
-    return Baseline(kernel, "rolling", builds=taken, change=intended or mode)
+    def passed(of: str) -> Iterator[Build]:
+        return (build for at, build in on_line(of)
+                if not _is_barred(judged.get((kernel.pk, build.pk)), intended) and not _is_known_slow(at, open_ones))
 
-
-def _builds_with_runs(builds: Iterable[Build], counts: Mapping[int, int], runs: int) -> list[Build]:
-    """Return the first builds that have so many runs together, or all."""
-    taken: list[Build] = []
-    have = 0
-    for build in builds:
-        taken.append(build)
-        have += counts[build.pk]
-        if have >= runs:
-            break
-    return taken
+    for line in dict.fromkeys(["", branch_line(before) if before is not None else ""]):
+        start = levels.newest_start(on_line(line), faster) if faster else None
+        taken, earlier = levels.split_level(passed(line), start, counts, suite.baseline_runs)
+        if taken:
+            begins = start if earlier else None             # without builds before it there is nothing that it differs from
+            return Baseline(kernel, "rolling", builds=taken, change=intended or mode, since=begins, earlier_builds=earlier)
+    return Baseline(kernel, "rolling", change=intended or mode)
 
 
 def _is_barred(verdict: tuple[str, Any] | None, intended: BaselineChange | None) -> bool:
@@ -225,6 +229,8 @@ def _load_runs(kernels: Sequence[SuiteKernel], environment: Env, chosen: Mapping
                without: Gate | None, samples: bool) -> dict[int, Baseline]:
     suite = kernels[0].suite
     wanted = {build.pk: build for kernel in kernels for build in chosen[kernel.pk].builds}
+    if samples:
+        wanted |= {build.pk: build for kernel in kernels for build in chosen[kernel.pk].earlier_builds}
     most = max(_run_limit(chosen[kernel.pk], suite) for kernel in kernels)
     rows = _newest_runs(kernels, environment, wanted, without, most, samples)
     return {kernel.pk: _fill(chosen[kernel.pk], rows, suite, environment, before) for kernel in kernels}
@@ -277,10 +283,26 @@ def _run_limit(choice: Baseline, suite: Suite) -> int:
 def _fill(choice: Baseline, rows: Mapping[tuple[int, int], list[KernelRun]], suite: Suite, environment: Env,
             before: Build | None) -> Baseline:
     """With its runs."""
-    runs = [run for build in choice.builds for run in rows.get((choice.kernel.pk, build.pk), [])][:_run_limit(choice, suite)]
+    def runs_of(builds: Iterable[Build]) -> list[KernelRun]:
+        return [run for build in builds for run in rows.get((choice.kernel.pk, build.pk), [])][:_run_limit(choice, suite)]
+
+    believed = _believed_builds(choice, rows, suite)
+    runs = runs_of(believed)
     held = {run.build_id for run in runs}
     reason = "" if runs else _why_empty(choice, environment, before)
-    return Baseline(choice.kernel, choice.mode, runs, [build for build in choice.builds if build.pk in held], choice.change, reason)
+    return replace(choice, runs=runs, builds=[build for build in believed if build.pk in held], reason=reason,
+                   earlier=runs_of(choice.earlier_builds))
+
+
+def _believed_builds(choice: Baseline, rows: Mapping[tuple[int, int], list[KernelRun]], suite: Suite) -> list[Build]:
+    """Return builds without those that nobody judged and whose unit must be another one: times of the oldest are believed."""
+    if choice.mode != "rolling" or len(choice.builds) < 2:
+        return choice.builds
+    most = rule_of(suite.rule, choice.kernel.rule).believable
+    middles = {build.pk: median(us) for build in choice.builds
+               if (us := [run.p50_us for run in rows.get((choice.kernel.pk, build.pk), []) if run.p50_us])}
+    oldest = next((middles[build.pk] for build in reversed(choice.builds) if build.pk in middles), 0.0)
+    return [build for build in choice.builds if build.pk not in middles or oldest / most <= middles[build.pk] <= oldest * most]
 
 
 def _why_empty(choice: Baseline, environment: Env, before: Build | None) -> str:

@@ -13,7 +13,7 @@ from tuner.gate.builds.selectors import ENVIRONMENT, MAIN, WATCHED, position
 from tuner.gate.builds.services import SERIES_QUEUE, SERIES_TASK
 from tuner.gate.channels.services import write_regression_messages
 from tuner.gate.history.series_selectors import Point, Series, Step, name_steps, run_medians
-from tuner.gate.regressions.services import mark_fixed, publish_regression
+from tuner.gate.regressions.services import mark_fixed, note_growth, publish_regression
 from tuner.gate.stats.drift import ENDS, Drift, find_drift
 from tuner.gate.stats.results import us_text
 from tuner.gate.stats.rule import rule_of
@@ -24,12 +24,14 @@ from workers import jobs
 # Against a pinned baseline, once per drift. No verdict or baseline changes by it.
 
 Action = BaselineChange.Action
+STILL_SLOW = 0.01           # over the old speed: a kernel that came nearer was over it
 
 
 def update_drifts(suite: Suite, env: Mapping[str, str], found: Sequence[Series]) -> list[Regression]:
     """Open a drift for kernels that moved by more than the floor since their pinned baseline although no gate was SLOWER; close
     those that are back. Returns rows that are new or changed. The caller holds the suite's lock."""
     rows = list(Regression.objects.filter(suite=suite, kind=Regression.Kind.DRIFT, **env).select_related("build", "good"))
+    steps = list(Regression.objects.filter(suite=suite, kind=Regression.Kind.STEP, state__in=WATCHED, **env))
     changes = list(BaselineChange.objects.filter(suite=suite, gpu__in=["", env["gpu"]]).select_related("build"))
     touched: dict[int, Regression] = {}
     for one in found:
@@ -41,6 +43,8 @@ def update_drifts(suite: Suite, env: Mapping[str, str], found: Sequence[Series])
                 mark_fixed(watched, one.points[-1].build, f"the newest {ENDS} builds are back at the baseline's level")
                 touched[watched.pk] = watched
             continue                                       # once per drift, not with each build
+        if any(row.state in WATCHED and one.kernel.key in row.kernels for row in steps):
+            continue                                       # an open regression of the kernel grows by itself
         points = _since_pin(one, changes, own)
         drift = find_drift([point.us for point in points], floor)
         if drift is None or _has_slower_gate(one, env, points):
@@ -192,7 +196,10 @@ def _update_regressions(suite: Suite, env: Mapping[str, str], found: Sequence[Se
             if step.ratio < 1 + floor or _is_intended(one.kernel, step, meant, builds):
                 continue
             row = _regression_of_step(one.kernel, step, rows, builds)
-            if row is None:
+            if row is None and (grown := _standing_regression(one, step, rows, builds)) is not None:
+                if _grow(grown, one, step, builds, floor):
+                    touched[grown.pk] = grown
+            elif row is None:
                 row = _create_regression(suite, env, one.kernel, step, builds)
                 rows.append(row)
                 touched[row.pk] = row
@@ -233,6 +240,35 @@ def _regression_of_step(kernel: SuiteKernel, step: Step, rows: Iterable[Regressi
     return None
 
 
+def _standing_regression(one: Series, step: Step, rows: Iterable[Regression], builds: Mapping[str, Build]) -> Regression | None:
+    """The open regression of the kernel that began before the step and was not over by then: the step adds to it."""
+    steps = [each for each in one.steps if position(builds[each.bad]) < position(builds[step.bad])]
+    for row in sorted(rows, key=lambda each: position(each.build), reverse=True):
+        if row.state not in WATCHED or one.kernel.key not in row.kernels or position(row.build) >= position(builds[step.bad]):
+            continue
+        before = _speed_before(row, one, steps, builds)
+        if before is None or all(each.after_us > before * (1 + STILL_SLOW) for each in steps
+                                 if position(builds[each.bad]) >= position(row.build)):
+            return row
+    return None
+
+
+def _speed_before(row: Regression, one: Series, steps: Iterable[Step], builds: Mapping[str, Build]) -> float | None:
+    """Of the series before the regression, µs; None where the series shows no step there."""
+    return next((step.before_us for step in steps if step.slower and _regression_of_step(one.kernel, step, [row], builds)), None)
+
+
+def _grow(row: Regression, one: Series, step: Step, builds: Mapping[str, Build], floor: float) -> bool:
+    before = _speed_before(row, one, one.steps, builds)
+    ratio = step.after_us / before if before else (row.ratio or 1.0) * step.ratio
+    if row.ratio is not None and ratio <= row.ratio * (1 + floor):
+        return False
+    note_growth(row, builds[step.bad], ratio, "the series")
+    row.ratio, row.low, row.high, row.why = ratio, None, None, _step_reason(one.kernel, step)
+    row.save()
+    return True
+
+
 def _found_by_series_alone(row: Regression) -> bool:
     """No gate told of it."""
     return row.found_by == "series" and not row.told_by.exists()
@@ -258,7 +294,7 @@ def _narrow_down(row: Regression, kernel: SuiteKernel, step: Step, builds: Mappi
     """A step that is known: the worst kernel's newest numbers where the series alone tells of it, else a narrower range."""
     before = (row.build_id, row.good_id, list(row.kernels), row.ratio)
     good, bad = builds[step.good], builds[step.bad]
-    if _found_by_series_alone(row):
+    if _found_by_series_alone(row) and not any(line.get("grew") for line in row.history):
         if row.kernels[:1] == [kernel.key] or row.ratio is None or step.ratio > row.ratio:
             row.kernels = [kernel.key, *(key for key in row.kernels if key != kernel.key)]
             row.ratio, row.low, row.high, row.why = step.ratio, step.low, step.high, _step_reason(kernel, step)

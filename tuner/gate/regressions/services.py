@@ -33,8 +33,8 @@ def lock_regressions(suite_id: int) -> None:
 def update_regressions(gate: Gate) -> list[Regression]:
     """Update the suite's regressions by a decided gate; return rows that are new or changed. Safe to call again.
 
-    SLOWER kernels of one family are one row. It is the row of an earlier build where this build holds that one's code and is
-    not slower still. Kernels that pass against runs from before a regression say that it is fixed, or began later.
+    SLOWER kernels of one family are one row. It is the row of an earlier build where this build holds that one's code; where it is
+    slower still, that row grows. Kernels that pass against runs from before a regression say that it is fixed, or began later.
     """
     lock_regressions(gate.suite_id)
     lines = list(gate.kernels.select_related("kernel").order_by("place", "pk"))
@@ -71,8 +71,12 @@ def _record_slowdown(gate: Gate, family: str, slower: Sequence[GateKernel], base
             **{name: getattr(gate, name) for name in ENVIRONMENT})
     else:
         row.kernels = keys + [key for key in row.kernels if key not in keys]
-        if position(gate.build) <= position(row.build):           # measured again, or known to begin earlier
+        is_first = position(gate.build) <= position(row.build)    # measured again, or known to begin earlier
+        if is_first:
             row.build = gate.build
+        elif (grows := row.state in WATCHED and _is_slower_still(gate, row, worst)):
+            note_growth(row, gate.build, worst.ratio_p50, f"gate {gate.pk}")
+        if is_first or grows:
             for name, value in found.items():
                 setattr(row, name, value)
         row.good = _newest_good(row.build, [build for build in (good, row.good) if build is not None])
@@ -91,7 +95,7 @@ def _matching_regression(gate: Gate, family: str, worst: GateKernel) -> Regressi
         if row.state not in WATCHED:
             continue
         inside = has_code_of(gate.build, row.build)
-        if (inside or (inside is None and row.build.branch == "")) and not _is_slower_still(gate, row, worst):
+        if inside or (inside is None and row.build.branch == ""):
             return row
         if has_code_of(row.build, gate.build) and (row.good is None or position(row.good) < position(gate.build)):
             return row
@@ -188,6 +192,16 @@ def add_to_history(row: Regression, note: str, *, by: Any = None, at: datetime |
                                   "state": str(row.state), "note": note}][-MOST_HISTORY:]
     if note:
         row.note = note
+
+
+def note_growth(row: Regression, build: Build, ratio: float | None, by: str) -> None:
+    """Keep with a regression that a later build made it larger: its history says which build added how much."""
+    if ratio is None or any(line.get("grew") == build.name for line in row.history):
+        return
+    before = f" from {100 * (row.ratio - 1):+.1f} %" if row.ratio else ""
+    note = f"{by}: grew{before} to {100 * (ratio - 1):+.1f} % with {build.name}"
+    line = {"at": timezone.now().isoformat(), "who": "", "state": str(row.state), "note": note, "grew": build.name}
+    row.history = [*row.history, line][-MOST_HISTORY:]
 
 
 def publish_regression(row: Regression) -> None:

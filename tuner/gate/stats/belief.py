@@ -25,7 +25,7 @@ def why_not_believed(ratio: float, believable: float) -> str:
         return ""
     way = "slower" if ratio > 1 else "faster"
     if is_unit_slip(ratio):
-        return f"not believed: units? ({float(f'{times:.3g}'):.0f} times {way})"
+        return f"not believed: units? ({UNITS ** round(math.log(times, UNITS)):.0f} times {way})"
     return f"not believed: {times:.3g} times {way}, where the rule believes {believable:g}: units, or other work?"
 
 

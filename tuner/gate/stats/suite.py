@@ -158,9 +158,7 @@ def _weigh_sessions(found: list[KernelVerdict], looked: Sequence[PreparedPair], 
 def _doubt_session(each: KernelVerdict, limit: float, sessions: Sessions) -> KernelVerdict:
     """Of few kernels: a time that sessions alone may differ by proves neither a slower nor a faster build."""
     numbers = [one for one in (each.p50, each.p95, each.mean) if one is not None and one.verdict == each.verdict]
-    if each.verdict not in (Verdict.SLOWER, Verdict.FASTER) or not numbers:
-        return each
-    if any(abs(math.log(one.ratio)) > limit for one in numbers):
+    if each.verdict not in (Verdict.SLOWER, Verdict.FASTER) or not numbers or abs(math.log(numbers[0].ratio)) > limit:
         return each
     if worst_verdict([Verdict(row["verdict"]) for row in each.metrics] or [Verdict.PASS]) == Verdict.SLOWER:
         return each

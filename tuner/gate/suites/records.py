@@ -19,6 +19,7 @@ from typing import Any
 
 from tuner.gate.errors import Refusal
 from tuner.gate.stats.rule import finite_number
+from tuner.gate.stats.sides import SHORTEST_US
 from tuner.gate.suites.checks import is_plain_value
 from tuner.tuning.trial import storable
 
@@ -120,6 +121,8 @@ def samples_problem(us: Any) -> str | None:
     for at, value in enumerate(us):
         if isinstance(value, bool) or not isinstance(value, int | float):
             return f"sample {at} is no number"
+        if MIN_US <= value < SHORTEST_US:
+            return f"sample {at} is {value:g} µs, shorter than any launch ({SHORTEST_US:g} µs): units?"
         if not MIN_US <= value <= MAX_US:
             said = f"{value:g}" if isinstance(value, float) or abs(value) < 10**15 else "too large"
             return f"sample {at} is {said}: times in µs are from 1e-6 to 1e9"

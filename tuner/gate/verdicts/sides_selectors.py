@@ -143,12 +143,12 @@ def _without_other_timings(stored: Baseline, how: Set[str]) -> Baseline:
         timing = run.environment.get("timing") or ""
         return timing == now if timing and now else says_locked(timing) == says_locked(now)
 
-    runs = [run for run in stored.runs if fits(run)]
+    runs, earlier = [run for run in stored.runs if fits(run)], [run for run in stored.earlier if fits(run)]
     if len(runs) == len(stored.runs):
-        return stored
+        return replace(stored, earlier=earlier)
     held = {run.build_id for run in runs}
     reason = "" if runs else f"earlier builds were timed otherwise than now ({now or 'clocks not locked'})"
-    return replace(stored, runs=runs, builds=[build for build in stored.builds if build.pk in held], reason=reason)
+    return replace(stored, runs=runs, builds=[build for build in stored.builds if build.pk in held], reason=reason, earlier=earlier)
 
 
 def _mixed_problem(gate: Gate, places: Sequence[str]) -> str:
@@ -227,7 +227,7 @@ def _compare_kernel(kernel: SuiteKernel, stored: Baseline, timed: list[KernelRun
         now = {row.source_hash for row in baseline} - {""}
         if before and now and not before & now:
             return KernelComparison(kernel, stored, timed[:MOST_RUNS], rejected=rejected), build.name
-        taken = Baseline(kernel, stored.mode, baseline[:MOST_RUNS], [build], stored.change)
+        taken = Baseline(kernel, stored.mode, baseline[:MOST_RUNS], [build], stored.change, earlier=stored.earlier)
         return KernelComparison(kernel, taken, candidate[:MOST_RUNS], stage, rejected), ""
     kept, left_out = _on_the_baselines_cards(kernel, stored, timed)
     return KernelComparison(kernel, stored, kept[:MOST_RUNS], rejected=[*rejected, *left_out]), ""

@@ -19,10 +19,10 @@ from tuner.gate.environments.selectors import explanation_json
 from tuner.gate.stats.explanation import explain
 from tuner.gate.stats.results import KernelVerdict, SuiteVerdict, interval_json, json_plain, runs_text, suite_json
 from tuner.gate.stats.rule import ORDER, Verdict, rule_of, worst_verdict
-from tuner.gate.stats.runs import KernelRuns
+from tuner.gate.stats.runs import EarlierLevel, KernelRuns
 from tuner.gate.stats.suite import judge, suite_reason
 from tuner.gate.suites.selectors import kernel_runs_of
-from tuner.gate.verdicts import sides_selectors
+from tuner.gate.verdicts import session_selectors, sides_selectors
 from tuner.gate.verdicts.card_selectors import doubt_other_cards
 from tuner.gate.verdicts.sides_selectors import AGAIN, KernelComparison, Sides
 from tuner.models import Build, Gate, GateKernel, KernelRun, Suite
@@ -69,8 +69,10 @@ def split_rounds(kernels: Sequence[KernelComparison]) -> list[list[KernelCompari
 
 def _judge_round(gate: Gate, group: Sequence[KernelComparison], suite: int) -> SuiteVerdict:
     """Return the verdict of one round: the first is corrected for all kernels, a re-run for those that it measured."""
+    earlier = {one.kernel.key: EarlierLevel(one.baseline.earlier[0].build.name, _kernel_runs(one, one.baseline.earlier).runs)
+               for one in group if one.baseline.earlier}
     return judge([_kernel_runs(one, one.baseline.runs) for one in group], [_kernel_runs(one, one.candidate) for one in group],
-                 rule_of(gate.suite.rule),
+                 rule_of(gate.suite.rule), earlier=earlier, sessions=session_selectors.sessions_of(gate, group),
                  rules={one.kernel.key: rule_of(gate.suite.rule, one.kernel.rule) for one in group if one.kernel.rule},
                  metrics=gate.suite.metrics, metrics_of={one.kernel.key: one.kernel.metrics for one in group if one.kernel.metrics},
                  family=len(group) if group[0].stage == AGAIN else suite)
@@ -154,7 +156,8 @@ def _row_fields(said: KernelVerdict, one: KernelComparison, place: int, environm
         "baseline_runs": [row.pk for row in one.baseline.runs], "candidate_runs": [row.pk for row in one.candidate],
         "facts": json_plain({
             "op": one.kernel.op, "shape": one.kernel.shape, "config": said.config, "baseline_config": said.baseline_config,
-            "p50": interval_json(said.p50), "p95": interval_json(said.p95), "baseline_runs": said.baseline_runs,
+            "p50": interval_json(said.p50), "p95": interval_json(said.p95), "mean": interval_json(said.mean),
+            "speeds": said.speeds, "believed": said.believed, "back_at": said.back_at, "baseline_runs": said.baseline_runs,
             "candidate_runs": said.candidate_runs, "false_alarms": said.false_alarms, "change": said.change,
             "more_runs": said.more_runs,
             "metrics": [dict(each) for each in said.metrics], "clocks": dict(said.clocks), "excluded": list(said.excluded),

@@ -1,0 +1,207 @@
+"""Rates of the gate in what ordinary CI does to it: steps, days that differ, missing kernels. For docs/gate-bench.md.
+
+Kernels of 40 µs are generated, not recorded: runs differ by 0.5 %, samples within a run by 1 %, 5 runs a build, 25 samples a run.
+*Without* is the same draw judged by what the gate did before it knew of the matter: a baseline of the newest 10 runs whatever their
+level, sessions taken as one, p50 and p95 alone, exact ranks alone, kernels that are gone left out. `python -m bench.gate_around`
+prints the table; each row is a function of (draws) that answers in seconds.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.gate.stats.rank_test import smallest_p
+from tuner.gate.stats.results import KernelVerdict, SuiteVerdict
+from tuner.gate.stats.rule import Rule, Verdict
+from tuner.gate.stats.runs import EarlierLevel, KernelRuns, Run
+from tuner.gate.stats.sessions import estimate_sessions
+from tuner.gate.stats.suite import judge
+
+Floats = NDArray[np.float64]
+RED, GREEN = (Verdict.SLOWER, Verdict.AMBIGUOUS, Verdict.NO_DATA), (Verdict.PASS, Verdict.FASTER)
+LEVEL_US, RUNS, SAMPLES, NOISE, KERNELS = 40.0, 5, 25, 0.005, 13
+
+
+@dataclass(frozen=True)
+class Row:
+    title: str
+    counts: str                             # what is counted
+    wanted: str
+    rate: Callable[[int], tuple[int, int, int]]         # draws -> (counted without, counted with, draws)
+
+
+def build(random: np.random.Generator, factors: Floats, session: float = 0.0, runs: int = RUNS) -> list[KernelRuns]:
+    """One build: kernels at these factors of the level, all of them slower by its session."""
+    us = LEVEL_US * factors * (1 + session) * np.exp(NOISE * random.standard_normal((runs, len(factors))))
+    samples = us[..., None] * (1 + 0.01 * random.standard_normal((*us.shape, SAMPLES)))
+    return [KernelRuns("generated", {"kernel": at}, None, str(at), [Run(f"{run}", samples[run, at]) for run in range(runs)])
+            for at in range(len(factors))]
+
+
+def joined(*builds: list[KernelRuns]) -> list[KernelRuns]:
+    """Runs of several builds as one side."""
+    return [KernelRuns(of[0].op, of[0].shape, None, of[0].key, [Run(f"{number} {run.run}", run.us) for number, each in enumerate(of)
+                                                                for run in each.runs]) for of in zip(*builds, strict=True)]
+
+
+def slowed(kernels: int, at: int, factor: float) -> Floats:
+    return np.where(np.arange(kernels) == at, factor, 1.0)
+
+
+def _called(found: SuiteVerdict, key: str, verdict: Verdict = Verdict.SLOWER) -> bool:
+    return any(each.key == key and each.verdict == verdict for each in found.kernels)
+
+
+# ---- rows ----
+
+def returns(gain: float) -> Callable[[int], tuple[int, int, int]]:
+    """c, c, then a build that is faster by `gain` in one kernel, then the old speed again."""
+    def rate(draws: int) -> tuple[int, int, int]:
+        without = ours = 0
+        for draw in range(draws):
+            random, at = np.random.default_rng([1, draw]), draw % KERNELS
+            old = [build(random, np.ones(KERNELS)) for _ in range(2)]
+            fast, back = build(random, slowed(KERNELS, at, 1 - gain)), build(random, np.ones(KERNELS))
+            without += _called(judge(joined(old[1], fast), back, calibrated=False), str(at))
+            before = {each.key: EarlierLevel("c", each.runs) for each in joined(*old) if each.key == str(at)}
+            base = [mine if mine.key == str(at) else both for mine, both in zip(fast, joined(old[1], fast), strict=True)]
+            ours += _called(judge(base, back, calibrated=False, earlier=before), str(at))
+        return without, ours, draws
+    return rate
+
+
+def sessions(sd: float, kernels: int, effect: float = 1.0) -> Callable[[int], tuple[int, int, int]]:
+    """Eight builds of one level before, the newest two of which are the baseline; each build's day of its own."""
+    def rate(draws: int) -> tuple[int, int, int]:
+        without = ours = 0
+        for draw in range(draws):
+            random, at = np.random.default_rng([2, kernels, draw]), draw % kernels
+            past = [build(random, np.ones(kernels), sd * random.standard_normal()) for _ in range(8)]
+            candidate = build(random, slowed(kernels, at, effect), sd * random.standard_normal())
+            base = joined(*past[-2:])
+            history = {str(key): [[float(np.median(run.us)) for run in each[key].runs] for each in past] for key in range(kernels)}
+            for known in (None, estimate_sessions(history, 2)):
+                found = judge(base, candidate, calibrated=False, sessions=known)
+                hit = _called(found, str(at)) if effect != 1 else found.verdict == Verdict.SLOWER
+                without, ours = without + (hit and known is None), ours + (hit and known is not None)
+        return without, ours, draws
+    return rate
+
+
+def by_ranks(each: KernelVerdict, kernels: int) -> Verdict:
+    """The p50's word where complete separation is no proof for so many kernels."""
+    reached = smallest_p(each.candidate_runs, each.baseline_runs) <= Rule().alpha / kernels
+    return each.verdict if reached or each.verdict not in (Verdict.SLOWER, Verdict.FASTER) else Verdict.AMBIGUOUS
+
+
+def doubled(kernels: int) -> Callable[[int], tuple[int, int, int]]:
+    def rate(draws: int) -> tuple[int, int, int]:
+        without = ours = 0
+        for draw in range(draws):
+            random, at = np.random.default_rng([3, draw]), draw % kernels
+            base = build(random, np.ones(kernels), runs=2 * RUNS)
+            found = judge(base, build(random, slowed(kernels, at, 2.0)), calibrated=False)
+            ours += _called(found, str(at))
+            without += any(each.key == str(at) and by_ranks(each, kernels) == Verdict.SLOWER for each in found.kernels)
+        return without, ours, draws
+    return rate
+
+
+def shares(after: float) -> Callable[[int], tuple[int, int, int]]:
+    """One of four kernels: 10 % of its launches are slow, then `after`; red is SLOWER or AMBIGUOUS."""
+    def mixed(random: np.random.Generator, share: float, runs: int) -> KernelRuns:
+        us = np.where(random.random((runs, 100)) < share, 1.9, 1.0) * LEVEL_US * (1 + 0.01 * random.standard_normal((runs, 100)))
+        return KernelRuns("mixed", {}, None, "mixed", [Run(str(at), each) for at, each in enumerate(us)])
+
+    def rate(draws: int) -> tuple[int, int, int]:
+        without = ours = 0
+        for draw in range(draws):
+            random = np.random.default_rng([4, draw])
+            base, candidate = ([*build(random, np.ones(3), runs=runs), mixed(random, share, runs)]
+                               for share, runs in ((0.1, 2 * RUNS), (after, RUNS)))
+            one = next(each for each in judge(base, candidate, calibrated=False).kernels if each.key == "mixed")
+            ours += one.verdict in RED
+            without += any(number is not None and number.verdict in RED[:2] for number in (one.p50, one.p95))
+        return without, ours, draws
+    return rate
+
+
+def missing(draws: int) -> tuple[int, int, int]:
+    """One kernel of 13 is gone; green is PASS or FASTER. Without: the kernels that the build has."""
+    without = ours = 0
+    for draw in range(draws):
+        random = np.random.default_rng([5, draw])
+        base, candidate = build(random, np.ones(KERNELS), runs=2 * RUNS), build(random, np.ones(KERNELS))
+        left = [each for at, each in enumerate(candidate) if at != draw % KERNELS]
+        keys = {each.key for each in left}
+        without += judge([each for each in base if each.key in keys], left, calibrated=False).verdict in GREEN
+        ours += judge(base, left, calibrated=False).verdict in GREEN
+    return without, ours, draws
+
+
+def units(draws: int) -> tuple[int, int, int]:
+    without = ours = 0
+    for draw in range(draws):
+        random = np.random.default_rng([6, draw])
+        sides = build(random, np.full(KERNELS, 20.0), runs=2 * RUNS), build(random, np.full(KERNELS, 0.02))
+        for rule in (Rule(believable=1e6), Rule()):
+            green = judge(*sides, rule, calibrated=False).verdict in GREEN
+            without, ours = without + (green and rule.believable > 1e3), ours + (green and rule.believable < 1e3)
+    return without, ours, draws
+
+
+def creeps(per_build: float) -> Callable[[int], tuple[int, int, int]]:
+    """Nine builds, each slower than the one before: open rows of the kernel.
+
+    Without: a row for each build whose interval leaves the last row's.
+    """
+    def rate(draws: int) -> tuple[int, int, int]:
+        without = ours = 0
+        for draw in range(draws):
+            random = np.random.default_rng([7, draw])
+            base, high, ratio, any_row = build(random, np.ones(1), runs=2 * RUNS), 0.0, 0.0, 0
+            for at in range(1, 10):
+                found = judge(base, build(random, np.full(1, (1 + per_build) ** at)), calibrated=False).kernels[0]
+                if found.verdict == Verdict.SLOWER and found.p50:
+                    is_more = found.p50.low > high and found.p50.ratio > ratio * (1 + Rule().floor)
+                    without += is_more
+                    any_row = 1
+                    high, ratio = (found.p50.high, found.p50.ratio) if is_more else (high, ratio)
+            ours += any_row
+        return without, ours, draws
+    return rate
+
+
+ROWS = (
+    *(Row(f"return after a gain of {100 * gain:.0f} %, 13 kernels", "SLOWER", "≥ 98 %", returns(gain))
+      for gain in (0.05, 0.1, 0.2, 0.3)),
+    *(Row(f"sessions of ±{100 * sd:g} %, {kernels} equal kernel(s)", "SLOWER", "≤ 1 %", sessions(sd, kernels))
+      for sd in (0.015, 0.02) for kernels in (1, KERNELS)),
+    Row("sessions of ±1.5 %, +8 % in one of 13", "SLOWER", "most", sessions(0.015, KERNELS, 1.08)),
+    Row("sessions alike, +8 % in the only kernel", "SLOWER", "≥ 95 %", sessions(0.0, 1, 1.08)),
+    Row("a doubled kernel of 60, 5 against 10 runs", "SLOWER", "≥ 98 %", doubled(60)),
+    Row("10 → 40 % of the launches slow (mean +27 %)", "red", "≥ 98 %", shares(0.4)),
+    Row("10 % slow, as before", "red", "≤ 1 %", shares(0.1)),
+    Row("one of 13 kernels gone", "green", "0 %", missing),
+    Row("ms read as µs", "green", "0 %", units),
+    Row("nine builds that creep by 3 %", "open rows a draw", "1", creeps(0.03)),
+)
+
+
+def table(draws: int) -> Iterator[str]:
+    yield "| what CI does | counted | wanted | without | the gate |"
+    yield "|---|---|--:|--:|--:|"
+    for row in ROWS:
+        without, ours, number = row.rate(draws)
+        text = (lambda part, of=number: f"{part / of:.2f}") if row.counts.startswith("open") else \
+            (lambda part, of=number: f"{100 * part / of:.1f} %")
+        yield f"| {row.title} | {row.counts} | {row.wanted} | {text(without)} | {text(ours)} |"
+
+
+if __name__ == "__main__":
+    print("\n".join(table(int(sys.argv[1]) if len(sys.argv) > 1 else 200)))

@@ -1,0 +1,96 @@
+"""A baseline holds one level: what becomes of a suite after a build that is faster, and of one whose days differ."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from django.utils import timezone
+
+from tuner.gate.baselines.levels import series_starts
+from tuner.gate.baselines.selectors import Env, load_baselines
+from tuner.gate.baselines.services import record_baseline_change
+from tuner.gate.builds.services import ensure_build
+from tuner.gate.suites.upload_services import runs_store
+from tuner.gate.verdicts import services
+from tuner.models import Gate, Regression, Suite
+
+pytestmark = pytest.mark.django_db
+H200 = {"gpu": "NVIDIA H200", "toolkit": "cuda 13.0, triton 3.6.0", "driver": "580.159"}
+
+
+@pytest.fixture
+def suite() -> Suite:
+    return Suite.objects.create(name="nightly", kind=Suite.Kind.UPLOADED, device="")
+
+
+def runs(levels: dict[str, float], seed: int, count: int = 5, scale: float = 1.0) -> list[dict[str, Any]]:
+    """Runs of kernels at these levels (µs), 0.4 % apart, 30 samples each."""
+    random = np.random.default_rng(seed)
+    return [{"run": str(run), "op": op, "shape": {"N": 64}, "us": (scale * level * np.exp(0.004 * random.standard_normal())
+                                                                  * (1 + 0.01 * random.standard_normal(30))).tolist()}
+            for run in range(count) for op, level in levels.items()]
+
+
+def at(hour: int) -> Any:
+    return timezone.now() - timedelta(days=20) + timedelta(hours=hour)
+
+
+def gate(suite: Suite, hour: int, levels: dict[str, float], scale: float = 1.0, **given: Any) -> Gate:
+    """The gate of build b<hour>."""
+    return services.create_gate(suite, f"b{hour}", at=at(hour), environment=H200, records=runs(levels, hour, scale=scale), **given)
+
+
+def test_after_a_faster_build_a_return_is_slower_however_often_it_comes(suite: Suite) -> None:
+    levels = [40.0, 40.0, 40.0, 32.0, 40.0, 40.0, 32.0, 32.0, 40.0]
+    found = [gate(suite, hour, {"softmax": us, "matmul": 90.0, "add": 12.0}) for hour, us in enumerate(levels)]
+    assert [each.verdict for each in found] == ["NO DATA", "PASS", "PASS", "FASTER", "SLOWER", "SLOWER", "PASS", "PASS", "SLOWER"]
+    for each in (found[4], found[5], found[8]):
+        softmax = each.kernels.get(kernel__op="softmax")
+        assert softmax.ratio_p50 == pytest.approx(1.25, abs=0.02) and "back at the speed of build b2" in softmax.reason
+        assert set(softmax.facts["baseline"]["builds"]) in ({"b3"}, {"b6", "b7"})
+    kernels = list(suite.kernels.select_related("suite"))
+    softmax = load_baselines(kernels, Env(**H200))[suite.kernels.get(op="softmax").pk]
+    assert "since b3 made it faster" in softmax.says and {run.build.name for run in softmax.earlier} == {"b2", "b1"}
+    assert Regression.objects.filter(family="softmax").count() == 2, "fixed in between, and come back"
+    record_baseline_change(suite, "intended", build=ensure_build("b8"), note="more accurate")
+    assert gate(suite, 9, {"softmax": 40.0, "matmul": 90.0, "add": 12.0}).verdict == "PASS"
+
+
+def test_a_slip_of_units_is_red_and_no_baseline(suite: Suite) -> None:
+    levels = {"softmax": 400.0, "matmul": 900.0}
+    for hour in range(2):
+        gate(suite, hour, levels)
+    slip = gate(suite, 2, levels, scale=1e-3)
+    assert slip.verdict == "AMBIGUOUS" and "not believed: units? (1000 times faster)" in slip.reason
+    after = gate(suite, 3, levels)
+    assert after.verdict == "PASS" and "b2" not in after.kernels.first().facts["baseline"]["builds"]
+    runs_store(suite, ensure_build("b4", at=at(4)), runs(levels, 4, scale=1e-3), **H200)          # and nobody asked for a gate
+    last = gate(suite, 5, levels)
+    assert last.verdict == "PASS" and "b4" not in last.kernels.first().facts["baseline"]["builds"]
+    short = gate(suite, 6, {"softmax": 40.0, "matmul": 90.0}, scale=1e-3)
+    assert short.verdict == "NO DATA" and "shorter than any launch" in short.reason
+
+
+def test_days_that_differ_blame_nobody_and_are_known_from_the_history(suite: Suite) -> None:
+    levels = {"softmax": 40.0, "matmul": 90.0}
+    for hour in range(2):
+        gate(suite, hour, levels)
+    doubted = gate(suite, 2, levels, scale=1.055)
+    assert doubted.verdict == "AMBIGUOUS" and "sessions differ by 2 % (taken as such: too few" in doubted.reason
+    ensure_build("b2").delete()
+    for hour in range(3, 7):
+        assert gate(suite, hour, levels).verdict == "PASS"
+    known = gate(suite, 7, levels, scale=1.055)
+    assert known.verdict == "SLOWER", "all days were alike"
+
+
+def test_a_series_begins_anew_where_it_is_faster_than_ever() -> None:
+    def step(bad: str, before: float, after: float) -> dict[str, Any]:
+        return {"bad": bad, "before_us": before, "after_us": after}
+
+    assert series_starts([step("b", 100, 80)], 0.02) == [("b", 100.0)]
+    assert series_starts([step("b", 100, 120), step("c", 120, 100)], 0.02) == [], "back at its old speed"
+    assert series_starts([step("b", 100, 120), step("c", 120, 90), step("d", 90, 89.5)], 0.02) == [("c", 120.0)]
