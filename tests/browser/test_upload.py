@@ -53,7 +53,7 @@ def test_several_files_are_uploaded_read_and_opened(watched: Any, tmp_path: Path
     expect(page.locator("#u-tags").first).to_have_value("ci nightly")
     page.goto("/profiles/?build=4f2c1e")
     page.click("text=kineto_train.json.gz")
-    shows(page.locator(".answer").first, "The host cannot feed the GPU: idle for it 60 % of the time, 5.58 ms a step")
+    shows(page.locator(".answer").first, "The host cannot feed the GPU: idle for it 60 % of the time, 5.61 ms a step")
     page.goto("/profiles/?build=4f2c1e&status=failed")
     page.click("text=broken.json")
     shows(page.locator("main").first, "what to do")

@@ -52,8 +52,8 @@ def test_profile_page_of_a_trace(alice):
     topic_make(profile, topic_of("causes"))
     shown = page(alice, f"/profiles/{profile.pk}/")
     plain = text(shown)
-    assert ("The host cannot feed the GPU: idle for it 60 % of the time, 5.58 ms a step (in operators and launches 26 %, launching "
-            "small kernels 19 %, in other code 15 %), most of it in aten::copy_; one CUDA graph wins 13.2 ms at most.") in plain
+    assert ("The host cannot feed the GPU: idle for it 60 % of the time, 5.61 ms a step (in operators and launches 26 %, launching "
+            "small kernels 20 %, in other code 15 %), most of it in aten::copy_; one CUDA graph wins 13.2 ms at most.") in plain
     assert "Causes" in plain and "add up to the wall time" in shown and "recorded on NVIDIA H200" in plain
     parts = [int(ns) for ns in re.findall(r'title="[^"]*?: (\d+) ns, [^"]* of 37396352 ns', shown)]
     assert sum(parts) == 37_396_352                                   # the bar's parts add up to wall time

@@ -54,7 +54,14 @@ class Account:
 
 
 def account_of(frame: Frame) -> Account:
-    """Return the account of a trace. Without GPU work it has no rows."""
+    """Return the account of a trace, made once: every page draws on it. Without GPU work it has no rows."""
+    if "_account" not in frame.__dict__:
+        frame.__dict__["_account"] = _account(frame)
+    account: Account = frame.__dict__["_account"]
+    return account
+
+
+def _account(frame: Frame) -> Account:
     begin_ns, end_ns = frame.wall
     works = devices(frame) if end_ns > begin_ns else []
     if not works:

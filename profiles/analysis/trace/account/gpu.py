@@ -183,8 +183,8 @@ def _idle(frame: Frame, host: Host, work: DeviceWork, begin_ns: int, end_ns: int
     thread = np.where(call >= 0, frame["track"][call], -1).astype(np.int64)
     queued = gaps.end_ns - returned
     waits = known & ~first & (queued > LATENCY_NS)      # before its first work a GPU may do what was launched before the recording
+    starting = known & (queued <= LATENCY_NS)
     out = {"stream_wait": _chosen(returned, gaps.end_ns, waits),
-           "launch_latency": _chosen(returned, gaps.end_ns, known & (queued <= LATENCY_NS)),
            "unknown": _chosen(gaps.start_ns, gaps.end_ns, ended & ~known & ~first),
            "outside": intervals.join(_chosen(gaps.start_ns, gaps.end_ns, first & ~known),
                                      _chosen(returned, gaps.end_ns, first & known & (queued > LATENCY_NS)))}
@@ -192,24 +192,26 @@ def _idle(frame: Frame, host: Host, work: DeviceWork, begin_ns: int, end_ns: int
     tracks = busiest(thread[known])
     unread = known & ~np.isin(thread, tracks)
     out["host_code"] = _chosen(gaps.start_ns, returned, unread & ~first)
+    out["launch_latency"] = _chosen(returned, gaps.end_ns, starting & unread)
     for track in tracks:
-        mine = known & (thread == track)
-        _add(out, names, host, _chosen(gaps.start_ns, returned, mine & ~first), track, False)
-        _add(out, names, host, _chosen(gaps.start_ns, returned, mine & first), track, True)
+        for some, known_only in ((known & (thread == track) & ~first, False), (known & (thread == track) & first, True)):
+            late, latency = _chosen(gaps.start_ns, returned, some), _chosen(returned, gaps.end_ns, starting & some)
+            _add(out, names, host, late, latency, track, known_only)
     tail = _chosen(gaps.start_ns, gaps.end_ns, ~ended)
     within = intervals.intersect(tail, steps)
     last = frame.call[work.rows[-1]] if work.rows.size else -1
     if last >= 0 and within.start_ns.size:
-        _add(out, names, host, within, int(frame["track"][last]), True)
+        _add(out, names, host, within, EMPTY, int(frame["track"][last]), True)
         tail = intervals.without(tail, within)
     out["outside"] = intervals.join(out["outside"], tail)
     return out, _Launched(Intervals(gaps.start_ns[known], gaps.end_ns[known]), after[known])
 
 
-def _add(out: dict[str, Intervals], names: dict[str, Names], host: Host, late: Intervals, track: int, known_only: bool) -> None:
-    if not late.start_ns.size:
+def _add(out: dict[str, Intervals], names: dict[str, Names], host: Host, late: Intervals, latency: Intervals, track: int,
+         known_only: bool) -> None:
+    if not late.start_ns.size and not latency.start_ns.size:
         return
-    for cause, each in host.divide(late, track, known_only).items():
+    for cause, each in host.divide(late, latency, track, known_only).items():
         if not each.start_ns.size:
             continue
         out[cause] = intervals.join(out.get(cause, EMPTY), each)

@@ -3,9 +3,10 @@
 A gap of a GPU ends with a piece of work; until the call that launched it had returned, nothing was queued (the rule of
 `trace.time.idle`). That late part is divided by what the launching thread was in, the first of HOST that covers a moment.
 
-Synchronisation is told from a slow host by what it costs: had the host not waited, it would have launched for as long as it
-waited. So of the idle time from one wait to the next, in operators and code that nothing else explains, as much belongs to the
-wait as the host spent in it; the rest the host needs anyway.
+Synchronisation is told from a slow host by what it costs (`delays`): had the host not waited, it would have launched for as long as
+it waited. So of the idle time from one wait to the next, in operators and code that nothing else explains, as much belongs to the
+wait as the host spent in it; the rest the host needs anyway. What keeps the host from launching while the GPU still works (it loads
+data, compiles, writes a file) costs as much later.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import numpy as np
 
 from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame, Ints, Rows
-from profiles.analysis.core.intervals import EMPTY, Intervals
+from profiles.analysis.core.intervals import Intervals
+from profiles.analysis.trace.account.delays import delayed
 from profiles.analysis.trace.launching.calls import runtime_calls
 from profiles.analysis.trace.time.idle import DATA, is_wait, track_cover
 from profiles.analysis.trace.time.tiling import in_turn
@@ -69,6 +71,10 @@ HOST: tuple[tuple[str, Callable[[str], bool], tuple[Category, ...]], ...] = (
     ("allocation", _finds(ALLOCATION), (Category.RUNTIME,)),
 )
 GENERIC = ("host_launch", "host_code")
+DELAYED = (*GENERIC, "launch_latency")              # what a host that were earlier would not let happen
+# What keeps the host from launching, whether or not the GPU still has work.
+STALLS = ("data_loading", "compilation", "garbage_collection", "file_io")
+ALWAYS = Intervals(np.array([0], np.int64), np.array([np.iinfo(np.int64).max], np.int64))
 
 
 @dataclass(frozen=True)
@@ -148,8 +154,11 @@ class Host:
         """Calls that free memory: they wait until the GPU has done all its work."""
         return self.frame.rows_by_name(lambda name: bool(_FREES.search(name)), Category.RUNTIME)
 
-    def divide(self, late: Intervals, track: int, known_only: bool = False) -> dict[str, Intervals]:
-        """Divide late time by what a thread was in. `known_only`: time in no slice is "outside", not the host's code."""
+    def divide(self, late: Intervals, latency: Intervals, track: int, known_only: bool = False) -> dict[str, Intervals]:
+        """Divide late time by what a thread was in, and `latency`: time in which what it launched was about to start.
+
+        `known_only`: time in no slice is "outside", not the host's code.
+        """
         thread = self.thread(track)
         parts = {cause: intervals.intersect(late, each) for cause, each in thread.sets.items()}
         rest = intervals.without(late, intervals.join(*thread.sets.values()))
@@ -158,30 +167,23 @@ class Host:
             parts["host_code"], parts["outside"] = intervals.intersect(rest, inside), intervals.without(rest, inside)
         else:
             parts["host_code"] = rest
-        if known_only:
-            return parts
-        return self._after_waits(parts, thread)
+        parts["launch_latency"] = latency
+        return parts if known_only else self._after_delays(parts, thread)
 
     @cached_property
     def _told(self) -> Rows:
         """Rows of what a person or Python named; the step itself says nothing."""
         return self.frame.rows_by_name(lambda name: not _FRAMES.search(name), Category.PYTHON, Category.ANNOTATION)
 
-    def _after_waits(self, parts: dict[str, Intervals], thread: Thread) -> dict[str, Intervals]:
-        """Move from the generic causes to the wait before them as much as that wait lasted."""
-        ends = np.concatenate([each.end_ns for each in thread.waits.values()])
-        generic = intervals.join(*(parts[cause] for cause in GENERIC))
-        if not ends.size or not generic.start_ns.size:
+    def _after_delays(self, parts: dict[str, Intervals], thread: Thread) -> dict[str, Intervals]:
+        """Move from the generic causes to the waits and the stalls before them as much as those delayed the host."""
+        generic = intervals.join(*(parts[cause] for cause in DELAYED))
+        moved = delayed(generic, thread.waits, {cause: thread.sets[cause] for cause in STALLS}, parts)
+        if not moved:
             return parts
-        order = np.argsort(ends, kind="stable")
-        lengths = np.concatenate([each.end_ns - each.start_ns for each in thread.waits.values()])[order]
-        kinds = np.repeat(np.arange(len(thread.waits)), [each.start_ns.size for each in thread.waits.values()])[order]
-        moved, period = first_of_periods(generic, ends[order], lengths)
-        parts = {cause: intervals.without(each, moved) if cause in GENERIC else each for cause, each in parts.items()}
-        for number, cause in enumerate(thread.waits):
-            mine = kinds[period] == number
-            parts[cause] = intervals.join(parts[cause], Intervals(moved.start_ns[mine], moved.end_ns[mine]))
-        return parts
+        taken = intervals.join(*moved.values())
+        parts = {cause: intervals.without(each, taken) if cause in DELAYED else each for cause, each in parts.items()}
+        return parts | {cause: intervals.join(parts[cause], each) for cause, each in moved.items()}
 
     def names(self, cause: str, where: Intervals, track: int) -> list[tuple[str, int]]:
         """What a cause's time on a thread was in: (name, ns), the most time first; "" is time in no slice."""
@@ -193,7 +195,9 @@ class Host:
         if cause == "synchronisation":
             return self._callers(where, track)
         rows = self.rows.get(cause)
-        return self._whole(where, track, rows) if rows is not None else []
+        if rows is None:
+            return []
+        return self._whole(where, track, rows) or self._whole(ALWAYS, track, rows)     # what follows a stall lies in none of it
 
     def _whole(self, where: Intervals, track: int, rows: Rows) -> list[tuple[str, int]]:
         """Time within the slices of a state, by name; of nested ones the outermost has it."""
@@ -248,25 +252,6 @@ def _outermost(frame: Frame, rows: Rows, kinds: tuple[Category, ...]) -> Ints:
         above = np.where(current >= 0, frame.parent[np.maximum(current, 0)], -1)
         current = frame.enclosing(above, *kinds)
     return best
-
-
-def first_of_periods(pieces: Intervals, starts_ns: Ints, most_ns: Ints) -> tuple[Intervals, Ints]:
-    """Return of the pieces that lie after each start and before the next the first `most_ns`, and the number of each one's start.
-
-    `starts_ns` ascends. What lies before the first start is left out.
-    """
-    inner = starts_ns[intervals.overlap_ns(pieces, starts_ns - 1, starts_ns + 1) == 2]       # starts within a piece cut it
-    begin, end = np.sort(np.r_[pieces.start_ns, inner]), np.sort(np.r_[pieces.end_ns, inner])
-    period = np.searchsorted(starts_ns, begin, side="right") - 1
-    keep = (period >= 0) & (end > begin)
-    begin, end, period = begin[keep], end[keep], period[keep]
-    if not begin.size:
-        return EMPTY, period
-    before = np.cumsum(end - begin) - (end - begin)
-    first = np.r_[True, period[1:] != period[:-1]]
-    before -= np.maximum.accumulate(np.where(first, before, 0))
-    taken = np.clip(most_ns[period] - before, 0, end - begin)
-    return Intervals(begin[taken > 0], (begin + taken)[taken > 0]), period[taken > 0]
 
 
 def _by_name(frame: Frame, rows: Ints, ns: Ints) -> list[tuple[str, int]]:

@@ -48,7 +48,7 @@ def rank_waits(frame: Frame, times: list[GpuTime], steps: int) -> list[RankWait]
         return []
     slack_ns = (alignment.get("residual_ns") or 0.0) if aligned else None
     everyone = meetings_of(launches, aligned)
-    met, start_ns = without_start(launches, everyone, wait_ns_of(launches, everyone, slack_ns))
+    met, start_ns = without_start(frame, launches, everyone, wait_ns_of(launches, everyone, slack_ns), aligned)
     wait_ns = wait_ns_of(launches, met, slack_ns)
     by_index = {each.work.index: each for each in times}
     pairs = _pairs(launches, met, wait_ns)

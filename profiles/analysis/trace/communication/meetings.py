@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiles.analysis.core.frame import Array, Ints
+from profiles.analysis.core.frame import Array, Frame, Ints
 from profiles.analysis.trace.communication.collectives import Collectives
 from profiles.ingest.windows import MISSING
 
@@ -157,17 +157,28 @@ def _measure_meetings(collectives: Collectives, of: Ints, count: int) -> Meeting
                     first[by_time], collectives.start_ns[late][by_time], late[by_time], (present >= everybody)[by_time])
 
 
-def without_start(launches: Collectives, met: Meetings, wait_ns: Ints) -> tuple[Meetings, Ints]:
-    """Leave out the first meeting where its waits exceed those of all others together.
+def without_start(frame: Frame, launches: Collectives, met: Meetings, wait_ns: Ints, aligned: bool) -> tuple[Meetings, Ints]:
+    """Leave out the first meeting where its waits exceed those of all others together, and were for a recording to begin.
 
-    That says when the ranks' recordings began, not who is slow. Also returned: how long each launch waited there.
+    That says when the ranks' recordings began, not who is slow; where the last rank's had begun before the first one came, it was
+    late all the same. Also returned: how long each launch waited there.
     """
     waits = np.bincount(met.of[met.of >= 0], weights=wait_ns[met.of >= 0], minlength=met.present.size)
-    if waits.size < LEAST_MEETINGS or waits[0] <= waits[1:].sum():
+    if waits.size < LEAST_MEETINGS or waits[0] <= waits[1:].sum() or (aligned and _had_begun(frame, launches, met)):
         return met, np.zeros(launches.rows.size, np.int64)
     return Meetings(np.where(met.of >= 0, met.of - 1, -1), *(column[1:] for column in (
         met.present, met.transfer_ns, met.first_ns, met.last_ns, met.late, met.complete))), \
         np.where(met.of == 0, wait_ns, 0)
+
+
+def _had_begun(frame: Frame, launches: Collectives, met: Meetings) -> bool:
+    """Whether the rank that came last to the first meeting was recorded already when the first one came; of several ranks alone."""
+    track = int(frame["track"][launches.rows[met.late[0]]])
+    mine = np.array([rank == frame.rank_of_track[track] for rank in frame.rank_of_track], np.bool_)
+    if mine.all():
+        return False
+    rows = np.flatnonzero(mine[frame["track"]] & ~frame["instant"])
+    return int(frame["start_ns"][rows].min()) <= int(met.first_ns[0])
 
 
 def wait_ns_of(launches: Collectives, met: Meetings, slack_ns: float | None) -> Ints:

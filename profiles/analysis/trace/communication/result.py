@@ -31,7 +31,7 @@ def communication_result(frame: Frame) -> Result:
     aligned = alignment.get("rule") != "none"
     slack_ns = (alignment.get("residual_ns") or 0.0) if aligned else None
     everyone = meetings_of(launches, aligned)
-    met, start_wait_ns = without_start(launches, everyone, wait_ns_of(launches, everyone, slack_ns))
+    met, start_wait_ns = without_start(frame, launches, everyone, wait_ns_of(launches, everyone, slack_ns), aligned)
     work = devices(frame)
     waits = waits_of(launches, wait_ns_of(launches, met, slack_ns), work)
     exposed = _exposed_ns(launches, work)
