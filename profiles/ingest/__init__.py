@@ -38,11 +38,12 @@ READERS: list[Reader] = [
     Reader("XPlane protobuf (.xplane.pb of JAX, TensorFlow)", "profiles.ingest.xplane.reader"),
     Reader("Nsight Compute report (.ncu-rep)", "profiles.ingest.ncu.report"),
     Reader("Nsight Compute CSV (ncu --csv --page raw)", "profiles.ingest.ncu.csv_pages"),
+    Reader("Nsight Compute text page (ncu without --csv)", "profiles.ingest.ncu.text_page"),
     Reader("rocpd database (rocprofv3, ROCm Systems Profiler)", "profiles.ingest.rocm.rocpd"),
     Reader("RPD database (rocmProfileData)", "profiles.ingest.rocm.rpd"),
     Reader("Nsight Systems export (SQLite)", "profiles.ingest.nsys.sqlite"),          # of all SQLite that is left
     Reader("Nsight Systems report (.nsys-rep, .qdrep)", "profiles.ingest.nsys.report"),
-    Reader("nsys stats CSV or JSON", "profiles.ingest.nsys.stats"),
+    Reader("nsys stats (CSV, JSON, text)", "profiles.ingest.nsys.stats"),
     Reader("rocprofv3 JSON", "profiles.ingest.rocm.tool_json"),
     Reader("rocprof CSV (traces, counters, sums)", "profiles.ingest.rocm.csv_tables"),
     Reader("Perfetto trace (protobuf)", "profiles.ingest.perfetto.reader"),
@@ -56,6 +57,9 @@ READERS: list[Reader] = [
     Reader("Python cProfile statistics (.prof)", "profiles.ingest.other.cprofile"),
     Reader("speedscope JSON (py-spy, rbspy)", "profiles.ingest.samplers.speedscope"),
     Reader("V8 CPU profile (.cpuprofile)", "profiles.ingest.samplers.cpuprofile"),
+    Reader("Folded stacks (py-spy raw, perf, torch export_stacks)", "profiles.ingest.samplers.folded"),
+    Reader("PyTorch memory timeline (JSON)", "profiles.ingest.other.memory_timeline"),
+    Reader("tritonparse log (NDJSON)", "profiles.ingest.other.tritonparse"),
     Reader("Event list (JSON, JSON lines)", "profiles.ingest.other.event_list"),         # last: any list of objects with a time
 ]
 

@@ -30,6 +30,9 @@ def refuse(head: bytes, formats: list[str]) -> TraceError:
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if not text:
         return TraceError("byte 0", "the file holds nothing but white space", read)
+    if b"Memory Timeline" in text[:4096] and text[:1] == b"<":
+        return TraceError("byte 0", "this is PyTorch's memory timeline as a picture in a page",
+                          'Export its numbers: prof.export_memory_timeline("memory.json", device="cuda:0")')
     if text[:1] == b"<":
         return TraceError("byte 0", "this is an HTML or XML page, probably an error or sign-in page saved as a file",
                           f"Download the profile itself. {read}")

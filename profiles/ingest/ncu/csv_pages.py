@@ -74,7 +74,7 @@ def read(source: Source) -> Report:
     """
     table = _table(source)
     if "Metric Name" in table.header:
-        report = _details(table)
+        report = details_report(table)
     elif "Invocations" in table.header:
         raise TraceError("header", "this is a summary over launches (--print-summary)", RAW_HINT)
     else:
@@ -239,10 +239,10 @@ def _identity(table: Table, row: list[str]) -> dict[str, float | str]:
     return metrics
 
 
-def _details(table: Table) -> Report:
-    """A row per metric or rule; the rows of one launch share its ID."""
+def details_report(table: Table, format: str = FORMAT) -> Report:
+    """Return the launches of a details page: a row per metric or rule; the rows of one launch share its ID."""
     decimal = decimal_sign(_cell(table, row, "Metric Value") for row in table.rows[:LOCALE_ROWS * 10])
-    report = Report(FORMAT, [], {}, _integrity(table, len(table.rows), "row"))
+    report = Report(format, [], {}, _integrity(table, len(table.rows), "row"))
     groups: dict[tuple[str, str], list[list[str]]] = {}
     for row in table.rows:
         groups.setdefault((_cell(table, row, "Process ID"), _cell(table, row, "ID")), []).append(row)

@@ -1,4 +1,4 @@
-"""Reports of `nsys stats --format csv` and `--format json`, one or several in a file, to a `Summary` or a `Trace`.
+"""Reports of `nsys stats` (CSV, JSON, and the text it prints unasked), one or several in a file, to a `Summary` or a `Trace`.
 
 Files of `nsys stats` hold a table each; its standard output holds several, with lines of the tool between them. Tables of
 single events (cuda_gpu_trace, cuda_api_trace, nvtx_pushpop_trace, cuda_kern_exec_trace) make a timeline; tables of sums make
@@ -11,7 +11,9 @@ import csv
 import json
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
+from profiles.ingest.core.ruled_text import cells_of, spans_of
 from profiles.ingest.core.source import Source
 from profiles.ingest.core.text_lines import read_lines
 from profiles.ingest.naming.names import is_collective
@@ -113,8 +115,8 @@ def sniff(head: bytes) -> bool:
     text = head.decode("utf-8", "replace").removeprefix("\ufeff")
     if _first_object(text):
         return True
-    lines = text.splitlines()
-    return any(_header(line) for line in lines[:10_000])
+    lines = text.splitlines()[:10_000]
+    return any(_header(line) for line in lines) or any(_ruled_header(*both) for both in pairwise(lines))
 
 
 def _first_object(text: str) -> bool:
@@ -163,6 +165,12 @@ def _header(line: str) -> tuple[list[str], str] | None:
     return None
 
 
+def _ruled_header(line: str, rule: str) -> list[tuple[int, int]]:
+    """The columns of a printed table whose header is `line` and whose line of dashes is `rule`; nothing where it is none."""
+    spans = spans_of(rule)
+    return spans if len(spans) > 2 and is_header(cells_of(line, spans)) else []
+
+
 def _cells(line: str, delimiter: str) -> list[str]:
     try:
         return next(csv.reader([line], delimiter=delimiter), [])
@@ -178,12 +186,23 @@ class _Reader:
         self.tables: list[Table] = []
         self._open, self._delimiter, self._cells = False, ",", 0
         self._pending: list[str] = []           # lines of a row with a line break in a name
+        self._before, self._spans = "", list[tuple[int, int]]()     # the line before this one; columns of a printed table
         self.other = self.damaged = 0
 
     def take(self, line: str) -> None:
         if self._pending:
             self._row("\n".join([*self._pending, line]), [*self._pending, line])
             return
+        before, self._before = self._before, line
+        if spans := _ruled_header(before, line):
+            self.tables.append(Table(self.named, cells_of(before, spans)))
+            self._open, self._spans, self.named = True, spans, ""
+            self.other -= 1                     # the header was taken for a line of the tool
+            return
+        if self._spans and self._open and line.strip():
+            self._ruled_row(line)
+            return
+        self._spans = []
         header = _header(line)
         if header:
             self.tables.append(Table(self.named, header[0]))
@@ -198,6 +217,16 @@ class _Reader:
             match = _NAMED.search(line[:4_000])
             self.named = (match[1] or match[2]) if match else self.named
 
+    def _ruled_row(self, line: str) -> None:
+        """A row of a printed table, or the rest of a name that was broken at the width of its column."""
+        cells, rows = cells_of(line, self._spans), self.tables[-1].rows
+        if rows and not any(cells[:-1]):
+            first, last = self._spans[-1]
+            whole = len(rows[-1][-1]) >= last - first
+            rows[-1][-1] += cells[-1] if whole else f" {cells[-1]}"
+            return
+        self._add(cells)
+
     def _row(self, text: str, lines: list[str]) -> None:
         if text.count('"') % 2:
             self._pending = lines
@@ -209,6 +238,10 @@ class _Reader:
         if len(cells) != len(table.names):
             self.damaged += 1
             return
+        self._add(cells)
+
+    def _add(self, cells: list[str]) -> None:
+        table = self.tables[-1]
         self._cells += len(cells)
         if self._cells > MAX_CELLS:
             raise TraceError("row " + format(len(table.rows), ","), f"more than {MAX_CELLS:,} cells",
