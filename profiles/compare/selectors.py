@@ -281,7 +281,8 @@ def _facts_by_position(side: ComparisonSide) -> dict[int, Mapping[str, Any]]:
 def _notes(old: ComparisonSide, new: ComparisonSide, per: str) -> list[str]:
     notes = []
     if per == "step":
-        notes.append(f"Times are per step: {old.label} has {old.steps} steps, {new.label} has {new.steps}.")
+        notes.append(f"Times are per step: {old.label} has {old.steps} steps, {new.label} has {new.steps}; "
+                     "a kernel is in the step that launched it.")
     if per == "run" and max(len(old.profiles), len(new.profiles)) > 1:
         notes.append(f"Times are per profile: {old.label} has {len(old.profiles)}, {new.label} has {len(new.profiles)}.")
     if per == "total" and (old.steps or 0) != (new.steps or 0) and old.steps and new.steps:

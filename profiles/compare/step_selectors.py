@@ -9,6 +9,7 @@ import numpy.typing as npt
 from django.core.cache import cache
 
 from profiles.analysis.core.frame import Frame
+from profiles.analysis.trace.time.kernel_steps import kernel_steps
 from profiles.analysis.trace.time.steps import Steps, steps_of
 from profiles.analysis.trace.time.warmup import StepVerdict, judge_steps
 from profiles.analysis.trace.time.work import devices
@@ -22,8 +23,8 @@ MOST_SLICES = 5_000_000         # of a larger trace its steps are not looked at:
 
 @dataclass(frozen=True)
 class Steady:
-    """`launches[i]`: the i-th kernel of the profile, by start, was launched in a step that counts. `steps` of them count
-    (a step of several ranks once), `left_out` do not."""
+    """`launches[i]`: the i-th kernel of the profile, by start, was launched in a step that counts, where its call is not known
+    began in one. `steps` of them count (a step of several ranks once), `left_out` do not."""
 
     launches: npt.NDArray[np.bool_]
     steps: int
@@ -65,15 +66,11 @@ def _pack_steps(profile: Profile) -> tuple[bytes, int, int, int] | tuple[()]:
     frame, steps, verdicts = found
     if steps.source != "marked":
         return ()
-    kernels = frame.kernels
-    call = frame.call[kernels]
-    when = np.where(call >= 0, frame["start_ns"][np.maximum(call, 0)], frame["start_ns"][kernels])
-    ranks = list(dict.fromkeys(frame.rank_of_track))
-    rank = np.array([ranks.index(each) for each in frame.rank_of_track] or [0])[frame["track"][kernels]]
-    inside = np.zeros(kernels.size, np.bool_)
-    for span, verdict in zip(steps.spans, verdicts, strict=True):
-        if verdict.counts:
-            inside |= (when >= span.start_ns) & (when < span.end_ns) & ((rank == ranks.index(span.rank)) if span.rank else True)
+    kernels = kernel_steps(frame, steps)
+    known = frame.call[frame.kernels] >= 0
+    step = np.where(known, kernels.ran if kernels.launched is None else kernels.launched, kernels.ran)
+    counts = np.array([verdict.counts for verdict in verdicts] + [False], np.bool_)
+    inside = counts[step]
     names = {span.name for span, verdict in zip(steps.spans, verdicts, strict=True) if verdict.counts}
     others = {span.name for span in steps.spans} - names
     return np.packbits(inside).tobytes(), inside.size, len(names), len(others)

@@ -33,6 +33,19 @@ FROM kernels k
 JOIN slices r ON r.profile = k.profile AND r.correlation = k.correlation AND r.category = 'runtime'
 ORDER BY dur_ns DESC
 LIMIT 1000""", {"kind": "histogram", "x": "dur_ns"}),
+    Example("kernels-per-step", "Kernels per step", "Of each marked step of one rank the kernels that it launched, and those that "
+            "began in it.", """\
+WITH launched AS (
+  SELECT k.profile, r.start_ns AS called_ns, k.start_ns, k.dur_ns
+  FROM kernels k
+  LEFT JOIN slices r ON r.profile = k.profile AND r.correlation = k.correlation AND r.category = 'runtime'
+)
+SELECT s.step, s.name,
+       count(*) FILTER (WHERE called_ns >= s.start_ns AND called_ns < s.start_ns + s.dur_ns) AS launched_in_it,
+       count(*) FILTER (WHERE k.start_ns >= s.start_ns AND k.start_ns < s.start_ns + s.dur_ns) AS began_in_it
+FROM steps s JOIN launched k ON k.profile = s.profile
+GROUP BY s.profile, s.step, s.name
+ORDER BY s.step""", {"kind": "bar", "x": "name", "y": "launched_in_it"}),
     Example("idle-gaps", "Idle gaps", "Times in which a GPU did nothing, longest first; shows as a track.", """\
 WITH work AS (
   SELECT profile, device, start_ns, start_ns + dur_ns AS end_ns, name

@@ -21,6 +21,7 @@ from profiles.ingest.trace import Category
 from profiles.store import trace as store
 from profiles.store.columns import read_whole
 from profiles.store.operators import operator_names
+from profiles.store.steps import LAUNCHED_NEEDS, RAN_NEEDS, step_name, steps_launched, steps_ran
 from profiles.store.timeline import Timeline
 
 Array = npt.NDArray[Any]
@@ -119,6 +120,10 @@ COLUMNS: dict[str, Column] = {column.key: column for column in (
     _stored_column("bytes", "Bytes"),
     Column("operator", "Operator that launched it", "text", ("correlation", "external_id", "category"), _operator,
            lambda timeline, key: None if key[0] < 0 else timeline.names[key[0]]),
+    Column("step_launched", "Step that launched it", "text", LAUNCHED_NEEDS,
+           lambda timeline, rows: [steps_launched(timeline, rows)], lambda timeline, key: step_name(timeline, key[0])),
+    Column("step_ran", "Step in which it began", "text", RAN_NEEDS,
+           lambda timeline, rows: [steps_ran(timeline, rows)], lambda timeline, key: step_name(timeline, key[0])),
     _stored_column("correlation", "Correlation"), _stored_column("external_id", "External id"),
 )}
 

@@ -13,6 +13,7 @@ from profiles.ingest.trace import KERNELS, Category
 from profiles.models import KernelStat, Profile
 from profiles.store import trace as store
 from profiles.store.links import Slice, relations_of
+from profiles.store.steps import step_name, steps_launched, steps_ran
 from profiles.store.timeline import Timeline
 from profiles.timeline.selectors import describe_slices
 
@@ -47,10 +48,19 @@ def slice_detail(profile: Profile, timeline: Timeline, row: int, view: tuple[int
         "bytes": known_or_none(arguments["bytes"]), "correlation": known_or_none(arguments["correlation"]),
         "external_id": known_or_none(arguments["external_id"]), "device": known_or_none(arguments["device"]),
         "stream": known_or_none(arguments["stream"]), "detail": detail(timeline, known_or_none(arguments["detail_id"])),
+        **_steps(timeline, row),
         "stack": _stack(timeline, base, links["links"]),
         "kernel_id": kernel_id, "is_kernel": kernel,
         **links,
     }
+
+
+def _steps(timeline: Timeline, row: int) -> dict[str, str | None]:
+    """Return the marked step that launched a slice and the one in which it began; None outside every step."""
+    number = np.array([row])
+    rows = {**timeline.slices.take(number, ("track", "start_ns", "category")), **timeline.arguments.take(number, ("correlation",))}
+    return {"step_launched": step_name(timeline, int(steps_launched(timeline, rows)[0])),
+            "step_ran": step_name(timeline, int(steps_ran(timeline, rows)[0]))}
 
 
 def _stack(timeline: Timeline, base: dict[str, Any], links: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 from profiles.analysis.trace.operators.tree import readable
+from profiles.ingest.naming.clipping import clip_name
 from profiles.models import Profile
 from tests.truth.asking import Asking
 from tests.truth.counted import count
@@ -13,6 +14,7 @@ from tests.truth.files import FILES, TRACE, each_file
 
 OUTSIDE = "(launched outside any operator)"
 MOST_CHARS = 120                # of an operator's name at a kernel shape
+ALIKE_CHARS = 100               # of names that two pages clip at different lengths
 PATHS = {each.number: each.path for each in FILES}
 
 
@@ -41,7 +43,8 @@ def test_shapes_have_the_innermost_operator_of_the_file(profile: Profile, ask: A
     expected: dict[str, dict[str, int]] = defaultdict(dict)
     for kernel, by_operator in count(PATHS[profile.pk]).operator_ns.items():
         for operator, ns in by_operator.items():
-            expected[kernel][operator[:MOST_CHARS]] = expected[kernel].get(operator[:MOST_CHARS], 0) + ns
+            name = clip_name(operator, MOST_CHARS)
+            expected[kernel][name] = expected[kernel].get(name, 0) + ns
     told: dict[str, dict[str, int]] = defaultdict(dict)
     for row in _shapes(ask):
         told[row["name"]][row["operator"]] = told[row["name"]].get(row["operator"], 0) + row["total_ns"]
@@ -75,4 +78,4 @@ def _folded(ask: Asking) -> set[str]:
 
 
 def _name(operator: str) -> str:
-    return "" if operator == OUTSIDE else readable(operator)[:MOST_CHARS]
+    return "" if operator == OUTSIDE else readable(operator)[:ALIKE_CHARS]

@@ -167,6 +167,13 @@ def test_launch_delays_are_right(client, profile):
     assert ask(client, delays.sql, profile).json()["rows"] == [[8000, 4000, "gemm", 7, "cudaLaunchKernel"]]
 
 
+def test_kernels_per_step_are_counted_in_both_senses(client, profile):
+    ahead = profile_of(trace("p (1) / main: ProfilerStep#0 0-100 | cudaLaunchKernel 10-12 corr=1 | cudaLaunchKernel 20-22 corr=2 | "
+                             "ProfilerStep#1 100-200\nGPU 0 / stream 7: a 30-60 corr=1 | b 120-150 corr=2 | c 150-155"))
+    steps = next(each for each in EXAMPLES if each.key == "kernels-per-step")
+    assert ask(client, steps.sql, ahead).json()["rows"] == [[0, "ProfilerStep#0", 2, 1], [1, "ProfilerStep#1", 0, 2]]
+
+
 # tracks on the timeline
 
 def timeline(client, profile: Profile, queries: str, rest: str, **query):

@@ -10,6 +10,7 @@ from django.urls import reverse
 from profiles import ingest
 from profiles.analysis.core.frame import frame_of
 from profiles.analysis.core.tunable import TUNED_OPS, TYPES, is_problem, tunable
+from profiles.analysis.trace.merge import merge
 from profiles.ingest.trace import Category, Trace
 from profiles.models import KernelStat, LaunchCounters, Profile
 from tests.builders import trace
@@ -215,3 +216,25 @@ def test_an_unknown_type_is_no_problem_to_tune():
 
 def test_types_are_those_that_the_operators_take():
     assert {name: set(TYPES[name]) for name in TUNED_OPS} == {name: set(OPERATORS[name].dtypes) for name in TUNED_OPS}
+
+
+AHEAD = """
+python (1) / main: ProfilerStep#0 0-100 | cudaLaunchKernel 10-12 corr=1 | cudaLaunchKernel 20-22 corr=2 | \
+ProfilerStep#1 100-200 | cudaLaunchKernel 110-112 corr=3
+GPU 0 / stream 7: a 30-60 corr=1 | b 120-150 corr=2 | c 210-230 corr=3 | d 150-155
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_kernel_has_the_step_that_launched_it_and_the_one_in_which_it_began(get, ranks):
+    """Of two ranks with steps at other times: each kernel is in its own rank's steps."""
+    apart = [(f"{rank}.json", trace(AHEAD, rank=rank, base_ns=95_000 * rank)) for rank in range(ranks)]
+    profile = profile_of(merge(apart) if ranks > 1 else apart[0][1])
+    wanted = {"a": ("ProfilerStep#0", "ProfilerStep#0"), "b": ("ProfilerStep#0", "ProfilerStep#1"), "c": ("ProfilerStep#1", None),
+              "d": (None, "ProfilerStep#1")}
+    rows = get("selection", profile.pk, start=0, end=10**9, by="name,step_launched,step_ran", where="category:0")["rows"]
+    assert {row["name"]: (row["step_launched"], row["step_ran"]) for row in rows} == wanted
+    assert {row["count"] for row in rows} == {ranks}
+    for name, (launched, ran) in wanted.items():
+        told = get("slice", profile.pk, one(get, profile.pk, f"^{name}$", mode="regex")["id"])
+        assert (told["step_launched"], told["step_ran"]) == (launched, ran), name

@@ -13,6 +13,7 @@ from profiles.analysis.core.intervals import Intervals
 from profiles.analysis.trace.time.activity import Activity, activity
 from profiles.analysis.trace.time.classes import PARTS, Kernels, KernelTime, Verdict, kernel_times, kernels_of, parts_of, verdict
 from profiles.analysis.trace.time.idle import Idle, host_rows, idle_of
+from profiles.analysis.trace.time.kernel_steps import KernelSteps, kernel_steps
 from profiles.analysis.trace.time.phases import ORDER, Phases
 from profiles.analysis.trace.time.ranges import RangeTime, range_times
 from profiles.analysis.trace.time.steps import Span, Steps, steps_of
@@ -85,6 +86,15 @@ class TimeFacts:
                 parts = {name: ns[row] if len(gpus) == 1 else ns[row] / len(gpus) for row, name in enumerate(PARTS)}
                 out[i] = StepTime(spans[i], verdicts[i], len(gpus), parts)
         return [step for step in out if step is not None]
+
+    @cached_property
+    def kernel_steps(self) -> tuple[Ints | None, Ints]:
+        """Return kernels and ns by step and outside every step: launched in it (None: not known), begun in it."""
+        return self.steps_of_kernels.sums(self.frame["dur_ns"][self.frame.kernels].astype(np.int64), len(self.marked.spans))
+
+    @cached_property
+    def steps_of_kernels(self) -> KernelSteps:
+        return kernel_steps(self.frame, self.marked)
 
     @cached_property
     def whole(self) -> tuple[Verdict, str]:

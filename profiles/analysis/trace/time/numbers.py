@@ -34,7 +34,10 @@ def numbers(facts: TimeFacts) -> dict[str, Any]:
             "mean_ns": float(dur.mean()) if dur.size else None, "min_ns": float(dur.min()) if dur.size else None,
             "max_ns": float(dur.max()) if dur.size else None,
             "mean_parts_ns": {name: float(np.mean([step.parts[name] for step in counted])) if counted else None for name in PARTS},
-            "rows": [step_numbers(step) for step in facts.steps[:MOST_STEPS]]},
+            "kernels": int(facts.frame.kernels.size), "kernels_elsewhere": int(facts.steps_of_kernels.elsewhere.size),
+            "outside": kernels_of_step(facts, len(facts.steps)) if facts.steps else None,
+            "rows": [{**step_numbers(step), **kernels_of_step(facts, number)}
+                     for number, step in enumerate(facts.steps[:MOST_STEPS])]},
         "phases": [{"phase": phase, "label": LABELS[phase], "host_ns": host.get(phase) or None, **class_numbers(verdict)}
                    for phase, verdict in phases.items() if sum(verdict.parts.values())],
         "limits": {"small_kernel_ns": SMALL_NS, "warm_up_times": SLOWER, "compiled_pct": COMPILED_PCT},
@@ -79,6 +82,12 @@ def device(each: DeviceTime, wall_ns: int) -> dict[str, Any]:
         **{f"{part}_overlapped_ns": work.overlapped_ns(part) for part in WORK if part != "compute"},
         "span_ns": span[1] - span[0], "idle_in_span_ns": span[1] - span[0] - busy_ns,
         "idle_causes_ns": {cause: parts[cause] for cause in CAUSES}, "parts_ns": parts}
+
+
+def kernels_of_step(facts: TimeFacts, number: int) -> dict[str, Any]:
+    """Return the kernels of a step in both senses; of the number behind the last, those outside every step."""
+    return {name: None if sums is None else {"kernels": int(sums[0, number]), "ns": int(sums[1, number])}
+            for name, sums in zip(("launched", "ran"), facts.kernel_steps, strict=True)}
 
 
 def step_numbers(step: StepTime) -> dict[str, Any]:

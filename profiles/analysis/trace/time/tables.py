@@ -102,17 +102,24 @@ def gap_table(facts: TimeFacts) -> SummaryTable:
 
 def step_table(facts: TimeFacts) -> SummaryTable:
     rows: list[Row] = []
-    for step in facts.steps[:MOST_STEPS]:
+    launched, ran = facts.kernel_steps
+    for number, step in enumerate(facts.steps[:MOST_STEPS]):
         of_step = verdict({name: round(ns) for name, ns in step.parts.items()})
         rows.append([step.span.name[:NAME_CHARS], step.span.rank or None, f"{step.span.start_ns}-{step.span.end_ns}",
-                     "yes" if step.counted.counts else f"no: {step.counted.why}", step.dur_ns, of_step.bound or None,
+                     "yes" if step.counted.counts else f"no: {step.counted.why}", step.dur_ns,
+                     *((None, None) if launched is None else launched[:, number].tolist()), *ran[:, number].tolist(),
+                     of_step.bound or None,
                      *(of_step.pct(name) for name in ("compute", "memory", "overhead", "unknown")), *step.parts.values()])
-    columns = [*_text("step", "rank"), SummaryColumn("when", "window"), *_text("counts"), *_ns("duration"), *_text("bound by"),
+    columns = [*_text("step", "rank"), SummaryColumn("when", "window"), *_text("counts"), *_ns("duration"),
+               SummaryColumn("kernels launched in it", "count"), *_ns("their time"),
+               SummaryColumn("kernels that began in it", "count"), *_ns("time of these"), *_text("bound by"),
                *(SummaryColumn(name, "pct") for name in ("compute", "memory", "overhead", "unknown")),
                *_ns(*(part.label for part in PARTS.values()))]
     left = len(facts.steps) - len(rows)
     note = f"{facts.marked.how[0].upper()}{facts.marked.how[1:]}. The parts of a step add up to its duration"
     note += "; of several GPUs they are the mean." if any(step.gpus > 1 for step in facts.steps) else "."
+    note += (" A kernel that was launched in one step may run in the next: both are counted. The parts are of what ran within the "
+             "step.")
     note += " Steps that do not count are in no average." if any(not step.counted.counts for step in facts.steps) else ""
     return SummaryTable("Steps", columns, rows, note + (f" {left:,} more steps count too and are not listed." if left else ""))
 

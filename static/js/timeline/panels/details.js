@@ -53,6 +53,7 @@ function launchColumn(slice) {
     ["Bandwidth", known(slice.bytes) && slice.dur_ns > 0 && /mem/.test(slice.category) ? num(`${bytes((slice.bytes / slice.dur_ns) * 1e9)}/s`, "bytes / duration") : null],
     ["Device", slice.device], ["Stream", slice.stream],
     ["Correlation", slice.correlation], ["External id", slice.external_id],
+    ["Launched in step", slice.is_kernel ? slice.step_launched : null], ["Ran in step", slice.is_kernel ? slice.step_ran : null],
     ["Launch delay", known(slice.launch_delay_ns) ? num(ns(slice.launch_delay_ns), `${exactNs(slice.launch_delay_ns)} from the launch call to its start on the GPU`) : null],
   ];
   return rows.some(([, value]) => known(value)) ? facts("Launch", rows) : null;
