@@ -13,6 +13,7 @@ from django.db.models import Min
 from profiles.analysis.compare.comparison import Row, name_shape
 from profiles.analysis.core.shapes import Shape, group_shapes, shapes_of
 from profiles.analysis.kernel import counters, rules
+from profiles.analysis.kernel.bounds import reached_roof
 from profiles.analysis.kernel.work import tensor_flop
 from profiles.analysis.trace.layer.floors import floors_of
 from profiles.compare.selectors import KernelComparison, comparison
@@ -182,8 +183,9 @@ def _text(dims: Sequence[int]) -> str:
 def _ceiling(row: KernelShape, group: list[LaunchCounters]) -> None:
     """Share of its own roof that these launches reach, and the rule that would win most of their run time."""
     whole = counters.combine_launches([counters.from_json(launch.facts) for launch in group])
-    if whole is not None and whole.point.roof_pct is not None:
-        row.roof_pct, row.roof_side = whole.point.roof_pct, whole.point.side or ""
+    reached = reached_roof(whole.point, whole.sol, whole.bounded) if whole is not None else None
+    if whole is not None and reached is not None:
+        row.roof_pct, row.roof_side = reached[0], whole.point.side or (whole.bound if whole.point.flop else "memory")
     listed: list[dict[str, Any]] = rules.merge_launch_rules([(launch.duration_ns, launch.rules) for launch in group])
     total_ns = sum(launch.duration_ns or 0.0 for launch in group)
     best = max((rule for rule in listed if rule.get("worth_ns")), key=lambda rule: rule["worth_ns"], default=None)

@@ -30,8 +30,9 @@ def roofline_page(profiles: Sequence[Profile], params: Mapping[str, Any]) -> dic
     place = {id(point): index for index, point in enumerate(dots)}
     pairs = [(place[id(document["points"][a])], place[id(document["points"][b])]) for a, b in document["pairs"]
              if id(document["points"][a]) in place and id(document["points"][b]) in place]
-    rated = sorted((point for point in document["points"] if point["recoverable_ns"] and point["bounded"]),
-                   key=lambda point: -point["recoverable_ns"])
+    rated = sorted((point for point in document["points"]
+                    if point["bounded"] and point["bound"] and point["recoverable_ns"] != 0.0),
+                   key=lambda point: -(point["recoverable_ns"] or 0.0))
     traces = [profile for profile in profiles if profile.kind == Profile.Kind.TRACE]
     return document | {
         "from_shapes": bool(traces), "beyond": [dot for dot in dots if dot["mark"]],
@@ -98,8 +99,8 @@ def answer(points: Sequence[Mapping[str, Any]], dots: Sequence[Mapping[str, Any]
     total = sum(dot["time_ns"] for dot in dots)
     if not total:
         return {}
-    rated = [dot for dot in dots if dot["roof_pct"] is not None]
-    gap = {id(dot): dot["time_ns"] * max(0.0, 1.0 - dot["roof_pct"] / 100.0) for dot in rated}
+    rated = [dot for dot in dots if dot["roof_pct"] is not None and dot["recoverable_ns"] is not None]
+    gap = {id(dot): dot["recoverable_ns"] for dot in rated}
     farthest = max(rated, key=lambda dot: gap[id(dot)], default=None)
     kinds = {bound: sum(point["time_ns"] or 0.0 for point in points if point["bound"] == bound) for bound in bounds.WORDS}
     whole = sum(point["time_ns"] or 0.0 for point in points)

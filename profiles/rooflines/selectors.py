@@ -91,7 +91,7 @@ def point_of(kernel: KernelStat, launches: Sequence[LaunchFacts], mark: str, pro
     longest = max(launches, key=lambda each: each.duration_ns or 0.0)
     bounded = whole.bounded if whole else None
     device = launches[0].device
-    reached = point.roof_pct if point.roof_pct is not None else bounded.reached_pct if bounded else None
+    reached = bounds.reached_roof(point, whole.sol, bounded) if whole else None
     return {
         "kernel_id": kernel.pk, "name": kernel.name, "short_name": f"{kernel.short_name} {mark}".strip(),
         "index": launches[0].index,
@@ -105,7 +105,7 @@ def point_of(kernel: KernelStat, launches: Sequence[LaunchFacts], mark: str, pro
         "by_precision": point.by_precision, "side": point.side or "", "roof": point.roof, "roof_pct": point.roof_pct,
         "ridge": point.ridge, "bound": whole.bound if whole else "", "bound_reason": whole.bound_reason if whole else "",
         "bounded": bounded.as_json() if bounded else None,
-        "recoverable_ns": bounds.recoverable_ns(point.duration_ns, reached),
+        "recoverable_ns": bounds.recoverable_ns(point.duration_ns, reached[0]) if reached else None,
         "levels": {name: asdict(each) for name, each in whole.levels.items()} if whole else {},
         "ladder": [asdict(rung) for rung in rungs(launches, measured)] if whole else [],
         "sm_clock_hz": longest.roofs.sm_clock_hz, "device": device, "reason": point.reason or "",

@@ -50,6 +50,21 @@ def recoverable_ns(duration_ns: float | None, reached_pct: float | None) -> floa
     return duration_ns * max(0.0, 1.0 - reached_pct / 100.0)
 
 
+def reached_roof(point: Point, sol: SpeedOfLight, bounded: Bound | None) -> tuple[float, str] | None:
+    """Return the share, 0-100, that work reaches of what it stands under, and the name of that; None where no roof is known.
+
+    Its own roof (the roofline at its intensity), else DRAM's where it only moves data, else the ceiling of what bounds it. What a
+    kernel could give back is `recoverable_ns` of this share on every page.
+    """
+    if point.roof_pct is not None:
+        return point.roof_pct, f"{point.side or 'its'} roof"
+    if point.flop == 0 and sol.dram_pct is not None:
+        return sol.dram_pct, "DRAM's peak"
+    if bounded is not None and bounded.reached_pct is not None and bounded.kind in ("memory", "compute"):
+        return bounded.reached_pct, bounded.ceiling
+    return None
+
+
 def classify(sol: SpeedOfLight, point: Point, occupied: OccupancyFacts, waiting: Sequence[stalls.Stall],
              roofs: Roofs | None = None, each_ns: float | None = None) -> Bound:
     """Return what holds a launch back, and what would move it.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -230,7 +230,8 @@ def combine_roofs(launches: Sequence[LaunchFacts]) -> Roofs:
 def combine_points(launches: Sequence[LaunchFacts]) -> Point:
     """Return the point of Σ work, Σ bytes and Σ time under the time-weighted roofs.
 
-    One launch without counts makes the sum unknown.
+    One launch without counts makes the sum unknown. `roof_pct` is the time-weighted mean of what each launch reaches of its own
+    roof: launches of different shapes stand under different ones, and the dot of their sum may be far from a roof that none has.
     """
     if len(launches) == 1:
         return launches[0].point
@@ -242,8 +243,12 @@ def combine_points(launches: Sequence[LaunchFacts]) -> Point:
                     and (x.point.flop is None or (x.point.flop and x.point.dram_bytes))), None)
     note = next((x.point.notes[0] for x in launches if x.point.notes), None)
     moved = [x.point.dram_bytes for x in launches]
-    return roofline.point(sum(x.duration_ns or 0.0 for x in launches) or None, roofline.Work(dict(flop), {}, unknown, note),
-                          None if None in moved else float(sum(m for m in moved if m is not None)), combine_roofs(launches))
+    whole = roofline.point(sum(x.duration_ns or 0.0 for x in launches) or None, roofline.Work(dict(flop), {}, unknown, note),
+                           None if None in moved else float(sum(m for m in moved if m is not None)), combine_roofs(launches))
+    own = [(x.point.roof_pct, x.duration_ns) for x in launches]
+    if whole.roof_pct is None or any(pct is None or not ns for pct, ns in own):
+        return whole
+    return replace(whole, roof_pct=_weighted_mean(own))
 
 
 def _weight(launch: LaunchFacts, longest: LaunchFacts) -> float | None:

@@ -22,7 +22,7 @@ from profiles.analysis.kernel import rules
 from profiles.analysis.kernel.advising.causes import CAUSES, Cause, cause_of_nvidia, cause_of_rule
 from profiles.analysis.kernel.advising.causes import cause as cause_called
 from profiles.analysis.kernel.advising.evidence import Seen
-from profiles.analysis.kernel.bounds import THRESHOLDS, recoverable_ns
+from profiles.analysis.kernel.bounds import THRESHOLDS, reached_roof, recoverable_ns
 from profiles.analysis.kernel.facts import LaunchFacts
 
 CONFIDENCES = ("high", "medium", "low")
@@ -84,21 +84,13 @@ class Headroom:
 
 
 def headroom(whole: LaunchFacts | None, total_ns: float) -> Headroom | None:
-    """Return the time above its roof, `bounds.recoverable_ns`; None where no roof is known.
-
-    Its own roof (the roofline at its intensity), else DRAM's where it only moves data, else the ceiling of what bounds it.
-    """
+    """Return the time above its roof (`bounds.reached_roof`); None where no roof is known."""
     if whole is None or not whole.bound or not total_ns:
         return None
-    point, bounded = whole.point, whole.bounded
-    if point.roof_pct is not None:
-        reached, name = point.roof_pct, f"{point.side or 'its'} roof"
-    elif point.flop == 0 and whole.sol.dram_pct is not None:
-        reached, name = whole.sol.dram_pct, "DRAM's peak"
-    elif bounded is not None and bounded.reached_pct is not None and bounded.kind in ("memory", "compute"):
-        reached, name = bounded.reached_pct, bounded.ceiling
-    else:
+    known = reached_roof(whole.point, whole.sol, whole.bounded)
+    if known is None:
         return None
+    reached, name = known
     return Headroom(reached, name, max(0.0, 100.0 - reached), recoverable_ns(total_ns, reached))
 
 
