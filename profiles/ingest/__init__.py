@@ -52,7 +52,7 @@ READERS: list[Reader] = [
     Reader("PyTorch memory snapshot (.pickle)", "profiles.ingest.other.snapshot"),
     Reader("nvidia-smi query CSV (--query-gpu)", "profiles.ingest.logs.nvidia_smi"),
     Reader("nvidia-smi dmon", "profiles.ingest.logs.nvidia_dmon"),
-    Reader("dcgmi dmon with times", "profiles.ingest.logs.dcgmi"),
+    Reader("dcgmi dmon", "profiles.ingest.logs.dcgmi"),
     Reader("NCCL log (NCCL_DEBUG=INFO)", "profiles.ingest.nccl.log"),
     Reader("Python cProfile statistics (.prof)", "profiles.ingest.other.cprofile"),
     Reader("speedscope JSON (py-spy, rbspy)", "profiles.ingest.samplers.speedscope"),

@@ -271,5 +271,5 @@ class CounterLog:
         integrity.repair(_CROWDED, self._crowded)
         midnights = max(clock.days for clock in self._clocks.values())
         integrity.remark("midnights passed, by the time of day: the log states no date", midnights)
-        if self.form != "epoch":
+        if self.form not in ("epoch", "none"):
             integrity.notes.append("The log states local time without a zone: its rows are in order, but not on UTC.")

@@ -1,7 +1,8 @@
-"""Text of `dcgmi dmon -e …` with a time in front of every line → `Trace` of counters.
+"""Text of `dcgmi dmon -e …`, with a time in front of every line or without → `Trace` of counters.
 
-dcgmi prints neither the time of its rows nor the interval between them; people pipe it through `ts` or awk. A second header
-line says "ID" and, where it knows them, units below the names.
+dcgmi prints neither the time of its rows nor the interval between them; people pipe it through `ts` or awk. Where they do not, the
+rows of an entity are put apart by dcgmi's default interval, and that is said. A second header line says "ID" and, where it knows
+them, units below the names; `dcgm_fields` knows the others.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from profiles.ingest.core.source import Source
-from profiles.ingest.logs.counters import MAX_COLUMNS, Counter, CounterLog, Gpu
+from profiles.ingest.logs.counters import MAX_COLUMNS, MAX_GPUS, Counter, CounterLog, Gpu
+from profiles.ingest.logs.dcgm_fields import FIELDS, Field, reading_of
 from profiles.ingest.logs.lines import complete_lines, head_lines
-from profiles.ingest.logs.moments import parse_moment
-from profiles.ingest.trace import Integrity, Trace, TraceError
+from profiles.ingest.logs.moments import Moment, parse_moment
+from profiles.ingest.trace import Cell, Integrity, SummaryColumn, SummaryTable, Trace
 
 FORMAT = "dcgmi-dmon"
 _HINT = ("Put the time in front of each line while recording: "
          "stdbuf -oL dcgmi dmon -e 1002,1004,155 -d 100 | ts '%Y-%m-%d %H:%M:%.S' > gpus.txt")
+DEFAULT_INTERVAL_NS = 10**9              # of `dcgmi dmon -d`, in its help
+UNTIMED = ("dcgmi states no time of its rows: those of an entity are put 1 s apart, its default interval, from 0. Their order "
+           "and values are the log's; the time between them is not. " + _HINT)
 _HEADER = re.compile(r"(?P<when>[^#]{0,40})#\s*Entity(?P<names>(?:\s+[A-Za-z][\w/%.-]{0,40})+)\s*", re.ASCII)
 _IDS = re.compile(r"(?P<when>.{0,40}?)(?<![^\s\]|,:])(?:ID|Id)(?P<units>(?:\s+[A-Za-z%][\w/%]{0,10})*)\s*", re.ASCII)
 _ROW = re.compile(r"(?P<when>.{0,40}?)(?<![^\s\]|,:])(?P<kind>GPU(?:-C?I)?|NvSwitch|Switch|CPU|Core)\s+(?P<id>\d{1,4})"
@@ -39,7 +44,7 @@ def _header(line: str) -> _Header | None:
     places = sorted(names.items(), key=lambda item: item[1])
     if len(places) != len(match["names"].split()):       # a name twice: which value is whose, no row says
         return None
-    return _Header([Counter(name) for name, _ in places], [start + offset for _, start in places])
+    return _Header([Counter(name, FIELDS.get(name, Field("")).unit) for name, _ in places], [start + offset for _, start in places])
 
 
 def _with_units(header: _Header, line: str) -> _Header | None:
@@ -49,7 +54,8 @@ def _with_units(header: _Header, line: str) -> _Header | None:
         return None
     offset = match.start("units")
     units = {each.start() + offset: each[0] for each in re.finditer(r"\S+", match["units"])}
-    counters = [counter._replace(unit=units.get(start, "")) for counter, start in zip(header.counters, header.starts, strict=True)]
+    pairs = zip(header.counters, header.starts, strict=True)
+    counters = [counter._replace(unit=units.get(start, counter.unit)) for counter, start in pairs]
     return header._replace(counters=counters)
 
 
@@ -64,6 +70,7 @@ def read(source: Source) -> Trace:
     log = CounterLog(source, FORMAT, integrity)
     header: _Header | None = None
     start = ""
+    rows: dict[Gpu, int] = {}                            # of a log without times: rows so far
     for line in complete_lines(source, integrity):
         new = _header(line) if "Entity" in line[:64] else None
         header = new or header
@@ -78,23 +85,46 @@ def read(source: Source) -> Trace:
             header = with_units
         elif match is None:
             log.lose("a line that is no row of an entity")
-        elif _take(log, header, match):
+        elif _take(log, header, match, rows):
             start = start or _when(match)
-    known = f"first row {start}" + ("" if log.form == "epoch" else ", time zone not stated")
-    return log.finish(_HINT, {"clock": known})
+    known = f"first row {start}" + ("" if log.form == "epoch" else ", time zone not stated") if start else "not stated"
+    trace = log.finish(_HINT, {"clock": known})
+    if rows:
+        integrity.notes.insert(0, UNTIMED)
+    table = _fields(trace)
+    if table.rows:
+        trace.tables.insert(0, table)
+    return trace
 
 
 def _when(match: re.Match[str]) -> str:
     return match["when"].strip(" \t[](),:|")
 
 
-def _take(log: CounterLog, header: _Header, match: re.Match[str]) -> bool:
-    if not _when(match) and log.form is None:
-        raise TraceError("the first row", "dcgmi dmon prints no time of its rows, nor the interval between them", _HINT)
+def _fields(trace: Trace) -> SummaryTable:
+    """What each field of the log is, and how its mean reads."""
+    rows: list[list[Cell]] = []
+    for table in trace.tables:
+        for group, name, _, mean, _ in table.rows:
+            if field := FIELDS.get(str(name)):
+                number = mean if isinstance(mean, float) else None
+                rows.append([group, name, field.words, number, reading_of(str(name), number)])
+    columns = [SummaryColumn("GPU", text=True), SummaryColumn("Field", text=True), SummaryColumn("What it is", text=True),
+               SummaryColumn("Mean over time"), SummaryColumn("Reads as", text=True)]
+    return SummaryTable("Fields of DCGM", columns, rows, "Shares are of 1. How a mean reads: DCGM's user guide for SMs, the bands "
+                        "of public guides for tensor pipes (10, 30, 50 %) and device memory (30, 60, 80 %).")
+
+
+def _take(log: CounterLog, header: _Header, match: re.Match[str], rows: dict[Gpu, int]) -> bool:
     cells = match["cells"].split()
     if len(cells) != len(header.counters):
         log.lose("a row with too few or too many values")
         return False
     kind, number = match["kind"], int(match["id"])
     gpu = Gpu(f"{kind} {number}", number if kind == "GPU" else None)
-    return log.add(gpu, parse_moment(_when(match)), header.counters[:MAX_COLUMNS], cells[:MAX_COLUMNS])
+    moment = parse_moment(_when(match))
+    if not _when(match) and (rows or log.form is None):
+        moment = Moment(rows.get(gpu, 0) * DEFAULT_INTERVAL_NS, "none")
+        if gpu in rows or len(rows) < MAX_GPUS:
+            rows[gpu] = rows.get(gpu, 0) + 1
+    return log.add(gpu, moment, header.counters[:MAX_COLUMNS], cells[:MAX_COLUMNS])

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 SECOND_NS, DAY_NS = 10**9, 86_400 * 10**9
-Form = Literal["date", "year not stated", "time of day", "epoch"]
+Form = Literal["date", "year not stated", "time of day", "epoch", "none"]       # none: rows counted, no time stated
 _LEAP_YEAR = 2000                # of dates without a year: it has every day
 _YEARS = range(1970, 2200)       # int64 nanoseconds hold no more
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")

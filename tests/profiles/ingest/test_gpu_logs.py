@@ -252,9 +252,26 @@ def test_a_log_in_which_nothing_can_be_read_is_refused(tmp_path, content, what):
 
 
 def test_dcgmi_prints_no_time(tmp_path):
-    with pytest.raises(TraceError, match="no time of its rows") as error:
-        load(dcgmi, DCGMI, tmp_path)
-    assert "| ts" in error.value.hint
+    """As guides call it: the rows stand by dcgmi's default interval, and that is said."""
+    text = "#Entity   SMACT   TENSO   DRAMA   POWER\nID\n"
+    rows = [(0.9, 0.05, 0.7, 600.5), (0.7, 0.15, 0.9, 500.0), ("N/A", "N/A", "N/A", "N/A"), (0.8, 0.1, 0.8, 400.0)]
+    trace = load(dcgmi, text + "".join("GPU 0  " + "  ".join(map(str, row)) + "\n" for row in rows), tmp_path)
+    found = series(trace)
+    assert known(found["GPU 0", "SMACT"]) == [(0, 0.9), (10**9, 0.7), (3 * 10**9, 0.8)]
+    assert "states no time" in trace.integrity.notes[0] and "| ts" in trace.integrity.notes[0] and trace.base_ns is None
+    assert not any("local time" in note for note in trace.integrity.notes)
+    assert {track.name: track.unit for track in trace.tracks}["POWER"] == "W", "dcgmi prints no unit: the field has one"
+    fields = {row[1]: row[2:] for row in trace.tables[0].rows}
+    means = {name: [row[at] for row in rows if row[at] != "N/A"] for at, name in enumerate(("SMACT", "TENSO", "DRAMA", "POWER"))}
+    for name, values in means.items():
+        assert fields[name][1] == pytest.approx(sum(values) / len(values))
+    assert fields["SMACT"][2].startswith("high") and fields["TENSO"][2] == "low" and fields["DRAMA"][2].startswith("at its roof")
+    assert fields["POWER"][0] == "power drawn" and fields["POWER"][2] == ""
+
+
+def test_a_log_of_dcgmi_whose_times_begin_late_keeps_what_it_began_with(tmp_path):
+    trace = load(dcgmi, DCGMI + "".join(f"03:00:00 {line}\n" for line in DCGMI.splitlines()), tmp_path)
+    assert (trace.integrity.records_kept, sum(trace.integrity.not_kept.values())) == (3, 3)
 
 
 @pytest.mark.parametrize("before", ["2026-11-23 03:57:26.5 ", "[2026-11-23T03:57:26] ", "Nov 23 03:57:26 ", "03:57:26.5: ",
