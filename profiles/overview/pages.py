@@ -21,6 +21,7 @@ from profiles.charts import trace as charts_trace
 from profiles.charts.causes import leading
 from profiles.charts.figure_cache import cached_figure
 from profiles.charts.minimap import lane_pictures
+from profiles.charts.needed import needed_bars
 from profiles.charts.scopes import tree_context
 from profiles.counters import selectors as selectors_counters
 from profiles.ingest.trace import TraceError
@@ -37,6 +38,8 @@ from profiles.upload import services
 PAGE_ROWS = 200
 KERNELS = 300               # rows of a profile's kernels; all of them with ?kernels=all
 TOP_KERNELS, LEADING, FIRST_FINDINGS = 12, 3, 4         # on the overview
+NEEDED_BARS = 8             # GPUs of which the overview draws what they needed
+DRAWN = ("causes", "needed")    # analyses that the overview draws: it does not list them again
 PAGE_TABLE_ROWS = 500       # of each table of sums; the whole table is a file
 FIGURES_KEPT_S = 3600
 _UPLOAD_FIELDS = ("build", "model", "tags", "notes")
@@ -115,6 +118,9 @@ def _ready_context(profile: Profile, sort: str) -> dict[str, Any]:
         tables = selectors_profile.summary_tables(profile, PAGE_TABLE_ROWS) if not profile.launches else []
         account = next((line for line in lines if line.topic.name == "causes"), None)
         numbers = account.numbers if account else {}
+        needed = next((line for line in lines if line.topic.name == "needed" and line.applies and line.numbers), None)
+        if needed and not selectors_profile.is_time_doubtful(profile):
+            context["needed"] = {"answer": needed.answer, "bars": needed_bars(needed.numbers)[:NEEDED_BARS]}
         context["account_waits"] = bool(account and not account.answer and profile.summary.get("devices"))
         context |= {"strip": charts_strip.trace_strip(profile.summary, numbers, profile.steps or 0), "minimap": _minimap(profile)}
         context |= time_overview(profile, numbers) if profile.summary.get("devices") else {
@@ -124,7 +130,7 @@ def _ready_context(profile: Profile, sort: str) -> dict[str, Any]:
             context["first_findings"] = findings[:FIRST_FINDINGS - 1]
         if not profile.summary.get("devices"):          # most analyses are of GPU work: those that found something
             return {**context, "tables": tables, "topics": [line for line in lines if line.answer and line.applies]}
-        return {**context, "tables": tables, "topics": [line for line in lines if line.topic.name != "causes"]}
+        return {**context, "tables": tables, "topics": [line for line in lines if line.topic.name not in DRAWN]}
     if profile.kind == Profile.Kind.SUMMARY:
         return {**context, "tables": selectors_profile.summary_tables(profile, PAGE_TABLE_ROWS)}
     return {**context, "launches": selectors_counters.launch_rows(profile), "strip": charts_strip.counters_strip(

@@ -29,7 +29,7 @@ class TopicLine:
 
 
 MOST_KNOWN = 1_000              # lines that a process remembers
-NUMBERS_OF = ("causes",)        # topics whose numbers the profile page draws; those of others are megabytes in large traces
+NUMBERS_OF = ("causes", "needed")    # topics whose numbers the profile page draws: others have megabytes in large traces
 _known: dict[tuple[int, str, int, int], TopicLine] = {}
 
 
