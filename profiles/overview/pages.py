@@ -31,7 +31,7 @@ from profiles.profile import selectors as selectors_profile
 from profiles.profile.busy import busy_lanes
 from profiles.profile.top_kernels import sort_columns, time_by_bound, top_kernels
 from profiles.retention.services import freed_bytes
-from profiles.topics.selectors import topic_lines
+from profiles.topics.selectors import lines_without_doubt, topic_lines
 from profiles.topics.time import overview as time_overview
 from profiles.upload import services
 
@@ -128,6 +128,7 @@ def _ready_context(profile: Profile, sort: str) -> dict[str, Any]:
         context["leading"] = [] if selectors_profile.is_time_doubtful(profile) else leading(context.get("causes", []), LEADING)
         if context["leading"]:
             context["first_findings"] = findings[:FIRST_FINDINGS - 1]
+        lines = lines_without_doubt(lines, profile)
         if not profile.summary.get("devices"):          # most analyses are of GPU work: those that found something
             return {**context, "tables": tables, "topics": [line for line in lines if line.answer and line.applies]}
         return {**context, "tables": tables, "topics": [line for line in lines if line.topic.name not in DRAWN]}

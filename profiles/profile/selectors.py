@@ -91,7 +91,7 @@ class IntegrityCard:
     remarks: list[tuple[str, int]]
     kinds: list[tuple[str, int]]
     notes: list[str]
-    plausibility: list[dict[str, Any]]      # ingest.trace.Doubt
+    plausibility: list[dict[str, Any]]      # ingest.trace.Doubt, with the `window` of the timeline that it is in
 
 
 def integrity_card(profile: Profile) -> IntegrityCard | None:
@@ -104,7 +104,14 @@ def integrity_card(profile: Profile) -> IntegrityCard | None:
     mark, sentence = integrity_mark(profile)
     return IntegrityCard(mark, sentence, integrity["records_read"], integrity["records_kept"], integrity.get("truncated_at"),
                          largest("not_kept"), largest("repaired"), largest("remarks"), largest("kinds"), integrity.get("notes", []),
-                         doubt_rows(profile))
+                         [{**doubt, "window": _window(doubt)} for doubt in doubt_rows(profile)])
+
+
+def _window(doubt: dict[str, Any]) -> str:
+    """Return where in the timeline a doubt is, "" where it is no stretch of it."""
+    first_ns, last_ns = doubt.get("first_ns"), doubt.get("last_ns")
+    outside = doubt.get("kind") in ("second_document", "rest_of_another_file")
+    return "" if outside or first_ns is None or last_ns is None or last_ns <= first_ns else f"{first_ns}-{last_ns}"
 
 
 def kernel_rows(profile: Profile) -> QuerySet[KernelStat]:

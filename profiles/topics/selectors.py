@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from profiles.analysis.core.tunable import tuned_operator
 from profiles.analysis.trace.account.covered import COVERED
+from profiles.analysis.trace.plausibility.withhold import doubt_text
 from profiles.ingest.naming.names import short_name
 from profiles.models import Finding, Profile
-from profiles.profile.selectors import code_pieces, finding_rows
+from profiles.profile.selectors import code_pieces, doubt_rows, finding_rows
 from profiles.store.timeline import timeline
 from profiles.store.topics import topic_read
 from profiles.topics.table import TOPICS, Topic
@@ -59,6 +60,18 @@ def _topic_line(profile_id: int, topic: Topic, written: int) -> TopicLine:
             _known.clear()
         _known[key] = line
     return line
+
+
+def lines_without_doubt(lines: list[TopicLine], profile: Profile) -> list[TopicLine]:
+    """Return the lines for a page that says already what is in doubt: there it is not said again."""
+    doubt = doubt_text(doubt_rows(profile))
+    out = []
+    for line in lines:
+        text = "".join(f"`{piece}`" if code else piece for piece, code in line.answer)
+        said = bool(doubt) and text.startswith(doubt)
+        rest = "In doubt, as said above." if line.applies else text[len(doubt):].strip()
+        out.append(replace(line, answer=code_pieces(rest)) if said else line)
+    return out
 
 
 def topics_of(profile: Profile) -> list[Topic]:

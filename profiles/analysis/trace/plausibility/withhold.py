@@ -104,7 +104,7 @@ def withhold_result(topic: str, result: Result, doubts: Doubts) -> Result:
     numbers = _without_causes(result.numbers, doubtful) if topic == "causes" else result.numbers
     lost_lead = topic == "causes" and result.numbers.get("lead") is not None and numbers.get("lead") is None
     if rests & doubtful or lost_lead:
-        answer = f"{text} {_OF_RECORDS}" if result.applies else text
+        answer = f"{text} {_OF_RECORDS if result.applies else answer}"
     tables = [_without_gains(table, doubtful) for table in result.tables] if topic == "causes" else result.tables
     return replace(result, answer=answer, numbers=numbers, findings=findings, tables=tables)
 
