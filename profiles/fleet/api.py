@@ -15,6 +15,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from profiles.fleet import capture_services, selectors, services
+from profiles.fleet.agent_services import AgentConflict
 from profiles.fleet.browse import capture_selectors
 from profiles.fleet.slow import gpu_selectors
 from profiles.models import FleetCapture
@@ -41,14 +42,23 @@ class FleetBatchApi(APIView):
 
     @extend_schema(operation_id="fleet_batch", request={BatchParser.media_type: OpenApiTypes.BINARY}, responses=JSON)
     def post(self, request: Request) -> Response:
-        """A batch of an agent. 200 is a receipt: it is stored, and counts once however often it comes. 429: later."""
+        """A batch of an agent. 200 is a receipt: it is stored, and counts once however often it comes. 409: the agent's name is
+        another token's, or the sequence was acknowledged with another content. 429: later."""
         try:
             body = request.data         # without a body no parser is asked
-            return Response(services.batch_accept(body if isinstance(body, bytes) else b""))
+            return Response(services.batch_receive(body if isinstance(body, bytes) else b"", request.auth))
+        except AgentConflict as conflict:
+            return conflict_answer(conflict)
+        except services.MinutesRefused as refused:
+            raise ValidationError({"minutes": [str(refused)]}) from refused
         except BatchRefused as refused:
             raise ValidationError({"batch": [str(refused)]}) from refused
         except services.FleetBusy as busy:
             return Response({"detail": str(busy)}, status=429, headers={"Retry-After": str(busy.retry_s)})
+
+
+def conflict_answer(conflict: AgentConflict) -> Response:
+    return Response({"error": conflict.what, "where": conflict.where, "hint": conflict.hint}, status=409)
 
 
 class FleetTopApi(APIView):

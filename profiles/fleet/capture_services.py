@@ -15,6 +15,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from profiles.fleet.agent_services import agent_take
 from profiles.fleet.models import FleetAgent, FleetCapture
 from profiles.models import Profile
 from profiles.retention.services import require_quota
@@ -125,10 +126,14 @@ def again_s() -> float:
     return min(MOST_AGAIN_S, max(LEAST_AGAIN_S, reporting / ASKS_A_S))
 
 
-def orders_for(name: str, host: str, state: Mapping[str, Any]) -> dict[str, Any]:
-    """Take what an agent says of its processes and orders, between its batches; return {"orders", "again_s"}."""
+def orders_for(name: str, host: str, state: Mapping[str, Any], token: Any = None) -> dict[str, Any]:
+    """Take what an agent says of its processes and orders, between its batches; return {"orders", "again_s"}.
+
+    Raises:
+        AgentConflict: the name is that of another token.
+    """
     with transaction.atomic():
-        agent, _ = FleetAgent.objects.select_for_update().get_or_create(name=name)
+        agent = agent_take(name, state.get("machine"), token)
         kept = {key: state[key] for key in ("asking", "captures", "folders", "kind", "version", "run") if key in state}
         agent.state = json_safe({**(agent.state if isinstance(agent.state, dict) else {}), **kept})
         agent.host, agent.last_seen = host or agent.host, timezone.now()

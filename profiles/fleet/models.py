@@ -13,10 +13,17 @@ class FleetAgent(OfProject):
     """One agent of one host, as it last told of itself."""
 
     name = models.CharField(max_length=200)
+    machine = models.CharField(max_length=64, blank=True, default="", db_default="")   # as it tells: a digest of the machine's id
+    token = models.ForeignKey("webapp.ApiToken", null=True, on_delete=models.SET_NULL, related_name="+")    # whose its name is
     host = models.CharField(max_length=200, blank=True)
     simulated = models.BooleanField(default=False)
     first_seen = models.DateTimeField(auto_now_add=True)
     last_seen = models.DateTimeField(null=True)
+    conflicts = models.BigIntegerField(default=0, db_default=0)     # batches of another content or token under what is its
+    conflict = models.CharField(max_length=300, blank=True, default="", db_default="")     # the last of them
+    conflicted = models.DateTimeField(null=True)
+    refused = models.BigIntegerField(default=0, db_default=0)       # batches of minutes that are not taken
+    refused_why = models.CharField(max_length=300, blank=True, default="", db_default="")
     batches = models.BigIntegerField(default=0)
     received_bytes = models.BigIntegerField(default=0)
     lag_s = models.FloatField(null=True)                    # from the end of its newest minute to when it came
@@ -25,19 +32,21 @@ class FleetAgent(OfProject):
 
     class Meta:
         ordering = ["name"]
-        constraints = [models.UniqueConstraint(fields=["project", "name"], name="fleetagent_once")]
+        constraints = [models.UniqueConstraint(fields=["project", "name", "machine"], name="fleetagent_machine_once")]
 
     def __str__(self) -> str:
         return self.name
 
 
 class FleetBatch(BelowProject):
-    """A batch that was acknowledged. Its sequence stays when it is merged: what comes twice counts once."""
+    """A batch that was acknowledged. Its sequence and digest stay when it is merged: what comes twice counts once, and another
+    content under the same sequence is no batch that was acknowledged."""
 
     project_path = "agent__project"
 
     agent = models.ForeignKey(FleetAgent, on_delete=models.CASCADE, related_name="batch_rows")
     sequence = models.BigIntegerField()
+    sha256 = models.CharField(max_length=64, blank=True, default="", db_default="")     # of the payload; "" of older rows
     received = models.DateTimeField(auto_now_add=True)
     rows = models.IntegerField(default=0)
     payload = models.BinaryField(null=True)                 # None once merged

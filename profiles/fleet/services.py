@@ -1,13 +1,15 @@
 """Batches come in, are acknowledged once they are stored, and merged into hours by a worker; days are summed of hours, months
 of days.
 
-Nothing counts twice: a batch is a row (agent, sequence), and the transaction that writes its sums takes its payload away. Nothing
-acknowledged is lost: the payload stays until then. Where the sums are in another database, that transaction cannot hold both:
-there the batches of a merge are named first (`FleetBatch.merge`), and the store keeps the rows of one name once.
+Nothing counts twice: a batch is a row (agent, sequence) with the digest of its payload, and the transaction that writes its
+sums takes its payload away. Nothing acknowledged is lost: the payload stays until then. Where the sums are in another database,
+that transaction cannot hold both: there the batches of a merge are named first (`FleetBatch.merge`), and the store keeps the
+rows of one name once.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Collection, Mapping
@@ -21,6 +23,7 @@ from django.db.models import F, QuerySet, Sum
 from django.db.models.functions import Length
 from django.utils import timezone
 
+from profiles.fleet.agent_services import AgentConflict, agent_take, note_conflict, note_refused
 from profiles.fleet.capture_services import exchange
 from profiles.fleet.days import (
     DAY_HOURS,
@@ -47,6 +50,7 @@ MOST_WAITING_BYTES = 2 << 30        # of batches that no worker merged yet: abov
 MERGE_BYTES = 32 << 20              # of payloads in one merge
 MERGE_BATCHES = 2000
 MOST_DAYS = 62                      # that one batch may span
+MOST_AHEAD_MINUTES = 10             # of the server's clock
 RETRY_S = 30
 MOST_LEVELS, MOST_STATE = 20, 200_000               # of what an agent says of itself
 # of all rows of a batch: 2^58 ns are nine years of one GPU, and 32 such batches still fit one hour's column
@@ -66,25 +70,70 @@ class FleetBusy(Exception):
         self.retry_s = retry_s
 
 
-def batch_accept(payload: bytes) -> dict[str, Any]:
+class MinutesRefused(BatchRefused):
+    """Its minutes lie too far from now: the agent's clock is wrong, or it kept them for too long."""
+
+
+def batch_receive(payload: bytes, token: Any = None) -> dict[str, Any]:
+    """Store a batch that an agent sends of what happens now (`batch_accept`); what is refused is counted beside the agent.
+
+    Raises:
+        BatchRefused, FleetBusy, AgentConflict: as `batch_accept`.
+        MinutesRefused: minutes ahead of now, or from before what is kept of hours.
+    """
+    batch = unpack(payload)
+    try:
+        check_minutes(batch)
+        return batch_accept(payload, token)
+    except MinutesRefused as refused:
+        note_refused(batch.agent, batch.state.get("machine"), token, str(refused))
+        raise
+    except AgentConflict as conflict:
+        note_conflict(batch.agent, conflict)
+        raise
+
+
+def check_minutes(batch: Batch) -> None:
+    """Raise MinutesRefused for minutes that are ahead of the server's clock, or older than hours are kept."""
+    minutes = [table["minute"] for table in batch.tables.values() if table["minute"].size]
+    if not minutes:
+        return
+    now_minute = int(clock.now_s()) // 60
+    ahead = max(int(values.max()) for values in minutes) - now_minute
+    old = now_minute - min(int(values.min()) for values in minutes)
+    if ahead > MOST_AHEAD_MINUTES:
+        raise MinutesRefused(f"it holds minutes {ahead:,} min ahead of the server's clock: is the host's clock right?")
+    if old > settings.FLEET_KEEP_HOURS_DAYS * 1440:
+        raise MinutesRefused(f"it holds minutes {old // 1440:,} days old: hours are kept for {settings.FLEET_KEEP_HOURS_DAYS} days "
+                             "(RIDGEPOINT_FLEET_HOURS); is the host's clock right?")
+
+
+def batch_accept(payload: bytes, token: Any = None) -> dict[str, Any]:
     """Store a batch and return {"sequence", "rows", "duplicate", "orders"}: its receipt, and captures that its agent shall make.
+
+    token   whose it is; None: a command feeds it
 
     Raises:
         BatchRefused: the bytes are no batch; sending them again does not help.
         FleetBusy: too much waits.
+        AgentConflict: its agent's name is another token's, or its sequence was acknowledged with another content.
     """
     batch = unpack(payload)
     check_batch(batch)
     check_days(batch)
+    digest = hashlib.sha256(payload).hexdigest()
     waiting = FleetBatch.objects.filter(payload__isnull=False).aggregate(bytes=Sum(Length("payload")))["bytes"] or 0
     if waiting > MOST_WAITING_BYTES:
         raise FleetBusy(RETRY_S)
     with transaction.atomic():
-        agent, _ = FleetAgent.objects.get_or_create(name=batch.agent)
+        agent = agent_take(batch.agent, batch.state.get("machine"), token)
         minutes = [table["minute"] for table in batch.tables.values() if table["minute"].size]
         newest_s = max(int(values.max()) for values in minutes) * 60 + 60 if minutes else None
-        _, made = FleetBatch.objects.get_or_create(agent=agent, sequence=batch.sequence,
-                                                     defaults={"payload": payload, "rows": batch.rows})
+        row, made = FleetBatch.objects.get_or_create(agent=agent, sequence=batch.sequence, defaults={
+            "payload": payload, "rows": batch.rows, "sha256": digest})
+        if not made and row.sha256 not in ("", digest):
+            raise AgentConflict("sequence", f"batch {batch.sequence} of {batch.agent} was acknowledged with another content",
+                                "two hosts use one spool's copy: give each its own; the agent sends this one under a new number")
         FleetAgent.objects.filter(pk=agent.pk).update(
             last_seen=timezone.now(), batches=F("batches") + int(made),
             received_bytes=F("received_bytes") + len(payload) * int(made),

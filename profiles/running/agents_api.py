@@ -17,6 +17,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from profiles.fleet import capture_services, services
+from profiles.fleet.agent_services import AgentConflict
+from profiles.fleet.api import conflict_answer
 from profiles.ingest.trace import TraceError
 from profiles.models import FleetCapture
 from profiles.running import fetch_services, join_services
@@ -32,6 +34,7 @@ class OrdersSerializer(serializers.Serializer[Any]):
 
     agent = serializers.CharField(max_length=200)
     host = serializers.CharField(max_length=200, required=False, allow_blank=True, default="")
+    machine = serializers.CharField(max_length=64, required=False, allow_blank=True, default="")
     run = serializers.IntegerField(min_value=0, max_value=2**62, required=False, default=0)
     asking = serializers.ListField(child=serializers.JSONField(), max_length=1024)
     captures = serializers.ListField(child=serializers.JSONField(), max_length=1024, required=False, default=list)
@@ -53,7 +56,10 @@ class FleetOrdersApi(APIView):
         told = given.validated_data
         if not all(services.is_shallow(told[name]) for name in ("asking", "captures", "fetches")):
             raise ValidationError({"asking": ["too many levels"]})
-        answer = capture_services.orders_for(told["agent"], told["host"], told)
+        try:
+            answer = capture_services.orders_for(told["agent"], told["host"], told, request.auth)
+        except AgentConflict as conflict:
+            return conflict_answer(conflict)
         return Response({**answer, "orders": [*answer["orders"], *fetch_services.orders_for(told["agent"], told)]})
 
 

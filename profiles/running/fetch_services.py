@@ -135,7 +135,9 @@ def clear_ended() -> None:
 
 def orders_for(name: str, told: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Take what an agent says of its fetches; return those that it shall begin, collect or stop."""
-    agent = FleetAgent.objects.filter(name=name).first()
+    machine = told.get("machine")
+    agents = {each.machine: each for each in FleetAgent.objects.filter(name=name)}      # `capture_services.orders_for` has it
+    agent = agents.get(machine if isinstance(machine, str) else "") or next(iter(agents.values()), None)
     if agent is None:
         return []
     said = {each["fetch"]: each for each in _list(told.get("fetches"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import dataclasses
 import json
 import os
 import signal
@@ -27,6 +28,7 @@ from workers.agent.deep.engines import ENGINES, EngineRefused, ask_engine
 from workers.agent.deep.fetches import Fetches, folders_of, is_fetch
 from workers.agent.deep.kineto import KinetoDaemon
 from workers.agent.deep.processes import gpus_by_process
+from workers.agent.identity import machine_id
 from workers.agent.launches import MINUTE_NS
 from workers.agent.link import Frames, MessageRefused, frame, read_window, socket_path
 from workers.agent.listen import Listener, SocketTaken
@@ -53,6 +55,7 @@ class Node:
         self.spool, self.sender, self.host = spool, sender, host
         self.fetches = Fetches(folders, sender.post) if folders else None
         self._run = int(time.time() * 1e3)                  # of an agent without `asking`, which has its own
+        self._machine = machine_id()
         self.aggregator = Aggregator(MOST_PLACES)
         self.telemetry = telemetry
         self.kineto = kineto
@@ -73,7 +76,7 @@ class Node:
         """Work until `ended` is set; what is open then goes to disk."""
         sending = threading.Thread(target=self._send, name="ridgepoint-send", daemon=True)
         sending.start()
-        next_minute = time.time_ns() // MINUTE_NS + 1
+        next_minute = self.now_ns() // MINUTE_NS + 1
         next_sample_s = time.monotonic()
         try:
             while not self.ended.is_set():
@@ -81,9 +84,9 @@ class Node:
                 if time.monotonic() >= next_sample_s:
                     next_sample_s = max(next_sample_s + 1.0, time.monotonic())
                     self._each_second()
-                if time.time_ns() >= next_minute * MINUTE_NS + GRACE_NS:
+                if self.now_ns() >= next_minute * MINUTE_NS + GRACE_NS:
                     self.flush(next_minute)
-                    next_minute = time.time_ns() // MINUTE_NS + 1
+                    next_minute = self.now_ns() // MINUTE_NS + 1
         finally:
             self.flush(None)
             self.listener.close()
@@ -98,7 +101,14 @@ class Node:
         state = self.state()
         if self.orders is not None:
             self.orders.mark_told()
-        return self.spool.put(lambda sequence: pack(make_batch(self.spool.agent, sequence, time.time_ns(), minutes, rows, state)))
+        return self.spool.put(lambda sequence: pack(make_batch(self.spool.agent, sequence, self.now_ns(), minutes, rows, state)))
+
+    def now_ns(self) -> int:
+        """Return the server's time, as far as its answers tell it; this host's clock may be wrong."""
+        return time.time_ns() + self._offset_ns()
+
+    def _offset_ns(self) -> int:
+        return int(self.sender.offset_s * 1e9)
 
     def state(self) -> dict[str, Any]:
         """Return what the agent tells of itself."""
@@ -108,7 +118,8 @@ class Node:
             del self.jobs[pid]
         if self.captures is not None:
             self.captures.paces.forget(self.jobs)
-        return {"version": VERSION, "pid": os.getpid(), "host": self.host, "rss_bytes": _rss_bytes(),
+        return {"version": VERSION, "pid": os.getpid(), "host": self.host, "machine": self._machine, "rss_bytes": _rss_bytes(),
+                "clock_offset_s": round(self.sender.offset_s, 1),
                 "cpu_pct": round(100 * spent, 3),
                 "spool_bytes": self.spool.size_bytes, "spool_batches": self.spool.batches, "dropped_batches": self.spool.dropped,
                 "refused_batches": self.spool.refused, "refused_windows": self.refused_windows, "sending": self.sender.why,
@@ -120,12 +131,13 @@ class Node:
 
     def _deep(self) -> dict[str, Any]:
         """Return what is told between batches."""
-        return {"run": self._run, **(self.asking.state() if self.asking else {"asking": [], "captures": []}),
+        return {"run": self._run, "machine": self._machine,
+                **(self.asking.state() if self.asking else {"asking": [], "captures": []}),
                 **(self.fetches.state() if self.fetches else {})}
 
     def _each_second(self) -> None:
         if self.telemetry is not None:
-            self.telemetry.sample(time.time_ns())
+            self.telemetry.sample(self.now_ns())
         while not self.sender.orders.empty():
             self._order(self.sender.orders.get())
         if self.fetches is not None:
@@ -146,7 +158,7 @@ class Node:
     def _tell_of_captures(self, asking: Askers) -> None:
         if asking.orders.changed() or asking.pids() != self._pids:      # the server shows it without waiting for the minute
             self._pids = asking.pids()
-            self.flush(time.time_ns() // MINUTE_NS)
+            self.flush(self.now_ns() // MINUTE_NS)
 
     def _take(self, pid: int, message: dict[str, Any]) -> dict[str, Any] | None:
         kind = message.get("kind")
@@ -156,7 +168,7 @@ class Node:
                 now_ns = time.time_ns()
                 if not now_ns - OLDEST_NS < window.start_ns < now_ns + NEWEST_NS:
                     raise MessageRefused("a window of another time")
-                if not self.aggregator.add(window):
+                if not self.aggregator.add(dataclasses.replace(window, start_ns=window.start_ns + self._offset_ns())):
                     raise MessageRefused(f"more than {MOST_PLACES:,} jobs and GPUs a minute")
             except MessageRefused:
                 self.refused_windows += 1
@@ -197,6 +209,7 @@ class Node:
         return gpus_by_process(self.telemetry.nvml, [(gpu.uuid, handle) for gpu, handle in self.telemetry.gpus])
 
     def _send(self) -> None:
+        self.sender.measure_clock()
         while not self.ended.is_set():
             try:
                 wait_s = self.sender.step()

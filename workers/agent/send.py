@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import email.utils
 import http.client
 import json
 import queue
 import random
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -14,7 +18,10 @@ from typing import Any
 
 from workers.agent import VERSION
 from workers.agent.spool import Spool
+from workers.agent.wire import pack, unpack
 
+CLOCK_PATH = "/health/live"
+CLOSE_S = 5.0                       # of two clocks: what the network and whole seconds explain is no offset
 CONTENT_TYPE = "application/vnd.ridgepoint.fleet"
 PATH, ORDERS_PATH = "/api/fleet/batches/", "/api/fleet/orders/"
 LEAST_ASK_S, MOST_ASK_S, NO_ORDERS_S = 1.0, 300.0, 600.0        # between questions for orders; of a server that has no such route
@@ -33,7 +40,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class Sender:
-    """`why`: what keeps batches from going, "" while they go."""
+    """`why`: what keeps batches from going, "" while they go; `offset_s`: the server's clock less this host's, by its answers."""
 
     def __init__(self, spool: Spool, server: str, token: Callable[[], str], chance: random.Random | None = None) -> None:
         parts = urllib.parse.urlsplit(server.strip())
@@ -41,6 +48,7 @@ class Sender:
             raise ValueError(f"--server: an address like https://ridgepoint.example, not {server[:100]!r}")
         self.spool, self.server, self.token = spool, server.strip().rstrip("/"), token
         self.why, self.sent, self.duplicates = "", 0, 0
+        self.offset_s = 0.0
         self.orders: queue.SimpleQueue[object] = queue.SimpleQueue()        # what receipts asked of this agent
         self._wait_s = FIRST_WAIT_S
         self._chance = chance or random.Random()
@@ -59,7 +67,7 @@ class Sender:
                 raise ValueError(f"no receipt: {answer[:100]!r}")
         except urllib.error.HTTPError as error:
             with error:
-                return self._refused(sequence, error)
+                return self._refused(sequence, payload, error)
         except (OSError, ValueError, http.client.HTTPException) as error:       # a URLError and a timeout are OSErrors
             return self._later(f"{self.server} does not answer: {getattr(error, 'reason', error)}")
         self.spool.done(sequence)
@@ -91,12 +99,62 @@ class Sender:
         """Return the answer to a POST with the token. `body`: bytes, or what is read as it is sent, with its Content-Length."""
         headers = {**headers, "Authorization": f"Token {self.token()}", "User-Agent": f"ridgepoint-agent/{VERSION}",
                    "Accept": "application/json"}
-        request = urllib.request.Request(self.server + path, body, headers, method="POST")
-        with self._opener.open(request, timeout=TIMEOUT_S) as answer:
-            return bytes(answer.read(MOST_ANSWER))
+        return self._ask(urllib.request.Request(self.server + path, body, headers, method="POST"))
 
-    def _refused(self, sequence: int, error: urllib.error.HTTPError) -> float:
+    def measure_clock(self) -> None:
+        """Ask the server what time it is, before anything is sent."""
+        with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
+            self._ask(urllib.request.Request(self.server + CLOCK_PATH, method="HEAD"))
+
+    def _ask(self, request: urllib.request.Request) -> bytes:
+        begun_s = time.time()
+        try:
+            with self._opener.open(request, timeout=TIMEOUT_S) as answer:
+                self._compare_clocks(answer.headers, begun_s)
+                return bytes(answer.read(MOST_ANSWER))
+        except urllib.error.HTTPError as error:
+            self._compare_clocks(error.headers, begun_s)
+            raise
+
+    def _compare_clocks(self, headers: Any, begun_s: float) -> None:
+        """Take the server's clock from its answer (RFC 9110, Date: whole seconds, so it is half a second later at the mean)."""
+        try:
+            server_s = email.utils.parsedate_to_datetime(headers.get("Date", "")).timestamp() + 0.5
+        except (TypeError, ValueError):
+            return
+        measured_s = server_s - (begun_s + time.time()) / 2
+        self.offset_s = measured_s if abs(measured_s) > CLOSE_S else 0.0
+
+    def _send_anew(self, sequence: int, payload: bytes, shift_minutes: int = 0) -> None:
+        """Put a batch under a number of its own, its minutes moved; it goes on disk before the old one leaves it."""
+        batch = unpack(payload)
+        state = {**batch.state, "clock_offset_s": self.offset_s} if shift_minutes else batch.state
+        tables = {name: {**table, "minute": table["minute"] + shift_minutes} for name, table in batch.tables.items()}
+        self.spool.put(lambda own: pack(dataclasses.replace(batch, sequence=own, tables=tables, state=state)))
+        self.spool.done(sequence)
+
+    def _late_minutes(self, payload: bytes, where: object) -> int:
+        """Return by how many minutes a batch is to be moved that the server refused for its minutes; 0: no clock explains it.
+
+        It was packed before the server's clock was known, or before this host's was set."""
+        if where != "minutes":
+            return 0
+        state = unpack(payload).state
+        applied_s = state.get("clock_offset_s", 0.0)
+        return round((self.offset_s - applied_s) / 60) if isinstance(applied_s, int | float) else 0
+
+    def _refused(self, sequence: int, payload: bytes, error: urllib.error.HTTPError) -> float:
         said = error.read(2000).decode(errors="replace")
+        where = _where(said)
+        if error.code == 409 and where == "sequence":
+            self._send_anew(sequence, payload)
+            return self._later(f"the server has another batch {sequence} of this agent: is its spool a copy?")
+        if error.code == 409:
+            self.why = f"the server takes no batches of this name with this token: {said[:200]}"
+            return NO_LEAVE_S
+        if error.code == 400 and (shift_minutes := self._late_minutes(payload, where)):
+            self._send_anew(sequence, payload, shift_minutes)
+            return self._later(f"batch {sequence} was packed by a clock {-shift_minutes:+,} min off the server's: it is sent anew")
         if error.code in REFUSED:
             self.spool.set_aside(sequence, f"{error.code}: {said}")
             self.why = f"the server refused batch {sequence}: {said[:200]}"
@@ -115,3 +173,12 @@ class Sender:
         wait_s = self._wait_s * self._chance.uniform(0.5, 1.0)
         self._wait_s = min(MOST_WAIT_S, self._wait_s * 2)
         return wait_s
+
+
+def _where(said: str) -> object:
+    """Return what an error of the server is about: a field, "agent" or "sequence"; None where it does not say."""
+    try:
+        answer = json.loads(said)
+    except (ValueError, RecursionError):
+        return None
+    return answer.get("where") if isinstance(answer, dict) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +18,8 @@ class Server:
     def __init__(self) -> None:
         self.answers: list[tuple[int, dict[str, str]]] = []
         self.seen: dict[tuple[str, int], Batch] = {}
+        self.documents: list[dict[str, object]] = []    # that go with `answers`
+        self.clock_ahead_s = 0.0                        # of the Date that answers hold
         self.posts: list[tuple[str, str]] = []          # path, token
         self.uploads: list[bytes] = []
         self.asked: list[dict[str, object]] = []        # questions for orders
@@ -50,7 +53,7 @@ def serve() -> Iterator[Server]:
             headers: dict[str, str] = {}
             if own.answers:
                 status, headers = own.answers.pop(0)
-                document: dict[str, object] = {"detail": "as told"}
+                document: dict[str, object] = own.documents.pop(0) if own.documents else {"detail": "as told"}
             elif self.path == "/api/profiles/" or self.path.startswith("/api/fleet/captures/"):
                 own.uploads.append(body)
                 status, document = 201, {"id": len(own.uploads)}
@@ -69,6 +72,13 @@ def serve() -> Iterator[Server]:
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(data)
+
+        def do_HEAD(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+
+        def date_time_string(self, timestamp: float | None = None) -> str:
+            return super().date_time_string(int(time.time() + own.clock_ahead_s) if timestamp is None else int(timestamp))
 
         def log_message(self, *_: object) -> None:
             pass

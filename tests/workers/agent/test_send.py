@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.workers.agent.server import Server, serve
+from workers.agent.aggregate import Aggregator
+from workers.agent.identity import machine_id
+from workers.agent.launches import MINUTE_NS, Context, Gpu, Signature, Window, sum_durations
+from workers.agent.link import window_message
+from workers.agent.node import Node
 from workers.agent.send import MOST_WAIT_S, NO_LEAVE_S, Sender
 from workers.agent.spool import Spool
-from workers.agent.wire import make_batch, pack
+from workers.agent.wire import make_batch, pack, unpack
 
 
 @pytest.fixture
@@ -92,6 +99,74 @@ def test_the_token_follows_no_redirect(tmp_path: Path, server: Server) -> None:
     server.answers = [(307, {"Location": "http://127.0.0.1:9/"})]
     sender = sender_of(tmp_path, server)
     assert sender.step() > 0 and "307" in sender.why and len(server.posts) == 1
+
+
+def batch_of(sender: Sender, minute: int, **state: object) -> None:
+    sums = Aggregator()
+    sums.add(Window(Context("job"), Gpu("GPU-1", "NVIDIA H200", "host"), minute * MINUTE_NS, MINUTE_NS, MINUTE_NS,
+                    sum_durations(np.zeros(3, np.int64), np.full(3, 1000), [Signature("kernel", (1, 1, 1), (32, 1, 1), 0)])))
+    sender.spool.put(lambda sequence: pack(make_batch(sender.spool.agent, sequence, 1, sums.take(), [], state)))
+
+
+def test_a_sequence_that_the_server_knows_otherwise_is_sent_under_another(tmp_path: Path, server: Server) -> None:
+    """The launches are not lost, as they were when the server called the batch a duplicate."""
+    sender = sender_of(tmp_path, server, 0)
+    batch_of(sender, 1000)
+    server.answers, server.documents = [(409, {})], [{"error": "another content", "where": "sequence"}]
+    assert sender.step() > 0 and "copy" in sender.why and sender.spool.batches == 1
+    assert sender.step() == 0 and sender.spool.batches == 0 == sender.spool.refused
+    [(_, sequence)] = server.seen
+    [batch] = server.seen.values()
+    assert sequence == 1 and batch.tables["kernels"]["launches"].tolist() == [3]
+
+
+def test_a_name_that_is_another_token_s_keeps_its_batches(tmp_path: Path, server: Server) -> None:
+    server.answers, server.documents = [(409, {})], [{"error": "belongs to the token", "where": "agent"}]
+    sender = sender_of(tmp_path, server)
+    assert sender.step() == NO_LEAVE_S and "belongs to the token" in sender.why and sender.spool.batches == 1
+
+
+@pytest.mark.parametrize("ahead_s", [0.0, 2.0, 86_400.0, -3600.0])
+def test_the_server_s_clock_is_told_by_its_answers(tmp_path: Path, server: Server, ahead_s: float) -> None:
+    sender = sender_of(tmp_path, server)
+    server.clock_ahead_s = ahead_s
+    sender.measure_clock()
+    assert sender.offset_s == (pytest.approx(ahead_s, abs=3) if abs(ahead_s) > 60 else 0)
+    server.clock_ahead_s = 0.0              # somebody set it right
+    assert sender.step() == 0 and sender.offset_s == 0
+
+
+def test_minutes_of_a_wrong_clock_are_moved_once_it_is_known(tmp_path: Path, server: Server) -> None:
+    sender = sender_of(tmp_path, server, 0)
+    batch_of(sender, 10_000, clock_offset_s=0.0)            # packed before the server answered for the first time
+    server.clock_ahead_s = -86_400.0
+    server.answers, server.documents = [(400, {})] * 2, [{"error": "ahead", "where": "minutes"}] * 2
+    assert sender.step() > 0 and sender.spool.batches == 1
+    batch = unpack((sender.spool.oldest() or (0, b""))[1])
+    assert batch.tables["kernels"]["minute"].tolist() == [10_000 - 1440]
+    assert sender.step() == 0 and sender.spool.refused == 1 and sender.spool.batches == 0      # the clock explains no more
+
+
+def test_a_node_s_minutes_are_those_of_the_server(tmp_path: Path, server: Server) -> None:
+    sender = sender_of(tmp_path, server, 0)
+    server.clock_ahead_s = 86_400.0
+    sender.measure_clock()
+    node = Node(sender.spool, sender, str(tmp_path / "socket"), "host")
+    window = Window(Context("job"), Gpu("GPU-1", "NVIDIA H200", "host"), time.time_ns(), MINUTE_NS, MINUTE_NS,
+                    sum_durations(np.zeros(3, np.int64), np.full(3, 1000), [Signature("kernel", (1, 1, 1), (32, 1, 1), 0)]))
+    node._take(1, window_message(window))
+    node.flush(None)
+    node.listener.close()
+    batch = unpack((sender.spool.oldest() or (0, b""))[1])
+    minute = int(batch.tables["kernels"]["minute"][0])
+    assert minute - time.time() / 60 == pytest.approx(1440, abs=2) and batch.sent_ns / 60e9 == pytest.approx(minute, abs=2)
+    assert batch.state["clock_offset_s"] == pytest.approx(86_400, abs=3) and batch.state["machine"] == machine_id()
+
+
+def test_a_machine_is_told_by_a_digest(tmp_path: Path) -> None:
+    (tmp_path / "id").write_text("4f1c0d\n")
+    known = machine_id([str(tmp_path / "none"), str(tmp_path / "id")])
+    assert len(known) == 16 and "4f1c" not in known and machine_id([str(tmp_path / "none")]) == ""
 
 
 @pytest.mark.parametrize("address", ["", "ridgepoint.example", "file:///etc/passwd"])
