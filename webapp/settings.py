@@ -123,7 +123,7 @@ TEMPLATES = [{
             "django.contrib.messages.context_processors.messages",
         ],
         "builtins": ["webapp.templatetags.numbers", "webapp.templatetags.kernels", "webapp.templatetags.frame",
-                     "webapp.templatetags.kept"],
+                     "webapp.templatetags.guests", "webapp.templatetags.kept"],
     },
 }]
 

@@ -42,6 +42,7 @@ def _page(request: HttpRequest, profiles: list[Profile], profile: Profile | None
     others = [each for each in choosable() if each.pk not in {shown.pk for shown in profiles}]
     return render(request, "profiles/kernel/roofline.html", page | {
         "figure": figure, "others": others, "profile": profile or (profiles[0] if profiles else None), "own": profile is not None,
+        "api": reverse("api-roofline", args=[profile.pk]) if profile else reverse("api-rooflines"),
         "can_have": profile is None or profile.kind in (Profile.Kind.COUNTERS, Profile.Kind.TRACE)})
 
 

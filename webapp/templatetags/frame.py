@@ -13,6 +13,7 @@ from django.utils.safestring import mark_safe
 from webapp.frame import navigation
 from webapp.frame.documents import titles
 from webapp.projects.request import PREFIX
+from webapp.templatetags.guests import is_guest
 from webapp.threads.notices import unread_count
 from workers import disk
 from workers.scope import account_name
@@ -45,7 +46,7 @@ def frame(context: Context) -> dict[str, Any]:
         "settings": [{"title": page.title, "url": page.url, "lit": place is not None and place.page is page}
                      for page in navigation.allowed(navigation.SETTINGS.pages, user)],
         "docs": [{"name": name, "title": titles()[name]} for name in (place.page.docs if place else ()) if name in titles()],
-        "entries": navigation.entries(user),
+        "entries": [] if is_guest() else navigation.entries(user),
         "root": get_script_prefix(),
         "project": getattr(request, "seat", None),
         "projects": _others(request),

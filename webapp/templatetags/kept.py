@@ -1,7 +1,7 @@
 """Parts of a page that equal values make equal: ``{% kept tables profile.pk %} … {% endkept %}``.
 
-Between the tags stands what these values alone decide: nothing else of the page can be named there, so what is kept is never
-old. A dotted name is there under its dots (`profile.pk`, and no other field of the profile).
+Between the tags stands what these values alone decide, and whether a guest reads it: nothing else of the page can be named there,
+so what is kept is never old. A dotted name is there under its dots (`profile.pk`, and no other field of the profile).
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from django.template.base import FilterExpression, NodeList, Parser, Token
 from django.template.context import Context
 from django.urls import get_script_prefix
 from django.utils.safestring import SafeString, mark_safe
+
+from webapp.templatetags.guests import is_guest
 
 KEPT_BYTES = 32_000_000         # of text in a process, those shown last
 register = template.Library()
@@ -45,7 +47,7 @@ class KeptNode(template.Node):
 
     def render(self, context: Context) -> SafeString:
         values = [(name, expression.resolve(context, ignore_failures=True)) for name, expression in self.values]
-        key = (self.number, hashlib.sha256(pickle.dumps((get_script_prefix(), values), protocol=5)).digest())
+        key = (self.number, hashlib.sha256(pickle.dumps((get_script_prefix(), is_guest(), values), protocol=5)).digest())
         with _lock:
             if key in _kept:
                 _kept.move_to_end(key)

@@ -9,10 +9,12 @@ from typing import Any
 
 from django import template
 from django.template import Context
+from django.urls import reverse
 
 from profiles.kernel import selectors as kernel_selectors
 from profiles.models import KernelStat, Profile
 from profiles.overview import workspace
+from webapp.templatetags.guests import is_guest
 
 register = template.Library()
 
@@ -25,8 +27,10 @@ def workspace_facts(context: Context, profile: Profile) -> dict[str, Any]:
 
 @register.inclusion_tag("profiles/_workspace_tabs.html", takes_context=True)
 def workspace_tabs(context: Context, profile: Profile) -> dict[str, Any]:
-    """Return the tabs of a profile."""
-    return {"profile": profile, "tabs": workspace.tabs(profile, context["request"].path)}
+    """Return the tabs of a profile; a guest has those below its own address."""
+    tabs = workspace.tabs(profile, context["request"].path)
+    own = reverse("profile", args=[profile.pk])
+    return {"profile": profile, "tabs": [tab for tab in tabs if tab.url.startswith(own) or not is_guest()]}
 
 
 @register.inclusion_tag("profiles/kernel/_frame.html", takes_context=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from html import unescape
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -171,3 +172,33 @@ def test_a_shared_profile_is_kept(shared: Profile) -> None:
         TimelineNote.objects.filter(profile=shared).delete()
         Profile.objects.filter(pk=shared.pk).update(created=timezone.now() - timedelta(days=99))
         assert retention.look({"traces": 30})["traces"]["kept"].get("is shared by a link") == 1
+
+
+def test_no_page_offers_a_guest_what_asks_for_a_sign_in(shared: Profile) -> None:
+    """Every page of the profile that its links lead to, and every link, form and script's address of theirs; members have more."""
+    browser, here = guest(shared), (f"/profiles/{shared.pk}/", f"/api/profiles/{shared.pk}/")
+    wait, seen, away = [here[0]], set[str](), set[tuple[str, str]]()
+    while wait:
+        address = wait.pop()
+        page = browser.get(address)
+        if page.status_code in (301, 302) and not page["Location"].startswith(here):
+            away.add((address, page["Location"]))
+        if page.status_code != 200 or not page["Content-Type"].startswith("text/html"):
+            continue
+        for kind, link in re.findall(r'\b(href|action|data-(?!root)[a-z-]*)="(/(?!static/)[^"]*)"', page.content.decode()):
+            path = unescape(link).partition("?")[0].partition("#")[0]
+            if not path.startswith(here):
+                away.add((address, path))
+            elif kind == "href" and path.startswith(here[0]) and (name := re.sub(r"\d+", "N", path)) not in seen:
+                seen.add(name)
+                wait.append(path)
+    assert len(seen) > 12 and not away, "\n".join(map(str, sorted(away)))
+
+
+def test_what_members_are_offered_is_not_kept_for_a_guest_nor_the_other_way(shared: Profile, alice: Any) -> None:
+    """Parts of a page are kept by the values they are made of; whose page it is counts as well."""
+    address, members = f"/profiles/{shared.pk}/analysis/operators/", Client()
+    members.force_login(alice)                  # who looks after the installation
+    for _ in range(2):
+        assert "/kernels/problem/" in members.get(f"/p/{NAME}{address}", follow=True).content.decode()
+        assert "/kernels/problem/" not in guest(shared).get(address).content.decode()

@@ -39,8 +39,9 @@ async function listForms(host, slice, api, signal) {
   const answer = await working(host, "Looking for counters", signal, (inner, onProgress) => getStream(api.url(`slices/${slice.id}/kernel/`, { stream: 1 }), { signal: inner, onProgress }));
   if (!answer) return;
   const { capture, counters, tune, index, matching, bare_name: bare } = answer;
+  const forGuest = Boolean(document.body.dataset.shared);      // who has a link: forms would ask for a sign-in
   host.replaceChildren(
-    el("p", { class: "tl-actions" },
+    forGuest ? null : el("p", { class: "tl-actions" },
       el("a", { class: "btn btn-small", href: capture, title: `Nsight Compute, kernel “${bare}”, launch skip ${matching}, launch count 1` }, "Capture counters"),
       tune.url ? el("a", { class: "btn btn-small", href: tune.url, title: tuneTitle(tune) }, `Tune ${tune.operator}`) : null),
     el("p", { class: "muted" }, `Launch ${index + 1} of this kernel in the trace${matching !== index ? `, ${matching + 1} of all whose name holds “${bare}”` : ""}; a capture counts from the start of its program.`),
