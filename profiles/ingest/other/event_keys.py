@@ -6,9 +6,13 @@ from decimal import Context, Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-CLOCKS = ("timestamp", "ts", "time", "t")        # the first of them that a record has is its clock
-_DURATIONS = ("duration", "dur", "elapsed")
-NAMES = ("name", "event", "label")
+CLOCKS = ("timestamp", "ts", "time", "t", "start_time", "start", "begin")      # the first of them that a record has is its clock
+_DURATIONS = ("duration", "dur", "elapsed", "elapsed_time", "execution_time", "wall_time", "total_time", "run_time", "runtime",
+              "latency")
+_LENGTHS = ("length", "took")                    # a duration where a unit of time stands behind it
+_ENDS = ("end_time", "end", "stop")
+NAMES = ("name", "event", "label", "op", "operation", "layer", "module", "function")
+SHAPES = ("shape", "shapes", "dims", "dtype", "dtypes")       # words of a key whose list is shown with the event
 LANES = ("rank", "gpu", "device", "thread")
 # an index of a lane; thread idents are as large as addresses
 _LARGEST = {"rank": 1_000_000, "gpu": 1_023, "device": 1_023, "thread": 2**63 - 1}
@@ -29,7 +33,8 @@ _MOST_NS = 2**62
 
 
 class Key(NamedTuple):
-    """`role`: "clock", "duration", "name", "lane" or "number"; `base`: of a time without its unit; `scale`: to ns, or to `unit`."""
+    """`role`: "clock", "duration", "end", "name", "lane" or "number"; `base`: of a time without its unit; `scale`: to ns, or to
+    `unit`."""
 
     role: str
     base: str
@@ -60,10 +65,13 @@ def _short_key(text: str) -> Key:
     if low in LANES:
         return Key("lane", low, 1)
     base, _, suffix = low.rpartition("_") if "_" in low else (low, "", "")
-    if suffix in _TIMES:
-        for role, known in (("clock", CLOCKS), ("duration", _DURATIONS)):
-            if base in known:
-                return Key(role, base, _TIMES[suffix], suffix=suffix)
+    for role, known in (("clock", CLOCKS), ("duration", _DURATIONS), ("end", _ENDS)):
+        if low in known:
+            return Key(role, low, _TIMES[""])
+        if suffix in _TIMES and base in known:
+            return Key(role, base, _TIMES[suffix], suffix=suffix)
+    if suffix in _TIMES and base in _LENGTHS:
+        return Key("duration", base, _TIMES[suffix], suffix=suffix)
     factor, unit = _UNITS.get(suffix, (1.0, None)) if base else (1.0, None)
     return Key("number", clean_text(text), factor, unit, suffix)
 

@@ -21,6 +21,7 @@ from profiles.ingest.other.event_keys import (
     DECIMAL_BYTES,
     LANES,
     NAMES,
+    SHAPES,
     Key,
     clean_text,
     is_number,
@@ -34,7 +35,7 @@ from profiles.ingest.trace import Category, Device, Integrity, Trace, TraceError
 
 FORMAT = "event-list"
 MAX_TRACKS = 4_096               # of events, and of counters; further events share one
-MAX_FIELDS = 500                 # of one record
+MAX_FIELDS, MAX_INNER = 500, 50  # of one record, of an object within it
 UNNAMED = "unnamed"
 _BATCH = 50_000
 _DETAIL_CHARS, _DETAILS = 200, 20
@@ -132,13 +133,15 @@ class _Reader:
     def take(self, record: dict[str, Any]) -> None:
         """Keep one record: its event and its samples."""
         self.integrity.records_read += 1
-        fields = [(key_of(key), value) for key, value in list(record.items())[:MAX_FIELDS]]
+        fields = [(key_of(key), value) for key, value in _flatten(list(record.items())[:MAX_FIELDS])]
         self.integrity.repair(f"fields beyond the first {MAX_FIELDS} of a record: left out", len(record) - len(fields))
         time_ns = self._time(fields)
         if time_ns is None:
             self._drop("without a time that can be read")
             return
         duration = next(((key, value) for key, value in fields if key.role == "duration" and value is not None), None)
+        if duration is None:
+            duration = self._until_end(time_ns, fields)
         name = _name(fields)
         numbers = [(key, value) for key, value in fields if key.role == "number" and is_number(value)]
         if name is None and duration is None and not numbers:
@@ -155,6 +158,16 @@ class _Reader:
         self.integrity.kinds[kind] = self.integrity.kinds.get(kind, 0) + 1
         if len(self._events) + len(self._samples) >= _BATCH:
             self.flush()
+
+    def _until_end(self, time_ns: int, fields: list[tuple[Key, Any]]) -> tuple[Key, Any] | None:
+        """A duration from the record's time to the end that it states, on the same clock."""
+        for key, value in fields:
+            if key.role == "end" and is_number(value):
+                scale = self._unix[0] if self._unix and not key.suffix else key.scale
+                end_ns = nanoseconds(value, scale)
+                if end_ns is not None and end_ns >= time_ns:
+                    return Key("duration", key.base, 1), end_ns - time_ns
+        return None
 
     def _drop(self, why: str) -> None:
         self.integrity.kinds["records that are no event"] = self.integrity.kinds.get("records that are no event", 0) + 1
@@ -214,7 +227,9 @@ class _Reader:
         """Texts and truths of a record, to be shown; numbers are counters."""
         shown: dict[str, Any] = {}
         for key, value in fields:
-            if isinstance(value, (dict, list)):
+            if isinstance(value, list) and _is_shape(key.base) and len(shown) < _DETAILS:
+                shown[key.base] = clean_text(json.dumps(value, ensure_ascii=False, default=str)[:_DETAIL_CHARS])
+            elif isinstance(value, (dict, list)):
                 self.integrity.remark("fields that hold lists or objects: left out")
             elif len(shown) < _DETAILS and key.role == "number" and isinstance(value, (str, bool)):
                 shown[key.base] = value if isinstance(value, bool) else clean_text(value[:_DETAIL_CHARS])
@@ -280,6 +295,22 @@ class _Reader:
         if self._decimal:
             sizes = ", ".join(f"_{suffix}" for suffix in sorted(self._decimal))
             notes.append(f"Sizes in {sizes} were taken as powers of 1,000 bytes (_mib: of 1,024).")
+
+
+def _flatten(fields: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Numbers of an inner object as fields of their own: {"memory": {"allocated_mb": 3}} is "memory allocated_mb"."""
+    out: list[tuple[str, Any]] = []
+    for key, value in fields:
+        inner = list(value.items())[:MAX_INNER] if isinstance(value, dict) else []
+        if inner and all(is_number(each) for _, each in inner):
+            out += [(f"{key} {name}", each) for name, each in inner]
+        else:
+            out.append((key, value))
+    return out
+
+
+def _is_shape(base: str) -> bool:
+    return base.lower().rpartition("_")[2] in SHAPES
 
 
 def _name(fields: list[tuple[Key, Any]]) -> str | None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiles.ingest import READERS
+from profiles.ingest import READERS, read
 from profiles.ingest.core.source import Source
 from profiles.ingest.other import event_list, json_records
 from profiles.ingest.trace import Category, TraceError
@@ -236,3 +236,19 @@ def test_no_damage_breaks_the_reader(tmp_path_factory, data):
         assert load(tmp_path_factory.mktemp("e"), bytes(content)).integrity.records_kept
     except TraceError as error:
         assert error.where and error.hint
+
+
+@pytest.mark.parametrize("length", [{"duration": 0.25}, {"execution_time_ms": 250}, {"length_ms": 250}, {"end_time": 1.75},
+                                    {"latency": 0.25}])
+def test_a_list_of_a_profiler_of_ones_own_has_lengths_memory_and_shapes(length, tmp_path):
+    """As classes in guides write it: a start, a length under one of its names, memory as an object, shapes as lists."""
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps([{"op": "conv1", "start_time": 1.5, **length, "memory": {"allocated_mb": 3, "peak_mb": 4.5},
+                                 "input_shapes": [[8, 3, 224, 224]], "dtype": "float16", "tags": ["a"]}]))
+    trace = read(path)
+    row, = trace.slices.to_pylist()
+    assert (row["name"], row["dur_ns"], row["instant"]) == ("conv1", 250_000_000, False)
+    assert json.loads(row["detail"]) == {"input_shapes": "[[8, 3, 224, 224]]", "dtype": "float16"}
+    counters = {trace.tracks[sample["track"]].name: sample["value"] for sample in trace.samples.to_pylist()}
+    assert counters == {"memory allocated_mb": 3e6, "memory peak_mb": 4.5e6}
+    assert trace.integrity.remarks == {"fields that hold lists or objects: left out": 1}
