@@ -13,11 +13,16 @@ import pytest
 
 from profiles.analysis.core.frame import frame_of
 from profiles.analysis.core.shapes import shapes_of
+from profiles.analysis.core.unlaunched import why_no_calls
 from profiles.analysis.trace.breakdown import breakdown
+from profiles.analysis.trace.critical.topic import critical_result
+from profiles.analysis.trace.launching.topic import launches_result
+from profiles.analysis.trace.operators.topic import operators_result
 from profiles.analysis.trace.remarks import remark
 from profiles.ingest import read
 from profiles.ingest.chrome.rank_owners import label_of
 from profiles.ingest.trace import Trace
+from tests.builders import trace as build
 
 DATA = Path(__file__).parents[2] / "data"
 RANKS = [DATA / "h200" / f"ddp_even_rank{rank}.json.gz" for rank in (0, 1)]
@@ -162,6 +167,18 @@ def test_a_correlation_of_0_is_none_and_that_is_said():
     assert trace.slices.filter(pc.equal(trace.slices["correlation"], 0)).num_rows == 0
     remark(trace)
     assert trace.integrity.remarks["GPU work without a correlation id"] == 10
+    for result in (launches_result(frame), critical_result(frame), operators_result(frame)):
+        assert not result.applies and "without a correlation id (0 is none), beside 10 runtime calls with one" in result.answer
+
+
+@pytest.mark.parametrize(("lanes", "words"), [
+    ("GPU 0 / stream 7: k 0-10 corr=1", "holds no runtime calls"),
+    ("p (1) / main: cudaLaunchKernel 0-5\nGPU 0 / stream 7: k 6-10 corr=1", "1 runtime call without correlation ids"),
+    ("p (1) / main: cudaLaunchKernel 0-5 corr=7\nGPU 0 / stream 7: k 6-10 corr=1 | j 11-12", "1 piece of its GPU work without"),
+    ("p (1) / main: cudaLaunchKernel 0-5 corr=7\nGPU 0 / stream 7: k 6-10 corr=1", "among those of 1 runtime call"),
+])
+def test_why_no_call_is_known(lanes: str, words: str):
+    assert words in why_no_calls(frame_of(build(lanes)))
 
 
 @pytest.mark.parametrize(("pid", "title", "label"), [

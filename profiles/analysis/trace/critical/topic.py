@@ -11,6 +11,7 @@ from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Finding, Result, cut_to_fit
 from profiles.analysis.core.sentences import pct_text, plural, time_text
+from profiles.analysis.core.unlaunched import why_no_calls
 from profiles.analysis.trace.critical.links import Links
 from profiles.analysis.trace.critical.shares import KINDS, Shares
 from profiles.analysis.trace.critical.walk import BEFORE, CPU, Path, ends, walk
@@ -133,8 +134,8 @@ def critical_result(frame: Frame) -> Result:
                       applies=False)
     named = paths(frame)
     if not named:
-        return Result("The trace does not say which call launched which GPU work (no runtime calls with correlation ids), so its "
-                      "critical path cannot be followed. Record the CUDA runtime, too.", applies=False)
+        return Result(f"The critical path cannot be followed, as the trace does not say which call launched which GPU work: "
+                      f"{why_no_calls(frame)}", applies=False)
     shares = Shares(frame)
     main = max((each for each in named if not each.key.startswith("step")),
                key=lambda each: (each.label == "whole job", each.path.end_ns - each.path.start_ns))

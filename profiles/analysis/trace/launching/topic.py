@@ -10,6 +10,7 @@ from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Finding, Result, cut_to_fit
 from profiles.analysis.core.sentences import pct_text, plural, time_text
+from profiles.analysis.core.unlaunched import why_no_calls
 from profiles.analysis.trace.launching import tables
 from profiles.analysis.trace.launching.calls import Calls, runtime_calls
 from profiles.analysis.trace.launching.graphs import graphs, in_graph
@@ -35,8 +36,7 @@ def launches_result(frame: Frame) -> Result:
                 "The trace holds neither GPU kernels nor calls that launch them")
         return Result(f"{what}. Record with GPU activities on (`ProfilerActivity.CUDA`, `nsys profile -t cuda`).", applies=False)
     if not order.has_call.any():
-        return Result("The trace does not say which call launched which kernel: it holds no runtime calls with correlation ids. "
-                      "Record the CUDA runtime, too (`ProfilerActivity.CPU`, `nsys profile -t cuda`).", applies=False)
+        return Result(f"The trace does not say which call launched which kernel: {why_no_calls(frame)}", applies=False)
     start, end = frame.wall
     wall_ns = max(1, end - start)
     queue, short, calls = queues(order), short_kernels(order), runtime_calls(frame)

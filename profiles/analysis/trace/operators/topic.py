@@ -12,6 +12,7 @@ import numpy.typing as npt
 from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.core.result import Finding, Result
 from profiles.analysis.core.sentences import pct_text, plural, time_text
+from profiles.analysis.core.unlaunched import why_no_calls
 from profiles.analysis.trace.operators.convolutions import convolution_findings, convolution_groups, convolution_table
 from profiles.analysis.trace.operators.grouping import ROWS, TEXT_CHARS, Groups, share
 from profiles.analysis.trace.operators.missed import missed_kernels, missed_product, tensor_table
@@ -165,6 +166,9 @@ def operators_result(frame: Frame) -> Result:
     owned = owned_work(frame)
     if owned is None:
         return Result("No GPU work in this trace: nothing to share out between operators.", applies=False)
+    if not (owned.owner >= 0).any() and frame.of(Category.CPU_OP).size and (frame.call[frame.work] < 0).all():
+        return Result(f"{time_text(owned.total_ns)} of GPU work, and the trace does not say which operator launched it: "
+                      f"{why_no_calls(frame)}", applies=False)
     if not (owned.owner >= 0).any():
         return Result(f"{time_text(owned.total_ns)} of GPU work, and no operator or range around the calls that launched it: "
                       "record with torch.profiler (CPU and CUDA activities, record_shapes=True), or mark ranges with NVTX.",
