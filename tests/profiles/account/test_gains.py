@@ -29,7 +29,7 @@ def stall(m: Machine, us: float, name: str = STALLS["data_loading"]) -> None:
 
 def alone(us: float, gpu_us: float, launches: int, name: str = STALLS["data_loading"], late: bool = False,
           waits: bool = False) -> Callable[[bool], list[Program]]:
-    """A step of large products, then small launches; the stall before all of it or between the two, a wait for the GPU at the end."""
+    """A step of large products, then small launches; the stall before all of it or between the two, a wait for the GPU last."""
     def program(fault: bool) -> Program:
         def step(m: Machine, number: int) -> None:
             if fault and not late:
