@@ -119,7 +119,10 @@ def test_a_launch_in_a_hundred_and_fifty_is_in_the_report_and_touches_nothing(tm
     [*(call(at + 1, 100.0 * at) for at in range(10)), *(kernel(0, 100.0 * at + 15) for at in range(10))],
     # the recording ended while the GPU was busy with what was launched before
     [*(call(at + 1, 10.0 * at) for at in range(50)), *(kernel(at + 1, 15 + 50.0 * at) for at in range(30))],
-], ids=["whole", "captured", "driver", "no ids", "cut while busy"])
+    # a graph's kernels have the id of its launch, or, of some versions of ROCm, their own
+    [call(1, 50, name="cudaGraphLaunch"), kernel(1, 65), kernel(1, 115)],
+    [call(1, 50, name="hipGraphLaunch"), kernel(8, 65), kernel(9, 115)],
+], ids=["whole", "captured", "driver", "no ids", "cut while busy", "graph", "graph of other ids"])
 def test_calls_whose_work_need_not_be_there(records: Records, tmp_path: Path):
     assert not doubts(examined(document(records), tmp_path))
 
@@ -128,6 +131,14 @@ def test_the_host_that_waits_on_shows_that_work_was_lost(tmp_path: Path):
     records = [*(call(at + 1, 10.0 * at) for at in range(50)), *(kernel(at + 1, 15 + 50.0 * at) for at in range(30)),
                call(99, 500, 4_000, "cudaDeviceSynchronize")]
     assert doubts(examined(document(records), tmp_path))["launch_without_work"].count == 20
+
+
+@pytest.mark.parametrize("kept", [(), (1, 2)])
+def test_launches_of_graphs_without_work(kept: Sequence[int], tmp_path: Path):
+    records = [*(call(at, 1_000.0 * at, name="cudaGraphLaunch") for at in range(1, 6)),
+               *(kernel(at, 1_000.0 * at + 10) for at in kept)]
+    doubt = doubts(examined(document(records), tmp_path))["launch_without_work"]
+    assert (doubt.count, doubt.of) == (5 - len(kept), 5)
 
 
 def test_calls_without_ids_and_no_kernel(tmp_path: Path):

@@ -14,22 +14,24 @@ from profiles.ingest.windows import MISSING
 
 # cudaLaunchKernel, cudaLaunchKernelExC, cuLaunchCooperativeKernel, hipExtModuleLaunchKernel, …: each launches one kernel
 LAUNCH_CALL = re.compile(r"(?:cuda|cu|hip)(?:Ext)?(?:Module)?Launch(?:Cooperative)?Kernel")
+GRAPH_CALL = re.compile(r"(?:cuda|cu|hip)GraphLaunch")         # each launches the kernels of a graph
 _CAPTURE_BEGIN, _CAPTURE_END = (re.compile(rf"(?:cuda|cu|hip)Stream{word}Capture") for word in ("Begin", "End"))
-_ONE_TABLE = ("nsys-stats",)            # formats of which a file holds one table: calls or work, never both
+_ONE_TABLE = ("nsys-stats", "rocprof-csv")      # formats of which a file holds one table: calls or work, never both
 CLOCK_NS = 1_000                        # times of older files are whole microseconds
 _AT_END_NS = 1_000_000                  # how long the host's records may go on behind the GPU's, where the recording was cut
-_FIELDS = ("correlation", "start_ns", "end_ns", "track")
+_FIELDS = ("correlation", "start_ns", "end_ns", "track", "name")
 
 Array = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
 def find_launches_without_work(digest: Digest, trace: Trace) -> Doubt | None:
-    """Find launch calls whose kernel is not in the file.
+    """Find launch calls, of kernels and of graphs, whose work is not in the file.
 
     Calls that record a kernel into a graph (stream capture) launch nothing. Calls whose work had not run when the recording ended
     are no loss: they come after the last call with work, while the GPU was still busy. Kernels without a correlation id may be
-    those of calls: as many calls are not counted.
+    those of calls: as many calls are not counted. Some versions of ROCm give the kernels of a graph ids of their own: where kernels
+    are there whose call is not known, launches of graphs are not counted.
     """
     if trace.format in _ONE_TABLE:
         return None
@@ -40,6 +42,8 @@ def find_launches_without_work(digest: Digest, trace: Trace) -> Doubt | None:
     has_work = np.isin(calls["correlation"], np.unique(work["correlation"])) & (calls["correlation"] != MISSING)
     lost = ~has_work
     if work["start_ns"].size:
+        if (digest.call < 0).any():
+            lost &= ~_are(digest, calls["name"], GRAPH_CALL)
         lost &= (calls["correlation"] != MISSING) & ~_nested_in_known(calls, has_work) & ~_not_run_yet(digest, start, has_work)
     count = int(np.count_nonzero(lost)) - int(np.count_nonzero(
         (work["correlation"] == MISSING) & np.isin(work["category"], [int(kind) for kind in KERNELS])))
@@ -60,15 +64,16 @@ def find_work_before_call(digest: Digest, trace: Trace) -> Doubt | None:
 
 
 def count_launch_calls(frame: Frame) -> int:
-    """Return how many calls launch a kernel, as far as their names say."""
-    return int(frame.rows_by_name(lambda name: bool(LAUNCH_CALL.match(name)), Category.RUNTIME).size)
+    """Return how many calls launch a kernel or a graph, as far as their names say."""
+    return int(frame.rows_by_name(lambda name: bool(LAUNCH_CALL.match(name) or GRAPH_CALL.match(name)), Category.RUNTIME).size)
 
 
 def _launch_calls(digest: Digest) -> dict[str, Array]:
     """Launch calls outside of captures, in order of time."""
     names = digest.names
-    launches, begins, ends = (np.array([*(bool(pattern.match(name)) for name in names), False], np.bool_)
-                              for pattern in (LAUNCH_CALL, _CAPTURE_BEGIN, _CAPTURE_END))
+    kernels, graphs, begins, ends = (np.array([*(bool(pattern.match(name)) for name in names), False], np.bool_)
+                                     for pattern in (LAUNCH_CALL, GRAPH_CALL, _CAPTURE_BEGIN, _CAPTURE_END))
+    launches = kernels | graphs
     parts, opened, closed = [], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for part in digest.calls():
         parts.append({field: part[field][launches[part["name"]]].astype(np.int64) for field in _FIELDS})
@@ -77,6 +82,12 @@ def _launch_calls(digest: Digest) -> dict[str, Array]:
     calls = {field: np.concatenate([part[field] for part in parts] or [np.empty(0, np.int64)]) for field in _FIELDS}
     captured = _in_captures(calls["start_ns"], np.concatenate(opened), np.sort(np.concatenate(closed)))
     return {field: values[~captured] for field, values in calls.items()}
+
+
+def _are(digest: Digest, codes: Array, pattern: re.Pattern[str]) -> Mask:
+    """For each code of a name whether the name begins so."""
+    used, place = np.unique(codes, return_inverse=True)
+    return np.array([name >= 0 and bool(pattern.match(digest.names[name])) for name in used.tolist()] or [False], np.bool_)[place]
 
 
 def _in_captures(time: Array, begin_ns: Array, end_ns: Array) -> Mask:
