@@ -36,10 +36,15 @@ class TraceError(Exception):
 class DifferentJobs(TraceError):
     """Files that were to be ranks of one job and are not: each can be read as a profile of its own."""
 
-    KIND = "different jobs"
+    KIND, SAME_RANK = "different jobs", "the same rank"
+
+    def __init__(self, where: str, what: str, hint: str, same_rank: bool = False) -> None:
+        """`same_rank`: all that they contradict each other in is their rank, as engines do that each count from 0."""
+        super().__init__(where, what, hint)
+        self.same_rank = same_rank
 
     def as_json(self) -> dict[str, str]:
-        return {**super().as_json(), "kind": self.KIND}
+        return {**super().as_json(), "kind": self.KIND, **({"why": self.SAME_RANK} if self.same_rank else {})}
 
 
 class Category(IntEnum):

@@ -29,6 +29,7 @@ from profiles.ingest.trace import TraceError
 from profiles.library import selectors
 from profiles.models import Finding, KernelStat, Profile
 from profiles.profile import selectors as selectors_profile
+from profiles.profile.counted_selectors import counted_in
 from profiles.upload import services
 from workers.scope import account_name
 
@@ -95,9 +96,10 @@ class ProfileDetailSerializer(ProfileSerializer):
 
     findings = serializers.SerializerMethodField()
     duplicates = serializers.SerializerMethodField()
+    counted_in = serializers.SerializerMethodField()
 
     class Meta(ProfileSerializer.Meta):
-        fields = (*ProfileSerializer.Meta.fields, "summary", "integrity", "metadata", "findings", "duplicates")
+        fields = (*ProfileSerializer.Meta.fields, "summary", "integrity", "metadata", "findings", "duplicates", "counted_in")
 
     @extend_schema_field(FindingSerializer(many=True))
     def get_findings(self, profile: Profile) -> Any:
@@ -106,6 +108,11 @@ class ProfileDetailSerializer(ProfileSerializer):
     @extend_schema_field(serializers.ListField(child=serializers.IntegerField()))
     def get_duplicates(self, profile: Profile) -> list[int]:
         return list(selectors_profile.duplicates(profile).values_list("pk", flat=True))
+
+    @extend_schema_field(serializers.ListField(child=serializers.IntegerField()))
+    def get_counted_in(self, profile: Profile) -> list[int]:
+        """Jobs that hold the same bytes: sums over profiles count those."""
+        return [each.pk for each in counted_in(profile)]
 
 
 class UploadSerializer(serializers.Serializer[None]):
@@ -215,6 +222,16 @@ class ApartApi(APIView):
         {"profiles": […]}."""
         made = services.profile_apart(get_object_or_404(Profile, pk=pk))
         return Response({"profiles": ProfileSerializer(made, many=True, context={"request": request}).data}, status=201)
+
+
+class NumberApi(APIView):
+    write_permission = "profiles.add_profile"
+
+    @extend_schema(operation_id="profiles_number", request=None, responses={202: ProfileSerializer})
+    def post(self, request: Request, pk: int) -> Response:
+        """Files that were refused since several state one rank are read once more, with their numbers as ranks."""
+        profile = services.profile_number_by_file(get_object_or_404(Profile, pk=pk))
+        return Response(ProfileSerializer(profile, context={"request": request}).data, status=202)
 
 
 class ProfileApi(APIView):

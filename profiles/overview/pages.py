@@ -214,3 +214,14 @@ def profile_apart(request: HttpRequest, pk: int) -> HttpResponse:
         return redirect("profile", pk)
     messages.success(request, f"{len(made)} profiles; the ingest has begun.")
     return redirect("profile-list")
+
+
+@permission_required("profiles.add_profile", raise_exception=True)
+@require_POST
+def profile_number(request: HttpRequest, pk: int) -> HttpResponse:
+    """Files that were refused since several state one rank are read once more, numbered by file."""
+    try:
+        services.profile_number_by_file(get_object_or_404(Profile, pk=pk))
+    except TraceError as error:
+        messages.error(request, f"{error.what}. {error.hint}")
+    return redirect("profile", pk)

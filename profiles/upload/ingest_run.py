@@ -41,6 +41,7 @@ from profiles.store import summary as store_summary
 from profiles.store import trace as store
 from profiles.store.launches import launches_write
 
+RANKS_BY_FILE = "ranks_by_file"         # of a profile's metadata: its files' numbers are their ranks
 KERNEL_ROWS = 5_000        # rows of the kernel table; honest traces hold hundreds of names
 _BEYOND_TABLE = f"kernel names beyond the {KERNEL_ROWS:,} of most time: in all sums, in the table as one row, {FURTHER_NAMES}"
 
@@ -79,7 +80,8 @@ def _read_all(profile: Profile, progress: Progress) -> tuple[Trace | Report | Su
     paths = [store.local_path(key) for key in _keys(profile)]
     if len(paths) > 1:
         names = [each["name"] for each in profile.metadata["files"]]
-        return _with_ranks(_read_group([(name, path, None) for name, path in zip(names, paths, strict=True)], progress))
+        parts: list[tuple[str, Path, int | None]] = [(name, path, None) for name, path in zip(names, paths, strict=True)]
+        return _with_ranks(_read_group(parts, progress, bool(profile.metadata.get(RANKS_BY_FILE))))
     try:
         return _with_ranks(ingest.read(paths[0], progress))
     except SeveralProfiles as several:
@@ -93,8 +95,16 @@ def _with_ranks(content: Trace | Report | Summary) -> tuple[Trace | Report | Sum
     return content, len(content.metadata.get("ranks") or ()) or 1
 
 
-def _read_group(parts: Sequence[tuple[str, Path, int | None]], progress: Progress) -> Trace | Summary:
-    """One trace of (name, file, number of the entry within an archive).
+def _number_by_file(traces: Sequence[tuple[str, Trace]]) -> None:
+    """Ranks 0, 1, … in the order of the files; what the files stated stands in the report of what was read."""
+    stated = ", ".join(f"{name}: {trace.rank if trace.rank is not None else 'none'}" for name, trace in traces[:8])
+    for number, (_, trace) in enumerate(traces):
+        trace.rank = number
+    traces[0][1].integrity.notes.append(f"Ranks are numbered by file, as it was asked; the files state {stated}.")
+
+
+def _read_group(parts: Sequence[tuple[str, Path, int | None]], progress: Progress, by_file: bool = False) -> Trace | Summary:
+    """One trace of (name, file, number of the entry within an archive). `by_file`: its number among them is its rank.
 
     Logs of NCCL among them are put together: their tables lie beside the trace. Logs alone make a summary.
     """
@@ -112,9 +122,13 @@ def _read_group(parts: Sequence[tuple[str, Path, int | None]], progress: Progres
         traces.append((name, part))
     if not traces:
         return nccl_log.join(logs)
-    if another := why_not(traces):
+    if another := why_not(traces, by_file):
+        same_rank = len({trace.rank for _, trace in traces}) < len(traces) and not why_not(traces, by_file=True)
+        offer = "Number the ranks by file, where each is an engine of one data-parallel job, or load" if same_rank else "Load"
         raise DifferentJobs(another[0], f"not a rank of the same job: {another[1]}",
-                            "Load the files as profiles of their own.")
+                            f"{offer} the files as profiles of their own.", same_rank)
+    if by_file:
+        _number_by_file(traces)
     trace = merge(traces) if len(traces) > 1 else traces[0][1]
     if len(traces) > 1 and (job := stated_name([each for _, each in traces])):
         trace.metadata["job"] = job

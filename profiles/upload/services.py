@@ -57,11 +57,12 @@ def upload_check(file: File[bytes] | None) -> File[bytes]:
 
 def profile_create(*, owner: Any, file: File[bytes], name: str = "", build: str = "", model: str = "",
                    tags: Iterable[str] = (), notes: str = "", recorded: str = "", worker: str = "",
-                   more_files: Sequence[File[bytes]] = ()) -> Profile:
+                   more_files: Sequence[File[bytes]] = (), ranks_by_file: bool = False) -> Profile:
     """Store the bytes and the row, wake an ingest worker on commit.
 
     `worker`: born claimed by that worker, nobody is woken (the command line ingests in its own child).
     `more_files`: further files of the same job (ranks); one profile holds them all, named for the job where nothing is typed.
+    `ranks_by_file`: their ranks are their numbers among the files, whatever they state.
     Where it fails, neither row nor bytes stay.
     """
     shown = text(plain_name(file) or "upload", 300)
@@ -74,6 +75,8 @@ def profile_create(*, owner: Any, file: File[bytes], name: str = "", build: str 
     with _discard_objects_on_rollback(profile), transaction.atomic():
         profile.save()
         _uploads_store(profile, [file, *more_files])
+        if ranks_by_file and more_files:
+            profile.metadata = {**profile.metadata, ingest_run.RANKS_BY_FILE: True}
         profile.save()
         if not worker:
             jobs.enqueue_on_commit("ingest", "ingest", profile.pk)
@@ -109,6 +112,23 @@ def profile_apart(profile: Profile) -> list[Profile]:
             uploads_discard(each_made)
         raise
     return made
+
+
+def profile_number_by_file(profile: Profile) -> Profile:
+    """Read the files once more that were refused since several state one rank: each file's number among them is its rank.
+
+    Raises TraceError where the row was not refused for that alone.
+    """
+    with transaction.atomic():
+        row = Profile.objects.select_for_update().get(pk=profile.pk)
+        if row.status != Profile.Status.FAILED or (row.error or {}).get("why") != DifferentJobs.SAME_RANK:
+            raise TraceError(row.name, "these files were not refused for stating the same rank", "open the profile as it is")
+        row.metadata = {**row.metadata, ingest_run.RANKS_BY_FILE: True}
+        row.status, row.error, row.worker, row.attempts = Profile.Status.UPLOADED, None, "", 0
+        row.save(update_fields=["metadata", "status", "error", "worker", "attempts"])
+        jobs.enqueue_on_commit("ingest", "ingest", row.pk)
+    _publish(row)
+    return row
 
 
 def _job_name(files: Sequence[File[bytes]]) -> str:

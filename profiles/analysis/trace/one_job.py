@@ -32,18 +32,18 @@ class _Stated:
     span_ns: tuple[int, int] | None                                    # begin and end, since 1970
 
 
-def why_not(traces: Sequence[tuple[str, Trace]]) -> tuple[str, str] | None:
+def why_not(traces: Sequence[tuple[str, Trace]], by_file: bool = False) -> tuple[str, str] | None:
     """Return (file, reason) where a file states that it belongs to another job than those before it; None where none does.
 
-    What only one of two files states contradicts nothing.
+    What only one of two files states contradicts nothing. `by_file`: ranks are numbered by file, whatever the files state.
     """
     before: list[_Stated] = []
     for name, trace in traces:
         own = _stated(name, trace)
-        if why := _alone(own):
+        if not by_file and (why := _alone(own)):
             return name, why
         for other in before:
-            for rule in _RULES:
+            for rule in _RULES if not by_file else _RULES_BY_FILE:
                 if why := rule(own, other):
                     return name, why
         before.append(own)
@@ -100,6 +100,8 @@ def _another_time(own: _Stated, other: _Stated) -> str:
 
 _RULES: tuple[Callable[[_Stated, _Stated], str], ...] = (
     _another_size, _the_same_rank, _another_backend, _other_groups, _another_time)
+# engines of a data-parallel job each have a world, and groups, of their own
+_RULES_BY_FILE = (_another_backend, _another_time)
 
 
 def _long(ns: int) -> str:

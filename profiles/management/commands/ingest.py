@@ -42,9 +42,12 @@ class Command(ProjectCommand):
         parser.add_argument("--model", default="")
         parser.add_argument("--tags", default="", help="separated by commas")
         parser.add_argument("--group", action="store_true", help="the files are ranks of one job: make one profile of them")
+        parser.add_argument("--ranks-by-file", action="store_true",
+                            help="with --group: number the ranks by file, for engines that each state rank 0")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        fields = {"build": options["build"], "model": options["model"], "tags": options["tags"].split(",")}
+        fields = {"build": options["build"], "model": options["model"], "tags": options["tags"].split(","),
+                  "ranks_by_file": options["ranks_by_file"]}
         groups = [options["files"]] if options["group"] else [[name] for name in options["files"]]
         entries = []
         for names in groups:
