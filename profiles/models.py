@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
@@ -34,7 +36,8 @@ __all__ = ["AdviceDecision", "BuildChange", "BuildPair", "Capture", "CaptureFile
            "CeilingRun", "EngineCapture", "EngineFetch", "EngineServer", "FamilyEdit", "FamilyNote", "FamilyRule", "Finding",
            "FleetAgent", "FleetBatch", "FleetCapture", "FleetContext", "FleetDay", "FleetGpu", "FleetHour",
            "FleetKernel", "FleetMonth", "FleetSignature", "Keeping", "KernelFamily", "KernelShape", "KernelStat",
-           "LaunchCounters", "Profile", "SavedQuery", "StoredUpload", "TimelineNote", "first_uploads"]
+           "LaunchCounters", "Profile", "SavedQuery", "StoredUpload", "TimelineNote", "first_uploads",
+           "held_by"]
 
 
 class Profile(OfProject):
@@ -102,9 +105,27 @@ class Profile(OfProject):
 
 
 def first_uploads(profiles: models.QuerySet[Profile]) -> models.QuerySet[Profile]:
-    """Return `profiles` without those of the very same bytes as an older one among them: a file uploaded twice counts once."""
+    """Return `profiles` without those whose bytes are all in another one among them: the same file counts once.
+
+    Uploaded twice, the older one counts; alone and again among the ranks of a job, the job.
+    """
     again = profiles.order_by().filter(sha256=models.OuterRef("sha256"), pk__lt=models.OuterRef("pk")).exclude(sha256="")
-    return profiles.filter(~models.Exists(again))
+    return profiles.filter(~models.Exists(again)).exclude(pk__in=held_by(profiles).values("held"))
+
+
+def held_by(profiles: models.QuerySet[Profile]) -> models.QuerySet[Any, dict[str, int]]:
+    """Return pairs (`held`, `holder`): a profile all of whose files another one of `profiles` has, and more, or since longer."""
+    uploads = StoredUpload.profiles.through.objects
+
+    def files_of(which: str) -> models.Subquery:
+        counted = uploads.filter(profile=models.OuterRef(which)).order_by().values("profile").annotate(n=models.Count("pk"))
+        return models.Subquery(counted.values("n"), output_field=models.IntegerField())
+
+    pairs = (uploads.annotate(held=F("profile_id"), holder=F("storedupload__profiles"))
+             .filter(holder__in=profiles.order_by().values("pk")).exclude(holder=F("held")).order_by()
+             .values("held", "holder").annotate(shared=models.Count("storedupload"))
+             .annotate(own=files_of("held"), others=files_of("holder")))
+    return pairs.filter(shared=F("own")).filter(Q(others__gt=F("own")) | Q(holder__lt=F("held")))
 
 
 class KernelStat(BelowProject):

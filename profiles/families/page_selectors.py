@@ -23,6 +23,7 @@ from profiles.models import (
     KernelStat,
     Profile,
     first_uploads,
+    held_by,
 )
 from profiles.rows import text as clean
 
@@ -73,7 +74,7 @@ class Run:
     p50_ns: float | None        # where one kernel is all of the family there
     p95_ns: float | None
     share_pct: float
-    same_as: Profile | None = None      # an older profile of the very same bytes: then this one is in no sum
+    same_as: Profile | None = None      # an older profile of the same bytes, or a job that has them: then this one is in no sum
 
     @property
     def mean_ns(self) -> float | None:
@@ -135,7 +136,10 @@ def _runs(stats: QuerySet[KernelStat]) -> list[Run]:
     for profile in (Profile.objects.filter(status=Profile.Status.READY, sha256__in=hashes).order_by("-pk")
                     .defer(*(name[17:] for name in UNREAD))):
         oldest[profile.sha256] = profile
-    return [_run(group, oldest.get(group[0].profile.sha256)) for group in shown]
+    again = dict(held_by(Profile.objects.filter(status=Profile.Status.READY)).filter(
+        held__in=[group[0].profile_id for group in shown]).order_by("-holder").values_list("held", "holder"))
+    holders = Profile.objects.defer(*(name[17:] for name in UNREAD)).in_bulk(set(again.values()))
+    return [_run(group, holders.get(again.get(group[0].profile_id, 0)) or oldest.get(group[0].profile.sha256)) for group in shown]
 
 
 def _run(group: Sequence[KernelStat], oldest: Profile | None) -> Run:

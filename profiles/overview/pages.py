@@ -29,6 +29,7 @@ from profiles.library import selectors
 from profiles.models import Profile
 from profiles.profile import selectors as selectors_profile
 from profiles.profile.busy import busy_lanes
+from profiles.profile.counted_selectors import counted_in
 from profiles.profile.top_kernels import sort_columns, time_by_bound, top_kernels
 from profiles.retention.services import freed_bytes
 from profiles.topics.selectors import lines_without_doubt, topic_lines
@@ -92,7 +93,7 @@ def profile_detail(request: HttpRequest, pk: int) -> HttpResponse | FileResponse
         return _download(profile, request.GET["download"])
     context: dict[str, Any] = {
         "profile": profile, "row": selectors_profile.profile_row(profile), "uploads": selectors_profile.uploads(profile),
-        "duplicates": selectors_profile.duplicates(profile)[:5],
+        "duplicates": selectors_profile.duplicates(profile)[:5], "counted_in": counted_in(profile),
         "integrity": selectors_profile.integrity_card(profile), "builds": selectors_profile.known_builds(),
         "command": selectors_profile.command(profile),
     }

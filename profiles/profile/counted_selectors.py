@@ -1,11 +1,11 @@
-"""Which report of counters speaks for a kernel of a trace: one that counted launches of the same shape on the same GPU."""
+"""What counts for a profile: the report whose counters speak for a kernel of a trace, the job whose files hold its own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from profiles.analysis.kernel.worth import FamilyCounters, FamilyTime, LaunchShape, is_same_shape
-from profiles.models import KernelShape, KernelStat, Profile
+from profiles.models import KernelShape, KernelStat, Profile, held_by
 
 MOST_COUNTED = 2_000            # shapes of reports that are held against those of a trace
 
@@ -41,3 +41,9 @@ def counted_kernels(profile: Profile, stats: Sequence[KernelStat]) -> dict[int, 
         if best is not None:
             found[stat.pk] = kernels[best]
     return found
+
+
+def counted_in(profile: Profile) -> list[Profile]:
+    """Return the jobs among whose files all of this profile's are: sums over profiles count those, not this one again."""
+    holders = held_by(Profile.objects.filter(status=Profile.Status.READY)).filter(held=profile.pk).values("holder")
+    return list(Profile.objects.filter(pk__in=holders).exclude(sha256=profile.sha256).order_by("created")[:5])
