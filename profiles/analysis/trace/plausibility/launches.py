@@ -7,6 +7,7 @@ import re
 import numpy as np
 import numpy.typing as npt
 
+from profiles.analysis.core.correlate import match
 from profiles.analysis.core.digest import Digest
 from profiles.analysis.core.frame import Frame
 from profiles.ingest.trace import KERNELS, Category, Doubt, Trace
@@ -39,7 +40,7 @@ def find_launches_without_work(digest: Digest, trace: Trace) -> Doubt | None:
     work, start = digest.work, calls["start_ns"]
     if not start.size:
         return None
-    has_work = np.isin(calls["correlation"], np.unique(work["correlation"])) & (calls["correlation"] != MISSING)
+    has_work = (match(calls["correlation"], work["correlation"]) >= 0) & (calls["correlation"] != MISSING)
     lost = ~has_work
     if work["start_ns"].size:
         if (digest.call < 0).any():
