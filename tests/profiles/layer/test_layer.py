@@ -11,6 +11,8 @@ import pytest
 
 from profiles import ingest
 from profiles.analysis.core.frame import Frame, frame_of
+from profiles.analysis.core.kernels import kernel_table
+from profiles.analysis.core.sentences import pct_text
 from profiles.analysis.trace.layer.calls import Token
 from profiles.analysis.trace.layer.ceilings import ABOVE_MEASURED, FROM_L2, IMPOSSIBLE, Ceilings, ceilings_of, judge
 from profiles.analysis.trace.layer.collectives import collective_work
@@ -344,3 +346,25 @@ def test_what_people_type() -> None:
         with pytest.raises(TypedRefused):
             typed_work(*wrong)
     assert typed_works({"k": {"operator": "mm"}, "j": {"operator": "mm", "dims": "x", "dtype": "fp16"}}) == {}
+
+
+def test_a_share_of_all_kernels_is_that_of_the_kernels_page(layer: Any) -> None:
+    """Attention's share in the sentence, in the table and in the list of kernels; collectives are kernels too."""
+    _, result = layer
+    by_name = {row.name: row.share_pct for row in kernel_table(ingest.read(DATA / "h200/kineto_layer.json.gz"))}
+    attention = next(row for row in result.numbers["layer"] if row["part"] == "attention")
+    share = by_name[attention["kernel"]]
+    columns = [column.name for column in result.tables[0].columns]
+    rows = {row[0]: row[columns.index("Of all kernels")] for row in result.tables[0].rows}
+    assert rows["attention"] == pytest.approx(share) and share == pytest.approx(6.418, abs=1e-3)
+    largest = max(parts(result).values(), key=lambda row: row["total_ns"])["part"]
+    assert f"{largest} {pct_text(rows[largest])}" in result.answer and "of all kernel time" in result.answer
+
+    job = read(DATA / "h200/ddp_even_rank0.json.gz")
+    assert job is not None
+    [parts_table, *_] = layer_result(job).tables
+    place = [column.name for column in parts_table.columns].index("Of all kernels")
+    kernels = job.kernels
+    collective = job["category"][kernels] == Category.COMMUNICATION
+    expected = 100.0 * (1.0 - job["dur_ns"][kernels][collective].sum() / job["dur_ns"][kernels].sum())
+    assert collective.any() and sum(row[place] for row in parts_table.rows) == pytest.approx(expected)

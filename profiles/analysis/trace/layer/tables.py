@@ -46,8 +46,12 @@ def _over(amount: float | None, parts: int) -> float | None:
     return None if amount is None else amount / parts
 
 
-def layer_table(rows: Sequence[Row], ceilings: Mapping[str, Ceilings], parts: Parts, steps: int, total_ns: int) -> SummaryTable:
-    """Return the parts of a layer in their order, behind them all other work by operator and sizes."""
+def layer_table(rows: Sequence[Row], ceilings: Mapping[str, Ceilings], parts: Parts, steps: int,
+                kernels_ns: int) -> SummaryTable:
+    """Return the parts of a layer in their order, behind them all other work by operator and sizes.
+
+    `kernels_ns`: of all kernels, collectives too.
+    """
     layers, sized, gpus = parts.layers or parts.backward_layers, parts.sized_layers, max(parts.gpus, 1)
     whole = sum(row.total_ns for row in rows if row.is_named and (row.is_sized or not sized))
     columns = [_text("Part"), _text("Sizes"), _text("Type"), SummaryColumn("Time per layer", "ns"),
@@ -66,13 +70,13 @@ def layer_table(rows: Sequence[Row], ceilings: Mapping[str, Ceilings], parts: Pa
                     _over(row.flop, per) if per else row.flop, _over(row.bytes, per) if per else row.bytes, judged.intensity,
                     judged.side or None, judged.roof_pct, of_layer, _beyond(judged.mark, judged.why), judged.ceiling or None,
                     judged.flop_s, judged.bytes_s, row.operator or None, _short(row.calls / per) if per else None, row.calls,
-                    row.total_ns, 100.0 * row.total_ns / max(total_ns, 1), row.kernel[:1_500] or None, row.longest])
+                    row.total_ns, 100.0 * row.total_ns / max(kernels_ns, 1), row.kernel[:1_500] or None, row.longest])
     if len(rows) > ROWS:
         rest = rows[ROWS:]
         spent = sum(row.total_ns for row in rest)
         blank: list[Cell] = [None] * len(columns)
         blank[0], blank[16], blank[17] = f"(the other {len(rest):,})", sum(row.calls for row in rest), spent
-        blank[18] = 100.0 * spent / max(total_ns, 1)
+        blank[18] = 100.0 * spent / max(kernels_ns, 1)
         out.append(blank)
     if not layers:
         return SummaryTable("Work by operator and sizes", columns, out, "No transformer layer was told in this trace. " + _NOTE)

@@ -29,13 +29,14 @@ def layer_result(frame: Frame, given: Mapping[str, Any] | None = None) -> Result
 
     `given`: what the trace does not say: {"ceilings": {model: {"label", "rates"}}, "typed": {kernel: {"operator", "dims",
     "dtype"}}}.
-    `numbers`: work (rows by kernel and shape), layer (rows of the parts), layers, gpus (their ceilings), known_pct, compute_ns.
+    `numbers`: work (rows by kernel and shape), layer (rows of the parts), layers, gpus (their ceilings), known_pct, compute_ns,
+    kernels_ns (collectives too: what shares of the kernel time are of, here as on every page).
     """
     every = launch_work(frame, typed_works((given or {}).get("typed", {})))
     records = records_of(frame, every)
     if not records:
         return Result("No compute kernel in this trace: there is no work to hold against a ceiling.", applies=False)
-    total = int(every.ns.sum())
+    total, kernels = int(every.ns.sum()), int(frame["dur_ns"][frame.kernels].sum())
     known = sum(each.total_ns for each in records if each.flop is not None or each.bytes is not None or each.part_of)
     calls = calls_of(frame, every)
     parts = parts_of(calls)
@@ -48,12 +49,12 @@ def layer_result(frame: Frame, given: Mapping[str, Any] | None = None) -> Result
     ceilings = {name: ceilings_of(name, measured.get(gpus.key(name))) for name in sorted({record.gpu for record in records})}
     steps = _steps(frame)
     layers = parts.layers or parts.backward_layers
-    tables = [layer_table(rows, ceilings, parts, steps, total), kernel_table(records, ceilings)]
+    tables = [layer_table(rows, ceilings, parts, steps, kernels), kernel_table(records, ceilings)]
     moved = collective_work(frame)
     if moved:
         tables.append(collective_table(moved))
     numbers: dict[str, Any] = {
-        "compute_ns": total, "known_pct": 100.0 * known / max(total, 1), "layers": layers, "steps": steps,
+        "compute_ns": total, "kernels_ns": kernels, "known_pct": 100.0 * known / max(total, 1), "layers": layers, "steps": steps,
         "sized_layers": parts.sized_layers,
         "layer": [row_json(row, ceilings[row.gpu], passes_of(row, layers, parts.sized_layers)) for row in rows[:ROWS]],
         "work": [_record_json(record, ceilings[record.gpu]) for record in records[:DOCUMENT_RECORDS]],
@@ -91,9 +92,11 @@ def _answer(named: Sequence[Row], records: Sequence[KernelWork], ceilings: Mappi
         by_part: dict[str, int] = {}
         for row in of_these:
             by_part[row.part] = by_part.get(row.part, 0) + row.total_ns
-        shares = ", ".join(f"{part} {pct_text(100 * ns / max(spent, 1))}" for part, ns in
+        whole = max(numbers["kernels_ns"], 1)
+        shares = ", ".join(f"{part} {pct_text(100 * ns / whole)}" for part, ns in
                            sorted(by_part.items(), key=lambda pair: -pair[1])[:3])
-        said = f"The parts of a layer take {time_text(spent / (sized or layers))} (mean of {sized or layers:,}): {shares}. "
+        said = (f"The parts of a layer take {time_text(spent / (sized or layers))} (mean of {sized or layers:,}), "
+                f"{pct_text(100 * spent / whole)} of all kernel time: {shares}. ")
     if rated:
         flop = sum(record.flop or 0 for record in records)
         record, each = max(rated, key=lambda pair: pair[0].total_ns - (pair[1].floor_ns or 0.0))
