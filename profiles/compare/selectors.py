@@ -19,6 +19,7 @@ from profiles.analysis.compare.counter_changes import CounterChange, counter_cha
 from profiles.analysis.compare.kernels import compare
 from profiles.analysis.compare.why import WANTED, Why, why
 from profiles.analysis.core.shapes import launches_of
+from profiles.compare.needed_selectors import StepChange, step_change
 from profiles.compare.step_selectors import Steady, steady
 from profiles.ingest.trace import TraceError
 from profiles.library.selectors import build_profiles
@@ -126,6 +127,7 @@ class KernelComparison:
     counters: dict[int, list[CounterChange]] = field(default_factory=dict)    # by position of the row
     facts: dict[int, tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]] = field(default_factory=dict)
     whys: dict[int, Why] = field(default_factory=dict)
+    step: StepChange | None = None             # of traces with steps
 
     @property
     def sides(self) -> tuple[ComparisonSide, ComparisonSide]:
@@ -154,7 +156,7 @@ class KernelComparison:
             "a": self.old.as_json(), "b": self.new.as_json(), "kind": self.kind, "kinds": list(self.kinds), "per": self.per,
             "comparable": self.comparable, "notes": list(self.notes), "old_total_ns": self.result.old_total_ns,
             "new_total_ns": self.result.new_total_ns, "delta_ns": self.result.delta_ns, "verdicts": self.result.verdicts(),
-            "kernel_verdicts": self.result.kernel_verdicts(),
+            "kernel_verdicts": self.result.kernel_verdicts(), "step": self.step.as_json() if self.step else None,
             "kernels": [kernel.as_json() for kernel in self.result.kernels],
             "rows": [{**row.as_json(), "counters": [vars(change) for change in self.counters.get(at, [])],
                       "why": self.whys[at].as_json() if at in self.whys else None} for at, row in enumerate(self.result.rows)],
@@ -188,7 +190,8 @@ def comparison(query: Mapping[str, str]) -> KernelComparison:
         facts, whys = _facts(old, new, result), _whys(old, new, result)
         counters = {at: counter_changes(before, after, COUNTERS) for at, (before, after) in facts.items()}
     notes = [*_notes(old, new, per), *_left_out(old, new, counting)]
-    return KernelComparison(old, new, str(kind), [str(each) for each in kinds], per, result, notes, counters, facts, whys)
+    step = step_change(old.profiles, new.profiles) if kind == Profile.Kind.TRACE else None
+    return KernelComparison(old, new, str(kind), [str(each) for each in kinds], per, result, notes, counters, facts, whys, step)
 
 
 def _pick_side(query: Mapping[str, str], which: str) -> ComparisonSide:

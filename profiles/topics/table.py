@@ -14,6 +14,7 @@ from profiles.analysis.trace.launching.topic import launches_result
 from profiles.analysis.trace.layer.topic import layer_result
 from profiles.analysis.trace.lead import causes_with_lead, needed_with_lead
 from profiles.analysis.trace.memory.result import memory_result
+from profiles.analysis.trace.needed.topic import VERSION as NEEDED_VERSION
 from profiles.analysis.trace.operators.topic import operators_result
 from profiles.analysis.trace.sampled.topic import sampled_result
 from profiles.analysis.trace.sequences.topic import sequences_result
@@ -41,8 +42,8 @@ class Topic:
 TOPICS: tuple[Topic, ...] = (
     Topic("causes", "Causes", "What did the time of each GPU go to, where does that start, and what is there to win?", 3,
           causes_with_lead),
-    Topic("needed", "Needed", "What does a step need at least, what does it do besides, and what would each change win?", 1,
-          needed_with_lead, ceilings_given),
+    Topic("needed", "Needed", "What does a step need at least, what does it do besides, and what would each change win?",
+          NEEDED_VERSION, needed_with_lead, ceilings_given),
     Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 8, time_result),
     Topic("operators", "Operators", "Which operators and modules own the GPU's time, and could more of it run on tensor cores?", 5,
           operators_result),

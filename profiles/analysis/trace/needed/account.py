@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,7 @@ class GpuNeeds:
     parts: dict[str, int]
     flop: float
     launches: int
+    step_ns: tuple[int, ...] = ()       # from the start of each step to the start of the next, of the last to the end of its work
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,12 @@ def _gpu(frame: Frame, facts: Facts, work: DeviceWork, steps: Steps, claims: Seq
     parts[IDLE] = (finish - begin) - int(portion.sum())
     flop = facts.every.flop[(ns > 0) & left]
     return GpuNeeds(work.index, work.label, work.name, finish - begin, len(spans), parts, float(np.nansum(flop)),
-                    int((ns > 0).sum()))
+                    int((ns > 0).sum()), _step_ns([span.start_ns for span in spans], finish))
+
+
+def _step_ns(starts: list[int], finish: int, most: int = 1_000) -> tuple[int, ...]:
+    ordered = [*sorted(starts), finish]
+    return tuple(after - before for before, after in pairwise(ordered))[:most]
 
 
 def _window(frame: Frame, rows: Ints, start: Ints, end: Ints, spans: list[tuple[int, int]]) -> tuple[int, int]:

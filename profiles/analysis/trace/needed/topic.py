@@ -14,6 +14,7 @@ from profiles.analysis.trace.needed.table import BY_NAME, KINDS
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
 
+VERSION = 2                         # of what the topic's document holds
 HIGH_PCT, MEDIUM_PCT, LEAST_PCT = 20.0, 5.0, 1.0        # of the time, of GPU time that goes: severities, and the least that is said
 GENERIC = "passes"                  # found in nearly every run that is not compiled: said behind kinds with one cause
 MOST_SAID = 4
@@ -102,7 +103,7 @@ def claim_json(needs: Needs, claim: Claim) -> dict[str, Any]:
 
 def _gpu_json(gpu: GpuNeeds) -> dict[str, Any]:
     return {"gpu": gpu.gpu, "label": gpu.label, "model": gpu.model, "wall_ns": gpu.wall_ns, "steps": gpu.steps,
-            "parts": {name: ns for name, ns in gpu.parts.items() if ns}, "flop": gpu.flop,
+            "parts": {name: ns for name, ns in gpu.parts.items() if ns}, "flop": gpu.flop, "step_ns": list(gpu.step_ns),
             "needed_pct": 100 * gpu.parts[NEEDED] / gpu.wall_ns if _is_known(gpu) else None}
 
 

@@ -1,0 +1,40 @@
+"""The step of two traces side by side: page and API say the same, parts add up, and what was foretold stands beside what came."""
+
+from __future__ import annotations
+
+import pytest
+from django.core.files.base import ContentFile
+from django.test import Client
+
+from profiles.models import Profile
+from profiles.topics.services import document_of
+from profiles.topics.table import topic_of
+from profiles.upload.services import profile_create, profile_ingest
+from tests.profiles.needed.natural import DATA
+from tests.profiles.pages.test_pages import page, text
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tmp_store", "sign_in_mode")]
+
+
+def ingested(file: str) -> Profile:
+    made = profile_create(owner=None, file=ContentFile((DATA / file).read_bytes(), name=file.rpartition("/")[2]))
+    profile = profile_ingest(made.pk, "test")
+    document_of(profile, topic_of("needed"))        # as a worker does behind the ingest
+    return profile
+
+
+def test_what_went_is_said_with_what_was_foretold(bob):
+    old, new = ingested("recorded/logits_of_all_tokens.json.gz"), ingested("natural/logits_of_all_tokens__without.json.gz")
+    client = Client()
+    client.force_login(bob)
+    step = client.get("/api/compare/", {"a": old.pk, "b": new.pk}).json()["step"]
+    assert sum(part["old_ns"] for part in step["parts"]) == pytest.approx(step["old_ns"], abs=1)
+    assert sum(part["delta_ns"] for part in step["parts"]) == pytest.approx(step["delta_ns"], abs=1)
+    assert step["old_range_ns"][0] <= step["old_ns"] <= step["old_range_ns"][1] and step["old_steps"] == step["new_steps"] == 3
+    gone = step["foretold"]
+    assert [each["kind"] for each in gone] == ["unread_logits"] and not gone[0]["came"]
+    assert gone[0]["most_ns"] == pytest.approx(-step["delta_ns"], rel=0.25)         # foretold 10.4, was 11.3 ms in the traces
+    plain = text(page(bob, "/compare/", a=old.pk, b=new.pk))
+    assert "A step takes 28.5 ms" in plain and "Gone: logits that nobody reads, of which 10.2 ms to 10.4 ms were foretold" in plain
+    back = text(page(bob, "/compare/", a=new.pk, b=old.pk))
+    assert "New: logits that nobody reads, 10.2 ms to 10.4 ms to win" in back
