@@ -18,6 +18,7 @@ from profiles.analysis.trace.plausibility.withhold import doubt_text, shaken, to
 from profiles.models import AdviceDecision, Capture, Finding, KernelShape, KernelStat, Profile
 from profiles.profile.counted_selectors import counted_kernels
 from profiles.store import summary as store_summary
+from profiles.store.trace import READING
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ class IntegrityCard:
     kinds: list[tuple[str, int]]
     notes: list[str]
     plausibility: list[dict[str, Any]]      # ingest.trace.Doubt, with the `window` of the timeline that it is in
+    is_outdated: bool                       # an earlier version read the trace
 
 
 def integrity_card(profile: Profile) -> IntegrityCard | None:
@@ -104,7 +106,13 @@ def integrity_card(profile: Profile) -> IntegrityCard | None:
     mark, sentence = integrity_mark(profile)
     return IntegrityCard(mark, sentence, integrity["records_read"], integrity["records_kept"], integrity.get("truncated_at"),
                          largest("not_kept"), largest("repaired"), largest("remarks"), largest("kinds"), integrity.get("notes", []),
-                         [{**doubt, "window": _window(doubt)} for doubt in doubt_rows(profile)])
+                         [{**doubt, "window": _window(doubt)} for doubt in doubt_rows(profile)], is_outdated(profile))
+
+
+def is_outdated(profile: Profile) -> bool:
+    """Return whether an earlier version read the trace, and this one may make something else of it."""
+    return profile.kind == Profile.Kind.TRACE and profile.status == Profile.Status.READY and (
+        profile.summary.get("reading", 1) < READING)
 
 
 def _window(doubt: dict[str, Any]) -> str:

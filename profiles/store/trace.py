@@ -37,6 +37,7 @@ from profiles.ingest.windows import Window
 from profiles.store.tables import ROW_GROUP, TraceTables, write_parquet
 
 VERSION = 2                          # of the stored form: part of every tile's ETag
+READING = 2             # rises with what readers and analyses make of a trace: pages say that an earlier version read it
 _NOT_WORK = (int(Category.SYNC), int(Category.GPU_ANNOTATION))      # on a GPU's stream: no work
 _CACHE_SECONDS = 30
 _CACHE_BYTES = 20 << 30              # of fetched objects on this machine

@@ -168,6 +168,7 @@ def trace_store(profile_id: int, trace: Trace, progress: ProgressSink, ranks: in
         stored_bytes = stored.result() + launches_write(profile_id, launches)
     stored_bytes += store_derived.derive(profile_id)
     summary = time.as_json()
+    summary["reading"] = store.READING
     summary["calculated_occupancy"] = calculated_occupancy(digest_of(trace))
     labels = trace.metadata.get("devices") or []
     capacity = {device.index: device.memory_bytes for device in trace.devices}
