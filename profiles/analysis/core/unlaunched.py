@@ -22,7 +22,7 @@ def why_no_calls(frame: Frame) -> str:
                 "`nsys profile -t cuda`).")
     numbered = int(np.count_nonzero(~_without_id(frame, calls)))
     if not numbered:
-        return f"it holds {plural(calls.size, 'runtime call')} without correlation ids. Keep records' arguments when a trace is cut."
+        return f"it holds {plural(calls.size, 'runtime call')} without correlation ids. Keep their arguments when you cut a trace."
     beside = plural(numbered, "runtime call")
     without = int(np.count_nonzero(_without_id(frame, frame.work)))
     if without:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from profiles import ingest
@@ -11,7 +12,9 @@ from profiles.analysis.core.frame import Frame, frame_of
 from profiles.analysis.trace.critical.segments import MOST, path_segments
 from profiles.analysis.trace.critical.shares import KINDS
 from profiles.analysis.trace.critical.topic import critical_result, links_of, paths
+from profiles.analysis.trace.critical.waits import syncs
 from profiles.analysis.trace.launching.order import order_of
+from profiles.analysis.trace.merge import merge
 from profiles.ingest.trace import Trace
 from tests.builders import trace
 from tests.profiles.analysis.test_communication import ALL_REDUCE, of_ranks, recorded
@@ -74,6 +77,16 @@ def test_a_kernel_waits_for_the_event_of_another_stream():
     assert [name for name, *_ in segments(frame)] == ["main", "stream 20", "stream 20", "stream 7", "stream 7", "main"]
     assert summed(frame) == {"memory": 26, "compute": 23, "runtime": 3, "launch": 1, "dependency": 2, "returning": 5}
     assert critical_result(frame).numbers["inferred"] == 0
+
+
+def test_events_of_a_later_rank_are_its_own():
+    """The record that a wait names by its correlation id is in the wait's own process."""
+    frame = frame_of(merge([(f"{rank}.json", trace(EVENT, rank=rank, base_ns=500 * rank)) for rank in (0, 1)]))
+    order = order_of(frame)
+    found = syncs(order)
+    known = found.source >= 0
+    rank = np.array(frame.rank_of_track)[frame["track"]]
+    assert rank[found.rows[known]].tolist() == rank[order.rows[found.source[known]]].tolist() == ["rank 0", "rank 1"]
 
 
 def test_an_event_that_the_file_does_not_hold_is_inferred_and_said():

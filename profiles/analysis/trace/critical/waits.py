@@ -78,6 +78,8 @@ def syncs(order: Order) -> _Syncs:
     at = match(frame["correlation"][rows], frame["correlation"][calls])
     call = np.where(at >= 0, calls[np.maximum(at, 0)], -1) if calls.size else np.full(rows.size, -1, np.int64)
     record, stream = _stated_ids(frame, rows)
+    own_ids = frame["correlation"][rows]            # of several ranks: whose ids these are stands in the upper half
+    record = np.where((record != MISSING) & (own_ids > 0), record + (np.maximum(own_ids, 0) >> 32 << 32), record)
     track = _tracks(frame, rows, stream)
     given = match(record, frame["correlation"][calls])
     recorded_ns = np.where(given >= 0, frame["start_ns"][calls[np.maximum(given, 0)]], NEVER) if calls.size else np.full(rows.size,
