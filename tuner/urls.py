@@ -90,6 +90,7 @@ urlpatterns = [
          name="gate-kernel-counters"),  # POST
     path("gates/<int:pk>/stop/", verdicts_pages.gate_stop, name="gate-stop"),  # POST
     path("gates/<int:pk>/again/", verdicts_pages.gate_again, name="gate-again"),  # POST
+    path("gates/<int:pk>/gone/", verdicts_pages.gate_gone, name="gate-gone"),  # POST
     path("notified/", channel_pages.notified, name="notified"),                     # ?to=3: the messages of one place
     path("notified/add/", channel_pages.notified_create, name="notified-create"),  # POST, as the next three: owners
     path("notified/<int:pk>/", channel_pages.notified_change, name="notified-change"),
@@ -196,6 +197,7 @@ urlpatterns = [
     path("api/gates/<int:pk>/", verdicts_api.GateApi.as_view(), name="api-gate"),      # ?wait=30
     path("api/gates/<int:pk>/stop/", verdicts_api.GateStopApi.as_view(), name="api-gate-stop"),  # POST
     path("api/gates/<int:pk>/again/", verdicts_api.GateAgainApi.as_view(), name="api-gate-again"),  # POST
+    path("api/gates/<int:pk>/gone/", verdicts_api.GateGoneApi.as_view(), name="api-gate-gone"),  # POST
     path("api/gates/<int:pk>/report/", verdicts_api.GateReportApi.as_view(), name="api-gate-report"),            # ?format=md
     path("api/gates/client/<str:name>", verdicts_api.GateClientApi.as_view(), name="api-gate-client"),
     path("api/notified/", channel_api.PlaceListApi.as_view(), name="api-notified"),

@@ -17,6 +17,7 @@ import os
 import random
 import re
 import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -35,8 +36,12 @@ MAX_ANSWER, MAX_RUNS = 64 * 2**20, 256 * 2**20      # bytes
 RETRIED = (408, 425, 429, 502, 503, 504)
 SHA = re.compile("[0-9a-f]{40}([0-9a-f]{24})?")
 SHOWN = 40                       # kernels in the table
-SHA_VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA", "GIT_COMMIT", "BUILDKITE_COMMIT", "CIRCLE_SHA1")
-BRANCH_VARIABLES = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "GIT_BRANCH", "BUILDKITE_BRANCH", "CIRCLE_BRANCH")
+SHA_VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA", "GIT_COMMIT", "BUILDKITE_COMMIT", "CIRCLE_SHA1", "BUILD_SOURCEVERSION",
+                 "DRONE_COMMIT_SHA", "BITBUCKET_COMMIT")
+MAIN = ("main", "master", "trunk")
+MOST_ANCESTORS = 100             # first parents of the build, sent so that builds stand in their order whoever ends first
+GIT_S, DAY_S = 20.0, 86400.0
+FIRST_COMMIT_S = 10**9           # 2001: older commits say nothing of when they were made
 MARK = {"SLOWER": "▲", "FASTER": "▼", "AMBIGUOUS": "?", "NO DATA": "-", "PASS": " "}
 if TYPE_CHECKING:
     Document = dict[str, Any]
@@ -266,7 +271,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--gate", type=int, metavar="ID", help="follow a gate that was started before, instead of starting one")
     parser.add_argument("--against", default="", metavar="BUILD", help="compare with this build; without it, with the baseline")
     parser.add_argument("--parent", default="", metavar="BUILD", help="the build before this one")
-    parser.add_argument("--branch", default=_first_set(BRANCH_VARIABLES))
+    parser.add_argument("--branch", default=None, help="default: by the CI's variables; a pull request is never the main line")
     parser.add_argument("--title", default="", help="first line of the commit message")
     parser.add_argument("--url", default="", help="of the pull request or pipeline")
     for name in ("gpu", "toolkit", "driver", "device"):
@@ -275,6 +280,8 @@ def make_parser() -> argparse.ArgumentParser:
                                                        "of kind uploaded")
     parser.add_argument("--fresh-runs", type=int, metavar="N", help="fresh processes to measure; default: the suite's")
     parser.add_argument("--configs", metavar="FILE", help="JSON: kernel key -> configuration that this build is measured with")
+    parser.add_argument("--allow-gone", action="store_true", help="kernels that the baseline has and this build has not are meant; "
+                                                                  "without it they are NO DATA, exit 2")
     parser.add_argument("--wait", action="store_true", help="until it is decided (this is so without the option too)")
     parser.add_argument("--start-only", action="store_true", help="start the gate, print its number, exit 0; ask later: --gate")
     parser.add_argument("--timeout", type=float, default=3600.0, metavar="S", help="then exit 2; the gate goes on (default 3600)")
@@ -294,10 +301,15 @@ def gate_request(given: argparse.Namespace) -> Document:
     if not given.suite or not given.build:
         raise GateError("name --suite and --build (or --gate)")
     asked: Document = {"suite": given.suite, "build": given.build}
+    if given.branch is None:
+        given.branch = ci_branch(os.environ) or git_branch(given.build)
+    asked.update(git_history(given.build))
     asked.update({name: getattr(given, name) for name in ("against", "parent", "branch", "title", "url") if getattr(given, name)})
     environment = {name: getattr(given, name) for name in ("gpu", "toolkit", "driver", "device") if getattr(given, name)}
     if environment:
         asked["environment"] = environment
+    if given.allow_gone:
+        asked["allow_gone"] = True
     if given.runs and given.fresh_runs is not None:
         raise GateError("--runs and --fresh-runs: one of them")
     if given.runs:
@@ -311,6 +323,173 @@ def gate_request(given: argparse.Namespace) -> Document:
         except (OSError, ValueError, RecursionError) as error:
             raise GateError(f"{given.configs}: {error}") from error
     return asked
+
+
+# ---- which branch, by the variables that each CI documents ----
+
+def ci_branch(env: Mapping[str, str]) -> str:
+    """The branch that a pipeline runs for, "" where its variables do not say.
+
+    "main" is said only of the base repository's own: a pull request from a fork's main is "pull/12/main", a tag "tags/v1".
+    """
+    for found in (_github, _gitlab, _jenkins, _buildkite, _circleci, _azure, _drone, _bitbucket):
+        branch = found(env)
+        if branch is not None:
+            return branch
+    return ""
+
+
+def _pull(number: str, source: str, fork: bool) -> str:
+    """Of a pull request: its source branch, told apart where it is a fork's or is called like the main line."""
+    source = _short_ref(source)
+    return f"pull/{number}/{source}".rstrip("/") if fork or source in ("", *MAIN) else source
+
+
+def _short_ref(ref: str) -> str:
+    for prefix in ("refs/heads/", "refs/remotes/origin/", "refs/", "origin/"):
+        if ref.startswith(prefix):
+            return ref[len(prefix):]
+    return ref
+
+
+def _is_other(repository: str, env: Mapping[str, str]) -> bool:
+    """A pipeline of a fork's own: the base is named by RIDGEPOINT_REPOSITORY."""
+    base = env.get("RIDGEPOINT_REPOSITORY", "")
+    return bool(base and repository and base.lower() != repository.lower())
+
+
+def _github(env: Mapping[str, str]) -> str | None:
+    if not env.get("GITHUB_ACTIONS") and not env.get("GITHUB_REF"):
+        return None
+    ref, event = env.get("GITHUB_REF", ""), _github_event(env)
+    if env.get("GITHUB_EVENT_NAME", "").startswith("pull_request") or env.get("GITHUB_HEAD_REF"):
+        pull = event.get("pull_request") or {}
+        repositories = [str(((pull.get(end) or {}).get("repo") or {}).get("full_name", "")) for end in ("head", "base")]
+        number = str(event.get("number") or pull.get("number") or "".join(ref.split("/")[2:3]))
+        # without the payload nobody knows whose branch it is
+        return _pull(number, env.get("GITHUB_HEAD_REF", ""), repositories[0] != repositories[1] or not repositories[0])
+    if _is_other(env.get("GITHUB_REPOSITORY", ""), env):
+        return "{}:{}".format(env["GITHUB_REPOSITORY"].split("/")[0], _short_ref(ref))
+    return _short_ref(ref or env.get("GITHUB_REF_NAME", ""))           # a merge queue's is gh-readonly-queue/main/pr-…
+
+
+def _github_event(env: Mapping[str, str]) -> Document:
+    try:
+        with open(env.get("GITHUB_EVENT_PATH", ""), encoding="utf-8") as file:
+            found = json.loads(file.read(2**24))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _gitlab(env: Mapping[str, str]) -> str | None:
+    if not env.get("GITLAB_CI") and not env.get("CI_COMMIT_REF_NAME"):
+        return None
+    number = env.get("CI_MERGE_REQUEST_IID", "")
+    if number or env.get("CI_PIPELINE_SOURCE") == "merge_request_event":
+        source, target = env.get("CI_MERGE_REQUEST_SOURCE_PROJECT_PATH"), env.get("CI_MERGE_REQUEST_PROJECT_PATH")
+        return _pull(number, env.get("CI_MERGE_REQUEST_SOURCE_BRANCH_NAME", ""), source != target)
+    if env.get("CI_COMMIT_TAG"):
+        return "tags/" + env["CI_COMMIT_TAG"]
+    branch = env.get("CI_COMMIT_BRANCH") or env.get("CI_COMMIT_REF_NAME", "")
+    return env["CI_PROJECT_PATH"].split("/")[0] + ":" + branch if _is_other(env.get("CI_PROJECT_PATH", ""), env) else branch
+
+
+def _jenkins(env: Mapping[str, str]) -> str | None:
+    if not env.get("JENKINS_URL") and not env.get("GIT_BRANCH"):
+        return None
+    if env.get("CHANGE_ID"):
+        return _pull(env["CHANGE_ID"], env.get("CHANGE_BRANCH", ""), bool(env.get("CHANGE_FORK")))
+    if env.get("TAG_NAME"):
+        return "tags/" + env["TAG_NAME"]
+    return _short_ref(env.get("BRANCH_NAME") or env.get("GIT_LOCAL_BRANCH") or env.get("GIT_BRANCH", ""))
+
+
+def _buildkite(env: Mapping[str, str]) -> str | None:
+    if not env.get("BUILDKITE") and not env.get("BUILDKITE_BRANCH"):
+        return None
+    if env.get("BUILDKITE_PULL_REQUEST", "false") not in ("", "false"):
+        fork = env.get("BUILDKITE_PULL_REQUEST_REPO", "")
+        is_fork = bool(fork) and _repository(fork) != _repository(env.get("BUILDKITE_REPO", ""))
+        return _pull(env["BUILDKITE_PULL_REQUEST"], env.get("BUILDKITE_BRANCH", "").rpartition(":")[2], is_fork)
+    if env.get("BUILDKITE_TAG"):
+        return "tags/" + env["BUILDKITE_TAG"]
+    return env.get("BUILDKITE_BRANCH", "")
+
+
+def _repository(address: str) -> str:
+    """git@github.com:acme/k.git and https://github.com/acme/k are one."""
+    return re.sub(r"\.git/?$", "", re.sub(r"^(?:\w+://)?(?:[^@/]*@)?", "", address).replace(":", "/").lower())
+
+
+def _circleci(env: Mapping[str, str]) -> str | None:
+    if not env.get("CIRCLECI") and not env.get("CIRCLE_BRANCH"):
+        return None
+    branch = env.get("CIRCLE_BRANCH", "")
+    if env.get("CIRCLE_PR_NUMBER"):                                    # set for pull requests of forks alone
+        return _pull(env["CIRCLE_PR_NUMBER"], "" if branch.startswith("pull/") else branch, True)
+    return "tags/" + env["CIRCLE_TAG"] if env.get("CIRCLE_TAG") else branch
+
+
+def _azure(env: Mapping[str, str]) -> str | None:
+    if not env.get("TF_BUILD") and not env.get("BUILD_SOURCEBRANCH"):
+        return None
+    if env.get("BUILD_REASON") == "PullRequest":
+        number = env.get("SYSTEM_PULLREQUEST_PULLREQUESTNUMBER") or env.get("SYSTEM_PULLREQUEST_PULLREQUESTID", "")
+        return _pull(number, env.get("SYSTEM_PULLREQUEST_SOURCEBRANCH", ""),
+                     env.get("SYSTEM_PULLREQUEST_ISFORK", "").lower() == "true")
+    return _short_ref(env.get("BUILD_SOURCEBRANCH", ""))
+
+
+def _drone(env: Mapping[str, str]) -> str | None:
+    if not env.get("DRONE"):
+        return None
+    if env.get("DRONE_PULL_REQUEST"):                                  # DRONE_BRANCH is the target; nobody says whose the source is
+        return _pull(env["DRONE_PULL_REQUEST"], env.get("DRONE_SOURCE_BRANCH", ""), True)
+    return "tags/" + env["DRONE_TAG"] if env.get("DRONE_TAG") else env.get("DRONE_BRANCH", "")
+
+
+def _bitbucket(env: Mapping[str, str]) -> str | None:
+    if not env.get("BITBUCKET_BUILD_NUMBER"):
+        return None
+    if env.get("BITBUCKET_PR_ID"):
+        return _pull(env["BITBUCKET_PR_ID"], env.get("BITBUCKET_BRANCH", ""), False)
+    return "tags/" + env["BITBUCKET_TAG"] if env.get("BITBUCKET_TAG") else env.get("BITBUCKET_BRANCH", "")
+
+
+def git_branch(build: str) -> str:
+    """The branch of the checkout where it is of the build, "" where nobody knows: detached, or no checkout."""
+    if not _is_checkout_of(build):
+        return ""
+    branch = _git("rev-parse", "--abbrev-ref", "HEAD")
+    if branch and branch != "HEAD":
+        return branch
+    remote = {_short_ref(ref) for ref in _git("for-each-ref", "--points-at", "HEAD", "--format=%(refname)", "refs/remotes").split()}
+    return next(iter(remote - {"HEAD"})) if len(remote - {"HEAD"}) == 1 else ""
+
+
+def git_history(build: str) -> Document:
+    """Commit time and first parents of the build, newest first, of a checkout of it; {} elsewhere."""
+    if not _is_checkout_of(build):
+        return {}
+    parents = _git("log", "--first-parent", f"-{MOST_ANCESTORS + 1}", "--format=%H", build).split()[1:]
+    at = _git("show", "-s", "--format=%ct", build)
+    asked: Document = {"ancestors": parents} if parents else {}
+    if at.isdigit() and FIRST_COMMIT_S < int(at) < time.time() + DAY_S / 2:                 # a committer's clock may be anywhere
+        asked["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(int(at)))
+    return asked
+
+
+def _is_checkout_of(build: str) -> bool:
+    return bool(SHA.fullmatch(build.lower())) and _git("rev-parse", "HEAD") == build.lower()
+
+
+def _git(*arguments: str) -> str:
+    try:
+        ended = subprocess.run(["git", *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=GIT_S, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return ended.stdout.decode(errors="replace").strip() if ended.returncode == 0 else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -29,6 +29,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     rows.add_argument("--runs", metavar="FILE", help="runs that were measured elsewhere, for a suite of uploaded runs")
     rows.add_argument("--fresh-runs", type=int, metavar="N", help="fresh processes to measure (default: the suite's)")
     rows.add_argument("--configs", metavar="FILE", help="JSON: kernel key -> configuration that this build is measured with")
+    parser.add_argument("--allow-gone", action="store_true",
+                        help="kernels that the baseline has and the build has not are meant (else NO DATA, exit 2)")
     rows.add_argument("--timeout", type=float, default=3600.0, metavar="S", help="then exit 2; the gate goes on (default 3600)")
     for name in FILES:
         parser.add_argument(f"--{name}", metavar="FILE", help=f"write the {REPORTS[FILES[name]].title} here")

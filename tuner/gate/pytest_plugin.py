@@ -157,6 +157,7 @@ class Measurements:
         self._outcomes: dict[str, bool] = {}                        # test → whether it passed so far
         self._from_workers: list[tuple[str, list[Record]]] = []
         self._lines: list[str] = []
+        self._skipped: set[str] = set()                             # tests that would have measured
 
     def time(self, function: Callable[[], Any], setup: Callable[[], Any], flush: bool,
              samples: int | None) -> tuple[list[float], Record]:
@@ -190,6 +191,8 @@ class Measurements:
         outcome: Any = yield
         report = outcome.get_result()
         self._outcomes[item.nodeid] = self._outcomes.get(item.nodeid, True) and report.passed
+        if report.skipped and "ridgepoint" in getattr(item, "fixturenames", ()):
+            self._skipped.add(item.nodeid)
 
     def passed(self) -> list[tuple[str, list[Record]]]:
         """Return test → runs of this process, those of tests that passed."""
@@ -226,6 +229,9 @@ class Measurements:
         runs, kernels = len({each["run"] for each in records}), len({_key(each) for each in records})
         self._lines.append(f"{len(records)} measurements: {kernels} kernel{'s' * (kernels != 1)}, "
                            f"{runs} process{'es' * (runs != 1)}")
+        if self._skipped:
+            names = ", ".join(sorted(self._skipped)[:5])
+            self._lines.append(f"{len(self._skipped)} skipped, no runs: a gate whose baseline has them says NO DATA ({names})")
         try:
             if given.ridgepoint_out:
                 Path(given.ridgepoint_out).write_bytes(as_lines(records))

@@ -60,6 +60,33 @@ def test_a_build_without_a_time_never_stands_before_its_parent() -> None:
     assert ensure_build("child", parent="parent").at > parent.at
 
 
+def test_a_build_of_the_main_line_stays_there_whatever_tag_holds_it_too() -> None:
+    for branch, stands_on in (("tags/v1", "tags/v1"), ("rope", "rope"), ("origin/main", "main"), ("tags/v2", "main"),
+                              ("rope", "main")):
+        row = ensure_build("4f2c1e", branch=branch)
+        assert row.branch == stands_on
+    assert row.refs == ["tags/v1", "rope", "main", "tags/v2"]
+    assert ensure_build("77ab01", branch="refs/heads/master").branch == "master"
+
+
+def test_ci_that_ends_out_of_order_leaves_builds_in_theirs() -> None:
+    """Commits a, b, c, d; their pipelines end d, b, c, a, and nobody sends a commit time."""
+    line = ["a", "b", "c", "d"]
+    for name in ("d", "b", "c", "a"):
+        ensure_build(name, ancestors=line[:line.index(name)][::-1])
+    assert list(Build.objects.order_by("at", "pk").values_list("name", flat=True)) == line
+    assert Build.objects.get(name="d").parent == "c"
+
+
+def test_a_regression_moves_to_the_parent_that_comes_later(suite: Suite) -> None:
+    good = ensure_build("good")
+    child = ensure_build("child", ancestors=["parent", "good"])
+    row, = update_regressions(gate(suite, child, good, k1=1.08))
+    parent = ensure_build("parent", ancestors=["good"])
+    moved, = update_regressions(gate(suite, parent, good, k1=1.08))
+    assert (moved.pk, moved.build.name, moved.good.name) == (row.pk, "parent", "good")
+
+
 @pytest.mark.parametrize(("fields", "wrong"), [
     ({"name": ""}, "build"), ({"name": "x" * 81}, "build"), ({"name": "a\0b"}, "build"), ({"name": "a\ud800"}, "build"),
     ({"name": "../etc"}, "build"), ({"name": "a/"}, "build"), ({"name": True}, "build"),

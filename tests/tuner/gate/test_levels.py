@@ -87,6 +87,17 @@ def test_days_that_differ_blame_nobody_and_are_known_from_the_history(suite: Sui
     assert known.verdict == "SLOWER", "all days were alike"
 
 
+def test_an_environment_is_one_however_it_is_spelled(suite: Suite) -> None:
+    levels = {"softmax": 40.0, "matmul": 90.0}
+    for hour in range(2):
+        gate(suite, hour, levels)
+    spelled = {"gpu": "nvidia  H200", "toolkit": "Triton 3.6.0 ,CUDA 13.0", "driver": " 580.159"}
+    found = services.create_gate(suite, "b2", at=at(2), environment=spelled, records=runs(levels, 2))
+    assert (found.verdict, found.gpu, found.toolkit, found.driver) == ("PASS", *H200.values())
+    other = services.create_gate(suite, "b3", at=at(3), environment={**H200, "driver": "590.1"}, records=runs(levels, 3))
+    assert other.verdict == "NO DATA" and "driver 580.159 → 590.1" in other.reason and "NVIDIA H200 →" not in other.reason
+
+
 def test_a_series_begins_anew_where_it_is_faster_than_ever() -> None:
     def step(bad: str, before: float, after: float) -> dict[str, Any]:
         return {"bad": bad, "before_us": before, "after_us": after}

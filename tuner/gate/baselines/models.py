@@ -17,6 +17,7 @@ class BaselineChange(BelowProject):
         PIN = "pin"                  # always compare with the runs of `build`
         ROLL = "roll"                # with the newest runs of builds that passed: the default
         INTENDED = "intended"        # rolling, but only runs of `build` and later: the change was meant
+        GONE = "gone"                # the kernel is no more from `build` on, and that was meant
 
     suite = models.ForeignKey("tuner.Suite", on_delete=models.CASCADE, related_name="baseline_changes")
     kernel = models.ForeignKey("tuner.SuiteKernel", null=True, blank=True, on_delete=models.CASCADE,

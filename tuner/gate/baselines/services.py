@@ -27,7 +27,9 @@ def record_baseline_change(suite: Suite, action: str, *, build: Build | None = N
         wrong["note"] = f"at most {MOST_NOTE:,} plain characters"
     if not storable(gpu) or len(gpu) > 120:
         wrong["gpu"] = "the name of a GPU model, at most 120 characters"
-    if action in (Action.PIN, Action.INTENDED) and build is None:
+    if action == Action.GONE and kernel is None:
+        wrong["kernel"] = "the kernel that is gone"
+    if action in (Action.PIN, Action.INTENDED, Action.GONE) and build is None:
         wrong["build"] = "the build whose speed counts"
     if action == Action.INTENDED and not note.strip():
         wrong["note"] = "why the change was intended: whoever looks at the next gate reads it"

@@ -23,6 +23,8 @@ class Build(OfProject):
     name = models.CharField(max_length=80)
     parent = models.CharField(max_length=80, blank=True)         # name of the build before it, where somebody said so
     branch = models.CharField(max_length=120, blank=True)
+    refs = models.JSONField(default=list)                        # every branch and tag that was said of it, oldest first
+    ancestors = models.JSONField(default=list)                   # first parents by name, nearest first, as far as CI sent them
     title = models.CharField(max_length=300, blank=True)         # first line of the commit message
     author = models.CharField(max_length=120, blank=True)
     url = models.CharField(max_length=500, blank=True)           # of the commit or pull request; http(s) only

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
-from django.db.models import Min
+from django.db.models import Min, Q
 from django.utils import timezone
 
 from profiles.models import Profile
@@ -17,6 +18,8 @@ from workers import jobs
 
 NAME_CHARS = 80
 TEXTS = {"branch": 120, "title": 300, "author": 120, "url": 500}       # field -> characters that its column holds
+MAIN_REFS = ("main", "master", "trunk")
+MOST_ANCESTORS, MOST_REFS = 100, 50
 EARLIEST = datetime(1990, 1, 1, tzinfo=UTC)
 NO_COMMIT_TIME = "when the build was committed: after 1990, and not in the future"
 AHEAD = timedelta(days=1)          # of a committer's clock
@@ -25,28 +28,48 @@ SERIES_QUEUE, SERIES_TASK = "ingest", "series"        # what works out a suite's
 
 
 def ensure_build(name: str, *, parent: str = "", branch: str = "", title: str = "", author: str = "", url: str = "",
-               at: datetime | None = None, side: bool = False) -> Build:
+               at: datetime | None = None, side: bool = False, ancestors: Sequence[str] = ()) -> Build:
     """Return the row of a build, made when it is new. What is given replaces what was known, the rest stays.
 
-    at: when it was committed. A build without it stands where it was first seen, and never before its parent.
+    at: when it was committed. A build without it stands where it was first seen, after its parents and before its children, in
+    whatever order they become known.
+    branch: a build has several; one that is on the main line stays there whatever tag or branch holds it too.
+    ancestors: first parents by name, nearest first.
     side: no state of the team's code but a configuration of the cache: such rows show nowhere among builds.
     Raises Refusal for a name that no build can have, or a field that cannot be stored. Safe to call twice at once.
     """
     name, parent = _name("build", name), _name("parent", parent) if parent else ""
+    ancestors = [_name("ancestors", each) for each in list(ancestors)[:MOST_ANCESTORS]]
+    parent = parent or (ancestors[0] if ancestors else "")
+    branch = branch_name(branch) if isinstance(branch, str) else branch
     given: dict[str, Any] = {key: _text(key, value) for key, value in
                              {"branch": branch, "title": title, "author": author, "url": url}.items() if value}
     given |= {"parent": parent} if parent and parent != name else {}
     given |= {"at": _moment(at)} if at is not None else {}
     row: Build
+    given |= {"ancestors": ancestors} if ancestors else {}
+    refs = [given["branch"]] if "branch" in given else []
     row, made = Build.everything.get_or_create(
-        name=name, defaults={"at": given.get("at") or _first_seen(name, parent), "side": side, **given})
+        name=name, defaults={"at": given.get("at") or _first_seen(name, parent, ancestors), "side": side, "refs": refs, **given})
     if row.side != side:
         raise Refusal({"build": f"{name} is what the config cache calls a side of its own measurements; choose another name"})
+    if not made and refs:
+        given["refs"] = [*row.refs, *(ref for ref in refs if ref not in row.refs)][-MOST_REFS:]
+        if any(ref in MAIN_REFS for ref in [*row.refs, row.branch]) and given["branch"] not in MAIN_REFS:
+            del given["branch"]
     if not made and (changed := [key for key, value in given.items() if getattr(row, key) != value]):
         for key in changed:
             setattr(row, key, given[key])
         row.save(update_fields=changed)
     return row
+
+
+def branch_name(branch: str) -> str:
+    """Return a branch without where it was fetched from: "origin/main" and "refs/heads/main" are main."""
+    name = branch.strip()
+    for prefix in ("refs/heads/", "refs/remotes/origin/", "remotes/origin/", "origin/"):
+        name = name.removeprefix(prefix)
+    return name
 
 
 def queue_series(suite_id: int) -> None:
@@ -63,11 +86,18 @@ def build_of_profile(profile_id: int) -> Build | None:
         return None
 
 
-def _first_seen(name: str, parent: str) -> datetime:
-    """When the oldest profile of the build came, else now; after the parent, where that is known."""
+def _first_seen(name: str, parent: str, ancestors: Sequence[str]) -> datetime:
+    """When the oldest profile of the build came, else now; after its nearest known parent, before what was made from it."""
     seen = Profile.objects.filter(build=name).aggregate(first=Min("created"))["first"] or timezone.now()
-    before = Build.objects.filter(name=parent).values_list("at", flat=True).first() if parent else None
-    return seen if before is None or before < seen else before + STEP
+    children = Build.objects.filter(Q(parent=name) | Q(ancestors__contains=[name])).exclude(name=name)
+    child = children.aggregate(first=Min("at"))["first"]
+    if child is not None and seen >= child:
+        seen = child - STEP
+    known = dict(Build.objects.filter(name__in=[parent, *ancestors]).values_list("name", "at"))
+    before = next((known[each] for each in [parent, *ancestors] if each in known), None)
+    if before is None or before < seen:
+        return seen
+    return before + (child - before) / 2 if child is not None and child > before else before + STEP
 
 
 def _name(field: str, value: object) -> str:

@@ -95,7 +95,7 @@ def judge(baseline: Sequence[KernelRuns], candidate: Sequence[KernelRuns], rule:
           rules: Mapping[str, Rule] | None = None, metrics: Mapping[str, Any] | None = None,
           metrics_of: Mapping[str, Mapping[str, Any]] | None = None, family: int | None = None,
           calibrated: bool = True, earlier: Mapping[str, EarlierLevel] | None = None,
-          sessions: Sessions | None = None) -> SuiteVerdict:
+          sessions: Sessions | None = None, allow_gone: bool = False) -> SuiteVerdict:
     """Return the suite's verdict, its worst kernel first.
 
     Bad runs never raise: they make NO DATA or AMBIGUOUS with the reason.
@@ -106,10 +106,10 @@ def judge(baseline: Sequence[KernelRuns], candidate: Sequence[KernelRuns], rule:
     asked for, so their p needs no correction for the first look, and a session's own speed is on both sides.
     `calibrated=False` leaves out `detectable` and `false_alarms`.
     `earlier`: by kernel key, runs from before the kernel became faster. `sessions`: the sides were measured in sessions of their
-    own, which differ so far (None: in turn, or as one).
+    own, which differ so far (None: in turn, or as one). `allow_gone`: kernels that only the baseline has are left out.
     """
     rule, rules, metrics, metrics_of = rule or Rule(), rules or {}, metrics or {}, metrics_of or {}
-    pairs = pair_kernels(baseline, candidate)
+    pairs = [pair for pair in pair_kernels(baseline, candidate) if not allow_gone or any(each.runs for each in pair.candidate)]
     own = [replace(rules.get(pair.key, rule), alpha=rule.alpha) for pair in pairs]
     limits = [{**metrics, **metrics_of.get(pair.key, {})} for pair in pairs]
     looked = [prepare_pair(pair, (earlier or {}).get(pair.key), its.floor) for pair, its in zip(pairs, own, strict=True)]

@@ -14,11 +14,13 @@ from hashlib import sha256
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Q
 
 from tuner.cache import rules
 from tuner.gate.builds.services import ensure_build
 from tuner.gate.errors import Refusal
 from tuner.gate.suites.definition import config_text, kernel_key
+from tuner.gate.suites.names import driver_spelling, gpu_spelling, toolkit_spelling
 from tuner.gate.suites.records import Record, read_records
 from tuner.gate.suites.run_services import copy_runs, plain_facts, run_percentiles, runs_publish
 from tuner.models import Build, KernelRun, Suite, SuiteKernel
@@ -56,6 +58,7 @@ def runs_store(suite: Suite, build: str | Build, records: bytes | Iterable[Any],
         Suite.objects.select_for_update().get(pk=suite.pk)           # two uploads of one suite, one after the other
         row_build = build if isinstance(build, Build) else ensure_build(build)
         lines, kernels = _join_lines(lines, _match_kernels(suite, lines))
+        lines, said = _spell_alike(lines, said, kernels)
         stored = _store_rows(lines, kernels, row_build, said, environment)
         transaction.on_commit(lambda: runs_publish(suite), robust=True)
     return stored
@@ -64,6 +67,27 @@ def runs_store(suite: Suite, build: str | Build, records: bytes | Iterable[Any],
 def cache_toolkit(environment: Mapping[str, Any]) -> str:
     found = rules.toolkit_text(environment)
     return "" if found == "unknown" else found
+
+
+MOST_ASKED = 50                 # kernels whose earlier runs say how a GPU is spelled
+
+
+def _spell_alike(lines: Sequence[Record], said: Mapping[str, str],
+                 kernels: Sequence[SuiteKernel]) -> tuple[list[Record], dict[str, str]]:
+    """Return lines and what is said of all of them with one spelling of GPU, toolkit and driver: that of earlier runs."""
+    given = {said["gpu"], *(line.words.get("gpu", "") for line in lines)} - {""}
+    query = Q()
+    for name in list(given)[:MOST_ASKED]:
+        query |= Q(gpu__iexact=gpu_spelling(name))
+    ids = list(dict.fromkeys(kernel.pk for kernel in kernels))[:MOST_ASKED]
+    runs = KernelRun.objects.filter(query, kernel__in=ids).order_by() if given else KernelRun.objects.none()
+    known = list(runs.values_list("gpu", flat=True).distinct())
+
+    def spelled(words: Mapping[str, str]) -> dict[str, str]:
+        ways = {"gpu": lambda text: gpu_spelling(text, known), "toolkit": toolkit_spelling, "driver": driver_spelling}
+        return {name: ways[name](text) if name in ways and text else text for name, text in words.items()}
+
+    return [replace(line, words=spelled(line.words)) for line in lines], spelled(said)
 
 
 # ---- which kernel a line is of ----

@@ -23,7 +23,7 @@ from tuner.gate.baselines.selectors import Expected
 from tuner.gate.builds.selectors import ENVIRONMENT
 from tuner.gate.regressions.services import change_baseline
 from tuner.gate.reports import REPORTS, document, github
-from tuner.gate.verdicts import selectors, services
+from tuner.gate.verdicts import gone_services, selectors, services
 from tuner.models import Gate, Suite
 from tuner.query_api import read_whole, validated
 
@@ -50,11 +50,14 @@ class GateRequest(serializers.Serializer[None]):
                                                                   "of runs that come along, where they were taken")
     against = Text(max_length=80, required=False, allow_blank=True, help_text="a build to compare with; without it: the baseline")
     parent = Text(max_length=80, required=False, allow_blank=True)     # type: ignore[assignment]    # declared fields leave the class
+    ancestors = serializers.ListField(child=Text(max_length=80), required=False, max_length=100,
+                                      help_text="first parents of the build by name, nearest first")
     branch = Text(max_length=120, required=False, allow_blank=True)
     title = Text(required=False, allow_blank=True, help_text="first line of the commit message")
     author = Text(required=False, allow_blank=True)
     url = Text(max_length=500, required=False, allow_blank=True, help_text="of the pull request or commit; http(s)")
     at = serializers.DateTimeField(required=False, help_text="when the build was committed")
+    allow_gone = serializers.BooleanField(required=False, help_text="kernels that the baseline has and the build has not are meant")
     configs = serializers.JSONField(required=False, help_text="kernel key → configuration that this build is measured with")
     runs = serializers.JSONField(required=False, help_text="how many fresh runs to measure (a number), or the runs themselves "
                                                            "(a list of objects in the format of runs files)")
@@ -134,6 +137,16 @@ class GateAgainApi(APIView):
         """Measures more fresh runs, in turn with the baseline's build, and judges again."""
         gate = get_object_or_404(selectors.gate_list(), pk=pk)
         gate = services.measure_gate_again(gate, owner=request.user, **validated(AgainRequest, request.data))
+        return Response(selectors.gate_document(gate, base=base_url(request)))
+
+
+class GateGoneApi(APIView):
+    write_permission = "tuner.change_gate"
+
+    @extend_schema(operation_id="gates_accept_gone", request=None, responses=JSON)
+    def post(self, request: Request, pk: int) -> Response:
+        """Accepts that kernels which the baseline has and this build has not are gone, and judges again."""
+        gate = gone_services.accept_gone(get_object_or_404(selectors.gate_list(), pk=pk), by=request.user)
         return Response(selectors.gate_document(gate, base=base_url(request)))
 
 
@@ -230,8 +243,8 @@ MOST_RAW = 50                   # kernels whose samples one answer holds: as man
 
 
 class BaselineRequest(serializers.Serializer[None]):
-    action = serializers.ChoiceField(choices=["pin", "roll", "intended"])
-    build = Text(max_length=80, required=False, allow_blank=True, help_text="for pin and intended")
+    action = serializers.ChoiceField(choices=["pin", "roll", "intended", "gone"])
+    build = Text(max_length=80, required=False, allow_blank=True, help_text="for pin, intended and gone")
     kernel = Text(max_length=300, required=False, allow_blank=True, help_text="its key; left out: every kernel of the suite")
     gpu = Text(max_length=120, required=False, allow_blank=True, help_text="its model; left out: every GPU")
     note = Text(max_length=2000, required=False, allow_blank=True, help_text="why; needed for intended")

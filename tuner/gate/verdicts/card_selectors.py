@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tuner.gate.stats.cards import CardAnswer, card_effect, tell_card_from_build
-from tuner.gate.stats.results import KernelVerdict
+from tuner.gate.stats.results import KernelVerdict, percent_text
 from tuner.gate.stats.rule import Verdict, rule_of
 from tuner.gate.verdicts.sides_selectors import STORED, KernelComparison, Sides
 from tuner.models import Gate, KernelRun
@@ -54,11 +54,11 @@ def _measured_effect(gate: Gate, one: KernelComparison, card: str, theirs: set[s
 
 
 def _sentence(answer: CardAnswer, said: KernelVerdict, card: str, theirs: set[str]) -> str:
-    size = f"{_percent(said.p50.ratio)} slower" if said.p50 else "slower"
+    size = f"{percent_text(said.p50.ratio)} slower" if said.p50 else "slower"
     where = f"all its runs are of {_short(card)}, the baseline's of {_named(theirs)}"
     ask = f"For a verdict, run it on {_named(theirs)}, or the baseline's build on {_short(card)}"
     if answer.kind == "card":
-        known = f"{_short(card)} is {_percent(answer.effect or 1)} slower with other builds too"
+        known = f"{_short(card)} is {percent_text(answer.effect or 1)} slower with other builds too"
         return f"this GPU, not the build: {size}, and {known}; {where}. {ask}"
     seen = "the other kernels are slower as well" if answer.common else "no other kernel tells them apart"
     return f"this GPU or the build, which cannot be told: {size}; {where}, and {seen}. {ask}"
@@ -66,12 +66,8 @@ def _sentence(answer: CardAnswer, said: KernelVerdict, card: str, theirs: set[st
 
 def _cleared(answer: CardAnswer) -> str:
     if answer.effect is not None:
-        return f"other builds differ by {_percent(answer.effect)} between them, which does not explain it"
+        return f"other builds differ by {percent_text(answer.effect)} between them, which does not explain it"
     return "the other kernels are no slower there, so the card is not"
-
-
-def _percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.1f} %"
 
 
 def _short(uuid: str) -> str:

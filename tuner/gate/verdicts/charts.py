@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from profiles.band import band as band_of
+from tuner.gate.stats.results import percent_text
 from tuner.gate.stats.rule import SIGN, Rule
 
 ROW_PX, TOP_PX, BOTTOM_PX = 26, 30, 24
@@ -79,14 +80,14 @@ class PlotLine:
 
     @property
     def ratio(self) -> str:
-        return percent(self.point.ratio) if self.point.ratio else ""
+        return percent_text(self.point.ratio) if self.point.ratio else ""
 
     @property
     def interval(self) -> str:
         """"[+6.9, +9.4]": ends in per cent, as the number before it."""
         if not self.point.low or not self.point.high:
             return ""
-        return f"[{percent(self.point.low).removesuffix(' %')}, {percent(self.point.high).removesuffix(' %')}]"
+        return f"[{percent_text(self.point.low).removesuffix(' %')}, {percent_text(self.point.high).removesuffix(' %')}]"
 
 
 @dataclass(frozen=True)
@@ -156,14 +157,12 @@ class _Axis:
         low_pct, high_pct = (math.exp(self.low) - 1) * 100, (math.exp(self.high) - 1) * 100
         step = next((step for step in TICKS_PCT if (high_pct - low_pct) / step < MOST_TICKS), TICKS_PCT[-1])
         found = range(math.ceil(low_pct / step), math.floor(high_pct / step) + 1)
-        return [Tick(self.at(1 + n * step / 100) or LEFT, percent(1 + n * step / 100)) for n in found]
+        return [Tick(self.at(1 + n * step / 100) or LEFT, tick_text(1 + n * step / 100)) for n in found]
 
 
-def percent(ratio: float) -> str:
-    """1.081 → "+8.1 %", as the filter `change` has it in text."""
-    by = (ratio - 1) * 100
-    text = f"{by:+.0f}" if abs(by) >= 99.5 else f"{by:+.1f}".removesuffix(".0")
-    return f"{'0' if text in ('+0', '-0') else text.replace('-', '−')} %"
+def tick_text(ratio: float) -> str:
+    """1.05 → "+5 %", 1.025 → "+2.5 %": a round change at an axis."""
+    return percent_text(ratio).replace(".0 %", " %")
 
 
 def interval_plot(points: Sequence[Point], floor: float, target: float, most: int = 40, of: int | None = None) -> IntervalPlot:
@@ -180,8 +179,8 @@ def interval_plot(points: Sequence[Point], floor: float, target: float, most: in
     lines = [_plot_line(point, TOP_PX + ROW_PX * n + ROW_PX // 2, axis, floor, target) for n, point in enumerate(shown)]
     bottom = TOP_PX + ROW_PX * len(shown)
     return IntervalPlot(
-        lines, axis.ticks(), axis.at(1.0) or LEFT, Tick(axis.at(1 + floor) or LEFT, percent(1 + floor)),
-        Tick(axis.at(1 + target) or LEFT, percent(1 + target)), Tick(axis.at(1 - floor) or LEFT, percent(1 - floor)),
+        lines, axis.ticks(), axis.at(1.0) or LEFT, Tick(axis.at(1 + floor) or LEFT, tick_text(1 + floor)),
+        Tick(axis.at(1 + target) or LEFT, tick_text(1 + target)), Tick(axis.at(1 - floor) or LEFT, tick_text(1 - floor)),
         LEFT, RIGHT, bottom + BOTTOM_PX, bottom, max(len(points), of or 0) - len(shown))
 
 
@@ -275,7 +274,7 @@ def strip_plot(sides: Sequence[tuple[str, str, Sequence[RunMedian]]], floor: flo
             strips.append(Strip(name, build, y, _swarm([(at(run.us), run, not low <= run.us <= high) for run in runs], y),
                                 at(middle), middle))
     bottom = STRIP_TOP_PX + STRIP_PX * len(strips)
-    levels = [(name, Tick(at(baseline * (1 + by)), percent(1 + by))) for name, by in (("floor", floor), ("target", target))
+    levels = [(name, Tick(at(baseline * (1 + by)), tick_text(1 + by))) for name, by in (("floor", floor), ("target", target))
               ] if baseline else []
     band = None
     if len(bounds) == 2 and len(strips) == 2:

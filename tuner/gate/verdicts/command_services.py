@@ -63,7 +63,8 @@ def _create_gate(options: Mapping[str, Any]) -> Gate:
     environment = {name: options[name] for name in PLACES if options[name]}
     return services.create_gate(
         options["suite"], options["build"], environment=environment or None, **{name: options[name] for name in TEXTS},
-        configs=_load_configs(options["configs"]) if options["configs"] else None, runs=options["fresh_runs"],
+        allow_gone=options["allow_gone"], runs=options["fresh_runs"],
+        configs=_load_configs(options["configs"]) if options["configs"] else None,
         records=client.read_runs(options["runs"]) if options["runs"] else None)
 
 

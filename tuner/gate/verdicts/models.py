@@ -39,6 +39,7 @@ class Gate(BelowProject):
     driver = models.CharField(max_length=40, blank=True)
     recorded = models.CharField(max_length=120, blank=True)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    allow_gone = models.BooleanField(default=False)              # kernels that the baseline has and this build has not are meant
     request_key = models.CharField(max_length=80, blank=True)    # Idempotency-Key of the request that asked for it
     created = models.DateTimeField(auto_now_add=True)
     finished = models.DateTimeField(null=True)

@@ -21,10 +21,12 @@ from tuner.gate.baselines.charts import Spread, spread_plot
 from tuner.gate.builds.selectors import ENVIRONMENT
 from tuner.gate.errors import Refusal
 from tuner.gate.regressions.services import change_baseline
+from tuner.gate.stats.results import percent_text
 from tuner.gate.verdicts import (
     charts,
     counter_services,
     evidence_selectors,
+    gone_services,
     page_selectors,
     rounds_selectors,
     run_charts,
@@ -85,6 +87,7 @@ def gate_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "most_runs": MOST_RUNS, "more_runs": page_selectors.runs_to_offer(gate),
         "full_sha": _FULL_SHA.fullmatch(gate.build.name) is not None,
         "regressions": gate.kernels.filter(regression__isnull=False).exists(),
+        "gone": list(gate.kernels.filter(facts__gone=True).values_list("kernel__key", flat=True)),
         "chosen": chosen and _evidence(chosen, evidence_selectors.run_rows(chosen), f"kernels/{chosen.pk}/")})
 
 
@@ -111,7 +114,7 @@ def _compare_with(gate: Gate, builds: list[str]) -> str:
 
 def _plot_description(found: list[GateKernel], count: int) -> str:
     """The interval plot for who cannot see it."""
-    told = [f"{row.kernel.key} {row.verdict}" + (f" {charts.percent(row.ratio_p50)}" if row.ratio_p50 else "") for row in found[:8]]
+    told = [f"{row.kernel.key} {row.verdict}" + (f" {percent_text(row.ratio_p50)}" if row.ratio_p50 else "") for row in found[:8]]
     rest = count - len(told)
     return (f"Ratio of the build's p50 to the baseline's with its interval, {count:,} kernels, worst first: {'; '.join(told)}"
             + (f"; and {rest:,} more, in the table below." if rest else ". The table below holds the same numbers."))
@@ -165,7 +168,7 @@ def _strips_description(sides: list[evidence_selectors.Side], row: GateKernel) -
 
 
 def _shift(row: GateKernel) -> str:
-    return charts.percent(row.ratio_p50) if row.ratio_p50 else ""
+    return percent_text(row.ratio_p50) if row.ratio_p50 else ""
 
 
 def _neighbours(row: GateKernel) -> dict[str, GateKernel | None]:
@@ -230,6 +233,17 @@ def gate_again(request: HttpRequest, pk: int) -> HttpResponse:
         services.measure_gate_again(gate, owner=request.user, runs=int(runs) if runs else None, kernels=kernels or None)
     except Refusal as refused:
         messages.error(request, f"Not measured again: {'; '.join(refused.fields.values()).rstrip('.')}.")
+    return redirect("gate", pk)
+
+
+@require_POST
+@permission_required("tuner.change_gate", raise_exception=True)
+def gate_gone(request: HttpRequest, pk: int) -> HttpResponse:
+    """Accept that kernels are gone which the baseline has."""
+    try:
+        gone_services.accept_gone(get_object_or_404(Gate, pk=pk), by=request.user)
+    except Refusal as refused:
+        messages.error(request, f"Not accepted: {'; '.join(refused.fields.values()).rstrip('.')}.")
     return redirect("gate", pk)
 
 

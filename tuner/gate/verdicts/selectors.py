@@ -138,7 +138,7 @@ def kernel_json(row: GateKernel, base: str = "") -> dict[str, Any]:
         **{name: facts.get(name) for name in ("false_alarms", "more_runs", "change")},
         **{name: facts.get(name) or [] for name in ("metrics", "excluded")}, "clocks": facts.get("clocks") or {},
         "baseline": facts.get("baseline") or {}, "stays": facts.get("stays"), "confirmed": bool(facts.get("confirmed")),
-        "environment": facts.get("environment"), "regression": row.regression_id,
+        "gone": bool(facts.get("gone")), "environment": facts.get("environment"), "regression": row.regression_id,
         "links": {"page": link(base, "gate-kernel", row.gate_id, row.pk)}}
 
 

@@ -5,7 +5,7 @@ A request is checked before anything runs. Uploaded runs are judged at once, oth
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -21,6 +21,7 @@ from tuner.gate.errors import Refusal
 from tuner.gate.stats.plan import plan_runs
 from tuner.gate.stats.rule import Verdict, rule_of
 from tuner.gate.suites.job_services import configs_problem, job_create, job_stop
+from tuner.gate.suites.names import driver_spelling, gpu_spelling, toolkit_spelling
 from tuner.gate.suites.selectors import LIVE
 from tuner.gate.suites.upload_services import StoredRuns, runs_store
 from tuner.gate.verdicts import rounds_selectors
@@ -33,17 +34,20 @@ from workers import jobs
 
 ENVIRONMENT_CHARS = {"gpu": 116, "toolkit": 80, "cuda": 40, "triton": 40, "driver": 40, "device": 120, "recorded": 120}
 MOST_RUNS, MOST_PLACES = 200, 10
+SPELLINGS: Mapping[str, Callable[[str], str]] = {"gpu": gpu_spelling, "toolkit": toolkit_spelling, "driver": driver_spelling}
 
 
 def create_gate(suite: Suite | str, build: str, *, owner: Any = None, environment: Mapping[str, Any] | None = None,
                 against: str = "", parent: str = "", branch: str = "", title: str = "", author: str = "", url: str = "",
                 at: datetime | None = None, configs: Mapping[str, Any] | None = None, runs: int | None = None,
-                records: Sequence[Any] | bytes | None = None, request_key: str = "") -> Gate:
+                records: Sequence[Any] | bytes | None = None, request_key: str = "", allow_gone: bool = False,
+                ancestors: Sequence[str] = ()) -> Gate:
     """Create a gate for a build of a suite and order or judge its runs. Raises Refusal, and then nothing was made.
 
     runs     fresh runs of the build to measure; None: the suite's
     records  runs that CI measured itself, as lines of a runs file; the answer is then known at once
     against  a build to compare with, instead of the baseline
+    allow_gone  kernels that the baseline has and this build has not are meant; else they are NO DATA
     request_key  of the caller's making: a request that is sent again, because its answer was lost, finds the gate it made
     """
     request = _request_digest(environment, against, configs, runs, records) if request_key else ""
@@ -63,9 +67,9 @@ def create_gate(suite: Suite | str, build: str, *, owner: Any = None, environmen
         raise Refusal({"configs": problem})
     try:
         with transaction.atomic():
-            row = ensure_build(build, parent=parent, branch=branch, title=title, author=author, url=url, at=at)
+            row = ensure_build(build, parent=parent, branch=branch, title=title, author=author, url=url, at=at, ancestors=ancestors)
             gate = Gate.objects.create(suite=found, build=row, against=_comparison_build(against, row, found), environment=asked,
-                                       url=row.url if url else "", owner=owner, configs=dict(configs or {}),
+                                       url=row.url if url else "", owner=owner, configs=dict(configs or {}), allow_gone=allow_gone,
                                        request_key=request_key, report={"request": request} if request else {},
                                        status=Gate.Status.WAITING if uploaded else Gate.Status.MEASURING)
             if uploaded:
@@ -128,7 +132,7 @@ def parse_environment(given: Mapping[str, Any] | None) -> dict[str, str]:
         if not isinstance(value, str) or not storable(value) or len(value) > most or not (value or " ").isprintable():
             raise Refusal({"environment": f"{name}: at most {most} printable characters"})
         if value.strip():
-            read[name] = value.strip()
+            read[name] = SPELLINGS.get(name, str.strip)(value)
     parts: dict[str, str] = {name: read.pop(name) for name in ("cuda", "triton") if name in read}
     return {"toolkit": toolkit_text(parts), **read} if parts else read
 
@@ -200,14 +204,14 @@ def _partner_build(gate: Gate, baselines: Sequence[Expected]) -> str:
 
 def check_gpu(suite: Suite, asked: Mapping[str, str]) -> None:
     """Raise Refusal for a GPU that no worker has and no run was ever taken on: it would be waited for without end."""
-    gpu = asked.get("gpu")
+    gpu = str(asked.get("gpu") or "").casefold()
     if not gpu:
         return
     alive = {each["name"] for worker in jobs.workers() for each in worker.get("gpus") or []}
     seen = {env.gpu for env in measured_environments(suite)} - {""}
-    if gpu not in alive | seen:
+    if gpu not in {name.casefold() for name in alive | seen}:
         known = ", ".join(sorted(alive | seen)) or "none"
-        raise Refusal({"environment": f"no worker has a GPU of the model {gpu}; known: {known}"}, 409)
+        raise Refusal({"environment": f"no worker has a GPU of the model {asked['gpu']}; known: {known}"}, 409)
 
 
 DOUBTFUL = (Verdict.SLOWER, Verdict.AMBIGUOUS, Verdict.NO_DATA)

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field, replace
 from tuner.clocks.wish import says_locked
 from tuner.gate.baselines.selectors import MOST_RUNS, Baseline, Env, environment_counts, environment_of, load_baselines
 from tuner.gate.builds.selectors import ENVIRONMENT
+from tuner.gate.verdicts import gone_selectors
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob, SuiteKernel
 
+MOST_NAMED = 20                 # kernels in a note
 LEAST_INTERLEAVED = 2           # runs of each build, below which the interleaved ones are not worth the stored baseline
 STORED, FIRST, AGAIN = "stored", "first", "again"        # compared with stored runs; in turn in the first round; in a re-run
 
@@ -28,6 +30,8 @@ class KernelComparison:
     candidate: list[KernelRun]
     stage: str = STORED
     rejected: list[str] = field(default_factory=list)            # runs of the candidate that gave no samples, and why
+    gone: bool = False                      # the baseline has it, and this build has no line of it
+    absent: str = ""                        # some of the build's processes have no line of it: which, in words
 
     @property
     def confirmed(self) -> bool:
@@ -78,7 +82,16 @@ def load_sides(gate: Gate) -> Sides:
         other_code.add(other)
     notes += [f"{name} was measured again, but with another kernel source than its stored runs: those stand as the baseline"
               for name in sorted(other_code - {""})]
-    return Sides(env, compared, "", notes + _failed_partner_notes(gate) + _vanished_notes(gate, env, kernels))
+    absent = absent_lines(ours) if gate.suite.kind == Suite.Kind.UPLOADED else {}
+    compared = [replace(one, absent=absent.get(one.kernel.pk, "")) for one in compared]
+    gone = gone_selectors.gone_kernels(gate, env, kernels, stored.values())
+    names = ", ".join(kernel.key for kernel in gone[:MOST_NAMED]) + (" …" if len(gone) > MOST_NAMED else "")
+    if gone and gate.allow_gone:
+        notes.append(f"gone, as --allow-gone says: {names}")
+    elif gone:
+        held = load_baselines(gone, env, gate.build, gate.against, without=gate)
+        compared += [KernelComparison(kernel, held[kernel.pk], [], gone=True) for kernel in gone]
+    return Sides(env, compared, "", notes + _failed_partner_notes(gate))
 
 
 def candidate_runs(gate: Gate) -> list[KernelRun]:
@@ -120,7 +133,7 @@ def _environment(gate: Gate, rows: Sequence[KernelRun]) -> tuple[Env | None, str
     first = min((row.job_id or 0 for row in timed), default=0)     # a re-run that landed elsewhere is left out, not mixed in
     found = Counter(environment_of(row) for row in timed if (row.job_id or 0) == first or gate.suite.kind == Suite.Kind.UPLOADED)
     asked = {name: str(gate.environment[name]) for name in ENVIRONMENT if gate.environment.get(name)}
-    fits = [env for env in found if all(getattr(env, name) == value for name, value in asked.items())]
+    fits = [env for env in found if all(getattr(env, name).casefold() == value.casefold() for name, value in asked.items())]
     if not fits:
         wanted = ", ".join(f"{name} {value}" for name, value in asked.items())
         return None, f"asked for {wanted}, but the runs of {gate.build.name} were taken on " \
@@ -163,19 +176,19 @@ def _kernels(gate: Gate, rows: Sequence[KernelRun]) -> list[SuiteKernel]:
             if kernel.declared or kernel.pk in seen]
 
 
-def _vanished_notes(gate: Gate, env: Env, kernels: Sequence[SuiteKernel]) -> list[str]:
-    """Seen kernels that the newest earlier build had and this one has not: renamed, or gone."""
-    if gate.suite.kind == Suite.Kind.OPERATORS:
-        return []
-    before = KernelRun.objects.filter(kernel__suite=gate.suite, kernel__enabled=True, build__at__lt=gate.build.at, rejected="",
-                                      **env.where())
-    newest = before.order_by("-build__at", "-build_id").values_list("build", flat=True).first()
-    if not newest:
-        return []
-    gone = before.filter(build=newest).exclude(kernel__in=kernels).values_list("kernel__key", flat=True).distinct().order_by(
-        "kernel__key")
-    names = list(gone[:20])
-    return [f"the build before had {', '.join(names)}, of which {gate.build.name} has no run"] if names else []
+def absent_lines(rows: Sequence[KernelRun]) -> dict[int, str]:
+    """Return kernel -> which of the build's whole processes have no line of it; a process is whole that has most of the kernels."""
+    of: dict[str, set[int]] = defaultdict(set)
+    for row in rows:
+        of[row.run].add(row.kernel_id)
+    kernels = {row.kernel_id for row in rows}
+    whole = {run: had for run, had in of.items() if 2 * len(had) > len(kernels)}
+    found = {}
+    for kernel in kernels:
+        missing = sorted(run for run, had in whole.items() if kernel not in had)
+        if missing:
+            found[kernel] = f"{len(missing)} of {len(whole)} processes have no line of it (the first: {missing[0]})"
+    return found
 
 
 # ---- measured in turn ----

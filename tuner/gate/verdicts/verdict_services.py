@@ -90,6 +90,9 @@ def _explain(said: KernelVerdict, one: KernelComparison, sides: Sides) -> Kernel
         return _doubt_damaged(replace(said, excluded=excluded), one)
     if sides.problem:
         reason = one.rejected[0] if one.rejected else sides.problem
+    elif one.gone:
+        had = one.baseline.builds[0].name if one.baseline.builds else "an earlier build"
+        reason = f"{had} has runs of it and this build has not: gone, or named otherwise; accept that here, or with --allow-gone"
     elif not one.candidate:
         reason = f"no run of it gave samples: {one.rejected[0]}" if one.rejected else "this build has no run of it"
     else:
@@ -102,6 +105,8 @@ def _doubt_damaged(said: KernelVerdict, one: KernelComparison) -> KernelVerdict:
 
     A worker's rejected run is another matter: its process died, and the round says so.
     """
+    if one.absent and said.verdict in (Verdict.PASS, Verdict.FASTER):
+        return replace(said, verdict=Verdict.AMBIGUOUS, reason=f"{one.absent}; by the others: {said.reason}")
     missing = one.kernel.suite.runs - len(one.candidate)
     sent = one.kernel.suite.kind == Suite.Kind.UPLOADED
     if not sent or not one.rejected or missing <= 0 or said.verdict not in (Verdict.PASS, Verdict.FASTER):
@@ -163,7 +168,7 @@ def _row_fields(said: KernelVerdict, one: KernelComparison, place: int, environm
             "metrics": [dict(each) for each in said.metrics], "clocks": dict(said.clocks), "excluded": list(said.excluded),
             "baseline": {"mode": one.baseline.mode, "builds": [build.name for build in one.baseline.builds],
                          "says": one.baseline.says},
-            "confirmed": one.confirmed, "stage": one.stage, "environment": environment,
+            "confirmed": one.confirmed, "gone": one.gone, "stage": one.stage, "environment": environment,
             **({"stays": {"gate": stays["gate"], "by_itself": stays["by_itself"]}} if stays else {})})}
 
 

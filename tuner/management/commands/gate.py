@@ -87,7 +87,7 @@ class Command(BaseCommand):
             raise CommandError(f"{error} ({error.hint})", returncode=ERROR_EXIT_CODE) from None
         except GateError as error:
             raise CommandError(str(error), returncode=ERROR_EXIT_CODE) from None
-        document = suite_json(judge(baseline, candidate, rule, metrics=limits))
+        document = suite_json(judge(baseline, candidate, rule, metrics=limits, allow_gone=options["allow_gone"]))
         document |= {"rule": dataclasses.asdict(rule), "baseline": str(options["baseline"]), "candidate": str(options["candidate"])}
         try:
             gate_options.write_reports(document, options)

@@ -1,0 +1,103 @@
+"""Which branch a pipeline runs for, by the variables as each CI documents them; and what a checkout says of its history."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.gate.client import ci_branch, gate_request, git_branch, git_history, make_parser
+
+GITHUB = {"GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "acme/kernels"}
+PULL = {**GITHUB, "GITHUB_EVENT_NAME": "pull_request", "GITHUB_REF": "refs/pull/12/merge", "GITHUB_REF_NAME": "12/merge"}
+GITLAB = {"GITLAB_CI": "true", "CI_PROJECT_PATH": "acme/kernels", "CI_DEFAULT_BRANCH": "main"}
+MERGE = {**GITLAB, "CI_PIPELINE_SOURCE": "merge_request_event", "CI_MERGE_REQUEST_IID": "7",
+         "CI_MERGE_REQUEST_PROJECT_PATH": "acme/kernels"}
+JENKINS = {"JENKINS_URL": "https://ci.example/"}
+BUILDKITE = {"BUILDKITE": "true", "BUILDKITE_REPO": "git@github.com:acme/kernels.git", "BUILDKITE_PULL_REQUEST": "false"}
+CIRCLE = {"CIRCLECI": "true", "CIRCLE_PROJECT_USERNAME": "acme"}
+AZURE = {"TF_BUILD": "True", "BUILD_REASON": "IndividualCI"}
+DRONE = {"DRONE": "true", "DRONE_REPO": "acme/kernels"}
+BITBUCKET = {"BITBUCKET_BUILD_NUMBER": "31", "BITBUCKET_REPO_FULL_NAME": "acme/kernels"}
+
+
+@pytest.mark.parametrize(("env", "branch"), [
+    ({**GITHUB, "GITHUB_EVENT_NAME": "push", "GITHUB_REF": "refs/heads/main", "GITHUB_REF_NAME": "main"}, "main"),
+    ({**GITHUB, "GITHUB_EVENT_NAME": "push", "GITHUB_REF": "refs/heads/main", "GITHUB_RUN_ATTEMPT": "3"}, "main"),
+    ({**GITHUB, "GITHUB_EVENT_NAME": "workflow_dispatch", "GITHUB_REF": "refs/heads/tune/rope"}, "tune/rope"),
+    ({**GITHUB, "GITHUB_EVENT_NAME": "push", "GITHUB_REF": "refs/tags/v1.2", "GITHUB_REF_TYPE": "tag"}, "tags/v1.2"),
+    ({**GITHUB, "GITHUB_EVENT_NAME": "merge_group", "GITHUB_REF": "refs/heads/gh-readonly-queue/main/pr-12-4f2c"},
+     "gh-readonly-queue/main/pr-12-4f2c"),
+    ({**PULL, "GITHUB_HEAD_REF": "main", "GITHUB_BASE_REF": "main"}, "pull/12/main"),                 # the payload is not there
+    ({**GITHUB, "GITHUB_REPOSITORY": "eve/kernels", "GITHUB_EVENT_NAME": "push", "GITHUB_REF": "refs/heads/main",
+      "RIDGEPOINT_REPOSITORY": "acme/kernels"}, "eve:main"),                                           # a fork's own pipeline
+    ({**GITLAB, "CI_PIPELINE_SOURCE": "push", "CI_COMMIT_BRANCH": "main", "CI_COMMIT_REF_NAME": "main"}, "main"),
+    ({**GITLAB, "CI_PIPELINE_SOURCE": "web", "CI_COMMIT_BRANCH": "rope", "CI_COMMIT_REF_NAME": "rope"}, "rope"),
+    ({**GITLAB, "CI_PIPELINE_SOURCE": "push", "CI_COMMIT_TAG": "v1.2", "CI_COMMIT_REF_NAME": "v1.2"}, "tags/v1.2"),
+    ({**MERGE, "CI_MERGE_REQUEST_SOURCE_PROJECT_PATH": "acme/kernels", "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME": "rope"}, "rope"),
+    ({**MERGE, "CI_MERGE_REQUEST_SOURCE_PROJECT_PATH": "eve/kernels", "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME": "main"},
+     "pull/7/main"),
+    ({**MERGE, "CI_MERGE_REQUEST_EVENT_TYPE": "merge_train", "CI_MERGE_REQUEST_SOURCE_PROJECT_PATH": "acme/kernels",
+      "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME": "main"}, "pull/7/main"),
+    ({**JENKINS, "GIT_BRANCH": "origin/main"}, "main"), ({**JENKINS, "BRANCH_NAME": "main", "GIT_BRANCH": "main"}, "main"),
+    ({**JENKINS, "GIT_BRANCH": "origin/tune/rope"}, "tune/rope"), ({**JENKINS, "TAG_NAME": "v1", "BRANCH_NAME": "v1"}, "tags/v1"),
+    ({**JENKINS, "BRANCH_NAME": "PR-12", "CHANGE_ID": "12", "CHANGE_BRANCH": "main", "CHANGE_TARGET": "main", "CHANGE_FORK": "eve"},
+     "pull/12/main"),
+    ({**JENKINS, "BRANCH_NAME": "PR-12", "CHANGE_ID": "12", "CHANGE_BRANCH": "rope", "CHANGE_TARGET": "main"}, "rope"),
+    ({**BUILDKITE, "BUILDKITE_BRANCH": "main"}, "main"),
+    ({**BUILDKITE, "BUILDKITE_BRANCH": "v1", "BUILDKITE_TAG": "v1"}, "tags/v1"),
+    ({**BUILDKITE, "BUILDKITE_BRANCH": "eve:main", "BUILDKITE_PULL_REQUEST": "12",
+      "BUILDKITE_PULL_REQUEST_REPO": "https://github.com/eve/kernels.git"}, "pull/12/main"),
+    ({**BUILDKITE, "BUILDKITE_BRANCH": "rope", "BUILDKITE_PULL_REQUEST": "12",
+      "BUILDKITE_PULL_REQUEST_REPO": "https://github.com/acme/kernels.git"}, "rope"),
+    ({**CIRCLE, "CIRCLE_BRANCH": "main"}, "main"), ({**CIRCLE, "CIRCLE_TAG": "v1"}, "tags/v1"),
+    ({**CIRCLE, "CIRCLE_BRANCH": "pull/12", "CIRCLE_PR_NUMBER": "12", "CIRCLE_PR_USERNAME": "eve"}, "pull/12"),
+    ({**AZURE, "BUILD_SOURCEBRANCH": "refs/heads/main"}, "main"), ({**AZURE, "BUILD_SOURCEBRANCH": "refs/tags/v1"}, "tags/v1"),
+    ({**AZURE, "BUILD_REASON": "PullRequest", "BUILD_SOURCEBRANCH": "refs/pull/12/merge", "SYSTEM_PULLREQUEST_ISFORK": "True",
+      "SYSTEM_PULLREQUEST_PULLREQUESTNUMBER": "12", "SYSTEM_PULLREQUEST_SOURCEBRANCH": "refs/heads/main"}, "pull/12/main"),
+    ({**DRONE, "DRONE_BUILD_EVENT": "push", "DRONE_BRANCH": "main"}, "main"),
+    ({**DRONE, "DRONE_BUILD_EVENT": "pull_request", "DRONE_BRANCH": "main", "DRONE_PULL_REQUEST": "12",
+      "DRONE_SOURCE_BRANCH": "main"}, "pull/12/main"),
+    ({**DRONE, "DRONE_BUILD_EVENT": "tag", "DRONE_TAG": "v1", "DRONE_BRANCH": "main"}, "tags/v1"),
+    ({**BITBUCKET, "BITBUCKET_BRANCH": "main"}, "main"), ({**BITBUCKET, "BITBUCKET_TAG": "v1"}, "tags/v1"),
+    ({**BITBUCKET, "BITBUCKET_BRANCH": "rope", "BITBUCKET_PR_ID": "12", "BITBUCKET_PR_DESTINATION_BRANCH": "main"}, "rope"),
+    ({}, ""),
+])
+def test_only_the_base_repositorys_own_main_is_the_main_line(env: dict[str, str], branch: str) -> None:
+    assert ci_branch(env) == branch
+
+
+@pytest.mark.parametrize(("head", "source", "branch"), [
+    ("eve/kernels", "main", "pull/12/main"), ("eve/kernels", "rope", "pull/12/rope"), ("acme/kernels", "rope", "rope")])
+def test_githubs_payload_says_whose_branch_it_is(tmp_path: Path, head: str, source: str, branch: str) -> None:
+    payload = tmp_path / "event.json"
+    payload.write_text(json.dumps({"number": 12, "pull_request": {
+        "head": {"ref": source, "repo": {"full_name": head}}, "base": {"ref": "main", "repo": {"full_name": "acme/kernels"}}}}))
+    assert ci_branch({**PULL, "GITHUB_HEAD_REF": source, "GITHUB_EVENT_PATH": str(payload)}) == branch
+
+
+def test_a_checkout_says_its_history(tmp_path: Path, monkeypatch: Any) -> None:
+    def git(*arguments: str, **env: str) -> str:
+        who = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "init.defaultBranch=main"]
+        told = subprocess.run(["git", *who, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True,
+                              env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **env})
+        return told.stdout.strip()
+
+    git("init", "-q")
+    shas = []
+    for number in range(3):
+        git("commit", "-q", "--allow-empty", "-m", str(number), GIT_COMMITTER_DATE=f"2026-05-0{number + 1}T12:00:00+00:00")
+        shas.append(git("rev-parse", "HEAD"))
+    monkeypatch.chdir(tmp_path)
+    for name in ("GITHUB_ACTIONS", "GITHUB_REF", "CI_COMMIT_REF_NAME", "GIT_BRANCH", "BUILDKITE_BRANCH"):
+        monkeypatch.delenv(name, raising=False)
+    assert git_history(shas[2]) == {"ancestors": [shas[1], shas[0]], "at": "2026-05-03T12:00:00Z"}
+    assert git_branch(shas[2]) == "main"
+    assert git_history(shas[1]) == {} and git_branch("nightly-3") == "", "of another commit the checkout says nothing"
+    asked = gate_request(make_parser().parse_args(["--suite", "s", "--build", shas[2]]))
+    assert (asked["branch"], asked["ancestors"], asked["at"]) == ("main", [shas[1], shas[0]], "2026-05-03T12:00:00Z")
+    git("checkout", "-q", "--detach")
+    assert git_branch(shas[2]) == "", "nobody knows"

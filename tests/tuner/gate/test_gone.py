@@ -1,0 +1,89 @@
+"""Kernels that a build has no line of: red until somebody says that they were meant to go, wherever a verdict is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.urls import reverse
+
+from tests.tuner.gate.test_levels import H200, at, gate, runs
+from tuner.gate.client import gate_request, make_parser
+from tuner.gate.errors import Refusal
+from tuner.gate.reports import REPORTS, github
+from tuner.gate.verdicts import gone_services, selectors, services
+from tuner.models import BaselineChange, Gate, Suite
+
+pytestmark = pytest.mark.django_db
+ALL = {"softmax": 40.0, "matmul": 90.0, "add": 12.0}
+LEFT = {"softmax": 40.0, "matmul": 90.0}
+
+
+@pytest.fixture
+def suite() -> Suite:
+    return Suite.objects.create(name="nightly", kind=Suite.Kind.UPLOADED, device="")
+
+
+@pytest.fixture
+def vanished(suite: Suite) -> Gate:
+    """The gate of b2, which has no line of a kernel that b0 and b1 have."""
+    gate(suite, 0, ALL)
+    gate(suite, 1, ALL)
+    return gate(suite, 2, LEFT)
+
+
+def test_a_kernel_that_vanishes_is_red_everywhere(vanished: Gate) -> None:
+    document = selectors.gate_document(vanished)
+    assert (vanished.verdict, document["exit_code"]) == ("NO DATA", 2)
+    gone = next(each for each in document["kernels"] if each["verdict"] == "NO DATA")
+    assert gone["key"] == "add N=64" and gone["gone"] and "b1 has runs of it and this build has not" in gone["reason"]
+    junit = REPORTS["junit"].make(document).decode()
+    assert 'name="add N=64"' in junit and 'errors="1"' in junit and "--allow-gone" in junit
+    assert github.check_run(document, head_sha="a" * 40)["conclusion"] == "action_required"
+    assert "add N=64" in REPORTS["md"].make(document).decode()
+
+
+def test_it_stays_red_until_somebody_accepts_it(suite: Suite, vanished: Gate, alice: Any) -> None:
+    for hour in (3, 4, 5):
+        assert gate(suite, hour, LEFT).verdict == "NO DATA", "the baseline has forgotten it; the gate before has not"
+    last = gone_services.accept_gone(Gate.objects.get(build__name="b5"), by=alice)
+    assert last.verdict == "PASS"
+    change = BaselineChange.objects.get(action="gone")
+    assert (change.kernel.key, change.build.name, change.author) == ("add N=64", "b5", alice)
+    assert gate(suite, 6, LEFT).verdict == "PASS"
+    with pytest.raises(Refusal, match="none of its kernels is gone"):
+        gone_services.accept_gone(last, by=alice)
+    assert gate(suite, 7, ALL).verdict == "PASS", "it is back"
+    assert gate(suite, 8, LEFT).verdict == "NO DATA", "and gone again: that is another matter"
+
+
+def test_the_option_lets_a_build_go_and_says_so(suite: Suite, vanished: Gate) -> None:
+    allowed = gate(suite, 3, LEFT, allow_gone=True)
+    assert allowed.verdict == "PASS" and "gone, as --allow-gone says: add N=64" in allowed.report["notes"]
+    assert gate(suite, 4, LEFT).verdict == "NO DATA", "a request speaks for its own build"
+    asked = gate_request(make_parser().parse_args(["--suite", "s", "--build", "b", "--allow-gone"]))
+    assert asked["allow_gone"] is True
+
+
+def test_the_page_and_the_api_accept_it(vanished: Gate, client: Any, alice: Any) -> None:
+    client.force_login(alice)
+    page = client.get(reverse("gate", args=[vanished.pk])).content.decode()
+    assert "Accept 1 gone kernel" in page
+    answer = client.post(reverse("gate-gone", args=[vanished.pk]))
+    assert answer.status_code == 302
+    vanished.refresh_from_db()
+    assert vanished.verdict == "PASS"
+    assert "Accept 1 gone" not in client.get(reverse("gate", args=[vanished.pk])).content.decode()
+    again = client.post(reverse("api-gate-gone", args=[vanished.pk]))
+    assert again.status_code == 409
+
+
+def test_processes_that_leave_a_kernel_out_are_said(suite: Suite) -> None:
+    gate(suite, 0, ALL)
+    gate(suite, 1, ALL)
+    lines = [each for each in runs(ALL, 2) if each["op"] != "add" or each["run"] in ("0", "1", "2")]
+    found = services.create_gate(suite, "b2", at=at(2), environment=H200, records=lines)
+    add = found.kernels.get(kernel__op="add")
+    assert found.verdict == "AMBIGUOUS" and "2 of 5 processes have no line of it (the first: 3)" in add.reason
+    alone = [{**each, "run": f"{each['op']} {each['run']}"} for each in runs(ALL, 3)]
+    assert services.create_gate(suite, "b3", at=at(3), environment=H200, records=alone).verdict == "PASS", "a process a kernel"
