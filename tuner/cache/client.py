@@ -10,6 +10,7 @@ RIDGEPOINT_URL, RIDGEPOINT_TOKEN   the server, and a token (scope "read and writ
 RIDGEPOINT_SNAPSHOT                the snapshot that all ranks of a job use; without it, the newest, looked up again now and then
 RIDGEPOINT_SNAPSHOT_FILE           where the last snapshot is kept for the time that the server is down
 RIDGEPOINT_VERIFIED                1: serve only what a tune job proved on this installation, nothing from a file or a listener
+RIDGEPOINT_STRICT                  1: a name that no operator has (its own, a type, a dimension) raises UnknownName
 RIDGEPOINT_GPU                     the GPU's name, where it cannot be seen
 
 A launch reads one dictionary: no lock, no network. A snapshot is fetched once, before the first launch.
@@ -18,6 +19,7 @@ A launch reads one dictionary: no lock, no network. A snapshot is fetched once, 
 from __future__ import annotations
 
 import atexit
+import difflib
 import glob
 import hashlib
 import importlib
@@ -51,7 +53,15 @@ FORM = 2                         # of a report: "exact" is of a launch's own sha
 MAX_TOLD = 2000                  # rows of one report, as the server takes them
 MAX_CALLS = 200                  # launches that `record` keeps
 MAX_SEEN = 4096                  # shapes remembered per kernel; a job with more begins anew
-DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8e5"}
+DTYPES = {                        # of torch, Triton (also with "*" before it), numpy and JAX → as entries say it
+    "bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "half": "fp16", "fp16": "fp16", "f16": "fp16",
+    "float32": "fp32", "float": "fp32", "fp32": "fp32", "f32": "fp32",
+    "float64": "fp64", "double": "fp64", "fp64": "fp64", "f64": "fp64",
+    "float8_e4m3fn": "fp8", "fp8e4nv": "fp8", "f8e4m3fn": "fp8", "e4m3": "fp8", "fp8": "fp8", "fp8_e4m3": "fp8",
+    "float8_e5m2": "fp8e5", "fp8e5": "fp8e5", "f8e5m2": "fp8e5", "e5m2": "fp8e5", "fp8_e5m2": "fp8e5",
+    # AMD's formats have another bias: numbers of them are no numbers of the ones above
+    "float8_e4m3fnuz": "fp8e4b8", "fp8e4b8": "fp8e4b8", "float8_e5m2fnuz": "fp8e5b16", "fp8e5b16": "fp8e5b16",
+    "int8": "int8", "i8": "int8", "int32": "int32", "i32": "int32", "uint8": "uint8", "u8": "uint8", "bool": "bool", "i1": "bool"}
 OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg"}     # of a launch, beside the kernel's own parameters
 
 
@@ -188,6 +198,40 @@ def distance(a: Mapping[str, int], b: Mapping[str, int], exact: Collection[str],
     return total
 
 
+class UnknownName(ValueError):
+    """An operator, a data type or dimensions that the server's operators do not have, with the nearest that they have."""
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return a type as entries say it: "bf16" of torch.bfloat16, numpy's and JAX's types, "*bf16" and "bfloat16"."""
+    text = str(getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype)
+    last = text.strip().lstrip("*").rpartition(".")[2]
+    return DTYPES.get(last.lower(), last)
+
+
+def name_problem(operators: Mapping[str, Any], operator: str, dtype: str, shape: Collection[str]) -> str:
+    """Return what of a question no operator has, and the nearest that there is; "" where all of it is known."""
+    known = operators.get(operator)
+    if known is None:
+        return f"there is no operator {operator!r}{_nearest(operator, operators)}"
+    if dtype and known.get("dtypes") and dtype not in known["dtypes"]:
+        return f"{operator} has no type {dtype!r}{_nearest(dtype, known['dtypes'])}: it has {', '.join(known['dtypes'])}"
+    dims = known.get("dims") or ()
+    if dims and set(shape) != set(dims):
+        wrong = [name for name in shape if name not in dims]
+        missing = [name for name in dims if name not in shape]
+        said = [f"no dimension {name!r}{_nearest(name, missing)}" for name in wrong]
+        said += ["it needs " + ", ".join(missing)] if missing and len(missing) != len(wrong) else []
+        return f"{operator} has {'; '.join(said) or 'other dimensions'} (its dimensions: {', '.join(dims)})"
+    return ""
+
+
+def _nearest(name: str, names: Collection[str]) -> str:
+    folded = {each.lower(): each for each in names}
+    near = difflib.get_close_matches(name.lower(), folded, 1, 0.6)
+    return f", did you mean {folded[near[0]]!r}?" if near else ""
+
+
 class Refused(OSError):
     """The server's answer to what it does not take: `code` is HTTP's, the text holds its reason."""
 
@@ -259,6 +303,7 @@ class Client:
         self._thread: threading.Thread | None = None
         self._mute = False               # the server does not want to know what was served
         self._served: list[Served] = []
+        self._warned: set[str] = set()
         self._asked: dict[Any, Served] = {}
         self._counted: Counter[tuple[Any, ...]] = Counter()      # launches
         self._inquiries: Counter[tuple[Any, ...]] = Counter()    # calls of best()
@@ -281,10 +326,12 @@ class Client:
         """Look a shape up: once per shape and snapshot."""
         snapshot = self.snapshot
         known = snapshot.operators.get(operator, {}) if snapshot else {}
-        dtype = dtype or next(iter(known.get("dtypes", ())), "")
+        dtype = dtype_name(dtype) if dtype else next(iter(known.get("dtypes", ())), "")
+        problem = self._check_names(snapshot, operator, dtype, shape)
         served = snapshot.find(operator, dtype, shape) if snapshot else None
         if served is None:
-            why = "nothing measured fits" if snapshot else f"no snapshot: {self.problem or 'RIDGEPOINT_URL names no server'}"
+            why = (problem or "nothing measured fits") if snapshot else \
+                f"no snapshot: {self.problem or 'RIDGEPOINT_URL names no server'}"
             place = snapshot.bucket(operator, shape) if snapshot else _shape_text(shape)
             served = Served(operator, dtype, place, "default", why, None, default, shape=shape)
         with self._lock:
@@ -293,6 +340,16 @@ class Client:
                 self._sum_launches()
         self._start_thread()
         return served
+
+    def _check_names(self, snapshot: Snapshot | None, operator: str, dtype: str, shape: Mapping[str, int]) -> str:
+        """Warn once of a name that no operator has; raise UnknownName where the job is strict."""
+        problem = name_problem(snapshot.operators, operator, dtype, shape) if snapshot else ""
+        if problem and os.environ.get("RIDGEPOINT_STRICT", "").lower() in ("1", "true", "yes"):
+            raise UnknownName(problem)
+        if problem and problem not in self._warned:
+            self._warned.add(problem)
+            log.warning("%s; the default serves", problem)
+        return problem
 
     def status(self) -> dict[str, Any]:
         return {"snapshot": self.snapshot.id if self.snapshot else None, "from": self.source, "pinned": bool(self.pinned),
@@ -585,12 +642,6 @@ def tuned(operator: str, **options: Any) -> Callable[[Any], Tuned]:
     return lambda fn: Tuned(fn, operator, **options)
 
 
-def dtype_name(dtype: Any) -> str:
-    """Return the cache's name of a dtype: torch.bfloat16 → "bf16"."""
-    last = str(dtype).rsplit(".", 1)[-1]
-    return DTYPES.get(last, last)
-
-
 def gpu_name() -> str:
     """Return the driver's name; starts CUDA only where the host has several models."""
     if os.environ.get("RIDGEPOINT_GPU"):
@@ -599,8 +650,8 @@ def gpu_name() -> str:
     for path in glob.glob("/proc/driver/nvidia/gpus/*/information"):
         with suppress(OSError), open(path) as file:
             models |= set(re.findall(r"^Model:\s*(.+?)\s*$", file.read(), re.MULTILINE))
-    if len(models) == 1:
-        return str(models.pop())
+    if len(models) == 1:            # a slice of it is another GPU: fewer SMs, less memory
+        return str(models.pop()) + (" MIG" if os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-") else "")
     torch = sys.modules.get("torch")
     return str(torch.cuda.get_device_name()) if torch and torch.cuda.is_available() else ""
 

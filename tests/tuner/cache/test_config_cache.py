@@ -23,7 +23,8 @@ from tuner.cache.exchange import export_selectors
 from tuner.cache.exchange import services as exchange_services
 from tuner.cache.formats import fused_moe, helion
 from tuner.cache.formats.document import FormatError
-from tuner.cache.serve.services import snapshot_view, take_snapshot
+from tuner.cache.serve.services import record_launches, snapshot_view, take_snapshot
+from tuner.jobs.quarantine import quarantine_put
 from tuner.models import CachedConfig, GpuEnvironment, ImportedFile, Quarantine, SuiteJob, TrialRow, TuneJob
 from tuner.revalidation import selectors as revalidation_selectors
 from tuner.revalidation import services as revalidation_services
@@ -190,6 +191,29 @@ def test_a_quarantined_configuration_never_serves():
     answer = selectors.config_best("matmul", "bf16", GPU, SHAPE, why=True)
     assert (answer["rule"], answer["considered"][0]["state"]) == ("default", "quarantined")
     assert "never serves" in answer["considered"][0]["refused"]
+
+
+def test_a_long_configuration_is_quarantined_as_a_short_one_is():
+    """A key of more than 200 characters is stored as its digest; what is compared is the configuration."""
+    long = {f"EPILOGUE_SCHEDULE_{number}": f"TmaWarpSpecialized{number}" for number in range(8)}
+    assert len(config_key(long)) > 200
+    row = put()
+    CachedConfig.objects.filter(pk=row.pk).update(config=long)
+    assert selectors.config_best("matmul", "bf16", GPU, SHAPE)["rule"] == "exact"
+    quarantine_put({"operator": "matmul", "dtype": "bf16", "config": long, "capability": "9.0", "toolkit": row.toolkit,
+                    "source_hash": row.source_hash, "reason": "crash"}, {"message": "", "shape": SHAPE, "gpu": GPU, "job": None})
+    answer = selectors.config_best("matmul", "bf16", GPU, SHAPE, why=True)
+    assert (answer["rule"], answer["considered"][0]["state"]) == ("default", "quarantined")
+
+
+def test_a_clients_newer_toolkit_makes_no_entry_doubtful():
+    entry = put()
+    record_launches(reporter=None, snapshot="a", gpu=GPU, toolkit="cuda 99.0, triton 99.0", host="laptop", form=2, rows=[
+        {"operator": "matmul", "dtype": "bf16", "bucket": "K=64 M=64 N=64", "rule": "exact", "entry": entry.pk, "launches": 9,
+         "asked": 0}])
+    entry.refresh_from_db()
+    assert entry.state == "verified" and not GpuEnvironment.objects.filter(toolkit__contains="99").exists()
+    assert services.initial_state(GPU, entry.toolkit, entry.driver)[0] == "verified"
 
 
 def test_revalidation_measures_the_few_that_count(alice):

@@ -165,7 +165,9 @@ def entries(**where: Any) -> list[rules.Entry]:
 
 def quarantined_configs() -> frozenset[tuple[str, str, str, str]]:
     """Return (operator, dtype, configuration, compute capability) of what is in quarantine."""
-    return frozenset(Quarantine.objects.filter(lifted=None).values_list("operator", "dtype", "config_key", "capability"))
+    rows = Quarantine.objects.filter(lifted=None).values_list("operator", "dtype", "config", "capability")
+    # by the configuration itself: of a long one the column holds a digest
+    return frozenset((operator, dtype, config_key(config), capability) for operator, dtype, config, capability in rows)
 
 
 def as_entry(row: CachedConfig, banned: frozenset[tuple[str, str, str, str]] = frozenset()) -> rules.Entry:

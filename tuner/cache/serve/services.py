@@ -75,8 +75,7 @@ def record_launches(*, reporter: Any, snapshot: str, gpu: str, toolkit: str, hos
         launches, asked = counted.get(key, (0, 0))
         counted[key] = launches + row["launches"], asked + row["asked"]
     totals = {"launches": sum(launches for launches, _ in counted.values()), "asked": sum(asked for _, asked in counted.values())}
-    if toolkit and gpu and totals["launches"]:            # launches ran there, not only somebody who says so
-        config_services.record_environment(gpu, toolkit, "")
+    # what a client says of its toolkit is counted and shown; it makes no entry doubtful: that takes a worker's own run
     now = timezone.now()
     values = [(current().project, now.date(), *key[:3], gpu, toolkit, *key[3:], *counts, snapshot, host,
                reporter.pk if reporter else None, now)
