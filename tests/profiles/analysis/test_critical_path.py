@@ -81,7 +81,7 @@ def test_a_kernel_waits_for_the_event_of_another_stream():
 
 def test_events_of_a_later_rank_are_its_own():
     """The record that a wait names by its correlation id is in the wait's own process."""
-    frame = frame_of(merge([(f"{rank}.json", trace(EVENT, rank=rank, base_ns=500 * rank)) for rank in (0, 1)]))
+    frame = frame_of(merge([(f"{rank}.json", trace(EVENT, rank=rank, base_ns=100_000 * rank)) for rank in (0, 1)]))
     order = order_of(frame)
     found = syncs(order)
     known = found.source >= 0
