@@ -26,6 +26,8 @@ RIDGEPOINT_EMAIL_URL       smtp://user:password@host:587?tls=1 (or ?ssl=1); with
 RIDGEPOINT_EMAIL_FROM      sender of mails
 RIDGEPOINT_STAGE_MEMORY_MB memory that each stage of the work on a profile (ingest, families, analyses) may take, in MB of 10^6 B
                            (default: 2000). A bound of one process: programs that it starts (decoders, nsys) have as much each
+RIDGEPOINT_STAGE_SECONDS   time that each of these stages, and each analysis, may take beside a second a MB of the upload
+                           (default: 600; 0: for ever)
 RIDGEPOINT_DISK_REST       room that new uploads and captures leave free on each disk: a size, a share, or both (the smaller one
                            holds; default: "2 GB, 5 %")
 RIDGEPOINT_LIMITS          how often a person or token may upload, run SQL, search and use tools (/mcp): "upload=120/min,
@@ -208,6 +210,7 @@ UPLOAD_MAX_BYTES = int(os.environ.get("RIDGEPOINT_UPLOAD_MAX_BYTES", 20 * 2**30)
 DISK_REST = os.environ.get("RIDGEPOINT_DISK_REST", "2 GB, 5 %")
 LIMITS = os.environ.get("RIDGEPOINT_LIMITS", "")
 STAGE_MEMORY_MB = int(os.environ.get("RIDGEPOINT_STAGE_MEMORY_MB", 2000))
+STAGE_SECONDS = int(os.environ.get("RIDGEPOINT_STAGE_SECONDS", 600))
 # Arrow's allocator asks for 1 GB before it needs any, and a limit of memory would count it. Read when Arrow loads: after this.
 os.environ.setdefault("MIMALLOC_ARENA_EAGER_COMMIT", "0")
 

@@ -1,4 +1,4 @@
-"""Runs work in a process of its own whose memory the operating system bounds.
+"""Runs work in a process of its own whose memory and time the operating system bounds.
 
 The bound is RLIMIT_DATA: private memory that the process may write to, asked for or already touched. It is the limit that
 tells a process itself (MemoryError) and leaves the machine alone. RLIMIT_AS would count what is only reserved as well (files
@@ -6,7 +6,7 @@ that are mapped, threads' arenas: 2.4 GB where 0.6 GB are used), RLIMIT_RSS does
 MIMALLOC_ARENA_EAGER_COMMIT of `webapp.settings` keeps Arrow's allocator from counting 1 GB that it only reserves. What the process
 holds when it is bound is not counted to the work: OpenBLAS reserves buffers and stacks for every core, 3.8 GB on a host of 32, and
 a limit that these fill ends the first thread that Arrow starts. Programs that the work starts (decoders, nsys) inherit the
-bound, each for itself.
+bound, each for itself. Time is a timer of the process whose signal nobody catches: it ends code that holds the interpreter, too.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from django.db import connections
 log = logging.getLogger(__name__)
 _MEMORY, _FAILED = 77, 1                # exit statuses; what a library leaves with by itself is a failure
 _PR_SET_PDEATHSIG = 1
+TOOK_LONGER = "took longer"
 _SAID_BYTES = 200                       # of one part's name: all that are said fit into a pipe
 Say = Callable[[str], None]
 Work = Callable[[Say], object]
@@ -41,10 +42,11 @@ class Ending:
     peak_bytes: int         # largest resident set of the process
 
 
-def run(work: Work, memory_mb: int) -> Ending:
+def run(work: Work, memory_mb: int, seconds: float = 0.0) -> Ending:
     """Run `work` in a forked process that may take `memory_mb` MB (10^6 bytes) and dies with this one.
 
-    `work` gets a function that notes what it is doing. An error that it raises is logged there and is an ending too. To be
+    `work` gets a function that notes what it is doing. Each part that it notes, and what comes before the first, may take
+    `seconds`; 0: for ever. An error that it raises is logged there and is an ending too. To be
     called where no other thread runs: a fork copies the locks that others hold.
     """
     connections.close_all()             # two processes on one PostgreSQL connection corrupt each other's answers
@@ -55,12 +57,12 @@ def run(work: Work, memory_mb: int) -> Ending:
     child = os.fork()
     if not child:
         os.close(reading)
-        _run_child(work, memory_mb, writing, parent)
+        _run_child(work, memory_mb, seconds, writing, parent)
     os.close(writing)
     with open(reading, "rb") as said:
         parts = tuple(said.read().decode(errors="replace").splitlines())
     _, status, usage = os.wait4(child, 0)
-    return Ending(_why_ended(status, memory_mb), parts, usage.ru_maxrss * 1024)
+    return Ending(_why_ended(status, memory_mb, seconds), parts, usage.ru_maxrss * 1024)
 
 
 @contextmanager
@@ -93,12 +95,19 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _run_child(work: Work, memory_mb: int, writing: int, parent: int) -> None:
+def _run_child(work: Work, memory_mb: int, seconds: float, writing: int, parent: int) -> None:
     """Run the work as the child; never returns."""
     status = _FAILED
+
+    def say(part: str) -> None:
+        _write_part(writing, part)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
     try:
         _bound_process(memory_mb * 1_000_000, parent)
-        work(lambda part: _write_part(writing, part))
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)       # RQ's own timer, which a fork does not inherit, raises in its handler
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        work(say)
         status = 0
     except MemoryError:
         status = _MEMORY
@@ -130,8 +139,10 @@ def _bound_process(memory_bytes: int, parent: int) -> None:
         os._exit(_FAILED)
 
 
-def _why_ended(status: int, memory_mb: int) -> str:
+def _why_ended(status: int, memory_mb: int, seconds: float) -> str:
     code = os.waitstatus_to_exitcode(status)
+    if code == -signal.SIGALRM:
+        return f"{TOOK_LONGER} than {seconds:,.0f} s"
     if code == _MEMORY:
         return f"needs more memory than {memory_mb:,} MB"
     if code < 0:

@@ -1,6 +1,6 @@
-"""The stages of the work on a profile, each in a process of its own within RIDGEPOINT_STAGE_MEMORY_MB.
+"""The stages of the work on a profile, each in a process of its own within RIDGEPOINT_STAGE_MEMORY_MB and RIDGEPOINT_STAGE_SECONDS.
 
-What exceeds the limit is said on the profile (a failed ingest in its error, a topic in its document, other parts as a note of the
+What exceeds a limit is said on the profile (a failed ingest in its error, a topic in its document, other parts as a note of the
 integrity report), and everything else stays.
 """
 
@@ -23,7 +23,9 @@ from workers import bounded_process
 log = logging.getLogger(__name__)
 _FOLLOWED = "everything"
 _SMALL_SHARE = 8                # of the limit: a profile whose reading took less is small
+_BYTES_A_S = 1_000_000          # of the upload: the time that is given beside RIDGEPOINT_STAGE_SECONDS
 HINT = "Record fewer steps, or raise RIDGEPOINT_STAGE_MEMORY_MB of the ingest worker."
+HINT_OF_TIME = "Record fewer steps, threads or streams, or raise RIDGEPOINT_STAGE_SECONDS of the ingest worker."
 
 
 def ingest(profile_id: int, worker: str, read: Callable[[], None]) -> str:
@@ -32,14 +34,25 @@ def ingest(profile_id: int, worker: str, read: Callable[[], None]) -> str:
     A row that it could not end for want of memory ends as failed. One whose process was killed otherwise stays: it is taken up
     again as after a worker's death.
     """
-    ending = bounded_process.run(partial(_read_and_follow, profile_id, read), settings.STAGE_MEMORY_MB)
+    ending = _run(profile_id, partial(_read_and_follow, profile_id, read))
     log.info("ingest %s: %.0f MB at most", profile_id, ending.peak_bytes / 1e6)
     if ending.why and not ending.parts:
-        if ending.why.startswith("needs"):
-            profile_fail(profile_id, worker, what=f"reading it {ending.why}", hint=HINT)
+        if ending.why.startswith(("needs", bounded_process.TOOK_LONGER)):
+            profile_fail(profile_id, worker, what=f"reading it {ending.why}", hint=_hint(ending.why))
         return ending.why
     follow(profile_id, again=ending.parts[-1:] != (_FOLLOWED,))
     return ""
+
+
+def _run(profile_id: int, work: bounded_process.Work) -> bounded_process.Ending:
+    """Run a stage of the work on a profile within what its upload may take; every part that it says has that time."""
+    size_bytes = Profile.objects.filter(pk=profile_id).values_list("upload_bytes", flat=True).first() or 0
+    seconds = settings.STAGE_SECONDS + size_bytes / _BYTES_A_S if settings.STAGE_SECONDS else 0.0
+    return bounded_process.run(work, settings.STAGE_MEMORY_MB, seconds)
+
+
+def _hint(why: str) -> str:
+    return HINT_OF_TIME if why.startswith(bounded_process.TOOK_LONGER) else HINT
 
 
 def _read_and_follow(profile_id: int, read: Callable[[], None], say: bounded_process.Say) -> None:
@@ -70,7 +83,7 @@ def analyse(profile_id: int) -> None:
     tried: set[str] = set()
     refused: set[str] = set()
     while True:
-        ending = bounded_process.run(partial(topics_make, profile_id, skip=frozenset(refused)), settings.STAGE_MEMORY_MB)
+        ending = _run(profile_id, partial(topics_make, profile_id, skip=frozenset(refused)))
         log.info("topics of profile %s: %.0f MB at most", profile_id, ending.peak_bytes / 1e6)
         if not ending.why:
             return
@@ -80,23 +93,23 @@ def analyse(profile_id: int) -> None:
         name = ending.parts[-1]
         if ending.parts[0] == name or name in tried:        # else what was made before it held memory as well: once more, alone
             refused.add(name)
-            bounded_process.run(partial(_refuse, profile_id, name, ending.why), settings.STAGE_MEMORY_MB)
+            _run(profile_id, partial(_refuse, profile_id, name, ending.why))
         tried.add(name)
 
 
 def compare_builds() -> None:
     """Compare anew what the newest builds changed."""
-    ending = bounded_process.run(lambda say: pairs_refresh(), settings.STAGE_MEMORY_MB)
+    ending = bounded_process.run(lambda say: pairs_refresh(), settings.STAGE_MEMORY_MB, settings.STAGE_SECONDS)
     if ending.why:
         log.error("comparing the newest builds %s", ending.why)
 
 
 def _refuse(profile_id: int, name: str, why: str, say: bounded_process.Say) -> None:
-    topic_refuse(profile_id, name, f"This analysis {why}. {HINT}")
+    topic_refuse(profile_id, name, f"This analysis {why}. {_hint(why)}")
 
 
 def _note(profile_id: int, part: str, work: bounded_process.Work) -> None:
-    ending = bounded_process.run(work, settings.STAGE_MEMORY_MB)
+    ending = _run(profile_id, work)
     log.info("%s of profile %s: %.0f MB at most", part, profile_id, ending.peak_bytes / 1e6)
     if Profile.objects.filter(pk=profile_id, status=Profile.Status.READY).exists():
-        part_note(profile_id, part, f"the work on it {ending.why}. {HINT}" if ending.why else "")
+        part_note(profile_id, part, f"the work on it {ending.why}. {_hint(ending.why)}" if ending.why else "")

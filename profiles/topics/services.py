@@ -53,9 +53,10 @@ def document_of(profile: Profile, topic: Topic) -> dict[str, Any] | None:
 
 
 def _may_fit_now(document: dict[str, Any]) -> bool:
-    """Whether the topic was refused for want of memory, and more is allowed since."""
+    """Whether the topic was refused for want of memory or time, and more is allowed since."""
     refused_mb: float = document.get("refused_mb", math.inf)
-    return refused_mb < settings.STAGE_MEMORY_MB
+    refused_s: float = document.get("refused_s", math.inf)
+    return refused_mb < settings.STAGE_MEMORY_MB or refused_s < (settings.STAGE_SECONDS or math.inf)
 
 
 def _is_current(profile: Profile, topic: Topic, document: dict[str, Any]) -> bool:
@@ -66,11 +67,12 @@ def _is_current(profile: Profile, topic: Topic, document: dict[str, Any]) -> boo
 
 
 def topic_refuse(profile_id: int, name: str, answer: str) -> None:
-    """Keep a document that says why the topic is not made; nobody tries again until more memory is allowed."""
+    """Keep a document that says why the topic is not made; nobody tries again until more is allowed."""
     profile = Profile.objects.get(pk=profile_id)
     topic = next(topic for topic in TOPICS if topic.name == name)
     result = Result(answer, applies=False)
-    _keep(profile, topic, result, {**_document(profile, topic, result, 0.0), "refused_mb": settings.STAGE_MEMORY_MB})
+    _keep(profile, topic, result, {**_document(profile, topic, result, 0.0), "refused_mb": settings.STAGE_MEMORY_MB,
+                                    **({"refused_s": settings.STAGE_SECONDS} if settings.STAGE_SECONDS else {})})
 
 
 def topic_make(profile: Profile, topic: Topic, frame: Frame | None = None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import mmap
 import os
 import resource
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,39 @@ def test_an_ingest_that_needs_more_fails_with_what_it_needs(monkeypatch: pytest.
     assert profile.status == Profile.Status.FAILED and profile.error is not None
     assert profile.error["where"] == "ingest" and f"needs more memory than {bound:,} MB" in profile.error["what"]
     assert "RIDGEPOINT_STAGE_MEMORY_MB" in profile.error["hint"]
+
+
+def linger(*given: Any, **more: Any) -> Any:
+    """Work that takes longer than any test; a library's code may not look at signals either."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    time.sleep(300)
+
+
+def test_an_ingest_that_takes_longer_fails_and_says_so(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    settings.STAGE_SECONDS = 1
+    monkeypatch.setattr(steps, "read_and_store", linger)
+    profile = profile_of(trace(3), monkeypatch)
+    assert profile.status == Profile.Status.FAILED and profile.error is not None
+    assert profile.error["what"] == "reading it took longer than 1 s" and "RIDGEPOINT_STAGE_SECONDS" in profile.error["hint"]
+
+
+def test_an_analysis_that_takes_longer_says_so_and_the_others_are_made(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    settings.STAGE_SECONDS = 8
+    topics = (TOPICS[0], Topic("sequences", "Sequences", "?", 1, linger), *TOPICS[1:4])
+    monkeypatch.setattr(topic_services, "TOPICS", topics)
+    profile = profile_of(trace(3), monkeypatch)
+    assert profile.status == Profile.Status.READY
+    for topic in topics:
+        document = topic_services.document_of(profile, topic)
+        assert document is not None and ("refused_s" in document) == (topic.name == "sequences")
+    slow = topic_services.document_of(profile, topics[1])
+    assert slow is not None and "took longer than 8 s" in slow["answer"] and "RIDGEPOINT_STAGE_SECONDS" in slow["answer"]
+    asked: list[Any] = []
+    monkeypatch.setattr("workers.jobs.enqueue", lambda *given: asked.append(given))
+    assert topic_services.document_of(profile, topics[1]) == slow and not asked
+    settings.STAGE_SECONDS = 16                             # more is allowed: it is tried again
+    topic_services.document_of(profile, topics[1])
+    assert asked == [("ingest", "analyse", profile.pk)]
 
 
 def test_an_analysis_that_needs_more_says_so_and_the_others_are_made(
