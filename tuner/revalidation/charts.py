@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.gate.stats.results import percent_text
+
 LEFT, RIGHT = 31.0, 82.0
 ROW_PX, HEAD_PX, TOP_PX, BOTTOM_PX = 22, 26, 10, 40
 LEAST, FURTHEST = 0.02, 0.6             # an axis shows at least ±2 %; what lies further out sits on its end
@@ -62,7 +64,7 @@ def side_plot(kernels: Sequence[Mapping[str, Any]]) -> Plot | None:
         default, rows, head = _default_us(each), [], y + HEAD_PX // 2
         y += HEAD_PX
         for side in each["sides"]:
-            dots = [(at(us / default) or LEFT, f"{us:.4g} µs, {_percent(us / default)}") for us in side.get("p50_us") or ()]
+            dots = [(at(us / default) or LEFT, f"{us:.4g} µs, {percent_text(us / default)}") for us in side.get("p50_us") or ()]
             rows.append(Row(side["name"], y + ROW_PX // 2, dots, at(side.get("low")), at(side.get("high")), *_said(side),
                             serves=side["serves"]))
             y += ROW_PX
@@ -85,8 +87,4 @@ def _said(side: Mapping[str, Any]) -> tuple[str, str]:
     if side.get("ratio") is None:
         return f"{side['us']:.4g} µs", "pass"
     sure = "faster" if side["high"] < 1 else "slower" if side["low"] > 1 else "pass"
-    return {"faster": "▼ ", "slower": "▲ ", "pass": ""}[sure] + _percent(side["ratio"]), sure
-
-
-def _percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.1f} %".replace("-", "−")
+    return {"faster": "▼ ", "slower": "▲ ", "pass": ""}[sure] + percent_text(side["ratio"]), sure

@@ -16,6 +16,8 @@ from django import template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from tuner.gate.stats.results import percent_text
+
 register = template.Library()
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -151,17 +153,16 @@ def share(value: Any) -> SafeString:
     return pct(None if number is None else number * 100)
 
 
-def change_text(ratio: float) -> str:
-    """New ÷ old as what changed: 1.081 -> "+8.1 %", 0.95 -> "−5 %", 1 -> "0 %"."""
-    by = (ratio - 1) * 100
-    text = f"{by:+.0f}" if abs(by) >= 99.5 else f"{by:+.1f}".removesuffix(".0")
-    return f"{'0' if text in ('+0', '-0') else text.replace('-', '−')} %"
+@register.filter
+def change(value: Any) -> SafeString:
+    """A ratio of new to old as signed percent, 1.081 -> "+8.1 %"; the ratio itself on hover."""
+    return _with_exact(value, "×", percent_text)
 
 
 @register.filter
-def change(value: Any) -> SafeString:
-    """A ratio of new to old as signed percent; the ratio itself on hover."""
-    return _with_exact(value, "×", change_text)
+def signed_pct(value: Any) -> SafeString:
+    """A change given as percent 0-100: "+61.3 %", "−5.00 %"; one that is too small to show has no sign: "<0.01 %"."""
+    return _with_exact(value, "%", lambda number: f"{'+' if number >= 0.01 else ''}{pct_text(number)}".replace("-", "−"))
 
 
 def p_value_text(p: float) -> str:

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
 
-from tuner.gate.verdicts.charts import LEFT, RIGHT, Point, RunMedian, interval_plot, percent, strip_plot
+from tuner.gate.reports import words
+from tuner.gate.stats.results import percent_text
+from tuner.gate.verdicts.charts import LEFT, RIGHT, Point, RunMedian, interval_plot, strip_plot, tick_text
 from tuner.gate.verdicts.run_charts import RunSamples, order_figure, samples_figure
-from webapp.templatetags.numbers import change, share
+from webapp.templatetags.numbers import change, share, signed_pct
 
 
 @pytest.mark.parametrize(("ratio", "text"), [
-    (1.0, "0 %"), (1.081, "+8.1 %"), (0.95, "−5 %"), (1.05, "+5 %"), (1.0004, "0 %"), (0.9996, "0 %"), (2.5, "+150 %"),
+    (1.0, "0.0 %"), (1.081, "+8.1 %"), (0.95, "−5.0 %"), (1.05, "+5.0 %"), (1.0004, "0.0 %"), (0.9996, "0.0 %"), (2.5, "+150 %"),
     (1.0005001, "+0.1 %")])
-def test_a_ratio_is_said_as_signed_percent_alike_in_pictures_and_text(ratio: float, text: str) -> None:
-    assert percent(ratio) == text
+def test_a_ratio_is_said_as_signed_percent_alike_everywhere(ratio: float, text: str) -> None:
+    """Pictures, reports and pages: "+5.0 %" beside its interval "+4.4 % to +5.6 %", never "+5 %"."""
+    assert percent_text(ratio) == text == words.change_text(ratio)
     assert f">{text.replace(' ', chr(160))}<" in change(ratio)
+    assert tick_text(ratio) == text.replace(".0 %", " %")                   # of a round change at an axis
+
+
+def test_a_change_too_small_to_show_has_no_sign() -> None:
+    shown = [re.sub("<.*?>", "", signed_pct(value)).replace(chr(160), " ") for value in (61.3, -5, 0.004, -0.004, 0, None)]
+    assert shown == ["+61.3 %", "−5 %", "&lt;0.01 %", "&gt;−0.01 %", "0 %", "—"]
 
 
 def test_unknown_ratios_and_shares_are_a_dash() -> None:

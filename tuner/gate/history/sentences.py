@@ -6,13 +6,8 @@ from collections.abc import Mapping
 
 from tuner.gate.history.page_selectors import Page
 from tuner.gate.history.series_selectors import Series, Step
-from tuner.gate.stats.results import us_text
+from tuner.gate.stats.results import percent_text, us_text
 from tuner.models import Regression
-
-
-def percent(ratio: float) -> str:
-    """"+8.2 %"."""
-    return f"{100 * (ratio - 1):+.1f} %".replace("-", "−")
 
 
 def size_text(row: Regression) -> str:
@@ -66,7 +61,7 @@ def series_text(one: Series, verdicts: Mapping[str, str] | None = None) -> str:
 
 def step_text(step: Step) -> str:
     """Return one change of level as a sentence."""
-    interval = f", interval {percent(step.low)} to {percent(step.high)}" if step.low and step.high else ""
+    interval = f", interval {percent_text(step.low)} to {percent_text(step.high)}" if step.low and step.high else ""
     where = f"with build {step.build}" if step.between == 1 else (
         f"most likely with build {step.build}, surely after {step.good} and by {step.bad} ({plural(step.between, 'build')})")
     word = "slower" if step.slower else "faster"

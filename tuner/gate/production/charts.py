@@ -11,6 +11,7 @@ from bokeh.models import ColumnDataSource, HoverTool
 from bokeh.models.annotations import Label, Span
 
 from profiles.theme import SERIES, SLOWER, figure, fit, follows, item, kept_figure
+from tuner.gate.stats.results import percent_text
 from tuner.models import ProductionPoint, ProductionRegression
 
 MOST_BUILDS = len(SERIES)
@@ -40,7 +41,7 @@ def series_figure(points: Sequence[ProductionPoint], row: ProductionRegression) 
     since_ms = datetime(row.since.year, row.since.month, row.since.day, tzinfo=UTC).timestamp() * 1000
     plot.add_layout(Span(location=since_ms, dimension="height", line_color=SLOWER, line_dash="dashed", line_width=1.5))
     plot.add_layout(follows(Label(x=since_ms, y=8, y_units="screen", x_offset=4,
-                                  text=f"▲ {100 * (row.ratio - 1):+.1f} %", text_font_style="bold"), text_color="--text"))
+                                  text=f"▲ {percent_text(row.ratio)}", text_font_style="bold"), text_color="--text"))
     plot.legend.orientation = "horizontal"
     plot.add_layout(plot.legend[0], "below")
     return item(plot)

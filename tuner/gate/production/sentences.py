@@ -7,19 +7,15 @@ from collections.abc import Sequence
 from tuner.gate.production.point_services import MOST_SERIES
 from tuner.gate.production.series import FLOOR, LEAST_DAYS, LEAST_LAUNCHES
 from tuner.gate.production.watched import Watched
+from tuner.gate.stats.results import percent_text
 from tuner.models import ProductionRegression
-
-
-def change_text(ratio: float | None) -> str:
-    """1.118 -> "+11.8 %"."""
-    return "—" if ratio is None else f"{100 * (ratio - 1):+.1f} %".replace("-", "\N{MINUS SIGN}")
 
 
 def interval_text(row: ProductionRegression) -> str:
     """"+11.2 to +12.4 %"; "—" where there are too few days."""
     if row.low is None or row.high is None:
         return "—"
-    return f"{change_text(row.low).removesuffix(' %')} to {change_text(row.high)}"
+    return f"{percent_text(row.low).removesuffix(' %')} to {percent_text(row.high)}"
 
 
 def builds_text(row: ProductionRegression) -> str:
@@ -32,7 +28,7 @@ def builds_text(row: ProductionRegression) -> str:
 def headline(row: ProductionRegression) -> str:
     """Return one regression as a sentence without its end."""
     label = "Simulated: " if row.simulated else ""
-    return (f"{label}{row.short_name} on {row.gpu_model or 'unknown GPU'} takes {change_text(row.ratio)} since {row.since}"
+    return (f"{label}{row.short_name} on {row.gpu_model or 'unknown GPU'} takes {percent_text(row.ratio)} since {row.since}"
             f" ({builds_text(row)})")
 
 

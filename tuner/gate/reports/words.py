@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from tuner.gate.reports.document import GateDocument, KernelDocument, kernel_name, subject
+from tuner.gate.stats.results import percent_text
 from tuner.gate.stats.rule import ORDER, finite_number
 
 UNKNOWN = "—"
@@ -13,10 +14,7 @@ UNKNOWN = "—"
 
 def change_text(ratio: Any) -> str:
     """1.081 -> "+8.1 %"."""
-    found = finite_number(ratio)
-    if found is None:
-        return UNKNOWN
-    return f"{round(100 * (found - 1), 1) + 0.0:+.1f} %".replace("-", "\N{MINUS SIGN}")         # + 0.0: never "−0.0"
+    return percent_text(finite_number(ratio))
 
 
 def interval_text(ci: Any) -> str:

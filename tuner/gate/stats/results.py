@@ -116,8 +116,11 @@ def _interval_ends(interval: Interval | None) -> list[float] | None:
     return None if interval is None or (interval.confidence or 0) < 0.5 else [interval.low, interval.high]
 
 
-def percent_text(ratio: float, *limits: float) -> str:
-    """1.081 is "+8.1 %". More digits where it would read as one of the `limits` and is not: 1.0497 beside 1.05 is "+4.97 %"."""
+def percent_text(ratio: float | None, *limits: float) -> str:
+    """1.081 is "+8.1 %", everywhere. More digits where it would read as one of the `limits` and is not: 1.0497 beside 1.05 is
+    "+4.97 %"; None is a dash."""
+    if ratio is None:
+        return "—"
     change = (ratio - 1) * 100
     fewest = 1 if abs(change) < 99.95 else 0
     told = ((_rounded(change, digits), [_rounded((limit - 1) * 100, digits) for limit in limits if limit != ratio])

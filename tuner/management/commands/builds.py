@@ -13,7 +13,7 @@ from tuner.gate.builds import selectors as regression_selectors
 from tuner.gate.builds.services import ensure_build
 from tuner.gate.errors import Refusal
 from tuner.gate.history import page_selectors, selectors, sentences
-from tuner.gate.stats.results import suite_json
+from tuner.gate.stats.results import percent_text, suite_json
 from webapp.management.in_project import ProjectCommand
 
 TEXTS = ("parent", "branch", "title", "author", "url")
@@ -95,7 +95,7 @@ def _one(options: dict[str, Any]) -> tuple[Any, list[str]]:
         raise CommandError(f"{options['against']} was not measured where {build.name} was", returncode=3)
     lines = [selectors.comparison_sentence(build, found)]
     for each in found.kernels if found else []:
-        ratio = f"{sentences.percent(each.p50.ratio)}" if each.p50 else "—"
+        ratio = percent_text(each.p50.ratio if each.p50 else None)
         lines.append(f"  {each.verdict:<10} {each.key:<48} {ratio:>8}  {each.reason}")
     return {**selectors.build_json(build), "answer": lines[0], "against": found.label if found else None,
             "judged": suite_json(found.judged) if found and found.judged else None}, lines
