@@ -1,6 +1,7 @@
 // Upload several files, each with its own progress, then watch each being read. Works on a form (the upload page) and on a
 // bare drop zone (the home page); without this script the form is a plain form.
 
+import { sayOneJob } from "./files_of_one_job.js";
 import { upload, getJson, postJson } from "../lib/http.js";
 import { watch } from "../lib/live.js";
 import { bytes, count, ns, si } from "../lib/units.js";
@@ -75,7 +76,12 @@ class Uploader {
 
   listen() {
     const together = this.element.querySelector("[data-together]");
-    const offer = () => { together.hidden = this.input.files.length < 2; };
+    const offer = async () => {
+      const files = this.input.files, tick = together.querySelector("input");
+      together.hidden = files.length < 2;
+      const say = files.length > 1 && await sayOneJob(files);
+      if (say && files === this.input.files) tick.checked = true;      // what was ticked by hand stays
+    };
     if (together) { offer(); this.input.addEventListener("change", offer); }
     for (const kind of ["dragenter", "dragover"]) this.zone.addEventListener(kind, (event) => { event.preventDefault(); this.zone.classList.add("over"); });
     for (const kind of ["dragleave", "drop"]) this.zone.addEventListener(kind, () => this.zone.classList.remove("over"));
