@@ -25,6 +25,7 @@ class PathBar:
     end_ns: int
     parts: list[Part]
     is_main: bool
+    step_ns: float | None = None    # of a step's path: how long the step takes
 
 
 def path_bars(numbers: Mapping[str, Any]) -> list[PathBar]:
@@ -37,5 +38,5 @@ def path_bars(numbers: Mapping[str, Any]) -> list[PathBar]:
                  for key, kind in kinds.items() if path[f"{key}_ns"]]
         label = f"{path['label']} · {path['rank']}" if path["rank"] else path["label"]
         bars.append(PathBar(path["key"], label, path["length_ns"], path["start_ns"], path["end_ns"], parts,
-                            path["key"] == numbers["main"]))
+                            path["key"] == numbers["main"], path.get("step_ns")))
     return bars

@@ -271,7 +271,7 @@ def test_what_a_range_of_the_host_stands_for(name: str, cause: str):
 
 
 def test_every_cause_has_words_and_a_look():
-    from profiles.analysis.trace.account.result import _SAID
+    from profiles.analysis.trace.account.words import _SAID
 
     assert set(CAUSES) == set(LOOKS) == set(_SAID) and LOADING.search("## dataload ##")
 

@@ -11,6 +11,8 @@ from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.core.intervals import EMPTY
 from profiles.analysis.core.result import Result
 from profiles.analysis.core.sentences import pct_text, plural, si_text, time_text
+from profiles.analysis.trace.account.account import account_of
+from profiles.analysis.trace.account.words import wait_text
 from profiles.analysis.trace.communication import tables
 from profiles.analysis.trace.communication.advice import LIMITS, advice, upper
 from profiles.analysis.trace.communication.collectives import Collectives, collectives_of
@@ -20,6 +22,8 @@ from profiles.analysis.trace.communication.sizes import sizes_of
 from profiles.analysis.trace.communication.stragglers import CAUSES, LateRank, late_ranks, waits_of
 from profiles.analysis.trace.time.work import DeviceWork, devices
 from profiles.ingest.naming.names import short_name
+
+EXPLAINED = 0.5             # of what a rank costs the others: a cause of the account with less is not why
 
 
 def communication_result(frame: Frame) -> Result:
@@ -98,19 +102,23 @@ def _late_text(facts: CommunicationFacts, late: LateRank) -> str:
                 f"{plural(facts.met.present.size, 'collective')}, for which {who} stood still {time_text(late.cost_ns)} "
                 f"({pct_text(share)} of the wall time).")
     return (f"{label} comes last in {late.meetings:,} of {plural(facts.met.present.size, 'collective')}: {who} stood still for it "
-            f"{time_text(late.cost_ns)} ({pct_text(share)} of the wall time){why(late)}.")
+            f"{time_text(late.cost_ns)} ({pct_text(share)} of the wall time){why(facts, late)}.")
 
 
-def why(late: LateRank) -> str:
-    """", because it …", with the names that go with the cause; "" where none is known."""
-    if not late.cause:
-        return ""
+def why(facts: CommunicationFacts, late: LateRank) -> str:
+    """", 39.2 ms of it for data loading (`dataloader`)", as the account has it.
+
+    Where that knows a cause of less than EXPLAINED: ", mostly because it …", what the late rank did in the meantime; else "".
+    """
+    waited = wait_text(account_of(facts.frame), facts.launches.devices[late.participant], EXPLAINED * late.cost_ns)
+    if waited or not late.cause:
+        return f", {waited}" if waited else ""
     named = late.kernels if late.cause == "computing" else late.host if late.cause == "host_late" else []
     detail = ""
     if named and late.cause == "computing":
         detail = f": `{_shorten(short_name(named[0][0]))}` takes {time_text(named[0][1])} more there"
     elif named:
-        detail = f", {time_text(named[0][1])} of it in `{_shorten(short_name(named[0][0]))}`"
+        detail = f", most of it in `{_shorten(short_name(named[0][0]))}`"
     return f", mostly because {CAUSES[late.cause]}{detail}"
 
 

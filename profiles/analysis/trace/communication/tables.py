@@ -83,7 +83,8 @@ def pair_table(facts: CommunicationFacts) -> SummaryTable:
                              100 * int(still[a, b]) / max(facts.wall_ns, 1), CAUSES.get(one.cause),
                              ", ".join(short_name(name) for name, _ in named) or None])
     note = ("The rank whose kernel is the shortest came last; what another's kernel is longer, that one waited. What the late rank "
-            "did between the first rank's arrival and its own is named with most of its time.")
+            "did between the first rank's arrival and its own is named with most of its time; what it did more than the other "
+            "since the two last met, and so why it was late, is under Causes.")
     if facts.start_wait_ns.any():
         note += " The first collective is left out: its waits tell when the recordings began."
     return SummaryTable("Who waits for whom", columns, rows, note)

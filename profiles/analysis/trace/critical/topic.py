@@ -33,6 +33,7 @@ class NamedPath:
     label: str
     rank: str
     path: Path
+    step_ns: float | None = None            # of a step: how long it takes, the mean of its ranks
 
 
 def links_of(frame: Frame) -> Links:
@@ -111,7 +112,8 @@ def _step_paths(frame: Frame) -> list[NamedPath]:
                          (span.end_ns, -1, _last_thread(links, of_rank, span.end_ns)))
         begin, (until, work, thread) = min(span.start_ns for span in spans), max(lasts)
         if until > begin:
-            named.append(NamedPath(f"step-{number}", name, rank, walk(links, begin, until, work, thread, across)))
+            step_ns = float(np.mean([span.end_ns - span.start_ns for span in spans]))
+            named.append(NamedPath(f"step-{number}", name, rank, walk(links, begin, until, work, thread, across), step_ns))
     return named
 
 
@@ -149,6 +151,7 @@ def critical_result(frame: Frame) -> Result:
                                                    for kind in KINDS],
         "inferred": main.path.inferred, "segments": int(main.path.kind.size),
         "cpu_pct": _side(whole, "cpu"), "gpu_pct": _side(whole, "gpu"), "wait_pct": _side(whole, "wait"),
+        "wall_ns": frame.wall[1] - frame.wall[0],
         "off_path_ns": kernels.off_ns, "gpu_busy_ns": kernels.busy_ns, "kernel_ns": kernels.all_ns,
     }
     tables = [_kinds_table(whole), ranks, _paths_table(rows), kernels.table, threads, _longest(frame, main.path)]
@@ -159,7 +162,8 @@ def critical_result(frame: Frame) -> Result:
 def _numbers(shares: Shares, each: NamedPath) -> dict[str, Any]:
     kinds = shares.by_kind(each.path)
     return {"key": each.key, "label": each.label, "rank": each.rank, "start_ns": each.path.start_ns, "end_ns": each.path.end_ns,
-            "length_ns": each.path.end_ns - each.path.start_ns, **{f"{key}_ns": ns for key, ns in kinds.items()}}
+            "length_ns": each.path.end_ns - each.path.start_ns, "step_ns": each.step_ns,
+            **{f"{key}_ns": ns for key, ns in kinds.items()}}
 
 
 def _side(row: dict[str, Any], side: str) -> float:
@@ -271,21 +275,20 @@ def _kinds_table(whole: dict[str, Any]) -> SummaryTable:
 def _paths_table(rows: list[dict[str, Any]]) -> SummaryTable:
     kinds = [kind for kind in KINDS if any(row[f"{kind.key}_ns"] for row in rows)]
     return SummaryTable("Path of each step", [
-        SummaryColumn("path", text=True), SummaryColumn("rank", text=True), SummaryColumn("length", "ns"),
-        *(SummaryColumn(kind.label, "ns") for kind in kinds), SummaryColumn("where", "window")],
-        [[row["label"], row["rank"] or None, row["length_ns"], *(row[f"{kind.key}_ns"] for kind in kinds),
+        SummaryColumn("path", text=True), SummaryColumn("rank", text=True), SummaryColumn("step", "ns"),
+        SummaryColumn("its path", "ns"), *(SummaryColumn(kind.label, "ns") for kind in kinds), SummaryColumn("where", "window")],
+        [[row["label"], row["rank"] or None, row["step_ns"], row["length_ns"], *(row[f"{kind.key}_ns"] for kind in kinds),
           f"{row['start_ns']}-{row['end_ns']}"] for row in rows],
-        "A step's path goes from its begin to the end of the last work it launched, so paths of steps may overlap. Kinds that no "
-        "path "
-        "has are left out.")
+        "A step's path goes from its begin to the end of the last work it launched: it is longer than the step, and paths of steps "
+        "overlap. Kinds that no path has are left out.")
 
 
 def _answer(main: NamedPath, whole: dict[str, Any], numbers: dict[str, Any], kernels: _Kernels, ranks: SummaryTable) -> str:
     cpu, gpu = numbers["cpu_pct"], numbers["gpu_pct"]
     largest = max(KINDS, key=lambda kind: whole[f"{kind.key}_ns"])
-    head = (f"Of the {time_text(whole['length_ns'])} that {'the job' if ranks.rows else main.rank or 'the run'} "
-            f"took, its critical "
-            f"path spends {pct_text(gpu)} in GPU work and {pct_text(cpu)} on the host, most of all in {largest.label} "
+    head = (f"{'The job' if ranks.rows else 'The run'} takes {time_text(numbers['wall_ns'])}; its critical path"
+            f"{f' on {main.rank}' if main.rank else ''}, {time_text(whole['length_ns'])} of it, spends {pct_text(gpu)} in GPU work "
+            f"and {pct_text(cpu)} on the host, most of all in {largest.label} "
             f"({pct_text(100 * whole[f'{largest.key}_ns'] / max(1, whole['length_ns']))})")
     if ranks.rows:
         head += f"; {pct_text(float(ranks.rows[0][2] or 0))} of the path is on {ranks.rows[0][0]}"
@@ -309,7 +312,7 @@ def _findings(whole: dict[str, Any], numbers: dict[str, Any], kernels: _Kernels,
     host = numbers["cpu_pct"]
     if host >= HOST_PCT:
         first = threads.rows[0] if threads.rows else None
-        where = f", most in `{str(first[0])[:100]}` ({time_text(float(first[3] or 0))})" if first else ""
+        where = f", most in `{str(first[0])[:100]}` ({time_text(float(first[3] or 0))} on the path)" if first else ""
         findings.append(Finding(
             "host_on_path", "high" if host >= 60 else "medium",
             f"The host is on the critical path for {pct_text(host)} of the run: operators {pct_text(share['operator'])}, runtime "

@@ -9,10 +9,13 @@ import numpy as np
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Finding
 from profiles.analysis.core.sentences import pct_text, plural, time_text
+from profiles.analysis.trace.account.account import account_of
+from profiles.analysis.trace.account.causes import CAUSES
+from profiles.analysis.trace.account.words import group_text
 from profiles.analysis.trace.time.classes import PARTS, Verdict
 from profiles.analysis.trace.time.facts import StepTime, TimeFacts
 
-DATA_PCT = 10.0                 # of the time that counts: from here on data loading is a finding, twice that a severe one
+DATA_PCT = 10.0                 # of the wall time: from here on data loading is a finding, twice that a severe one
 TRANSFER_PCT = 10.0             # the same of exposed copies
 SLOW_STEP = 1.5                 # times the median of the steps that count
 MOST_SLOW = 3
@@ -67,22 +70,15 @@ def findings(facts: TimeFacts) -> list[Finding]:
 
 
 def _find_data(facts: TimeFacts) -> Iterator[Finding]:
-    whole, _ = facts.whole
-    pct = whole.part_pct("data_loading")
-    if pct >= DATA_PCT:
-        names = {one.name: 0 for _, each in facts.activities for one in each if one.cause == "data_loading" and one.name}
-        for _, each in facts.activities:
-            for one in each:
-                if one.cause == "data_loading" and one.name:
-                    names[one.name] += one.ns
-        top = max(names, key=lambda name: names[name], default="").replace("`", "'")[:120]
+    """As the account has it: what it costs all GPUs, also those that wait for the one that loads."""
+    account = account_of(facts.frame)
+    group = next((each for each in account.groups if each.cause == "data_loading"), None)
+    pct = 100 * group.wall_ns / max(1, account.wall_ns) if group else 0.0
+    if group and pct >= DATA_PCT:
         yield Finding(
-            "data_loading", "high" if pct >= 2 * DATA_PCT else "medium",
-            f"The GPU waits for data {pct_text(pct)} of its time" + (f", most of it in `{top}`" if top else ""),
-            "Load and decode in other processes while the GPU computes (`DataLoader(num_workers=…, prefetch_factor=…, "
-            "persistent_workers=True, pin_memory=True)`), or move decoding to the GPU.",
-            {"data_loading_ns": whole.parts["data_loading"], "of_ns": whole.total_ns, "data_loading_pct": pct},
-            worth_ns=float(whole.parts["data_loading"]))
+            "data_loading", "high" if pct >= 2 * DATA_PCT else "medium", group_text(account, group), CAUSES[group.cause].advice,
+            {"data_loading_ns": group.wall_ns, "of_ns": account.wall_ns, "data_loading_pct": pct},
+            worth_ns=float(group.recoverable_ns or 0))
 
 
 def _find_transfers(facts: TimeFacts) -> Iterator[Finding]:

@@ -52,7 +52,9 @@ def device_table(facts: TimeFacts) -> SummaryTable:
             *(f"idle: {label}" for label, _ in CAUSES.values()), "communication, overlapped", "memory, overlapped",
             "first to last work", "idle between work")], rows,
         "Compute, exposed communication, exposed memory traffic and idle add up to wall time exactly; so do the causes to idle. "
-        "Overlapped time runs behind compute (or behind communication) and is not part of the sum." + left)
+        "Overlapped time runs behind compute (or behind communication) and is not part of the sum. Each GPU is seen by itself: a "
+        "wait for another rank is communication here, and a cause of idle time is what the host was in at that moment. What a "
+        "cause costs all GPUs, and what follows from it, is under Causes." + left)
 
 
 def activity_table(facts: TimeFacts) -> SummaryTable:
