@@ -26,6 +26,9 @@ install: $(VENV)/.installed $(if $(GPU),$(VENV)/.installed-gpu $(VENV)/.installe
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "Ridgepoint needs Python 3.11 or later: make install PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "creating $(VENV) with $$($(PYTHON) --version)"
+	@head -c 1000000 /dev/zero 2>/dev/null > $(VENV)-room || { rm -f $(VENV)-room; \
+		echo "nothing can be written to $(CURDIR): it is read-only, another user's, or its disk is full"; exit 1; }
+	@rm -f $(VENV)-room
 	@$(PYTHON) -m venv $(VENV) 2>/dev/null \
 		|| { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; } \
 		|| { rm -rf $(VENV); echo "this Python cannot make environments: install its venv package (Debian: apt-get install python3-venv)"; exit 1; }

@@ -46,6 +46,7 @@ def sweep() -> dict[str, list[int]]:
         profiles_retry_without_room()
     woken = {held.task: _wake(held, held.leases.abandoned_rows(jobs.waiting(held.task))) for held in ROW_KINDS.values()
              if not (short and held.fills_disk)}
+    left_behind = set(woken)
     woken["gate"] = in_each(wake_gates)                 # their jobs have ended, and nobody said so
     woken["schedule"] = in_each(queue_due_suites)            # suites that are measured by the clock
     woken["operators"] = packages_wake()         # packages that were enabled before a worker had them
@@ -64,8 +65,10 @@ def sweep() -> dict[str, list[int]]:
         woken["search"] = in_each(wake_searches)                # … and the hottest of a new toolkit
     otlp.send_when_due()
     for task, ids in woken.items():
-        if ids:
+        if ids and task in left_behind:
             log.info("%s %s: no worker held it, woken again", task, ", ".join(map(str, ids)))
+        elif ids:
+            log.debug("%s %s: due", task, ", ".join(map(str, ids)))
     return woken
 
 

@@ -9,12 +9,12 @@ A cluster keeps the identity that made it: its files belong to that user.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import os
 import pwd
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -70,22 +70,34 @@ def make_tie_to_parent(before: Callable[[], None] | None, signal_number: int) ->
 
 
 def copy_for_nobody(bin_dir: Path) -> Path:
-    """Return the bin folder of a copy (40 MB) where `nobody` can enter."""
+    """Return the bin folder of a copy (40 MB) where `nobody` can enter.
+
+    What lies in the folder for temporary files is used only where this account made it and nobody else may write to it: anybody can
+    put a folder of that name there, with a program of theirs.
+    """
     version, package = bin_dir.parent, bin_dir.parent.parent
-    target = Path(tempfile.gettempdir()) / f"ridgepoint-pg-{int(bin_dir.stat().st_mtime)}"
-    out = target / package.name / version.name / "bin"
-    if out.exists():
-        return out
-    fresh = target.with_name(f"{target.name}.{os.getpid()}")
+    prefix = f"ridgepoint-pg-{int(bin_dir.stat().st_mtime)}-"
+    inside = Path(package.name, version.name, "bin")
+    for target in sorted(Path(tempfile.gettempdir()).glob(f"{prefix}*")):
+        if _is_own(target) and (target / inside / "postgres").exists():
+            return target / inside
+    fresh = Path(tempfile.mkdtemp(prefix=f"{prefix}part-"))         # 0700: nobody sees half a copy
     shutil.copytree(version, fresh / package.name / version.name)
     shutil.copytree(package.with_name(package.name + ".libs"), fresh / (package.name + ".libs"))
-    for folder, _, files in os.walk(fresh):
-        os.chmod(folder, 0o755)
+    for folder, _, files in os.walk(fresh, topdown=False):
         for name in files:
             os.chmod(os.path.join(folder, name), 0o755)
-    with contextlib.suppress(OSError):      # another starter was first: its copy serves both
-        fresh.rename(target)
-    return out
+        os.chmod(folder, 0o755)
+    return fresh / inside
+
+
+def _is_own(folder: Path) -> bool:
+    """Return whether this account made a folder (no link), finished it, and nobody else may write to it."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) == 0o755
 
 
 def _enter_namespace() -> None:

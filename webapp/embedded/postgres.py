@@ -111,7 +111,7 @@ def start(data: Path, *, durable: bool = True, timeout_s: float = 60, ending_s: 
 
     durable=False is for tests: no fsync. tie_to_parent: the server shuts down when the calling thread's process dies.
     Raises CannotStart with the cause where it ends by itself for `ending_s`, TimeoutError where it lives and says nothing for
-    `timeout_s`, PermissionError when the data folder cannot be used.
+    `timeout_s`.
     """
     server = Postgres(data, durable=durable, tie_to_parent=tie_to_parent)
     launch.wait(launch.Start(server, silent_s=timeout_s, ending_s=ending_s))
@@ -159,7 +159,8 @@ def _usable_binaries(who: Identity, parent: Path) -> Path:
     if not who.may_execute(bin_dir / "postgres"):
         bin_dir = identity.copy_for_nobody(bin_dir)
     if not who.may_execute(parent):
-        raise PermissionError(f"user nobody cannot enter {parent} ({who.why}): set RIDGEPOINT_HOME to a folder that it can reach")
+        raise launch.CannotStart(f"PostgreSQL runs as user nobody here ({who.why}), and that cannot enter {parent}: set "
+                                 "RIDGEPOINT_HOME to a folder that it can reach, like /var/lib/ridgepoint")
     return bin_dir
 
 

@@ -48,6 +48,19 @@ def test_running_rows_whose_heartbeat_is_stale_are_woken_on_their_own_queue() ->
     assert entries("replay") == [("run_tune", stale.pk)] and entries("gpu") == [("run_tune", on_gpu.pk)]
 
 
+def test_what_is_due_by_itself_is_not_said_to_be_left_behind(caplog: pytest.LogCaptureFixture,
+                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a first start nobody held anything."""
+    monkeypatch.setitem(jobs.WAKES, next(iter(jobs.WAKES)), lambda waiting: [1])
+    caplog.set_level("INFO", "workers.sweep")
+    sweep.sweep()
+    assert "woken again" not in caplog.text
+    jobs.connection().flushdb()
+    tune_job("gpu", status="running", worker="dead", heartbeat=ago(11))
+    sweep.sweep()
+    assert caplog.text.count("woken again") == 1 and "tune " in caplog.text
+
+
 @pytest.mark.parametrize("off_s", [-60, 60])
 def test_a_host_whose_clock_is_wrong_takes_nothing_from_others_and_loses_nothing(monkeypatch: pytest.MonkeyPatch,
                                                                                  off_s: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import socket
@@ -112,8 +113,13 @@ def _listen(host: str, port: int | None) -> socket.socket:
             listener.bind((host, candidate))
             listener.listen(2048)
             return listener
+        except socket.gaierror as error:
+            listener.close()
+            raise CommandError(f"HOST={host} is no address and no name that is known here: {error.strerror}") from error
         except OSError as error:
             listener.close()
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise CommandError(f"HOST={host} is no address of this machine: 127.0.0.1, 0.0.0.0 or one of its own") from error
             failed = error
     if port is None:
         raise CommandError(f"no port from {DEFAULT_PORT} to {DEFAULT_PORT + PORTS_TO_TRY - 1} is free on {host}: {failed.strerror}")
