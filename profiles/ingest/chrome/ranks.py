@@ -9,6 +9,7 @@ Ids of the n-th rank get n in their upper half, which leaves those of the first 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -131,7 +132,8 @@ class _Split:
         for place, (owner, number) in enumerate(self._lanes):
             track = self._trace.tracks[number]
             device = self._devices.get((owner, track.device)) if track.device is not None else None
-            out.append(replace(track, group=f"{self._name(owner, ': ')}{track.group}", sort=place, device=device))
+            group = _without_prefix(track) if owner >= 0 else track.group
+            out.append(replace(track, group=f"{self._name(owner, ': ')}{group}", sort=place, device=device))
         return out
 
     def _gpus(self) -> list[Device]:
@@ -179,6 +181,12 @@ class _Split:
         """Replace the count of the lanes that several ranks shared."""
         self._trace.integrity.repaired.pop(OVERLAPPING, None)
         self._trace.integrity.repair(OVERLAPPING, count)
+
+
+def _without_prefix(track: Track) -> str:
+    """Return "python (83)" for "python ([TP00] 83)": whose it is stands before it."""
+    number = re.search(r"\d+$", track.pid or "")
+    return track.group.replace(track.pid, number[0]) if track.pid and number else track.group
 
 
 class _RankSlices:

@@ -78,6 +78,8 @@ def test_a_prefix_before_the_process_makes_ranks():
         ("kernel_r0", "aten::mm_r0", 500_000), ("kernel_r1", "aten::mm_r1", 500_000)}
     assert list(trace.metadata["ranks"]) == ["TP00-DP00-PP00-EP00", "TP01-DP00-PP00-EP00"]
     assert trace.metadata["devices"] == ["TP00-DP00-PP00-EP00 · GPU 0", "TP01-DP00-PP00-EP00 · GPU 0"]
+    assert [track.group for track in trace.tracks] == [f"{rank}: {group}" for rank in trace.metadata["ranks"]
+                                                       for group in ("python (100)", "GPU 0")]
     assert any("holds 2 ranks" in note for note in trace.integrity.notes)
 
 
