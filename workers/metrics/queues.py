@@ -10,9 +10,12 @@ from rq.job import Job
 from workers import clock, jobs
 
 
+MOST_LOOKED_AT = 100        # from the front: `jobs.FIRST` are put there before older ones
+
+
 @dataclass(frozen=True)
 class QueueState:
-    """`oldest_s`: since the first entry was put in; None where nothing waits."""
+    """`oldest_s`: since the entry that waits longest was put in; None where nothing waits."""
 
     name: str
     waiting: int
@@ -26,9 +29,8 @@ def queue_states() -> list[QueueState]:
 
 def _state(name: str) -> QueueState:
     queue = Queue(name, connection=jobs.connection())
-    waiting, first = queue.count, queue.get_job_ids(0, 1)
-    entry = Job.fetch_many(first, connection=jobs.connection())[0] if first else None
-    if entry is None or entry.enqueued_at is None:      # taken meanwhile
-        return QueueState(name, waiting, None)
-    put_s = float(entry.meta.get("put_s") or entry.enqueued_at.timestamp())        # RQ's own time is that of the host that put it
-    return QueueState(name, waiting, max(0.0, clock.now_s() - put_s))
+    waiting, first = queue.count, queue.get_job_ids(0, MOST_LOOKED_AT)
+    entries = Job.fetch_many(first, connection=jobs.connection()) if first else []
+    # RQ's own time is that of the host that put it; an entry may have been taken meanwhile
+    put_s = [float(entry.meta.get("put_s") or entry.enqueued_at.timestamp()) for entry in entries if entry and entry.enqueued_at]
+    return QueueState(name, waiting, max(0.0, clock.now_s() - min(put_s)) if put_s else None)
