@@ -13,7 +13,7 @@ NAMED = re.compile(r"\b((?:docs|profiles|static|templates|tests|tuner|webapp|wor
 ROWS = re.compile(r"^\| (\d+\.\d+\.\d+) \|[^|]+\| (yes|part|no|open|–) \|", re.M)
 
 
-@pytest.mark.parametrize("name", ["threats", "asvs", "operate-deploy"])
+@pytest.mark.parametrize("name", ["threats", "asvs", "limits", "operate-deploy"])
 def test_what_is_named_is_there(name: str) -> None:
     text = (PROJECT / "docs" / f"{name}.md").read_text()
     named = {(path, test) for path, test in NAMED.findall(text)}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import struct
 import tarfile
 import tracemalloc
@@ -141,6 +143,12 @@ def test_a_long_name_within_the_bound_is_read(tmp_path: Path) -> None:
     unpack_archive(gzip.compress(raw("././@LongLink", tarfile.GNUTYPE_LONGNAME, name.encode() + b"\0")
                                  + raw("cut", tarfile.REGTYPE, b"A = 1") + bytes(1024)), tmp_path, BOUNDS)
     assert (tmp_path / name).read_bytes() == b"A = 1"
+
+
+@pytest.mark.parametrize("data", [lzma.compress(bytes(MIB)), bz2.compress(bytes(MIB))])
+def test_what_is_packed_otherwise_is_refused(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(SandboxError, match="cannot be read"):
+        unpack_archive(data, tmp_path, BOUNDS)
 
 
 @pytest.mark.parametrize("packed_by", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
