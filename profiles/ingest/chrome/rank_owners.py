@@ -19,6 +19,7 @@ from profiles.ingest.trace import Category, Trace, Track
 from profiles.ingest.windows import MISSING
 
 Ints = npt.NDArray[np.int64]
+MOST_RANKS = 4_096                  # of one file; more are a hostile file's
 MOST_ROWS = 20_000_000              # calls and GPU work of a file in which ids repeat: 1 GB
 LANE_SHARE = 0.9                    # of a lane's work that one process launched: then all of it is that process's
 NOBODY = -1
@@ -54,7 +55,7 @@ def labelled(tracks: Sequence[Track], labels: Sequence[str], call_ids: Mapping[i
     of_gpus = {label for label, track in zip(labels, tracks, strict=True) if label and track.kind == "stream"}
     of_calls = {labels[number] for number in call_ids}
     ranks = of_gpus if is_strong and (of_gpus & of_calls or not call_ids) else of_gpus & of_calls
-    return sorted(ranks, key=_natural) if len(ranks) > 1 else []
+    return sorted(ranks, key=_natural) if 1 < len(ranks) <= MOST_RANKS else []
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
@@ -76,7 +77,7 @@ def overlapping(call_ids: Mapping[int, tuple[int, int]], names: Sequence[str]) -
         if ranges[name][0] <= ranges[widest][1]:
             out |= {name, widest}
         widest = max(widest, name, key=lambda each: ranges[each][1])
-    return sorted(out, key=_natural)
+    return sorted(out, key=_natural) if len(out) <= MOST_RANKS else []
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,8 @@ class Ids:
         owner, is_certain = self._by_call()
         pids = list(dict.fromkeys(tracks[track].pid for track in np.unique(self.work_track).tolist()))
         if len(pids) >= np.unique(self.call_owner).size:
-            number = np.array([pids.index(track.pid) if track.pid in pids else 0 for track in tracks], np.int64)
+            number_of = {pid: at for at, pid in enumerate(pids)}
+            number = np.array([number_of.get(track.pid, 0) for track in tracks], np.int64)
             whole = self._by_lane(owner, is_certain, number[self.work_track])
             if whole is not None:
                 return whole
@@ -147,14 +149,17 @@ class Ids:
 
         Lanes with work that only one process can have launched come first; the others are of the processes that are left.
         """
-        lanes = {number: np.flatnonzero(lane == number) for number in np.unique(lane).tolist()}
+        order = np.argsort(lane, kind="stable")
+        numbers, first = np.unique(lane[order], return_index=True)
+        lanes = dict(zip(numbers.tolist(), np.split(order, first[1:]), strict=True))
         certain = {number: owner[rows[is_certain[rows]]] for number, rows in lanes.items()}
         chosen: dict[int, int] = {}
+        owners, taken = np.unique(self.call_owner).tolist(), set[int]()
         for number in sorted(lanes, key=lambda each: not certain[each].size):
             rows = lanes[number]
             votes = certain[number]
             if not votes.size:
-                left = [each for each in np.unique(self.call_owner).tolist() if each not in chosen.values()]
+                left = [each for each in owners if each not in taken]
                 votes = owner[rows][owner[rows] >= 0]
                 if len(left) == 1 and votes.size:
                     votes = np.where(np.isin(self.work_id[rows][owner[rows] >= 0], self.call_id[self.call_owner == left[0]]),
@@ -164,6 +169,7 @@ class Ids:
                 if counts.max() < LANE_SHARE * votes.size:
                     return None
                 chosen[number] = int(counts.argmax())
+                taken.add(chosen[number])
         out = np.full(owner.size, NOBODY, np.int64)
         for number, whose in chosen.items():
             out[lanes[number]] = whose

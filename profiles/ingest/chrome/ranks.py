@@ -39,7 +39,8 @@ def split_ranks(trace: Trace, call_ids: Mapping[int, tuple[int, int]], titles: M
     prefixed = [label or prefix(track.pid or "") for label, track in zip(stated, tracks, strict=True)]
     for labels, is_strong in ((stated, True), (prefixed, False)):
         if owners := labelled(tracks, labels, call_ids, is_strong):
-            of_track = np.array([owners.index(label) if label in owners else NOBODY for label in labels])
+            number = {label: at for at, label in enumerate(owners)}
+            of_track = np.array([number.get(label, NOBODY) for label in labels])
             return _Split(trace, owners, of_track).trace("the file's processes are named by rank")
     return _split_by_ids(trace, call_ids, stated)
 
@@ -50,7 +51,8 @@ def _split_by_ids(trace: Trace, call_ids: Mapping[int, tuple[int, int]], stated:
     owners = overlapping({number: ids for number, ids in call_ids.items() if names[number]}, names)
     if len(owners) < 2:
         return trace
-    of_track = np.array([owners.index(name) if name in owners and track.kind != "stream" else NOBODY for name, track in
+    number = {name: at for at, name in enumerate(owners)}
+    of_track = np.array([number.get(name, NOBODY) if track.kind != "stream" else NOBODY for name, track in
                          zip(names, trace.tracks, strict=True)])
     ids = Ids.read(trace, of_track)
     if ids is None:
@@ -149,9 +151,10 @@ class _Split:
             mine = (columns[name] != MISSING) & ~columns["instant"] & (owner > 0)
             out[name] = columns[name] + np.where(mine, owner, 0) * (1 << ID_BITS)
         device = columns["device"].astype(np.int64)
+        known = np.flatnonzero(device != MISSING32)
+        pairs, place = np.unique(np.stack([owner[known], device[known]]), axis=1, return_inverse=True)
         numbers = np.full(device.size, MISSING32, np.int32)
-        for pair, index in self._devices.items():
-            numbers[(owner == pair[0]) & (device == pair[1])] = index
+        numbers[known] = np.array([self._devices[whose, of] for whose, of in pairs.T.tolist()], np.int32)[place.reshape(-1)]
         return {**out, "device": numbers}
 
     def devices(self) -> list[int]:
