@@ -38,6 +38,9 @@ SHA = re.compile("[0-9a-f]{40}([0-9a-f]{24})?")
 SHOWN = 40                       # kernels in the table
 SHA_VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA", "GIT_COMMIT", "BUILDKITE_COMMIT", "CIRCLE_SHA1", "BUILD_SOURCEVERSION",
                  "DRONE_COMMIT_SHA", "BITBUCKET_COMMIT")
+BRANCH_VARIABLES = ("GITHUB_ACTIONS", "GITHUB_REF", "GITLAB_CI", "CI_COMMIT_REF_NAME", "JENKINS_URL", "GIT_BRANCH", "BUILDKITE",
+                    "BUILDKITE_BRANCH", "CIRCLECI", "CIRCLE_BRANCH", "TF_BUILD", "BUILD_SOURCEBRANCH", "DRONE",
+                    "BITBUCKET_BUILD_NUMBER")            # by which a CI is known: two of them where older ones set but the second
 MAIN = ("main", "master", "trunk")
 MOST_ANCESTORS = 100             # first parents of the build, sent so that builds stand in their order whoever ends first
 GIT_S, DAY_S = 20.0, 86400.0
@@ -332,6 +335,8 @@ def ci_branch(env: Mapping[str, str]) -> str:
 
     "main" is said only of the base repository's own: a pull request from a fork's main is "pull/12/main", a tag "tags/v1".
     """
+    if not any(env.get(name) for name in BRANCH_VARIABLES):
+        return ""
     for found in (_github, _gitlab, _jenkins, _buildkite, _circleci, _azure, _drone, _bitbucket):
         branch = found(env)
         if branch is not None:

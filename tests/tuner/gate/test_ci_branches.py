@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tuner.gate.client import ci_branch, gate_request, git_branch, git_history, make_parser
+from tuner.gate.client import BRANCH_VARIABLES, ci_branch, gate_request, git_branch, git_history, make_parser
 
 GITHUB = {"GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "acme/kernels"}
 PULL = {**GITHUB, "GITHUB_EVENT_NAME": "pull_request", "GITHUB_REF": "refs/pull/12/merge", "GITHUB_REF_NAME": "12/merge"}
@@ -92,7 +92,7 @@ def test_a_checkout_says_its_history(tmp_path: Path, monkeypatch: Any) -> None:
         git("commit", "-q", "--allow-empty", "-m", str(number), GIT_COMMITTER_DATE=f"2026-05-0{number + 1}T12:00:00+00:00")
         shas.append(git("rev-parse", "HEAD"))
     monkeypatch.chdir(tmp_path)
-    for name in ("GITHUB_ACTIONS", "GITHUB_REF", "CI_COMMIT_REF_NAME", "GIT_BRANCH", "BUILDKITE_BRANCH"):
+    for name in BRANCH_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     assert git_history(shas[2]) == {"ancestors": [shas[1], shas[0]], "at": "2026-05-03T12:00:00Z"}
     assert git_branch(shas[2]) == "main"

@@ -36,6 +36,7 @@ def test_a_kernel_that_vanishes_is_red_everywhere(vanished: Gate) -> None:
     document = selectors.gate_document(vanished)
     assert (vanished.verdict, document["exit_code"]) == ("NO DATA", 2)
     gone = next(each for each in document["kernels"] if each["verdict"] == "NO DATA")
+    assert "1 of 3 kernels without data: add N=64: b1 has runs of it" in vanished.reason
     assert gone["key"] == "add N=64" and gone["gone"] and "b1 has runs of it and this build has not" in gone["reason"]
     junit = REPORTS["junit"].make(document).decode()
     assert 'name="add N=64"' in junit and 'errors="1"' in junit and "--allow-gone" in junit

@@ -29,6 +29,12 @@ class KernelDocument(TypedDict, total=False):
     ratio_p50: float | None              # candidate / baseline; 1.08 is 8 % slower
     ci: Sequence[float] | None           # [low, high] of ratio_p50
     ratio_p95: float | None
+    ratio_mean: float | None             # of the winsorised mean: GPU time a launch
+    ci_mean: Sequence[float] | None
+    speeds: str                          # where launches have two speeds: which, and how many
+    believed: bool                       # false: so large a change is looked at as a slip of units
+    back_at: str                         # build whose speed, from before the kernel became faster, it has again
+    gone: bool                           # the baseline has it, and this build has no run of it
     p_value: float | None
     baseline_us: float | None            # median of run medians
     candidate_us: float | None

@@ -15,7 +15,7 @@ from tuner.gate.stats.rule import Rule, Verdict, rule_of
 from tuner.gate.suites.selectors import newest_environment
 from tuner.gate.verdicts import sides_selectors
 from tuner.gate.verdicts.sides_selectors import AGAIN, KernelComparison, Sides
-from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob
+from tuner.models import Build, Gate, GateKernel, KernelRun, Suite, SuiteJob
 
 RE_RUNS = 2                         # by itself; a person may ask for more
 MOST_FRESH = 40                     # fresh runs of each build in one round
@@ -118,8 +118,21 @@ def last_configs(suite: Suite, build: str, keys: Sequence[str]) -> dict[str, Any
 # ---- before anything is run ----
 
 def plan_for_suite(suite: Suite, runs: int | None = None, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return what `plan_runs` says of the next build, for a form."""
-    return plan_runs(suite, runs, likely_baselines(suite, environment or {}))
+    """Return what `plan_runs` says of the next build, for a form, and the smallest slowdowns that so much noise lets it show."""
+    plan = plan_runs(suite, runs, likely_baselines(suite, environment or {}))
+    return {**plan, "says": " ".join(filter(None, (plan["says"], _shown_last(suite))))}
+
+
+def _shown_last(suite: Suite) -> str:
+    """Return what the runs of the last gate could have shown, in words; "" before there was one."""
+    last = Gate.objects.filter(suite=suite, status=Gate.Status.DONE).order_by("-pk").first()
+    rows = last.kernels.exclude(detectable=None).order_by("detectable") if last is not None else GateKernel.objects.none()
+    found = list(rows.values_list("detectable", "kernel__key"))
+    if not found:
+        return ""
+    low, (high, key) = found[0][0], found[-1]
+    ends = f"{100 * low:.2g} %" if len(found) == 1 else f"{100 * low:.2g} to {100 * high:.2g} % (largest: {key})"
+    return f"The smallest slowdowns that the last gate's runs could show: {ends}."
 
 
 def likely_baselines(suite: Suite, asked: Mapping[str, str], before: Build | None = None,

@@ -29,6 +29,7 @@ from tuner.models import Build, Gate, GateKernel, KernelRun, Suite
 
 WRITTEN = ["verdict", "reason", "baseline_us", "candidate_us", "ratio_p50", "low", "high", "ratio_p95", "p_value", "detectable",
            "facts", "baseline_runs", "candidate_runs", "regression", "place"]
+MOST_NAMED = 3                      # kernels in a gate's reason
 MOST_EXCLUDED = 20                  # lines of runs that were left out, of one kernel
 
 
@@ -121,6 +122,9 @@ def _no_data_reason(kernels: Sequence[KernelVerdict], sides: Sides) -> str:
         return sides.problem
     reasons = [each.reason for each in kernels if each.verdict == Verdict.NO_DATA]
     most = max(dict.fromkeys(reasons), key=reasons.count)
+    gone = {one.kernel.key for one in sides.kernels if one.gone}
+    named = [each.name or each.key for each in kernels if each.key in gone and each.reason == most][:MOST_NAMED]
+    most = f"{', '.join(named)}: {most}" if named else most
     return f"{len(reasons)} of {len(kernels)} kernel{'s' if len(kernels) != 1 else ''} without data: {most}"
 
 
