@@ -113,9 +113,9 @@ def first_uploads(profiles: models.QuerySet[Profile]) -> models.QuerySet[Profile
     return profiles.filter(~models.Exists(again)).exclude(pk__in=held_by(profiles).values("held"))
 
 
-def held_by(profiles: models.QuerySet[Profile]) -> models.QuerySet[Any, dict[str, int]]:
+def held_by(profiles: models.QuerySet[Profile]) -> models.QuerySet[Any, dict[str, Any]]:
     """Return pairs (`held`, `holder`): a profile all of whose files another one of `profiles` has, and more, or since longer."""
-    uploads = StoredUpload.profiles.through.objects
+    uploads: Any = StoredUpload.profiles.through._default_manager
 
     def files_of(which: str) -> models.Subquery:
         counted = uploads.filter(profile=models.OuterRef(which)).order_by().values("profile").annotate(n=models.Count("pk"))
