@@ -57,7 +57,7 @@ class Strip:
     shares: list[Share]
     steps: list[StepColumn]     # the first DRAWN_STEPS; of ranks that run the same step the longest
     step_count: int = 0
-    step_mean_ns: float | None = None
+    step_mean_ns: float | None = None       # of the steps that count, as the page of time has it
 
 
 def trace_strip(summary: Mapping[str, Any], account: Mapping[str, Any], step_count: int) -> Strip | None:
@@ -71,7 +71,7 @@ def trace_strip(summary: Mapping[str, Any], account: Mapping[str, Any], step_cou
     shares = [_share(label, GROUPS[label][0], ns, wall_ns, _means(label)) for label, ns in found.items()
               if 100 * ns / wall_ns >= SHOWN_PCT]
     steps = summary.get("steps") or []
-    mean_ns = sum(map(_length, steps)) / len(steps) if steps else None
+    mean_ns = account.get("step_ns") or (sum(map(_length, steps)) / len(steps) if steps else None)
     return Strip(summary["wall_ns"], f"wall time, {len(devices)} GPUs" if len(devices) > 1 else "wall time",
                  [_share("GPU busy", "compute", busy_ns, wall_ns, "any work runs on the GPU"), *shares],
                  _columns(steps, step_count), step_count or len(steps), mean_ns)

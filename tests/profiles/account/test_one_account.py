@@ -14,6 +14,7 @@ from profiles.analysis.trace.account.result import causes_result
 from profiles.analysis.trace.communication.result import communication_result
 from profiles.analysis.trace.critical.topic import critical_result
 from profiles.analysis.trace.time.result import time_result
+from profiles.charts.strip import trace_strip
 from tests.planted import PLANTED, play
 from tests.profiles.account.test_account import CAUSES_DATA, frame
 from tests.profiles.account.test_gains import JOBS
@@ -55,6 +56,9 @@ def test_the_wait_is_what_the_other_rank_loads(job: Frame):
 def test_the_length_of_the_job_and_of_a_step_is_one_number(job: Frame):
     account, time, critical = account_of(job), time_result(job), critical_result(job)
     assert account.wall_ns == time.numbers["wall_ns"] == critical.numbers["wall_ns"]
+    assert account.step_ns == time.numbers["steps"]["mean_ns"] == trace_strip(
+        {"wall_ns": account.wall_ns, "devices": [{"wall_ns": account.wall_ns, "busy_ns": 0}], "steps": []},
+        causes_result(job).numbers, account.steps).step_mean_ns
     assert critical.answer.startswith(f"The job takes {time_text(account.wall_ns)}; ")
     steps_ns: dict[int, list[int]] = {}                                     # by turn: both ranks take as many
     turns = {"rank 0": 0, "rank 1": 0}

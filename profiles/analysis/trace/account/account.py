@@ -27,7 +27,7 @@ from profiles.analysis.trace.account.rows import Group, Row
 from profiles.analysis.trace.launching.order import order_of
 from profiles.analysis.trace.launching.short import short_kernels
 from profiles.analysis.trace.time.steps import Steps, steps_of
-from profiles.analysis.trace.time.warmup import WARM_UP, judge_steps
+from profiles.analysis.trace.time.warmup import WARM_UP, StepVerdict, judge_steps
 from profiles.analysis.trace.time.work import DeviceWork, devices
 from profiles.ingest.trace import Category
 
@@ -49,6 +49,7 @@ class Account:
     lead: Group | None              # None without GPU work; of `host_bound` its causes in one
     host_bound: HostBound | None    # the lead is a host that does not keep up
     steps: int                      # marked or found
+    step_ns: float | None           # mean of those that count: without warm-up; None where none do
     in_steps: dict[str, int]        # of these how many hold a usual share of each cause
     waits: tuple[RankWait, ...]
 
@@ -65,9 +66,11 @@ def _account(frame: Frame) -> Account:
     begin_ns, end_ns = frame.wall
     works = devices(frame) if end_ns > begin_ns else []
     if not works:
-        return Account(max(0, end_ns - begin_ns), {}, (), (), None, None, 0, {}, ())
+        return Account(max(0, end_ns - begin_ns), {}, (), (), None, None, 0, None, {}, ())
     steps, host, order = steps_of(frame, works), Host(frame), order_of(frame)
-    warm = _warm_up(frame, steps, works)
+    verdicts = judge_steps(frame, steps.spans, works)
+    warm = _warm_up(steps, verdicts)
+    lengths_ns = [span.end_ns - span.start_ns for span, verdict in zip(steps.spans, verdicts, strict=True) if verdict.counts]
     times = []
     for work in works:
         marked = steps.spans if steps.source not in ("", "detected") else []
@@ -79,13 +82,12 @@ def _account(frame: Frame) -> Account:
     labels = {each.work.index: each.work.label for each in times}
     groups = group_rows(rows, len(times))
     lead, host_bound = lead_of(groups, end_ns - begin_ns, round(int(short_kernels(order).won_ns.sum()) / len(times)))
-    return Account(end_ns - begin_ns, labels, tuple(rows), groups, lead, host_bound, _step_count(steps), _in_steps(steps, times),
-                   tuple(waits))
+    return Account(end_ns - begin_ns, labels, tuple(rows), groups, lead, host_bound, _step_count(steps),
+                   float(np.mean(lengths_ns)) if lengths_ns else None, _in_steps(steps, times), tuple(waits))
 
 
-def _warm_up(frame: Frame, steps: Steps, works: list[DeviceWork]) -> dict[str, Intervals]:
+def _warm_up(steps: Steps, verdicts: Sequence[StepVerdict]) -> dict[str, Intervals]:
     """By rank when its leading, slow steps were."""
-    verdicts = judge_steps(frame, steps.spans, works)
     slow = [span for span, verdict in zip(steps.spans, verdicts, strict=True) if verdict.why == WARM_UP]
     return {rank: intervals.union(*(np.array([getattr(span, name) for span in slow if span.rank == rank], np.int64)
                                     for name in ("start_ns", "end_ns"))) for rank in {span.rank for span in slow}}

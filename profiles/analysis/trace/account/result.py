@@ -27,8 +27,10 @@ def causes_result(frame: Frame) -> Result:
 
 
 def account_json(account: Account) -> dict[str, Any]:
-    """Return `{"wall_ns", "lead", "causes", "groups", "gpus", "steps"}` (docs/causes.md says each field); `lead` None without
-    GPU work."""
+    """Return `{"wall_ns", "lead", "causes", "groups", "gpus", "steps", "step_ns"}` (docs/causes.md says each field).
+
+    `lead` is None without GPU work.
+    """
     wall = max(1, account.wall_ns)
     lead = account.lead
     return {
@@ -38,7 +40,7 @@ def account_json(account: Account) -> dict[str, Any]:
         "groups": [{**_group_json(account, group), "label": CAUSES[group.cause].label, "side": CAUSES[group.cause].side,
                     "text": group_text(account, group)} for group in account.groups],
         "gpus": [{"gpu": gpu, "label": label} for gpu, label in account.gpus.items()],
-        "steps": account.steps,
+        "steps": account.steps, "step_ns": account.step_ns,
     }
 
 
