@@ -3,7 +3,9 @@
     python -m tests.run.parts [--again TIMES]
 
 A part is a command. What the first prints is passed on as it comes, that of the others when those before them have ended. The
-exit code is 1 when a part failed. With --again: the whole suite TIMES times, each time in another random order.
+exit code is 1 when a part failed. Tests that failed beside the others run once more alone: those that pass then are named as
+unsteady, to be mended, and fail nothing. With --again: the whole suite TIMES times, each time in another random order, and a test
+that fails once has failed.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ PROJECT = Path(__file__).resolve().parents[2]
 PYTEST = (sys.executable, "-m", "pytest", "-m", "not gpu", "--dist", "loadfile", "--no-loadscope-reorder")
 COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")           # pytest's closing line
 NODE_COUNTED = re.compile(r"^(?:#|ℹ) (pass|fail|skipped) (\d+)$")           # those of node --test
+FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?::.+?)(?: - .*)?$")              # of pytest's short summary
+MOST_ALONE = 12                 # failed tests that run once more: of more it is no matter of load
 WORDS = {"pass": "passed", "fail": "failed", "error": "failed", "errors": "failed"}
 
 
@@ -43,6 +47,7 @@ class Sum:
     counts: dict[str, int] = field(default_factory=dict)
     exit_code: int = 0
     seconds: float = 0.0
+    failures: tuple[str, ...] = ()          # tests by the names that pytest takes
 
     @property
     def failed(self) -> int:
@@ -88,7 +93,8 @@ def run_part(part: Part, *extra: str, turn: threading.Event | None = None, ended
     if turn is not None:
         turn.wait()
     _show(printed, shown)
-    return Sum(count_tests(printed.decode(errors="replace")), 0 if part.in_pytest and code == 5 else code, seconds)     # 5: no test
+    text = printed.decode(errors="replace")
+    return Sum(count_tests(text), 0 if part.in_pytest and code == 5 else code, seconds, failures_of(text))      # 5: no test
 
 
 def _show(printed: bytearray, shown: int) -> int:
@@ -109,6 +115,24 @@ def count_tests(printed: str) -> dict[str, int]:
         if match := NODE_COUNTED.match(line.strip()):
             counts[WORDS.get(match[1], match[1])] = int(match[2])
     return counts
+
+
+def failures_of(printed: str) -> tuple[str, ...]:
+    """Return the tests that failed or could not begin, each once."""
+    return tuple(dict.fromkeys(match[1] for line in printed.splitlines() if (match := FAILED.match(line))))
+
+
+def run_alone(sums: list[Sum]) -> bool:
+    """Run the tests that failed once more, one after the other and nothing beside them. Return whether all pass now."""
+    failures = [name for each in sums for name in each.failures]
+    if any(each.exit_code not in (0, 1) or (each.exit_code and not each.failures) for each in sums) or len(failures) > MOST_ALONE:
+        return False
+    print(f"--- once more, alone: {len(failures)} that failed beside the others", flush=True)
+    alone = run_part(Part("alone", (sys.executable, "-m", "pytest", "-m", "not gpu", *failures)))
+    steady = [name for name in failures if name not in alone.failures]
+    if steady:
+        print(f"UNSTEADY, failed beside the others and passed alone, to be mended: {', '.join(steady)}", flush=True)
+    return alone.exit_code == 0
 
 
 def run_parts(parts: tuple[Part, ...] = PARTS, *extra: str) -> list[Sum]:
@@ -145,7 +169,8 @@ def main() -> int:
     parser.add_argument("--again", type=int, default=0, metavar="TIMES", help="that many times, each in a random order")
     options = parser.parse_args()
     if not options.again:
-        return int(any(each.exit_code for each in run_parts()))
+        sums = run_parts()
+        return int(any(each.exit_code for each in sums) and not run_alone(sums))
     failed = []
     for number in range(1, options.again + 1):
         seed = str(int.from_bytes(os.urandom(3), "big"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.parts import PARTS, PROJECT, Part, Sum, count_tests, run_parts
+from tests.run.parts import MOST_ALONE, PARTS, PROJECT, Part, Sum, count_tests, failures_of, run_alone, run_parts
 
 
 def part(name: str, code: str) -> Part:
@@ -53,6 +53,20 @@ def test_the_parts_name_every_test_once() -> None:
 ])
 def test_counts_come_from_the_closing_lines(printed: str, counts: dict[str, int]) -> None:
     assert count_tests(printed) == counts
+
+
+def test_failures_are_named_as_pytest_takes_them() -> None:
+    printed = "FAILED tests/a.py::test_b[x-y] - AssertionError: no - no\nERROR tests/c.py::test_d\nFAILED tests/c.py::test_d - E\n"
+    assert failures_of(printed + "FAILED to start\n") == ("tests/a.py::test_b[x-y]", "tests/c.py::test_d")
+
+
+def test_what_fails_alone_too_has_failed_and_what_passes_is_named(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("def test_steady():\n    pass\n\ndef test_wrong():\n    assert 0\n")
+    steady, wrong = (f"{tmp_path}/test_it.py::{name}" for name in ("test_steady", "test_wrong"))
+    assert run_alone([Sum({"failed": 1}, 1, failures=(steady,))])
+    assert f"UNSTEADY, failed beside the others and passed alone, to be mended: {steady}" in capfd.readouterr().out
+    assert not run_alone([Sum({"failed": 2}, 1, failures=(steady, wrong))])
+    assert not run_alone([Sum({}, 2)]) and not run_alone([Sum({"failed": 99}, 1, failures=(steady,) * (MOST_ALONE + 1))])
 
 
 def test_a_command_that_ends_badly_without_a_count_is_a_failure() -> None:
