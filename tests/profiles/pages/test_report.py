@@ -54,7 +54,7 @@ def test_the_summary_is_the_profile_in_numbers(layer: Profile, api: Any, alice: 
         assert url.startswith("http://testserver/")
         assert (api(alice) if "/api/" in url else signed_in(alice)).get(urlsplit(url).path).status_code == 200
     assert found["integrity"] == {"mark": "warn", "said": "all 996 records kept; 8 of them mended", "records_read": 996,
-                                  "records_kept": 996, "truncated_at": None}
+                                  "records_kept": 996, "truncated_at": None, "plausibility": []}
     assert found["units"] and len(json.dumps(found)) < 200_000
 
 
