@@ -38,7 +38,8 @@ def pack_pairs(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray
     Every negative number is none, however missing ones are stored: a sign must not fill the half of the other.
     """
     upper, lower = (np.maximum(values.astype(np.int64), -1) + 1 for values in (first, second))
-    return upper << 32 | lower
+    packed: npt.NDArray[np.int64] = upper << 32 | lower
+    return packed
 
 
 def unpack_pairs(keys: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
