@@ -135,7 +135,7 @@ def _bounded_headers() -> type[tarfile.TarInfo]:
 
     class Header(tarfile.TarInfo):
         @classmethod
-        def frombuf(cls, buf: bytes | bytearray, encoding: str | None, errors: str) -> Any:
+        def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Any:
             nonlocal global_bytes
             header = super().frombuf(buf, encoding, errors)
             global_bytes += header.size if header.type == tarfile.XGLTYPE else 0
