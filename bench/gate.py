@@ -21,8 +21,7 @@ import numpy as np
 import scipy
 
 from bench.gate_pairs import calibration_table, pair_table, pairs
-from bench.gate_rules import RULES, verdicts
-from bench.gate_runs import BASELINE, CANDIDATE, SETS, kernels, middle, some
+from bench.gate_runs import BASELINE, CANDIDATE, RULES, SETS, kernels, middle, some, verdicts
 from tuner.gate.stats.rule import Verdict, worst_verdict
 from tuner.gate.stats.runs import KernelRuns
 from tuner.gate.stats.suite import judge
