@@ -128,4 +128,5 @@ def _not_run_yet(digest: Digest, start: Array, has_work: Mask) -> Mask:
     last_end_ns, longest_ns = int(end_ns.max()), int(digest.work["dur_ns"].max())
     if digest.wall[1] - last_end_ns > max(_AT_END_NS, longest_ns):
         return np.zeros(start.size, np.bool_)
-    return (start > start[has_work].max()) & (start < last_end_ns)
+    at_end: Mask = (start > start[has_work].max()) & (start < last_end_ns)
+    return at_end
