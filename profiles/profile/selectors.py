@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 
 from profiles.advice.selectors import run_decisions
 from profiles.analysis.core.result import SEVERITIES
-from profiles.analysis.core.sentences import pct_text, plural, time_text
+from profiles.analysis.core.sentences import pct_text, plural, time_text, verb
 from profiles.analysis.core.tunable import tuned_operator
 from profiles.analysis.trace.plausibility.kinds import COUNTS, GPU_TIME, IDLE
 from profiles.analysis.trace.plausibility.withhold import doubt_text, shaken, touching
@@ -63,11 +63,12 @@ def integrity_mark(profile: Profile) -> tuple[str, str]:
         return "", "not read yet"
     read, kept = integrity["records_read"], integrity["records_kept"]
     if integrity.get("truncated_at"):
-        return "bad", f"the file ends early, at {integrity['truncated_at']}; {kept:,} records were kept"
+        were = verb(kept, "was", "were")
+        return "bad", f"the file ends early, at {integrity['truncated_at']}; {plural(kept, 'record')} {were} kept"
     if doubts := touching(doubt_rows(profile)):
         return "warn", str(doubts[0]["sentence"]).replace("`", "")
     if read != kept:
-        return "warn", f"{read - kept:,} of {read:,} records are not kept"
+        return "warn", f"{read - kept:,} of {plural(read, 'record')} {verb(read - kept, 'is', 'are')} not kept"
     if integrity.get("repaired"):
         return "warn", f"all {read:,} records kept; {sum(integrity['repaired'].values()):,} of them mended"
     return "ok", f"all {read:,} records kept"
@@ -276,10 +277,11 @@ def _answer(profile: Profile, findings: list[FindingLine]) -> list[tuple[str, bo
         return [(profile.summary["headline"], False)]
     strange = sum(count for remark, count in (profile.integrity.get("remarks") or {}).items() if remark.startswith(STRANGE_LANES))
     if not devices and strange:
-        return [(f"{strange:,} records on lanes of a device that is not known here, over {time_text(profile.wall_ns or 0)}: shown "
+        return [(f"{plural(strange, 'record')} on lanes of a device that is not known here, "
+                 f"over {time_text(profile.wall_ns or 0)}: shown "
                  "in the timeline, counted neither as its work nor as the CPU's.", False)]
     if not devices:
-        text = (f"No GPU work in this trace: {profile.integrity.get('records_kept', 0):,} records of the CPU over "
+        text = (f"No GPU work in this trace: {plural(profile.integrity.get('records_kept', 0), 'record')} of the CPU over "
                 f"{time_text(profile.wall_ns or 0)}")
         top = profile.summary.get("cpu_top")
         share = [("; ", False), (top["name"], True),
@@ -310,7 +312,8 @@ def _counters_answer(profile: Profile) -> list[tuple[str, bool]]:
     if top.share_pct is None:
         return [(f"{plural(profile.launches, 'launch')} of {plural(kernels, 'kernel')}; the report states no duration: "
                  "which takes most time is unknown.", False)]
-    text = f"{plural(profile.launches, 'launch')} of {plural(kernels, 'kernel')} take {time_text(profile.gpu_time_ns or 0)}"
+    takes = verb(profile.launches, "takes", "take")
+    text = f"{plural(profile.launches, 'launch')} of {plural(kernels, 'kernel')} {takes} {time_text(profile.gpu_time_ns or 0)}"
     return [(f"{text}; ", False), (top.short_name, True), (f" takes {pct_text(top.share_pct)} of it{bound}.", False)]
 
 
@@ -323,7 +326,8 @@ def _summary_answer(profile: Profile) -> list[tuple[str, bool]]:
         rows = sum(table["rows"] for table in tables)
         return [(f"{plural(rows, 'row')} in {plural(len(tables), 'table')}; none of them sums GPU kernels.", False)]
     kernels = plural(profile.kernels.count(), "kernel")
-    return [(f"{plural(profile.launches, 'launch')} of {kernels} take {time_text(profile.gpu_time_ns or 0)}; ", False),
+    takes = verb(profile.launches, "takes", "take")
+    return [(f"{plural(profile.launches, 'launch')} of {kernels} {takes} {time_text(profile.gpu_time_ns or 0)}; ", False),
             (top.short_name, True), (f" takes {pct_text(top.share_pct or 0.0)} of it.", False)]
 
 

@@ -49,6 +49,11 @@ def times_text(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
+def verb(count: int, of_one: str, of_many: str) -> str:
+    """Return the verb behind `plural`: 1 launch "takes", 3 launches "take"."""
+    return of_one if count == 1 else of_many
+
+
 def plural(count: int, one: str) -> str:
     """Return a count with its noun: 1, "copy" -> "1 copy"; 3, "copy" -> "3 copies"."""
     if count == 1:

@@ -15,7 +15,7 @@ import numpy as np
 
 from profiles.analysis.core.kernels import KernelRow
 from profiles.analysis.core.result import SEVERITIES, Finding
-from profiles.analysis.core.sentences import pct_of, pct_text, plural, time_text, times_text
+from profiles.analysis.core.sentences import pct_of, pct_text, plural, time_text, times_text, verb
 from profiles.analysis.trace.breakdown import Breakdown
 from profiles.analysis.trace.host import Activity, Gaps, Host, Syncs
 from profiles.analysis.trace.occupancy import calculated_occupancy
@@ -227,7 +227,7 @@ def find_pageable_copies(facts: Facts, limits: Limits) -> Iterator[Finding]:
     copied_bytes = int(moved[moved != MISSING].sum())
     yield Finding(
         "pageable_copies", "medium",
-        f"{plural(rows.size, 'copy')} from or to pageable host memory take {time_text(time_ns)}"
+        f"{plural(rows.size, 'copy')} from or to pageable host memory {verb(rows.size, 'takes', 'take')} {time_text(time_ns)}"
         + (f" for {copied_bytes / 1e6:,.1f} MB" if copied_bytes else ""),
         "Pin the host memory (pin_memory=True) and copy with non_blocking=True.",
         {"copies": rows.size, "time_ns": time_ns, "copied_bytes": copied_bytes,

@@ -20,6 +20,7 @@ from django.core.files.base import File
 from django.core.management.base import CommandError
 from django.utils.module_loading import import_string
 
+from profiles.analysis.core.sentences import plural
 from profiles.ingest.trace import TraceError
 from profiles.models import Profile
 from profiles.profile.selectors import kernel_rows, shape_rows
@@ -140,7 +141,7 @@ def _line(entry: dict[str, Any]) -> str:
         return f"{entry['file']}: failed"
     spent = "an unknown time" if entry["gpu_time_ns"] is None else f"{entry['gpu_time_ns'] / 1e6:,.3f} ms"
     return (f"{entry['file']}: profile {entry['id']}, {entry['format']}, {entry['records_kept']:,} of "
-            f"{entry['records_read']:,} records, {entry['launches']:,} launches, {spent} of "
+            f"{plural(entry['records_read'], 'record')}, {plural(entry['launches'], 'launch')}, {spent} of "
             f"kernel time, {entry['seconds']:.2f} s, {entry['peak_rss_bytes'] / 1e6:,.0f} MB")
 
 

@@ -4,7 +4,7 @@
 
 import { upload, getJson, postJson } from "../lib/http.js";
 import { watch } from "../lib/live.js";
-import { bytes, count } from "../lib/units.js";
+import { bytes, plural } from "../lib/units.js";
 
 const ANSWERS_WITHIN_MS = 3000;        // what names say is a help: where the server does not tell in time, nothing is suggested
 
@@ -150,7 +150,7 @@ class Drop {
     this.live = watch([`profile.${row.id}`], ({ event, data }) => {
       if (event === "progress") {
         if (data.total_bytes) { bar.max = data.total_bytes; bar.value = data.done_bytes; }
-        said.textContent = [data.phase, data.records ? `${count(data.records)} records` : ""].filter(Boolean).join(" · ");
+        said.textContent = [data.phase, data.records ? plural(data.records, "record") : ""].filter(Boolean).join(" · ");
       } else look();
     }, (state) => { if (state === "live") look(); });
   }

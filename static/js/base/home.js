@@ -2,7 +2,7 @@
 
 import { watch } from "../lib/live.js";
 import { refresh, refreshSoon } from "../lib/refresh.js";
-import { bytes, count, ns } from "../lib/units.js";
+import { bytes, count, ns, plural } from "../lib/units.js";
 
 const EVERY_MS = 15000;
 const STATUSES = new Set(["status", "profile", "tune", "capture", "gate", "suite", "regression", "series"]);
@@ -21,7 +21,7 @@ function showProgress(topic, data) {
   if (data.total_bytes) { bar.max = data.total_bytes; bar.value = data.done_bytes; } else bar.removeAttribute("value");
   const parts = [data.phase];
   if (data.total_bytes) parts.push(`${bytes(data.done_bytes)} of ${bytes(data.total_bytes)}`);
-  if (data.records) parts.push(`${count(data.records)} records`);
+  if (data.records) parts.push(plural(data.records, "record"));
   if (data.rate_bytes_s) parts.push(`${bytes(data.rate_bytes_s)}/s`);
   if (data.eta_s) parts.push(`${ns(data.eta_s * 1e9)} left`);
   text.textContent = parts.filter(Boolean).join(" · ");

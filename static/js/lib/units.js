@@ -68,3 +68,9 @@ export function count(x) {
   if (value === null) return UNKNOWN;
   return Math.abs(value) < 100000 ? Math.round(value).toString().replace(/\B(?=(\d{3})+$)/g, ",") : si(value);
 }
+
+/** A count with its noun: 1, "launch" -> "1 launch"; 3, "copy" -> "3 copies". @param {number|null|undefined} x @param {string} one */
+export function plural(x, one) {
+  if (Number(x) === 1) return `1 ${one}`;
+  return `${count(x)} ${one.endsWith("y") ? `${one.slice(0, -1)}ies` : `${one}${one.endsWith("ch") ? "es" : "s"}`}`;
+}

@@ -3,7 +3,7 @@
 import { getJson } from "../lib/http.js";
 import { watch } from "../lib/live.js";
 import { reload } from "../lib/reload.js";
-import { bytes, count, ns, si } from "../lib/units.js";
+import { bytes, ns, plural, si } from "../lib/units.js";
 
 const card = document.getElementById("ingest");
 const bar = document.getElementById("ingest-bar");
@@ -12,7 +12,7 @@ const text = document.getElementById("ingest-text");
 /** @param {any} state */
 function show({ phase, done_bytes, total_bytes, records, rate_bytes_s, eta_s }) {
   if (total_bytes) { bar.max = total_bytes; bar.value = done_bytes; } else bar.removeAttribute("value");
-  const parts = [phase, total_bytes ? `${bytes(done_bytes)} of ${bytes(total_bytes)}` : "", records ? `${count(records)} records` : "",
+  const parts = [phase, total_bytes ? `${bytes(done_bytes)} of ${bytes(total_bytes)}` : "", records ? plural(records, "record") : "",
     rate_bytes_s ? si(rate_bytes_s, "B/s") : "", eta_s ? `${ns(eta_s * 1e9)} left` : ""];
   text.textContent = parts.filter(Boolean).join(" · ");
 }

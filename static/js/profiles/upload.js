@@ -4,7 +4,7 @@
 import { sayOneJob } from "./files_of_one_job.js";
 import { upload, getJson, postJson } from "../lib/http.js";
 import { watch } from "../lib/live.js";
-import { bytes, count, ns, si } from "../lib/units.js";
+import { bytes, count, ns, plural, si } from "../lib/units.js";
 
 const AT_ONCE = 2;
 const FIELDS = ["build", "model", "tags", "notes"];
@@ -224,7 +224,7 @@ class Upload {
 
   readingNow({ phase, done_bytes, total_bytes, records, rate_bytes_s, eta_s }) {
     if (total_bytes) { this.bar.max = total_bytes; this.bar.value = done_bytes; } else this.bar.removeAttribute("value");
-    const parts = [phase, records ? `${count(records)} records` : "", rate_bytes_s ? si(rate_bytes_s, "B/s") : "", eta_s ? `${ns(eta_s * 1e9)} left` : ""];
+    const parts = [phase, records ? plural(records, "record") : "", rate_bytes_s ? si(rate_bytes_s, "B/s") : "", eta_s ? `${ns(eta_s * 1e9)} left` : ""];
     this.say(parts.filter(Boolean).join(" · "));
   }
 
@@ -233,9 +233,9 @@ class Upload {
     const lost = (data.records_read ?? 0) - (data.records_kept ?? 0);
     this.bar.remove();
     this.text.replaceChildren(make("span", { className: lost ? "mark-warn" : "mark-ok", textContent: lost ? "! ready, with loss" : "✓ ready" }),
-      data.launches ? ` ${count(data.launches)} launches, ${ns(data.gpu_time_ns)} of kernel time` : ` ${count(data.records_kept ?? 0)} records, no GPU work`);
+      data.launches ? ` ${plural(data.launches, "launch")}, ${ns(data.gpu_time_ns)} of kernel time` : ` ${plural(data.records_kept ?? 0, "record")}, no GPU work`);
     this.state.append(make("a", { className: "btn btn-small btn-primary", href: this.page, textContent: "Open" }));
-    if (lost) this.explain(`${count(lost)} of ${count(data.records_read)} records could not be kept; the profile says which.`);
+    if (lost) this.explain(`${count(lost)} of ${plural(data.records_read, "record")} could not be kept; the profile says which.`);
   }
 
   /** @param {{error?: string, what?: string, where?: string, hint?: string}} error */

@@ -17,3 +17,8 @@ test("unknown is a dash, zero is a number", () => {
   for (const unknown of [null, undefined, "", NaN, Infinity, "n/a"]) assert.equal(units.ns(unknown), "—");
   assert.equal(units.ns(0), "0 ns");
 });
+
+test("a noun agrees with its count", () => {
+  const told = [[1, "launch", "1 launch"], ["1", "record", "1 record"], [0, "launch", "0 launches"], [2, "copy", "2 copies"], [12345, "record", "12,345 records"], [null, "launch", "— launches"]];
+  for (const [count, one, text] of told) assert.equal(units.plural(count, one), text);
+});

@@ -8,9 +8,11 @@ from django.test import Client
 from profiles import ingest
 from profiles.analysis.core import summaries
 from profiles.analysis.core.kernels import summary_table
+from profiles.analysis.core.sentences import plural, verb
 from profiles.ingest.nsys import report
 from profiles.ingest.trace import Device, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable, TraceError
 from profiles.models import Profile
+from profiles.profile.selectors import answer
 from profiles.store import summary as store_summary
 from profiles.upload import services
 from tests.profiles.pages.test_pages import page, text
@@ -73,6 +75,16 @@ def test_an_ingest_stores_sums_and_the_page_says_that_there_is_no_timeline(profi
     assert "Sums, no timeline" in plain and f"/profiles/{profile.pk}/timeline/" not in shown
     assert "API calls" in plain and "12.4 µs" in plain and "4.10 kB" in plain and "As the tool summed them." in plain
     assert "made by a test" in plain and "all 5 records kept" in plain
+
+
+@pytest.mark.django_db
+def test_the_verb_agrees_with_one_launch_of_one_kernel(profile):
+    profile.kernels.exclude(pk=profile.kernels.first().pk).delete()
+    profile.launches, profile.gpu_time_ns = 1, 52_000_000_000
+    for kind in (Profile.Kind.SUMMARY, Profile.Kind.COUNTERS):
+        profile.kind = kind
+        assert "".join(text for text, _ in answer(profile, [])).startswith("1 launch of 1 kernel takes 52.0 s; ")
+    assert plural(2, "launch") == "2 launches" and (verb(1, "is", "are"), verb(0, "is", "are")) == ("is", "are")
 
 
 @pytest.mark.django_db

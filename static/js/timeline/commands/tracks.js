@@ -1,7 +1,7 @@
 // What may be done to tracks: fold, pin, hide, move, filter; and finding them again. The rows follow from the view.
 
 import { moveKey, withMove } from "../model/arrange.js";
-import { count, ns } from "../../lib/units.js";
+import { ns, plural } from "../../lib/units.js";
 import { groupKey, layout, trackKey } from "../model/layout.js";
 
 const MANY_TRACKS = 60;         // beyond this, processes with many threads start folded
@@ -55,7 +55,7 @@ export class Tracks {
     try {
       this.asking ??= app.api.kernelTracks();
       const { tracks } = await this.asking;
-      app.timeline.setKernels(tracks.map((track) => ({ ...track, note: ns(track.kernel_ns), facts: `${ns(track.kernel_ns)} in ${count(track.kernel_launches)} launches` })));
+      app.timeline.setKernels(tracks.map((track) => ({ ...track, note: ns(track.kernel_ns), facts: `${ns(track.kernel_ns)} in ${plural(track.kernel_launches, "launch")}` })));
       app.say("");
       return true;
     } catch (error) {
