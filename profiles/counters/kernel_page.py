@@ -18,6 +18,7 @@ from profiles.analysis.kernel.counters import LAUNCH_PARAMETERS, limiter_words
 from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.analysis.kernel.measured import MeasuredCeilings
 from profiles.analysis.kernel.occupancy import LIMITER_WORDS, next_step, waves_text
+from profiles.analysis.kernel.worth import FamilyCounters, FamilyTime, LaunchShape, is_same_shape
 from profiles.ceilings.selectors import measured_gpus
 from profiles.counters import anatomy_selectors as parts
 from profiles.counters.rules import rule_rows
@@ -33,11 +34,15 @@ MOST = 5                        # rows: the newest profiles of the other kind
 
 @dataclass(frozen=True)
 class Beside:
-    """`timed` of a trace, `counted` of a report; `whole` the facts of all its complete launches."""
+    """`timed` of a trace, `counted` of a report; `whole` the facts of all its complete launches.
+
+    `is_same_shape`: launches of one shape are in both. Counters of others say nothing of the time beside them.
+    """
 
     timed: KernelStat
     counted: KernelStat
     whole: LaunchFacts | None
+    is_same_shape: bool
 
 
 def beside(kernel: KernelStat) -> list[Beside]:
@@ -52,8 +57,15 @@ def beside(kernel: KernelStat) -> list[Beside]:
     found = list(rows[:MOST])
     if is_counted:
         whole = _whole(kernel) if found else None
-        return [Beside(each, kernel, whole) for each in found]
-    return [Beside(kernel, each, _whole(each)) for each in found]
+        return [Beside(each, kernel, whole, _share_a_shape(each, kernel)) for each in found]
+    return [Beside(kernel, each, _whole(each), _share_a_shape(kernel, each)) for each in found]
+
+
+def _share_a_shape(timed: KernelStat, counted: KernelStat) -> bool:
+    reports = [FamilyCounters(0, "", LaunchShape(row.grid, row.block, row.flop), float(row.total_ns), row.roof_pct,
+                              launches=row.launches) for row in counted.shapes.all()]
+    return any(is_same_shape(FamilyTime(0, "", LaunchShape(row.grid, row.block, row.flop), timed.category, float(row.total_ns),
+                                        row.launches), each) for row in timed.shapes.all() for each in reports)
 
 
 def _whole(kernel: KernelStat) -> LaunchFacts | None:

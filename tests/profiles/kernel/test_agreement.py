@@ -113,3 +113,6 @@ def test_time_and_counters_of_a_kernel_stand_in_one_row(tmp_store, sign_in_mode,
     KernelShape.objects.filter(pk=ran.pk).update(total_ns=timed.total_ns)
     KernelStat.objects.filter(pk=timed.pk).update(bound="", bound_reason="")
     assert link in page(alice, f"/profiles/{trace.pk}/kernels/")
+    told = page(alice, f"/profiles/{trace.pk}/kernels/{timed.pk}/").split('id="beside"', 1)[1]
+    named = re.search(rf'kernels/{counted.pk}/">[^<]*</a>( <span class="muted"[^>]*>other shapes)?', told)
+    assert named and named[1] is None

@@ -85,6 +85,7 @@ def test_every_page_names_the_same_roof(client: Client, alice: Any) -> None:
     assert "latency" not in re.sub(r"<[^>]+>", "", shown(client, f"/profiles/{trace.pk}/kernels/")).split("Bound")[1]
     page_of_head = re.sub(r"<[^>]+>", "", shown(client, head["url"]))
     assert "compute-bound: " in page_of_head and "bound unknown" not in page_of_head
+    assert "other shapes" in page_of_head.split("Time and counters")[1]
     assert not any(line.counted for line in kernel_table(trace))         # 4096³, 16 rows and the rest: none of these launches
 
     # a report of another product was loaded meanwhile
