@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis.core import intervals
+from profiles.analysis.core.columns import rows_by_value
 from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.trace.communication.collectives import collectives_of
 from profiles.analysis.trace.communication.meetings import meetings_of
@@ -176,8 +177,7 @@ class Links:
                    np.r_[waits.work, np.full(hands[0].size, -1)], np.r_[np.full(waits.call.size, -1), hands[2]],
                    np.r_[self.order.end_ns[waits.work], hands[3]]]
         by_thread = {}
-        for each in np.unique(track).tolist():
-            mine = np.flatnonzero(track == each)
+        for each, mine in rows_by_value(track).items():
             mine = mine[np.argsort(columns[0][mine], kind="stable")]
             by_thread[each] = Jumps(*(column[mine].tolist() for column in columns))
         return by_thread

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis.core import intervals
+from profiles.analysis.core.columns import rows_by_value
 from profiles.analysis.core.correlate import match
 from profiles.analysis.core.frame import Frame, Ints, Rows
 from profiles.analysis.trace.launching.calls import codes_matching, is_wait, runtime_calls
@@ -16,6 +17,7 @@ from profiles.analysis.trace.launching.order import NEVER, Order
 from profiles.ingest.trace import Category
 from profiles.ingest.windows import MISSING, MISSING32
 
+EMPTY = np.empty(0, np.intp)
 TRIES = 16                          # pieces of work that are looked at, from the last to end backwards
 
 
@@ -117,11 +119,18 @@ def _tracks(frame: Frame, rows: Rows, stream: Ints) -> Ints:
     return np.array(numbers, np.int64)[place.reshape(-1)] if rows.size else np.empty(0, np.int64)
 
 
+def _given_to(order: Order) -> dict[int, Rows]:
+    """Return, by track, the positions of the work whose call is known, ascending."""
+    known = np.flatnonzero(order.has_call)
+    return {track: known[rows] for track, rows in rows_by_value(order.track[known]).items()}
+
+
 def last_work_given(order: Order, track: Ints, by_ns: Ints) -> Ints:
     """The work that a stream was given last before a moment; -1 where there is none."""
     last = np.full(track.size, -1, np.int64)
-    for each in np.unique(track).tolist():
-        mine, asked = np.flatnonzero((order.track == each) & order.has_call), np.flatnonzero(track == each)
+    given_to = _given_to(order)
+    for each, asked in rows_by_value(track).items():
+        mine = given_to.get(each, EMPTY)
         if mine.size:
             given = order.frame["start_ns"][order.call[mine]]
             ranked = np.argsort(given, kind="stable")
@@ -145,11 +154,11 @@ def cpu_waits(order: Order, recorded: _Syncs, ranks: npt.NDArray[np.int64]) -> W
     source = np.where(has, recorded.source[known[at]], -1) if known.size else target
     stream = np.where(has, recorded.stream[known[at]], -1) if known.size else target
     rank_of_call, rank_of_work = ranks[frame["track"][calls]], ranks[order.track]
-    for each in np.unique(stream).tolist():
+    on_track = rows_by_value(order.track)
+    for each, recorded_of in rows_by_value(stream).items():
         if each >= 0:
-            asked = np.flatnonzero((stream == each) & (source < 0))
-            target[asked] = last_end_before(order.end_ns, end[asked], order.call_start_ns, start[asked],
-                                       np.flatnonzero(order.track == each))
+            asked = recorded_of[source[recorded_of] < 0]
+            target[asked] = last_end_before(order.end_ns, end[asked], order.call_start_ns, start[asked], on_track.get(each, EMPTY))
     for rank in np.unique(rank_of_call).tolist():
         asked = np.flatnonzero((rank_of_call == rank) & (stream < 0) & (source < 0))
         members = np.flatnonzero((rank_of_work == rank) & order.has_call)
@@ -195,8 +204,9 @@ def stream_waits(order: Order, recorded: _Syncs) -> tuple[Ints, Ints]:
     rows = np.flatnonzero(codes_matching(frame, _STREAM_WAIT, recorded.rows) & (recorded.source >= 0) & (recorded.call >= 0))
     track, asked_ns = frame["track"][recorded.rows[rows]].astype(np.int64), frame["start_ns"][recorded.call[rows]]
     target = np.full(rows.size, -1, np.int64)
-    for each in np.unique(track).tolist():
-        mine, asked = np.flatnonzero((order.track == each) & order.has_call), np.flatnonzero(track == each)
+    given_to = _given_to(order)
+    for each, asked in rows_by_value(track).items():
+        mine = given_to.get(each, EMPTY)
         if mine.size:
             given = frame["start_ns"][order.call[mine]]
             ranked = np.argsort(given, kind="stable")

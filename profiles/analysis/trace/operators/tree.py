@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from profiles.analysis.core.columns import rows_by_value
 from profiles.analysis.core.frame import Frame
 from profiles.ingest.trace import Category
 
@@ -173,8 +174,11 @@ def _beginning_at(frame: Frame, ops: Ints, track: Ints, time_ns: Ints) -> Ints:
     order = np.lexsort((frame["depth"][ops], start, lane))
     lanes, first = np.unique(lane[order], return_index=True)
     out = np.full(track.size, NONE, np.int64)
+    asked_on = rows_by_value(track)
     for each, lo, hi in zip(lanes.tolist(), first.tolist(), [*first[1:].tolist(), order.size], strict=True):
-        mine = np.flatnonzero(track == each)
+        mine = asked_on.get(each)
+        if mine is None:
+            continue
         rows = ops[order[lo:hi]]
         starts = frame["start_ns"][rows]
         at = np.searchsorted(starts, time_ns[mine], side="left")

@@ -13,6 +13,7 @@ import re
 import numpy as np
 
 from profiles.analysis.core import intervals
+from profiles.analysis.core.columns import rows_by_value
 from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.trace.time.idle import DATA, Idle
 from profiles.analysis.trace.time.ranges import hosts_of
@@ -62,11 +63,12 @@ class Phases:
         named = self.rows[frame["category"][self.rows] != Category.PYTHON]
         host = np.array(hosts_of(frame, named if named.size else self.rows))
         track = frame["track"][np.maximum(call, 0)]
-        for own in np.unique(track[(call >= 0) & (inner < 0)]).tolist():
+        unnamed = np.flatnonzero((call >= 0) & (inner < 0))
+        on_track = rows_by_value(frame["track"][self.rows])
+        for own, of_unnamed in rows_by_value(track[unnamed]).items():
             if host[own] in (own, -1):
                 continue
-            mine = np.flatnonzero((call >= 0) & (inner < 0) & (track == own))
-            theirs = self.rows[frame["track"][self.rows] == host[own]]
+            mine, theirs = unnamed[of_unnamed], self.rows[on_track[int(host[own])]]
             began = frame["start_ns"][call[mine]]
             at = np.searchsorted(frame["start_ns"][theirs], began, side="right") - 1
             inner[mine] = self._open(np.where(at >= 0, theirs[np.maximum(at, 0)], -1), near, began)
