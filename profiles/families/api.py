@@ -24,22 +24,35 @@ _COLUMNS = [(name, "text" if name in _WORDS else "number") for name in (
     "name", "op", "dtype", "category", "total_ns", "share_pct", "launches", "profiles", "known_ns", "recoverable_ns", "expected_ns",
     "expected_low_ns", "expected_high_ns", "basis", "basis_text", "at_most_ns",
     "roof_pct", "roof_side", "rule_ns", "rule", "family")]
+PAGE = 500              # families of one answer that asks for no number
 _FILTERS = [OpenApiParameter(name, str) for name in selectors.FILTERS]
 
 
 class FamilyListApi(APIView):
     @extend_schema(operation_id="kernels_list", responses={200: JSON, **FILE},
-                   parameters=[*_FILTERS, OpenApiParameter("limit", int), FORMAT])
+                   parameters=[*_FILTERS, OpenApiParameter("limit", int), OpenApiParameter("offset", int), FORMAT])
     def get(self, request: Request) -> Response | HttpResponse:
-        """Families of all profiles, most to win back first: time, what counters say of it, where to go."""
-        asked = request.query_params.get("limit", "")
-        limit = min(int(asked), selectors.MOST) if asked.isdecimal() and len(asked) < 9 else selectors.MOST
-        ranking = selectors.ranking(request.query_params, limit)
-        document = selectors.ranking_json(ranking, limit)
-        if kind := asked_format(request):
+        """Families of all profiles, most to win back first: time, what counters say of it, where to go.
+
+        JSON comes in pages of `limit` from `offset`; `next_offset` reads on, null after the last. A file has them all.
+        """
+        kind = asked_format(request)
+        limit = _number(request, "limit", selectors.MOST if kind else PAGE)
+        offset = _number(request, "offset", 0)
+        upto = min(offset + limit, selectors.MOST)
+        ranking = selectors.ranking(request.query_params, upto)
+        document = selectors.ranking_json(ranking, upto)
+        more = upto < min(ranking.count, selectors.MOST)
+        document |= {"families": document["families"][offset:], "next_offset": upto if more else None}
+        if kind:
             rows = [[each[name] for name, _ in _COLUMNS] for each in document["families"]]
             return table_response(table_of_cells(_COLUMNS, rows), "kernels", kind)
         return Response(document)
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    asked = request.query_params.get(name, "")
+    return min(int(asked), selectors.MOST) if asked.isascii() and asked.isdecimal() and len(asked) < 9 else default
 
 
 class Refusing(APIView):

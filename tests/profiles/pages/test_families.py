@@ -277,6 +277,9 @@ def test_the_api_lists_edits_and_files(api: Any, alice: Any, bob: Any) -> None:
     listed = api(bob).get("/api/kernels/").json()
     first = listed["families"][0]
     assert listed["count"] == 2 and first["at_most_ns"] == 2_000_000 and first["recoverable_ns"] is None
+    pages = [api(bob).get("/api/kernels/", {"limit": 1, "offset": offset}).json() for offset in (0, 1, 2)]
+    assert [page["next_offset"] for page in pages] == [1, None, None] and listed["next_offset"] is None
+    assert [family for page in pages for family in page["families"]] == listed["families"]
     rows = api(bob).get("/api/kernels/", {"format": "csv"}).content.decode().splitlines()
     assert rows[0].startswith("name,op,dtype") and len(rows) == 3
     asked = {"kind": "split", "family": gemm.pk, "names": [NVJET.format(64)], "name": "small"}
