@@ -33,6 +33,8 @@ LEFT_OUT = {
     "*.nsys-rep": "read where nsys is installed", "*.nsys-rep.gz": "read where nsys is installed",
     "*.qdrep": "read where nsys is installed",
     "*_sass.csv.gz": "NVIDIA's source page, an oracle",
+    "cases/pgranks_ellipsis.json": "no valid JSON", "cases/two_docs_concatenated.json": "two documents",
+    "cases/*.tar.gz": "an archive",
     "logs/nvidia_smi_query_nounits.csv": "has no header, so no reader knows its columns",
     "bands.json": "cases of a figure's band", "numbers.json": "cases of numbers", "causes/live_registers.json": "an oracle",
     "golden/*": "what Ridgepoint says", "engines/*": "routes of servers", "loaders/*": "code of engines",
@@ -45,6 +47,10 @@ LEFT_OUT = {
 }
 # pattern of the path -> the format and the kind of profile that a reader makes of it; the first that fits
 FORMATS = (
+    ("cases/cuda_profile.json", "onnxruntime", TRACE), ("cases/trace_view.json", "ascend", TRACE),
+    ("cases/rocpd.db", "rocpd", TRACE), ("cases/rocprofv1*.json", "rocprof-json", TRACE), ("cases/rocprofv3*.json", "rocprofv3-json", TRACE),
+    ("cases/rocprofv3*.csv", "rocprof-csv", TRACE), ("cases/ncu*.txt", "ncu-text", COUNTERS),
+    ("cases/nsys*.txt", "nsys-stats", SUMMARY),
     ("*.ncu-rep", "ncu-rep", COUNTERS), ("*.ncu-rep.gz", "ncu-rep", COUNTERS),
     ("*ncu_csv/*.csv", "ncu-csv", COUNTERS), ("ncu/*.csv", "ncu-csv", COUNTERS),
     ("*_raw.csv.gz", "ncu-csv", COUNTERS), ("*_details.csv.gz", "ncu-csv", COUNTERS),
@@ -60,7 +66,8 @@ FORMATS = (
     ("*chrome/*.json", "chrome", TRACE), ("*.json", "kineto", TRACE), ("*.json.gz", "kineto", TRACE),
 )
 # pattern of the path -> files without a GPU kernel, and those that state no kernel's time
-NO_KERNELS = ("*.pickle", "*.pickle.gz", "*chrome/*.json", "*cpu_only*", "*cupti_range*", "*no_cuda*", "*_api_*", "*_mem_*",
+NO_KERNELS = ("cases/no_kernels.json", "*.pickle", "*.pickle.gz", "*chrome/*.json", "*cpu_only*", "*cupti_range*", "*no_cuda*", "*_api_*",
+              "*_mem_*",
               "*nvtx*", "*.prof", "events/*", "logs/*", "*/cpu.sqlite.gz", "samplers/*")
 NO_TIMES = ("ncu/single_metrics*",)
 
