@@ -85,7 +85,8 @@ class _Reader:
 
     @staticmethod
     def _call_ids(batch: Batch) -> list[int]:
-        return batch.ints("api_ptr_id").tolist()
+        ids: list[int] = batch.ints("api_ptr_id").tolist()
+        return ids
 
     def read(self) -> None:
         for batch in self.export.events("rocpd_op", ["id", "gpuId", "queueId", "start", "end", "description_id", "opType_id"]):
