@@ -78,6 +78,14 @@ def test_ci_that_ends_out_of_order_leaves_builds_in_theirs() -> None:
     assert Build.objects.get(name="d").parent == "c"
 
 
+def test_a_commit_time_does_not_put_a_build_before_its_parent() -> None:
+    """As of a build that became known before CI sent commit times: it stands where it was first seen."""
+    parent = ensure_build("parent")
+    child = ensure_build("child", at=parent.at - timedelta(minutes=3), ancestors=["parent"])
+    assert child.at > parent.at
+    assert ensure_build("other", at=parent.at - timedelta(minutes=3)).at < parent.at
+
+
 def test_a_regression_moves_to_the_parent_that_comes_later(suite: Suite) -> None:
     good = ensure_build("good")
     child = ensure_build("child", ancestors=["parent", "good"])

@@ -48,6 +48,8 @@ def ensure_build(name: str, *, parent: str = "", branch: str = "", title: str = 
     given |= {"at": _moment(at)} if at is not None else {}
     row: Build
     given |= {"ancestors": ancestors} if ancestors else {}
+    if "at" in given and (before := _nearest_parent("", ancestors)) is not None:
+        given["at"] = max(given["at"], before + STEP)             # parents decide: clocks of committers and of this server may not
     refs = [given["branch"]] if "branch" in given else []
     row, made = Build.everything.get_or_create(
         name=name, defaults={"at": given.get("at") or _first_seen(name, parent, ancestors), "side": side, "refs": refs, **given})
@@ -86,6 +88,13 @@ def build_of_profile(profile_id: int) -> Build | None:
         return None
 
 
+def _nearest_parent(parent: str, ancestors: Sequence[str]) -> datetime | None:
+    """Return where the nearest parent that is known stands."""
+    names = [parent, *ancestors]
+    known = dict(Build.objects.filter(name__in=[name for name in names if name]).values_list("name", "at"))
+    return next((known[name] for name in names if name in known), None)
+
+
 def _first_seen(name: str, parent: str, ancestors: Sequence[str]) -> datetime:
     """When the oldest profile of the build came, else now; after its nearest known parent, before what was made from it."""
     seen = Profile.objects.filter(build=name).aggregate(first=Min("created"))["first"] or timezone.now()
@@ -93,8 +102,7 @@ def _first_seen(name: str, parent: str, ancestors: Sequence[str]) -> datetime:
     child = children.aggregate(first=Min("at"))["first"]
     if child is not None and seen >= child:
         seen = child - STEP
-    known = dict(Build.objects.filter(name__in=[parent, *ancestors]).values_list("name", "at"))
-    before = next((known[each] for each in [parent, *ancestors] if each in known), None)
+    before = _nearest_parent(parent, ancestors)
     if before is None or before < seen:
         return seen
     return before + (child - before) / 2 if child is not None and child > before else before + STEP
