@@ -48,7 +48,8 @@ LEFT_OUT = {
 # pattern of the path -> the format and the kind of profile that a reader makes of it; the first that fits
 FORMATS = (
     ("cases/cuda_profile.json", "onnxruntime", TRACE), ("cases/trace_view.json", "ascend", TRACE),
-    ("cases/rocpd.db", "rocpd", TRACE), ("cases/rocprofv1*.json", "rocprof-json", TRACE), ("cases/rocprofv3*.json", "rocprofv3-json", TRACE),
+    ("cases/rocpd.db", "rocpd", TRACE), ("cases/rocprofv1*.json", "rocprof-json", TRACE),
+    ("cases/rocprofv3*.json", "rocprofv3-json", TRACE),
     ("cases/rocprofv3*.csv", "rocprof-csv", TRACE), ("cases/ncu*.txt", "ncu-text", COUNTERS),
     ("cases/nsys*.txt", "nsys-stats", SUMMARY),
     ("*.ncu-rep", "ncu-rep", COUNTERS), ("*.ncu-rep.gz", "ncu-rep", COUNTERS),
@@ -66,9 +67,8 @@ FORMATS = (
     ("*chrome/*.json", "chrome", TRACE), ("*.json", "kineto", TRACE), ("*.json.gz", "kineto", TRACE),
 )
 # pattern of the path -> files without a GPU kernel, and those that state no kernel's time
-NO_KERNELS = ("cases/no_kernels.json", "*.pickle", "*.pickle.gz", "*chrome/*.json", "*cpu_only*", "*cupti_range*", "*no_cuda*", "*_api_*",
-              "*_mem_*",
-              "*nvtx*", "*.prof", "events/*", "logs/*", "*/cpu.sqlite.gz", "samplers/*")
+NO_KERNELS = ("cases/no_kernels.json", "*.pickle", "*.pickle.gz", "*chrome/*.json", "*cpu_only*", "*cupti_range*", "*no_cuda*",
+              "*_api_*", "*_mem_*", "*nvtx*", "*.prof", "events/*", "logs/*", "*/cpu.sqlite.gz", "samplers/*")
 NO_TIMES = ("ncu/single_metrics*",)
 
 
