@@ -50,7 +50,7 @@ TOP = ("webapp", "webapp.*", "*.apps", "*.urls", "*.management", "*.management.*
 ARROWS = {
     "profiles.ingest.trace": "",
     "profiles.ingest.naming": "",
-    "profiles.ingest.core": "profiles.ingest.trace",
+    "profiles.ingest.core": "profiles.ingest.trace profiles.ingest.naming",
     "profiles.ingest.chrome": "profiles.ingest.trace profiles.ingest.naming profiles.ingest.core",
     "profiles.ingest.logs": "profiles.ingest.trace profiles.ingest.core",
     "profiles.ingest.nccl": "profiles.ingest.trace profiles.ingest.core profiles.ingest.logs",
