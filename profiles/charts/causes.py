@@ -64,16 +64,21 @@ def cause_parts(numbers: Mapping[str, Any]) -> dict[int, list[Part]]:
 
 
 def leading(lines: Sequence[CauseLine], most: int) -> list[CauseLine]:
-    """Return the first causes that a change to the run could touch: not what lies before the first and after the last work."""
-    return [line for line in lines if CAUSES[line.cause].side != "outside"][:most]
+    """Return the first causes that a change to the run could touch, those that lead first.
+
+    Not what lies before the first and after the last work.
+    """
+    shown = [line for line in lines if CAUSES[line.cause].side != "outside"]
+    return sorted(shown, key=lambda line: not line.leads)[:most]
 
 
 def cause_lines(numbers: Mapping[str, Any]) -> list[CauseLine]:
     """Return the causes over all GPUs, the most time first."""
-    lead = numbers.get("lead") or {}
+    lead = (numbers.get("lead") or {}).get("cause")
+    leads = set(numbers.get("leads", ())) if lead in numbers.get("leads", ()) else {lead}
     lines = [CauseLine(each["cause"], each["label"], looks(each["cause"]), each["where"],
                        short_name(each["where"]) if each["where"] and CAUSES[each["cause"]].side == "busy" else each["where"],
                        "" if each["rank"] is None else f"rank {each['rank']}" if isinstance(each["rank"], int) else each["rank"],
                        each["wall_ns"], each["share_pct"], each["recoverable_ns"], CAUSES[each["cause"]].means,
-                       each["cause"] == lead.get("cause")) for each in numbers.get("groups", ())]
+                       each["cause"] in leads) for each in numbers.get("groups", ())]
     return sorted(lines, key=lambda line: -line.wall_ns)

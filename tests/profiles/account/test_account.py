@@ -24,7 +24,7 @@ from profiles.analysis.trace.account.result import causes_result
 from profiles.analysis.trace.launching.topic import launches_result
 from profiles.analysis.trace.merge import merge
 from profiles.analysis.trace.time.idle import DATA as LOADING
-from profiles.charts.causes import LOOKS
+from profiles.charts.causes import LOOKS, cause_lines, leading
 from profiles.ingest.trace import Trace, TraceError
 from tests.builders import trace
 from tests.planted import PLANTED, play
@@ -106,6 +106,9 @@ def test_a_host_that_does_not_keep_up_leads_as_one_cause(path: Path):
         assert lead.worth_ns == sum(gains.get(cause, 0) for cause in HOST_BOUND) == result.numbers["lead"]["recoverable_ns"]
         assert result.numbers["lead"]["cause"] == max(HOST_BOUND, key=lambda cause: gains.get(cause, 0))
         assert f"one CUDA graph wins {time_text(graph_ns)} at most" in result.answer
+    shown = leading(cause_lines(result.numbers), 5)
+    assert {line.cause for line in shown if line.leads} == set(result.numbers["leads"])
+    assert [line.leads for line in shown] == sorted((line.leads for line in shown), reverse=True)
     assert bool(account.host_bound) == (path.name != "launch_streams.json.gz")
 
 

@@ -40,8 +40,15 @@ def account_json(account: Account) -> dict[str, Any]:
         "groups": [{**_group_json(account, group), "label": CAUSES[group.cause].label, "side": CAUSES[group.cause].side,
                     "text": group_text(account, group)} for group in account.groups],
         "gpus": [{"gpu": gpu, "label": label} for gpu, label in account.gpus.items()],
-        "steps": account.steps, "step_ns": account.step_ns,
+        "leads": _leading(account), "steps": account.steps, "step_ns": account.step_ns,
     }
+
+
+def _leading(account: Account) -> list[str]:
+    """The causes that lead: several, where a host that does not keep up does."""
+    if account.host_bound:
+        return [each.cause for each in account.host_bound.groups]
+    return [account.lead.cause] if account.lead else []
 
 
 def _group_json(account: Account, group: Group) -> dict[str, Any]:
