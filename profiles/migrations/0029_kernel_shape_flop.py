@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('profiles', '0001_squashed_0028_stored_uploads'),
+        ('profiles', '0028_stored_uploads'),
     ]
 
     operations = [
