@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.db.models.functions import MD5
 
 from profiles.analysis.core.identity import identity
-from profiles.analysis.kernel.worth import COMMUNICATION, LIBRARIES, FamilyTime, KernelClass, Worth, worth
+from profiles.analysis.kernel.worth import COMMUNICATION, LIBRARIES, FamilyCounters, FamilyTime, KernelClass, Worth, worth
 from profiles.families.selectors import family_classes, family_counters, family_times, kernels_of
 from profiles.ingest.naming.names import is_collective
 from profiles.models import FamilyRule
 from profiles.rows import text
 
-MEASURED, SHAPES, CLASS = "measured", "shapes", "class"
+MEASURED, SHAPES, OTHER_SHAPES, CLASS = "measured", "shapes", "other shapes", "class"
 
 
 @dataclass(frozen=True)
 class Share:
-    """Of a kernel's time on one GPU, 0-1, with its ends. `basis` "measured" | "shapes" | "class"; `said` tells it in words."""
+    """Of a kernel's time on one GPU, 0-1, with its ends; `said` tells in words what it rests on, `basis`.
+
+    "measured" | "shapes" | "other shapes" | "class".
+    """
 
     share: float
     low: float
@@ -69,7 +72,21 @@ def recoverable_shares(names: Collection[str], gpu: str, families: Mapping[str, 
     bare = [FamilyTime(pk, gpu, None, "compute", 1e9, 1) for pk in set(number.values()) - profiled]
     by_family = {one.family: one for one in worth([*own, *bare], counted, classes)}
     shares = {name: _share(by_family.get(pk), gpu) for name, pk in number.items()}
+    for name, pk in number.items():
+        if (share := shares[name]) is None or share.basis == CLASS:         # its own counters are nearer than those of its class
+            shares[name] = _counted_share([each for each in counted if each.family == pk], gpu) or share
     return {name: share for name, share in shares.items() if share is not None}
+
+
+def _counted_share(counted: Sequence[FamilyCounters], gpu: str) -> Share | None:
+    """Return an estimate by counters of a kernel in whatever shapes: time was summed without them. Its ends are their extremes."""
+    lost = [(each.time_ns, max(0.0, 1.0 - each.roof_pct / 100.0)) for each in counted
+            if each.roof_pct is not None and each.time_ns > 0]
+    if not lost:
+        return None
+    mean = sum(ns * part for ns, part in lost) / sum(ns for ns, _ in lost)
+    parts = [part for _, part in lost]
+    return Share(mean, min(parts), max(parts), OTHER_SHAPES, f"counters of this kernel on {gpu}, of whatever shapes")
 
 
 def _share(one: Worth | None, gpu: str) -> Share | None:
