@@ -125,7 +125,9 @@ def held_by(profiles: models.QuerySet[Profile]) -> models.QuerySet[Any, dict[str
              .filter(holder__in=profiles.order_by().values("pk")).exclude(holder=F("held")).order_by()
              .values("held", "holder").annotate(shared=models.Count("storedupload"))
              .annotate(own=files_of("held"), others=files_of("holder")))
-    return pairs.filter(shared=F("own")).filter(Q(others__gt=F("own")) | Q(holder__lt=F("held")))
+    whole: models.QuerySet[Any, dict[str, Any]] = pairs.filter(shared=F("own")).filter(
+        Q(others__gt=F("own")) | Q(holder__lt=F("held")))
+    return whole
 
 
 class KernelStat(BelowProject):

@@ -50,10 +50,10 @@ def agent_take(name: str, machine: object, token: Any = None) -> FleetAgent:
     if not _may_speak(agent, token):
         raise AgentConflict("agent", f"the agent {name} belongs to the token “{agent.token.name if agent.token else ''}”",
                             "give the agent a spool of its own, or revoke that token")
-    known = {"machine": agent.machine or said, "token": token or agent.token}
-    if (agent.machine, agent.token) != (known["machine"], known["token"]):
-        FleetAgent.objects.filter(pk=agent.pk).update(**known)
-        agent.machine, agent.token = known["machine"], known["token"]
+    known_machine, known_token = agent.machine or said, token or agent.token
+    if (agent.machine, agent.token) != (known_machine, known_token):
+        FleetAgent.objects.filter(pk=agent.pk).update(machine=known_machine, token=known_token)
+        agent.machine, agent.token = known_machine, known_token
     return agent
 
 

@@ -104,9 +104,9 @@ def _of_host(timeline: Timeline, one: Slice, out: Relations, middle_ns: int) -> 
         calls, launches = _within(timeline, one)
     kept = out.add(timeline, "launches", launches, middle_ns)
     correlations = timeline.arguments.take(np.array(kept, np.intp), ("correlation",))["correlation"].astype(np.int64)
-    ids = timeline.arguments.take(calls, ("correlation",))["correlation"].astype(np.int64)
-    order = np.argsort(ids, kind="stable")
-    of = match(correlations, ids[order], calls[order])
+    call_ids = timeline.arguments.take(calls, ("correlation",))["correlation"].astype(np.int64)
+    order = np.argsort(call_ids, kind="stable")
+    of = match(correlations, call_ids[order], calls[order])
     shown = out.add(timeline, "calls", calls if len(calls) <= LINKS else np.unique(of[of >= 0]), middle_ns)
     out.counts |= {"calls": int(calls.size)} if calls.size else {}
     out.arrows += [("operator", one.row, row) for row in shown]

@@ -89,7 +89,7 @@ class _Split:
 
     def owners(self, track: npt.NDArray[Any], first: int = 0) -> Ints:
         """Return the rank of each row of a window; `first`: how many rows on GPU lanes came before."""
-        owner = self._of_track[track]
+        owner: Ints = self._of_track[track]
         if self._of_work is not None:
             lying = np.flatnonzero(self._on_gpu[track])
             owner[lying] = self._of_work[first:first + lying.size]

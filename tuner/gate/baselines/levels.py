@@ -31,9 +31,9 @@ def faster_builds(kernels: Sequence[SuiteKernel], where: Mapping[str, str],
     floors = {kernel.pk: rule_of(kernel.suite.rule, kernel.rule).floor for kernel in kernels}
     for row in KernelSeries.objects.filter(**of, **where).exclude(changes=[]).only("kernel", "changes"):
         if row.kernel_id in floors:
-            for build, us in series_starts(row.changes, floors[row.kernel_id]):
-                if build in ids:
-                    found.setdefault(row.kernel_id, {}).setdefault(ids[build], us)
+            for name, start_us in series_starts(row.changes, floors[row.kernel_id]):
+                if name in ids:
+                    found.setdefault(row.kernel_id, {}).setdefault(ids[name], start_us)
     return found
 
 

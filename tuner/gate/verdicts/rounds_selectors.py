@@ -127,11 +127,11 @@ def _shown_last(suite: Suite) -> str:
     """Return what the runs of the last gate could have shown, in words; "" before there was one."""
     last = Gate.objects.filter(suite=suite, status=Gate.Status.DONE).order_by("-pk").first()
     rows = last.kernels.exclude(detectable=None).order_by("detectable") if last is not None else GateKernel.objects.none()
-    found = list(rows.values_list("detectable", "kernel__key"))
-    if not found:
+    least = [(share, key) for share, key in rows.values_list("detectable", "kernel__key") if share is not None]
+    if not least:
         return ""
-    low, (high, key) = found[0][0], found[-1]
-    ends = f"{100 * low:.2g} %" if len(found) == 1 else f"{100 * low:.2g} to {100 * high:.2g} % (largest: {key})"
+    low, (high, key) = least[0][0], least[-1]
+    ends = f"{100 * low:.2g} %" if len(least) == 1 else f"{100 * low:.2g} to {100 * high:.2g} % (largest: {key})"
     return f"The smallest slowdowns that the last gate's runs could show: {ends}."
 
 

@@ -245,4 +245,5 @@ def _floors(every: LaunchWork, items: list[Item], number: Ints, model: Ints, mod
         known = ceilings[gpu].rate(precision) if precision else None
         peaks.append(known[0] if known else np.nan)
     peak = np.array(peaks)[place.reshape(-1)]
-    return 1e9 * np.fmax(every.flop / peak, every.bytes / dram)
+    floors: npt.NDArray[np.float64] = 1e9 * np.fmax(every.flop / peak, every.bytes / dram)
+    return floors

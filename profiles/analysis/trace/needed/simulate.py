@@ -84,7 +84,8 @@ def _inside(times: Ints, windows: Sequence[tuple[int, int]]) -> npt.NDArray[np.b
         return np.zeros(times.size, np.bool_)
     start, end = np.array(sorted(windows), np.int64).T
     at = np.searchsorted(start, times, side="right") - 1
-    return (at >= 0) & (times <= end[np.maximum(at, 0)])
+    inside: npt.NDArray[np.bool_] = (at >= 0) & (times <= end[np.maximum(at, 0)])
+    return inside
 
 
 def _waits(frame: Frame) -> list[tuple[int, int]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from profiles.analysis.trace.needed.avoidable import Avoidable, between, sizes_of
 from profiles.analysis.trace.needed.facts import Facts
@@ -46,7 +47,7 @@ def _is_pick(facts: Facts, position: int) -> bool:
     return any(name.rstrip("_") in _PICKS or name in _PICKS for name in facts.at(position).path[:4])
 
 
-def _runs(places: list[int], picked: np.ndarray, broken: np.ndarray) -> Iterator[list[int]]:    # type: ignore[type-arg]
+def _runs(places: list[int], picked: npt.NDArray[np.int64], broken: npt.NDArray[np.int64]) -> Iterator[list[int]]:
     run = places[:1]
     for before, after in pairwise(places):
         if after - before <= MOST_APART and picked[after] - picked[before] and not broken[after] - broken[before]:
@@ -59,7 +60,7 @@ def _runs(places: list[int], picked: np.ndarray, broken: np.ndarray) -> Iterator
         yield run
 
 
-def _edges(facts: Facts, sequence: list[int], run: list[int], picks: np.ndarray) -> tuple[int, int]:    # type: ignore[type-arg]
+def _edges(facts: Facts, sequence: list[int], run: list[int], picks: npt.NDArray[np.bool_]) -> tuple[int, int]:
     """Return the run with the launches of its first and last piece: as far as a piece reaches, to the last index of them."""
     reach = max(after - before for before, after in pairwise(run))
     first, last = run[0], run[-1]

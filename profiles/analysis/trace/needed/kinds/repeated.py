@@ -51,12 +51,12 @@ def repetition(item: Item) -> tuple[int, tuple[int, ...]]:
             return repeats, (batch, heads * repeats, tokens, size)
     if item.is_fused and len(shapes) >= 2:
         result = shapes[-1]
-        for source in shapes[:-1]:
-            if len(source) == len(result) == 4:
-                grown = [(a, b) for a, b in zip(source, result, strict=True) if a != b]
-                repeats = grown[0][1] / grown[0][0] if len(grown) == 1 and grown[0][0] else 0.0
-                if repeats.is_integer() and 1 < repeats <= MOST_REPEATS and source[2:] == result[2:] and prod(source) > 1:
-                    return int(repeats), result
+        for shape in shapes[:-1]:
+            grown = [(a, b) for a, b in zip(shape, result, strict=False) if a != b]
+            if len(shape) == len(result) == 4 and len(grown) == 1 and shape[2:] == result[2:] and prod(shape) > 1:
+                times_more, rest = divmod(grown[0][1], grown[0][0])
+                if not rest and 1 < times_more <= MOST_REPEATS:
+                    return times_more, result
     return 0, ()
 
 
