@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 from tests.browser.visit import H200, WORKED_MS, fits, poll, reads, shows
 from tests.product import Product
 
+CASES = H200.parent / "cases"
 DROP = """(name) => {
   const transfer = new DataTransfer();
   transfer.items.add(new File([new Uint8Array([1, 2, 3, 4])], name));
@@ -191,3 +192,27 @@ def test_an_empty_file_that_is_dropped_says_so_and_keeps_the_page(product: Produ
     watched.keyboard.press("Escape")
     expect(watched.locator(".drop-dialog")).to_have_count(0)
     assert watched.url.endswith("/workers/")
+
+
+def test_ranks_are_ticked_by_what_files_say_and_engines_numbered_by_file(watched: Any, tmp_path: Path) -> None:
+    page = watched
+    engines = [CASES / f"dp{number}_rank0.pt.trace.json" for number in range(2)]
+    other = tmp_path / "b.json"
+    other.write_text(engines[1].read_text().replace('"rank": 0', '"rank": 1'))
+    page.goto("/profiles/upload/")
+    tick = page.locator("[data-together] input")
+    page.set_input_files("#file", engines)
+    expect(tick).to_be_visible()
+    expect(tick).not_to_be_checked()
+    page.set_input_files("#file", [engines[0], other])
+    expect(tick).to_be_checked()
+    fits(page)
+    page.set_input_files("#file", engines)                 # what is ticked stays
+    page.click("[data-submit]")
+    failed, = settled(page, 1)
+    assert "Number the ranks by file" in failed
+    page.goto("/profiles/?status=failed")
+    page.locator("main table a[href^='/profiles/']").first.click()
+    fits(page)
+    page.click("button:has-text('Number the ranks by file')")
+    expect(page.locator(".answer").first).to_contain_text("GPU", timeout=WORKED_MS)
