@@ -253,7 +253,7 @@ def test_best_answers_with_rule_and_reason():
     near = one.best("matmul", M=1024, N=4096, K=4096)
     assert (near.config, near.rule, near.entry) == (CONFIG, "nearest bucket", 7)
     none = one.best("attention", "fp16", default={"BM": 64}, B=1, D=64)
-    assert (none.config, none.rule, none.why) == ({"BM": 64}, "default", "there is no operator 'attention'")
+    assert (none.config, none.rule, none.why) == ({"BM": 64}, "default", "nothing measured fits")
 
 
 # ---- the server, there and away ----
