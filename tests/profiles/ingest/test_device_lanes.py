@@ -101,7 +101,7 @@ def test_what_lies_on_an_unknown_device_is_said(name: str, tmp_path: Path) -> No
     assert trace.integrity.remarks == {STRANGE: 1} and not kernels(trace)
     profile = SimpleNamespace(summary={}, kind="trace", integrity=trace.integrity.as_json(), wall_ns=5000)
     said, = answer(profile, [])  # type: ignore[arg-type]
-    assert said[0].startswith("1 records on lanes of a device that is not known") and STRANGE.startswith(STRANGE_LANES)
+    assert said[0].startswith("1 record on lanes of a device that is not known") and STRANGE.startswith(STRANGE_LANES)
 
 
 @pytest.mark.parametrize(("name", "work", "strange"), [
