@@ -49,7 +49,9 @@ def pace_of(frame: Frame, other: DeviceWork, own: DeviceWork, steps: int) -> Pac
         return None
     steps = min(steps, MOST_STEPS)
     by_step = np.zeros(max(steps, 1))
-    slower, extra, shared_ns = [], [], 0
+    slower: list[tuple[int, int]] = []
+    extra: list[tuple[int, int]] = []
+    shared_ns = 0
     for key in mine.keys() | theirs.keys():
         a, b = mine.get(key, _NONE), theirs.get(key, _NONE)
         both = min(a.size, b.size)
@@ -58,10 +60,9 @@ def pace_of(frame: Frame, other: DeviceWork, own: DeviceWork, steps: int) -> Pac
         shared_ns += int(b[:both].sum())
         slower.append((key[0], int(more.sum())))
         extra.append((key[0], int(a[both:].sum() - b[both:].sum())))
-    net = by_step.sum()
-    half = np.inf
+    net, half = float(by_step.sum()), float("inf")
     if steps >= FEWEST_STEPS:
-        half = steps * _T[steps - FEWEST_STEPS] * by_step.std(ddof=1) / np.sqrt(steps)
+        half = float(np.sqrt(steps) * _T[steps - FEWEST_STEPS] * by_step.std(ddof=1))
     low, high = (round(float(np.clip(each, -2.0**62, 2.0**62))) for each in (net - half, net + half))
     return Pace(round(net), low, high, shared_ns, steps, sum(ns for _, ns in extra), _named(frame, slower), _named(frame, extra))
 
