@@ -9,7 +9,6 @@ from rq.job import Job
 
 from workers import clock, jobs
 
-
 MOST_LOOKED_AT = 100        # from the front: `jobs.FIRST` are put there before older ones
 
 
