@@ -42,8 +42,6 @@ def test_who_has_the_link_sees_that_profile_and_nothing_else(team: Team, sharer:
     end_the_link(sharer, guest, link)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason=(
-    "a guest is offered the tab SQL and links to other pages, which lead to the sign-in page"))
 def test_no_link_leads_a_guest_to_the_sign_in_page(sharer: Any, visitors: Callable[[], Any]) -> None:
     open_links(sharer)
     sharer.get_by_role("button", name="Make a link").click()
