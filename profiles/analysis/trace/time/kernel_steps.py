@@ -29,7 +29,9 @@ class KernelSteps:
     @property
     def elsewhere(self) -> Ints:
         """Return the places of the kernels that began in another step than the one that launched them."""
-        return np.empty(0, np.int64) if self.launched is None else np.flatnonzero((self.launched >= 0) & (self.launched != self.ran))
+        if self.launched is None:
+            return np.empty(0, np.int64)
+        return np.flatnonzero((self.launched >= 0) & (self.launched != self.ran))
 
     def sums(self, dur_ns: Ints, steps: int) -> tuple[Ints | None, Ints]:
         """Return kernels and ns by step, shape (2, steps + 1) each, of both senses; the last is outside every step."""
