@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -39,6 +40,33 @@ ILLS = (
     # compiled: copies of 0.694 ms a layer
     Ill("natural/keys_repeated_decode_compiled.json.gz", "repeated_keys", 2.098),
 )
+
+
+# Recorded when the kinds were written (`tests/gpu/natural`): file of natural/more -> what leads and what else is said but `passes`.
+MORE: dict[str, tuple[str, set[str]]] = {
+    "logits_of_gpt2_prompts": ("unread_logits", {"unread_logits"}),
+    "scores_in_vit": ("scores_in_memory", {"scores_in_memory"}),
+    "scores_in_training": ("scores_in_memory", {"scores_in_memory"}),
+    "scores_in_whisper": ("scores_in_memory", {"scores_in_memory"}),
+    "keys_repeated_in_decode": ("repeated_keys", {"repeated_keys"}),
+    "cache_concatenated": ("growing_caches", {"growing_caches"}),
+    "adapters_not_merged": ("adapters", {"adapters"}),
+    "weights_cast_each_step": ("remade_weights", {"remade_weights"}),
+    "weights_dequantised_each_step": ("remade_weights", {"remade_weights"}),
+    "forward_recomputed": ("recomputed", {"recomputed"}),
+    "mask_built_in_each_layer": ("causal_mask", {"causal_mask"}),
+    "dropout_at_inference": ("", {"training_mode"}),                        # 0.4 of 12.5 ms: said, and no lead
+    "float32_without_tensor_cores": ("", {"scores_in_memory"}),             # the account's cause leads: no_tensor_cores
+    "contiguous_for_nothing": ("", set()),                                  # a trap
+    "unet_channels_first": ("passes", {"layouts"}),                         # a trap: slower on NHWC, for its group norms
+    "scores_in_vit__without": ("passes", {"layouts"}),                      # the patches' convolution, 0.3 of 10 ms
+    "keys_repeated_in_decode__without": ("", set()),
+    "adapters_not_merged__without": ("", set()),
+    "weights_cast_each_step__without": ("", set()),
+    "weights_dequantised_each_step__without": ("", set()),
+    "mask_built_in_each_layer__without": ("", set()),
+}
+SAVED_MS = {row["case"]: row["saved_ms"] for row in json.loads((NATURAL / "more" / "truth.json").read_text())["cases"]}
 
 
 @cache

@@ -7,7 +7,7 @@ import pytest
 from profiles.analysis.trace.lead import causes_with_lead, lead_of_trace, needed_with_lead
 from profiles.analysis.trace.needed.simulate import Change, Recording
 from profiles.analysis.trace.needed.topic import told_claims
-from tests.profiles.needed.natural import ILLS, Ill, frame, needs
+from tests.profiles.needed.natural import ILLS, MORE, SAVED_MS, Ill, frame, needs
 
 WITHIN = 0.25                       # of what was saved
 FILES = sorted({each.file for each in ILLS} | {each.twin for each in ILLS if each.twin} | {"natural/item_each_token.json.gz"})
@@ -26,6 +26,20 @@ def test_the_lead_is_the_cause_with_what_its_removal_saved(ill: Ill) -> None:
 @pytest.mark.parametrize("ill", [each for each in ILLS if each.twin], ids=lambda ill: ill.twin.rpartition("/")[2])
 def test_the_twin_is_not_accused_of_it(ill: Ill) -> None:
     assert ill.kind not in {claim.kind.name for claim in told_claims(needs(ill.twin))}
+
+
+@pytest.mark.parametrize("case", MORE)
+def test_what_is_said_of_more_habits_and_twins(case: str) -> None:
+    leads, said = MORE[case]
+    file = f"natural/more/{case}.json.gz"
+    claims = {claim.kind.name: claim for claim in told_claims(needs(file))}
+    assert set(claims) - {"passes"} == said
+    claim = lead_of_trace(frame(file))
+    assert (claim.kind.name if claim else "") == leads
+    if claim is not None and case in SAVED_MS and leads != "passes":
+        steps = sum(gpu.steps for gpu in needs(file).gpus)
+        least, middle, most = (ns / steps / 1e6 for ns in (claim.gain_ns[0], claim.gone_ns, claim.gain_ns[1]))
+        assert least <= SAVED_MS[case] <= most or abs(middle - SAVED_MS[case]) <= WITHIN * SAVED_MS[case], (least, middle, most)
 
 
 def test_a_trap_is_not_accused() -> None:

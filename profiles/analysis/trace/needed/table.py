@@ -6,6 +6,7 @@ from profiles.analysis.trace.needed.avoidable import Kind
 from profiles.analysis.trace.needed.kinds import (
     adapters,
     caches,
+    causal,
     head,
     layouts,
     masks,
@@ -13,6 +14,7 @@ from profiles.analysis.trace.needed.kinds import (
     pieces,
     recomputed,
     repeated,
+    samples,
     scores,
     training_mode,
     updates,
@@ -39,6 +41,8 @@ KINDS: tuple[Kind, ...] = (
          "Sort the rows by piece and use grouped products (`torch._grouped_mm`; transformers: "
          "`experts_implementation=\"grouped_mm\"`).",
          "Few pieces, each large enough to fill the GPU.", "Gale et al., MegaBlocks, arXiv 2211.15841", pieces.find),
+    Kind("samples", "Samples one by one", "Stack the samples and call the model once.",
+         "Each sample fills the GPU alone.", "PyTorch, Performance Tuning Guide", samples.find),
     Kind("layouts", "Layouts converted", "`model.to(memory_format=torch.channels_last)`, and the images alike.",
          "Convolutions that the library computes in NCHW.", "NVIDIA, Convolutional Layers User's Guide, section 2.2", layouts.find),
     Kind("growing_caches", "Caches copied to grow",
@@ -54,6 +58,8 @@ KINDS: tuple[Kind, ...] = (
          "Something reads the zeros.", "PyTorch, Performance Tuning Guide", zeroed.find),
     Kind("tensor_by_tensor", "Tensor by tensor", "`torch.optim.AdamW(…, fused=True)`; `clip_grad_norm_(…, foreach=True)`.",
          "An optimizer of one's own that has no fused form.", "torch.optim, `fused` and `foreach`", updates.find),
+    Kind("causal_mask", "Causal mask as a tensor", "`scaled_dot_product_attention(…, is_causal=True)` without `attn_mask`.",
+         "The mask is more than causal (padding, windows).", "torch.nn.functional.scaled_dot_product_attention", causal.find),
     Kind("masks", "Masks built again", "Build the mask once before the layers, or pass `is_causal=True`.", "",
          "torch.nn.functional.scaled_dot_product_attention", masks.find),
     Kind("passes", "Passes over memory", "`torch.compile(model)`: it makes one kernel of each chain.",

@@ -30,7 +30,7 @@ def find(facts: Facts) -> Iterator[Avoidable]:
     if pairs >= FEWEST:
         training = facts.has_backward
         condition = "they are trained: only fusing helps" if training else "one adapter serves all, and is merged into the weights"
-        yield Avoidable(claimed, (0.0, 0.6 * facts.total_ns(claimed)) if training else (0.0, 0.0),
+        yield Avoidable(claimed, (0.0, (0.6 if training else 0.4) * facts.total_ns(claimed)),
                         f"{pairs:,} adapters of rank {', '.join(map(str, sorted(ranks)[:3]))} run beside their weights", condition,
                         numbers={"adapters": pairs, "launches": len(claimed)})
 

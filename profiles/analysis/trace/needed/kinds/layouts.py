@@ -31,6 +31,12 @@ def find(facts: Facts) -> Iterator[Avoidable]:
         else:
             stays_best, stays_worst = stays_best + min(ns, floor / REACHED[0]), stays_worst + min(ns, floor / REACHED[1])
     convolutions = sum(1 for _ in facts.where("convolution"))
+    if any("group_norm" in name for item in facts.items for name in item.path):
+        yield Avoidable(conversions, (0.0, float(facts.total_ns(conversions))),
+                        f"layouts are converted {len(conversions):,} times around {convolutions:,} convolutions",
+                        "group norm, which is slower on NHWC, does not lose as much: measure it", certain=False,
+                        numbers={"conversions": len(conversions), "convolutions": convolutions})
+        return
     yield Avoidable([*conversions, *slow], (stays_best, stays_worst),
                     f"layouts are converted {len(conversions):,} times around {convolutions:,} convolutions"
                     + (", and batch norm and pooling run on NCHW" if slow else ""),

@@ -26,9 +26,22 @@ def find(facts: Facts) -> Iterator[Avoidable]:
                if not facts.taken[position] and facts.items[number].path[:1] in (("linalg_vector_norm",), ("norm",))
                and not facts.is_update[position]]
     if len(clipped) >= FEWEST:
+        clipped += _scaled(facts, clipped)
         yield Avoidable(clipped, (0.15 * facts.total_ns(clipped), 0.5 * facts.total_ns(clipped)),
                         f"norms of {len(clipped):,} gradients are computed one by one", host_shares=(0.4, 1.0),
                         numbers={"launches": len(clipped)})
+
+
+def _scaled(facts: Facts, norms: list[int]) -> list[int]:
+    """Return the launches behind a step's norms that scale the gradients in place, one tensor each: until the update begins."""
+    wanted, out = set(norms), list[int]()
+    for sequence in facts.sequences:
+        behind = False
+        for position in sequence:
+            behind = (behind or position in wanted) and not facts.is_update[position] and not facts.is_backward[position]
+            if behind and facts.at(position).path[:1] == ("mul_",) and not facts.taken[position]:
+                out.append(position)
+    return out
 
 
 def _is_listed(item: Item) -> bool:

@@ -20,13 +20,15 @@ def find(facts: Facts) -> Iterator[Avoidable]:
             item = facts.at(position)
             if facts.taken[position] or facts.is_backward[position] or facts.is_update[position] or not _changes_type(item):
                 continue
-            shape = item.shapes[0]
+            shape, scaled = item.shapes[0], list[int]()
             for after in sequence[at + 1:at + 1 + LOOKED_AHEAD]:
                 sizes = sizes_of(facts.at(after))
                 if facts.at(after).role == "product" and len(sizes) == 4:
                     if sorted(shape) == sorted(sizes[2:]) and _is_weight(facts.at(after), sizes, shape):
-                        made.append(position)
+                        made += [position, *scaled]
                     break
+                if facts.at(after).role == "elementwise" and facts.at(after).shapes[:1] == [shape] and not facts.taken[after]:
+                    scaled.append(after)
     if len(made) >= FEWEST and facts.total_ns(made) > 0:
         names = {_from(facts.at(each)) for each in made}
         training = facts.has_backward

@@ -14,5 +14,7 @@ def find(facts: Facts) -> Iterator[Avoidable]:
     mine = [position for position, number in enumerate(facts.item)
             if not facts.taken[position] and any("zero_grad" in name for name in facts.items[number].path)]
     if len(mine) >= FEWEST:
-        yield Avoidable(mine, (0.0, 0.0), f"gradients are filled with zeros ({len(mine):,} launches)", host_shares=(0.4, 1.0),
-                        numbers={"launches": len(mine)})
+        added = [position for position, number in enumerate(facts.item)          # a gradient that is dropped is taken, not added to
+                 if not facts.taken[position] and facts.items[number].path[:2] == ("add_", "torch::autograd::AccumulateGrad")]
+        yield Avoidable([*mine, *added], (0.0, 0.0), f"gradients are filled with zeros ({len(mine):,} launches) and added to",
+                        host_shares=(0.4, 1.0), numbers={"launches": len(mine), "additions": len(added)})
