@@ -535,7 +535,7 @@ def test_the_strip_of_hits_shows_where_they_are_and_goes_there(timeline: Any, ru
     wanted = found[len(found) // 2]
     box = timeline.locator(".tl-hits").bounding_box()
     assert box["height"] > 8
-    share = wanted["start_ns"] / timeline.evaluate(f"{APP}.timeline.endNs")
+    share = wanted["start_ns"] / timeline.evaluate(f"{APP}.timeline.opening[1]")
     timeline.mouse.click(box["x"] + share * box["width"], box["y"] + 5)
     poll(timeline, f"{APP}.search.index >= 0 && {APP}.chosen.slice?.links")
     picked = chosen(timeline)

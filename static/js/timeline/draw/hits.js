@@ -26,7 +26,7 @@ export class HitsPainter {
     const a = overviewX(timeline, viewport.start, width), b = overviewX(timeline, viewport.end, width);
     context.fillRect(a, 0, Math.max(b - a, 1), HITS_PX);
     context.fillStyle = palette.warn;
-    if (strip) this.bars(strip, width);
+    if (strip) this.bars(strip, timeline, width);
     else for (const hit of hits) context.fillRect(Math.round(overviewX(timeline, hit.start_ns, width)), 2, 1.5, HITS_PX - 4);
     context.globalAlpha = 1;
     if (!current) return;
@@ -36,8 +36,9 @@ export class HitsPainter {
   }
 
   /** A bar for each part of the trace that holds hits: at least visible, higher by their logarithm. */
-  bars(strip, width) {
-    const most = Math.log1p(Math.max(...strip)), wide = width / strip.length;
+  bars(strip, timeline, width) {
+    const most = Math.log1p(Math.max(...strip)), partNs = (timeline.endNs - timeline.startNs) / strip.length;
+    const wide = overviewX(timeline, timeline.startNs + partNs, width);
     strip.forEach((count, i) => {
       if (!count) return;
       const height = 4 + (HITS_PX - 6) * (most ? Math.log1p(count) / most : 1);
