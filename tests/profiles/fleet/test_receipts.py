@@ -105,7 +105,8 @@ def test_an_agent_that_is_updated_stays_the_one_it_was(client: Any, tokens: dict
 
 
 @pytest.mark.parametrize(("minute", "told"), [
-    (NOW + 12, "ahead of the server's clock"), (NOW + 2880, "min ahead"), (0, "days old"), (NOW - 91 * 1440, "91 days old")])
+    (NOW + 12, "ahead of the server's clock"), (NOW + 2880, "min ahead"), (0, "days old"), (NOW - 91 * 1440, "91 days old")],
+    ids=("12 minutes ahead", "two days ahead", "1970", "91 days old"))
 def test_minutes_of_another_time_are_refused_and_counted(client: Any, tokens: dict[str, Any], minute: int, told: str) -> None:
     send(client, tokens["first"], batch(20, 1))
     answer = send(client, tokens["first"], batch(20, 2, minute=minute))
@@ -116,7 +117,7 @@ def test_minutes_of_another_time_are_refused_and_counted(client: Any, tokens: di
     assert "1 refused" in strip_tags(client.get("/fleet/agents/").content.decode())
 
 
-@pytest.mark.parametrize("minute", [NOW + 9, NOW - 89 * 1440])
+@pytest.mark.parametrize("minute", [NOW + 9, NOW - 89 * 1440], ids=("quick", "late"))
 def test_minutes_that_a_late_or_quick_clock_explains_are_taken(client: Any, tokens: dict[str, Any], minute: int) -> None:
     assert send(client, tokens["first"], batch(20, minute=minute)).status_code == 200
 
