@@ -22,7 +22,7 @@ def test_from_the_profile_to_the_step_and_the_gap(watched: Any, server_url: str,
     page.set_viewport_size({"width": 1000, "height": 900})
     page.goto(f"{server_url}/profiles/{profile_id}/analysis/time/")         # makes the document where no worker has yet
     page.goto(f"{server_url}/profiles/{profile_id}/")
-    shows(page.locator("#causes .leads"), "host launches too slowly")
+    shows(page.locator("#causes .leads").nth(1), "host launches too slowly")
     page.get_by_role("link", name="steps, phases, ranges").click()
     page.wait_for_url("**/analysis/time/")
     shows(page.locator("#class-overhead"), "holds the GPU back")

@@ -88,7 +88,8 @@ class _Sums:
         """Busy time of every thread: the outermost slices of each, once where they overlap."""
         by_track = np.argsort(rows.track, kind="stable")             # once for all: each thread's rows lie together
         occurring, begins = np.unique(rows.track[by_track], return_index=True)
-        for track, begin, beyond in zip(occurring.tolist(), begins.tolist(), [*begins[1:].tolist(), by_track.size], strict=True):
+        beyonds = np.append(begins, by_track.size)[1:]
+        for track, begin, beyond in zip(occurring.tolist(), begins.tolist(), beyonds.tolist(), strict=True):
             chosen = by_track[begin:beyond]
             start, end = rows.start[chosen], np.maximum.accumulate(rows.end[chosen])         # windows are ordered by start
             before = np.maximum(np.concatenate(([self._until[track]], end[:-1])), self._until[track])
