@@ -243,7 +243,7 @@ def last_before(order: Order) -> Ints:
     last = np.full(order.rows.size, -1, np.int64)
     first = np.flatnonzero(np.r_[True, order.track[by_track][1:] != order.track[by_track][:-1]]) if by_track.size else np.empty(0,
         np.intp)
-    for lo, hi in zip(first.tolist(), [*first[1:].tolist(), by_track.size], strict=True):
+    for lo, hi in zip(first.tolist(), np.append(first, by_track.size)[1:].tolist(), strict=True):
         ends = order.end_ns[by_track[lo:hi]]
         best = np.maximum.accumulate(np.where(ends >= np.maximum.accumulate(ends), np.arange(hi - lo), 0))
         last[by_track[lo + 1:hi]] = by_track[lo + best[:-1]]

@@ -175,7 +175,7 @@ def _beginning_at(frame: Frame, ops: Ints, track: Ints, time_ns: Ints) -> Ints:
     lanes, first = np.unique(lane[order], return_index=True)
     out = np.full(track.size, NONE, np.int64)
     asked_on = rows_by_value(track)
-    for each, lo, hi in zip(lanes.tolist(), first.tolist(), [*first[1:].tolist(), order.size], strict=True):
+    for each, lo, hi in zip(lanes.tolist(), first.tolist(), np.append(first, order.size)[1:].tolist(), strict=True):
         mine = asked_on.get(each)
         if mine is None:
             continue

@@ -116,8 +116,8 @@ def _nested_in_known(calls: dict[str, Array], has_work: Mask) -> Mask:
 
 def _runs(values: Array) -> tuple[list[int], list[int]]:
     """Return where runs of one value begin and end."""
-    first = np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
-    return first.tolist(), [*first[1:].tolist(), values.size]
+    first = np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1]))[:values.size])
+    return first.tolist(), np.append(first, values.size)[1:].tolist()
 
 
 def _not_run_yet(digest: Digest, start: Array, has_work: Mask) -> Mask:
