@@ -365,6 +365,7 @@ def test_what_is_asked_is_what_was_given(scripted, tmp_path, monkeypatch):
     server = scripted((200, DONE))
     configs = tmp_path / "configs.json"
     configs.write_text('{"softmax": {"BM": 1}}')
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_SHA", SHA)
     monkeypatch.setenv("GITHUB_REF_NAME", "main")
     assert client.main(["--server", server.url, "--suite", "s", "--fresh-runs", "7", "--configs", str(configs),
