@@ -84,7 +84,7 @@ def brings(page: Any, file: Path, launches: list[Launch], shown: str) -> None:
     row = page.locator("[data-files] > li")
     expect(row).to_contain_text("✓ ready", timeout=WORKED_MS)
     whole_ns = sum(each.dur_ns for each in launches)
-    shows(row, f"{len(launches)} launches")
+    shows(row, "1 launch" if len(launches) == 1 else f"{len(launches):,} launches")
     assert states(row.inner_text(), whole_ns), (row.inner_text(), whole_ns)
     row.get_by_role("link", name="Open").click()
     top = top_of(launches)
