@@ -121,16 +121,19 @@ def _content(path: Path) -> tuple[int, int]:
 
 EVERY_FILE = tuple(_collect())
 ONE_IN = 3                      # of the other files `make test` asks
+DEEP_ONLY = "natural/*"         # many of one kind: `tests/profiles/needed` asks them what they are for
 
 
 def is_sampled(file: Recording) -> bool:
     """Return whether `make test` asks of a file what costs too much for most: one of each format, with times or without."""
-    alike = [each for each in EVERY_FILE if (each.format, each.kind, each.has_times) == (file.format, file.kind, file.has_times)]
+    alike = [each for each in EVERY_FILE if not fnmatch(each.name, DEEP_ONLY) and (each.format, each.kind, each.has_times) == (file.format, file.kind, file.has_times)]
     return file == min(alike, key=lambda each: each.hash("sample"))
 
 
 def is_asked(file: Recording) -> bool:
     """Return whether `make test` asks a file at all: one of each format, what is known to fail, and a third of the others."""
+    if not DEEP and fnmatch(file.name, DEEP_ONLY):
+        return False
     return DEEP or is_sampled(file) or file.hash("asked") % ONE_IN == 0 or any(
         fnmatch(file.name, each.pattern.partition(":")[0]) for each in KNOWN)
 
