@@ -126,7 +126,8 @@ DEEP_ONLY = "natural/*"         # many of one kind: `tests/profiles/needed` asks
 
 def is_sampled(file: Recording) -> bool:
     """Return whether `make test` asks of a file what costs too much for most: one of each format, with times or without."""
-    alike = [each for each in EVERY_FILE if not fnmatch(each.name, DEEP_ONLY) and (each.format, each.kind, each.has_times) == (file.format, file.kind, file.has_times)]
+    alike = [each for each in EVERY_FILE if (each.format, each.kind, each.has_times) == (file.format, file.kind, file.has_times)
+             and not fnmatch(each.name, DEEP_ONLY)]
     return file == min(alike, key=lambda each: each.hash("sample"))
 
 
