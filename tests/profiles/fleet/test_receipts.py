@@ -104,10 +104,11 @@ def test_an_agent_that_is_updated_stays_the_one_it_was(client: Any, tokens: dict
     assert FleetAgent.objects.get().machine == "aaaa" and launches() == [1, 2]
 
 
-@pytest.mark.parametrize(("minute", "told"), [
-    (NOW + 12, "ahead of the server's clock"), (NOW + 2880, "min ahead"), (0, "days old"), (NOW - 91 * 1440, "91 days old")],
-    ids=("12 minutes ahead", "two days ahead", "1970", "91 days old"))
-def test_minutes_of_another_time_are_refused_and_counted(client: Any, tokens: dict[str, Any], minute: int, told: str) -> None:
+@pytest.mark.parametrize(("ahead", "told"), [
+    (12, "ahead of the server's clock"), (2880, "min ahead"), (None, "days old"), (-91 * 1440, "91 days old")])
+def test_minutes_of_another_time_are_refused_and_counted(
+        client: Any, tokens: dict[str, Any], ahead: int | None, told: str) -> None:
+    minute = 0 if ahead is None else int(time.time()) // 60 + ahead             # now: a run takes longer than the ten minutes
     send(client, tokens["first"], batch(20, 1))
     answer = send(client, tokens["first"], batch(20, 2, minute=minute))
     assert answer.status_code == 400 and answer.json()["where"] == "minutes" and told in answer.json()["error"]
@@ -117,8 +118,9 @@ def test_minutes_of_another_time_are_refused_and_counted(client: Any, tokens: di
     assert "1 refused" in strip_tags(client.get("/fleet/agents/").content.decode())
 
 
-@pytest.mark.parametrize("minute", [NOW + 9, NOW - 89 * 1440], ids=("quick", "late"))
-def test_minutes_that_a_late_or_quick_clock_explains_are_taken(client: Any, tokens: dict[str, Any], minute: int) -> None:
+@pytest.mark.parametrize("ahead", [8, -89 * 1440])
+def test_minutes_that_a_late_or_quick_clock_explains_are_taken(client: Any, tokens: dict[str, Any], ahead: int) -> None:
+    minute = int(time.time()) // 60 + ahead
     assert send(client, tokens["first"], batch(20, minute=minute)).status_code == 200
 
 
