@@ -154,24 +154,30 @@ def group_shapes(names: Ints, geometry: Ints, dur_ns: npt.NDArray[np.float64], t
     starts = np.flatnonzero(np.concatenate(([True], np.diff(codes[order]) != 0)))
     ends = np.append(starts[1:], order.size)
     totals = np.add.reduceat(dur_ns[order], starts)
+    def whole(at: int) -> Shape:
+        longest = int(order[ends[at] - 1])
+        grid, block = geometry[longest, :3].tolist(), geometry[longest, 3:].tolist()
+        return Shape(
+            text(int(names[longest])), _dims(grid), _dims(block), bucket(grid, block), int(ends[at] - starts[at]),
+            round(float(totals[at])), round(float(dur_ns[order[starts[at]]])), round(float(dur_ns[longest])),
+            *_quantiles(dur_ns[order[starts[at]:ends[at]]]), index=longest,
+            floor_ns=None if floor_ns is None else _mean_known(floor_ns[order[starts[at]:ends[at]]]),
+            flop=None if flop is None else _mean_known(flop[order[starts[at]:ends[at]]]))
+
     out: list[Shape] = []
     rest: dict[int, list[int]] = {}
     taken: dict[int, int] = {}
     for at in np.argsort(-totals, kind="stable").tolist():
-        longest = int(order[ends[at] - 1])
-        name = int(names[longest])
+        name = int(names[order[ends[at] - 1]])
         if taken.get(name, 0) >= SHAPES_PER_KERNEL or len(out) >= SHAPES_PER_PROFILE:
             rest.setdefault(name, []).append(at)
             continue
         taken[name] = taken.get(name, 0) + 1
-        grid, block = geometry[longest, :3].tolist(), geometry[longest, 3:].tolist()
-        out.append(Shape(
-            text(name), _dims(grid), _dims(block), bucket(grid, block), int(ends[at] - starts[at]), round(float(totals[at])),
-            round(float(dur_ns[order[starts[at]]])), round(float(dur_ns[longest])),
-            *_quantiles(dur_ns[order[starts[at]:ends[at]]]), index=longest,
-            floor_ns=None if floor_ns is None else _mean_known(floor_ns[order[starts[at]:ends[at]]]),
-            flop=None if flop is None else _mean_known(flop[order[starts[at]:ends[at]]])))
+        out.append(whole(at))
+    out += [whole(groups[0]) for groups in rest.values() if len(groups) == 1]       # one alone is no "others"
     for name, groups in rest.items():
+        if len(groups) == 1:
+            continue
         ordered = np.sort(np.concatenate([dur_ns[order[starts[at]:ends[at]]] for at in groups]))
         out.append(Shape(
             text(name), "", "", None, sum(int(ends[at] - starts[at]) for at in groups), round(float(totals[groups].sum())),

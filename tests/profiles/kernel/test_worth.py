@@ -213,6 +213,13 @@ def test_many_shapes_are_bounded_and_nothing_is_lost() -> None:
     assert sum(each.total_ns for each in found) == sum(range(1, count + 1))
 
 
+def test_one_further_shape_is_itself() -> None:
+    count = SHAPES_PER_KERNEL + 1
+    geometry = np.array([[n, 1, 1, 32, 1, 1] for n in range(1, count + 1)], np.int64)
+    found = group_shapes(np.zeros(count, np.int64), geometry, np.arange(1.0, count + 1), lambda _: "k")
+    assert (found[-1].shapes, found[-1].grid, found[-1].index, found[-1].total_ns) == (1, "1×1×1", 0, 1)
+
+
 def test_groups_are_those_of_numpy_whatever_the_columns_hold() -> None:
     """The packed key against `np.unique` of whole rows, with columns that do not fit into 64 bits together."""
     rng = np.random.default_rng(4)
