@@ -14,7 +14,7 @@ from profiles.charts import families as charts
 from profiles.families import page_selectors
 from profiles.families.selectors import Line
 from profiles.models import KernelFamily
-from profiles.profile.selectors import code_pieces
+from profiles.profile.finding_selectors import code_pieces
 from tuner.cache.entries import selectors as config_selectors
 from tuner.models import CachedConfig, TuneJob
 from tuner.texts import line_text

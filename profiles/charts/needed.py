@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from profiles.analysis.trace.needed.account import PARTS
+from profiles.analysis.trace.needed.needs import PARTS
 from profiles.analysis.trace.needed.topic import part_title
 from profiles.charts.trace import Part
 

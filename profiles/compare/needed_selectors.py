@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from profiles.analysis.trace.needed.account import PARTS
+from profiles.analysis.trace.needed.needs import PARTS
 from profiles.analysis.trace.needed.table import KINDS
 from profiles.analysis.trace.needed.topic import VERSION, part_title
 from profiles.models import Profile

@@ -17,7 +17,7 @@ from profiles.families import launch_selectors, page_selectors, selectors, servi
 from profiles.families.kept_selectors import cached_answer
 from profiles.library import selectors as lists
 from profiles.models import FamilyEdit, FamilyNote, KernelFamily, KernelShape
-from profiles.profile.selectors import code_pieces
+from profiles.profile.finding_selectors import code_pieces
 
 LISTED = 300                # rows of the table over all profiles
 

@@ -30,6 +30,8 @@ from profiles.library import selectors
 from profiles.models import Finding, KernelStat, Profile
 from profiles.profile import selectors as selectors_profile
 from profiles.profile.counted_selectors import counted_in
+from profiles.profile.finding_selectors import rows_once
+from profiles.profile.integrity_selectors import integrity_mark
 from profiles.upload import services
 from workers.scope import account_name
 
@@ -72,7 +74,7 @@ class ProfileSerializer(serializers.ModelSerializer[Profile]):
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_integrity_mark(self, profile: Profile) -> tuple[str, str]:
-        return selectors_profile.integrity_mark(profile)
+        return integrity_mark(profile)
 
     @extend_schema_field(JSON)
     def get_progress(self, profile: Profile) -> Any:
@@ -103,7 +105,7 @@ class ProfileDetailSerializer(ProfileSerializer):
 
     @extend_schema_field(FindingSerializer(many=True))
     def get_findings(self, profile: Profile) -> Any:
-        return FindingSerializer(selectors_profile.finding_rows(profile), many=True).data
+        return FindingSerializer(rows_once(profile), many=True).data
 
     @extend_schema_field(serializers.ListField(child=serializers.IntegerField()))
     def get_duplicates(self, profile: Profile) -> list[int]:

@@ -30,6 +30,8 @@ from profiles.models import Profile
 from profiles.profile import selectors as selectors_profile
 from profiles.profile.busy import busy_lanes
 from profiles.profile.counted_selectors import counted_in
+from profiles.profile.finding_selectors import finding_lines
+from profiles.profile.integrity_selectors import integrity_card, is_time_doubtful
 from profiles.profile.top_kernels import sort_columns, time_by_bound, top_kernels
 from profiles.retention.services import freed_bytes
 from profiles.topics.selectors import lines_without_doubt, topic_lines
@@ -94,7 +96,7 @@ def profile_detail(request: HttpRequest, pk: int) -> HttpResponse | FileResponse
     context: dict[str, Any] = {
         "profile": profile, "row": selectors_profile.profile_row(profile), "uploads": selectors_profile.uploads(profile),
         "duplicates": selectors_profile.duplicates(profile)[:5], "counted_in": counted_in(profile),
-        "integrity": selectors_profile.integrity_card(profile), "builds": selectors_profile.known_builds(),
+        "integrity": integrity_card(profile), "builds": selectors_profile.known_builds(),
         "command": selectors_profile.command(profile),
     }
     if profile.status == Profile.Status.READY:
@@ -109,7 +111,7 @@ def profile_detail(request: HttpRequest, pk: int) -> HttpResponse | FileResponse
 def _ready_context(profile: Profile, sort: str) -> dict[str, Any]:
     """What a ready profile's page shows beyond its row. Strip, bars and causes are of one reading of the account."""
     lines = topic_lines(profile) if profile.kind == Profile.Kind.TRACE else []       # before findings, which are kept first
-    findings = selectors_profile.finding_lines(profile)
+    findings = finding_lines(profile)
     context: dict[str, Any] = {
         "answer": selectors_profile.answer(profile, findings), "findings": findings, "first_findings": findings[:FIRST_FINDINGS],
         "top": top_kernels(profile, sort, TOP_KERNELS), "kernel_count": profile.kernels.count(),
@@ -120,13 +122,13 @@ def _ready_context(profile: Profile, sort: str) -> dict[str, Any]:
         account = next((line for line in lines if line.topic.name == "causes"), None)
         numbers = account.numbers if account else {}
         needed = next((line for line in lines if line.topic.name == "needed" and line.applies and line.numbers), None)
-        if needed and not selectors_profile.is_time_doubtful(profile):
+        if needed and not is_time_doubtful(profile):
             context["needed"] = {"answer": needed.answer, "bars": needed_bars(needed.numbers)[:NEEDED_BARS]}
         context["account_waits"] = bool(account and not account.answer and profile.summary.get("devices"))
         context |= {"strip": charts_strip.trace_strip(profile.summary, numbers, profile.steps or 0), "minimap": _minimap(profile)}
         context |= time_overview(profile, numbers) if profile.summary.get("devices") else {
             "time": None if tables else charts_trace.time_bars(profile.summary)}
-        context["leading"] = [] if selectors_profile.is_time_doubtful(profile) else leading(context.get("causes", []), LEADING)
+        context["leading"] = [] if is_time_doubtful(profile) else leading(context.get("causes", []), LEADING)
         if context["leading"]:
             context["first_findings"] = findings[:FIRST_FINDINGS - 1]
         lines = lines_without_doubt(lines, profile)

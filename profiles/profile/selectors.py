@@ -1,4 +1,4 @@
-"""Reads for the page of one profile: what its row says, its kernel table, its integrity report, who refers to it."""
+"""Reads for the page of one profile: what its row says, its kernel table, who refers to it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from profiles.advice.selectors import run_decisions
-from profiles.analysis.core.result import SEVERITIES
 from profiles.analysis.core.sentences import pct_text, plural, time_text, verb
 from profiles.analysis.core.tunable import tuned_operator
-from profiles.analysis.trace.plausibility.kinds import COUNTS, GPU_TIME, IDLE
-from profiles.analysis.trace.plausibility.withhold import doubt_text, shaken, touching
-from profiles.models import AdviceDecision, Capture, Finding, KernelShape, KernelStat, Profile
+from profiles.analysis.trace.plausibility.withhold import doubt_text
+from profiles.models import Capture, KernelShape, KernelStat, Profile
 from profiles.profile.counted_selectors import counted_kernels
+from profiles.profile.finding_selectors import FindingLine, code_pieces
+from profiles.profile.integrity_selectors import doubt_rows, integrity_mark, is_time_doubtful
 from profiles.store import summary as store_summary
-from profiles.store.trace import READING
 
 
 @dataclass(frozen=True)
@@ -52,75 +50,6 @@ def busy_pct(profile: Profile) -> float | None:
     devices = profile.summary.get("devices") or []
     wall_ns = sum(device["wall_ns"] for device in devices)
     return 100 * sum(device["busy_ns"] for device in devices) / wall_ns if wall_ns else None
-
-
-def integrity_mark(profile: Profile) -> tuple[str, str]:
-    """Return ("ok" | "warn" | "bad" | "", one sentence) about what the ingest kept, and what cannot be in it."""
-    integrity = profile.integrity
-    if profile.status == Profile.Status.FAILED:
-        return "bad", "nothing was readable"
-    if profile.status != Profile.Status.READY or not integrity:
-        return "", "not read yet"
-    read, kept = integrity["records_read"], integrity["records_kept"]
-    if integrity.get("truncated_at"):
-        were = verb(kept, "was", "were")
-        return "bad", f"the file ends early, at {integrity['truncated_at']}; {plural(kept, 'record')} {were} kept"
-    if doubts := touching(doubt_rows(profile)):
-        return "warn", str(doubts[0]["sentence"]).replace("`", "")
-    if read != kept:
-        return "warn", f"{read - kept:,} of {plural(read, 'record')} {verb(read - kept, 'is', 'are')} not kept"
-    if integrity.get("repaired"):
-        return "warn", f"all {read:,} records kept; {sum(integrity['repaired'].values()):,} of them mended"
-    return "ok", f"all {read:,} records kept"
-
-
-def doubt_rows(profile: Profile) -> list[dict[str, Any]]:
-    """Return what is in doubt, the weightiest kind first; of a profile that was stored before there was such a report: nothing."""
-    return profile.integrity.get("plausibility") or []
-
-
-@dataclass(frozen=True)
-class IntegrityCard:
-    """The integrity report as rows: every count has its words."""
-
-    mark: str
-    sentence: str
-    records_read: int
-    records_kept: int
-    truncated_at: str | None
-    not_kept: list[tuple[str, int]]
-    repaired: list[tuple[str, int]]
-    remarks: list[tuple[str, int]]
-    kinds: list[tuple[str, int]]
-    notes: list[str]
-    plausibility: list[dict[str, Any]]      # ingest.trace.Doubt, with the `window` of the timeline that it is in
-    is_outdated: bool                       # an earlier version read the trace
-
-
-def integrity_card(profile: Profile) -> IntegrityCard | None:
-    integrity = profile.integrity
-    if not integrity:
-        return None
-    def largest(name: str) -> list[tuple[str, int]]:
-        return sorted(integrity.get(name, {}).items(), key=lambda pair: -pair[1])
-
-    mark, sentence = integrity_mark(profile)
-    return IntegrityCard(mark, sentence, integrity["records_read"], integrity["records_kept"], integrity.get("truncated_at"),
-                         largest("not_kept"), largest("repaired"), largest("remarks"), largest("kinds"), integrity.get("notes", []),
-                         [{**doubt, "window": _window(doubt)} for doubt in doubt_rows(profile)], is_outdated(profile))
-
-
-def is_outdated(profile: Profile) -> bool:
-    """Return whether an earlier version read the trace, and this one may make something else of it."""
-    return profile.kind == Profile.Kind.TRACE and profile.status == Profile.Status.READY and (
-        profile.summary.get("reading", 1) < READING)
-
-
-def _window(doubt: dict[str, Any]) -> str:
-    """Return where in the timeline a doubt is, "" where it is no stretch of it."""
-    first_ns, last_ns = doubt.get("first_ns"), doubt.get("last_ns")
-    outside = doubt.get("kind") in ("second_document", "rest_of_another_file")
-    return "" if outside or first_ns is None or last_ns is None or last_ns <= first_ns else f"{first_ns}-{last_ns}"
 
 
 def kernel_rows(profile: Profile) -> QuerySet[KernelStat]:
@@ -189,66 +118,7 @@ def shape_json(line: KernelShapeLine) -> dict[str, Any]:
             "mean_ns": line.mean_ns, "share_pct": line.share_pct, "shape": line.shape.pk}
 
 
-def finding_rows(profile: Profile) -> list[Finding]:
-    """The lead first, then high before medium before info; within, by what they are worth."""
-    return sorted(profile.findings.select_related("kernel"),
-                  key=lambda row: (not row.numbers.get("leads"), SEVERITIES.index(row.severity), -(row.worth_ns or 0), row.pk))
-
-
-@dataclass(frozen=True)
-class Number:
-    """One number that a finding rests on; `unit` chooses its format: "ns", "pct", "bytes", "count", "text"."""
-
-    label: str
-    unit: str
-    value: Any
-
-
-@dataclass(frozen=True)
-class FindingLine:
-    finding: Finding
-    title: list[tuple[str, bool]]       # (text, is code) in turn
-    advice: list[tuple[str, bool]]
-    numbers: list[Number]
-    operator: str                       # that can be tuned in place of its kernel, "" where none
-    decision: AdviceDecision | None = None      # of a finding about the whole run
-
-    @property
-    def dismissed(self) -> bool:
-        return self.decision is not None and self.decision.state == AdviceDecision.State.DISMISSED
-
-
-def finding_lines(profile: Profile, findings: list[Finding] | None = None) -> list[FindingLine]:
-    """Return findings, `finding_rows` unless some are given, as lines, those that were dismissed last."""
-    decided = run_decisions(profile)
-    lines = [FindingLine(finding, code_pieces(finding.title), code_pieces(finding.advice), _numbers(finding.numbers),
-                         tuned_operator(finding.kernel.name) if finding.kernel else "",
-                         None if finding.kernel else decided.get(finding.rule))
-             for finding in (finding_rows(profile) if findings is None else findings)]
-    return sorted(lines, key=lambda line: line.dismissed)
-
-
-def code_pieces(text: str) -> list[tuple[str, bool]]:
-    """"waits in `aten::item`" -> [("waits in ", False), ("aten::item", True)]."""
-    return [(piece, bool(at % 2)) for at, piece in enumerate(text.split("`")) if piece]
-
-
 STRANGE_LANES = "records on lanes of a device that is not known"       # how the readers' remark begins
-_UNITS = (("_ns", "ns"), ("_pct", "pct"), ("_bytes", "bytes"))
-
-
-def _numbers(numbers: dict[str, Any]) -> list[Number]:
-    """Flat, labelled without the unit; of inner tables the largest few."""
-    lines = []
-    for key, value in numbers.items():
-        suffix, unit = next(((suffix, unit) for suffix, unit in _UNITS if key.endswith(suffix)), ("", "count"))
-        label = key.removesuffix(suffix).replace("_", " ")
-        if isinstance(value, dict):
-            inner = sorted(value.items(), key=lambda pair: -(pair[1] or 0))[:5]
-            lines += [Number(f"{label}: {name or 'outside operators'}", unit, each) for name, each in inner]
-        elif value is not None:
-            lines.append(Number(label, unit if isinstance(value, int | float) else "text", value))
-    return lines
 
 
 def answer(profile: Profile, findings: list[FindingLine]) -> list[tuple[str, bool]]:
@@ -259,11 +129,6 @@ def answer(profile: Profile, findings: list[FindingLine]) -> list[tuple[str, boo
         return _answer(profile, findings)
     rest = [] if is_time_doubtful(profile) else [(" ", False), *_answer(profile, findings)]
     return [*code_pieces(text), *rest]
-
-
-def is_time_doubtful(profile: Profile) -> bool:
-    """Return whether GPU time, idle time or counts of launches must not be built on."""
-    return bool(shaken(doubt_rows(profile)) & {GPU_TIME, IDLE, COUNTS})
 
 
 def _answer(profile: Profile, findings: list[FindingLine]) -> list[tuple[str, bool]]:
@@ -281,7 +146,9 @@ def _answer(profile: Profile, findings: list[FindingLine]) -> list[tuple[str, bo
                  f"over {time_text(profile.wall_ns or 0)}: shown "
                  "in the timeline, counted neither as its work nor as the CPU's.", False)]
     if not devices:
-        text = (f"No GPU work in this trace: {plural(profile.integrity.get('records_kept', 0), 'record')} of the CPU over "
+        whole = not profile.integrity.get("truncated_at")
+        none = "No GPU work in this trace" if whole else "The file ends early, and holds no GPU work as far as it goes"
+        text = (f"{none}: {plural(profile.integrity.get('records_kept', 0), 'record')} of the CPU over "
                 f"{time_text(profile.wall_ns or 0)}")
         top = profile.summary.get("cpu_top")
         share = [("; ", False), (top["name"], True),

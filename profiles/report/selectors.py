@@ -11,6 +11,8 @@ from profiles.analysis.core.tunable import tuned_operator
 from profiles.analysis.kernel import counters
 from profiles.models import Finding, KernelStat, Profile
 from profiles.profile import selectors as selectors_profile
+from profiles.profile.finding_selectors import FindingLine, finding_lines
+from profiles.profile.integrity_selectors import doubt_rows, integrity_mark
 from profiles.topics import services
 from profiles.topics.table import TOPICS
 
@@ -26,13 +28,13 @@ def summary(profile: Profile, address: Address = lambda path: path) -> dict[str,
     """
     ready = profile.status == Profile.Status.READY
     made = analyses(profile, address) if ready else []              # first: they add to the findings
-    findings = selectors_profile.finding_lines(profile) if ready else []
-    mark, said = selectors_profile.integrity_mark(profile)
+    findings = finding_lines(profile) if ready else []
+    mark, said = integrity_mark(profile)
     document: dict[str, Any] = {
         "profile": _facts(profile), "units": UNITS, "error": profile.error or None,
         "integrity": {"mark": mark, "said": said, "records_read": profile.integrity.get("records_read"),
                       "records_kept": profile.integrity.get("records_kept"), "truncated_at": profile.integrity.get("truncated_at"),
-                      "plausibility": selectors_profile.doubt_rows(profile)},
+                      "plausibility": doubt_rows(profile)},
         "links": {"page": address(reverse("profile", args=[profile.pk])), "report": address(reverse("report", args=[profile.pk])),
                   "api": address(reverse("api-profile", args=[profile.pk]))},
     }
@@ -92,7 +94,7 @@ def _gpus(profile: Profile) -> list[dict[str, Any]]:
              **{name: device.get(name) for name in names}} for device in profile.summary.get("devices") or []]
 
 
-def _distinct(findings: list[selectors_profile.FindingLine]) -> list[tuple[Finding, int]]:
+def _distinct(findings: list[FindingLine]) -> list[tuple[Finding, int]]:
     """The first of what one rule finds on several GPUs or ranks, with how many more there are; each kernel's stay."""
     alike: dict[tuple[str, str, int | None], list[Finding]] = {}
     for line in findings:

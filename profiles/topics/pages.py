@@ -7,7 +7,8 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from profiles.models import Profile
-from profiles.profile.selectors import code_pieces, finding_lines, summary_tables
+from profiles.profile.finding_selectors import code_pieces, finding_lines
+from profiles.profile.selectors import summary_tables
 from profiles.topics import selectors, services
 from profiles.topics.contexts import topic_context
 from profiles.topics.table import TOPICS, topic_of

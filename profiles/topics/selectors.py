@@ -10,7 +10,8 @@ from profiles.analysis.trace.account.covered import COVERED
 from profiles.analysis.trace.plausibility.withhold import doubt_text
 from profiles.ingest.naming.names import short_name
 from profiles.models import Finding, Profile
-from profiles.profile.selectors import code_pieces, doubt_rows, finding_rows
+from profiles.profile.finding_selectors import code_pieces, finding_rows
+from profiles.profile.integrity_selectors import doubt_rows
 from profiles.store.timeline import timeline
 from profiles.store.topics import topic_read
 from profiles.topics.table import TOPICS, Topic

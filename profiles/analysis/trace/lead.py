@@ -1,4 +1,4 @@
-"""What leads a trace: a cause of the account, or work that need not be. The topic "causes" with that lead."""
+"""What leads a trace: a cause of the account, or work that need not be, whichever has the most to win; the topics of both."""
 
 from __future__ import annotations
 
@@ -8,12 +8,40 @@ from typing import Any
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.once import once_a_frame
 from profiles.analysis.core.result import Finding, Result
-from profiles.analysis.trace.account.account import account_of
+from profiles.analysis.trace.account.account import Account, account_of
 from profiles.analysis.trace.account.causes import CAUSES
+from profiles.analysis.trace.account.lead import HOST_BOUND
 from profiles.analysis.trace.account.result import causes_result
-from profiles.analysis.trace.needed.account import Claim, Needs, needs_of
-from profiles.analysis.trace.needed.lead import leading_claim
-from profiles.analysis.trace.needed.topic import claim_text, needed_result
+from profiles.analysis.trace.needed.needs import Claim, Needs, needs_of
+from profiles.analysis.trace.needed.topic import GENERIC, claim_text, needed_result, shown_claims
+
+LEAST_PCT = 5.0                     # of the time: a kind with less to win does not lead
+LEAST_GENERIC_PCT = 10.0
+HOST_SHARE = 0.5                    # of what they win in the recording: with shapes recorded a host takes 1.5 to 1.8 times as long
+EXPLAINED = 0.5                     # of what the account's lead wins: pieces that win as much are why the host is late
+
+
+def leading_claim(needs: Needs, account: Account) -> Claim | None:
+    """Return the kind that leads a trace, None where a cause of the account does.
+
+    Compared is the share of the time: GPU time that goes, of pieces in a loop the host's too, with what the cause would win. Of the
+    generic kind only a cause without any gain is behind.
+    """
+    wall_ns = sum(gpu.wall_ns for gpu in needs.gpus)
+    if not wall_ns or account.lead is None:
+        return None
+    claims = [claim for claim in shown_claims(needs) if claim.certain or claim.gain_ns[0]]
+    named = [claim for claim in claims if claim.kind.name != GENERIC and 100 * claim.worth_ns >= LEAST_PCT * wall_ns]
+    cause = (account.lead.recoverable_ns or 0) / max(1, account.wall_ns)
+    weighed = cause * (HOST_SHARE if account.lead.cause in HOST_BOUND else 1.0)
+    best = max(named, key=lambda claim: claim.worth_ns, default=None)
+    if best is not None:
+        explains = best.is_region and CAUSES[account.lead.cause].side == "idle" and best.gain_ns[1] / wall_ns >= EXPLAINED * cause
+        return best if explains or best.worth_ns / wall_ns >= weighed else None
+    generic = next((claim for claim in claims if claim.kind.name == GENERIC), None)
+    if generic is None or 100 * generic.gone_ns < LEAST_GENERIC_PCT * wall_ns:
+        return None
+    return generic if generic.gone_ns / wall_ns >= cause and CAUSES[account.lead.cause].side == "busy" else None
 
 
 @once_a_frame
@@ -57,7 +85,8 @@ def _follows(finding: Finding) -> Finding:
 
 def needed_with_lead(frame: Frame, given: dict[str, Any] | None = None) -> Result:
     """Return the topic "needed", the finding that leads the trace marked and first."""
-    result, claim = needed_result(frame, given), lead_of_trace(frame)
+    needs = needs_of(frame, given) if (given or {}).get("ceilings") else _needs(frame)
+    result, claim = needed_result(frame, needs), lead_of_trace(frame)
     if claim is None:
         return result
     marked = [replace(each, numbers={**each.numbers, "leads": 1}) if each.rule == claim.kind.name else each

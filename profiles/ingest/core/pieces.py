@@ -15,7 +15,6 @@ import msgspec
 
 from profiles.ingest.core.damage import cleanse, mend
 from profiles.ingest.core.document.attempts import BYTE, Outcome, attempt, event_of
-from profiles.ingest.core.document.behind import look_behind, split_end
 from profiles.ingest.core.document.boundaries import (
     BOUNDARY,
     TRIES,
@@ -26,6 +25,7 @@ from profiles.ingest.core.document.boundaries import (
     narrower,
     skip_separators,
 )
+from profiles.ingest.core.document.trailing import read_trailing, split_end
 from profiles.ingest.core.events import EXACT_TIMES, Event
 from profiles.ingest.core.source import Source
 from profiles.ingest.trace import Integrity, TraceError
@@ -187,14 +187,14 @@ class Pieces:
             if tail is None and text.strip(b"}"):
                 self.integrity.notes.append("The keys after traceEvents are damaged and were not read.")
         self.tail = tail or {}
-        behind = look_behind(self._buffer[end:], self._offset + end, iter(lambda: self.source.read(CHUNK_BYTES), b""))
-        if behind and behind.records:
-            what = "a second trace in the file" if behind.documents else "another file behind the end"
-            self._count_unread(f"of {what}", f"of {what}: not read", behind.records)
-            self.integrity.plausibility.append(behind.doubt((self.head | self.tail).get("baseTimeNanoseconds")))
-        elif behind:
-            self.integrity.notes.append(f"Behind the end of the trace, from byte {behind.at:,}, the file holds "
-                                        f"{behind.size:,} bytes that are no records: they are not read.")
+        trailing = read_trailing(self._buffer[end:], self._offset + end, iter(lambda: self.source.read(CHUNK_BYTES), b""))
+        if trailing and trailing.records:
+            what = "a second trace in the file" if trailing.documents else "another file behind the end"
+            self._count_unread(f"of {what}", f"of {what}: not read", trailing.records)
+            self.integrity.plausibility.append(trailing.doubt((self.head | self.tail).get("baseTimeNanoseconds")))
+        elif trailing:
+            self.integrity.notes.append(f"Behind the end of the trace, from byte {trailing.at:,}, the file holds "
+                                        f"{trailing.size:,} bytes that are no records: they are not read.")
 
     # -- within the array
 

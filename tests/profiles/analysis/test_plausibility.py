@@ -22,10 +22,10 @@ from profiles.analysis.trace.plausibility.examine import examine
 from profiles.analysis.trace.plausibility.kinds import KINDS
 from profiles.analysis.trace.plausibility.withhold import (
     GAIN,
+    affected,
     doubt_text,
     doubtful_kernels,
     rests_of,
-    shaken,
     withhold,
     withhold_result,
 )
@@ -157,7 +157,7 @@ def test_work_that_begins_before_its_call(early_us: float, count: int, tmp_path:
         return
     doubt = found["work_before_call"]
     assert (doubt.count, doubt.of, doubt.ns) == (20, 20, 40_000) and "the clocks of host and GPU disagree" in doubt.sentence
-    assert shaken([asdict(doubt)]) == {"calls"}
+    assert affected([asdict(doubt)]) == {"calls"}
 
 
 # ---- kernels that cannot be ----
@@ -198,7 +198,7 @@ def test_a_second_document_is_told_and_not_read():
     integrity = trace.integrity
     assert (integrity.records_read, integrity.records_kept, sum(integrity.not_kept.values())) == (6, 3, 3)
     assert sum(integrity.kinds.values()) == 6 and not integrity.notes and not integrity.truncated_at
-    assert doubt.touches and not shaken(stored(trace))          # what is said of the first trace holds
+    assert doubt.touches and not affected(stored(trace))          # what is said of the first trace holds
 
 
 ONE, OTHER = document(launches(4)), document(launches(40), 1_740_000_000_000_000_000 + 2_000_000)
@@ -287,7 +287,7 @@ def test_findings_that_rest_on_what_is_in_doubt_are_withheld(doubt: dict[str, An
 
 
 def test_what_nobody_listed_rests_on_everything():
-    everything = {what for kind in KINDS.values() for what in kind.shakes}
+    everything = {what for kind in KINDS.values() for what in kind.affects}
     assert rests_of("of a new rule") == rests_of("cause_of_a_new_kind") == everything
 
 

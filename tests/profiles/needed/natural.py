@@ -9,7 +9,7 @@ from pathlib import Path
 
 from profiles import ingest
 from profiles.analysis.core.frame import Frame, frame_of
-from profiles.analysis.trace.needed.account import Needs, needs_of
+from profiles.analysis.trace.needed.needs import Needs, needs_of
 from profiles.ingest.trace import Trace
 
 DATA = Path(__file__).resolve().parents[2] / "data"

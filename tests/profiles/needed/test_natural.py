@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
+from profiles import ingest
+from profiles.analysis.core.frame import frame_of
 from profiles.analysis.trace.lead import causes_with_lead, lead_of_trace, needed_with_lead
 from profiles.analysis.trace.needed.simulate import Change, Recording
-from profiles.analysis.trace.needed.topic import told_claims
-from tests.profiles.needed.natural import ILLS, MORE, SAVED_MS, Ill, frame, needs
+from profiles.analysis.trace.needed.topic import shown_claims
+from profiles.ingest.trace import Trace
+from tests.profiles.needed.natural import DATA, ILLS, MORE, SAVED_MS, Ill, frame, needs
 
 WITHIN = 0.25                       # of what was saved
 FILES = sorted({each.file for each in ILLS} | {each.twin for each in ILLS if each.twin} | {"natural/item_each_token.json.gz"})
@@ -25,14 +31,14 @@ def test_the_lead_is_the_cause_with_what_its_removal_saved(ill: Ill) -> None:
 
 @pytest.mark.parametrize("ill", [each for each in ILLS if each.twin], ids=lambda ill: ill.twin.rpartition("/")[2])
 def test_the_twin_is_not_accused_of_it(ill: Ill) -> None:
-    assert ill.kind not in {claim.kind.name for claim in told_claims(needs(ill.twin))}
+    assert ill.kind not in {claim.kind.name for claim in shown_claims(needs(ill.twin))}
 
 
 @pytest.mark.parametrize("case", MORE)
 def test_what_is_said_of_more_habits_and_twins(case: str) -> None:
     leads, said = MORE[case]
     file = f"natural/more/{case}.json.gz"
-    claims = {claim.kind.name: claim for claim in told_claims(needs(file))}
+    claims = {claim.kind.name: claim for claim in shown_claims(needs(file))}
     assert set(claims) - {"passes"} == said
     claim = lead_of_trace(frame(file))
     assert (claim.kind.name if claim else "") == leads
@@ -46,7 +52,7 @@ def test_a_trap_is_not_accused() -> None:
     """`.item()` after each token of a run that the host holds back saves nothing: the host leads, and nothing else is said."""
     result = causes_with_lead(frame("natural/item_each_token.json.gz"))
     assert result.numbers["lead"]["cause"] in ("host_launch", "small_kernels", "host_code")
-    assert {claim.kind.name for claim in told_claims(needs("natural/item_each_token.json.gz"))} <= {"passes"}
+    assert {claim.kind.name for claim in shown_claims(needs("natural/item_each_token.json.gz"))} <= {"passes"}
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.rpartition("/")[2])
@@ -69,6 +75,18 @@ def test_the_least_time_is_that_of_a_count_by_hand() -> None:
     assert 0.97 <= needed.flop / needed.steps / flop <= 1.03
     head_ms = 1e3 * 2 * vocabulary * hidden / 4.8e12
     assert abs(step_ms - (1e3 * flop / peak + head_ms)) <= 0.08 * step_ms, (step_ms, 1e3 * flop / peak + head_ms)
+
+
+def test_what_a_frame_was_asked_goes_with_it() -> None:
+    """Answers hold the frame that they are of: kept apart from it, no frame would ever go."""
+    trace = ingest.read(str(DATA / "natural/keys_repeated_decode_compiled.json.gz"))
+    assert isinstance(trace, Trace)
+    mine = frame_of(trace)
+    assert lead_of_trace(mine) is lead_of_trace(mine) and mine.results
+    watched = weakref.ref(mine)
+    del mine
+    gc.collect()
+    assert watched() is None
 
 
 def test_the_leading_finding_stands_once() -> None:

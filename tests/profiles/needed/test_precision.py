@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profiles.analysis.trace.needed.topic import needed_result
-from tests.profiles.needed.natural import frame
+from tests.profiles.needed.natural import frame, needs
 
 # file of tests/data/corpus/kineto -> kinds but for `passes`, which every run has that is not compiled
 SAID = {
@@ -26,5 +26,6 @@ SAID = {
 
 @pytest.mark.parametrize("file", sorted(SAID))
 def test_nothing_else_is_said_of_a_public_trace(file: str) -> None:
-    result = needed_result(frame(f"corpus/kineto/{file}"))
+    name = f"corpus/kineto/{file}"
+    result = needed_result(frame(name), needs(name))
     assert {finding.rule for finding in result.findings} - {"passes"} == SAID[file]

@@ -18,6 +18,7 @@ import numpy as np
 from profiles.analysis.core import gpus, intervals
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.intervals import EMPTY, Intervals
+from profiles.analysis.core.once import once_a_frame
 from profiles.analysis.trace.account.causes import CAUSES
 from profiles.analysis.trace.account.gpu import GpuTime, Names, gain_of, gpu_time
 from profiles.analysis.trace.account.host import Host, pageable_rows
@@ -54,6 +55,7 @@ class Account:
     waits: tuple[RankWait, ...]
 
 
+@once_a_frame
 def account_of(frame: Frame) -> Account:
     """Return the account of a trace, made once: every page draws on it. Without GPU work it has no rows."""
     if "_account" not in frame.__dict__:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Finding, Result, cut_to_fit
 from profiles.analysis.core.sentences import si_text, time_text
-from profiles.analysis.trace.needed.account import IDLE, NEEDED, NOT_KNOWN, PARTS, SLOWER, Claim, GpuNeeds, Needs, needs_of
 from profiles.analysis.trace.needed.facts import MOST_LAUNCHES
+from profiles.analysis.trace.needed.needs import IDLE, NEEDED, NOT_KNOWN, PARTS, SLOWER, Claim, GpuNeeds, Needs
 from profiles.analysis.trace.needed.table import BY_NAME, KINDS
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
@@ -21,19 +21,15 @@ MOST_SAID = 4
 MOST_PLACES = 50
 
 
-def needed_result(frame: Frame, given: Mapping[str, Any] | None = None) -> Result:
-    """Return what the steps need at least, and what they do besides.
-
-    `given`: {"ceilings": {model: {"label", "rates"}}}. `numbers`: docs/needed.md says each field.
-    """
-    needs = needs_of(frame, given)
+def needed_result(frame: Frame, needs: Needs) -> Result:
+    """Return what the steps need at least, and what they do besides. `numbers`: docs/needed.md says each field."""
     gpus = [gpu for gpu in needs.gpus if gpu.launches]
     if not gpus or needs.facts is None:
         kernels = int((frame["category"][frame.kernels] == Category.COMPUTE).sum())
         many = f"{kernels:,} launches are more than the {MOST_LAUNCHES:,} that are looked at one by one: record fewer steps."
         none = "No compute kernel in this trace: nothing was needed of a GPU."
         return Result(many if kernels > MOST_LAUNCHES else none, applies=False)
-    claims = told_claims(needs)
+    claims = shown_claims(needs)
     numbers = {
         "gpus": [_gpu_json(gpu) for gpu in gpus],
         "has_shapes": needs.has_shapes,
@@ -45,7 +41,7 @@ def needed_result(frame: Frame, given: Mapping[str, Any] | None = None) -> Resul
                   [finding_of(needs, claim) for claim in claims])
 
 
-def told_claims(needs: Needs) -> list[Claim]:
+def shown_claims(needs: Needs) -> list[Claim]:
     """Return the kinds that are worth a word, those with one cause before the generic one, the most GPU time first."""
     wall = max(1, sum(gpu.wall_ns for gpu in needs.gpus))
     worth = [claim for claim in needs.claims if 100 * max(claim.gone_ns, claim.gain_ns[0]) >= LEAST_PCT * wall]
@@ -75,7 +71,7 @@ def claim_text(needs: Needs, claim: Claim) -> str:
     steps = any(gpu.steps for gpu in needs.gpus)
     gain = interval_text(per_step(needs, claim.gain_ns[0]), per_step(needs, claim.gain_ns[1]))
     text = f"{what}{many}: {time_text(per_step(needs, claim.takes_ns))} of the GPU's time{' a step' if steps else ''}"
-    text += f", {gain} to win" if claim.gain_ns[1] else ", nothing to win while the host is slower"
+    text += f", {gain}{' a step' if steps else ''} to win" if claim.gain_ns[1] else ", nothing to win while the host is slower"
     condition = first.condition
     return f"{text}{f', if {condition}' if condition else ''}{'' if claim.certain else ' (it looks so)'}"
 

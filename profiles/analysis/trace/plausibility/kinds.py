@@ -15,7 +15,7 @@ from profiles.analysis.trace.plausibility.streams import find_duplicates, find_k
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import Doubt, Trace
 
-# What findings rest on, and doubts shake (`withhold.RESTS`).
+# What findings rest on (`withhold.RESTS`), and doubts affect.
 GPU_TIME, IDLE, CALLS, COUNTS = "gpu_time", "idle", "calls", "counts"
 LEAST_PCT = 1.0                         # of launches or of time: less is in the report, and touches no result
 
@@ -25,14 +25,14 @@ class Kind:
     """One kind of doubt.
 
     `tell` says it in one sentence without its full stop, names in backticks; `weigh` returns how much of the whole is in doubt, in
-    per cent; `shakes` is what must not be built on while it touches the result.
+    per cent; `affects` is what must not be built on while it touches the result.
     """
 
     name: str
     label: str                          # of its row in the report
     tell: Callable[[Doubt], str]
     weigh: Callable[[Doubt], float]
-    shakes: frozenset[str]
+    affects: frozenset[str]
     find: Callable[[Digest, Trace], Doubt | None] | None = None
 
 

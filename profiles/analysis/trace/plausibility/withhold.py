@@ -56,10 +56,10 @@ def doubt_text(doubts: Doubts) -> str:
     return "".join(f"{doubt['sentence']}. " for doubt in touching(doubts)).strip()
 
 
-def shaken(doubts: Doubts) -> frozenset[str]:
+def affected(doubts: Doubts) -> frozenset[str]:
     """Return what must not be built on."""
     nothing: frozenset[str] = frozenset()
-    return nothing.union(*(KINDS[doubt["kind"]].shakes for doubt in touching(doubts) if doubt.get("kind") in KINDS))
+    return nothing.union(*(KINDS[doubt["kind"]].affects for doubt in touching(doubts) if doubt.get("kind") in KINDS))
 
 
 def doubtful_kernels(doubts: Doubts) -> frozenset[str]:
@@ -89,13 +89,13 @@ def _cause_rests(cause: str) -> frozenset[str]:
 
 def withhold(findings: Sequence[Finding], doubts: Doubts) -> list[Finding]:
     """Return the findings that rest on nothing that is in doubt."""
-    doubtful = shaken(doubts)
+    doubtful = affected(doubts)
     return [finding for finding in findings if not rests_of(finding.rule) & doubtful]
 
 
 def withhold_result(topic: str, result: Result, doubts: Doubts) -> Result:
     """Return what an analysis found without what rests on what is in doubt; its answer says the doubt first."""
-    doubtful = shaken(doubts)
+    doubtful = affected(doubts)
     text = doubt_text(doubts)
     if not text:
         return result

@@ -27,7 +27,7 @@ _BLANK = b" \t\r\n\0,\x1a"
 
 
 @dataclass
-class Behind:
+class Trailing:
     """Text that belongs to no key of the document. Times are of its own clock, in ns."""
 
     at: int                             # byte of the file's content
@@ -73,7 +73,7 @@ def split_end(text: bytes, bare: bool) -> tuple[dict[str, Any] | None, int]:
         return (keys if isinstance(keys, dict) else None), skipped + end - 1
 
 
-def look_behind(first: bytes, at: int, more: Iterator[bytes]) -> Behind | None:
+def read_trailing(first: bytes, at: int, more: Iterator[bytes]) -> Trailing | None:
     """Return what lies at byte `at` and behind it, None where nothing but blanks and closing brackets does."""
     blank = len(first) - len(first.lstrip(_BLANK + b"}]"))
     text, size = first[blank:], len(first) - blank
@@ -100,7 +100,8 @@ def look_behind(first: bytes, at: int, more: Iterator[bytes]) -> Behind | None:
         if base is None and (stated := _BASE.search(text)):
             base = int(stated[1])
         if not following:
-            return Behind(at, size, max(1, arrays) if is_document and records else 0, records, times.first_ns, times.last_ns, base)
+            documents = max(1, arrays) if is_document and records else 0
+            return Trailing(at, size, documents, records, times.first_ns, times.last_ns, base)
         size += len(following)
         text = text[stop:] + following
 
