@@ -5,13 +5,17 @@ from __future__ import annotations
 import gc
 import weakref
 
+import numpy as np
 import pytest
 
 from profiles import ingest
 from profiles.analysis.core.frame import frame_of
+from profiles.analysis.core.intervals import Intervals
 from profiles.analysis.trace.lead import causes_with_lead, lead_of_trace, needed_with_lead
+from profiles.analysis.trace.needed.needs import exclusive_ns
 from profiles.analysis.trace.needed.simulate import Change, Recording
 from profiles.analysis.trace.needed.topic import shown_claims
+from profiles.analysis.trace.time.result import time_result
 from profiles.ingest.trace import Trace
 from tests.profiles.needed.natural import DATA, ILLS, MORE, SAVED_MS, Ill, frame, needs
 
@@ -87,6 +91,20 @@ def test_what_a_frame_was_asked_goes_with_it() -> None:
     del mine
     gc.collect()
     assert watched() is None
+
+
+def test_a_step_is_as_long_as_on_the_time_page() -> None:
+    for file in ("recorded/logits_of_all_tokens.json.gz", "natural/scores_written_out.json.gz"):
+        gpu = needs(file).gpus[0]
+        rows = time_result(frame(file)).numbers["steps"]["rows"]
+        assert list(gpu.step_ns) == [row["dur_ns"] for row in rows] and gpu.wall_ns == sum(gpu.step_ns)
+
+
+def test_time_is_shared_out_as_a_count_by_hand() -> None:
+    """Two kernels overlap and one lies between two steps, of which it counts what is inside."""
+    start, end = np.array([10, 15, 45, 90]), np.array([20, 30, 70, 95])
+    window = Intervals(np.array([0, 60]), np.array([50, 100]))
+    assert exclusive_ns(start, end, window).tolist() == [10, 10, 5 + 10, 5]
 
 
 def test_the_leading_finding_stands_once() -> None:

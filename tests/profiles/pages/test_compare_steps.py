@@ -35,6 +35,6 @@ def test_what_went_is_said_with_what_was_foretold(bob):
     assert [each["kind"] for each in gone] == ["unread_logits"] and not gone[0]["came"]
     assert gone[0]["most_ns"] == pytest.approx(-step["delta_ns"], rel=0.25)         # foretold 10.4, was 11.3 ms in the traces
     plain = text(page(bob, "/compare/", a=old.pk, b=new.pk))
-    assert "A step takes 28.5 ms" in plain and "Gone: logits that nobody reads, of which 10.2 ms to 10.4 ms were foretold" in plain
+    assert "A step takes 28.4 ms" in plain and "Gone: logits that nobody reads, of which 10.2 ms to 10.4 ms were foretold" in plain
     back = text(page(bob, "/compare/", a=new.pk, b=old.pk))
     assert "New: logits that nobody reads, 10.2 ms to 10.4 ms to win" in back

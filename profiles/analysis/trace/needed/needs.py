@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.intervals import Intervals
 from profiles.analysis.trace.needed.avoidable import Avoidable, Kind
 from profiles.analysis.trace.needed.facts import Facts, facts_of
 from profiles.analysis.trace.needed.simulate import Change, Recording
@@ -23,6 +24,7 @@ from profiles.analysis.trace.time.steps import Steps, steps_of
 from profiles.analysis.trace.time.work import DeviceWork, devices
 from profiles.ingest.trace import Category
 
+MOST_STEPS = 1_000                  # whose times are kept
 NEEDED, SLOWER, NOT_KNOWN, COMMUNICATION, COPIES, IDLE = "needed", "slower", "not_known", "communication", "copies", "idle"
 PARTS = {
     NEEDED: "needed, at the ceilings", SLOWER: "needed, slower than its ceiling", NOT_KNOWN: "kernels whose work is not known",
@@ -71,7 +73,7 @@ class GpuNeeds:
     parts: dict[str, int]
     flop: float
     launches: int
-    step_ns: tuple[int, ...] = ()       # from the start of each step to the start of the next, of the last to the end of its work
+    step_ns: tuple[int, ...] = ()       # of each step on the CPU, as the Time page has it
 
 
 @dataclass(frozen=True)
@@ -151,10 +153,11 @@ def _gpu(frame: Frame, facts: Facts, work: DeviceWork, steps: Steps, claims: Seq
     rows = work.rows
     start, end = frame["start_ns"][rows].astype(np.int64), frame.end_ns[rows].astype(np.int64)
     spans = [span for span in steps.spans if span.rank in (work.rank, "")]
-    begin, finish = _window(frame, rows, start, end, [(span.start_ns, span.end_ns) for span in spans])
-    if finish <= begin:
+    window = _window(frame, rows, start, end, *(np.array([getattr(span, name) for span in spans], np.int64)
+                                                for name in ("start_ns", "end_ns")))
+    if not window.length_ns:
         return None
-    portion = exclusive_ns(start, end, begin, finish)
+    portion = exclusive_ns(start, end, window)
     position = np.full(frame.rows, -1, np.int64)
     position[facts.every.rows] = np.arange(facts.every.rows.size)
     place = position[rows]
@@ -184,38 +187,42 @@ def _gpu(frame: Frame, facts: Facts, work: DeviceWork, steps: Steps, claims: Seq
     parts[NEEDED] += int(least_ns[known].sum())
     parts[SLOWER] += int((ns - least_ns)[known].sum()) + int(ns[left & ~known & helper].sum())
     parts[NOT_KNOWN] = int(ns[left & ~known & ~helper].sum())
-    parts[IDLE] = (finish - begin) - int(portion.sum())
+    parts[IDLE] = window.length_ns - int(portion.sum())
     flop = facts.every.flop[(ns > 0) & left]
-    return GpuNeeds(work.index, work.label, work.name, finish - begin, len(spans), parts, float(np.nansum(flop)),
-                    int((ns > 0).sum()), _step_ns([span.start_ns for span in spans], finish))
+    return GpuNeeds(work.index, work.label, work.name, window.length_ns, len(spans), parts, float(np.nansum(flop)),
+                    int((ns > 0).sum()), tuple(span.end_ns - span.start_ns for span in spans[:MOST_STEPS]))
 
 
-def _step_ns(starts: list[int], finish: int, most: int = 1_000) -> tuple[int, ...]:
-    ordered = [*sorted(starts), finish]
-    return tuple(after - before for before, after in pairwise(ordered))[:most]
-
-
-def _window(frame: Frame, rows: Ints, start: Ints, end: Ints, spans: list[tuple[int, int]]) -> tuple[int, int]:
-    """Return from the first step to the end of what the last one launched; without steps from the GPU's first to its last work."""
+def _window(frame: Frame, rows: Ints, start: Ints, end: Ints, step_start: Ints, step_end: Ints) -> Intervals:
+    """Return the steps, and what the last one launched runs behind it; without steps from the GPU's first to its last work."""
     if not rows.size:
-        return 0, 0
-    if not spans:
-        return int(start.min()), int(end.max())
-    begin, finish = min(span[0] for span in spans), max(span[1] for span in spans)
+        return intervals.EMPTY
+    if not step_start.size:
+        return Intervals(start.min(keepdims=True), end.max(keepdims=True))
+    finish = int(step_end.max())
     call = frame.call[rows]
     called = np.where(call >= 0, frame["start_ns"][np.maximum(call, 0)], start)
-    inside = (called >= begin) & (called <= finish)
-    return begin, max(finish, int(end[inside].max())) if inside.any() else finish
+    until = int(end[(called >= step_start.min()) & (called <= finish)].max(initial=finish))
+    return intervals.union(np.append(step_start, finish), np.append(step_end, until))
 
 
-def exclusive_ns(start: Ints, end: Ints, begin: int, finish: int) -> npt.NDArray[np.int64]:
+def exclusive_ns(start: Ints, end: Ints, window: Intervals) -> npt.NDArray[np.int64]:
     """Return of each interval, in order of start, what no interval before it covers, within a window; together their union."""
     order = np.argsort(start, kind="stable")
-    a, b = np.clip(start[order], begin, finish), np.clip(end[order], begin, finish)
-    reached = np.concatenate([[begin], np.maximum.accumulate(b)[:-1]]) if order.size else np.empty(0, np.int64)
+    reached = np.maximum.accumulate(end[order])
+    begin = np.maximum(start[order], np.concatenate([start[order][:1], reached[:-1]]))
     out = np.zeros(start.size, np.int64)
-    out[order] = np.maximum(0, b - np.maximum(a, reached))
+    out[order] = np.maximum(0, _passed_ns(window, reached) - _passed_ns(window, begin))
     return out
+
+
+def _passed_ns(window: Intervals, times: Ints) -> Ints:
+    """Return how much of a window has passed at some times."""
+    length = window.end_ns - window.start_ns
+    before = np.concatenate([[0], np.cumsum(length)])
+    at = np.searchsorted(window.start_ns, times, side="right") - 1
+    inside = np.clip(times - window.start_ns[np.maximum(at, 0)], 0, length[np.maximum(at, 0)])
+    return np.where(at < 0, 0, before[np.maximum(at, 0)] + inside).astype(np.int64)
 
 
 def _slow(facts: Facts, most: int = 50) -> list[tuple[int, int, float]]:
