@@ -69,9 +69,9 @@ class StepChange:
 
 def step_change(old: Sequence[Profile], new: Sequence[Profile]) -> StepChange | None:
     """Return how the step changed, None where one side has no steps or what it needs is not stored yet."""
-    sides = [_documents(profiles) for profiles in (old, new)]
-    if not all(sides):
+    if without_needs([*old, *new]):
         return None
+    sides = [[numbers for profile in profiles if (numbers := _numbers(profile)) is not None] for profiles in (old, new)]
     gpus = [[gpu for numbers in side for gpu in numbers["gpus"] if gpu["steps"]] for side in sides]
     if not all(gpus):
         return None
@@ -85,18 +85,20 @@ def step_change(old: Sequence[Profile], new: Sequence[Profile]) -> StepChange | 
                       parts, _foretold(*sides))
 
 
-def _documents(profiles: Sequence[Profile]) -> list[Mapping[str, Any]]:
-    """The numbers of each profile's analysis as a worker stored it; empty where one is missing."""
-    out = []
-    for profile in profiles:
-        try:
-            document = topic_read(profile.pk, NEEDED, VERSION, int(timeline(profile.pk).document["written"]))
-        except FileNotFoundError:
-            return []
-        if document is None or not document["applies"]:
-            return []
-        out.append(document["numbers"])
-    return out
+def without_needs(profiles: Sequence[Profile]) -> list[Profile]:
+    """Return the traces of which this version has not stored what they need; their pages make it."""
+    return [profile for profile in profiles if profile.kind == Profile.Kind.TRACE and _numbers(profile) is None]
+
+
+def _numbers(profile: Profile) -> Mapping[str, Any] | None:
+    """The numbers of a profile's analysis as it is stored, {"gpus": []} where it holds no GPU work."""
+    try:
+        document = topic_read(profile.pk, NEEDED, VERSION, int(timeline(profile.pk).document["written"]))
+    except FileNotFoundError:
+        return {"gpus": [], "kinds": []}
+    if document is None:
+        return None
+    return document["numbers"] if document["applies"] else {"gpus": [], "kinds": []}
 
 
 def _sums(gpus: Sequence[Mapping[str, Any]], steps: int) -> dict[str, float]:

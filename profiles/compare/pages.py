@@ -11,6 +11,7 @@ from django.views.decorators.http import require_safe
 
 from profiles.compare import charts as charts_compare
 from profiles.compare import choice_selectors, line_selectors, progress_selectors, selectors
+from profiles.compare.needed_selectors import without_needs
 from profiles.ingest.trace import TraceError
 from profiles.library.selectors import query_without
 from profiles.models import Profile
@@ -40,6 +41,7 @@ def compare(request: HttpRequest) -> HttpResponse:
                     "has_counters": bool(compared.counters),
                     "counter_names": [name for _, name, _ in selectors.COUNTERS],
                     "answer": line_selectors.answer(compared),
+                    "without_needs": without_needs([p for side in compared.sides for p in side.profiles]),
                     "rows": lines[:SHOWN], "unlisted": max(0, listed - SHOWN), "by_shape": by_shape,
                     "kernels": kernels[:SHOWN], "several": several[:SHAPES_SHOWN],
                     "more_several": len(several) - SHAPES_SHOWN,

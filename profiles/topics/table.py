@@ -40,7 +40,7 @@ class Topic:
 
 
 TOPICS: tuple[Topic, ...] = (
-    Topic("causes", "Causes", "What did the time of each GPU go to, where does that start, and what is there to win?", 5,
+    Topic("causes", "Causes", "What did the time of each GPU go to, where does that start, and what is there to win?", 6,
           causes_with_lead),
     Topic("needed", "Needed", "What does a step need at least, what does it do besides, and what would each change win?",
           NEEDED_VERSION, needed_with_lead, ceilings_given),

@@ -16,10 +16,11 @@ from tests.profiles.pages.test_pages import page, text
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tmp_store", "sign_in_mode")]
 
 
-def ingested(file: str) -> Profile:
+def ingested(file: str, needed: bool = True) -> Profile:
     made = profile_create(owner=None, file=ContentFile((DATA / file).read_bytes(), name=file.rpartition("/")[2]))
     profile = profile_ingest(made.pk, "test")
-    document_of(profile, topic_of("needed"))        # as a worker does behind the ingest
+    if needed:
+        document_of(profile, topic_of("needed"))    # as a worker does behind the ingest
     return profile
 
 
@@ -38,3 +39,12 @@ def test_what_went_is_said_with_what_was_foretold(bob):
     assert "A step takes 28.4 ms" in plain and "Gone: logits that nobody reads, of which 10.2 ms to 10.4 ms were foretold" in plain
     back = text(page(bob, "/compare/", a=new.pk, b=old.pk))
     assert "New: logits that nobody reads, 10.2 ms to 10.4 ms to win" in back
+
+
+def test_what_is_not_made_yet_is_named(bob):
+    old = ingested("natural/keys_repeated_decode_compiled.json.gz")
+    new = ingested("natural/keys_repeated_decode_eager.json.gz", needed=False)
+    plain = text(page(bob, "/compare/", a=old.pk, b=new.pk))
+    assert "Steps are compared once what they need is made: keys_repeated_decode_eager.json.gz" in plain
+    page(bob, f"/profiles/{new.pk}/analysis/needed/")
+    assert "A step takes" in text(page(bob, "/compare/", a=old.pk, b=new.pk))
