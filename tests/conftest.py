@@ -44,7 +44,7 @@ LONG = (
     "tests/workers/capture/test_capture.py",
     "tests/workers/capture/test_running.py",
     "tests/profiles/ingest/test_hostile.py",
-    "tests/profiles/ingest/test_chrome_hostile.py",
+    "tests/profiles/ingest/chrome/test_chrome_hostile.py",
     "tests/browser/test_user_path.py",
     "tests/browser/timeline/test_timeline_navigation.py",
     "tests/browser/test_frame.py",

@@ -19,8 +19,8 @@ from profiles.ingest.core.source import Limits
 from profiles.ingest.ncu import csv_pages
 from profiles.ingest.trace import Trace, TraceError
 from tests.fuzzing.seeds import seeds
+from tests.profiles.ingest.chrome.test_kineto import record, written
 from tests.profiles.ingest.corpus import CORPUS
-from tests.profiles.ingest.test_kineto import record, written
 from tests.scale import scale
 
 BROKEN = CORPUS / "broken"

@@ -18,7 +18,7 @@ from profiles.overview import pages as profile_pages
 from profiles.topics.services import topic_make
 from profiles.topics.table import topic_of
 from profiles.upload.services import profile_ingest
-from tests.profiles.ingest.test_ncu_csv import SINGLE
+from tests.profiles.ingest.ncu.test_ncu_csv import SINGLE
 from tests.profiles.pages.test_services import TINY, create, recording, upload
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tmp_store", "sign_in_mode")]

@@ -19,8 +19,8 @@ from profiles.ingest.core import build, marks, pieces, spill, spooled
 from profiles.ingest.core.spill import Numbers
 from profiles.ingest.spool import Spool
 from profiles.ingest.trace import TraceError
+from tests.profiles.ingest.chrome.test_kineto import record, written
 from tests.profiles.ingest.corpus import CORPUS, H200
-from tests.profiles.ingest.test_kineto import record, written
 
 FILES = [
     CORPUS / "kineto/hta_nccl_data_a100_rank0of2.json.gz",

@@ -79,6 +79,7 @@ def test_githubs_payload_says_whose_branch_it_is(tmp_path: Path, head: str, sour
     assert ci_branch({**PULL, "GITHUB_HEAD_REF": source, "GITHUB_EVENT_PATH": str(payload)}) == branch
 
 
+@pytest.mark.git
 def test_a_checkout_says_its_history(tmp_path: Path, monkeypatch: Any) -> None:
     def git(*arguments: str, **env: str) -> str:
         who = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "init.defaultBranch=main"]

@@ -15,8 +15,8 @@ from profiles.ingest.chrome import work
 from profiles.ingest.core import build, pairs, pieces
 from profiles.ingest.core.pairs import BEGIN, END, ROW, Pairs
 from profiles.ingest.trace import Trace, TraceError
+from tests.profiles.ingest.chrome.test_chrome import slices, trace_of
 from tests.profiles.ingest.corpus import CORPUS
-from tests.profiles.ingest.test_chrome import slices, trace_of
 from tests.scale import DEEP, scale
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from profiles.ingest.ncu import container
 from profiles.ingest.ncu import report as ncu_report
 from profiles.ingest.trace import Report, TraceError
 
-DATA = Path(__file__).resolve().parents[2] / "data"
+DATA = Path(__file__).resolve().parents[3] / "data"
 H200 = DATA / "h200"
 CORPUS = DATA / "corpus" / "ncu"
 DURATIONS = {

@@ -24,7 +24,7 @@ from profiles.ingest.chrome.rank_owners import label_of
 from profiles.ingest.trace import Trace
 from tests.builders import trace as build
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[3] / "data"
 RANKS = [DATA / "h200" / f"ddp_even_rank{rank}.json.gz" for rank in (0, 1)]
 
 

@@ -9,8 +9,8 @@ import pytest
 from profiles import ingest
 from profiles.analysis.core.correlate import launch_calls
 from profiles.ingest.trace import Category, Trace
+from tests.profiles.ingest.chrome.test_chrome import trace_of
 from tests.profiles.ingest.corpus import CORPUS
-from tests.profiles.ingest.test_chrome import trace_of
 
 
 def kinds(trace: Trace) -> dict[str, str]:

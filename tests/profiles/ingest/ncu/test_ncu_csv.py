@@ -15,7 +15,7 @@ from profiles.ingest.ncu.report import accept_untimed, launch_from
 from profiles.ingest.ncu.units import base_unit, decimal_sign, value_of
 from profiles.ingest.trace import Report, TraceError
 
-DATA = Path(__file__).resolve().parents[2] / "data"
+DATA = Path(__file__).resolve().parents[3] / "data"
 H200, NCU, CSV = DATA / "h200", DATA / "corpus" / "ncu", DATA / "corpus" / "ncu_csv"
 PAIRS = [
     (H200 / "buildA.ncu-rep.gz", H200 / "buildA_raw.csv.gz"),
