@@ -2,8 +2,8 @@
 
     python tests/gpu/record_ranks.py FOLDER
 
-Needs torch; the parts on ranks need two GPUs of one host. Each part stands alone: what fails is said and left out. Truth
-files hold what the program itself knows: times by CUDA events, sizes of parameters, gradients and optimizer state.
+Needs torch; the parts on ranks have a rank on each GPU of the host, two or more. Each part stands alone: what fails is said and
+left out. Truth files hold what the program itself knows: times by CUDA events, sizes of parameters, gradients and optimizer state.
 """
 
 from __future__ import annotations
@@ -40,19 +40,21 @@ def _profiler(**options: Any) -> Any:
 
 
 def stragglers(rank: int, folder: Path) -> None:
-    """Steps of matrix products and one all-reduce; rank 1 computes more, then sleeps on the host."""
+    """Steps of matrix products and one all-reduce; one rank (1 of 2, 2 of 4, 4 of 8) computes more, then sleeps on the host."""
     import torch
     import torch.distributed as dist
     from torch.profiler import record_function
+
+    late = dist.get_world_size() // 2
 
     a = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
     gradient = torch.randn(8 << 20, device="cuda")
     for cause in ("even", "compute", "host"):
         def step(cause: str = cause) -> None:
             with record_function("forward"):
-                for _ in range(12 if cause == "compute" and rank == 1 else 8):
+                for _ in range(12 if cause == "compute" and rank == late else 8):
                     torch.mm(a, a)
-            if cause == "host" and rank == 1:
+            if cause == "host" and rank == late:
                 torch.cuda.synchronize()
                 with record_function("load the batch"):
                     time.sleep(0.004)
@@ -74,16 +76,16 @@ def collectives(rank: int, folder: Path) -> None:
     import torch
     import torch.distributed as dist
 
-    truth: list[dict[str, Any]] = []
+    truth, world = list[dict[str, Any]](), dist.get_world_size()
 
     def calls(size: int) -> dict[str, Callable[[], Any]]:
-        whole, half = torch.zeros(size // 4, device="cuda"), torch.zeros(size // 8, device="cuda")
+        whole, half = torch.zeros(size // 4, device="cuda"), torch.zeros(size // 4 // world, device="cuda")
         other = torch.zeros(size // 4, device="cuda")
         return {
             "allreduce": lambda: dist.all_reduce(whole), "allgather": lambda: dist.all_gather_into_tensor(whole, half),
             "reducescatter": lambda: dist.reduce_scatter_tensor(half, whole), "broadcast": lambda: dist.broadcast(whole, 0),
             "alltoall": lambda: dist.all_to_all_single(other, whole), "reduce": lambda: dist.reduce(whole, 0),
-            "sendrecv": lambda: dist.send(whole, 1) if rank == 0 else dist.recv(whole, 0)}
+            "sendrecv": lambda: dist.send(whole, 1) if rank == 0 else dist.recv(whole, 0) if rank == 1 else None}
 
     for size in SIZES:
         for name, call in calls(size).items():
@@ -99,7 +101,7 @@ def collectives(rank: int, folder: Path) -> None:
                 end.record()
                 torch.cuda.synchronize()
                 times.append(begin.elapsed_time(end) * 1e6)
-            truth.append({"collective": name, "bytes": size, "ranks": 2, "median_ns": sorted(times)[len(times) // 2],
+            truth.append({"collective": name, "bytes": size, "ranks": world, "median_ns": sorted(times)[len(times) // 2],
                           "min_ns": min(times)})
     with _profiler() as profiler:
         for size in SIZES:
@@ -112,13 +114,13 @@ def collectives(rank: int, folder: Path) -> None:
     (folder / f"collectives_truth_rank{rank}.json").write_text(json.dumps(said, indent=1))
 
 
-def _rank(rank: int, folder: Path) -> None:
+def _rank(rank: int, folder: Path, world: int) -> None:
     import torch
     import torch.distributed as dist
 
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29517", "NCCL_NVLS_ENABLE": "0"}
     torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", rank=rank, world_size=2, device_id=torch.device("cuda", rank))
+    dist.init_process_group("nccl", rank=rank, world_size=world, device_id=torch.device("cuda", rank))
     for part in (stragglers, collectives):
         part(rank, folder)
     dist.destroy_process_group()
@@ -127,9 +129,9 @@ def _rank(rank: int, folder: Path) -> None:
 def ranks(folder: Path) -> None:
     import torch
 
-    if torch.cuda.device_count() < 2:
+    if (world := torch.cuda.device_count()) < 2:
         raise RuntimeError("two GPUs are needed")
-    torch.multiprocessing.spawn(_rank, (folder,), nprocs=2)
+    torch.multiprocessing.spawn(_rank, (folder, world), nprocs=world)
 
 
 def _round(size: int) -> int:

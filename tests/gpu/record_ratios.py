@@ -1,10 +1,12 @@
 """Record how the operators' kernels stand against cuBLAS and torch on this GPU, through the loop and the sandbox.
 
-    python tests/gpu/record_ratios.py FOLDER [--seconds S] [--designs] [--only NAME …]
+    python tests/gpu/record_ratios.py FOLDER [--seconds S] [--designs | --every] [--only NAME …] [--gpus N]
 
 --designs  instead of a search: the known designs of DESIGNS at each shape of DESIGN_SHAPES, and each kernel's at awkward
            shapes (ragged edges) for correctness alone. Answers which kernel is right and fast on this GPU and toolkit.
-Without it each shape of SHAPES is searched cold for S seconds by the default strategy; the finalists are measured again in
+--every    instead of a search: every configuration of each shape of SHAPES, in bf16 and fp16, each compared with the
+           reference. For operators of small spaces.
+Without these each shape of SHAPES is searched cold for S seconds by the default strategy; the finalists are measured again in
 turn with the library, and the ratio is library time over the winner's. Writes ratios.json (or designs.json) after each shape.
 """
 
@@ -90,7 +92,10 @@ SHAPES: list[Case] = [
             (2, 16, 16, 4096, 64, 0), (16, 16, 16, 512, 64, 0), (1, 32, 32, 8192, 128, 0), (8, 16, 2, 1000, 128, 1),
             (4, 12, 4, 777, 64, 0), (2, 40, 8, 3008, 128, 1)),
     *_sized("all_reduce_rmsnorm", "bf16", "R C G", (1, 4096, 2), (16, 8192, 2), (64, 8192, 2), (128, 4096, 2), (256, 8192, 2),
-            (512, 8192, 2), (2048, 4096, 2), (4096, 8192, 2), (33, 5120, 2), (1000, 7168, 2), (64, 8192, 4), (64, 8192, 8)),
+            (512, 8192, 2), (2048, 4096, 2), (4096, 8192, 2), (33, 5120, 2), (1000, 7168, 2),
+            *((*size, gpus) for gpus in (4, 8) for size in (
+                (1, 4096), (16, 8192), (64, 8192), (128, 4096), (256, 8192), (512, 8192), (2048, 4096), (4096, 8192), (33, 5120),
+                (1000, 7168)))),
 ]
 DESIGN_SHAPES: list[Case] = [
     *_sized("matmul", "bf16", "M N K", (4096, 4096, 4096), (2048, 11008, 4096), (1024, 1024, 1024), (16, 4096, 4096),
@@ -271,19 +276,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seconds", type=float, default=8.0, help="of search at each shape")
     parser.add_argument("--designs", action="store_true", help="known designs instead of a search")
+    parser.add_argument("--every", action="store_true", help="every configuration of a shape instead of a search")
+    parser.add_argument("--gpus", type=int, default=0, help="only shapes of so many GPUs")
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="operators; default all")
     given = parser.parse_args(arguments)
-    recorder = Recorder(given.folder, "designs" if given.designs else "ratios")
+    mode = "designs" if given.designs else "every" if given.every else "ratios"
+    recorder = Recorder(given.folder, mode)
     try:
         recorder.warm()
-        for case, choose, seconds, again in _work(given.designs, given.seconds):
-            if not given.only or case[0] in given.only:
+        for case, choose, seconds, again in _work(mode, given.seconds):
+            if (not given.only or case[0] in given.only) and given.gpus in (0, case[2].get("G", 1)):
                 recorder.shape(case, choose, seconds, again)
     finally:
         recorder.runner.close()
 
 
-def _work(known_designs: bool, seconds: float) -> Iterator[tuple[Case, Any, float | None, bool]]:
+def _work(mode: str, seconds: float) -> Iterator[tuple[Case, Any, float | None, bool]]:
     def search(operator: Operator, shape: Mapping[str, int], dtype: str, device: Limits) -> Any:
         space = operator.space(shape, dtype, device)
         return space, DEFAULT, [operator.default_config(shape, dtype, device),
@@ -295,7 +303,13 @@ def _work(known_designs: bool, seconds: float) -> Iterator[tuple[Case, Any, floa
     def spread(operator: Operator, shape: Mapping[str, int], dtype: str, device: Limits) -> Any:
         return Space.listed(one_of_each(operator.space(shape, dtype, device))), "exhaustive", []
 
-    if known_designs:
+    def whole(operator: Operator, shape: Mapping[str, int], dtype: str, device: Limits) -> Any:
+        return operator.space(shape, dtype, device), "exhaustive", []
+
+    if mode == "every":
+        yield from (((name, other, shape), whole, 90.0, False) for name, dtype, shape in SHAPES
+                    for other in ((dtype, "fp16") if dtype == "bf16" else (dtype,)))
+    elif mode == "designs":
         yield from ((case, spread, 20.0, False) for case in AWKWARD)
         yield from ((case, listed, 25.0, False) for case in DESIGN_SHAPES)
     else:

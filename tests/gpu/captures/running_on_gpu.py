@@ -173,60 +173,68 @@ def one_gpu(host: Host, say: Say, beside_s: float, width: int) -> None:
     end(job)
 
 
-def two_ranks(host: Host, say: Say, beside_s: float, width: int) -> None:
+def torchrun(log: Path, ranks: int, port: int, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", str(port),
+            "-m", "tests.gpu.captures.training_job", str(log), "400", *arguments]
+
+
+def several_ranks(host: Host, say: Say, beside_s: float, ranks: int, arguments: list[str]) -> None:
     log = host.folder / "ranks"
-    job = host.start([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29533",
-                      "-m", "tests.gpu.captures.training_job", str(log), "400", "--width", str(width),
-                      *(["--cpu"] if host.cpu else [])])
+    job = host.start(torchrun(log, ranks, 29533, *arguments))
 
     def workers() -> list[int]:
         every = list(host.daemon.processes.values())
         starting = launchers(every)
         return [each.pid for each in every if each.pid not in starting and Path(f"/proc/{each.pid}").exists()
                 and "training_job" in command_of(each.pid) and each.pid != job.pid]
-    pids = host.wait(lambda: len(found := workers()) == 2 and Path(f"{log}.1").exists() and found, STARTS_S)
+    pids = host.wait(lambda: len(found := workers()) == ranks and all(Path(f"{log}.{each}").exists() for each in range(ranks))
+                     and found, STARTS_S)
     if not pids:
-        say({"what": "two ranks", "ok": False, "why": f"{workers()} asked", "log": (host.folder / "jobs.txt").read_text()[-2000:]})
+        say({"what": f"{ranks} ranks", "ok": False, "why": f"{workers()} asked",
+             "log": (host.folder / "jobs.txt").read_text()[-2000:]})
         return
     starting = launchers(list(host.daemon.processes.values()))
     host.wait(lambda: False, beside_s)
     own = host.capture(pids, steps=0, milliseconds=200)
     host.wait(lambda: False, beside_s + 3)
     facts = [trace_facts(host.captures.kept[each.order or 0]) if each.state == "uploaded" else {} for each in own]
-    apart_ms = abs(facts[0]["begin_us"] - facts[1]["begin_us"]) / 1e3 if all(facts) else None
+    begun_us = [each["begin_us"] for each in facts if each]
+    apart_ms = (max(begun_us) - min(begun_us)) / 1e3 if all(facts) else None
     began_s, whole_s = max(own[0].picked_s, own[0].start_ms / 1e3), max(each.whole_s for each in own)
-    costs = [cost_of(Path(f"{log}.{rank}"), began_s, whole_s, beside_s) for rank in (0, 1)] if all(facts) else []
-    say({"what": "two ranks", "states": [(each.state, each.why) for each in own], "pids": pids, "launcher": job.pid,
+    costs = [cost_of(Path(f"{log}.{rank}"), began_s, whole_s, beside_s) for rank in range(ranks)] if all(facts) else []
+    say({"what": f"{ranks} ranks", "states": [(each.state, each.why) for each in own], "pids": pids, "launcher": job.pid,
          "launcher_seen": job.pid in starting, "launcher_asks": job.pid in host.daemon.processes, "traces": facts,
          "begin_apart_ms": apart_ms, "nvml": [nvml_says(pid) for pid in pids], "costs": costs,
-         "ok": all(facts) and {each["rank"] for each in facts} in ({0, 1}, {None}) and (apart_ms or 0) < 500
+         "ok": all(facts) and {each["rank"] for each in facts} in (set(range(ranks)), {None}) and (apart_ms or 0) < 500
          and (host.cpu or all(each["nccl"] for each in facts))})
     end(job)
 
 
-def with_product(host: Host, say: Say, width: int) -> None:
-    """The product with a GPU worker: one process, then two ranks, by the command."""
+def with_product(host: Host, say: Say, ranks: int, arguments: list[str]) -> None:
+    """The product with a GPU worker: one process, then all ranks, by the command; which rank is late, it says itself."""
     from tests.product import PROJECT, Product, clean_env
 
     home = host.folder / "home"
     home.mkdir()
     product = Product(home, "--port", "0", "--gpus", "1", env={"KINETO_IPC_SOCKET_DIR": host.sockets})
-    cpu = ["--cpu"] if host.cpu else []
     try:
         product.wait_until_up()
-        job = host.start([sys.executable, "-m", "tests.gpu.captures.training_job", str(host.folder / "p"), "300", "--width",
-                          str(width), *cpu], RIDGEPOINT_JOB="alone")
-        pair = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29541", "-m",
-                "tests.gpu.captures.training_job", str(host.folder / "q"), "300", "--width", str(width), *cpu]
-        for name, chosen, start in (("alone", ["--pid", str(job.pid)], None), ("pair", ["--job", "pair", "--ranks", "0-1"], pair)):
+        job = host.start([sys.executable, "-m", "tests.gpu.captures.training_job", str(host.folder / "p"), "300", *arguments],
+                         RIDGEPOINT_JOB="alone")
+        every = torchrun(host.folder / "q", ranks, 29541, *arguments)
+        for name, chosen, start in (("alone", ["--pid", str(job.pid)], None),
+                                    ("ranks", ["--job", "ranks", "--ranks", f"0-{ranks - 1}"], every)):
             if start:
-                host.start(start, RIDGEPOINT_JOB="pair")
+                host.start(start, RIDGEPOINT_JOB="ranks")
             time.sleep(25)              # until it trains, and asks
             done = subprocess.run([sys.executable, "manage.py", "capture", "running", *chosen, "--seconds", "0.3", "--json",
                                    "--wait", "150"], cwd=PROJECT, env=clean_env(home), capture_output=True, text=True, timeout=200)
             document = json.loads(done.stdout or "{}")
             profile = product.get_json(f"/api/profiles/{document['profile']}/") if document.get("profile") else {}
-            say({"what": f"product: {name}", "exit": done.returncode, "document": document, "error": done.stderr[-500:],
+            topics = {topic: product.get_json(f"/api/profiles/{document['profile']}/analysis/{topic}/")
+                      for topic in ("causes", "communication") if profile.get("status") == "ready"}
+            say({"what": f"product: {name}", "topics": topics, "exit": done.returncode, "document": document,
+                 "error": done.stderr[-500:],
                  "profile": {key: profile.get(key) for key in ("name", "status", "kind", "launches", "gpu", "gpu_time_ns")},
                  "processes": [{key: each[key] for key in ("pid", "job", "rank", "gpu", "on_gpu", "launcher")}
                                for each in product.get_json("/api/fleet/captures/")["processes"]],
@@ -254,6 +262,7 @@ def main() -> int:
     asked.add_argument("--product", action="store_true")
     asked.add_argument("--cpu", action="store_true", help="try the script where there is no GPU")
     asked.add_argument("--seconds", type=float, default=30.0, help="before and after each capture")
+    asked.add_argument("--late", type=float, default=0.0, metavar="MS", help="one rank sleeps so long in each step")
     asked.add_argument("--width", type=int, default=0, help="of the model (default: 2048, 64 on a CPU)")
     options = asked.parse_args()
     work = Path(tempfile.mkdtemp(prefix="running"))
@@ -272,13 +281,17 @@ def main() -> int:
 
         say({"what": "machine", "torch": torch.__version__, "gpus": [] if options.cpu else [
             torch.cuda.get_device_name(each) for each in range(torch.cuda.device_count())]})
+        ranks = 2 if options.cpu else torch.cuda.device_count()
+        late = ["--late", str(max(ranks - 2, 0)), str(options.late)] if options.late else []
+        arguments = ["--width", str(width), *(["--cpu"] if options.cpu else [])]
         if options.product:
-            with_product(host, say, width)
+            with_product(host, say, ranks, [*arguments, *late])
         else:
             host.open()
-            one_gpu(host, say, options.seconds, width)
-            if options.cpu or torch.cuda.device_count() > 1:
-                two_ranks(host, say, options.seconds, width)
+            if not options.late:
+                one_gpu(host, say, options.seconds, width)
+            if ranks > 1:
+                several_ranks(host, say, options.seconds, ranks, [*arguments, *late])
             room = MOST_KEPT
             for number, data in sorted(host.captures.kept.items(), key=lambda each: len(each[1])):
                 if len(data) <= room:

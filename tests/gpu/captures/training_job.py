@@ -20,6 +20,7 @@ def main() -> None:
     asked.add_argument("seconds", type=float)
     asked.add_argument("--cpu", action="store_true")
     asked.add_argument("--width", type=int, default=2048)
+    asked.add_argument("--late", nargs=2, type=float, default=(-1, 0.0), metavar=("RANK", "MS"), help="one sleeps in each step")
     options = asked.parse_args()
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
@@ -40,6 +41,8 @@ def main() -> None:
     with log.open("ab") as stream:
         while time.monotonic() < end_s:                 # of several ranks the parent ends all
             optimizer.zero_grad(set_to_none=True)
+            if rank == options.late[0] and ranks > 1:
+                time.sleep(options.late[1] / 1e3)
             with torch.autocast(device.type, torch.bfloat16, enabled=not options.cpu):
                 loss = model(data).square().mean()
             loss.backward()

@@ -4,6 +4,7 @@ DistributedDataParallel with a data loader that pins memory, so NCCL's watchdog 
 cannot be taken out of such a job, and the agent of each rank decides by itself whether it may stay. Segments of so many steps with
 the agent are compared with those beside them in which it holds, and the time between the first windows with the time before any.
 Every second job is started without an agent: `drift` says by how much steps grow over the same time there. A line a rank.
+`--graphs RANK`: one rank replays a CUDA graph in each step, the others launch the same kernels one by one.
 Without a GPU it runs on the processor, with two small ranks, and is not attached to."""
 
 from __future__ import annotations
@@ -63,9 +64,30 @@ class Rank:
         loader: Any = torch.utils.data.DataLoader
         self.batches: Iterator[Any] = iter(loader(Numbers(width), batch, num_workers=4, pin_memory=on_gpu))
         self.mark: Any = lambda: None
+        self.decode: Any = lambda: None
+
+    def add_decode(self, graph: bool) -> None:
+        """Let each step run 64 small products as well, replayed as a CUDA graph or launched."""
+        weights = self.torch.randn(1024, 1024, device=self.device, dtype=self.torch.bfloat16) / 32
+        hidden = self.torch.randn(8, 1024, device=self.device, dtype=self.torch.bfloat16)
+
+        def run() -> None:
+            out = hidden
+            for _ in range(64):
+                out = out @ weights
+
+        run()
+        self.decode = run
+        if graph:
+            self.torch.cuda.synchronize()
+            own = self.torch.cuda.CUDAGraph()
+            with self.torch.cuda.graph(own, capture_error_mode="thread_local"):      # the loader's thread calls CUDA meanwhile
+                run()
+            self.decode = own.replay
 
     def step(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
+        self.decode()
         loss = self.model(next(self.batches).to(self.device, non_blocking=True)).float().square().mean()
         loss.backward()
         self.optimizer.step()
@@ -140,6 +162,8 @@ def run_rank(options: argparse.Namespace) -> None:
     import torch
 
     job = Rank(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    if options.graphs >= 0:
+        job.add_decode(job.rank == options.graphs)
     found = measure(job, options.seconds, not options.untouched)
     found |= {"gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "", "torch": torch.__version__}
     sys.stdout.write(json.dumps(found, default=float) + "\n")
@@ -155,6 +179,7 @@ def run_job(options: argparse.Namespace, ranks: int, untouched: bool) -> list[di
         port = found.getsockname()[1]
     own = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.gpu.fleet.ranks", "--child", "--seconds", str(options.seconds),
+               "--graphs", str(options.graphs),
                *(["--untouched"] if untouched else [])]
     children = [subprocess.Popen(command, env={**own, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                 for rank in range(ranks)]
@@ -166,6 +191,7 @@ def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--seconds", type=float, default=110)
     asked.add_argument("--jobs", type=int, default=1, help="with an agent; as many run without one")
+    asked.add_argument("--graphs", type=int, default=-1, metavar="RANK", help="this rank replays a CUDA graph in each step")
     asked.add_argument("--out", type=Path, help="lines are added to this file as well")
     asked.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     asked.add_argument("--untouched", action="store_true", help=argparse.SUPPRESS)

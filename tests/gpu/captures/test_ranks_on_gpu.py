@@ -1,0 +1,38 @@
+"""A job with a rank on every GPU, started by the worker and captured whole: who is late is what was planted. Two GPUs or more."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from typing import Any
+
+import pytest
+
+from tests.gpu.captures.test_tools_on_gpu import captured, ready
+from tests.gpu.conftest import RESULTS, Report, Site
+from workers.core import gpu
+
+LATE_MS = 6.0
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["even", "late"])
+def test_ranks_that_start_together_say_who_is_late(site: Site, report: Report, late: bool) -> None:
+    ranks = len(gpu.gpus())
+    if ranks < 2:
+        pytest.skip("a rank on each GPU of the host: two are needed")
+    planted = ranks - 2 if ranks > 2 else 1
+    more = ["--late", str(planted), str(LATE_MS)] if late else []
+    log = f"{tempfile.mkdtemp()}/steps"
+    target = site.post("/api/captures/targets/", {"name": f"ranks, {'one late' if late else 'even'}", "argv": [
+        "{python}", "-m", "tests.gpu.captures.training_job", log, "60", "--width", "1024", *more]})
+    row = captured(site, report, f"{ranks} ranks, {'late' if late else 'even'}", target["id"], "torch", processes=ranks,
+                   launcher="torchrun", wait=20, warmup=2, active=5, record_shapes=True)
+    profile = ready(row)
+    topics: dict[str, Any] = {name: site.get(f"/api/profiles/{profile['id']}/analysis/{name}/")
+                              for name in ("causes", "communication")}
+    report.add(f"{ranks} ranks said, {'late' if late else 'even'}", topics=topics, read=row["read"])
+    folder = RESULTS / f"started_{'late' if late else 'even'}"
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in sorted((site.product.home / "store" / "uploads").glob("*/*")):
+        if path.stat().st_size < 2_000_000:
+            shutil.copyfile(path, folder / f"{path.parent.name}_{path.name}")
