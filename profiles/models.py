@@ -70,6 +70,7 @@ class Profile(OfProject):
     file_name = models.CharField(max_length=300)
     upload_key = models.CharField(max_length=400)
     upload_bytes = models.BigIntegerField(default=0)
+    request_key = models.CharField(max_length=80, blank=True, default="", db_default="")   # Idempotency-Key of its upload
     sha256 = models.CharField(max_length=64, blank=True, db_index=True)
 
     error = models.JSONField(null=True, blank=True)                        # {"where", "what", "hint"}
@@ -97,6 +98,8 @@ class Profile(OfProject):
         indexes = [models.Index(fields=["status", "heartbeat"]), GinIndex(fields=["tags"])]
         constraints = [
             models.CheckConstraint(name="profile_failed_has_error", condition=~Q(status="failed") | Q(error__isnull=False)),
+            models.UniqueConstraint(fields=["project", "owner", "request_key"], condition=~Q(request_key=""),
+                                    name="profile_request_key_once"),
             models.CheckConstraint(name="profile_upload_bytes_positive", condition=Q(upload_bytes__gte=0)),
         ]
 

@@ -33,6 +33,7 @@ from profiles.profile.counted_selectors import counted_in
 from profiles.profile.finding_selectors import rows_once
 from profiles.profile.integrity_selectors import integrity_mark
 from profiles.upload import services
+from profiles.upload.request_services import KeyTaken, profile_upload
 from workers.scope import account_name
 
 JSON = OpenApiTypes.OBJECT
@@ -167,7 +168,8 @@ class ProfileListApi(APIView):
                    responses={201: ProfileDetailSerializer})
     def post(self, request: Request) -> Response:
         """Upload one or several files. 201 with the profile (one file, or several `together`) or
-        {"profiles": […], "errors": […]} (several)."""
+        {"profiles": […], "errors": […]} (several). A request that is sent again with its `Idempotency-Key`, because the answer
+        was lost, finds what it made; 409: another file was uploaded with this key."""
         length = int(request.META.get("CONTENT_LENGTH") or 0)
         if length > settings.UPLOAD_MAX_BYTES + (1 << 20):
             raise TraceError("request", f"the upload has {length:,} bytes; at most {settings.UPLOAD_MAX_BYTES:,} are taken",
@@ -179,13 +181,16 @@ class ProfileListApi(APIView):
         fields = UploadSerializer(data={key: request.data[key] for key in known if key in request.data})
         fields.is_valid(raise_exception=True)
         given = {**fields.validated_data, "tags": services.tags_parse(fields.validated_data.get("tags", "")), "owner": request.user}
+        key = request.headers.get("Idempotency-Key", "")
         if given.pop("together") or len(files) <= 1:
-            first, *more = [services.upload_check(file) for file in files or [None]]
-            return Response(self._detail_json(services.profile_create(file=first, more_files=more, **given)), status=201)
-        created, errors = [], []
-        for file in files:
             try:
-                profile = services.profile_create(file=services.upload_check(file), **{**given, "name": ""})
+                return Response(self._detail_json(profile_upload(files, key, **given)), status=201)
+            except KeyTaken as taken:
+                return Response({"error": taken.what, "where": taken.where, "hint": taken.hint}, status=409)
+        created, errors = [], []
+        for number, file in enumerate(files):
+            try:
+                profile = profile_upload([file], key and f"{key}/{number}", **{**given, "name": ""})
                 created.append(self._detail_json(profile))
             except TraceError as error:
                 errors.append({"file": file.name, "error": error.what, "where": error.where, "hint": error.hint})

@@ -57,11 +57,12 @@ def upload_check(file: File[bytes] | None) -> File[bytes]:
 
 def profile_create(*, owner: Any, file: File[bytes], name: str = "", build: str = "", model: str = "",
                    tags: Iterable[str] = (), notes: str = "", recorded: str = "", worker: str = "",
-                   more_files: Sequence[File[bytes]] = (), ranks_by_file: bool = False) -> Profile:
+                   more_files: Sequence[File[bytes]] = (), ranks_by_file: bool = False, request_key: str = "") -> Profile:
     """Store the bytes and the row, wake an ingest worker on commit.
 
     `worker`: born claimed by that worker, nobody is woken (the command line ingests in its own child).
     `more_files`: further files of the same job (ranks); one profile holds them all, named for the job where nothing is typed.
+    `request_key`: of the request that sent it (profiles.upload.request_services).
     `ranks_by_file`: their ranks are their numbers among the files, whatever they state.
     Where it fails, neither row nor bytes stay.
     """
@@ -69,7 +70,7 @@ def profile_create(*, owner: Any, file: File[bytes], name: str = "", build: str 
     profile = Profile(
         name=text(name.strip(), 300) or _job_name([file, *more_files]) or shown, file_name=shown, owner=owner,
         build=text(build.strip(), 80), model=text(model.strip(), 120), tags=tags_clean(tags), notes=text(notes),
-        recorded=text(recorded, 120))
+        recorded=text(recorded, 120), request_key=request_key)
     if worker:
         profile.status, profile.worker, profile.heartbeat = Profile.Status.INGESTING, worker, timezone.now()
     with _discard_objects_on_rollback(profile), transaction.atomic():

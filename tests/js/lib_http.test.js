@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { after, before, test } from "node:test";
-import { ApiError, getJson, getStream } from "../../static/js/lib/http.js";
+import { ApiError, getJson, getStream, upload } from "../../static/js/lib/http.js";
 
 let server, url, answers, asked;
 before(async () => {
@@ -41,4 +41,30 @@ test("leaving the page ends the wait", async () => {
   const waits = getJson(url, { signal: leaving.signal });
   setTimeout(() => leaving.abort(), 20);
   await assert.rejects(waits, { name: "AbortError" });
+});
+
+test("an upload is sent again with its key while the server is away, and no longer", async () => {
+  const keys = [];
+  let scripted = [];
+  globalThis.document ??= { cookie: "", querySelector: () => null };
+  globalThis.XMLHttpRequest = class {
+    upload = {};
+    headers = {};
+    open() {}
+    setRequestHeader(name, value) { this.headers[name] = value; }
+    getResponseHeader() { return "0.01"; }
+    send() {
+      keys.push(this.headers["Idempotency-Key"]);
+      const [status, body] = scripted.length > 1 ? scripted.shift() : scripted[0];
+      Object.assign(this, { status, responseText: body });
+      setTimeout(() => (status ? this.onload() : this.onerror()));
+    }
+  };
+  scripted = [[503, ""], [503, ""], [201, '{"id": 3}']];
+  let waits = 0;
+  assert.deepEqual(await upload("/api/profiles/", {}, undefined, { onWait: () => waits++ }), { id: 3 });
+  assert.deepEqual([keys.length, new Set(keys).size, waits], [3, 1, 2]);
+  scripted = [[400, '{"error": "the file is empty"}']];
+  await assert.rejects(upload("/api/profiles/", {}), /the file is empty/);
+  assert.deepEqual([keys.length, new Set(keys).size], [4, 2]);
 });

@@ -28,7 +28,7 @@ from tuner.gate.client import GateError, NoAnswer, Server, follow_gate
 H200 = PROJECT / "tests" / "data" / "h200"
 THINKS_S = 8.0                              # between two pages of a person, on average
 FILES = ("kineto_layer_stack.json.gz", "kineto_layer.json.gz", "kineto_train.json.gz")
-KEPT_PROFILES, TRIALS = 20, 40
+KEPT_PROFILES, TRIALS, SENT_AGAIN = 20, 40, 3
 WAIT_S = 300.0                              # that CI waits for a gate
 SUITE, SLOWER = "example-h200", {"softmax R=8192 C=4096 fp16": {"STEPS": 3, "PER_SM": 8, "num_warps": 8}}
 JOB = {"operator": "matmul", "dtype": "bf16", "device": "replay:matmul", "strategy": "random", "budget_trials": TRIALS,
@@ -118,7 +118,7 @@ class Sockets:
 class Uploads:
     """Recordings under a name of their own; the oldest go once KEPT_PROFILES are there, so that the disk can stay flat.
 
-    Where an answer was lost, the list says whether the upload arrived, as a careful script does.
+    Where an answer was lost or was 503, the same request with the same key finds what the first one made, as a careful script does.
     """
 
     stored: dict[str, int] = field(default_factory=dict)        # name -> profile
@@ -134,11 +134,16 @@ class Uploads:
             kind = FILES[self.made % len(FILES)]
             name = f"soak-{self.made}-{kind.partition('.')[0]}"
             body = gzip.compress(json.dumps({**contents[kind], "soak": self.made}).encode(), 1)
-            answer = book.ask("upload", session, "POST", place.url + "/api/profiles/", files={"file": (f"{name}.json.gz", body)},
-                              data={"name": name, "build": f"b{self.made}"})
+            sent = {"files": {"file": (f"{name}.json.gz", body)}, "data": {"name": name, "build": f"b{self.made}"},
+                    "headers": {"Idempotency-Key": name}}
+            for _ in range(SENT_AGAIN):
+                answer = book.ask("upload", session, "POST", place.url + "/api/profiles/", **sent)
+                if answer is not None and answer.status_code != 503:
+                    break
+                book.wait(2)
             if answer is not None and answer.status_code == 201:
                 self.stored[name] = answer.json()["id"]
-            elif answer is None:
+            elif answer is None or answer.status_code == 503:
                 self.unknown.add(name)
             self._tidy(book, session, place)
 

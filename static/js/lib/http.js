@@ -5,11 +5,12 @@ import { root } from "./root.js";
 /** What went wrong, where, and what to do about it: the API's {"error", "where", "hint"}. */
 export class ApiError extends Error {
   /** @param {number} status 0 = the server could not be reached @param {any} body parsed answer, if any */
-  constructor(status, body) {
+  constructor(status, body, retry_s = 0) {
     const error = body?.error ?? body?.detail ?? fieldErrors(body) ?? (status ? `the server answered ${status}` : "the server cannot be reached");
     super(String(error));
     this.name = "ApiError";
     this.status = status;
+    this.retry_s = retry_s;             // when the server wants to be asked again; 0: it did not say
     this.error = String(error);
     this.where = body?.where ? String(body.where) : "";
     this.hint = body?.hint ? String(body.hint) : status === 0 ? "check the connection, then try again" : "";
@@ -115,20 +116,34 @@ export function sendJson(method, url, body = {}, { signal } = {}) {
 export const postJson = (url, body = {}, options = {}) => sendJson("POST", url, body, options);
 
 /**
- * Send a form with files; XMLHttpRequest because fetch does not tell how much was sent.
+ * Send a form with files. The key lets the server find what an earlier try made, so it is sent again while the server is away
+ * (503, or no answer).
  * @param {string} url @param {FormData} formData
  * @param {(sent_bytes: number, total_bytes: number) => void} onProgress
- * @param {{signal?: AbortSignal}} options
+ * @param {{signal?: AbortSignal, onWait?: () => void}} options
  * @returns {Promise<any>}
  */
-export function upload(url, formData, onProgress = () => {}, { signal } = {}) {
+export async function upload(url, formData, onProgress = () => {}, { signal, onWait = () => {} } = {}) {
+  const key = [...crypto.getRandomValues(new Uint32Array(4))].map((word) => word.toString(16)).join("-"); // randomUUID needs https
+  for (let tries = 1; ; tries++) {
+    try { return await sendForm(url, formData, key, onProgress, signal); } catch (error) {
+      if (tries === TRIES || ![0, 503].includes(error.status)) throw error;
+      onWait();
+      await pause(1000 * (error.retry_s || 1) * tries, signal);
+    }
+  }
+}
+
+/** XMLHttpRequest because fetch does not tell how much was sent. @param {AbortSignal} [signal] */
+function sendForm(url, formData, key, onProgress, signal) {
   return new Promise((resolve, reject) => {
     const xhr = new XMLHttpRequest();
     xhr.open("POST", url);
     xhr.setRequestHeader("X-CSRFToken", csrfToken());
     xhr.setRequestHeader("Accept", "application/json");
+    xhr.setRequestHeader("Idempotency-Key", key);
     xhr.upload.onprogress = (event) => onProgress(event.loaded, event.lengthComputable ? event.total : 0);
-    xhr.onload = () => (xhr.status >= 200 && xhr.status < 300 ? resolve(parsed(xhr.responseText)) : reject(new ApiError(xhr.status, parsed(xhr.responseText))));
+    xhr.onload = () => (xhr.status >= 200 && xhr.status < 300 ? resolve(parsed(xhr.responseText)) : reject(new ApiError(xhr.status, parsed(xhr.responseText), Number(xhr.getResponseHeader("Retry-After")) || 0)));
     xhr.onerror = () => reject(new ApiError(0, null));
     xhr.onabort = () => reject(new DOMException("upload stopped", "AbortError"));
     signal?.addEventListener("abort", () => xhr.abort());

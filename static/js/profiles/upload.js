@@ -191,7 +191,8 @@ class Upload {
     for (const [name, value] of Object.entries(this.fields)) if (value) data.append(name, value);
     const began = performance.now();
     try {
-      const row = await upload(url, data, (sent, total) => this.sending(sent, total, began), { signal: this.abort.signal });
+      const row = await upload(url, data, (sent, total) => this.sending(sent, total, began),
+        { signal: this.abort.signal, onWait: () => this.say("the server is away: it is sent again") });
       this.taken(row);
     } catch (error) {
       if (error.name === "AbortError") this.failed({ error: "stopped", where: this.title, hint: "" });

@@ -49,6 +49,26 @@ def test_several_files_are_several_profiles_and_one_bad_one_spoils_nothing(api, 
     assert error["file"] == "empty.json" and "empty" in error["error"] and error["hint"]
 
 
+def test_a_request_that_is_sent_again_finds_the_profile_that_it_made(api, alice, olga):
+    key = {"HTTP_IDEMPOTENCY_KEY": "4f0a"}
+    first = api(alice).post(URL, {"file": sent(), "build": "1"}, **key).json()["id"]
+    again = api(alice).post(URL, {"file": sent(), "build": "1"}, **key)
+    assert (again.status_code, again.json()["id"], Profile.objects.count()) == (201, first, 1)
+    assert api(olga).post(URL, {"file": sent()}, **key).json()["id"] != first, "a key is of one account"
+    assert api(alice).post(URL, {"file": sent()}, HTTP_IDEMPOTENCY_KEY="other").json()["id"] != first
+    taken = api(alice).post(URL, {"file": sent(name="u.json")}, **key)
+    assert taken.status_code == 409 and f"profile {first}" in taken.json()["error"]
+    assert api(alice).post(URL, {"file": sent()}, HTTP_IDEMPOTENCY_KEY="k" * 81).status_code == 400
+
+    made = [api(alice).post(URL, {"file": [sent(name="a.json"), sent(name="b.json")]},
+                            HTTP_IDEMPOTENCY_KEY="two").json()["profiles"]
+            for _ in range(2)]
+    assert [row["id"] for row in made[0]] == [row["id"] for row in made[1]]
+    together = [api(alice).post(URL, {"file": [sent(name="r0.json"), sent(name="r1.json")], "together": "1"},
+                                HTTP_IDEMPOTENCY_KEY="job").json()["id"] for _ in range(2)]
+    assert together[0] == together[1]
+
+
 @pytest.mark.parametrize("data", [{}, {"file": ""}, {"file": b""}])
 def test_nothing_or_an_empty_file_is_400_with_where_and_hint(api, alice, data):
     given = {"file": sent(b"")} if data.get("file") == b"" else data
