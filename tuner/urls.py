@@ -107,6 +107,7 @@ urlpatterns = [
     path("tune/groups/<int:pk>/act/", jobs_pages.tune_group_act, name="tune-group-act"),  # POST
     path("tune/methods/", scores_pages.leaderboard, name="leaderboard"),
     path("tune/<int:pk>/", snapshot_pages.tune_detail, name="tune"),
+    path("tune/<int:pk>/figure/", snapshot_pages.tune_figure, name="tune-figure"),                # ?over=&scale=
     path("tune/<int:pk>/snapshot/", snapshot_pages.tune_snapshot, name="tune-snapshot"),         # ?after=&stamp=
     path("tune/<int:pk>/stop/", jobs_pages.tune_stop, name="tune-stop"),  # POST
     path("tune/<int:pk>/pause/", jobs_pages.tune_pause, name="tune-pause"),  # POST

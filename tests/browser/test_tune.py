@@ -73,7 +73,7 @@ def test_headline_bar_and_table_never_disagree_and_nothing_moves(watched: Any, s
 def test_a_job_is_watched_and_its_fast_trials_are_found(watched: Any, server_url: str, tuner: Any) -> None:
     page, pk = watched, tuner("/api/tune/", **MATMUL, shape=SHAPE, budget_trials=40)["id"]
     page.goto(f"{server_url}/tune/{pk}/")
-    poll(page, "document.querySelector('#curve .curve-best')?.getAttribute('d')")
+    poll(page, "document.querySelector('#progress-figure').dataset.points > 0")
     page.get_by_role("link", name="Parameters").click()
     poll(page, "document.querySelector('#parallel .pc-s0')?.getAttribute('d')")                 # lines while it runs
     poll(page, "location.search === '?tab=parameters'")
@@ -111,6 +111,50 @@ def test_a_job_is_watched_and_its_fast_trials_are_found(watched: Any, server_url
     pair = dict(part.split("=") for part in chosen.split(":")[0].split(" "))
     both = [trial for trial in trials if all(str(trial["config"][each]) == pair[each] for each in (x, y))]
     poll(page, f"document.querySelector('#space-says').textContent.startsWith('{len(both)} of 40')")
+
+
+# What the page redraws beside its figure, and how many points that has now.
+NOTE_REDRAWN = """(() => {
+  window.redrawn = [];
+  const outside = ({ target }) => !(target.parentElement ?? target).closest('#progress-figure');
+  const note = (list) => window.redrawn.push(...list.filter(outside).map(({ target }) => target.id || target.nodeName));
+  const job = document.getElementById('tune-job');
+  new MutationObserver(note).observe(job, { childList: true, characterData: true, subtree: true });
+  return Number(document.querySelector('#progress-figure').dataset.points);
+})()"""
+DRAWN = """(() => {
+  const plot = Bokeh.documents.map((each) => each.get_model_by_name('progress-plot')).find(Boolean);
+  const of = (name) => plot.document.get_model_by_name(`progress-${name}`).data;
+  return {
+    kinds: ['measured', 'raced', 'failed', 'slower'].map((kind) => of(kind).trial.length), best: of('best').us.at(-1),
+    labels: [...of('labels').text], high: plot.y_range.end,
+  };
+})()"""
+LINEAR = "Bokeh.documents.some((each) => each.get_model_by_name('progress-plot')?.y_scale.type === 'LinearScale')"
+
+
+def test_the_figure_of_a_running_job_is_fed_by_messages_alone(watched: Any, server_url: str, tuner: Any) -> None:
+    """Snapshots are held back once the figure stands: what comes then came over the socket, and nothing else is drawn again."""
+    page, pk = watched, tuner("/api/tune/", **MATMUL, shape=SHAPE, budget_trials=602)["id"]
+    page.goto(f"{server_url}/tune/{pk}/")
+    points = "Number(document.querySelector('#progress-figure').dataset.points ?? 0)"
+    poll(page, f"{points} > 0 && document.querySelector('#progress-figure canvas, #progress-figure .bk-Figure')")
+    held: list[Any] = []
+    page.route("**/snapshot/**", lambda route: held.append(route))
+    before = page.evaluate(NOTE_REDRAWN)
+    poll(page, f"{points} >= {before} + 8")
+    assert page.evaluate("window.redrawn") == []
+    drawn = page.evaluate(DRAWN)
+    assert sum(drawn["kinds"]) >= before + 8 and drawn["best"] < drawn["high"]
+    assert any(label.startswith("best so far") for label in drawn["labels"])
+    page.focus("#progress-figure")
+    page.keyboard.press("End")
+    assert page.inner_text("#progress-said").startswith("Trial ")
+    page.unroute("**/snapshot/**")
+    for route in held:
+        route.continue_()
+    page.get_by_role("button", name="linear").click()                # another figure of the same maker, with the same points
+    poll(page, f"{LINEAR} && {points} > 8")
 
 
 def test_the_form_is_checked_while_one_types_and_keeps_what_was_typed(watched: Any, server_url: str) -> None:

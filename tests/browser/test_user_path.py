@@ -160,7 +160,7 @@ def a_tune_job_watched_to_its_end(page: Any, fresh: Product) -> None:
     page.fill("[name=budget_trials]", "40")
     page.get_by_role("button", name="Start tuning").click()
     page.wait_for_url(re.compile(r"/tune/\d+/$"))
-    page.wait_for_selector("#curve .curve-best")
+    page.wait_for_selector("#progress-figure[data-points]")
     page.locator("#tune-answer", has_text="Fastest").wait_for(timeout=WORKED_MS)
     assert "Best so far" in page.evaluate("window.said")          # it was live: the page was never reloaded
     shows(page.locator("body").first, "recorded on NVIDIA H200")

@@ -8,11 +8,13 @@ from typing import Any
 
 from django.core.cache import cache
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import render
+from django.shortcuts import get_object_or_404, render
 from django.template.loader import render_to_string
 from django.views.decorators.http import require_safe
 
 from tuner.jobs import page_selectors, selectors
+from tuner.jobs.progress_chart import OVERS, progress_figure
+from tuner.models import TuneJob
 
 FRESH_S = 0.5            # a hundred pages that watch one job are answered by two documents a second …
 SHARE = 10               # … and by one that took long for ten times as long: a tenth of one core at most
@@ -28,8 +30,20 @@ def tune_detail(request: HttpRequest, pk: int) -> HttpResponse:
     document = _document(request, pk)
     tab = request.GET.get("tab", "")
     return render(request, "tuner/job/detail.html", {
-        **document, "job": document["row"], "state": _public(document), "tabs": TABS,
+        **document, "job": document["row"], "state": _public(document), "tabs": TABS, "figure": _figure(request),
         "tab": tab if tab in TABS else next(iter(TABS))})
+
+
+@require_safe
+def tune_figure(request: HttpRequest, pk: int) -> HttpResponse:
+    """The job's figure without its trials, over ?over=trials or seconds, with times ?scale=log or linear."""
+    get_object_or_404(TuneJob, pk=pk)
+    return JsonResponse(_figure(request))
+
+
+def _figure(request: HttpRequest) -> dict[str, Any]:
+    over = request.GET.get("over", "")
+    return progress_figure(over if over in OVERS else next(iter(OVERS)), log=request.GET.get("scale") != "linear")
 
 
 @require_safe
@@ -83,7 +97,7 @@ def _make_document(job: Any, may_add: bool) -> dict[str, Any]:
 
 
 def _state(job: Any) -> dict[str, Any]:
-    """Return what the buttons and the curve are painted from; the curve is as wide as the budget, then as what was used of it."""
+    """Return what the buttons and the figure are painted from; it is as wide as the budget, then as what was used of it."""
     ended = job.status in selectors.ENDED
     most = job.last + 1 if ended else min(job.budget_trials, job.valid_size or job.budget_trials)
     return {"status": job.status, "asked": selectors.asked_of(job), "ended": ended,

@@ -23,7 +23,7 @@ from tuner.spaces.listed import store_listing
 from tuner.tuning.measure.runner import Session
 from tuner.tuning.search.finalists import Finalist, is_raced
 from tuner.tuning.space import Space
-from tuner.tuning.trial import Config, Measured, Rejected, Trial, config_key
+from tuner.tuning.trial import Config, Measured, Outcome, Rejected, Trial, config_key
 
 MAX_ATTEMPTS = 20                          # workers that may die over one job
 KEY_CHARACTERS = 200
@@ -90,7 +90,7 @@ def trial_record(job: TuneJob, worker: str, trial: Trial, default: Config | None
             message=outcome.message if isinstance(outcome, Rejected) else "",
             median_ms=measured.median_ms if measured else None, min_ms=measured.min_ms if measured else None,
             p90_ms=measured.p90_ms if measured else None, n=measured.n if measured else None,
-            facts=dict(outcome.facts), at_s=trial.at_s)
+            facts=_kept_facts(outcome), at_s=trial.at_s)
         if now.worker != worker:
             TuneTask.objects.filter(job=now, config_key=key).delete()
         if isinstance(outcome, Rejected) and gpu_uuid:
@@ -98,6 +98,12 @@ def trial_record(job: TuneJob, worker: str, trial: Trial, default: Config | None
     for name, value in changed.items():
         setattr(job, name, value)
     return row
+
+
+def _kept_facts(outcome: Outcome) -> dict[str, Any]:
+    """Return the facts with the interval of the median, which pages read without the samples."""
+    interval_ms = selectors.median_interval_ms(outcome.facts) if isinstance(outcome, Measured) else None
+    return {**outcome.facts, **({"interval_ms": interval_ms} if interval_ms else {})}
 
 
 def _lock_job(job: TuneJob, worker: str) -> TuneJob:

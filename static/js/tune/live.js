@@ -5,8 +5,8 @@ import { putParts } from "../lib/refresh.js";
 import { tabs } from "../lib/tabs.js";
 import { count } from "../lib/units.js";
 import { Controls } from "./controls.js";
-import { Curve } from "./curve.js";
 import { explore } from "./explore.js";
+import { Progress } from "./progress.js";
 import { Snapshots } from "./snapshots.js";
 import { TrialTable } from "./table.js";
 import "../lib/copy.js";
@@ -15,15 +15,15 @@ import "../lib/save.js";
 const page = document.getElementById("tune-job");
 const first = JSON.parse(document.getElementById("tune-state").textContent);
 const table = new TrialTable(document.getElementById("trials"));
-const pictures = explore(() => snapshots.trials, () => { showRows(); drawCurve(); }, choose);
+const pictures = explore(() => snapshots.trials, () => { showRows(); drawProgress(); }, choose);
 const panels = tabs(document.getElementById("job-tabs"), () => pictures.update());
-const curve = new Curve(/** @type {any} */ (document.getElementById("curve")), document.getElementById("curve-tip"), document.getElementById("curve-choices"), choose);
+const progress = new Progress(document.getElementById("progress-figure"), document.getElementById("progress-choices"), document.getElementById("progress-said"), choose);
 const snapshots = new Snapshots(page.dataset.snapshot, first, paint);
 const controls = new Controls(() => snapshots.ask());
 
 const passes = (trial) => pictures.picks.passes(trial);
 const shownTrials = () => pictures.picks.size ? snapshots.trials.filter(passes) : snapshots.trials;
-const drawCurve = () => curve.draw(snapshots.trials, snapshots.shown.state, passes);
+const drawProgress = () => progress.draw(snapshots.trials, snapshots.shown.state, passes);
 
 /** The table follows what is picked in the pictures, and says so. */
 function showRows() {
@@ -45,7 +45,7 @@ let painted = null; // the trials that the table and the pictures show
 function paint(snapshot, trials) {
   if (snapshot.parts) putParts(snapshot.parts);
   controls.show(snapshot.state);
-  drawCurve();
+  drawProgress();
   if (trials === painted) return;
   painted = trials;
   showRows();
@@ -54,7 +54,10 @@ function paint(snapshot, trials) {
 
 document.querySelector("#trials-picked button").addEventListener("click", () => pictures.clear());
 controls.show(first.state);
-watch([`tune.${page.dataset.job}`], ({ event }) => { if (event !== "watching") snapshots.ask(); }, (connection) => {
+watch([`tune.${page.dataset.job}`], ({ event, data }) => {
+  if (event === "trials") progress.add(data.trials); // its points at once; the rest of the page with the next snapshot
+  if (event !== "watching") snapshots.ask();
+}, (connection) => {
   document.getElementById("not-live").hidden = connection !== "lost" || snapshots.shown.state.ended;
   if (connection === "live") snapshots.ask();
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { band, curve, nearest, spread, timeTicks, wholeTicks } from "../../../static/js/tune/curve_model.js";
+import { band, describe, intervalText, merged, progress, spread } from "../../../static/js/tune/progress_model.js";
 import { bestSoFar, byTime } from "../../../static/js/tune/trials.js";
 
 const trial = (number, median_ms, more = {}) => ({ number, median_ms, config: { BM: number }, outcome: median_ms === null ? "rejected" : "measured", reason: "", message: "", min_ms: median_ms, p90_ms: median_ms, n: 1, facts: {}, at_s: number / 2, ...more });
@@ -28,33 +28,41 @@ test("the band reaches to twice the best, or to what it is compared with, and ne
   assert.deepEqual(band([], null, { default_ms: 3, library_ms: 2 }), { low: 2, high: 3 }); // the levels come before the first trial
 });
 
-test("what is slower than the band is marked, counted and still there", () => {
-  const trials = [trial(0, 1), trial(1, 1.5), trial(2, 50), trial(3, null)], found = curve(trials, job, usual);
-  assert.deepEqual(found.dots.map(({ x, outside }) => [x, outside]), [[1, false], [2, false], [3, true]]);
+test("each trial is a point by its outcome, what is slower than the band or has no time is at the edge", () => {
+  const trials = [trial(0, 1), trial(1, 1.5, { facts: { ended: "raced" } }), trial(2, 50), trial(3, null, { reason: "wrong" })], found = progress(trials, job, usual);
+  assert.deepEqual(Object.entries(found.points).map(([kind, { trial: numbers }]) => [kind, numbers]), [["measured", [1]], ["raced", [2]], ["failed", [4]], ["slower", [3]]]);
+  assert.deepEqual(found.points.failed.outcome, ["wrong"]);
+  assert.deepEqual(found.order.map(({ kind, at }) => [kind, at]), [["measured", 0], ["raced", 0], ["slower", 0], ["failed", 0]]);
   assert.equal(found.outside, 1);
-  assert.ok(found.y.low < 1 && found.y.high > 2 && found.y.high < 3);
-  assert.equal(curve(trials, job, { ...usual, whole: true }).outside, 0);
+  assert.ok(found.y.low < 1000 && found.y.high > 2000 && found.y.high < 3000); // µs
+  assert.equal(progress(trials, job, { ...usual, whole: true }).outside, 0);
   assert.deepEqual(found.x, { low: 0, high: 10 });
-  assert.deepEqual(curve(trials, job, { ...usual, over: "seconds" }).x, { low: 0, high: 60 });
-  assert.equal(curve([trial(30, 1)], job, usual).x.high, 31); // extended: wider than the budget was
+  assert.deepEqual(progress(trials, job, { ...usual, over: "seconds" }).x, { low: 0, high: 60 });
+  assert.equal(progress([trial(30, 1)], job, usual).x.high, 31); // extended: wider than the budget was
+  assert.deepEqual(found.best, { trial: [1, 2, 3, 4], us: [1000, 1000, 1000, 1000] }); // what failed since took its time as well
+  assert.ok(describe(found, job).startsWith("3 measured trials, the best 1.00 ms; 1 are slower"), describe(found, job));
 });
 
-test("axes have some round marks, all of them inside", () => {
-  for (const [low, high] of [[0.17, 0.65], [0.98, 1.02], [2, 30], [0.001, 9]]) {
-    const marks = timeTicks({ low, high, log: true });
-    assert.ok(marks.length >= 2 && marks.length <= 6 && marks.every((mark) => mark >= low && mark <= high), `${low}..${high}: ${marks}`);
-  }
-  assert.deepEqual(wholeTicks(602, 8), [0, 100, 200, 300, 400, 500, 600]);
-  assert.deepEqual(wholeTicks(3, 8), [0, 1, 2, 3]);
+test("default, library and ceiling are lines with their names, and the ceiling is inside the band", () => {
+  const found = progress([trial(0, 1)], { ...job, default_ms: 2, ceiling_ms: 0.5 }, usual);
+  assert.deepEqual(found.levels, { default: [2000], library: [], ceiling: [500] });
+  assert.deepEqual(found.labels.text, ["default 2.00 ms", "ceiling 500 µs", "best so far 1.00 ms"]);
+  assert.ok(found.y.low < 500);
+});
+
+test("what a message brought stands until the snapshot holds it, once", () => {
+  const rows = [trial(0, 1), trial(1, 2)], news = new Map([[1, trial(1, 9)], [3, trial(3, 3)], [2, trial(2, 4)]]);
+  assert.deepEqual(merged(rows, news).map(({ number, median_ms }) => [number, median_ms]), [[0, 1], [1, 2], [2, 4], [3, 3]]);
+  assert.equal(merged(rows, new Map([[0, trial(0, 7)]])), rows); // the same list where nothing came
+});
+
+test("a point says how sure its median is, and where that was not kept what is known", () => {
+  assert.equal(intervalText(trial(0, 1, { n: 20, interval_ms: [0.99, 1.02] })), "990 µs to 1.02 ms, n 20");
+  assert.equal(intervalText(trial(0, 1, { n: 20, min_ms: 0.9, p90_ms: 1.1 })), "not kept; least 900 µs, 90 % below 1.10 ms, n 20");
+  assert.equal(intervalText(trial(0, null)), "—");
 });
 
 test("labels keep apart, in their order", () => {
   assert.deepEqual(spread([10, 12, 100], 15), [10, 25, 100]);
   assert.deepEqual(spread([12, 10], 15), [25, 10]);
-});
-
-test("a hand finds the nearest dot within reach", () => {
-  const places = [{ x: 0, y: 0 }, { x: 10, y: 0 }];
-  assert.equal(nearest(places, 7, 1, 14), 1);
-  assert.equal(nearest(places, 7, 40, 14), null);
 });
