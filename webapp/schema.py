@@ -15,11 +15,25 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
+from webapp.embedded.launch import CannotStart
+
+OURS = ("profiles", "tuner", "webapp")      # a package's migrations may go with its update
 _LOCK = 0x52504D47      # "RPMG": the advisory lock that one migrating process holds
 
 
+class NewerDatabase(CannotStart):
+    """The database holds migrations that this code does not have."""
+
+
 def bring_up_to_date() -> None:
-    """Apply pending migrations. Two `CREATE TABLE IF NOT EXISTS` at once can clash in PostgreSQL, hence the lock."""
+    """Apply pending migrations. Two `CREATE TABLE IF NOT EXISTS` at once can clash in PostgreSQL, hence the lock.
+
+    Raises NewerDatabase, before anything is changed.
+    """
+    if names := unknown():
+        raise NewerDatabase(f"a later version of Ridgepoint wrote this database: {len(names)} of its migrations are unknown here "
+                            f"({', '.join(names[:3])}{', …' if len(names) > 3 else ''}). Start that version again, or restore a "
+                            "backup that was made before it (docs/operate-backup.md); nothing was changed")
     if not pending():
         return                          # without a plan of them all: importing every migration takes 30 ms of each command
     with connection.cursor() as cursor:
@@ -48,6 +62,12 @@ def _collecting() -> Iterator[None]:
 def pending() -> set[tuple[str, str]]:
     """Return app label and name of every migration that the database lacks."""
     return _names_on_disk() - set(MigrationRecorder(connection).applied_migrations())
+
+
+def unknown() -> list[str]:
+    """Return "app.migration" of every migration of our apps that the database has and this code lacks."""
+    applied = set(MigrationRecorder(connection).applied_migrations())
+    return sorted(f"{app}.{name}" for app, name in applied - _names_on_disk() if app in OURS)
 
 
 def _names_on_disk() -> set[tuple[str, str]]:

@@ -55,6 +55,9 @@ def database() -> Check:
 
 def migrations() -> Check:
     """Return whether the tables are those of this code."""
+    if later := schema.unknown():
+        return Check("Migrations", BAD, f"{len(later)} unknown here: {', '.join(later[:5])}",
+                     "start the later version that made them, or restore a backup from before", {"unknown": later})
     names = sorted(f"{app}.{name}" for app, name in schema.pending())
     if names:
         says = f"{len(names)} pending: {', '.join(names[:5])}"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 
 from webapp import schema
@@ -66,6 +67,16 @@ def test_pending_migrations_are_not_ready(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(schema, "pending", lambda: {("webapp", "0999_later")})
     assert not probes.is_ready()
     assert checks.migrations().state == checks.BAD and "webapp.0999_later" in checks.migrations().says
+
+
+@pytest.mark.django_db
+def test_a_database_that_a_later_version_wrote_is_refused() -> None:
+    MigrationRecorder(connection).record_applied("allauth", "9999_of_a_package")
+    assert schema.unknown() == []
+    MigrationRecorder(connection).record_applied("profiles", "9999_of_tomorrow")
+    with pytest.raises(schema.NewerDatabase, match=r"later version.*profiles\.9999_of_tomorrow.*restore a backup"):
+        schema.bring_up_to_date()
+    assert checks.migrations().state == checks.BAD and "profiles.9999_of_tomorrow" in checks.migrations().says
 
 
 @pytest.mark.django_db
