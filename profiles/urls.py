@@ -53,6 +53,7 @@ urlpatterns = [
     path("profiles/<int:pk>/", overview_pages.profile_detail, name="profile"),
     path("profiles/<int:pk>/apart/", overview_pages.profile_apart, name="profile-apart"),        # POST
     path("profiles/<int:pk>/number/", overview_pages.profile_number, name="profile-number"),     # POST
+    path("profiles/<int:pk>/reread/", overview_pages.profile_reread, name="profile-reread"),     # POST
     path("profiles/<int:pk>/timeline/", timeline_pages.timeline, name="timeline"),
     path("timelines/", timeline_pages.timelines_choose, name="timelines-choose"),               # ?a=1&b=2
     path("timelines/<int:a>/<int:b>/", timeline_pages.timelines, name="timelines"),
@@ -119,6 +120,7 @@ urlpatterns = [
     path("api/profiles/<int:pk>/", overview_api.ProfileApi.as_view(), name="api-profile"),
     path("api/profiles/<int:pk>/apart/", overview_api.ApartApi.as_view(), name="api-profile-apart"),
     path("api/profiles/<int:pk>/number/", overview_api.NumberApi.as_view(), name="api-profile-number"),
+    path("api/profiles/<int:pk>/reread/", overview_api.RereadApi.as_view(), name="api-profile-reread"),
     path("api/profiles/<int:pk>/kernels/", overview_api.KernelListApi.as_view(), name="api-kernels"),
     path("api/profiles/<int:pk>/kernel-shapes/", overview_api.KernelShapeListApi.as_view(), name="api-kernel-shapes"),
     path("api/profiles/<int:pk>/counters/", overview_api.CounterListApi.as_view(), name="api-counters"),

@@ -32,7 +32,7 @@ from profiles.profile import selectors as selectors_profile
 from profiles.profile.counted_selectors import counted_in
 from profiles.profile.finding_selectors import rows_once
 from profiles.profile.integrity_selectors import integrity_mark
-from profiles.upload import services
+from profiles.upload import reread_services, services
 from profiles.upload.request_services import KeyTaken, profile_upload
 from workers.scope import account_name
 
@@ -238,6 +238,19 @@ class NumberApi(APIView):
     def post(self, request: Request, pk: int) -> Response:
         """Files that were refused since several state one rank are read once more, with their numbers as ranks."""
         profile = services.profile_number_by_file(get_object_or_404(Profile, pk=pk))
+        return Response(ProfileSerializer(profile, context={"request": request}).data, status=202)
+
+
+class RereadApi(APIView):
+    write_permission = "profiles.add_profile"
+
+    @extend_schema(operation_id="profiles_reread", request=None, responses={202: ProfileSerializer, 409: JSON})
+    def post(self, request: Request, pk: int) -> Response:
+        """Read the stored upload anew, by the reader of today. Number, notes and threads stay; 409 says why it stays as it is."""
+        profile = get_object_or_404(Profile, pk=pk)
+        if why := reread_services.profile_reread(profile):
+            return Response({"error": why, "where": profile.name, "hint": "upload the file again, or wait"}, status=409)
+        profile.refresh_from_db()
         return Response(ProfileSerializer(profile, context={"request": request}).data, status=202)
 
 

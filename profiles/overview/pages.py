@@ -36,7 +36,7 @@ from profiles.profile.top_kernels import sort_columns, time_by_bound, top_kernel
 from profiles.retention.services import freed_bytes
 from profiles.topics.selectors import lines_without_doubt, topic_lines
 from profiles.topics.time import overview as time_overview
-from profiles.upload import services
+from profiles.upload import reread_services, services
 
 PAGE_ROWS = 200
 KERNELS = 300               # rows of a profile's kernels; all of them with ?kernels=all
@@ -227,4 +227,13 @@ def profile_number(request: HttpRequest, pk: int) -> HttpResponse:
         services.profile_number_by_file(get_object_or_404(Profile, pk=pk))
     except TraceError as error:
         messages.error(request, f"{error.what}. {error.hint}")
+    return redirect("profile", pk)
+
+
+@permission_required("profiles.add_profile", raise_exception=True)
+@require_POST
+def profile_reread(request: HttpRequest, pk: int) -> HttpResponse:
+    """The stored upload is read anew, by the reader of today."""
+    if why := reread_services.profile_reread(get_object_or_404(Profile, pk=pk)):
+        messages.error(request, f"Not read again: {why}.")
     return redirect("profile", pk)

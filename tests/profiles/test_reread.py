@@ -57,6 +57,22 @@ def test_what_an_earlier_version_read_is_said_and_read_again():
     assert _command("--outdated") == []
 
 
+def test_the_page_and_the_api_read_again(admin_client, api, alice, bob, sign_in_mode):
+    profile = _ready("merged.json")
+    Profile.objects.filter(pk=profile.pk).update(summary={key: value for key, value in profile.summary.items() if key != "reading"})
+    page = admin_client.get(f"/profiles/{profile.pk}/").content.decode()
+    assert f'action="/profiles/{profile.pk}/reread/"' in page
+    assert admin_client.post(f"/profiles/{profile.pk}/reread/").status_code == 302
+    profile.refresh_from_db()
+    assert profile.status == Profile.Status.UPLOADED
+    again = api(alice).post(f"/api/profiles/{profile.pk}/reread/")
+    assert (again.status_code, again.json()["error"]) == (409, "it is being read")
+    services.profile_ingest(profile.pk, "w")
+    assert api(bob).post(f"/api/profiles/{profile.pk}/reread/").status_code == 403
+    again = api(alice).post(f"/api/profiles/{profile.pk}/reread/")
+    assert (again.status_code, again.json()["status"]) == (202, "uploaded")
+
+
 def test_what_cannot_be_read_again_stays():
     profile = _ready("corr0.json")
     Profile.objects.filter(pk=profile.pk).update(status=Profile.Status.INGESTING)
