@@ -1,6 +1,7 @@
-"""A spawned process that answers requests over two pipes and may crash or hang.
+"""A process that answers requests over two pipes and may crash or hang.
 
-Spawned, never forked: CUDA does not survive a fork. It dies with this process, however that ends.
+A fork of the worker's warm parent, which never opened CUDA, where there is one (workers.core.warm), else a new process: CUDA does
+not survive a fork. It dies with this process, however that ends.
 """
 
 from __future__ import annotations
@@ -14,14 +15,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tuner.tuning import wire
 from tuner.tuning.trial import cleaned
+from workers.core import warm
 
 PROJECT = Path(__file__).resolve().parents[2]
 TAIL_BYTES = 4000
@@ -60,24 +60,22 @@ class Stopped(Exception):
     pass
 
 
-@lru_cache(maxsize=1)
-def _spawner(pid: int) -> ThreadPoolExecutor:
-    """Return the thread that spawns all children: the kernel ends a child with its spawner."""
-    return ThreadPoolExecutor(1, thread_name_prefix="spawn")
-
-
 class Child:
-    """A spawned process, leader of its group, its output apart from the protocol's pipes."""
+    """A process that leads its group, its output apart from the protocol's pipes."""
+
+    process: subprocess.Popen[bytes] | warm.ForkedProcess
 
     def __init__(self, module: str, environ: Mapping[str, str]) -> None:
         to_child, self._write = os.pipe()
         self._read, from_child = os.pipe()
         self._output = tempfile.TemporaryFile()      # noqa: SIM115  closed with the child
         self._decoder = wire.Decoder()
+        variables = {**safe_environment(), **environ}
         try:
-            self.process = _spawner(os.getpid()).submit(
+            self.process = warm.fork(module, variables, to_child, from_child, self._output.fileno()) or warm.spawner(
+                os.getpid()).submit(
                 subprocess.Popen, [sys.executable, "-m", module, str(to_child), str(from_child), str(os.getpid())],
-                cwd=PROJECT, env={**safe_environment(), **environ}, stdin=subprocess.DEVNULL, stdout=self._output,
+                cwd=PROJECT, env=variables, stdin=subprocess.DEVNULL, stdout=self._output,
                 stderr=subprocess.STDOUT, pass_fds=(to_child, from_child), start_new_session=True).result()
         finally:
             os.close(to_child)
@@ -122,11 +120,17 @@ class Child:
         if died is None:
             with suppress(subprocess.TimeoutExpired):
                 died = self.process.wait(POLL_S) if self._has_closed_output() else None
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        self._end_group()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(10)             # the driver may need a moment to tear a running kernel down
         return f"{_ending_text(died)}{self._tail()}"
+
+    def _end_group(self) -> None:
+        if isinstance(self.process, warm.ForkedProcess):
+            self.process.end_group()
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
     def _has_closed_output(self) -> bool:
         """Return whether the child closed its end: its exit status is worth a short wait."""
@@ -140,6 +144,8 @@ class Child:
     def close(self) -> None:
         """End the child."""
         self.kill()
+        if isinstance(self.process, warm.ForkedProcess):
+            self.process.close()
         for fd in (self._read, self._write):
             with suppress(OSError):
                 os.close(fd)

@@ -85,6 +85,7 @@ def _shorten(error: Exception) -> str:
 def enter(parent_pid: int) -> None:
     """Become a compile process that dies with its parent."""
     wire.enter_child(parent_pid)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""         # of a fork, whose variables came after the imports
     os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_DATA_BYTES, MAX_DATA_BYTES))
     torch.set_num_threads(1)

@@ -1,0 +1,195 @@
+"""The warm parent: forks share nothing, crash alone, end with whoever asked; a new process stands in where none can be forked."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from tuner.tuning.trial import Measured, Reason
+from workers.core import warm
+from workers.core.child import Child, ChildDied, safe_environment
+from workers.tune.gpu_child import Limits
+from workers.tune.sandbox import SandboxRunner
+
+pytestmark = pytest.mark.process
+
+FAKE, LEAVES_STATE = "tests.workers.core.fake_child", "tests.workers.tune.stateful_child"
+LIMIT_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _pytest_has_a_variable_for_each_test(monkeypatch):
+    """No worker's variables change so."""
+    monkeypatch.setattr(warm, "READ_LATE", warm.READ_LATE | {"PYTEST_CURRENT_TEST"})
+
+
+@pytest.fixture(scope="module")
+def keeper():
+    """A parent with torch and Triton imported; one for all tests, as a worker has one for all jobs."""
+    keeper = warm.Keeper(variables())
+    warm.keep(keeper)
+    keeper.tend()
+    end = time.monotonic() + 120
+    while not keeper.parent.ready and time.monotonic() < end:
+        time.sleep(0.05)
+        keeper.tend()
+        assert keeper.parent is not None, keeper.why
+    yield keeper
+    warm.keep(None)
+    keeper.close()
+
+
+def variables():
+    return {name: value for name, value in safe_environment().items() if name != "PYTEST_CURRENT_TEST"}
+
+
+def ask(child: Child, **message):
+    answer = child.ask(message, LIMIT_S, threading.Event())
+    return answer["ok"]
+
+
+def fork(module: str = LEAVES_STATE, **environ: str) -> Child:
+    child = Child(module, environ)
+    assert isinstance(child.process, warm.ForkedProcess)
+    return child
+
+
+def is_there(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(condition, seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.02)
+    return condition()
+
+
+def test_it_is_ready_without_cuda_and_says_how_long_it_took(keeper):
+    assert keeper.state()["ready"] and keeper.state()["seconds"] > 0
+    assert not [what for what in keeper.parent.ready["without"] if "no kernel compiled" in what]
+
+
+def test_a_job_that_changes_all_it_can_changes_nothing_of_the_next(keeper, tmp_path):
+    first = fork(TRITON_CACHE_DIR=str(tmp_path / "a"))
+    before = ask(first, do="look")
+    ask(first, do="change")
+    changed = ask(first, do="look")
+    first.close()
+    second = fork(TRITON_CACHE_DIR=str(tmp_path / "b"))
+    after = ask(second, do="look")
+    second.close()
+    own = ("pid", "cache", "random", "numpy", "torch_seed")
+    assert {name: value for name, value in changed.items() if name not in own} != {
+        name: value for name, value in before.items() if name not in own}
+    assert {name: value for name, value in after.items() if name not in own} == {
+        name: value for name, value in before.items() if name not in own}
+    assert all(before[name] != after[name] for name in own[:4])
+
+
+def test_a_fork_has_what_a_new_process_has(keeper, tmp_path):
+    forked = fork(TRITON_CACHE_DIR=str(tmp_path))
+    here = ask(forked, do="look")
+    forked.close()
+    warm.keep(None)
+    try:
+        new = Child(LEAVES_STATE, {"TRITON_CACHE_DIR": str(tmp_path)})
+        there = ask(new, do="look")
+        new.close()
+    finally:
+        warm.keep(keeper)
+    own = ("pid", "random", "numpy", "torch_seed")
+    assert {name: value for name, value in here.items() if name not in own} == {
+        name: value for name, value in there.items() if name not in own}
+
+
+@pytest.mark.parametrize(("do", "reason", "words"), [
+    ("segfault", Reason.CRASH, "died of SIGSEGV"), ("exit", Reason.CRASH, "exited with status 3; it printed: last words"),
+    ("hang", Reason.TIMEOUT, "no answer within 1 s"), ("sticky", Reason.CRASH, "illegal memory access"),
+    ("garbage", Reason.CRASH, "message of")])
+def test_a_fork_that_dies_leaves_the_next_unharmed(keeper, do, reason, words):
+    runner = SandboxRunner("fake", {}, "fp16", limits=Limits(open_s=20, compile_s=1.0, run_s=1.0, finalists_s=5, max_opens=2),
+                           child_module=FAKE)
+    runner.open()
+    try:
+        assert isinstance(runner._child._child.process, warm.ForkedProcess)
+        [(_, refused)] = runner.measure([{"do": do}])
+        assert refused.reason is reason and words in refused.message
+        [(_, fine)] = runner.measure([{"do": "fine"}])
+        assert isinstance(fine, Measured) and runner.replaced == 1
+    finally:
+        runner.close()
+    assert keeper.parent.look()
+
+
+def test_what_a_fork_started_ends_with_it(keeper):
+    child = fork()
+    started = ask(child, do="start")
+    pid = child.process.pid
+    child.close()
+    assert wait_until(lambda: not is_there(started) and not is_there(pid))
+
+
+def test_forks_end_with_whoever_asked(keeper):
+    """As where the process of a task is killed: its end of the socket is closed by the kernel, and nothing else happens."""
+    child = fork()
+    pid = child.process.pid
+    assert is_there(pid)
+    child.process.close()
+    assert wait_until(lambda: not is_there(pid))
+
+
+def test_variables_that_imports_have_read_already_need_a_new_process(keeper, caplog):
+    child = Child(FAKE, {"TRITON_INTERPRET": "1"})
+    assert not isinstance(child.process, warm.ForkedProcess) and ask(child, do="open", shape={})["gpu"]
+    child.close()
+    assert "TRITON_INTERPRET" in caplog.text
+
+
+def test_a_parent_that_holds_a_gpu_forks_no_more_and_is_replaced(tmp_path):
+    lone = warm.Keeper({**variables(), "HOLDS": "it holds /dev/nvidia0"}, module="tests.workers.tune.holding_parent")
+    warm.keep(lone)
+    try:
+        lone.tend()
+        first = lone.parent
+        child = Child(FAKE, {"HOLDS": "it holds /dev/nvidia0"})
+        assert not isinstance(child.process, warm.ForkedProcess) and ask(child, do="open", shape={})["gpu"]
+        child.close()
+        assert wait_until(lambda: lone.parent.look() and bool(lone.parent.retire))
+        lone.tend(busy=True)
+        assert lone.parent is first
+        lone.tend()
+        assert lone.parent is not first and "holds" in lone.state()["last"]
+    finally:
+        warm.keep(None)
+        lone.close()
+
+
+def test_a_dead_parent_is_no_end_of_jobs_and_another_takes_its_place(caplog):
+    lone = warm.Keeper(variables(), module="tests.workers.tune.holding_parent")
+    warm.keep(lone)
+    try:
+        lone.tend()
+        forked = Child(FAKE, {"RQ_JOB_ID": "1"})
+        assert isinstance(forked.process, warm.ForkedProcess)
+        os.kill(lone.parent.process.pid, signal.SIGKILL)
+        with pytest.raises(ChildDied):
+            forked.ask({"do": "run", "config": {"do": "hang"}}, LIMIT_S, threading.Event())
+        forked.close()
+        child = Child(FAKE, {})
+        assert not isinstance(child.process, warm.ForkedProcess) and ask(child, do="open", shape={})["gpu"]
+        child.close()
+        lone.tend()
+        assert lone.parent is None and "ended with -9" in lone.state()["why"] and "the warm parent is gone" in caplog.text
+        lone._next_start_s = 0.0
+        lone.tend()
+        assert lone.parent is not None and lone.parent.look()
+    finally:
+        warm.keep(None)
+        lone.close()

@@ -1,0 +1,139 @@
+"""The warm parent: imports torch and Triton once and forks the processes that measure and compile.
+
+Started by workers.core.warm as `python -m tuner.tuning.measure.warm REQUESTS_FD REPORT_FD PARENT_PID [COMPUTE_CAPABILITY]`.
+It never opens CUDA, which survives no fork, and refuses to fork where something did. A fork shares nothing with the one before:
+what a job changes (settings of torch, variables, files) is changed in its own process.
+
+It answers as tuner.tuning.measure.fork_server says, after a first report {"ready", "seconds", "threads", "without"}.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import random
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia import driver as nvidia
+from triton.compiler import ASTSource
+
+from tuner.tuning import wire
+from tuner.tuning.measure import child, compiler, offline
+from tuner.tuning.measure.fork_server import Server
+from tuner.tuning.operators import OPERATORS
+
+PRELOADED = (child, compiler)           # what is forked most begins at once
+FIXED_SEED = 67280421310721             # of torch's own generator where nobody seeded it, in versions that fix it
+CACHE = "TRITON_CACHE_DIR"
+
+
+def main(argv: list[str]) -> None:
+    """Import, compile one small kernel, then fork until the worker is gone."""
+    requests_fd, report_fd, parent_pid = (int(number) for number in argv[:3])
+    wire.enter_child(parent_pid)
+    began_s = time.monotonic()
+    without = prepare(argv[3] if len(argv) > 3 else "9.0")
+    gc.collect()
+    gc.freeze()                         # a collection in a fork would copy every page that holds an object
+    threads = len(os.listdir("/proc/self/task"))
+    server = Server(socket.socket(fileno=requests_fd), report_fd, touched_cuda, renew)
+    server.report({"ready": True, "seconds": round(time.monotonic() - began_s, 3), "threads": threads, "without": without})
+    server.serve()
+    os._exit(0)
+
+
+# ---- what is made ready ----
+
+@triton.jit
+def small_kernel(a, b, c, n, BLOCK: tl.constexpr):             # type: ignore[no-untyped-def]
+    rows, columns = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
+    at = rows * BLOCK + columns
+    product = tl.dot(tl.load(a + at, mask=at < n), tl.load(b + at, mask=at < n))
+    tl.store(c + at, tl.exp(product), mask=at < n)
+
+
+def prepare(compute_capability: str) -> list[str]:
+    """Import the operators' kernels, use the compiler once without a GPU and build Triton's helper; return what failed."""
+    without = []
+    for name in sorted({operator.kernel_module for operator in OPERATORS.values()}):
+        try:
+            importlib.import_module(name)
+        except Exception as error:          # a library that this host lacks: the fork that needs it says so
+            without.append(f"{name}: {type(error).__name__}: {error}"[:300])
+    try:
+        major, minor = (int(part) for part in compute_capability.split("."))
+        source = ASTSource(small_kernel, signature={"a": "*fp16", "b": "*fp16", "c": "*fp32", "n": "i32", "BLOCK": "constexpr"},
+                           constexprs={"BLOCK": 32})
+        kernel = triton.compile(source, target=GPUTarget("cuda", 10 * major + minor, offline.WARP), options={"num_warps": 4})
+        offline.static_facts(kernel, compute_capability)
+    except Exception as error:
+        without.append(f"no kernel compiled: {type(error).__name__}: {error}"[:300])
+    try:
+        nvidia.CudaUtils()                  # links CUDA's library and calls nothing of it
+    except Exception as error:              # no driver here: nothing can be measured either
+        without.append(f"Triton's helper: {type(error).__name__}: {error}"[:300])
+    return without
+
+
+def touched_cuda() -> str:
+    """Return what shows that this process opened CUDA or NVML; "" where nothing does."""
+    if torch.cuda.is_initialized():
+        return "torch has opened CUDA in the warm parent"
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            target = os.readlink(f"/proc/self/fd/{number}")
+            if target.startswith("/dev/nvidia"):
+                return f"the warm parent holds {target}"
+    return ""
+
+
+# ---- what a fork renews ----
+
+def renew() -> str:
+    """Renew what a new process has of its own: random numbers, a folder with Triton's helper. Return why it cannot serve, or ""."""
+    if torch.cuda._is_in_bad_fork():
+        return "torch has looked for a GPU in the warm parent"
+    random.seed()
+    np.random.seed()                    # the global one, which others' code uses
+    if torch.initial_seed() != FIXED_SEED:
+        torch.default_generator.seed()
+    tempfile.tempdir = None
+    if os.environ.get(CACHE):
+        copy_helpers(SEED, Path(os.environ[CACHE]))
+    return ""
+
+
+def copy_helpers(seed: Path | None, folder: Path) -> None:
+    """Copy the libraries that Triton built for this host, each folder at once: others copy at the same time."""
+    if seed is None:
+        return
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        for library in seed.glob("*/*.so"):
+            target = folder / library.parent.name
+            if target.exists():
+                continue
+            fresh = Path(tempfile.mkdtemp(dir=folder))
+            shutil.copytree(library.parent, fresh, dirs_exist_ok=True)
+            try:
+                fresh.rename(target)
+            except OSError:                                     # another was first
+                shutil.rmtree(fresh, ignore_errors=True)
+
+
+SEED = Path(os.environ[CACHE]) if os.environ.get(CACHE) else None
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
