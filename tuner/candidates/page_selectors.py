@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.candidates import code_view, selectors, services
-from tuner.candidates.verdicts import SIGN, SLOWED, TITLES, Verdict, slowdown_of_default
+from tuner.candidates.verdicts import QUICKENED, SIGN, SLOWED, TITLES, Verdict, slowdown_of_default
 from tuner.models import Candidate
 from tuner.texts import config_text, in_order
 from tuner.tuning.operators import find
@@ -93,7 +93,7 @@ def checks_of(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
         found.append({"what": "results while it was timed", "good": not timed["wrong"],
                       "said": timed["wrong"] or f"{timed['compared']} launches compared, drawn by lot"})
     if (slowed := slowdown_of_default(answer)) is not None:
-        found.append({"what": "the operator's own as fast as before the file came", "good": slowed <= 1 + SLOWED,
+        found.append({"what": "the operator's own as fast as before the file came", "good": 1 - QUICKENED <= slowed <= 1 + SLOWED,
                       "said": f"{100 * (slowed - 1):+.1f} %"})
     if again:
         found.append({"what": "results on fresh inputs after it was timed", "good": again["right"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.gpu.cold import PINNING
 from tests.tuner.candidates.files import CHANGED, CHEATS, DIFF, KERNEL, LAUNCH
 
 SHAPE, DTYPE = {"R": 8192, "C": 4096}, "fp16"
@@ -22,6 +23,7 @@ GOOD = {
     "changed, with what is known to win": (CHANGED, BEST, None, ("FASTER",), "beside the default configuration"),
     "changed, beside what is known to win": (CHANGED, BEST, BEST, ("SAME", "FASTER"), "beside the best configuration known"),
     "torch": (LAUNCH, None, None, ("SLOWER",), "beside the default configuration"),
+    "keeps its inputs in the cache": (PINNING, None, None, ("FASTER", "SAME", "SLOWER"), "beside the default configuration"),
     "two streams, joined": (_STREAM + '''    half = out.shape[0] // 2
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

@@ -9,7 +9,7 @@ from tests.tuner.measure.chosen import WITHOUT_TORCH
 
 pytest.importorskip("torch", reason=WITHOUT_TORCH)
 
-from tuner.tuning.measure import timers
+from tuner.tuning.measure import flush, timers
 from tuner.tuning.measure.policy import Policy
 
 pytestmark = pytest.mark.torch
@@ -23,7 +23,8 @@ class Queue:
         self.host_ms = self.free_ms = 0.0         # the host's clock; when the GPU has done all that was queued
         self.waited_ms = 0.0                      # that the host let the GPU sleep
         cuda = SimpleNamespace(Event=lambda enable_timing: Event(self), _sleep=self.sleep, synchronize=self.synchronize,
-                               get_device_properties=lambda device: SimpleNamespace(L2_cache_size=50 << 20))
+                               get_device_properties=lambda device: SimpleNamespace(L2_cache_size=50 << 20),
+                               get_device_capability=lambda device: (7, 5))       # an older GPU: nothing outlives a write
         self.torch = SimpleNamespace(cuda=cuda, int8=None, empty=lambda *size, **how: SimpleNamespace(
             zero_=lambda: self.run(FLUSH_MS), numel=lambda: size[0]))
 
@@ -57,7 +58,9 @@ class Event:
 @pytest.fixture
 def queue(monkeypatch):
     made = Queue()
-    monkeypatch.setattr(timers, "torch", made.torch)
+    for module in (timers, flush):
+        monkeypatch.setattr(module, "torch", made.torch)
+    monkeypatch.setattr(flush, "find_reset", lambda device: None)
     monkeypatch.setattr(timers, "time", SimpleNamespace(perf_counter=lambda: made.host_ms / 1e3))
     monkeypatch.setattr(timers, "nvml", SimpleNamespace(reading=lambda index: {}))
     return made

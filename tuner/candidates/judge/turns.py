@@ -16,8 +16,8 @@ import torch
 from tuner.candidates.judge.taken import Taken
 from tuner.tuning.measure import nvml
 from tuner.tuning.measure.accuracy import compare_output
+from tuner.tuning.measure.flush import Flush
 
-FLUSH_BYTES = 256 << 20
 CYCLES_PER_MS = 2_000_000
 EVENT_MS = 0.0005            # what a CUDA event resolves
 
@@ -70,7 +70,7 @@ class GpuTimer:
     def __init__(self, taken: Taken, gpu_index: int | None, lead_ms: float) -> None:
         self._taken, self._index, self._lead_ms = taken, gpu_index, lead_ms
         self.l2_bytes = torch.cuda.get_device_properties(taken.device).L2_cache_size
-        self._flush = torch.empty(max(4 * self.l2_bytes, FLUSH_BYTES), dtype=torch.int8, device=taken.device)
+        self._flush = Flush(taken.device, self.l2_bytes)
         self._reading: dict[str, Any] = {}
 
     def samples(self, launch: Any, count: int) -> list[float]:
@@ -81,7 +81,7 @@ class GpuTimer:
         events = [(taken.event(enable_timing=True), taken.event(enable_timing=True)) for _ in range(count)]
         for start, end in events:
             launch.before()
-            self._flush.zero_()
+            self._flush()
             taken.record(start)
             launch()
             taken.record(end)
@@ -92,7 +92,7 @@ class GpuTimer:
         return [max(EVENT_MS, taken.elapsed_ms(start, end)) for start, end in events]
 
     def about(self) -> dict[str, Any]:
-        return {"cold_l2": True, "flush_bytes": self._flush.numel(), "l2_bytes": self.l2_bytes}
+        return {**self._flush.about(), "l2_bytes": self.l2_bytes}
 
     def reading(self) -> dict[str, Any]:
         return self._reading

@@ -25,6 +25,7 @@ import torch
 
 from tuner.tuning.kernels.problem import Problem
 from tuner.tuning.measure.child import source_hash
+from tuner.tuning.measure.flush import Flush
 from tuner.tuning.operators import find, limits
 from tuner.tuning.team import packages
 from tuner.tuning.trial import Config
@@ -32,7 +33,6 @@ from tuner.tuning.trial import Config
 SPEC = "RIDGEPOINT_KERNELS"
 RANGE = "ridgepoint"
 WARMUP = 3
-FLUSH_BYTES = 256 * 2**20           # as the cold timer writes: more than any L2
 EXIT_NOTHING = 76
 
 
@@ -70,11 +70,12 @@ def warm_up(one: Mapping[str, Any], device: torch.device) -> WarmKernel:
 
 def launch_rounds(kernels: Sequence[WarmKernel], number: int, cold: bool, device: torch.device) -> None:
     """Launch each kernel once a round, L2 cold or warm as its samples were taken."""
-    flush = torch.empty(FLUSH_BYTES if cold and device.type == "cuda" else 0, dtype=torch.int8, device=device)
+    flush = Flush(device, torch.cuda.get_device_properties(device).L2_cache_size) if cold and device.type == "cuda" else None
     for _ in range(number):
         for kernel in kernels:
             if cold:
-                flush.zero_()
+                if flush is not None:
+                    flush()
             else:
                 kernel.launch()
             _finish(device)

@@ -1,6 +1,6 @@
 """The measurement policy: how times are taken; stored with every number.
 
-cold     each launch between two CUDA events, after a write to a buffer larger than L2: nothing finds its inputs there
+cold     each launch between two CUDA events, after L2 was flushed (how: `flush`): nothing finds its inputs there
 warm     each launch between two events, inputs as the launch before left them; the GPU waits until the launch is queued
 graph    many launches captured into one CUDA graph: per launch, without what a launch costs the CPU; inputs warm
 """
@@ -19,6 +19,13 @@ KINDS = {
 TITLES = {"cold": "a cold L2 cache: as the first kernel to touch its inputs", "warm": "a warm L2 cache: inputs used just before",
           "graph": "a CUDA graph: launches as a serving engine replays them"}
 MOST_LEAD_MS = 100.0
+# How L2 is flushed (tuner.tuning.measure.flush): times under two ways are not compared.
+WRITE = "write"              # of a buffer larger than L2; all times from before the others were known
+UNPINNED = "unpin, write"    # lines with evict_last are displaced and given back first
+RESET = "reset, write"       # … taken back by the driver, with a wait of the host
+FLUSHES = {WRITE: "a write of {mb:.0f} MB; lines with evict_last may outlive it",
+           UNPINNED: "evict_last lines displaced, then a write of {mb:.0f} MB",
+           RESET: "persisting lines reset by the driver, then a write of {mb:.0f} MB"}
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,13 @@ class Policy:
                 "inputs": "normal random, fresh for each configuration"}
 
 
-_TOLD = frozenset(one.name for one in fields(Policy)) | {"timer", "statistic", "inputs", "tolerance", "cold_l2"}
+_TOLD = frozenset(one.name for one in fields(Policy)) | {"timer", "statistic", "inputs", "tolerance", "cold_l2", "flush",
+                                                         "flush_bytes"}
+
+
+def flush_way(recorded: Mapping[str, Any]) -> str:
+    """Return how L2 was flushed for times under a recorded policy; "" where it was not, or nothing says so."""
+    return str(recorded.get("flush") or (WRITE if recorded.get("flush_bytes") else ""))
 
 
 def policy_rows(recorded: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -77,6 +90,8 @@ def policy_rows(recorded: Mapping[str, Any]) -> list[tuple[str, str]]:
     timer = recorded.get("timer") or KINDS.get(str(recorded.get("kind")))
     if timer:
         said.append(("timed with", str(timer)))
+    if way := flush_way(recorded):
+        said.append(("L2 flushed", FLUSHES.get(way, way).format(mb=float(recorded.get("flush_bytes") or 0) / 2**20)))
     if {"warmup", "min_samples", "max_samples", "spread_target", "max_ms"} <= recorded.keys():
         said.append(("samples", f"{recorded['warmup']} to warm up, then {recorded['min_samples']} to {recorded['max_samples']} "
                                 f"until the median is known to ±{recorded['spread_target']:.0%}; no more after "

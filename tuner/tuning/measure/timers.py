@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 
 from tuner.tuning.measure import nvml
+from tuner.tuning.measure.flush import Flush
 from tuner.tuning.measure.policy import MOST_LEAD_MS, Policy
 
 Launch = Callable[[], Any]
@@ -91,17 +92,17 @@ class _CudaTimer:
 
 
 class ColdTimer(_CudaTimer):
-    """Writes a buffer larger than L2 before each launch, which also hides the launch's CPU time."""
+    """Flushes L2 before each launch, which also hides the launch's CPU time."""
 
     def __init__(self, device: torch.device, gpu_index: int) -> None:
         super().__init__(device, gpu_index)
-        self.flush = torch.empty(max(4 * self.l2_bytes, 256 * 2**20), dtype=torch.int8, device=device)
+        self.flush = Flush(device, self.l2_bytes)
 
     def samples(self, launch: Launch, count: int) -> list[float]:
-        return self._time_launches(self.flush.zero_, launch, count)
+        return self._time_launches(self.flush, launch, count)
 
     def about(self) -> dict[str, Any]:
-        return {"cold_l2": True, "flush_bytes": self.flush.numel(), "l2_bytes": self.l2_bytes}
+        return {**self.flush.about(), "l2_bytes": self.l2_bytes}
 
 
 class WarmTimer(_CudaTimer):
