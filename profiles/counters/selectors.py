@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
+from profiles.analysis.kernel.meaning import meaning_of
 from profiles.models import LaunchCounters, Profile
 from profiles.store.counters import metrics_of
 
@@ -17,11 +18,19 @@ def launch_rows(profile: Profile) -> QuerySet[LaunchCounters]:
 
 
 def counters_json(profile: Profile, params: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Facts and rules of every launch; with `?launch=INDEX` every raw metric of that one."""
+    """Facts and rules of every launch; with `?launch=INDEX` every raw metric of that one, each with what it means."""
     asked = (params or {}).get("launch", "")
     if asked.isdecimal() and len(asked) < 10:
-        return {"profile": profile.pk, "launch": int(asked), "metrics": metrics_of(profile.pk, int(asked))}
+        metrics = [_with_meaning(row) for row in metrics_of(profile.pk, int(asked))]
+        return {"profile": profile.pk, "launch": int(asked), "metrics": metrics}
     return {"profile": profile.pk, "launches": [{
         "index": row.index, "kernel_id": row.kernel_id, "kernel": row.kernel.name, "duration_ns": row.duration_ns,
         "grid": row.grid, "block": row.block, "incomplete": row.incomplete, "facts": row.facts, "rules": row.rules,
     } for row in profile.counter_launches.select_related("kernel")]}
+
+
+def _with_meaning(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a metric with its sentence and which values are good; its unit where the report states none."""
+    meaning = meaning_of(row["metric"])
+    return {**row, "unit": row["unit"] or meaning.unit, "meaning": meaning.sentence, "range": meaning.range,
+            "source": meaning.source}

@@ -61,7 +61,14 @@ def test_every_metric_of_a_launch_is_there_to_search(watched: Any, server_url: s
     poll(page, "document.querySelectorAll('#metrics-grid .tabulator-row').length > 5")
     page.fill("#metrics-grid input[type=search]", "gpu__time_duration.sum")
     poll(page, "document.querySelectorAll('#metrics-grid .tabulator-row').length === 1")
-    shows(page.locator("#metrics-grid .tabulator-row").first, "175 µs")
+    row = page.locator("#metrics-grid .tabulator-row").first
+    shows(row, "175 µs")
+    hover = row.locator("[tabulator-field=metric] span").first.get_attribute("title") or ""
+    assert "Time from the start of the launch to its end" in hover and "Unit: ns." in hover and "Less is better" in hover
+    names = page.locator("#details dt").evaluate_all("each => each.map(name => name.title)")
+    assert len(names) > 80 and all("Unit: " in name and len(name.splitlines()) == 3 for name in names)
+    page.set_viewport_size({"width": 1000, "height": 900})
+    fits(page)
 
 
 def test_the_calculator_answers_while_one_types_and_keeps_the_address(watched: Any, server_url: str, report_id: int) -> None:

@@ -14,10 +14,18 @@ function shown(value, unit) {
   return Number.isInteger(value) ? value.toLocaleString("en-US") : String(Number(value.toPrecision(6)));
 }
 
+/** A metric's name; on hover what it means and which values are good. @param {string} value @param {any} row @returns {HTMLElement} */
+function named(value, row) {
+  const hover = [value, `${row.meaning} Unit: ${row.unit}.`, row.source ? `${row.range} (${row.source})` : row.range].join("\n");
+  return Object.assign(document.createElement("span"), { textContent: value, title: hover });
+}
+
 const COLUMNS = [
-  { field: "metric", title: "Metric", type: "text", width: 420 },
+  { field: "metric", title: "Metric", type: "text", width: 420, format: named },
   { field: "value", title: "Value", type: "number", format: (value, row) => shown(value, row.unit) },
   { field: "unit", title: "Base unit", type: "text", width: 90 },
+  { field: "meaning", title: "Meaning", type: "text", width: 320 },
+  { field: "range", title: "Good and bad", type: "text", width: 200, hidden: true },
 ];
 
 const VERSUS = [
