@@ -29,7 +29,8 @@ from rq.job import Job
 
 from workers import clock, disk, jobs, spans, trail
 from workers.clocks import hold
-from workers.core import facts
+from workers.core import facts, gpu, warm
+from workers.core.child import safe_environment
 from workers.metrics.durations import count_job
 
 log = logging.getLogger(__name__)
@@ -193,6 +194,8 @@ def _sweep_functions(queues: list[str]) -> tuple[Callable[[], object], Callable[
     from workers import tasks  # noqa: F401
     from workers.sweep import release, sweep
 
+    if "gpu" in queues or "replay" in queues:
+        from workers.tune import assist, lead  # noqa: F401  a job's first second is not spent on imports
     if "ingest" in queues:
         from profiles.ingest import import_readers
 
@@ -203,6 +206,7 @@ def _sweep_functions(queues: list[str]) -> tuple[Callable[[], object], Callable[
 def _announce_and_sweep(worker: Worker, queues: list[str], done: threading.Event, sweep: Callable[[], object]) -> None:
     """Announce and sweep while tasks run; a server that is away is reported and tried again."""
     name = worker.name
+    keeper = _keep_warm(queues)         # first: it imports while the rest is looked up
     said = {**facts.worker_facts(queues), "since": clock.now_s()}
     _tell_metrics(said)
     announce_at = sweep_at = 0.0
@@ -210,10 +214,13 @@ def _announce_and_sweep(worker: Worker, queues: list[str], done: threading.Event
         now = time.monotonic()
         worker.insist()
         try:
+            if keeper is not None:
+                keeper.tend(busy=bool(worker.horse_pid))
             if now >= announce_at:
                 announce_at = now + ANNOUNCE_EVERY_S
                 busy = _current_task(name) if worker.horse_pid else None
-                jobs.announce(name, {**_add_clocks(facts.add_readings(said)), "busy": busy, **_host_state()})
+                jobs.announce(name, {**_add_clocks(facts.add_readings(said)), "busy": busy, **_host_state(),
+                                     **({"warm": keeper.state()} if keeper is not None else {})})
             if now >= sweep_at:
                 sweep_at = now + SWEEP_EVERY_S
                 if said["gpus"]:        # also what a worker before this one left behind
@@ -223,7 +230,20 @@ def _announce_and_sweep(worker: Worker, queues: list[str], done: threading.Event
             log.warning("announce or sweep failed, trying again: %s", error)
         finally:
             connections.close_all()     # never open while the parent forks
+    if keeper is not None:
+        keeper.close()
     connections.close_all()
+
+
+def _keep_warm(queues: list[str]) -> warm.Keeper | None:
+    """Return what keeps a warm parent for a worker that measures or compiles, its start begun; None for every other."""
+    cards = gpu.gpus() if "gpu" in queues else []
+    if not (cards or "compile" in queues) or not warm.is_wanted():
+        return None
+    keeper = warm.Keeper(safe_environment(), cards[0].cc if cards else "9.0")
+    warm.keep(keeper)
+    keeper.tend()
+    return keeper
 
 
 def _host_state() -> dict[str, Any]:

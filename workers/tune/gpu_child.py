@@ -1,4 +1,4 @@
-"""The child process that owns a GPU, and spares that have imported torch."""
+"""The child process that owns a GPU, and spares that have imported torch, where no warm parent forks another at once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.tuning.trial import Reason, Rejected
+from workers.core import warm
 from workers.core.child import Child, ChildDied, ChildHung, SandboxError, Stopped
 
 SPARES = 2                      # two crashes may follow each other closely
@@ -43,6 +44,11 @@ class GpuChild:
     @property
     def pids(self) -> list[int]:
         return [child.process.pid for child in (self._child, *self.spares) if child is not None]
+
+    def start(self) -> None:
+        """Start a child that `open` then opens."""
+        if self._child is None and not self.spares and not self.stopping.is_set():
+            self.spares.append(self._spawn())
 
     def ask(self, message: dict[str, Any], limit_s: float) -> Any:
         """Return the answer, or Rejected where the child refused, died or hung."""
@@ -92,7 +98,8 @@ class GpuChild:
             if "ok" not in answer:
                 failed = answer.get("failed") or {"what": answer["rejected"]["message"], "hint": ""}
                 raise SandboxError(failed["what"], failed["hint"])
-            self.spares += [self._spawn() for _ in range(SPARES - len(self.spares))]
+            if not isinstance(self._child.process, warm.ForkedProcess):
+                self.spares += [self._spawn() for _ in range(SPARES - len(self.spares))]
             return dict(answer["ok"])
         raise SandboxError(f"the GPU child did not start {self.limits.max_opens} times in a row: {why}",
                            "on the worker, try: python -c 'import torch, triton; torch.cuda.init()'")

@@ -39,11 +39,11 @@ def run(job_id: int, worker: str, *, replay_speed: float = SPEED) -> None:
     job = worker_services.tune_claim(job_id, worker)
     if job is None:
         return
-    publisher = TrialPublisher(job)
+    publisher, claimed_s = TrialPublisher(job), time.monotonic()
     with suppress(worker_services.Superseded), watch_for_stop(lambda: _is_asked_to_stop(job, worker), publisher.flush) as stop:
         try:
             with open_runner(job, worker, stop, replay_speed) as (runner, card):
-                Lead(job, worker, runner, card, stop, publisher).search()
+                Lead(job, worker, runner, card, stop, publisher, claimed_s).search()
         except (Stopped, gpu.NoLease):
             worker_services.tune_release(job, worker)
         except LandscapeError as error:
@@ -66,14 +66,15 @@ class Lead:
     """The worker that holds the job: asks the strategy, measures, gives helpers work."""
 
     def __init__(self, job: TuneJob, worker: str, runner: Runner, card: gpu.Gpu | None, stop: Stop,
-                 publisher: TrialPublisher) -> None:
+                 publisher: TrialPublisher, claimed_s: float) -> None:
+        self.claimed_s = claimed_s                          # monotonic; from there to the search it prepares
         self.job, self.worker, self.runner, self.card, self.stop, self.publisher = job, worker, runner, card, stop, publisher
         self.began = time.monotonic() - job.elapsed_s
         self.counted: Mapping[str, Any] = dict(job.counters)
         self.counted_at = 0.0
 
     def clock(self) -> float:
-        """Return seconds of job time over all attempts."""
+        """Return seconds of searching over all attempts: what a budget counts. Preparing is counted beside it."""
         return time.monotonic() - self.began
 
     def search(self) -> None:
@@ -83,6 +84,7 @@ class Lead:
         worker_services.tune_set_session(self.job, self.worker, session, space)
         self.capability = session.compute_capability or ""
         with join_job(self.job, self.worker, Role.LEAD, self.card, self.runner):
+            self._begin_search()
             ended_by = self._run_search(space, session, starts)
             self.stop.check()
             finalists = measure_finalists(self.runner, selectors.stored_trials(self.job), self.default, space)
@@ -99,6 +101,14 @@ class Lead:
             if self.stop():                      # a child that is killed while it starts has many ways to say so
                 raise Stopped from error
             raise
+
+    def _begin_search(self) -> None:
+        """Start the clock of the search; what went before is kept beside it."""
+        self.began = time.monotonic() - self.job.elapsed_s
+        if self.card is not None:
+            prepared_s = time.monotonic() - self.claimed_s + float(self.counted.get("prepare_s") or 0.0)
+            self.counted = {**self.counted, "prepare_s": round(prepared_s, 3)}
+            worker_services.tune_set_counters(self.job, self.worker, self.counted)
 
     def _run_search(self, space: Space, session: Session, starts: list[Config]) -> str:
         """Search until budget, plateau or space ends it; return which."""

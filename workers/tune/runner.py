@@ -10,18 +10,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from typing import Any
 
+from profiles.capture.tools.installed import package_version
 from tuner import devices
 from tuner.jobs import selectors, sharing_services
 from tuner.jobs.sharing_services import Role
 from tuner.models import TrialRow, TuneJob, TuneMember
 from tuner.spaces.edit import EditRefused, OwnSpace, edited_space, read_edit
 from tuner.spaces.own import own_space_of_offer, space_of_operator, space_of_recording
+from tuner.tuning.measure import nvml
 from tuner.tuning.measure.landscape import Landscape, LandscapeError
 from tuner.tuning.measure.replay import ReplayRunner
 from tuner.tuning.measure.runner import CompilingRunner, Runner, Session
 from tuner.tuning.operators import Operator, find, limits
 from tuner.tuning.space import Space
-from tuner.tuning.trial import Config
+from tuner.tuning.trial import Config, config_key
 from workers import jobs
 from workers.clocks import hold
 from workers.core import gpu
@@ -29,11 +31,12 @@ from workers.core.child import SandboxError
 from workers.core.periodic import run_periodically
 from workers.core.stopping import Stop
 from workers.tune import compile_queue, team
-from workers.tune.sandbox import SandboxRunner
+from workers.tune.sandbox import EarlyStart, SandboxRunner
 
 log = logging.getLogger(__name__)
 PUBLISH_AT_ONCE = 200        # trials in one message
 BEAT_EVERY_S = 1.0
+EARLY = 6                    # configurations that compile while the child opens the GPU
 STARTS = 12                  # of what a vendor's library prefers: tried before the search begins
 
 
@@ -64,7 +67,8 @@ def open_runner(job: TuneJob, worker: str, stop: Stop, replay_speed: float, *, m
         runner = SandboxRunner(job.operator, job.shape, job.dtype, card.index, seed=job.seed,
                                gpu_uuid=",".join(each.uuid for each in together),
                                policy={"kind": job.timing}, environ={**team.child_environment(), **shared}, helpers=elsewhere,
-                               turn=gpu.Turn(card, stop, others=together[1:]), environment=about, conditions=hold.compact(lock))
+                               turn=gpu.Turn(card, stop, others=together[1:]), environment=about, conditions=hold.compact(lock),
+                               early=lambda: early_start(job, card))
         try:
             stop.tell(runner)
             yield runner, card
@@ -116,6 +120,24 @@ def job_space(job: TuneJob, runner: Runner, session: Session) -> tuple[Space, Co
     edited = _edited(job, space, lambda: space_of_operator(operator, job.shape, job.dtype, device, space))
     default = default or operator.default_in(edited, job.shape, job.dtype, device)
     return edited, default, list(operator.published_starts(edited, job.shape, job.dtype, device))
+
+
+def early_start(job: TuneJob, card: gpu.Gpu) -> EarlyStart | None:
+    """Return the configurations that a job begins with, for a GPU as its driver describes it; None where only the GPU tells."""
+    operator, sms, triton = find(job.operator), nvml.sm_count(card.index, card.cc), package_version("triton").get("version")
+    if (operator is None or operator.listed_on_gpu or sms is None or not triton or job.space
+            or operator.problems(job.shape, job.dtype)):
+        return None
+    tried = set(job.trials.values_list("config_key", flat=True))
+    if job.only is not None:
+        first = list(job.only)
+    else:
+        device = limits(card.name, card.cc, sms)
+        space = operator.space(job.shape, job.dtype, device)
+        default = operator.default_in(space, job.shape, job.dtype, device)
+        first = [config for config in (*([default] if default else []), *job.first,
+                                       *operator.published_starts(space, job.shape, job.dtype, device)) if config in space]
+    return EarlyStart(card.cc, sms, triton, [config for config in first[:EARLY] if config_key(config) not in tried])
 
 
 def _listed_space(job: TuneJob, operator: Operator, session: Session) -> tuple[Space, Config | None, list[Config]]:

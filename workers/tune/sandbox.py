@@ -1,15 +1,19 @@
 """A runner whose kernels run in a child that may crash or hang without harm.
 
-Compilers work ahead in processes of their own. Spare children that have already imported torch wait, so that a dead or
-hung one is replaced within a second.
+Compilers work ahead in processes of their own, and begin with the configurations that come first while the child still opens the
+GPU and measures the library. A dead or hung child is replaced within a second: by a fork of the worker's warm parent, or by a spare
+that has already imported torch.
 """
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +26,20 @@ from workers.core.compilers import CompileProcess, Compilers, cache_folder, core
 from workers.core.gpu import NoLease
 from workers.tune.gpu_child import GpuChild, Limits, rejection_of
 
+log = logging.getLogger(__name__)
 CHILD, COMPILER = "tuner.tuning.measure.child", "tuner.tuning.measure.compiler"
 HANG_S, HANG_TIMES = 5.0, 10.0  # no kernel is given less time than this, nor less than so many times the slowest one's
 AHEAD = 2                       # configurations in the line above what compiles: compiled, and on the GPU
+
+
+@dataclass(frozen=True)
+class EarlyStart:
+    """What compiles while the child opens: configurations for a GPU as its driver describes it, which the child then confirms."""
+
+    compute_capability: str
+    sms: int
+    triton: str
+    configs: Sequence[Config]
 
 
 class SandboxRunner:
@@ -38,6 +53,7 @@ class SandboxRunner:
     compilers                processes that compile ahead: None as many as the host has cores for, 0 none
     environment              of the session, beside what the child says of it
     conditions               facts of everything that is measured here
+    early                    asked while the child opens: what to compile meanwhile; None where that is not known
     child_module             the program of the child; tests give their own, and their own compiler_module
     """
 
@@ -46,7 +62,7 @@ class SandboxRunner:
                  compilers: int | None = None, child_module: str = CHILD, compiler_module: str = "",
                  environ: Mapping[str, str] | None = None, helpers: Sequence[Callable[[], CompileProcess]] = (),
                  turn: Callable[[], AbstractContextManager[Any]] = nullcontext, environment: Mapping[str, Any] | None = None,
-                 conditions: Mapping[str, Any] | None = None) -> None:
+                 conditions: Mapping[str, Any] | None = None, early: Callable[[], EarlyStart | None] = lambda: None) -> None:
         self._module, self.seed = child_module, seed
         self._compilers: Compilers | None = None
         self.move(operator, shape, dtype)
@@ -55,6 +71,7 @@ class SandboxRunner:
         self._turn, self._environment, self._conditions = turn, dict(environment or {}), dict(conditions or {})
         self._count, self._helpers = cores() if compilers is None else compilers, helpers
         self._folder: Path | None = None
+        self._early, self._has_prepared = early, False
         self._tried = 0
         self._began_s = self._open_s = self._busy_s = self._waited_s = 0.0
         self._load_s = self._compile_s = self._slowest_s = 0.0
@@ -79,11 +96,15 @@ class SandboxRunner:
     def open(self) -> Session:
         began_s = time.monotonic()
         self._began_s = self._began_s or began_s
+        self._make_folder()
+        self._child.start()                                     # before the compilers, which then start beside it
         self._prepare()
         self._child.opening = {"operator": self.operator, "shape": self.shape, "dtype": self.dtype, "seed": self.seed,
                                "gpu_index": self.gpu_index, "policy": self.policy}
-        with self._turn():
-            facts = self._child.open(library=True)
+        with ThreadPoolExecutor(1, thread_name_prefix="open") as opening:
+            opened = opening.submit(self._open_child)
+            self._compile_early()
+            facts = opened.result()
         self._open_s += time.monotonic() - began_s
         self._aim(facts)
         known = self._known
@@ -95,6 +116,24 @@ class SandboxRunner:
             environment={**{name: value for name, value in facts.items() if name not in named}, **self._environment},
             offer=_offer(facts.get("offer")))
 
+    def _open_child(self) -> dict[str, Any]:
+        with self._turn():
+            return self._child.open(library=True)
+
+    def _compile_early(self) -> None:
+        """Compile what comes first while the child opens; what goes wrong here goes wrong, and is said, once it is open."""
+        if self._compilers is None or self._is_compiled:
+            return
+        try:
+            start = self._early()
+        except Exception as error:
+            log.info("nothing compiles while the GPU child opens: %s", error)
+            return
+        if start is not None and start.configs:
+            self._aimed = self._opening(start.compute_capability, start.sms, start.triton)
+            self._compilers.aim(self._aimed)
+            self._put({config_key(config): config for config in start.configs})
+
     def move(self, operator: str, shape: Mapping[str, int], dtype: str) -> None:
         """Go to another shape with the same processes: open() then takes 1 s, not 10."""
         self._known = OPERATORS.get(operator) or (find(operator) if self._module == CHILD else None)
@@ -103,13 +142,19 @@ class SandboxRunner:
             raise SandboxError(f"unknown operator {operator!r}", f"one of {', '.join(OPERATORS)}")
         self.operator, self.shape, self.dtype = operator, dict(shape), dtype
         self._static: dict[str, Mapping[str, Any]] = {}         # what compiling ahead said of a configuration
+        self._aimed: dict[str, Any] = {}                        # what the compilers were opened for
         self.forget()
 
-    def _prepare(self) -> None:
-        """Start compilers while the child opens the GPU; all share a folder of binaries."""
+    def _make_folder(self) -> None:
+        """Make the folder of binaries that child and compilers share."""
         if self._compiler_module and (self._count or self._helpers) and self._folder is None and not self._is_compiled:
             self._folder = cache_folder()
             self._environ["TRITON_CACHE_DIR"] = str(self._folder)
+
+    def _prepare(self) -> None:
+        """Start compilers while the child opens the GPU."""
+        if self._folder is not None and not self._has_prepared:
+            self._has_prepared = True
             self._compilers = Compilers(self._compiler_module, self._environ, self._count,
                                         limit_s=self.limits.compile_s, open_s=self.limits.open_s, helpers=self._helpers)
 
@@ -120,27 +165,53 @@ class SandboxRunner:
             self._compilers.close()
             self._compilers = None
             return
-        self._compilers.aim({"operator": self.operator, "shape": self.shape, "dtype": self.dtype, "seed": self.seed,
-                             "compute_capability": facts["compute_capability"], "sms": facts.get("sms") or 1,
-                             **({"triton": facts["triton"]} if facts.get("triton") else {})})
+        opening = self._opening(facts["compute_capability"], facts.get("sms") or 1, str(facts.get("triton") or ""))
+        if opening != self._aimed:
+            self._begun, self._answered = set(), []
+            self._aimed = opening
+            self._compilers.aim(opening)
+
+    def _opening(self, compute_capability: str, sms: int, triton: str) -> dict[str, Any]:
+        return {"operator": self.operator, "shape": self.shape, "dtype": self.dtype, "seed": self.seed,
+                "compute_capability": compute_capability, "sms": sms, **({"triton": triton} if triton else {})}
+
+    def _put(self, configs: Mapping[str, Config]) -> None:
+        if self._compilers is not None:
+            self._begun |= set(configs)
+            self._compilers.put(list(configs.values()))
 
     def compile_ahead(self, configs: Sequence[Config]) -> None:
-        if self._compilers is not None:
-            self._compilers.put(configs)
+        """See CompilingRunner. What began while the child opened is not compiled again."""
+        asked = {config_key(config): config for config in configs}
+        self._asked |= set(asked)
+        self._put({key: config for key, config in asked.items() if key not in self._begun})
 
     def take_compiled(self, wait_s: float) -> list[Compiled] | None:
         """See CompilingRunner. What waits here is time without work for the GPU."""
         if self._compilers is None or self._child.stopping.is_set():
             return None
         began = time.monotonic()
-        compiled = self._compilers.ready(wait_s)
+        compiled = self._compilers.ready(0 if any(self._is_asked(each) for each in self._answered) else wait_s)
         self._waited_s += time.monotonic() - began
-        for config, answer in compiled or ():
+        if compiled is None:
+            return None
+        answers = [*self._answered, *compiled]
+        self._answered = [each for each in answers if not self._is_asked(each)]      # nobody wants those that were begun early yet
+        taken = [each for each in answers if self._is_asked(each)]
+        for config, answer in taken:
+            self._asked.discard(config_key(config))
+            self._begun.discard(config_key(config))
             if not isinstance(answer, Rejected):
                 self._static[config_key(config)] = answer
-        return compiled
+        return taken
+
+    def _is_asked(self, compiled: Compiled) -> bool:
+        return config_key(compiled[0]) in self._asked
 
     def forget(self) -> None:
+        self._begun: set[str] = set()               # given to the compilers and not yet handed on
+        self._asked: set[str] = set()               # asked for and not yet handed on
+        self._answered: list[Compiled] = []         # compiled before anybody asked
         if self._compilers is not None:
             self._compilers.forget()
 

@@ -48,6 +48,23 @@ def devices() -> list[dict[str, Any]]:
     return gpus
 
 
+# Cores that CUDA counts in an SM, by compute capability (CUDA C++ Programming Guide, "Compute Capabilities").
+_CORES_PER_SM = {"7.0": 64, "7.5": 64, "8.0": 64, "8.6": 128, "8.7": 128, "8.9": 128, "9.0": 128, "10.0": 128, "10.3": 128,
+                 "12.0": 128}
+
+
+def sm_count(index: int, compute_capability: str) -> int | None:
+    """Return a GPU's SMs without opening CUDA; None where NVML does not count its cores."""
+    per_sm = _CORES_PER_SM.get(compute_capability)
+    if per_sm is None or not is_ready():
+        return None
+    try:
+        cores = int(pynvml.nvmlDeviceGetNumGpuCores(pynvml.nvmlDeviceGetHandleByIndex(index)))
+    except (pynvml.NVMLError, AttributeError):          # an older driver, or an older nvidia-ml-py
+        return None
+    return cores // per_sm if cores and cores % per_sm == 0 else None
+
+
 def minor_number(index: int) -> int | None:
     """Return the number of a GPU's node: 3 of /dev/nvidia3; None where NVML does not tell."""
     if not is_ready():
