@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -18,11 +18,23 @@ from tuner.models import TuneJob
 from webapp.agents import services
 from webapp.agents.models import GPU_S_PER_DAY, WRITES_PER_DAY, AgentBudget, AgentCall
 from webapp.models import ApiToken, AuditEntry, Project
+from workers import jobs
 from workers.scope import FIRST_PROJECT
 
 pytestmark = [pytest.mark.servers, pytest.mark.django_db(transaction=True)]
 REPLAY = {"operator": "softmax", "shape": {"R": 8192, "C": 4096}, "device": "replay:softmax"}
 ON_GPU = {"operator": "softmax", "shape": {"R": 8192, "C": 4096}, "device": "gpu"}
+
+
+WORKER = "gpu@node7"
+SERVES = {"queues": ["gpu"], "host": "node7", "gpus": [{"name": "NVIDIA H200"}], "tools": {}}
+
+
+@pytest.fixture
+def gpu_worker() -> Iterator[None]:
+    jobs.announce(WORKER, SERVES)
+    yield
+    jobs.retire(WORKER)
 
 
 def words_of(page: str) -> str:
@@ -52,6 +64,7 @@ def test_starts_of_a_day_are_counted_and_the_next_is_refused(site: Site, alice: 
     assert call(site.mcp, token, "start_tune_job", REPLAY)["status"] == "queued"
 
 
+@pytest.mark.usefixtures("gpu_worker")
 def test_gpu_seconds_are_what_a_job_may_take_until_it_ended(site: Site, alice: Any, token_of: Callable[..., str]) -> None:
     budget(9, 500)
     token = token_of(alice)
@@ -65,6 +78,7 @@ def test_gpu_seconds_are_what_a_job_may_take_until_it_ended(site: Site, alice: A
     assert call(site.mcp, token, "start_tune_job", {**ON_GPU, "budget_seconds": 470})["status"] == "queued"
 
 
+@pytest.mark.usefixtures("gpu_worker")
 def test_what_began_nothing_takes_nothing(site: Site, alice: Any, token_of: Callable[..., str]) -> None:
     budget(1, 500)
     token = token_of(alice)
@@ -74,6 +88,19 @@ def test_what_began_nothing_takes_nothing(site: Site, alice: Any, token_of: Call
     assert call(site.mcp, token, "start_tune_job", ON_GPU)["status"] == "queued"
 
 
+def test_a_gpu_that_no_worker_has_is_said_and_takes_nothing(site: Site, alice: Any, token_of: Callable[..., str]) -> None:
+    budget(1, 500)
+    token = token_of(alice)
+    assert "no worker serves 'gpu' now (none has a GPU)" in call(site.mcp, token, "start_tune_job", ON_GPU)
+    jobs.announce(WORKER, SERVES)
+    another = call(site.mcp, token, "start_tune_job", {**ON_GPU, "device": "gpu:NVIDIA B200"})
+    assert isinstance(another, Told) and "workers have NVIDIA H200" in another and TuneJob.objects.count() == 0
+    assert call(site.mcp, token, "get_budget")["writes_today"] == 0
+    assert call(site.mcp, token, "start_tune_job", {**ON_GPU, "device": "gpu:NVIDIA H200"})["status"] == "queued"
+    jobs.retire(WORKER)
+
+
+@pytest.mark.usefixtures("gpu_worker")
 def test_where_nobody_knows_whether_it_began_it_stays_taken(
         site: Site, alice: Any, token_of: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     from tuner.jobs import create_services

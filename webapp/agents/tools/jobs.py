@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
 from webapp.agents import caller, spending
@@ -64,7 +65,8 @@ async def start_tune_job(
             max_length=16, description='arithmetic over parameters and dimensions that must hold: "BM * BN <= 8192"')] = None,
         ) -> dict[str, Any]:
     """Start a search of the best configuration of an operator at a shape. Takes one start of the token's day and, on a GPU,
-    budget_seconds of its GPU-seconds; what the job did not use is given back when it ends. Answers at once: ask get_job."""
+    budget_seconds of its GPU-seconds; what the job did not use is given back when it ends. Refused, and nothing taken, while no
+    worker has the GPU. Answers at once: ask get_job."""
     if not device:
         device = (await caller.get("/api/problem/", shape, operator=operator, dtype=dtype, gpu=gpu))["device"]["value"]
     asked: dict[str, Any] = {"operator": operator, "shape": shape, "device": device, "budget_trials": budget_trials,
@@ -72,11 +74,25 @@ async def start_tune_job(
     asked |= {name: value for name, value in (("dtype", dtype), ("strategy", strategy), ("first", first)) if value}
     if values or constraints:
         asked["space"] = {"parameters": values or {}, "constraints": constraints or []}
+    if not device.startswith("replay:"):
+        await _require_worker(device)
     await spending.spend("start_tune_job", asked, 0.0 if device.startswith("replay:") else budget_seconds)
     made = await caller.post("/api/tune/", asked)
     spending.led_to("tune", made["id"])
     return {"job": made["id"], **pick(made, "status", "device", "budget_trials", "budget_seconds"),
             "next": f"get_job with job {made['id']} tells its progress"}
+
+
+async def _require_worker(device: str) -> None:
+    """Raise ToolError for a GPU that no worker has now: the job would wait without end, and hold the day's GPU-seconds."""
+    workers = (await caller.get("/api/workers/"))["workers"]
+    models = {gpu["name"] for worker in workers if "gpu" in worker.get("queues", []) for gpu in worker.get("gpus") or []}
+    model = device.partition(":")[2]
+    if models and (not model or model in models):
+        return
+    there = f"workers have {', '.join(sorted(models))}" if models else "none has a GPU"
+    raise ToolError(f"no worker serves {device!r} now ({there}): nothing was started and nothing taken of the day. Start one on "
+                    'that machine (manage.py worker gpu), or search a recording (device "replay:<recording>")')
 
 
 async def stop_job(job: Job) -> dict[str, Any]:
