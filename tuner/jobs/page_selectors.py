@@ -33,6 +33,7 @@ class Savings:
     compile_s: float | None
     compilers: int | None
     replaced: int | None             # children that died and were replaced
+    prepare_s: float | None          # from the claim to the search: GPU child, library, compilers; no part of the budget
     pruned: int                      # configurations that constraints removed before anything was compiled
     pruned_saved_s: float | None     # at the mean job time of a trial
 
@@ -50,7 +51,8 @@ def job_savings(job: TuneJob, trials: Sequence[Trial]) -> Savings:
     per_trial = job.elapsed_s / len(trials) if trials and job.elapsed_s and not job.recorded else None
     busy = _number(use.get("busy_share")) if use.get("busy_s") else told.busy
     return Savings(told, busy, _number(use.get("compile_s")) or told.compile_s,
-                 use.get("compilers"), use.get("replaced"), pruned, pruned * per_trial if per_trial and pruned else None)
+                 use.get("compilers"), use.get("replaced"), _number(use.get("prepare_s")), pruned,
+                 pruned * per_trial if per_trial and pruned else None)
 
 
 def _number(value: Any) -> float | None:

@@ -109,7 +109,7 @@ def job_json(job: TuneJob) -> dict[str, Any]:
     counts = Counter(job.trials.values_list("outcome", flat=True))
     outcome = job_outcome(job)
     return {**{name: getattr(job, name) for name in names}, **ordered, **dates, "trials": sum(counts.values()),
-            "rejected": counts["rejected"], "group": job.group_id,
+            "rejected": counts["rejected"], "group": job.group_id, "prepare_s": (job.counters or {}).get("prepare_s"),
             "members": [member_json(one) for one in members(job)], "owner": job.owner.get_username() if job.owner else None,
             "rate": rate(job, job.best_ms), "plateau": plateau_of(job.strategy, job.plateau),
             "outcome": {"kind": outcome.kind, "text": outcome.text} if outcome else None}
