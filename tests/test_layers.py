@@ -52,7 +52,7 @@ ARROWS = {
     "profiles.ingest.naming": "",
     "profiles.ingest.core": "profiles.ingest.trace profiles.ingest.naming",
     "profiles.ingest.chrome": "profiles.ingest.trace profiles.ingest.naming profiles.ingest.core",
-    "profiles.ingest.logs": "profiles.ingest.trace profiles.ingest.core",
+    "profiles.ingest.logs": "profiles.ingest.trace profiles.ingest.naming profiles.ingest.core",
     "profiles.ingest.nccl": "profiles.ingest.trace profiles.ingest.core profiles.ingest.logs",
     "profiles.ingest.ncu": "profiles.ingest.trace profiles.ingest.core",
     "profiles.ingest.nsys": "profiles.ingest.trace profiles.ingest.naming profiles.ingest.core profiles.ingest.ncu",

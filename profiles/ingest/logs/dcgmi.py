@@ -16,6 +16,7 @@ from profiles.ingest.logs.counters import MAX_COLUMNS, MAX_GPUS, Counter, Counte
 from profiles.ingest.logs.dcgm_fields import FIELDS, Field, reading_of
 from profiles.ingest.logs.lines import complete_lines, head_lines
 from profiles.ingest.logs.moments import Moment, parse_moment
+from profiles.ingest.naming.bands import BANDS
 from profiles.ingest.trace import Cell, Integrity, SummaryColumn, SummaryTable, Trace
 
 FORMAT = "dcgmi-dmon"
@@ -111,8 +112,9 @@ def _fields(trace: Trace) -> SummaryTable:
                 rows.append([group, name, field.words, number, reading_of(str(name), number)])
     columns = [SummaryColumn("GPU", text=True), SummaryColumn("Field", text=True), SummaryColumn("What it is", text=True),
                SummaryColumn("Mean over time"), SummaryColumn("Reads as", text=True)]
-    return SummaryTable("Fields of DCGM", columns, rows, "Shares are of 1. How a mean reads: DCGM's user guide for SMs, the bands "
-                        "of public guides for tensor pipes (10, 30, 50 %) and device memory (30, 60, 80 %).")
+    used = dict.fromkeys(FIELDS[str(row[1])].band for row in rows)
+    sources = "; ".join(f"{BANDS[key].what}: {BANDS[key].source}" for key in used if key)
+    return SummaryTable("Fields of DCGM", columns, rows, "Shares are of 1." + (f" How a mean reads: {sources}." if sources else ""))
 
 
 def _take(log: CounterLog, header: _Header, match: re.Match[str], rows: dict[Gpu, int]) -> bool:

@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 from profiles.analysis.trace.breakdown import breakdown
 from profiles.ingest.core.source import Source
 from profiles.ingest.logs import counters, dcgmi, lines, nvidia_dmon, nvidia_smi
+from profiles.ingest.logs.dcgm_fields import FIELDS, NO_BAND, reading_of
 from profiles.ingest.logs.moments import parse_moment
+from profiles.ingest.naming.bands import BANDS
 from profiles.ingest.trace import Trace, TraceError
 from tests.profiles.ingest.corpus import DATA
 
@@ -265,8 +267,22 @@ def test_dcgmi_prints_no_time(tmp_path):
     means = {name: [row[at] for row in rows if row[at] != "N/A"] for at, name in enumerate(("SMACT", "TENSO", "DRAMA", "POWER"))}
     for name, values in means.items():
         assert fields[name][1] == pytest.approx(sum(values) / len(values))
-    assert fields["SMACT"][2].startswith("high") and fields["TENSO"][2] == "low" and fields["DRAMA"][2].startswith("at its roof")
-    assert fields["POWER"][0] == "power drawn" and fields["POWER"][2] == ""
+    assert fields["SMACT"][2].startswith("high") and fields["TENSO"][2] == "low" and fields["DRAMA"][2].startswith("near its peak")
+    assert fields["POWER"][0] == "power drawn" and fields["POWER"][2] == NO_BAND
+    assert BANDS["tensor"].source in (trace.tables[0].note or "")
+
+
+@pytest.mark.parametrize(("name", "mean", "reads"), [
+    ("GRACT", 0.4, "idle more than half of the time"), ("GRACT", 0.95, "no more than half"), ("GPUTL", 30.0, "idle more than half"),
+    ("SMACT", 0.49, "low"), ("TENSO", 0.09, "hardly used"), ("THMMA", 0.5, "high"), ("DRAMA", 0.8, "near its peak"),
+    ("FP32A", 0.7, "busy"), ("XIDER", 0.0, "no error"), ("XIDER", 31.0, "the driver reported"), ("PCITX", 5e9, NO_BAND)])
+def test_each_field_of_dcgm_has_a_verdict(name, mean, reads):
+    assert reading_of(name, mean).startswith(reads)
+
+
+def test_what_is_no_share_has_no_verdict():
+    assert reading_of("SMACT", 17.0) == reading_of("SMACT", None) == reading_of("NEWFIELD", 0.5) == ""
+    assert all(field.words and (not field.band or field.band in BANDS) for field in FIELDS.values())
 
 
 def test_a_log_of_dcgmi_whose_times_begin_late_keeps_what_it_began_with(tmp_path):

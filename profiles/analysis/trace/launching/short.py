@@ -21,8 +21,9 @@ from profiles.analysis.core.frame import Ints
 from profiles.analysis.trace.launching.calls import is_wait
 from profiles.analysis.trace.launching.graphs import in_graph
 from profiles.analysis.trace.launching.order import Order
+from profiles.ingest.naming.bands import BANDS
 
-SHORT_NS = 10_000
+SHORT_NS = int(1_000 * BANDS["kernel_us"].limits[0])
 GAP_NS = 200_000
 ENOUGH = 20                         # queued kernels, for a median of their gaps
 

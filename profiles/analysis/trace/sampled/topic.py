@@ -9,15 +9,17 @@ from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Finding, Result
 from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.analysis.trace.sampled.metrics import DENSE, METRICS, KernelTime, SampledGpu, sampled_gpus
+from profiles.ingest.naming.bands import BANDS
 from profiles.ingest.naming.names import operator_of, short_name
 from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
 
 LIMITS: dict[str, float] = {
     "dram_pct": 70.0,            # read and written together: DRAM is what limits (a rule of thumb, as in kernel.advising.judged)
     "tensor_pct": 1.0,           # below it the tensor cores did nothing
-    "sm_pct": 80.0,              # below it SMs stood without a warp while a kernel ran
+    "sm_pct": BANDS["sm_active"].limits[-1],      # below it SMs stood without a warp while a kernel ran
     "share_pct": 10.0,           # of the kernels' time, to be a finding
 }
+_BANDS = {"sm_active": "sm_active", "tensor_active": "tensor"}       # metric -> what calls its mean
 SHOWN = ("sm_active", "sm_issue", "tensor_active", "warps", "dram_read", "dram_write")
 
 
@@ -67,16 +69,17 @@ def _of(gpu: SampledGpu, key: str, kernel: int | None) -> float | None:
 def metric_table(frame: Frame, gpus: list[SampledGpu]) -> SummaryTable:
     rows: list[list[Cell]] = [
         [frame.device_label(gpu.device), METRICS[key][0], one.name, one.mean_pct, one.idle_pct, one.peak_pct, one.samples,
-         one.period_ns]
+         one.period_ns, BANDS[_BANDS[key]].reading(one.mean_pct) or None if key in _BANDS else None]
         for gpu in gpus for key in METRICS if (one := gpu.metrics.get(key)) is not None]
     columns = [SummaryColumn("GPU", text=True), SummaryColumn("Metric", text=True),
                SummaryColumn("As the file names it", text=True), SummaryColumn("While kernels ran", "pct"),
                SummaryColumn("Without kernels", "pct"), SummaryColumn("Highest sample", "pct"),
-               SummaryColumn("Samples", "count"), SummaryColumn("Sampling period", "ns")]
+               SummaryColumn("Samples", "count"), SummaryColumn("Sampling period", "ns"),
+               SummaryColumn("While kernels ran it reads as", text=True)]
     return SummaryTable("Metrics of the GPU", columns, rows,
                         "Of the unit's peak, each sample weighed by the time it speaks for. While kernels ran: means over "
-                        "that time, "
-                        "so gaps between kernels do not lower them.")
+                        "that time, so gaps between kernels do not lower them. How a mean reads: "
+                        + "; ".join(f"{BANDS[band].what}: {BANDS[band].source}" for band in _BANDS.values()) + ".")
 
 
 def kernel_table(frame: Frame, gpu: SampledGpu, several: bool) -> SummaryTable:

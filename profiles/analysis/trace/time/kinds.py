@@ -19,9 +19,10 @@ import numpy.typing as npt
 
 from profiles.analysis.core import gpus
 from profiles.analysis.core.frame import ASKED_CHARS, Frame, Rows
+from profiles.ingest.naming.bands import BANDS
 from profiles.ingest.naming.names import words_for_search
 
-SMALL_NS = 10_000               # a shorter kernel is mostly start, ramp and tail (issue: "short kernels < 10 µs")
+SMALL_NS = int(1_000 * BANDS["kernel_us"].limits[0])      # a shorter kernel is mostly start, ramp and tail
 MOST_NAMES = 5_000             # kernels that are told apart, the most time first: the others are unknown
 MOST_SHAPES = 20_000            # distinct (operator, arguments) that are looked into
 REGIMES = COMPUTE, MEMORY, UNKNOWN = "compute", "memory", "unknown"
