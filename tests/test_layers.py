@@ -68,8 +68,9 @@ ARROWS = {
         "profiles.ingest.rocm profiles.ingest.xplane",
     "profiles.analysis.core": "profiles.ingest.trace profiles.ingest.naming",
     "profiles.analysis.kernel": "profiles.ingest.trace profiles.ingest.naming profiles.ingest.ncu profiles.analysis.core",
-    "profiles.analysis.compare": "profiles.ingest.trace profiles.ingest.naming profiles.analysis.core profiles.analysis.kernel",
     "profiles.analysis.trace": "profiles.ingest.trace profiles.ingest.naming profiles.analysis.core profiles.analysis.kernel",
+    "profiles.analysis.compare":
+        "profiles.ingest.trace profiles.ingest.naming profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace",
     "tuner.tuning.trial": "",
     "tuner.tuning.vendor": "tuner.tuning.trial",
     "tuner.tuning.operators": "profiles.analysis.core tuner.tuning.trial tuner.tuning.vendor",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from profiles.analysis.compare.comparison import KernelChange, Row, Side, name_shape
+from profiles.analysis.compare.comparison import KernelChange, Row, Side, name_shape, verdict_text
 from profiles.analysis.compare.counter_changes import CounterChange
 from profiles.analysis.compare.why import Why
 from profiles.analysis.core.sentences import pct_text, plain_number, si_text
@@ -17,7 +17,7 @@ _SHOWN: dict[str, Callable[[float], str]] = {
     "instructions": lambda value: si_text(value, ""), "wait": lambda value: f"{plain_number(value)} cycles",
     "warps": plain_number, "share": lambda value: pct_text(100 * value),
     "clock": lambda value: f"{value / 1e6:,.0f} MHz"}
-SIGNS = {"slower": "▲", "faster": "▼", "new": "+", "gone": "−", "unchanged": "=", "unknown": "?"}
+SIGNS = {"slower": "▲", "faster": "▼", "new": "+", "gone": "−", "unchanged": "=", "unknown": "?", "other_work": "≠"}
 
 
 def factor_bars(why: Why | None) -> list[dict[str, Any]]:
@@ -53,6 +53,16 @@ class Line:
     @property
     def sign(self) -> str:
         return SIGNS[self.row.verdict]
+
+    @property
+    def verdict_text(self) -> str:
+        return verdict_text(self.row.verdict)
+
+    @property
+    def work_text(self) -> str:
+        """"Work of a launch +112 %", "" where it is not known or the same."""
+        change_pct = self.row.work_change_pct
+        return f"work of a launch {change_pct:+.0f} %" if change_pct is not None and round(change_pct) else ""
 
     @property
     def shape_name(self) -> str:
@@ -114,6 +124,10 @@ class KernelLine:
         return SIGNS[self.change.verdict]
 
     @property
+    def verdict_text(self) -> str:
+        return self.change.says or verdict_text(self.change.verdict)
+
+    @property
     def first(self) -> Line:
         return self.shapes[0]
 
@@ -164,7 +178,7 @@ class Answer:
     def counts(self) -> str:
         """"3 kernels slower, 1 faster, 1 unchanged"."""
         words = {"slower": "slower", "faster": "faster", "unchanged": "within the noise", "unknown": "cannot be told",
-                 "new": "new", "gone": "gone"}
+                 "other_work": "of another amount of work", "new": "new", "gone": "gone"}
         parts = [f"{count} {words[verdict]}" for verdict, count in self.verdicts.items() if count]
         if not parts:
             return "No kernel ran on either side"
@@ -177,7 +191,7 @@ def answer(compared: KernelComparison) -> Answer:
     result = compared.result
     slower = [row for row in result.rows if row.verdict == "slower"]
     faster = [row for row in result.rows if row.verdict == "faster"]
-    changed = slower or faster or any(row.verdict in ("new", "gone", "unknown") for row in result.rows)
+    changed = slower or faster or any(row.verdict in ("new", "gone", "unknown", "other_work") for row in result.rows)
     direction = "unchanged" if not result.delta_ns or not changed else "slower" if result.delta_ns > 0 else "faster"
     return Answer(
         direction, result.delta_ns, 100 * result.delta_ns / result.old_total_ns if result.old_total_ns else None,

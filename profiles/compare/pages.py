@@ -12,6 +12,7 @@ from django.views.decorators.http import require_safe
 from profiles.compare import charts as charts_compare
 from profiles.compare import choice_selectors, line_selectors, progress_selectors, selectors
 from profiles.compare.needed_selectors import without_needs
+from profiles.compare.operation_selectors import operation_lines, operations_answer
 from profiles.ingest.trace import TraceError
 from profiles.library.selectors import query_without
 from profiles.models import Profile
@@ -41,6 +42,7 @@ def compare(request: HttpRequest) -> HttpResponse:
                     "has_counters": bool(compared.counters),
                     "counter_names": [name for _, name, _ in selectors.COUNTERS],
                     "answer": line_selectors.answer(compared),
+                    "operations": operation_lines(compared.operations), "operations_answer": operations_answer(compared.operations),
                     "without_needs": without_needs([p for side in compared.sides for p in side.profiles]),
                     "rows": lines[:SHOWN], "unlisted": max(0, listed - SHOWN), "by_shape": by_shape,
                     "kernels": kernels[:SHOWN], "several": several[:SHAPES_SHOWN],
@@ -75,7 +77,7 @@ def _compare_figures(compared: selectors.KernelComparison) -> dict[str, Any]:
         return {"bars": charts_compare.paired_bars(compared.result, compared.old.label, compared.new.label),
                 "arrows": charts_compare.roofline_arrows(compared.result.rows, compared.facts)}
 
-    figures: dict[str, Any] | None = cache.get_or_set(f"compare-figures:{compared.identity}", make, FIGURES_KEPT_S)
+    figures: dict[str, Any] | None = cache.get_or_set(f"compare-figures-2:{compared.identity}", make, FIGURES_KEPT_S)
     assert figures is not None        # what `make` returns never is
     return figures
 

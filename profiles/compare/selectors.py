@@ -17,9 +17,11 @@ from django.core.cache import cache
 from profiles.analysis.compare.comparison import Comparison, Row
 from profiles.analysis.compare.counter_changes import CounterChange, counter_changes
 from profiles.analysis.compare.kernels import compare
+from profiles.analysis.compare.operations import OperationRow
 from profiles.analysis.compare.why import WANTED, Why, why
 from profiles.analysis.core.shapes import launches_of
 from profiles.compare.needed_selectors import StepChange, step_change
+from profiles.compare.operation_selectors import operation_rows, with_operations
 from profiles.compare.step_selectors import Steady, steady
 from profiles.ingest.trace import TraceError
 from profiles.library.selectors import build_profiles
@@ -86,9 +88,9 @@ COUNTERS = (
 EXPLAINED = 24          # rows of most change whose raw counters are read
 _LAUNCHES = 40          # of each side of such a row
 COLUMNS = ("kernel", "shape", "problem", "verdict", "old_total_ns", "new_total_ns", "delta_ns", "from_launches_ns",
-           "from_duration_ns", "change_pct", "noise_pct", "old_launches", "new_launches", "old_mean_ns", "new_mean_ns",
-           "old_grid", "new_grid", "old_block", "new_block", "old_registers", "new_registers", "matched", "confidence",
-           "why", "old_name", "new_name")
+           "from_duration_ns", "change_pct", "noise_pct", "work_change_pct", "old_launches", "new_launches", "old_mean_ns",
+           "new_mean_ns", "old_grid", "new_grid", "old_block", "new_block", "old_registers", "new_registers", "matched",
+           "confidence", "why", "old_name", "new_name")
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,7 @@ class KernelComparison:
     facts: dict[int, tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]] = field(default_factory=dict)
     whys: dict[int, Why] = field(default_factory=dict)
     step: StepChange | None = None             # of traces with steps
+    operations: Sequence[OperationRow] = field(default=())         # kinds of operations of traces, largest change first
 
     @property
     def sides(self) -> tuple[ComparisonSide, ComparisonSide]:
@@ -157,6 +160,7 @@ class KernelComparison:
             "comparable": self.comparable, "notes": list(self.notes), "old_total_ns": self.result.old_total_ns,
             "new_total_ns": self.result.new_total_ns, "delta_ns": self.result.delta_ns, "verdicts": self.result.verdicts(),
             "kernel_verdicts": self.result.kernel_verdicts(), "step": self.step.as_json() if self.step else None,
+            "operations": [row.as_json() for row in self.operations],
             "kernels": [kernel.as_json() for kernel in self.result.kernels],
             "rows": [{**row.as_json(), "counters": [vars(change) for change in self.counters.get(at, [])],
                       "why": self.whys[at].as_json() if at in self.whys else None} for at, row in enumerate(self.result.rows)],
@@ -183,7 +187,8 @@ def comparison(query: Mapping[str, str]) -> KernelComparison:
     counting = _steady(old, new) if per == "step" and kind == Profile.Kind.TRACE else {}
     if counting:
         old_units, new_units = (float(sum(counting[p.pk].steps for p in side.profiles)) for side in (old, new))
-    result = compare(_launches(old, counting), _launches(new, counting), old_units=old_units, new_units=new_units)
+    launches = _launches(old, counting), _launches(new, counting)
+    result = compare(*launches, old_units=old_units, new_units=new_units)
     counters: dict[int, list[CounterChange]] = {}
     facts, whys = {}, {}
     if kind == Profile.Kind.COUNTERS:
@@ -191,7 +196,11 @@ def comparison(query: Mapping[str, str]) -> KernelComparison:
         counters = {at: counter_changes(before, after, COUNTERS) for at, (before, after) in facts.items()}
     notes = [*_notes(old, new, per), *_left_out(old, new, counting)]
     step = step_change(old.profiles, new.profiles) if kind == Profile.Kind.TRACE else None
-    return KernelComparison(old, new, str(kind), [str(each) for each in kinds], per, result, notes, counters, facts, whys, step)
+    operations = []
+    if kind == Profile.Kind.TRACE:
+        operations = operation_rows(*launches, [*old.profiles, *new.profiles], old_units, new_units)
+    return KernelComparison(old, new, str(kind), [str(each) for each in kinds], per, result, notes, counters, facts, whys, step,
+                            operations)
 
 
 def _pick_side(query: Mapping[str, str], which: str) -> ComparisonSide:
@@ -242,7 +251,9 @@ def _launches(side: ComparisonSide, counting: Mapping[int, Steady]) -> pa.Table:
         if profile.pk in counting:
             inside = counting[profile.pk].launches
             table = table.filter(pa.array(inside[np.minimum(table["index"].to_numpy(), inside.size - 1)]))
-        table = table.append_column("problem", problems(profile, table["index"].to_numpy()))
+        position = table["index"].to_numpy()
+        table = table.append_column("problem", problems(profile, position))
+        table = with_operations(table, profile, position) if profile.kind == Profile.Kind.TRACE else table
         index = pc.add(table["index"], pa.scalar(at * _RUN, pa.int64()))
         tables.append(table.set_column(table.schema.get_field_index("index"), "index", index))
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()

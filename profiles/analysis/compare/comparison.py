@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-VERDICTS = ("slower", "faster", "unchanged", "unknown", "new", "gone")
+VERDICTS = ("slower", "faster", "unchanged", "unknown", "other_work", "new", "gone")
+
+_WORDS = {"unknown": "cannot tell", "other_work": "another amount of work"}
+
+
+def verdict_text(verdict: str) -> str:
+    """Return a verdict as people read it."""
+    return _WORDS.get(verdict, verdict)
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,8 @@ class Row:
     from_duration_ns: float
     change_pct: float | None    # of the mean duration
     noise_pct: float | None     # a change of the mean below this is noise
-    verdict: str                # "slower" | "faster" | "unchanged" | "unknown" | "new" | "gone"
+    verdict: str                # "slower" | "faster" | "unchanged" | "unknown" | "other_work" (a launch) | "new" | "gone"
+    work_change_pct: float | None = None        # of the mean work of a launch (FLOP, or bytes); None where it is not known
 
     def as_json(self) -> dict[str, Any]:
         row = asdict(self)

@@ -9,7 +9,7 @@ The change of a kernel's time splits exactly in two: ``total_new - total_old = (
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,18 +63,29 @@ def verdict_of(change_pct: float | None, noise_pct: float | None, several: bool)
     return "slower" if change_pct > 0 else "faster"
 
 
+def work_change_pct_of(a: Floats, b: Floats) -> float | None:
+    """Return the change of the mean work of a launch; None where that of one is not known, or there was none."""
+    if not len(a) or not len(b) or np.isnan(a).any() or np.isnan(b).any() or not a.mean():
+        return None
+    return float(100 * (b.mean() / a.mean() - 1))
+
+
 # ---- two sets of kernel launches side by side ----
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-WORST = ("slower", "faster", "unknown", "new", "gone", "unchanged")        # of a kernel's shapes the first of these is its verdict
+OTHER_WORK_PCT = 10.0   # work of a launch that differs by more is another: it is neither slower nor faster
+# Of a kernel's shapes the first of these is its verdict.
+WORST = ("slower", "faster", "unknown", "other_work", "new", "gone", "unchanged")
 
 
 def compare(old: pa.Table, new: pa.Table, *, old_units: float = 1, new_units: float = 1) -> Comparison:
     """Return the kernel-by-kernel comparison of two LAUNCHES tables.
 
     Totals are divided by `old_units` and `new_units` (steps or runs). Both tables may have a column "problem" (text, "" where
-    unknown) beside those of LAUNCHES: then launches of one problem meet each other.
+    unknown) beside those of LAUNCHES: then launches of one problem meet each other. With the columns "operation" (text) and "work"
+    (of the launch's call, NaN unknown) kernels of other names meet only where they do the same operation, and a shape whose
+    launches do another amount of work is neither slower nor faster.
     """
     rows: list[Row] = []
     kernels: list[list[Row]] = []
@@ -121,7 +132,7 @@ def _say_shapes(rows: Sequence[Row], verdict: str) -> str:
     mine = [row for row in rows if row.verdict == verdict]
     if verdict == "unchanged":
         return f"all {len(rows)} shapes unchanged"
-    words = {"unknown": "cannot be told"}.get(verdict, verdict)
+    words = {"unknown": "cannot be told", "other_work": "another amount of work"}.get(verdict, verdict)
     text = f"{len(mine)} of {len(rows)} shapes {words}"
     if verdict in ("slower", "faster"):
         worst = max(mine, key=lambda row: abs(row.change_pct or 0.0))
@@ -136,8 +147,9 @@ def _kernels(old: pa.Table, new: pa.Table, old_shapes: Ints, new_shapes: Ints) -
     at_old, at_new = _rows_by_name(old), _rows_by_name(new)
     index_old, index_new = old["index"].to_numpy(), new["index"].to_numpy()
     size_old, size_new = _sizes(old_shapes), _sizes(new_shapes)
-    pairs = match([Kernel(name, index_old[rows], int(np.median(size_old[rows]))) for name, rows in at_old.items()],
-                  [Kernel(name, index_new[rows], int(np.median(size_new[rows]))) for name, rows in at_new.items()])
+    done = _operations(old, new)
+    pairs = match([Kernel(name, index_old[rows], int(np.median(size_old[rows])), done[0](rows)) for name, rows in at_old.items()],
+                  [Kernel(name, index_new[rows], int(np.median(size_new[rows])), done[1](rows)) for name, rows in at_new.items()])
     none = np.empty(0, np.int64)
     labels = {**short_names(at_old), **short_names(at_new)}         # of a kernel of both, the new side's
     for pair in pairs:
@@ -147,6 +159,21 @@ def _kernels(old: pa.Table, new: pa.Table, old_shapes: Ints, new_shapes: Ints) -
         yield labels[name], at_old[name], none, "", ""
     for name in (name for name in at_new if name not in matched_new):
         yield labels[name], none, at_new[name], "", ""
+
+
+def _operations(old: pa.Table, new: pa.Table) -> list[Callable[[Ints], frozenset[str]]]:
+    """For each side what tells the operations of some of its launches; none unless both sides state them."""
+    if not all("operation" in table.column_names and "has_operator" in table.column_names for table in (old, new)):
+        return [lambda _: frozenset()] * 2
+    return [_operations_of(table) for table in (old, new)]
+
+
+def _operations_of(table: pa.Table) -> Callable[[Ints], frozenset[str]]:
+    texts, known = np.array(table["operation"].to_pylist(), object), table["has_operator"].to_numpy()
+
+    def done(rows: Ints) -> frozenset[str]:
+        return frozenset(texts[rows].tolist()) if known[rows].all() else frozenset()
+    return done
 
 
 def _sizes(shapes: Ints) -> Floats:
@@ -178,9 +205,26 @@ def _row(kernel: str, label: str, a: pa.Table, in_a: Ints, b: pa.Table, in_b: In
     from_launches_ns = (new.launches / new_units - old.launches / old_units) * old.mean_ns
     change_pct = 100 * (new.mean_ns / old.mean_ns - 1) if old.mean_ns else None
     noise_pct = noise_pct_of(old, new, _durations(a, in_a), _durations(b, in_b))
+    verdict = verdict_of(change_pct, noise_pct, min(old.launches, new.launches) > 1)
+    work_change_pct = _work_change_pct(old, new, a, in_a, b, in_b)
+    if work_change_pct is not None and abs(work_change_pct) > OTHER_WORK_PCT:
+        verdict = "other_work"
     return Row(kernel, label, problem, old, new, matched, confidence, old_ns, new_ns, delta_ns, from_launches_ns,
-               delta_ns - from_launches_ns, change_pct, noise_pct,
-               verdict_of(change_pct, noise_pct, min(old.launches, new.launches) > 1))
+               delta_ns - from_launches_ns, change_pct, noise_pct, verdict, work_change_pct)
+
+
+def _work_change_pct(old: Side, new: Side, a: pa.Table, in_a: Ints, b: pa.Table, in_b: Ints) -> float | None:
+    """The change of a launch's mean work: as the columns "work" say it, of ATen's kernels where they do not by their threads.
+
+    ATen launches as many threads as a tensor has elements for each to take (`at::native::launch_*_kernel`, CUDALoops.cuh): the same
+    kernel with more of them works on more.
+    """
+    known = "work" in a.column_names and "work" in b.column_names
+    works = [table["work"].to_numpy()[rows] if known else np.full(rows.size, np.nan) for table, rows in ((a, in_a), (b, in_b))]
+    if any(np.isnan(each).any() for each in works) and old.name == new.name and "at::native" in old.name:
+        threads = [_sizes(shapes_of(table.take(pa.array(rows)))) for table, rows in ((a, in_a), (b, in_b))]
+        works = [np.where(each > 0, each, np.nan) for each in threads]
+    return work_change_pct_of(*works)
 
 
 def _side(table: pa.Table, rows: Ints) -> Side | None:

@@ -26,11 +26,15 @@ MOST_PAIRS = 40_000             # of unknown names of both sides that are looked
 
 @dataclass(frozen=True)
 class Kernel:
-    """All launches of one name on one side. `threads`: of all launches together, by their median grid and block; 0: unknown."""
+    """All launches of one name on one side. `threads`: of all launches together, by their median grid and block; 0: unknown.
+
+    `operations`: what its launches compute; empty where that is not known of all.
+    """
 
     name: str
     positions: Ints             # among the kernels of its profile, ascending
     threads: int = 0
+    operations: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,9 @@ def _of_family(kernels: Sequence[Kernel], known: dict[str, Identity], wanted: Id
 
 def _judge(a: Kernel, b: Kernel, known: dict[str, Identity], places: Counter[tuple[str, str]],
            alone: tuple[set[str], set[str]]) -> tuple[float, str, str]:
-    """(score, confidence, evidence); "" where nothing speaks for the pair."""
+    """(score, confidence, evidence); "" where nothing speaks for the pair, or both are known to do nothing of the same."""
+    if a.operations and b.operations and not a.operations & b.operations:
+        return 0.0, "", ""
     first, second = known[a.name], known[b.name]
     family, operation = first.key == second.key, bool(first.op) and first.op == second.op
     short = short_name(a.name) == short_name(b.name)

@@ -8,9 +8,11 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from profiles.analysis.compare.comparison import KernelChange, name_shape
+from profiles.analysis.compare.comparison import KernelChange, name_shape, verdict_text
 from profiles.analysis.core.sentences import time_text
-from profiles.compare.selectors import PER, comparison
+from profiles.compare.needed_selectors import StepChange
+from profiles.compare.operation_selectors import operation_lines
+from profiles.compare.selectors import PER, KernelComparison, comparison
 from profiles.ingest.trace import TraceError
 from webapp.management.in_project import ProjectCommand
 
@@ -39,18 +41,39 @@ class Command(ProjectCommand):
             return
         for note in compared.notes:
             self.stdout.write(note)
-        self.stdout.write(f"{'':9} {'total':^23}  mean of a launch")
+        self._write_step(compared.step)
+        self._write_operations(compared)
+        self.stdout.write(f"{'':22} {'total':^23}  mean of a launch")
         for kernel in compared.result.kernels:
             says = f"  {kernel.says}" if kernel.says else ""
-            self.stdout.write(f"{kernel.verdict:9} {time_text(kernel.old_total_ns):>10} → {time_text(kernel.new_total_ns):>10}  "
-                              f"{mean_text(kernel):35}  {kernel.kernel}{says}")
+            totals = f"{time_text(kernel.old_total_ns):>10} → {time_text(kernel.new_total_ns):>10}"
+            self.stdout.write(f"{verdict_text(kernel.verdict):22} {totals}  {mean_text(kernel):35}  {kernel.kernel}{says}")
             for at in kernel.rows:
                 row = compared.result.rows[at]
                 if kernel.says:
                     change = f"{row.change_pct:+.1f} %" if row.change_pct is not None else "one side only"
-                    self.stdout.write(f"          {row.shape}: {name_shape(row)}: {row.verdict}, {change}")
+                    self.stdout.write(f"          {row.shape}: {name_shape(row)}: {verdict_text(row.verdict)}, {change}")
                 if at in compared.whys:
                     self.stdout.write(f"          because {compared.whys[at].sentence}")
+
+    def _write_step(self, step: StepChange | None) -> None:
+        if step is None:
+            return
+        self.stdout.write(f"A step takes {time_text(step.old_ns)} → {time_text(step.new_ns)}, {step.change_pct:+.1f} %")
+        for each in step.foretold:
+            foretold = f"{time_text(each.least_ns)} to {time_text(each.most_ns)}"
+            self.stdout.write(f"  {'new' if each.came else 'gone'}: {each.title.lower()}, foretold {foretold}")
+
+    def _write_operations(self, compared: KernelComparison) -> None:
+        """What is computed, before the kernels that do it."""
+        for kind in operation_lines(compared.operations):
+            for line, depth in ((kind, 0), *((part, 1) for part in kind.parts)):
+                name = "  " * depth + line.what
+                times = f"{time_text(line.row.old.ns):>10} → {time_text(line.row.new.ns):>10}"
+                said = f"; {line.row.says}" if line.row.says else ""
+                self.stdout.write(f"{name[:58]:58} {times}  {line.launches_text:>14} launches  {line.verdict}{said}")
+        if compared.operations:
+            self.stdout.write("")
 
 
 def mean_text(kernel: KernelChange) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import pytest
 from django.core.files.base import ContentFile
+from django.core.management import call_command
 from django.test import Client
 
 from profiles.models import Profile
@@ -22,6 +25,12 @@ def ingested(file: str, needed: bool = True) -> Profile:
     if needed:
         document_of(profile, topic_of("needed"))    # as a worker does behind the ingest
     return profile
+
+
+def command(*arguments: str) -> str:
+    out = StringIO()
+    call_command(*arguments, stdout=out)
+    return out.getvalue()
 
 
 def test_what_went_is_said_with_what_was_foretold(bob):
@@ -48,3 +57,37 @@ def test_what_is_not_made_yet_is_named(bob):
     assert "Steps are compared once what they need is made: keys_repeated_decode_eager.json.gz" in plain
     page(bob, f"/profiles/{new.pk}/analysis/needed/")
     assert "A step takes" in text(page(bob, "/compare/", a=old.pk, b=new.pk))
+
+
+def test_operations_stand_before_kernels_and_add_up_to_them(bob):
+    old, new = ingested("natural/scores_written_out.json.gz"), ingested("natural/scores_written_out__without.json.gz")
+    client = Client()
+    client.force_login(bob)
+    body = client.get("/api/compare/", {"a": old.pk, "b": new.pk, "per": "step"}).json()
+    kinds = {row["kind"]: row for row in body["operations"]}
+    for which in ("old", "new"):
+        assert sum(row[which]["ns"] for row in kinds.values()) == pytest.approx(body[f"{which}_total_ns"], abs=1)
+        assert sum(row[f"{which}_total_ns"] for row in body["rows"]) == pytest.approx(body[f"{which}_total_ns"], abs=1)
+    attention = kinds["attention"]
+    assert (attention["old"]["launches"], attention["new"]["launches"], attention["verdict"]) == (22, 2, "less_work")
+    assert attention["says"] == "FLOP −50 %, bytes −99 %" and body["kernel_verdicts"]["slower"] == 0
+    # in all it is the kernel time of both sides as their Kernels and Time pages have it
+    whole = client.get("/api/compare/", {"a": old.pk, "b": new.pk}).json()
+    for which, profile in (("old", old), ("new", new)):
+        time = client.get(f"/api/profiles/{profile.pk}/analysis/layer/").json()["numbers"]
+        assert sum(row[which]["ns"] for row in whole["operations"]) == whole[f"{which}_total_ns"] == time["kernels_ns"]
+    plain = text(page(bob, "/compare/", a=old.pk, b=new.pk, per="step"))
+    assert "Attention 13.3 ms → 551 µs (less work)" in plain
+    assert plain.index("A step takes") < plain.index("Operations") < plain.index("Kernel time", plain.index("Operations"))
+    said = command("compare", str(old.pk), str(new.pk), "--per", "step")
+    assert "▲" not in said and "A step takes" in said
+    line = next(line for line in said.splitlines() if line.startswith("Attention"))
+    assert "13.3 ms →     551 µs" in line and "22 → 2 launches  less work; FLOP −50 %, bytes −99 %" in line
+
+
+def test_builds_are_compared_by_operations_too(bob):
+    for file, build in (("natural/more/scores_in_vit.json.gz", "eager"), ("natural/more/scores_in_vit__without.json.gz", "sdpa")):
+        made = ingested(file, needed=False)
+        Profile.objects.filter(pk=made.pk).update(build=build)
+    plain = text(page(bob, "/compare/", build_a="eager", build_b="sdpa"))
+    assert "Attention 60.2 ms → 3.57 ms (same work, faster)" in plain

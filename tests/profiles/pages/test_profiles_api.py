@@ -160,7 +160,8 @@ def test_compare_builds(api, bob):
     ready("buildA.ncu-rep.gz", build="A")
     ready("buildB.ncu-rep.gz", build="B")
     body = api(bob).get("/api/compare/", {"build_a": "A", "build_b": "B"}).json()
-    assert body["verdicts"] == {"slower": 3, "faster": 1, "unchanged": 1, "unknown": 0, "new": 0, "gone": 0}
+    assert body["verdicts"] == {
+        "slower": 3, "faster": 1, "unchanged": 1, "unknown": 0, "other_work": 0, "new": 0, "gone": 0}
     assert body["comparable"] and body["kind"] == "counters" and body["per"] == "total"
     for row in body["rows"]:
         assert row["delta_ns"] == pytest.approx(row["from_launches_ns"] + row["from_duration_ns"])

@@ -1,0 +1,153 @@
+"""What the launches of traces compute, as columns beside their launches, and both sides by it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from django.core.cache import cache
+
+from profiles.analysis.compare.launch_operations import LaunchOperations, launch_operations
+from profiles.analysis.compare.operations import UNKNOWN, VERDICTS, Operation, OperationRow, compare_operations
+from profiles.analysis.core.sentences import time_text
+from profiles.models import Profile
+from profiles.store.frame import frame_read
+from profiles.store.timeline import timeline
+
+KEPT_S = 24 * 3600
+MOST_SLICES = 5_000_000         # of a larger trace operations are not told apart: reading it takes longer than a page may
+_ARRAYS = (("operation", np.int32), ("by_kernel", np.int32), ("has_operator", np.bool_), ("flop", np.float64),
+           ("bytes", np.float64), ("call_work", np.float64))
+
+
+def operations_of(profile: Profile) -> LaunchOperations | None:
+    """Return what each kernel of a trace computes, None where that is not looked at."""
+    if profile.kind != Profile.Kind.TRACE:
+        return None
+    packed = cache.get_or_set(f"operations-1:{profile.pk}:{profile.attempts}:{profile.sha256}", lambda: _pack(profile), KEPT_S)
+    if not packed:
+        return None
+    parts, operations = packed
+    arrays = [np.frombuffer(zlib.decompress(part), dtype) for part, (_, dtype) in zip(parts, _ARRAYS, strict=True)]
+    operation, by_kernel, has_operator, *amounts = arrays
+    return LaunchOperations(operation, by_kernel, [Operation(*each) for each in operations], has_operator, *amounts)
+
+
+def _pack(profile: Profile) -> tuple[list[bytes], list[tuple[str, ...]]] | tuple[()]:
+    try:
+        if timeline(profile.pk).slices.rows > MOST_SLICES:
+            return ()
+        made = launch_operations(frame_read(profile))
+    except FileNotFoundError:
+        return ()
+    if made is None:
+        return ()
+    return ([zlib.compress(getattr(made, name).astype(dtype).tobytes(), 1) for name, dtype in _ARRAYS],
+            [astuple(each) for each in made.operations])
+
+
+def with_operations(table: pa.Table, profile: Profile, index: npt.NDArray[np.int64]) -> pa.Table:
+    """Return a profile's launches with what each computes: the columns that `compare_operations` reads; `index`: of its kernels."""
+    made = operations_of(profile)
+    if made is None:
+        count = len(index)
+        nothing, nan = np.zeros(count, np.int64), np.full(count, np.nan)
+        columns = {"operation": _texts(nothing, [UNKNOWN]), "by_kernel": _texts(nothing, [UNKNOWN]),
+                   "has_operator": pa.array(np.zeros(count, np.bool_)), "flop": pa.array(nan), "bytes": pa.array(nan),
+                   "work": pa.array(nan)}
+    else:
+        at = np.minimum(index, made.operation.size - 1)
+        columns = {"operation": _texts(made.operation[at], made.operations),
+                   "by_kernel": _texts(made.by_kernel[at], made.operations),
+                   "has_operator": pa.array(made.has_operator[at]), "flop": pa.array(made.flop[at]),
+                   "bytes": pa.array(made.bytes[at]), "work": pa.array(made.call_work[at])}
+    for name, column in columns.items():
+        table = table.append_column(name, column)
+    return table
+
+
+def _texts(codes: npt.NDArray[np.integer], operations: Sequence[Operation]) -> pa.Array:
+    """A text column; operations that differ in what only people read are one."""
+    texts = {each.text: None for each in operations}
+    number = {text: at for at, text in enumerate(texts)}
+    own = np.array([number[each.text] for each in operations], np.int32)
+    return pa.DictionaryArray.from_arrays(pa.array(own[codes]), pa.array(list(texts), pa.string())).cast(pa.string())
+
+
+def operation_rows(old: pa.Table, new: pa.Table, profiles: Iterable[Profile], old_units: float,
+                   new_units: float) -> list[OperationRow]:
+    """Return both sides by what they compute; none where no trace of a side says it."""
+    made = [each for profile in profiles if (each := operations_of(profile)) is not None]
+    rows = compare_operations(old, new, [UNKNOWN, *(operation for each in made for operation in each.operations)],
+                              old_units=old_units, new_units=new_units)
+    known = [row for row in rows if row.kind != UNKNOWN.kind]
+    both = any(row.old.launches for row in known) and any(row.new.launches for row in known)
+    return rows if both else []
+
+
+# ---- what the page says of them ----
+
+SHOWN = 6                       # operations of a kind on the page; the API has them all
+LEAST_SHARE = 0.002             # of the longer side's time, that a change of an operation must be to be shown
+_MARKS = {"slower": ("▲", "slower"), "unknown_slower": ("▲", "slower"), "faster": ("▼", "faster"),
+          "unknown_faster": ("▼", "faster"), "unchanged": ("=", "unchanged"), "new": ("+", "new"), "gone": ("−", "gone"),
+          "more_work": ("△", ""), "less_work": ("▽", ""),
+          "more_launches": ("△", ""), "fewer_launches": ("▽", ""), "replaced": ("⇄", ""), "moved": ("⇄", ""), "unmoved": ("⇄", "")}
+
+
+@dataclass(frozen=True)
+class OperationLine:
+    """A kind of operations, or one of a kind, as a line of the table."""
+
+    row: OperationRow
+    parts: list[OperationLine]
+    left_out: int               # operations of the kind that no line shows
+
+    @property
+    def sign(self) -> str:
+        return _MARKS[self.row.verdict][0]
+
+    @property
+    def css(self) -> str:
+        return _MARKS[self.row.verdict][1]
+
+    @property
+    def verdict(self) -> str:
+        return VERDICTS[self.row.verdict]
+
+    @property
+    def what(self) -> str:
+        """"copy, backward"."""
+        return f"{self.row.what}, {self.row.phase}" if self.row.phase else self.row.what
+
+    @property
+    def launches_text(self) -> str:
+        """"31 → 2"; once where both sides agree. A step's mean may be no whole number."""
+        old, new = (f"{side.launches:,.0f}" if round(side.launches, 6).is_integer() else f"{side.launches:,.1f}"
+                    for side in (self.row.old, self.row.new))
+        return old if old == new else f"{old} → {new}"
+
+
+def operation_lines(rows: Sequence[OperationRow]) -> list[OperationLine]:
+    """Return the kinds with those of their operations that changed most."""
+    least_ns = LEAST_SHARE * max((sum(side.ns for side in sides) for sides in
+                                  ([row.old for row in rows], [row.new for row in rows])), default=0.0)
+    lines = []
+    for row in rows:
+        shown = [part for part in row.parts if abs(part.delta_ns) >= least_ns and part.verdict != "unchanged"][:SHOWN]
+        plain = len(row.parts) == 1 and shown and shown[0].what.lower() == row.what.lower()
+        lines.append(OperationLine(row, [] if plain else [OperationLine(part, [], 0) for part in shown],
+                                   0 if plain else len(row.parts) - len(shown)))
+    return lines
+
+
+def operations_answer(rows: Sequence[OperationRow], most: int = 3) -> str:
+    """Return the kinds of most change in a sentence: "Attention 13.3 ms → 551 µs (less work), …"; "" where nothing changed."""
+    changed = [row for row in rows if row.verdict != "unchanged"]
+    said = [f"{row.what if not at else row.what[:1].lower() + row.what[1:]} {time_text(row.old.ns)} → {time_text(row.new.ns)} "
+            f"({VERDICTS[row.verdict]})" for at, row in enumerate(changed[:most])]
+    return f"{', '.join(said)}." if said else ""
