@@ -178,6 +178,8 @@ ARROWS = {
         "tuner.query_api tuner.team tuner.bring tuner.devices",
     "tuner.bring.checks": "tuner.tuning.trial workers.jobs tuner.models tuner.query_api tuner.bring",
     "tuner.gate.benchmarks": "",
+    "tuner.ceilings":
+        "profiles.analysis.core profiles.analysis.kernel profiles.ceilings tuner.tuning.operators tuner.models",
     "tuner.candidates":
         "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats workers.jobs tuner.tuning.team tuner.tuning.measure "
         "tuner.models tuner.query_api tuner.team tuner.texts",
@@ -213,7 +215,7 @@ ARROWS = {
     "tuner.jobs":
         "tuner.tuning.trial tuner.tuning.operators profiles.theme workers.jobs profiles.models tuner.tuning.measure "
         "tuner.tuning.search tuner.models tuner.query_api tuner.cache.rules tuner.texts tuner.cache.entries tuner.devices "
-        "tuner.spaces",
+        "tuner.spaces tuner.ceilings",
     "tuner.revalidation":
         "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats tuner.tuning.measure tuner.tuning.search tuner.models "
         "tuner.clocks tuner.cache.formats tuner.cache.rules tuner.texts tuner.cache.entries tuner.devices tuner.gate.errors "

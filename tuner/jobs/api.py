@@ -15,6 +15,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tuner import texts
+from tuner.ceilings.selectors import Ceilings
 from tuner.jobs import (
     choice_selectors,
     comparison,
@@ -70,7 +71,8 @@ class TuneListApi(APIView):
             if request.query_params.get(name):
                 jobs = jobs.filter(**{name: request.query_params[name]})
         limit, offset = read_whole(request, "limit", 50, LIST_LIMIT), read_whole(request, "offset", 0, 10**9)
-        page = [selectors.job_json(job) for job in jobs[offset:offset + limit]]
+        ceilings = Ceilings()
+        page = [selectors.job_json(job, ceilings) for job in jobs[offset:offset + limit]]
         return Response({"total": jobs.count(), "jobs": page})
 
     @extend_schema(operation_id="tune_create", request=TuneRequest, responses={201: JSON})

@@ -11,6 +11,7 @@ from typing import Any
 from django.db import transaction
 
 from tuner import texts
+from tuner.ceilings.selectors import Ceilings, job_ceiling
 from tuner.jobs import selectors
 from tuner.jobs.comparison import best_shared_config, carried_losses
 from tuner.jobs.control_services import tune_pause, tune_resume, tune_stop
@@ -88,7 +89,9 @@ LIVE_STATUSES = (TuneJob.Status.QUEUED, TuneJob.Status.RUNNING, TuneJob.Status.P
 def group_rows(group: TuneGroup) -> list[dict[str, Any]]:
     """Return the group's jobs in order, as rows."""
     jobs = selectors.job_list().filter(group=group).order_by("group_place", "id")
+    ceilings = Ceilings()
     return [{"job": job, "shape": texts.in_order(job.operator, job.shape), "outcome": job_outcome(job), **selectors.speedups(job),
+             "ceiling": job_ceiling(job, ceilings),
              "rate": texts.rate(job, job.best_ms), "progress": selectors.progress(job, job.n_trials),
              "config": texts.config_in_order(job.best_config) if job.best_config else None} for job in jobs]
 
@@ -143,11 +146,12 @@ def mean_speedup(jobs: list[TuneJob]) -> float | None:
 
 def group_json(group: TuneGroup) -> dict[str, Any]:
     """Return the group as the API sends it."""
-    jobs = sorted(group.jobs.all(), key=lambda job: (job.group_place, job.pk))
+    jobs, ceilings = sorted(group.jobs.all(), key=lambda job: (job.group_place, job.pk)), Ceilings()
     return {
         "id": group.pk, "name": group.name, "source": group.source, "created": group.created.isoformat(),
         "owner": group.owner.get_username() if group.owner else None, "statuses": dict(Counter(job.status for job in jobs)),
         "ended": all(job.status in ENDED for job in jobs), "speedup": mean_speedup(jobs),
         "jobs": [{"id": job.pk, "operator": job.operator, "shape": in_order(job.operator, job.shape), "dtype": job.dtype,
                   "status": job.status, "best_ms": job.best_ms, "default_ms": job.default_ms, "library_ms": job.library_ms,
+                  "ceiling": job_ceiling(job, ceilings),
                   "best_config": config_in_order(job.best_config) if job.best_config else None} for job in jobs]}

@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from tuner import texts
+from tuner.ceilings.selectors import Ceilings, job_ceiling
 from tuner.jobs import (
     charts,
     choice_selectors,
@@ -42,9 +43,11 @@ def tune_list(request: HttpRequest) -> HttpResponse:
     status = request.GET.get("status", "")
     if status in TuneJob.Status.values:
         jobs = jobs.filter(status=status)
-    rows: list[dict[str, Any]] = [{"job": job, "shape": texts.in_order(job.operator, job.shape), **selectors.speedups(job),
-             "rate": texts.rate(job, job.best_ms), "progress": selectors.progress(job, job.n_trials), "outcome": job_outcome(job)}
-            for job in jobs[:LIST_LIMIT]]
+    ceilings = Ceilings()
+    rows: list[dict[str, Any]] = [
+        {"job": job, "ceiling": job_ceiling(job, ceilings), "shape": texts.in_order(job.operator, job.shape),
+         **selectors.speedups(job), "rate": texts.rate(job, job.best_ms), "progress": selectors.progress(job, job.n_trials),
+         "outcome": job_outcome(job)} for job in jobs[:LIST_LIMIT]]
     done = [row for row in rows if row["job"].status == TuneJob.Status.DONE and row["default"]]
     queue = page_selectors.queue_rows()
     return render(request, "tuner/job/list.html", {

@@ -9,6 +9,7 @@ from typing import Any
 from django.db.models import Count, F, Func, JSONField, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
 
+from tuner.ceilings.selectors import Ceilings, job_ceiling
 from tuner.devices import GPU
 from tuner.jobs.outcomes import job_outcome
 from tuner.models import TrialRow, TuneJob, TuneMember
@@ -95,8 +96,8 @@ def page_trial(row: Any) -> dict[str, Any]:
             "interval_ms": median_interval_ms(row.lean), "facts": facts}
 
 
-def job_json(job: TuneJob) -> dict[str, Any]:
-    """Return everything about a job but its trials."""
+def job_json(job: TuneJob, ceilings: Ceilings | None = None) -> dict[str, Any]:
+    """Return everything about a job but its trials; `ceilings` where many are asked for."""
     names = ("id", "operator", "shape", "dtype", "device", "strategy", "seed", "timing", "budget_trials", "budget_seconds",
              "status", "stop_requested", "error", "gpu", "recorded", "environment", "space_size", "valid_size",
              "pruned", "library_ms", "default_ms", "policy", "best_ms", "best_config", "finalists", "elapsed_s",
@@ -111,7 +112,7 @@ def job_json(job: TuneJob) -> dict[str, Any]:
     return {**{name: getattr(job, name) for name in names}, **ordered, **dates, "trials": sum(counts.values()),
             "rejected": counts["rejected"], "group": job.group_id, "prepare_s": (job.counters or {}).get("prepare_s"),
             "members": [member_json(one) for one in members(job)], "owner": job.owner.get_username() if job.owner else None,
-            "rate": rate(job, job.best_ms), "plateau": plateau_of(job.strategy, job.plateau),
+            "rate": rate(job, job.best_ms), "ceiling": job_ceiling(job, ceilings), "plateau": plateau_of(job.strategy, job.plateau),
             "outcome": {"kind": outcome.kind, "text": outcome.text} if outcome else None}
 
 

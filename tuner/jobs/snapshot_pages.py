@@ -13,7 +13,7 @@ from django.template.loader import render_to_string
 from django.views.decorators.http import require_safe
 
 from tuner.jobs import page_selectors, selectors
-from tuner.jobs.progress_chart import OVERS, progress_figure
+from tuner.jobs.progress_charts import OVERS, progress_figure
 from tuner.models import TuneJob
 
 FRESH_S = 0.5            # a hundred pages that watch one job are answered by two documents a second …
@@ -92,14 +92,14 @@ def _make_document(job: Any, may_add: bool) -> dict[str, Any]:
     context = {**page_selectors.job_detail(job, trials), "may_add": may_add}
     parts = {name: render_to_string(f"tuner/job/_{name}.html", context) for name in PARTS}
     stamp = hashlib.sha256("".join(parts.values()).encode()).hexdigest()[:16]
-    return {"version": job.version, "stamp": stamp, "last": job.last, "state": _state(job), "parts": parts,
+    return {"version": job.version, "stamp": stamp, "last": job.last, "state": _state(job, context["ceiling"]), "parts": parts,
             "row": job, "shape": context["shape"], "fastest": context["fastest"]}
 
 
-def _state(job: Any) -> dict[str, Any]:
+def _state(job: Any, ceiling: dict[str, Any] | None) -> dict[str, Any]:
     """Return what the buttons and the figure are painted from; it is as wide as the budget, then as what was used of it."""
     ended = job.status in selectors.ENDED
     most = job.last + 1 if ended else min(job.budget_trials, job.valid_size or job.budget_trials)
     return {"status": job.status, "asked": selectors.asked_of(job), "ended": ended,
             "most": most, "seconds": page_selectors.seconds_axis(job),
-            "default_ms": job.default_ms, "library_ms": job.library_ms}
+            "default_ms": job.default_ms, "library_ms": job.library_ms, "ceiling_ms": ceiling["ms"] if ceiling else None}

@@ -66,7 +66,8 @@ def _tuned(one: Problem) -> dict[str, Any]:
     done, active = tuned.done, tuned.active
     best = None if done is None else {
         "job": done.pk, "best_ms": done.best_ms, "default_ms": done.default_ms, "library_ms": done.library_ms,
-        "best_config": done.best_config, "speedup": speedups(done), "recorded": done.recorded, "keep_library": tuned.keep or None}
+        "best_config": done.best_config, "speedup": speedups(done), "recorded": done.recorded, "ceiling": tuned.ceiling,
+        "keep_library": tuned.keep or None}
     return {"done": best, "active": active and {"job": active.pk, "status": active.status, "trials": tuned.trials,
                                                 "why_waiting": tuned.why_waiting},
             "jobs": [job.pk for job in tuned.jobs], "why": "" if tuned.jobs else "nobody searched it yet"}

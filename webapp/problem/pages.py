@@ -99,7 +99,7 @@ def problem_tune(request: HttpRequest) -> HttpResponse:
 @require_POST
 @permission_required("tuner.add_suite", raise_exception=True)
 def problem_guard(request: HttpRequest) -> HttpResponse:
-    """Make the problem an entry of its GPU's suite."""
+    """Make the problem an entry of its GPU's suite; back to the job's page where its button was pressed."""
     one = _posted(request)
     try:
         kernel = services.guard(one, request.user)
@@ -107,6 +107,7 @@ def problem_guard(request: HttpRequest) -> HttpResponse:
         messages.error(request, f"Not guarded: {refused}")
     else:
         messages.success(request, f"{kernel.key} is an entry of {kernel.suite.name}.")
-    return redirect(one.url)
+    job = request.POST.get("back_job", "")
+    return redirect("tune", pk=int(job)) if job.isdecimal() and len(job) < 19 else redirect(one.url)
 
 

@@ -10,6 +10,7 @@ from tuner import devices, texts
 from tuner.cache.entries import selectors as configs
 from tuner.cache.rules import Rule
 from tuner.cache.serve import selectors as served_selectors
+from tuner.ceilings.selectors import job_ceiling
 from tuner.gate.builds.selectors import ENVIRONMENT
 from tuner.gate.history import charts, series_selectors
 from tuner.gate.suites.selectors import suite_environments
@@ -34,6 +35,7 @@ class Tuned:
     keep: str                   # "keep cuBLAS: …" where the library won
     why_waiting: str            # of the active job
     trials: int                 # of the active job, so far
+    ceiling: dict[str, Any] | None           # of the problem on its GPU, with what `done` reached of it: tuner.ceilings
 
     @property
     def gain(self) -> float | None:
@@ -50,7 +52,8 @@ def tuned(problem: Problem) -> Tuned:
     active = next((job for job in jobs if job.status not in ENDED), None)
     found = job_outcome(done) if done else None
     return Tuned(done, active, jobs, found.text if found and found.kind == "library" else "",
-                 job_selectors.why_waiting(active) if active else "", active.trials.count() if active else 0)
+                 job_selectors.why_waiting(active) if active else "", active.trials.count() if active else 0,
+                 job_ceiling(done) if done else None)
 
 
 def _gpu_of(job: TuneJob) -> str:

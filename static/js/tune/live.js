@@ -1,7 +1,7 @@
 // The page of one job: every part of it is painted from the same snapshot.
 
 import { watch } from "../lib/live.js";
-import { putParts } from "../lib/refresh.js";
+import { putParts, refresh } from "../lib/refresh.js";
 import { tabs } from "../lib/tabs.js";
 import { count } from "../lib/units.js";
 import { Controls } from "./controls.js";
@@ -39,11 +39,14 @@ function choose(trial) {
   table.choose(trial);
 }
 
+let status = first.state.status;
 let painted = null; // the trials that the table and the pictures show
 
 /** @param {import("./snapshots.js").Snapshot} snapshot @param {import("./trials.js").Trial[]} trials */
 function paint(snapshot, trials) {
   if (snapshot.parts) putParts(snapshot.parts);
+  if (snapshot.state.status === "done" && status !== "done") refresh(); // what a finished job offers stands in the page itself
+  status = snapshot.state.status;
   controls.show(snapshot.state);
   drawProgress();
   if (trials === painted) return;

@@ -1,4 +1,4 @@
-// The Bokeh figure of a search (tuner/jobs/progress_chart.py): fed from the rows of a snapshot, and from each message of a worker as
+// The Bokeh figure of a search (tuner/jobs/progress_charts.py): fed from the rows of a snapshot, and from each message of a worker as
 // it comes, without anything else of the page being drawn again. Arrow keys walk its points, Enter finds the row of one.
 
 import { embed, source } from "../lib/figures.js";

@@ -18,13 +18,14 @@ export const LEVELS = ["default", "library", "ceiling"];
 export const KINDS = ["measured", "raced", "failed", "slower"];
 
 /**
- * The times worth a look: from the fastest to the slowest of default, library, half of the trials and twice the best. What is
+ * The times worth a look: from the fastest, or a ceiling that is not far, to the slowest of default, library, half of the trials and twice the best. What is
  * slower is marked at the edge, so that one bad trial does not press the rest into a line.
  * @param {number[]} times_ms of measured trials @param {number|null} best_ms @param {Levels} levels @param {boolean} whole every time
  * @returns {{low: number, high: number}|null} null: nothing to show
  */
 export function band(times_ms, best_ms, levels, whole = false) {
-  const marks = [levels.default_ms, levels.library_ms, levels.ceiling_ms ?? null, best_ms].filter((ms) => ms !== null && ms > 0), all = [...times_ms, ...marks];
+  const near = levels.ceiling_ms && (best_ms === null || levels.ceiling_ms * ABOVE >= best_ms) ? levels.ceiling_ms : null; // a far one is told at the edge
+  const marks = [levels.default_ms, levels.library_ms, near, best_ms].filter((ms) => ms !== null && ms > 0), all = [...times_ms, ...marks];
   if (!all.length) return null;
   const sorted = [...times_ms].sort((a, b) => a - b), slowest = Math.max(...marks, sorted[sorted.length - 1] ?? 0);
   const median = sorted[Math.floor((sorted.length - 1) / 2)] ?? 0;
@@ -106,9 +107,10 @@ function labels(job, best_ms, x, y, log, height_px, outside) {
   const found = LEVELS.filter((name) => job[`${name}_ms`]).map((name) => ({ us: job[`${name}_ms`] * US, text: `${name} ${msAsTime(job[`${name}_ms`])}` }));
   if (best_ms !== null) found.push({ us: best_ms * US, text: `${job.ended ? "best" : "best so far"} ${msAsTime(best_ms)}` });
   if (outside) found.push({ us: y.high, text: `▲ ${count(outside)} slower` });
+  for (const each of found) if (each.us < y.low) Object.assign(each, { us: y.low, text: `▼ ${each.text}` });
   const share = (us) => log ? Math.log(us / y.low) / Math.log(y.high / y.low) : (us - y.low) / (y.high - y.low);
   const wanted = found.map(({ us }) => height_px * (1 - share(us))), placed = spread(wanted, LABEL_PX), over = Math.max(0, ...placed.map((top) => top - height_px));
-  return { x: found.map(() => x), us: found.map(({ us }) => us), text: found.map(({ text }) => text), dy: found.map((_, at) => wanted[at] - placed[at] + over) }; // up is positive
+  return { x: found.map(() => x), us: found.map(({ us }) => us), text: found.map(({ text }) => text), dy: found.map((_, at) => placed[at] - over - wanted[at]) }; // down is positive
 }
 
 /** Places of labels, moved apart so that none covers another. @param {number[]} wanted from the top, px @param {number} apart px @returns {number[]} */

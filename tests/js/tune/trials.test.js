@@ -48,6 +48,9 @@ test("default, library and ceiling are lines with their names, and the ceiling i
   assert.deepEqual(found.levels, { default: [2000], library: [], ceiling: [500] });
   assert.deepEqual(found.labels.text, ["default 2.00 ms", "ceiling 500 µs", "best so far 1.00 ms"]);
   assert.ok(found.y.low < 500);
+  const far = progress([trial(0, 1)], { ...job, ceiling_ms: 0.1 }, usual); // the band stays on what can be told apart
+  assert.ok(far.y.low > 900);
+  assert.deepEqual(far.labels.text, ["▼ ceiling 100 µs", "best so far 1.00 ms"]);
 });
 
 test("what a message brought stands until the snapshot holds it, once", () => {

@@ -218,6 +218,8 @@ def _line(row: dict[str, Any]) -> str:
     shape = " ".join(f"{name}={value}" for name, value in row["shape"].items())
     best = f"{row['best_ms']:.6g} ms" if row["best_ms"] else "—"
     gain = f", {row['default_ms'] / row['best_ms']:.2f}× the default" if row["best_ms"] and row["default_ms"] else ""
+    if (ceiling := row.get("ceiling")) and ceiling["share"]:
+        gain += f", {100 * ceiling['share']:.3g} % of the ceiling ({1e3 * ceiling['ms']:.4g} µs, {ceiling['source']})"
     trials = f"{row['trials']:5} trials  " if "trials" in row else ""
     outcome = row.get("outcome") or {}
     gain += f"; {outcome['text']}" if outcome.get("text") else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bokeh.models import ColumnDataSource, HoverTool, LabelSet, LinearScale, NumeralTickFormatter, Range1d
+from bokeh.models import ColumnDataSource, HoverTool, LinearScale, NumeralTickFormatter, Range1d
 
 from profiles.theme import figure, follows, item, kept_figure
 
@@ -31,7 +31,7 @@ def progress_figure(over: str = "trials", *, log: bool = True) -> dict[str, Any]
     across, title = OVERS[over]
     plot = figure(height=HEIGHT_PX, name="progress-plot", x_axis_label=title, y_axis_label="median time (µs)",
                   y_axis_type="log" if log else "linear", x_range=Range1d(0, 1), y_range=Range1d(1, 10),
-                  min_border_right=LABELS_PX, tools="pan,wheel_zoom,box_zoom,reset,tap")
+                  min_border_right=LABELS_PX, toolbar_location="right", tools="pan,wheel_zoom,box_zoom,reset,tap")
     plot.yaxis.formatter = NumeralTickFormatter(format="0,0.[000]")
     plot.xaxis.formatter = NumeralTickFormatter(format="0,0.[0]")
     plot.extra_y_ranges = {"edge": Range1d(0, 1)}        # marks at the edge stay there, whatever the axis of times shows
@@ -44,8 +44,9 @@ def progress_figure(over: str = "trials", *, log: bool = True) -> dict[str, Any]
                      mode="after", line_width=2.5)
     follows(best.glyph, line_color="--accent")
     labels = ColumnDataSource({name: [] for name in ("x", "us", "text", "dy")}, name="progress-labels")
-    plot.add_layout(LabelSet(x="x", y="us", text="text", x_offset=6, y_offset="dy", text_baseline="middle", source=labels,
-                             text_font_size="11px"))
+    named = plot.text("x", "us", text="text", x_offset=6, y_offset="dy", text_baseline="middle", source=labels,
+                      text_font_size="11px", level="annotation")         # right of the frame, which cuts off what is below
+    follows(named.glyph, text_color="--text")
     plot.add_tools(HoverTool(renderers=shown, tooltips=[
         ("trial", "@trial, @outcome"), ("median", "@time"), ("95 % interval", "@interval"), ("best so far", "@best"),
         ("configuration", "@config"), ("job time", "@at_s{0.0} s")]))

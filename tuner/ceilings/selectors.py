@@ -1,0 +1,58 @@
+"""The least time of tune jobs and of problems, from the newest measured ceilings of their GPU's model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from profiles.analysis.core import gpus
+from profiles.ceilings.selectors import measured_for
+from tuner.ceilings.least_time import COLD, LeastTime, Rates, gpu_rates, least_time, sol_score
+from tuner.models import TuneJob
+from tuner.tuning.operators import find
+
+
+class Ceilings:
+    """Least times, the rates of each GPU looked up once."""
+
+    def __init__(self) -> None:
+        self._rates: dict[str, Rates] = {}
+
+    def rates(self, gpu: str) -> Rates:
+        """Return what is known of a model of GPU by the name its driver gives it."""
+        if gpu not in self._rates:
+            self._rates[gpu] = gpu_rates(gpu, gpus.peaks_of(gpu), measured_for(gpu))
+        return self._rates[gpu]
+
+    def of_problem(self, operator: str, dtype: str, shape: Mapping[str, Any], gpu: str, timing: str = COLD) -> LeastTime | None:
+        """Return the least time of a problem; None where its work or the rates of the GPU are unknown, or several GPUs share it."""
+        known = find(operator)
+        if known is None or not gpu or known.problems(shape, dtype):
+            return None
+        try:
+            if known.gpus(shape) > 1:
+                return None
+            flops, moved = known.flops(shape), known.bytes(shape, dtype)
+        except (ValueError, ArithmeticError):        # a team's formula that does not hold for this shape
+            return None
+        return least_time(flops, moved, dtype, self.rates(gpu), timing=timing)
+
+    def of_job(self, job: TuneJob) -> LeastTime | None:
+        """Return the least time of what a job searches; None before its GPU is known."""
+        return self.of_problem(job.operator, job.dtype, job.shape, job.gpu, job.timing)
+
+
+def job_ceiling(job: TuneJob, ceilings: Ceilings | None = None) -> dict[str, Any] | None:
+    """Return what pages, API and commands say of a job's ceiling; None where it is unknown.
+
+    ms, side, source; flop_ms, bytes_ms; physical_ms; share (0-1) of the best, the default and the library; score: the SOL score of
+    the best against the `baseline` (the library, else the default).
+    """
+    least = (ceilings or Ceilings()).of_job(job)
+    if least is None:
+        return None
+    base_ms, baseline = (job.library_ms, "library") if job.library_ms else (job.default_ms, "default")
+    return {"ms": least.ms, "side": least.side, "source": least.source, "flop_ms": least.flop_ms, "bytes_ms": least.bytes_ms,
+            "physical_ms": least.physical_ms, "share": least.share(job.best_ms), "default_share": least.share(job.default_ms),
+            "library_share": least.share(job.library_ms), "score": sol_score(job.best_ms, base_ms, least.ms),
+            "baseline": baseline if base_ms else None}
