@@ -45,7 +45,7 @@ def advice_of(kernel: KernelStat) -> list[Advice]:
                  None if "nvidia_estimate_pct" in finding.numbers else finding.worth_ns, most_pct(finding.rule, finding.numbers))
             for finding in kernel.findings.all()]
     listed = rules.merge_launch_rules([(row.duration_ns, row.rules) for row in rows])
-    return advise(counters.combine_launches(facts) if facts else None, float(kernel.total_ns or 0), ours, listed)
+    return advise(counters.combine_launches(facts) if facts else None, float(kernel.total_ns or 0), ours, listed, facts)
 
 
 def headroom_of(kernel: KernelStat) -> Headroom | None:

@@ -93,7 +93,7 @@ def launch_facts(launch: CounterLaunch) -> LaunchFacts:
         incomplete=launch.incomplete,
         bounded=None if launch.incomplete else bounded,
         levels=levels(metrics, duration, point.flop, roofs),
-        signals=signals(metrics),
+        signals=signals(launch),
     )
 
 

@@ -15,7 +15,8 @@ from profiles.analysis.core import gpus
 from profiles.analysis.core.result import SEVERITIES, Finding
 from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.analysis.kernel import rules, stalls
-from profiles.analysis.kernel.advising.advice import advise
+from profiles.analysis.kernel.advising import units
+from profiles.analysis.kernel.advising.advice import Advice, advise
 from profiles.analysis.kernel.advising.causes import cause_of_nvidia
 from profiles.analysis.kernel.counters import combine_launches, launch_facts, limiter_words
 from profiles.analysis.kernel.facts import LaunchFacts
@@ -137,7 +138,9 @@ def _find_occupancy(kernel: Kernel) -> Iterator[Finding]:
         "achieved_pct": achieved,
         **{f"blocks_by_{k}": v for k, v in occupancy.limits.items()},
     }
-    hides_nothing = kernel.whole.bound == "latency"
+    hides_nothing = kernel.whole.bound == "latency" and not units.holds_results(kernel.whole)
+    if units.saturated(kernel.whole) is not None:
+        return                                      # more warps hide waiting, which is hidden already
     if theoretical is not None and theoretical < LIMITS["low_occupancy_pct"] and hides_nothing:
         yield Finding(
             "counters.occupancy",
@@ -175,7 +178,7 @@ def _find_tail(kernel: Kernel) -> Iterator[Finding]:
 
 
 def _find_stall(kernel: Kernel) -> Iterator[Finding]:
-    top = next((stall for stall in kernel.whole.stalls if stall.reason not in ("selected", "not_selected")), None)
+    top = next((stall for stall in kernel.whole.stalls if stall.reason not in stalls.NO_ACTION), None)
     if top is None or top.share_pct < LIMITS["stall_pct"]:
         return
     known = stalls.explain(top.reason)
@@ -211,21 +214,35 @@ def _find_nvidia(kernel: Kernel) -> Iterator[Finding]:
     known = [rule for rule in kernel.rules if rule.get("speedup_scope") == "global" and rule["identifier"] not in UNUSUAL
              and (rule.get("speedup_pct") or 0) >= LIMITS["nvidia_pct"] and rule["worth_ns"]]
     known = [rule for rule in known if not _is_full_tail(rule, kernel.whole)]
-    if not known:
+    listed = {each.cause: each for each in advise(kernel.whole, kernel.total_ns, [], kernel.rules, kernel.launches)}
+    order = list(listed)
+    keyed = [(cause.key if (cause := cause_of_nvidia(rule["identifier"], rule["title"])) else "", rule) for rule in known]
+    # what the kernel's own advice leaves out (it hides waiting at a roof, or its unit does next to nothing) is no finding either
+    keyed = [(key, rule) for key, rule in keyed if key == "" or _still_counts(listed.get(key), kernel.total_ns)]
+    if not keyed:
         return
-    keys = [cause.key if (cause := cause_of_nvidia(rule["identifier"], rule["title"])) else "" for rule in known]
-    order = [each.cause for each in advise(kernel.whole, kernel.total_ns, [], kernel.rules)]
-    best = known[min(range(len(known)), key=lambda at: (order.index(keys[at]) if keys[at] in order else len(order), at))]
+    key, best = min(keyed, key=lambda pair: order.index(pair[0]) if pair[0] in order else len(order))
+    gain = listed[key].gain_ns if key in listed else None
+    pct = best["speedup_pct"] if gain is None else min(best["speedup_pct"], 100.0 * gain / kernel.total_ns)
+    less = "" if pct >= best["speedup_pct"] - 0.05 else f", at most {pct_text(pct)} by what its unit does"
     yield Finding(
         "counters.nvidia",
         "medium",
         f"{kernel.title}: NVIDIA's rule “{best['title']}” estimates up to {pct_text(best['speedup_pct'])} less time "
-        f"({time_text(best['worth_ns'])})",
+        f"({time_text(best['worth_ns'])}){less}",
         rules.plain(best["text"]),
-        {"speedup_pct": best["speedup_pct"], "rule": best["identifier"], "section": best["section"]},
-        best["worth_ns"],
+        {"speedup_pct": pct, "rule": best["identifier"], "section": best["section"]},
+        min(best["worth_ns"], kernel.total_ns * pct / 100.0),
         kernel.name,
     )
+
+
+def _still_counts(advice: Advice | None, total_ns: float) -> bool:
+    """Whether an advice is there and worth a finding by what it wins at most."""
+    if advice is None:
+        return False
+    gain = advice.gain_ns if advice.gain_ns is not None else advice.gain_most_ns
+    return gain is None or 100.0 * gain >= LIMITS["nvidia_pct"] * total_ns
 
 
 def _is_full_tail(rule: Mapping[str, Any], whole: LaunchFacts) -> bool:

@@ -10,7 +10,7 @@ estimate for the same fault (`NVIDIA`), named as theirs, or unknown.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -69,7 +69,8 @@ NVIDIA: dict[str, tuple[tuple[str, str], ...]] = {
 HIGH_PCT = 25.0                  # of the report's time that a finding must be worth to be called high
 WARP = 32
 HOT_ROWS, FENCE_ROWS = 32, 8     # instructions that are looked at; a fence this near belongs to the atomic
-NO_WAIT = ("selected", "not_selected")
+NO_WAIT = stalls.NO_ACTION
+LAUNCHES = 6                     # of a kernel, of different grids, that are looked at
 TAIL_STEPS = 3                   # samples that a tail must last
 
 
@@ -81,6 +82,7 @@ class Kernel:
     files: Sequence[SourceFile]
     total_ns: float
     report_ns: float
+    launch_ns: float = 0.0           # of `launch` alone
 
     @property
     def title(self) -> str:
@@ -177,30 +179,60 @@ MOST: dict[str, Callable[[Mapping[str, Any]], float]] = {
 def most_pct(rule: str, numbers: Mapping[str, Any]) -> float | None:
     """Return what a finding's fault costs at most, 0-100 of the kernel's time; None where its numbers do not say."""
     try:
-        return max(0.0, min(100.0, MOST[rule](numbers))) if rule in MOST else None
+        return max(0.0, min(100.0, MOST[rule](numbers) * float(numbers.get("launch_part", 1.0)))) if rule in MOST else None
     except (KeyError, TypeError, ValueError):                  # a finding of an older version
         return None
 
 
 def find(report: Report) -> list[Finding]:
-    """Findings of every kernel whose launches hold instructions, by severity."""
-    findings = [each for kernel in _kernels(report) for rule in RULES.values() for each in rule(kernel)]
+    """Findings of every kernel whose launches hold instructions, by severity.
+
+    Of a kernel's launches, the LAUNCHES longest of different grids are looked at, and for each rule the one that loses most to it
+    speaks: not the mean of good and bad ones.
+    """
+    findings = []
+    for launches in _kernels(report):
+        for rule in RULES.values():
+            said = [(_lost_ns(each, kernel), each, kernel) for kernel in launches for each in rule(kernel)]
+            if said:
+                _, worst, kernel = max(said, key=lambda which: which[0])
+                findings.append(_of_launch(worst, kernel) if len(launches) > 1 else worst)
     return sorted(findings, key=lambda each: (SEVERITIES.index(each.severity), -(each.worth_ns or 0.0)))
 
 
-def _kernels(report: Report) -> list[Kernel]:
+def _lost_ns(finding: Finding, kernel: Kernel) -> float:
+    share = most_pct(finding.rule, finding.numbers)
+    return (kernel.launch_ns or 0.0) * (share if share is not None else 1.0)
+
+
+def _of_launch(finding: Finding, kernel: Kernel) -> Finding:
+    """Name the launch; what it is worth, and costs at most, is of its own time."""
+    part = kernel.launch_ns / kernel.total_ns if kernel.total_ns else 1.0
+    grid = f", grid {' × '.join(str(side) for side in kernel.launch.grid)}" if kernel.launch.grid else ""
+    return replace(finding, title=f"{finding.title} (its launch {kernel.launch.index}{grid}, {time_text(kernel.launch_ns)})",
+                   numbers={**finding.numbers, "launch": float(kernel.launch.index), "launch_part": part},
+                   worth_ns=None if finding.worth_ns is None else finding.worth_ns * part)
+
+
+def _kernels(report: Report) -> list[list[Kernel]]:
+    """The launches of each kernel that are looked at, the longest of each grid first."""
     times: dict[str, float] = {}
-    longest: dict[str, tuple[float, CounterLaunch]] = {}
+    longest: dict[str, dict[object, tuple[float, CounterLaunch]]] = {}
     for launch in report.launches:
         duration = launch.metrics.get("gpu__time_duration.sum")
         if launch.incomplete or not isinstance(duration, int | float):
             continue
         times[launch.kernel] = times.get(launch.kernel, 0.0) + duration
-        if launch.instructions is not None and duration > longest.get(launch.kernel, (-1.0, None))[0]:
-            longest[launch.kernel] = (float(duration), launch)
+        of_grid = longest.setdefault(launch.kernel, {})
+        if launch.instructions is not None and duration > of_grid.get((launch.grid, launch.block), (-1.0, None))[0]:
+            of_grid[launch.grid, launch.block] = (float(duration), launch)
     total = sum(times.values())
-    return [Kernel(launch, report.files, times[name], total) for name, (_, launch) in longest.items()
-            if times[name] >= LIMITS["share_pct"] / 100.0 * total]
+    out = []
+    for name, of_grid in longest.items():
+        if of_grid and times[name] >= LIMITS["share_pct"] / 100.0 * total:
+            ranked = sorted(of_grid.values(), key=lambda pair: -pair[0])[:LAUNCHES]
+            out.append([Kernel(launch, report.files, times[name], total, duration) for duration, launch in ranked])
+    return out
 
 
 def _find_uncoalesced(kernel: Kernel) -> Iterator[Finding]:

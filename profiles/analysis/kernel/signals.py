@@ -6,7 +6,9 @@ of the L2): `.max` is the busiest unit, `.avg` the mean of all. Where they lie f
 
 from __future__ import annotations
 
-from profiles.analysis.kernel.metrics import Metrics, number
+from profiles.analysis.kernel.metrics import number
+from profiles.analysis.kernel.sass.loads import load_signals
+from profiles.ingest.trace import CounterLaunch
 
 _PEAK = ".pct_of_peak_sustained_elapsed"
 SIGNALS: dict[str, tuple[str, ...]] = {
@@ -19,7 +21,7 @@ SIGNALS: dict[str, tuple[str, ...]] = {
 }
 
 
-def signals(metrics: Metrics) -> dict[str, float]:
-    """Return the signals that the report holds, by the names of SIGNALS."""
-    found = {key: number(metrics, *names) for key, names in SIGNALS.items()}
-    return {key: value for key, value in found.items() if value is not None}
+def signals(launch: CounterLaunch) -> dict[str, float]:
+    """Return the signals that the report holds, by the names of SIGNALS and of `sass.loads`."""
+    found = {key: number(launch.metrics, *names) for key, names in SIGNALS.items()}
+    return {**load_signals(launch), **{key: value for key, value in found.items() if value is not None}}

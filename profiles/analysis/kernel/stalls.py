@@ -72,7 +72,8 @@ STALLS: dict[str, StallReason] = {
     "wait": StallReason(
         "Wait",
         "Waits a fixed number of cycles for the previous instruction's latency.",
-        "More independent instructions per thread (unroll, several accumulators) or more warps.",
+        "No action: every instruction has such a latency, and other warps issue meanwhile. It asks for more only where nothing "
+        "else is waited for: more independent instructions per thread (unroll, several accumulators).",
     ),
     "not_selected": StallReason(
         "Not selected",
@@ -132,7 +133,9 @@ LOOK: dict[str, tuple[str, ...]] = {
     "not_selected": ("occupancy",),
 }
 # Names under which sampling metrics know the same reasons; the shares of both agree in H200 reports.
-ALIASES = {"no_instructions": "no_instruction", "warpgroup_arrive": "gmma"}
+ALIASES = {"no_instructions": "no_instruction", "warpgroup_arrive": "gmma", "memory_throttle": "lg_throttle"}
+# States in which nothing is lost, or that no change to the code takes away by itself: never a finding.
+NO_ACTION = ("selected", "not_selected", "wait")
 
 
 @dataclass(frozen=True)
@@ -159,8 +162,13 @@ def stalls(metrics: Mapping[str, float | str]) -> list[Stall]:
 
 
 def _by_reason(metrics: Mapping[str, float | str], prefix: str, suffix: str) -> dict[str, float]:
-    return {name[len(prefix):-len(suffix)]: float(value) for name, value in metrics.items()
-            if name.startswith(prefix) and name.endswith(suffix) and isinstance(value, (int, float))}
+    found: dict[str, float] = {}
+    for name, value in metrics.items():
+        if name.startswith(prefix) and name.endswith(suffix) and isinstance(value, (int, float)):
+            reason = name[len(prefix):-len(suffix)]
+            reason = ALIASES.get(reason, reason)        # nvprof's name beside ncu's own: one state
+            found[reason] = found.get(reason, 0.0) + float(value) if reason != name[len(prefix):-len(suffix)] else float(value)
+    return found
 
 
 def samples(metrics: Mapping[str, float | str]) -> dict[str, int]:
@@ -175,7 +183,7 @@ def samples(metrics: Mapping[str, float | str]) -> dict[str, int]:
 
 def explain(reason: str) -> StallReason:
     return STALLS.get(
-        reason,
+        ALIASES.get(reason, reason),
         StallReason(
             reason.replace("_", " ").capitalize(),
             "A state this page has no words for yet.",

@@ -5,30 +5,38 @@ Whoever says the same is one entry. Its gain is an estimate, the least that anyb
 Confidence follows from who agrees: "high" both NVIDIA and we see it, "medium" one with figures for the whole kernel, "low" a
 symptom alone.
 
+Each gain is at most what falls away with the fault on the unit that it loads (`advising.bounded`). Where a unit is saturated, what
+only hides waiting is left out, whoever says it.
+
 Order: what explains most comes first. A fault that explains at least LIMITS["explains_pct"] of the time (on a unit that is
 busy), then a part of the hardware that is busy (`limit`), then the rest; a symptom behind every fault that explains as much of
-it as LIMITS["covers"] says. Within each by gain × the weight of its confidence. How far a kernel is from its roof is no advice:
+it as LIMITS["covers"] says; another algorithm or type behind all of them. Of the faults that explain the time, waste comes before
+what organises the work anew. Within each by gain × the weight of its confidence. How far a kernel is from its roof is no advice:
 `headroom`.
+
+Of several launches of a kernel the one that loses most to a cause speaks for it, not their mean, and it is named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from profiles.analysis.core.sentences import pct_text
+from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.analysis.kernel import rules
+from profiles.analysis.kernel.advising import bounded, units
 from profiles.analysis.kernel.advising.causes import CAUSES, Cause, cause_of_nvidia, cause_of_rule
 from profiles.analysis.kernel.advising.causes import cause as cause_called
-from profiles.analysis.kernel.advising.evidence import Seen
+from profiles.analysis.kernel.advising.seen import Seen
 from profiles.analysis.kernel.bounds import THRESHOLDS, reached_roof, recoverable_ns
 from profiles.analysis.kernel.facts import LaunchFacts
 
 CONFIDENCES = ("high", "medium", "low")
 _WEIGHT = {"high": 1.0, "medium": 0.8, "low": 0.3}
 LIMITS: dict[str, float] = {
-    "least_pct": 2.0,           # of the kernel's time: what NVIDIA alone estimates below it is no advice
+    "least_pct": 3.0,           # of the kernel's time: what is estimated below it is no advice
+    "waste_pct": 15.0,          # of the kernel's time: a fault that wastes as much leads
     "explains_pct": 10.0,       # of the kernel's time that a fault must win back to stand before a busy part of the hardware
     "covers": 0.5,              # of a symptom's gain that a fault must reach to be what the symptom follows from
 }
@@ -95,15 +103,52 @@ def headroom(whole: LaunchFacts | None, total_ns: float) -> Headroom | None:
 
 
 def advise(whole: LaunchFacts | None, total_ns: float, findings: Sequence[Ours],
-           nvidia: Sequence[Mapping[str, Any]]) -> list[Advice]:
+           nvidia: Sequence[Mapping[str, Any]], launches: Sequence[LaunchFacts] = ()) -> list[Advice]:
     """Return the advice about a kernel, the best first.
 
-    `whole`: facts of the kernel (None: no counters), `nvidia`: `rules.merge_launch_rules` of its launches.
+    `whole`: facts of the kernel (None: no counters), `nvidia`: `rules.merge_launch_rules` of its launches, `launches`: the complete
+    ones that `whole` sums.
     """
     theirs = [(cause_of_nvidia(each["identifier"], each["title"]), each) for each in nvidia if _counts(each, total_ns)]
-    advice = [_advice(cause, whole, total_ns, [each for each in findings if cause_of_rule(each.rule) is cause],
-                     [each for of, each in theirs if of is cause]) for cause in CAUSES]
+    advice = [_advice(cause, _speaker(cause, whole, launches), total_ns,
+                      [each for each in findings if cause_of_rule(each.rule) is cause],
+                      [each for of, each in theirs if of is cause])
+              for cause in CAUSES if not is_idle(cause, whole, launches)]
     return rank([each for each in advice if each is not None], whole, total_ns)
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """The facts that say a cause: of the whole kernel, or of the launch that loses most to it. `part` of the kernel's time."""
+
+    facts: LaunchFacts | None
+    seen: Seen | None
+    part: float = 1.0
+    name: str = ""
+
+
+def _speaker(cause: Cause, whole: LaunchFacts | None, launches: Sequence[LaunchFacts]) -> Speaker:
+    seen = cause.seen(whole) if cause.seen and whole else None
+    if cause.seen is None or len(launches) < 2:
+        return Speaker(whole, seen)
+    total_ns = sum(each.duration_ns or 0.0 for each in launches)
+    alike = [each for each in launches if each.duration_ns]
+    said = [(each, found) for each in alike for found in (cause.seen(each),) if found is not None and not is_idle(cause, each)]
+    if not total_ns or not said or (len(said) == len(alike) and seen is not None):
+        return Speaker(whole, seen)                             # none of them, or all alike: their sum says it
+    worst, found = max(said, key=lambda pair: (pair[0].duration_ns or 0.0) * (pair[1].least_pct or pair[1].most_pct or 1.0))
+    grid = f", grid {' × '.join(str(side) for side in worst.grid)}" if worst.grid else ""
+    name = f"launch {worst.index} of {len(launches)} launches ({time_text(worst.duration_ns or 0.0)}{grid})"
+    return Speaker(worst, found, (worst.duration_ns or 0.0) / total_ns, name)
+
+
+def is_idle(cause: Cause, whole: LaunchFacts | None, launches: Sequence[LaunchFacts] = ()) -> bool:
+    """Whether a remedy wins nothing: it hides waiting where a unit is saturated, or gives up a tile of results for more warps."""
+    if whole is None:
+        return False
+    if cause.hides_latency and all(units.saturated(each) is not None for each in launches or (whole,)):
+        return True
+    return cause.key == "occupancy" and units.holds_results(whole)
 
 
 def rank(advice: Sequence[Advice], whole: LaunchFacts | None, total_ns: float) -> list[Advice]:
@@ -113,13 +158,23 @@ def rank(advice: Sequence[Advice], whole: LaunchFacts | None, total_ns: float) -
     def group(each: Advice) -> int:
         if each in faults:
             return 0
+        if each.kind == "algorithm":
+            return 3
+        if each.cause == "imbalance" and any(other.cause == "tail" for other in advice):
+            return 2                                            # the last wave is why some SMs stop earlier
         if each.kind == "limit":
             return 1
         gain = each.gain_ns or each.gain_most_ns or 0.0         # what is known at most only covers what is known at most only
         covers = [fault.gain_ns if fault.gain_ns is not None or each.gain_ns else fault.gain_most_ns for fault in faults]
         covered = any((value or 0.0) >= LIMITS["covers"] * gain for value in covers)
         return 0 if each.kind == "symptom" and gain and not covered and not _has_limit(advice) else 2
-    return sorted(advice, key=lambda each: (group(each), -_score(each), CONFIDENCES.index(each.confidence)))
+    def organises(each: Advice) -> bool:
+        """Waste of much of the time leads the faults."""
+        found = cause_called(each.cause)
+        gain = each.gain_ns if each.gain_ns is not None else each.gain_most_ns
+        wastes = found is not None and found.waste and 100.0 * (gain or 0.0) >= LIMITS["waste_pct"] * total_ns
+        return each in faults and not wastes
+    return sorted(advice, key=lambda each: (group(each), organises(each), -_score(each), CONFIDENCES.index(each.confidence)))
 
 
 def _has_limit(advice: Sequence[Advice]) -> bool:
@@ -164,26 +219,48 @@ def _counts(rule: Mapping[str, Any], total_ns: float) -> bool:
     return rule.get("speedup_pct") is None or rule.get("speedup_scope") == "local" or (worth or 0.0) >= total_ns * LEAST_PCT / 100
 
 
-def _advice(cause: Cause, whole: LaunchFacts | None, total_ns: float, ours: Sequence[Ours],
+def _advice(cause: Cause, speaker: Speaker, total_ns: float, ours: Sequence[Ours],
             nvidia: Sequence[Mapping[str, Any]]) -> Advice | None:
-    seen = cause.seen(whole) if cause.seen and whole else None
+    whole, seen = speaker.facts, speaker.seen
     if not ours and not nvidia and not seen:
         return None
-    said = seen if seen and (seen.always or not ours) else None
-    least, most, source = _capped(cause, _gain(ours, nvidia, seen, total_ns), whole, total_ns) if total_ns else (None, None, "")
-    if cause.key == "tail" and not ours and least is not None and least < total_ns * LEAST_PCT / 100:
-        return None                                            # next to nothing once it is held against the empty block slots
+    said = seen if seen and (seen.always or not ours or speaker.name) else None
+    least, most, source = _capped(cause, _gain(ours, nvidia, _of_whole(seen, speaker.part), total_ns), whole, total_ns,
+                                  speaker.part) if total_ns else (None, None, "")
+    if cause.kind == "fault" and total_ns and _is_nothing(cause, least, most, ours, total_ns):
+        return None                                            # next to nothing once it is held against what its unit does
     return Advice(
-        cause=cause.key, title=cause.title,
-        evidence=[*(_lines(said.text) if said and said.always else []), *(_without_name(each.title) for each in ours),
-                  *(_lines(said.text) if said and not said.always else []),
+        cause=cause.key, title=seen.title if seen and seen.title else cause.title,
+        evidence=[*(_lines(_named(said.text, speaker.name)) if said and said.always else []),
+                  *(_without_name(each.title) for each in ours),
+                  *(_lines(_named(said.text, speaker.name)) if said and not said.always else []),
                   *(_cut(rules.plain(each["text"])) for each in nvidia)],
-        fix=cause.fix or next((each.advice for each in ours if each.advice), ""),
+        fix=seen.fix if seen and seen.fix else cause.fix or next((each.advice for each in ours if each.advice), ""),
         confidence=_confidence(cause, bool(ours or seen), nvidia, whole),
         gain_ns=least, gain_most_ns=most,
         gain_pct=100.0 * least / total_ns if least is not None and total_ns else None, gain_source=source,
         said_by=[*(["Ridgepoint"] if ours or seen else []), *(f"NVIDIA: {each['title']}" for each in nvidia)], kind=cause.kind,
         no_gain="" if least is not None else _why_unknown(cause, seen, nvidia) if total_ns else _NO_TIME)
+
+
+def _named(text: str, name: str) -> str:
+    return f"{name}: {text}" if name else text
+
+
+def _of_whole(seen: Seen | None, part: float) -> Seen | None:
+    """The gains of one launch as shares of all launches' time."""
+    if seen is None or part == 1.0:
+        return seen
+    return replace(seen, least_pct=None if seen.least_pct is None else seen.least_pct * part,
+                   most_pct=None if seen.most_pct is None else seen.most_pct * part)
+
+
+def _is_nothing(cause: Cause, least: float | None, most: float | None, ours: Sequence[Ours], total_ns: float) -> bool:
+    """Whether an estimate says that nothing is won; a tail that samples measured is said in any case."""
+    known = most if most is not None else least
+    if cause.key == "tail":
+        known = None if ours else least
+    return known is not None and known < total_ns * LEAST_PCT / 100
 
 
 def _gain(ours: Sequence[Ours], nvidia: Sequence[Mapping[str, Any]], seen: Seen | None,
@@ -204,8 +281,12 @@ def _gain(ours: Sequence[Ours], nvidia: Sequence[Mapping[str, Any]], seen: Seen 
 Gain = tuple[float | None, float | None, str]
 
 
-def _capped(cause: Cause, gain: Gain, whole: LaunchFacts | None, total_ns: float) -> Gain:
-    """A remedy that leaves operations and bytes as they are wins at most the distance to the roof of that work."""
+def _capped(cause: Cause, gain: Gain, whole: LaunchFacts | None, total_ns: float, part: float = 1.0) -> Gain:
+    """What falls away with the fault on its unit; a remedy that leaves operations and bytes as they are wins at most the distance
+    to the roof of that work. `part` of the time is the launches' that `whole` speaks of."""
+    share_pct = bounded.most_pct(cause.key, whole) if whole and part == 1.0 else None
+    if share_pct is not None:
+        gain = _at_most(gain, total_ns * share_pct / 100.0, "what it adds to the work of its unit")
     if cause.key == "tail" and whole:           # NVIDIA counts all of the last wave's time, also where it is nearly full
         loss_pct = whole.signals.get("tail_loss_pct", whole.occupancy.tail_loss_pct)
         sampled = gain[0] is not None and gain[2] == "our estimate"

@@ -7,16 +7,20 @@ least and the most; without one `why_unknown` says why.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from profiles.analysis.core.sentences import pct_text
-from profiles.analysis.kernel.advising import convolutions, judged, tensor_products
+from profiles.analysis.core import gpus
+from profiles.analysis.core.sentences import pct_text, si_text
+from profiles.analysis.kernel.advising import convolutions, judged, tensor_products, units
+from profiles.analysis.kernel.advising.seen import Seen
 from profiles.analysis.kernel.bounds import THRESHOLDS
 from profiles.analysis.kernel.counters import limiter_words
 from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.analysis.kernel.occupancy import waves_text
 from profiles.ingest.naming.names import operator_of
+
+BYTES_A_RESULT = {"softmax": 2.0, "layernorm": 2.0, "rmsnorm": 2.0, "add_rmsnorm": 2.0, "rotary": 2.0, "silu_mul": 3.0}
 
 LIMITS: dict[str, float] = {
     "theoretical_pct": 50.0,     # occupancy below it can hide no latency
@@ -28,28 +32,17 @@ LIMITS: dict[str, float] = {
     "atomic_alone_pct": 20.0,    # … or as much, where it is also this many times as busy as SM, L1 and DRAM: "atomic_uneven"
     "atomic_uneven": 4.0,        # … and this many times as busy as they are on average: few addresses
     "atomic_all_pct": 60.0,      # or all of them are as busy as that: too many atomics (bounds.THRESHOLDS["busy_pct"])
+    "fewest_sms": 40,            # of a data-centre GPU since 2018: T4
+    "poor_tensor_pct": 30.0,     # of their peak, tensor cores below it are little used (bands of profiling guides: 10, 30, 50)
+    "unused_pct": 25.0,          # of the bytes of global sectors
     "reuse": 1.5,                # bytes asked of the L2 per byte of DRAM: below it there is little that could hit
 }
-
-
-@dataclass(frozen=True)
-class Seen:
-    """`text` has a line for each sentence.
-
-    `least_pct`, `most_pct`: of the kernel's time, 0-100, an estimate; None where nobody can say, and why.
-    """
-
-    text: str
-    least_pct: float | None = None
-    most_pct: float | None = None
-    why_unknown: str = ""
-    always: bool = False             # said beside a finding of ours about the same, which does not hold these numbers
 
 
 def occupancy(facts: LaunchFacts) -> Seen | None:
     occupancy = facts.occupancy
     low = occupancy.theoretical_pct is not None and occupancy.theoretical_pct < LIMITS["theoretical_pct"]
-    if not low or facts.bound not in ("latency", "launch"):
+    if not low or facts.bound not in ("latency", "launch") or units.holds_results(facts):
         return None
     return Seen(f"at most {pct_text(occupancy.theoretical_pct or 0)} of an SM's warps fit, limited by "
                 f"{limiter_words(occupancy)}", None,
@@ -57,11 +50,22 @@ def occupancy(facts: LaunchFacts) -> Seen | None:
                 "at most the share of the warps that do not fit, if more warps hide as much latency each (Little's law)")
 
 
+def uncoalesced(facts: LaunchFacts) -> Seen | None:
+    """Bytes of the sectors that nobody asked for, where no instruction says where they are."""
+    pct = facts.signals.get("sector_unused_pct")
+    if pct is None or "inst" in facts.signals or pct < LIMITS["unused_pct"]:
+        return None
+    return Seen(f"{pct_text(pct)} of the bytes of its global sectors are not asked for", None, pct,
+                "how much of its time goes to global memory was not collected")
+
+
 def small_grid(facts: LaunchFacts) -> Seen | None:
     """Too few blocks for the block slots, or (where none of them is known) for the SMs."""
     waves, sms = facts.occupancy.waves, facts.launch.get("sm_count")
     blocks = facts.launch.get("grid_size")
-    if waves is None or waves >= LIMITS["few_waves"]:
+    if waves is None:
+        return _few_blocks(facts)
+    if waves >= LIMITS["few_waves"]:
         return None
     text = f"its grid fills {pct_text(100 * waves)} of the GPU's block slots"
     if isinstance(blocks, int | float) and isinstance(sms, int | float) and 0 < blocks < sms:
@@ -73,6 +77,20 @@ def small_grid(facts: LaunchFacts) -> Seen | None:
         return Seen(text, None, 100.0 * (1.0 - waves), "at most the empty block slots' share, if more blocks hide as much "
                                                        "latency each")
     return Seen(text, why_unknown="each SM has a block: what more blocks beside it hide is not counted")
+
+
+def _few_blocks(facts: LaunchFacts) -> Seen | None:
+    """A grid held against the SMs, where nothing else of the launch was collected."""
+    stated, model = facts.launch.get("sm_count"), gpus.lookup(facts.device)
+    blocks = facts.launch.get("grid_size", math.prod(facts.grid) if facts.grid else None)
+    sms = stated if isinstance(stated, int | float) and stated > 0 else model.sm_count if model else None
+    if not isinstance(blocks, int | float) or blocks < 1 or blocks >= (sms or LIMITS["fewest_sms"]):
+        return None
+    text = f"{blocks:,.0f} block{'s' if blocks > 1 else ''} on " + (f"{sms:,.0f} SMs" if sms else (
+        f"a GPU whose SMs the report does not count: fewer than the {LIMITS['fewest_sms']:.0f} of the smallest data-centre GPU "
+        "since 2018 (T4)"))
+    return Seen(text, None, 100.0 * (1.0 - blocks / sms) if sms else None,
+                "at most the idle SMs' share, if its work can be cut into as many equal blocks")
 
 
 def tail(facts: LaunchFacts) -> Seen | None:
@@ -146,7 +164,7 @@ def _on_tensor(facts: LaunchFacts) -> tuple[float | None, float | None]:
 def tensor_products_slow(facts: LaunchFacts) -> Seen | None:
     """Below 60 % of the ceiling: with the sides that the counters support, and those that they refute or cannot tell."""
     if not tensor_products.is_below_ceiling(facts):
-        return None
+        return _tensor_alone(facts)
     sides, gain = tensor_products.sides(facts), tensor_products.gain_pct(facts)
     reached = tensor_products.reached_pct(facts) or 0.0
     groups = [("Supported by the counters", True), ("Not the reason", False), ("Not known", None)]
@@ -154,6 +172,16 @@ def tensor_products_slow(facts: LaunchFacts) -> Seen | None:
             for head, which in groups if any(each.supported is which for each in sides)]
     least, most = gain if gain else (None, None)
     return Seen("\n".join([f"it reaches {pct_text(reached)} of the ceiling of its products", *told]), least, most, always=True)
+
+
+def _tensor_alone(facts: LaunchFacts) -> Seen | None:
+    """The use of the tensor cores where it is all that was collected: no operations, no other unit."""
+    used = facts.signals.get("tensor_pct")
+    if facts.point.flop or facts.sol.sm_pct is not None or not used or used >= LIMITS["poor_tensor_pct"]:
+        return None
+    return Seen(f"the tensor cores are used to {pct_text(used)} of their peak (below {LIMITS['poor_tensor_pct']:.0f} % is little "
+                "for a kernel of products)", why_unknown="what else is busy was not collected: --set basic tells whether memory, "
+                "the grid or waiting limits it", title="Tensor cores are little used")
 
 
 def convolution(facts: LaunchFacts) -> Seen | None:
@@ -179,6 +207,9 @@ def cache_misses(facts: LaunchFacts) -> Seen | None:
     hit, dram, l2 = facts.caches.l2_hit_pct, facts.levels.get("dram"), facts.levels.get("l2")
     if facts.bound != "memory" or hit is None or dram is None or l2 is None or not dram.bytes:
         return None
+    busy = max(facts.sol.dram_pct or 0.0, facts.sol.l2_pct or 0.0)
+    if busy < THRESHOLDS["busy_pct"]:
+        return None                                            # its L1 or shared memory is what is busy: misses cost nothing there
     reuse, good = l2.bytes / dram.bytes, judged.limit("l2_hit")
     if hit >= good or reuse < LIMITS["reuse"]:
         return None
@@ -190,18 +221,54 @@ def cache_misses(facts: LaunchFacts) -> Seen | None:
 
 
 def saturated_memory(facts: LaunchFacts) -> Seen | None:
-    bounded = facts.bounded
+    bounded, dram = facts.bounded, facts.sol.dram_pct
+    if not facts.bound and dram is not None and dram >= judged.limit("dram"):
+        return Seen(f"DRAM is used to {pct_text(dram)} of its peak", why_unknown="faster code wins at most the rest up to the peak")
     if facts.bound != "memory" or bounded is None or bounded.reached_pct is None or bounded.reached_pct < judged.limit("dram"):
         return None
-    return Seen(f"its ceiling, {bounded.ceiling}, is used to {pct_text(bounded.reached_pct)}", None, None,
+    inside = bounded.ceiling not in ("DRAM", "L2")
+    return Seen(f"its ceiling, {bounded.ceiling}, is used to {pct_text(bounded.reached_pct)}{_moved(facts)}", None, None,
                 f"faster code wins at most the {pct_text(bounded.left_pct or 0)} up to the peak; beyond it, each byte less "
-                "saves its share of the time")
+                "saves its share of the time", title="The L1's data path is the limit" if inside else "",
+                fix="Fewer and wider loads from the L1 and shared memory: keep in registers what is used again, read four words at "
+                    "a time." if inside else "")
+
+
+def _moved(facts: LaunchFacts) -> str:
+    """Bytes that went through DRAM beside the fewest that its operator needs, where that is known."""
+    least, moved = least_bytes(facts), facts.point.dram_bytes
+    if least is None or not moved or moved < least[0]:
+        return ""
+    return f"; it moves {si_text(moved, 'B')}, {moved / least[0]:.2g} times the least: {si_text(least[0], 'B')} ({least[1]})"
+
+
+def least_bytes(facts: LaunchFacts) -> tuple[float, str] | None:
+    """Return the fewest bytes that an operator of this kind moves for what the launch wrote, and how that is counted.
+
+    A kernel of rows or elements reads as much as it writes. A product of M × N results and K: at least the result and its two
+    operands, M·K + K·N ≥ 2·K·√(M·N) with K = operations ÷ (2·M·N), all in the type of the result. None where neither its name nor
+    its work says what it is.
+    """
+    stored, kind = facts.signals.get("stored_bytes"), operator_of(facts.kernel)
+    if not stored or facts.signals.get("local_inst"):
+        return None
+    times = BYTES_A_RESULT.get(kind, 2.0 if "transpose" in facts.kernel.lower() else None)
+    if times is not None:
+        return times * stored, "its inputs read once, its result written once"
+    if kind == "matmul" and facts.point.flop and facts.point.precision in ("fp32", "fp64"):
+        size = 8.0 if facts.point.precision == "fp64" else 4.0
+        results = stored / size
+        return stored + size * facts.point.flop / math.sqrt(results), "each operand read once, square at best"
+    return None
 
 
 def saturated_pipe(facts: LaunchFacts) -> Seen | None:
     bounded = facts.bounded
     if facts.bound != "compute" or bounded is None or bounded.reached_pct is None or bounded.reached_pct < THRESHOLDS["busy_pct"]:
         return None
+    full = bounded.reached_pct >= THRESHOLDS["near_pct"]
     return Seen(f"its ceiling, {bounded.ceiling}, is used to {pct_text(bounded.reached_pct)}", None, None,
                 f"faster code wins at most the {pct_text(bounded.left_pct or 0)} up to the peak; beyond it, only fewer "
-                "operations help")
+                "operations help", title="" if full else "One pipe is what it waits for most",
+                fix="" if full else "Keep it fed: load the next tile while this one is computed (double buffering, cp.async), "
+                    "fewer other instructions beside it; then fewer operations.")

@@ -1,0 +1,60 @@
+"""How much a fault can cost at most: what it adds to the work of the unit that it loads, held against all of that unit's work.
+
+NVIDIA's estimate of one unit is no share of a kernel's time: one store of four bytes a block is 87 % of the bytes of its sectors
+and next to nothing of all sectors. So each estimate, theirs or ours, is at most what falls away with the fault (`units.freed_pct`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from profiles.analysis.kernel.advising import feeding, units
+from profiles.analysis.kernel.facts import LaunchFacts
+
+LANES = ("issue_pct", "alu_pct", "fma_pct", "xu_pct", "fp64_pct", "lsu_inst_pct", "lsu_data_pct")
+
+
+def most_pct(cause: str, facts: LaunchFacts) -> float | None:
+    """Return what the cause costs at most, 0-100 of the kernel's time; None where the counts for it are not in the report."""
+    removed = REMOVED[cause](facts) if cause in REMOVED else None
+    return None if removed is None else units.freed_pct(facts, removed)
+
+
+def _uncoalesced(facts: LaunchFacts) -> dict[str, float] | None:
+    """Sectors beyond what the addresses' own bytes fill; passes of the L1 beyond one for each word."""
+    known = facts.signals
+    excess = known.get("sector_excess_pct", known.get("sector_unused_pct"))
+    if excess is None:
+        return None
+    return {"lsu_data_pct": max(known.get("scattered_pct", 0.0), _of_passes(facts) * excess) / 100.0, "l2_pct": excess / 100.0,
+            "dram_pct": excess / 100.0}
+
+
+def _of_passes(facts: LaunchFacts) -> float:
+    """The share of the L1's passes that are no shared memory's."""
+    return 1.0 - facts.signals.get("shared_pct", 0.0) / 100.0
+
+
+def _conflicts(facts: LaunchFacts) -> dict[str, float] | None:
+    pct = facts.signals.get("conflict_pct")
+    return None if pct is None else {"lsu_data_pct": feeding.conflict_kind(facts)[1] * pct / 100.0}
+
+
+def _lanes(facts: LaunchFacts) -> dict[str, float] | None:
+    lanes = facts.signals.get("lanes")
+    return None if lanes is None else dict.fromkeys(LANES, max(0.0, 1.0 - lanes / 32.0))
+
+
+def _unfused(facts: LaunchFacts) -> dict[str, float] | None:
+    """A pair of a multiplication and an addition becomes one instruction."""
+    known = facts.signals
+    pairs, inst = min(known.get("add_inst", 0.0), known.get("mul_inst", 0.0)), known.get("inst")
+    if "add_inst" not in known or not inst:
+        return None
+    arithmetic = known["add_inst"] + known["mul_inst"] + known.get("fma_inst", 0.0)
+    return {"issue_pct": pairs / inst, "fma_pct": pairs / arithmetic if arithmetic else 0.0}
+
+
+REMOVED: dict[str, Callable[[LaunchFacts], dict[str, float] | None]] = {
+    "uncoalesced": _uncoalesced, "bank_conflicts": _conflicts, "divergence": _lanes, "unfused": _unfused,
+}

@@ -1,0 +1,118 @@
+"""Which units of the GPU a launch keeps busy, and what it would win if a part of one unit's work fell away.
+
+A kernel takes as long as its busiest unit needs, if everything overlaps (the roofline with more than one roof: Williams, Waterman,
+Patterson, CACM 2009; Ilic et al., "Cache-aware Roofline model", 2014). So taking a share of one unit's work away wins at most the
+distance down to the next busiest one:
+
+    gain = 1 − max over units of (busy × (1 − removed)) ÷ max over units of busy
+
+Where no unit is busy (LIMITS["bound_pct"]) warps wait, and less work of a unit saves at most that share of the time that they wait
+for it. Both are upper bounds and are said as such ("at most").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from profiles.analysis.kernel.facts import LaunchFacts
+
+LIMITS: dict[str, float] = {
+    "bound_pct": 60.0,           # of its peak: a unit below it does not bound a kernel (bounds.THRESHOLDS["busy_pct"])
+    "roof_pct": 85.0,            # at or above, waiting is hidden: more warps, fewer barriers or more blocks win nothing
+    "tile_fma_pct": 40.0,        # multiply-adds of all instructions, in a product whose operands are held in registers …
+    "tile_words": 0.6,           # … and at most as many words loaded for each of them
+}
+UNITS: dict[str, str] = {        # signal -> how a sentence calls the unit
+    "issue_pct": "the issue slots", "lsu_data_pct": "the L1's data path", "lsu_inst_pct": "the load and store unit",
+    "fma_pct": "the FMA pipe", "alu_pct": "the ALU pipe", "xu_pct": "the special-function unit", "fp64_pct": "the FP64 pipe",
+    "fp16_pct": "the FP16 pipe", "tensor_pct": "the tensor cores", "dram_pct": "DRAM", "l2_pct": "the L2",
+}
+WAITS: dict[str, tuple[str, ...]] = {        # signal -> warp states in which a warp waits for that unit
+    "lsu_data_pct": ("lg_throttle", "mio_throttle", "short_scoreboard", "long_scoreboard"),
+    "lsu_inst_pct": ("lg_throttle", "mio_throttle", "short_scoreboard", "long_scoreboard"),
+    "l2_pct": ("lg_throttle", "long_scoreboard"), "dram_pct": ("lg_throttle", "long_scoreboard"),
+    "issue_pct": ("selected", "not_selected", "branch_resolving", "no_instruction", "dispatch_stall", "wait"),
+}
+NOT_WAITING = ("selected", "not_selected")
+
+
+def busy(facts: LaunchFacts) -> dict[str, float]:
+    """Return the use of each unit that the report tells, percent of its peak."""
+    known = {name: facts.signals[name] for name in UNITS if name in facts.signals}
+    for name, value in (("dram_pct", facts.sol.dram_pct), ("l2_pct", facts.sol.l2_pct)):
+        if value is not None:
+            known[name] = value
+    return known
+
+
+def busiest(facts: LaunchFacts) -> tuple[str, float] | None:
+    """Return the busiest unit, in words, and its use; None where the report tells none."""
+    known = busy(facts)
+    top = max(known, key=lambda name: known[name], default=None)
+    return None if top is None else (UNITS[top], known[top])
+
+
+def saturated(facts: LaunchFacts) -> tuple[str, float] | None:
+    """Return the unit that is used to LIMITS["roof_pct"] and more, and its use: nothing that hides latency helps then."""
+    top = busiest(facts)
+    if top is not None and top[1] >= LIMITS["roof_pct"]:
+        return top
+    # the report's own figures also hold units that a fault keeps busy (barriers: the ADU): only where no unit is known
+    whole = () if "issue_pct" in facts.signals else (("compute", facts.sol.sm_pct), ("memory", facts.sol.memory_pct))
+    for name, value in (*whole, ("its roof", facts.point.roof_pct)):
+        if value is not None and value >= LIMITS["roof_pct"]:
+            return name, value
+    return None
+
+
+def freed_pct(facts: LaunchFacts, removed: Mapping[str, float]) -> float | None:
+    """Return what the kernel wins at most, 0-100 of its time, if these shares (0-1) of units' work fall away.
+
+    None where neither the units' use nor the states of the warps are in the report.
+    """
+    before = busy(facts)
+    top = max(before.values(), default=None)
+    if top is not None and top >= LIMITS["bound_pct"]:
+        after = max(value * (1.0 - removed.get(name, 0.0)) for name, value in before.items())
+        return 100.0 * max(0.0, 1.0 - after / top)
+    waits = [share * waited_pct(facts, *WAITS.get(name, ())) for name, share in removed.items()] if facts.stalls else []
+    if waits:
+        return min(100.0, max(waits))
+    return None
+
+
+def waited_pct(facts: LaunchFacts, *reasons: str) -> float:
+    """Return the share of the time between two issues that warps are in these states, 0-100."""
+    return sum(each.share_pct for each in facts.stalls if each.reason in reasons)
+
+
+def ratio(facts: LaunchFacts, above: str, below: str) -> float | None:
+    """Return one signal over another; None where either is unknown or the second is 0."""
+    top, bottom = facts.signals.get(above), facts.signals.get(below)
+    return None if top is None or not bottom else top / bottom
+
+
+def words_a_product(facts: LaunchFacts) -> float | None:
+    """Return the words that are loaded for each multiply-add; None where it has none or the loads are unknown."""
+    known = facts.signals
+    fma = known.get("fma_inst")
+    if not fma:
+        return None
+    loaded = sum(known.get(f"{kind}_load_words", known.get(f"{kind}_load_inst", 0.0)) for kind in ("global", "shared"))
+    return loaded / fma
+
+
+def has_register_tile(facts: LaunchFacts) -> bool:
+    """Whether a thread holds many results or operands in registers: instructions do not wait for each other, few warps will do."""
+    share, loaded = ratio(facts, "fma_inst", "inst"), words_a_product(facts)
+    if share is not None and 100.0 * share >= LIMITS["tile_fma_pct"] and loaded is not None and loaded <= LIMITS["tile_words"]:
+        return True
+    return bool(facts.signals.get("tensor_inst")) or bool(facts.tensor_instructions)
+
+
+def holds_results(facts: LaunchFacts) -> bool:
+    """Whether registers or shared memory limit its warps because it multiplies out of them: more warps would cost the tile."""
+    share = ratio(facts, "fma_inst", "inst")
+    by_design = {"registers", "shared_mem"} & set(facts.occupancy.limiters)
+    multiplies = share is not None and 100.0 * share >= LIMITS["tile_fma_pct"]
+    return bool(by_design) and (multiplies or has_register_tile(facts))
