@@ -73,6 +73,7 @@ urlpatterns = [
     path("threads/", thread_pages.thread_list, name="thread-list"),                 # ?q=&status=&kind=&mine=
     path("threads/about/", thread_pages.about, name="thread-about"),                # ?kind=&of= leads to a thread, or shows none
     path("threads/write/", thread_pages.write, name="thread-write"),                # POST kind, of, text: the first comment
+    path("threads/own/", thread_pages.own, name="thread-own"),                      # POST kind, of, assignee, due
     path("threads/<int:pk>/", thread_pages.thread, name="thread"),
     path("threads/<int:pk>/comment/", thread_pages.comment_add, name="comment-add"),          # POST, as those below
     path("threads/<int:pk>/status/", thread_pages.status_set, name="thread-status"),

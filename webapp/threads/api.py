@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from django.db import transaction
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
@@ -40,7 +42,11 @@ class TextRequest(serializers.Serializer[None]):
     text = serializers.CharField(max_length=MOST_CHARACTERS, help_text="Markdown; @name mentions somebody of the project.")
 
 
-class WriteRequest(TextRequest):
+class WriteRequest(serializers.Serializer[None]):
+    text = serializers.CharField(max_length=MOST_CHARACTERS, required=False, allow_blank=True,
+                                 help_text="Markdown; @name mentions somebody of the project. Needed without assignee and due.")
+    assignee = serializers.CharField(max_length=150, required=False, allow_blank=True, help_text="empty: nobody")
+    due = serializers.DateField(required=False, allow_null=True, help_text="when it is to be ended")
     kind = serializers.ChoiceField(choices=list(subjects.KINDS))
     of = serializers.CharField(max_length=2000, help_text="id, or the query of a problem's page")
 
@@ -49,6 +55,7 @@ class ThreadChange(serializers.Serializer[None]):
     status = serializers.CharField(max_length=16, required=False)
     note = serializers.CharField(max_length=2000, required=False, allow_blank=True)
     assignee = serializers.CharField(max_length=150, required=False, allow_blank=True, help_text="empty: nobody")
+    due = serializers.DateField(required=False, allow_null=True, help_text="when it is to be ended; null: not said")
 
 
 class FollowRequest(serializers.Serializer[None]):
@@ -94,14 +101,27 @@ class ThreadListApi(APIView):
 
     @extend_schema(operation_id="threads_write", request=WriteRequest, responses={201: JSON})
     def post(self, request: Request) -> Response:
-        """Write about a finding, regression or kernel problem; its thread is made with the first comment."""
+        """Write about a finding, regression or kernel problem, or say who ends it and until when; its thread is made with it."""
         given = _given(WriteRequest, request)
+        owned = {name: given[name] for name in ("assignee", "due") if name in given}
+        if owned and not request.user.has_perm("webapp.change_thread"):
+            self.permission_denied(request, "assigning needs the role engineer")
         subject = subjects.find(given["kind"], given["of"])
         if subject is None:
             raise Refusal({"of": f"there is no such {subjects.KINDS[given['kind']].label}"}, 404)
-        thread = services.thread_ensure(subject)
-        services.comment_add(thread, given["text"], by=request.user)
+        with transaction.atomic():          # a thread of nothing is not kept where it is refused
+            thread = services.thread_ensure(subject)
+            if given.get("text") or not owned:
+                services.comment_add(thread, given.get("text", ""), by=request.user)
+            _own(thread, owned, request.user)
         return Response(selectors.thread_json(thread, lines=True), status=201)
+
+
+def _own(thread: Thread, given: Mapping[str, Any], by: Any) -> None:
+    if "assignee" in given:
+        services.assign(thread, given["assignee"], by=by)
+    if "due" in given:
+        services.due_set(thread, given["due"], by=by)
 
 
 class PeopleApi(APIView):
@@ -124,14 +144,13 @@ class ThreadApi(APIView):
 
     @extend_schema(operation_id="threads_change", request=ThreadChange, responses=JSON)
     def patch(self, request: Request, pk: int) -> Response:
-        """Set status or assignee. The status of a regression is its state."""
+        """Set status, assignee or the day until which it is to be ended. The status of a regression is its state."""
         thread, given = _thread(pk), _given(ThreadChange, request)
         if "status" in given:
             if not request.user.has_perm(subjects.KINDS[thread.kind].needs):
                 self.permission_denied(request, "changing this status needs the role engineer")
             services.status_set(thread, given["status"], by=request.user, note=given.get("note", ""))
-        if "assignee" in given:
-            services.assign(thread, given["assignee"], by=request.user)
+        _own(thread, given, request.user)
         return Response(selectors.thread_json(_thread(pk)))
 
 

@@ -29,6 +29,7 @@ class Thread(OfProject):
     status = models.CharField(max_length=16, default=Status.OPEN)    # of a regression: its state, copied when it changes
     is_open = models.BooleanField(default=True)
     assignee = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="threads_assigned")
+    due = models.DateField(null=True)                    # when it is to be ended
     created = models.DateTimeField(auto_now_add=True)
     changed = models.DateTimeField(auto_now_add=True)    # the last comment or change, not an edit
 

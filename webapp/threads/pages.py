@@ -104,8 +104,19 @@ def status_set(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @permission_required("webapp.change_thread", raise_exception=True)
 def assign(request: HttpRequest, pk: int) -> HttpResponse:
-    """Fields: assignee ("": nobody), next."""
-    return _do(request, get_object_or_404(Thread, pk=pk), services.assign, request.POST.get("assignee", "")[:150])
+    """Fields: assignee ("": nobody), due ("": not said), next."""
+    return _own(request, get_object_or_404(Thread, pk=pk))
+
+
+@require_POST
+@permission_required("webapp.change_thread", raise_exception=True)
+def own(request: HttpRequest) -> HttpResponse:
+    """Fields: kind, of, assignee, due, next: who ends it and until when, before anybody wrote."""
+    return _own(request, services.thread_ensure(_subject(request.POST)))
+
+
+def _own(request: HttpRequest, row: Thread) -> HttpResponse:
+    return _do(request, row, services.own, request.POST.get("assignee", "")[:150], request.POST.get("due", "")[:40])
 
 
 @require_POST

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.db.models import Count, Q, QuerySet
 from django.urls import get_script_prefix
+from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 
 from profiles.models import Finding
@@ -46,6 +47,10 @@ class Talk:
     status: str
     may_change: bool
     of: str = ""                # how the page named the subject
+
+    @property
+    def is_late(self) -> bool:
+        return bool(self.thread and self.thread.is_open and self.thread.due and self.thread.due < timezone.localdate())
 
     @property
     def status_label(self) -> str:
@@ -148,7 +153,8 @@ def thread_json(row: Thread, lines: bool = False) -> dict[str, Any]:
     """A thread over the API; `lines` with its newest SHOWN comments and events, oldest first."""
     told = {"id": row.pk, "kind": row.kind, "title": row.title, "page": url_of(row.path), "kernel": row.kernel or None,
             "suite": row.suite or None, "status": row.status, "open": row.is_open,
-            "assignee": row.assignee.get_username() if row.assignee else None, "created": row.created.isoformat(),
+            "assignee": row.assignee.get_username() if row.assignee else None,
+            "due": row.due.isoformat() if row.due else None, "created": row.created.isoformat(),
             "changed": row.changed.isoformat()}
     if lines:
         told["comments"] = [comment_json(each) for each in list(row.comments.order_by("-created", "-id")[:SHOWN])[::-1]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
@@ -123,6 +123,32 @@ def assign(thread: Thread, name: str, *, by: Any) -> None:
     if person is not None:
         follow_ensure(person, thread)
     notices.write(thread, comment, assigned=person, by=by)
+
+
+@transaction.atomic
+def due_set(thread: Thread, due: date | None, *, by: Any) -> None:
+    """Say until when a thread's subject is to be ended; None: not said."""
+    if thread.due == due:
+        return
+    thread.due = due
+    thread.save(update_fields=["due"])
+    notices.write(thread, _say(thread, by, event=f"due {due:%Y-%m-%d}" if due else "no due date"), by=by)
+
+
+@transaction.atomic
+def own(thread: Thread, name: str, due: str, *, by: Any) -> None:
+    """Say who ends a thread's subject ("": nobody), and until when ("2026-12-24"; "": not said). Raises Refusal."""
+    day = parse_day(due)
+    assign(thread, name, by=by)
+    due_set(thread, day, by=by)
+
+
+def parse_day(text: str) -> date | None:
+    """Return "2026-12-24" as a day; None of "". Raises Refusal."""
+    try:
+        return date.fromisoformat(text.strip()) if text.strip() else None
+    except ValueError as error:
+        raise Refusal({"due": f"a day as 2026-12-24, not {text[:40]!r}"}) from error
 
 
 def follow_ensure(person: Any, thread: Thread) -> None:

@@ -120,6 +120,25 @@ def test_mentions_and_assignments_reach_people_of_the_project_alone(finding: Fin
         assert not Thread.objects.exists() and not Comment.objects.exists() and not Notice.objects.exists()
 
 
+def test_a_regression_is_owned_and_due_before_anybody_wrote(regression: Regression, alice: Any, bob: Any, olga: Any,
+                                                            client: Client, sign_in_mode: None) -> None:
+    page, field = f"/regressions/{regression.pk}/", {"kind": "regression", "of": str(regression.pk), "assignee": "olga"}
+    client.force_login(alice)
+    shown = client.get(page).content.decode()
+    assert 'action="/threads/own/"' in shown and 'name="due"' in shown and not Thread.objects.exists()
+    assert client.post("/threads/own/", {**field, "due": "2026-12-24", "next": page}).headers["Location"] == page
+    thread = Thread.objects.get()
+    assert (thread.assignee, str(thread.due), thread.comments.exclude(text="").count()) == (olga, "2026-12-24", 0)
+    assert [line.event for line in thread.comments.all()] == ["assigned to olga", "due 2026-12-24"]
+    assert "due 2026-12-24" in client.get(page).content.decode()
+    assert client.post(f"/threads/{thread.pk}/assign/", {"assignee": "olga", "due": "tomorrow"}).status_code == 400
+    client.post(f"/threads/{thread.pk}/assign/", {"assignee": "olga", "due": ""})
+    thread.refresh_from_db()
+    assert thread.due is None and thread.assignee == olga
+    client.force_login(bob)
+    assert client.post("/threads/own/", field).status_code == 403
+
+
 def test_who_follows_hears_and_who_left_does_not(regression: Regression, alice: Any, bob: Any, olga: Any) -> None:
     services.follow_set(bob, "suite", "nightly", True)
     services.follow_set(olga, "project", "", True)
@@ -157,3 +176,6 @@ def test_over_the_api(regression: Regression, alice: Any, bob: Any, api: Any, si
     assert reader.post("/api/inbox/", {}, format="json").status_code == 403          # a token that only reads
     assert api(bob).post("/api/inbox/", {}, format="json").json() == {"read": 3, "unread": 0}
     assert program.get("/api/threads/people/", {"q": "bo"}).json() == {"people": ["bob"]}
+    due = program.post("/api/threads/", {"kind": "regression", "of": str(regression.pk), "due": "2026-12-24"}, format="json")
+    assert (due.json()["id"], due.json()["due"]) == (pk, "2026-12-24")
+    assert program.patch(f"/api/threads/{pk}/", {"due": None}, format="json").json()["due"] is None
