@@ -179,7 +179,7 @@ ARROWS = {
     "tuner.bring.checks": "tuner.tuning.trial workers.jobs tuner.models tuner.query_api tuner.bring",
     "tuner.gate.benchmarks": "",
     "tuner.ceilings":
-        "profiles.analysis.core profiles.analysis.kernel profiles.ceilings tuner.tuning.operators tuner.models",
+        "profiles.analysis.core profiles.analysis.kernel profiles.ceilings tuner.tuning.trial tuner.tuning.operators tuner.models",
     "tuner.candidates":
         "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats workers.jobs tuner.tuning.team tuner.tuning.measure "
         "tuner.models tuner.query_api tuner.team tuner.texts",
@@ -246,7 +246,7 @@ ARROWS = {
         "tuner.tuning.trial tuner.tuning.operators tuner.tuning.wire tuner.gate.stats workers.jobs profiles.capture.tools "
         "tuner.tuning.team tuner.tuning.measure tuner.tuning.search tuner.models tuner.clocks tuner.cache.rules tuner.team "
         "tuner.cache.entries tuner.devices tuner.spaces tuner.bring.checks tuner.candidates tuner.jobs workers.core "
-        "workers.clocks",
+        "workers.clocks tuner.ceilings",
     "workers.code": "workers.jobs tuner.models tuner.gate.suites tuner.gate.code workers.core",
     "workers.fresh":
         "tuner.tuning.trial tuner.tuning.operators profiles.models profiles.capture.tools tuner.tuning.measure tuner.models "
@@ -314,12 +314,12 @@ PACKAGES = {
     "rq": ("webapp.*", "workers.*"),
     "scipy": ("tuner.gate.stats.*", "tuner.scores.*", "tuner.tuning.search.*"),
     "threadpoolctl": ("tuner.tuning.search.*",),
-    "torch": ("tuner.bring.child", "tuner.bring.child", "tuner.candidates.judge.*", "tuner.tuning.kernels.*",
+    "torch": ("tuner.bring.child", "tuner.bring.calls.*", "tuner.candidates.judge.*", "tuner.tuning.kernels.*",
               "tuner.tuning.measure.*", "tuner.tuning.team.*",
               "workers.capture.torch_capture",
               "workers.capture.proton_capture", "workers.targets.*"),
-    "triton": ("tuner.bring.child", "tuner.candidates.judge.*", "tuner.tuning.kernels.*", "tuner.tuning.measure.*",
-               "tuner.cache.listener", "tuner.cache.shared", "workers.capture.proton_capture"),
+    "triton": ("tuner.bring.child", "tuner.bring.calls.*", "tuner.candidates.judge.*", "tuner.tuning.kernels.*",
+               "tuner.tuning.measure.*", "tuner.cache.listener", "tuner.cache.shared", "workers.capture.proton_capture"),
     "uvicorn": ("webapp.*",),
     "whitenoise": ("webapp.*",),
     "storages": ("webapp.backup.stores",),

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.bring import process, spaces
+from tuner.bring.calls.expression import CallRefused, read_call
+from tuner.bring.calls.found import found_of, read_recorded
 from tuner.bring.cuda_check import check_sources, read_sources
 from tuner.bring.literals import UNKNOWN
 from tuner.bring.report import Found, Problem
@@ -25,8 +27,10 @@ Say = Callable[[int, int], None]
 
 
 def check_file(path: Path, name: str = "", shape: Mapping[str, int] | None = None, dtype: str = "", *,
-               run: bool = False, compiles: bool = True, say: Say = lambda done, of: None) -> list[Found]:
+               run: bool = False, compiles: bool = True, call: str = "", say: Say = lambda done, of: None) -> list[Found]:
     """Return what is found; `say` is told how many of how many compiles have ended. Without `compiles` the text alone is read.
+
+    With a `call` of the file's own host function, what it launches is found, and nothing else.
 
     Raises FileRefused for a file that is none of Python's, holds no kernel, or not the one named.
     """
@@ -36,14 +40,57 @@ def check_file(path: Path, name: str = "", shape: Mapping[str, int] | None = Non
     kernels = read_file(path)
     if name:
         kernels = [each for each in kernels if name in (each.name, "?") or each.kind in OPERATORS]
-    if not kernels:
+    if not kernels and not call:
         raise FileRefused(f"{path.name} holds no kernel {name}".rstrip()
                           + ": looked for @triton.jit, @triton.autotune, @helion.kernel, TritonOperator and CudaOperator; "
                             "CUDA C++ is read from .cu files and Kernel Tuner scripts")
     if not compiles or not has_triton():
         return _check_kernels(path.name, kernels, name, shape, dtype, None, compiles=compiles, run=run, say=say)
+    if call:
+        return check_call(path, name, call, dtype, say)
     with process.Asked(path, kernels, COMPILE_S, runs=run) as asked:
         return _check_kernels(path.name, kernels, name, shape, dtype, asked, compiles=True, run=run, say=say)
+
+
+def check_call(path: Path, name: str, call: str, dtype: str, say: Say = lambda done, of: None) -> list[Found]:
+    """Return what is found of the kernels that one call launches. Raises FileRefused for a call that cannot be read or made."""
+    with asked_calls(path, call) as asked:
+        recorded = record_of(asked, call, dtype)
+        each_found, jobs = [], []
+        launched = read_recorded(path, recorded)
+        for each, kernel in launched:
+            found, more = found_of(each, kernel, recorded, asked.imported.get("stood_in", {}),
+                                   SAMPLES if len(launched) <= FEW_KERNELS or name else 0)
+            if not name or name in (found.name, each.name):
+                each_found.append(found)
+                jobs += more
+        if not each_found:
+            raise FileRefused(f"the call launches no {name}, but {', '.join(each.name for each, _ in launched)}")
+        _compile(each_found, jobs, False, asked, say)
+    return each_found
+
+
+def asked_calls(path: Path, call: str) -> process.Asked:
+    """Return the process that has imported the file, and can make the call. Raises FileRefused."""
+    try:
+        read_call(call)
+    except CallRefused as refused:
+        raise FileRefused(f"--call: {refused}") from refused
+    if not has_triton():
+        raise FileRefused("a call is made where torch and Triton are installed: pip install torch triton")
+    return process.Asked(path, [], COMPILE_S, calls=True)
+
+
+def record_of(asked: process.Asked, call: str, dtype: str) -> dict[str, Any]:
+    """Return what the call launches. Raises FileRefused with why it launches nothing."""
+    if "failed" in asked.imported:
+        raise FileRefused(f"the file cannot be imported: {asked.imported['failed']}")
+    recorded = asked.record(call, dtype)
+    if "failed" in recorded:
+        used = recorded.get("used")
+        stood_in = f"; stood in for and used: {', '.join(used[:6])}" if used else ""
+        raise FileRefused(f"the call fails: {recorded['failed']}{stood_in}")
+    return recorded
 
 
 def _check_kernels(file: str, kernels: Sequence[Kernel], name: str, shape: Mapping[str, int], dtype: str,
@@ -63,6 +110,9 @@ def _check_kernels(file: str, kernels: Sequence[Kernel], name: str, shape: Mappi
             found.append(each)
             if asked:
                 jobs += _jobs(kernel, each, shape, dtype or DTYPE, SAMPLES if len(kernels) <= FEW_KERNELS or name else 0)
+    for each in found:
+        if told.get("stood_in"):
+            each.notes.append("stood in for while the file was imported: " + ", ".join(list(told["stood_in"])[:8]))
     for adapter in told.get("adapters", []):
         each, more = _read_adapter(adapter, shape, dtype, kernels)
         found.append(each)
@@ -160,7 +210,8 @@ def _jobs(kernel: Kernel, found: Found, shape: Mapping[str, int], dtype: str, sa
         space = spaces.space_of(kernel, GPU)
     except ValueError:
         return []
-    arguments = [{"name": each.name, "kind": each.kind, "value": _value_of(each, shape)} for each in kernel.arguments
+    arguments = [{"name": each.name, "kind": each.kind, "value": _value_of(each, shape), "dtype": each.dtype}
+                 for each in kernel.arguments
                  if each.kind != "constexpr"]
     constexprs = {**found.assumed, **spaces.known_constexprs(kernel, found.default, shape)}
     return [{"name": kernel.name, "config": config, "arguments": arguments, "dtype": dtype, "shape": dict(shape),

@@ -9,7 +9,6 @@ RIDGEPOINT_BRING_RUN.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import sys
@@ -24,6 +23,13 @@ from typing import Any
 
 import torch
 
+from tuner.bring.calls.choices import Choices
+from tuner.bring.calls.compiling import compile_launch
+from tuner.bring.calls.expression import CallRefused, read_call
+from tuner.bring.calls.loading import Seen, load_tolerantly
+from tuner.bring.calls.recorder import Launch
+from tuner.bring.calls.session import Session
+from tuner.bring.calls.stand_ins import stand_in_gpu
 from tuner.bring.forked import ENDLESS, bound_data, in_fork
 from tuner.bring.source import OPERATORS
 from tuner.tuning import wire
@@ -75,6 +81,9 @@ GPUS = {"sm_80": ("8.0", 108), "sm_90": ("9.0", 132), "sm_100": ("10.0", 148)}
 AT_ONCE = 16                # compiles, of which each takes some processes
 MAX_DATA_BYTES = 12 << 30
 MESSAGE_CHARS = 600
+STANDS_IN_FOR = "9.0"       # the GPU that is answered for while a file is imported and its call is made
+DTYPE = "bf16"              # of tensors whose call names none
+MOST_NAMED = 40             # modules that were stood in for
 ELEMENTS = 1 << 20          # of a tensor that is only looked at by its type
 
 
@@ -95,11 +104,14 @@ def main(parent_pid: str) -> int:
                 answer.write(json.dumps(line, default=str) + "\n")
                 answer.flush()
 
+        choices = Choices()
         try:
-            module = load_file(Path(request["file"]))
+            module, seen, mode = load_file(Path(request["file"]), choices, fake=bool(request.get("calls")))
         except BaseException as error:          # the file may raise anything, and may exit
             say(failed=_say(error))
             return 0
+        if seen.modules:
+            say(stood_in=dict(list(seen.modules.items())[:MOST_NAMED]))
         adapters = {each.name: each for each in adapters_of(module)}
         say(adapters=[describe(each) for each in adapters.values()])
         for each in request["kernels"]:
@@ -107,20 +119,38 @@ def main(parent_pid: str) -> int:
             if each["kind"] not in OPERATORS and kernel is not None:
                 say(kernel=each["name"], **facts_of(kernel))
         os.write(whole, b".")
+        session: Session | None = None
         for line in requests:
-            _compile_and_run(json.loads(line), module, adapters, request["compile_s"], say)
+            asked = json.loads(line)
+            if "call" in asked:
+                session = Session(module, choices, mode, torch_dtype(asked.get("dtype") or DTYPE))
+                say(recorded=_record(session, asked["call"], seen))
+            else:
+                _compile_and_run(asked, module, adapters, session.launches if session else [], request["compile_s"], say)
             os.write(whole, b".")
     return 0
 
 
-def _compile_and_run(request: dict[str, Any], module: ModuleType, adapters: Mapping[str, TritonOperator], compile_s: float,
-                     say: Callable[..., None]) -> None:
+def _record(session: Session, call: str, seen: Seen) -> dict[str, Any]:
+    """Return what a call launches, and the names of stand-ins that it called."""
+    seen.used.clear()
+    try:
+        recorded = session.record(read_call(call))
+    except CallRefused as error:
+        recorded = {"failed": str(error)}
+    return {**recorded, "used": sorted(seen.used)[:MOST_NAMED]}
+
+
+def _compile_and_run(request: dict[str, Any], module: ModuleType, adapters: Mapping[str, TritonOperator], launches: list[Any],
+                     compile_s: float, say: Callable[..., None]) -> None:
     endless: set[int] = set()
 
     def compile_here(asked: tuple[dict[str, Any], str]) -> None:
         job, gpu = asked
         told = {"gpu": gpu, "config": job["config"], "error": "not tried: without end for another GPU"}
         adapter, kernel = adapters.get(job["name"]), getattr(module, job["name"], None)
+        if "launch" in job:
+            adapter, kernel = None, launches[job["launch"]]
         if adapter is None and kernel is None:
             told["error"] = "it stands inside a function: no other file can import it"
         elif id(job) not in endless:
@@ -130,26 +160,33 @@ def _compile_and_run(request: dict[str, Any], module: ModuleType, adapters: Mapp
         say(compiled=job["name"], **told)
 
     with ThreadPoolExecutor(min(os.cpu_count() or 1, AT_ONCE)) as pool:
-        list(pool.map(compile_here, product(request["compile"], GPUS)))
+        list(pool.map(compile_here, product(request["compile"], request.get("gpus") or GPUS)))
     for job in request["run"] if RUNS else ():
         if job["name"] in adapters:
             say(measured=job["name"], **run_default(adapters[job["name"]], job["shape"], job["dtype"], job["config"]))
 
 
-def load_file(path: Path) -> ModuleType:
-    """Import the file: as a part of its package where it lies in one, else by itself with its folder on the path."""
-    root, names = path.parent, [path.stem]
-    while (root / "__init__.py").exists():
-        names.insert(0, root.name)
-        root = root.parent
-    sys.path.insert(0, str(root))
-    if len(names) > 1:
-        return importlib.import_module(".".join(names if names[-1] != "__init__" else names[:-1]))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def load_file(path: Path, choices: Choices, fake: bool) -> tuple[ModuleType, Seen, Any]:
+    """Import the file as `calls.loading` does, where a GPU is answered for that is not here.
+
+    Return its module, what was stood in for, and with `fake` the mode in which tensors have no memory: the file is imported in it,
+    as it is where it makes tensors on a GPU while it is imported.
+    """
+    if RUNS:
+        return *load_tolerantly(path, choices), None
+    stand_in_gpu(STANDS_IN_FOR)
+    if not fake:
+        try:
+            return *load_tolerantly(path, choices), None
+        except (RuntimeError, AssertionError) as error:
+            if "CUDA" not in str(error) and "NVIDIA" not in str(error):
+                raise
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with mode:
+        torch.empty(2, device="cuda") + 1       # what torch imports for it is not the file's
+        return *load_tolerantly(path, choices), mode
 
 
 def adapters_of(module: ModuleType) -> list[TritonOperator]:
@@ -193,6 +230,8 @@ def _try_reference(adapter: TritonOperator) -> str:
 
 def facts_of(kernel: Any) -> dict[str, Any]:
     """Return the configurations of an autotuned kernel, as Triton itself has them; {} of any other."""
+    while hasattr(kernel, "values") and hasattr(kernel, "fn"):          # heuristics above it
+        kernel = kernel.fn
     if not hasattr(kernel, "configs") or not hasattr(kernel, "fn"):
         return {}
     return {"configs": [packages.config_json(each) for each in kernel.configs], "key": list(getattr(kernel, "keys", ())),
@@ -212,9 +251,11 @@ def _compile(job: Mapping[str, Any], gpu: str, adapter: TritonOperator | None, k
         offline.set_target(capability, sms)
         if adapter is not None:
             compiled = make_problem(adapter, job["shape"], job["dtype"], torch.device("meta"), 0).compile(job["config"])
+        elif isinstance(kernel, Launch):
+            compiled = compile_launch(kernel, job["config"])
         else:
-            while hasattr(kernel, "configs") and hasattr(kernel, "fn"):        # below its autotuner
-                kernel = kernel.fn
+            while hasattr(kernel, "fn") and (hasattr(kernel, "configs") or hasattr(kernel, "values")):
+                kernel = kernel.fn              # below its autotuner and its heuristics
             compiled = kernel.warmup(grid=(1,), **arguments_of(job["arguments"], job["dtype"]), **_typed(job["constexprs"]),
                                      **job["config"])
         facts = offline.static_facts(compiled, capability)
@@ -230,7 +271,9 @@ def arguments_of(arguments: Iterable[Mapping[str, Any]], dtype: str) -> dict[str
     """Return tensors without memory and numbers, as the kernel's arguments are understood."""
     made: dict[str, Any] = {}
     for each in arguments:
-        if each["kind"] == "pointer":
+        if each["kind"] in ("pointer", "index") and isinstance(named := getattr(torch, each.get("dtype") or "", None), torch.dtype):
+            made[each["name"]] = torch.empty(ELEMENTS, dtype=named, device="meta")
+        elif each["kind"] == "pointer":
             made[each["name"]] = torch.empty(ELEMENTS, dtype=torch_dtype(dtype), device="meta")
         elif each["kind"] == "index":
             made[each["name"]] = torch.empty(ELEMENTS, dtype=torch.int32, device="meta")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from itertools import islice, product
 from typing import Any
 
 UNKNOWN: Any = type("Unknown", (), {"__repr__": lambda self: "UNKNOWN", "__bool__": lambda self: False})()
@@ -13,6 +13,7 @@ MAX_CONFIGS = 4096
 MAX_ITEMS = 4096
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _MAKING_LISTS = ("list", "tuple", "sorted", "np.arange", "numpy.arange")
+_PRODUCTS = ("itertools.product", "product")
 _DEFAULTS = {"num_warps": 4, "num_stages": 3}       # triton.Config's own
 
 
@@ -33,10 +34,32 @@ def literal(node: ast.AST, names: Mapping[str, Any] | None = None) -> Any:
         return UNKNOWN
 
 
-def configs_of(node: ast.AST) -> tuple[dict[str, Any], ...] | None:
+def names_of(tree: ast.Module) -> dict[str, Any]:
+    """Return the module's names that have one value: literals by name, what else is written as `=name`, functions as `name()`.
+
+    A function is one that returns a list at once: what stands before its `return` are literals too.
+    """
+    names: dict[str, Any] = {}
+    twice: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Name):
+                    twice |= {target.id} if f"={target.id}" in names else set()
+                    names[f"={target.id}"] = node.value
+                    value = literal(node.value, names)
+                    if value is not UNKNOWN:
+                        names[target.id] = value
+        elif isinstance(node, ast.FunctionDef):
+            twice |= {node.name} if f"{node.name}()" in names else set()
+            names[f"{node.name}()"] = node
+    return {name: value for name, value in names.items() if name.strip("=()") not in twice}
+
+
+def configs_of(node: ast.AST, names: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], ...] | None:
     """Return the parameters of listed configurations; None where they are computed, or more than MAX_CONFIGS."""
     try:
-        found = list(islice(_configs(node, {}), MAX_CONFIGS + 1))
+        found = list(islice(_configs(node, names or {}), MAX_CONFIGS + 1))
     except (Computed, ArithmeticError, TypeError, ValueError, KeyError, RecursionError):
         return None
     return tuple(found) if len(found) <= MAX_CONFIGS else None
@@ -52,6 +75,10 @@ def _configs(node: ast.AST, names: Mapping[str, Any]) -> Iterator[dict[str, Any]
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         yield from _configs(node.left, names)
         yield from _configs(node.right, names)
+    elif isinstance(node, ast.Name) and f"={node.id}" in names:
+        yield from _configs(names[f"={node.id}"], {name: value for name, value in names.items() if name != f"={node.id}"})
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and f"{node.func.id}()" in names:
+        yield from _returned(names[f"{node.func.id}()"], node, names)
     elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "Config":
         given = {each.arg: _value(each.value, names) for each in node.keywords if each.arg and each.arg != "pre_hook"}
         if helion := ast.unparse(node.func).startswith("helion"):
@@ -63,6 +90,22 @@ def _configs(node: ast.AST, names: Mapping[str, Any]) -> Iterator[dict[str, Any]
             yield {**given.get("kwargs", {}), **_DEFAULTS, **options}
     else:
         raise Computed
+
+
+def _returned(function: ast.FunctionDef, call: ast.Call, names: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield what a function of literals and one `return` of a list returns, called without arguments."""
+    if call.args or call.keywords or (function.args.args and len(function.args.defaults) != len(function.args.args)):
+        raise Computed
+    known = {name: value for name, value in names.items() if name != f"{function.name}()"}
+    for statement in function.body:
+        if isinstance(statement, ast.Return) and statement.value is not None:
+            yield from _configs(statement.value, known)
+            return
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name):
+            known[statement.targets[0].id] = _value(statement.value, known)
+        elif not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
+            raise Computed
+    raise Computed
 
 
 def _rounds(generators: list[ast.comprehension], names: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -107,6 +150,8 @@ def _value(node: ast.AST, names: Mapping[str, Any]) -> Any:
         return _arithmetic(node.op, _value(node.left, names), _value(node.right, names))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range" and not node.keywords:
         return range(*(int(_value(each, names)) for each in node.args))
+    if isinstance(node, ast.Call) and node.args and ast.unparse(node.func) in _PRODUCTS and not node.keywords:
+        return list(islice(product(*(list(islice(_value(each, names), MAX_ITEMS)) for each in node.args)), MAX_ITEMS))
     if isinstance(node, ast.Call) and node.args and ast.unparse(node.func) in _MAKING_LISTS:
         made = range(*(int(_value(each, names)) for each in node.args)) if "arange" in ast.unparse(node.func) \
             else _value(node.args[0], names)

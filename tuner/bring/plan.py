@@ -48,7 +48,9 @@ def make_plan(kernel: Kernel, call: Call | None) -> Plan:
     """Return the plan: from the recorded call, or from names."""
     pointers = [each for each in kernel.arguments if each.kind in ("pointer", "index", "descriptor")]
     integers = [each.name for each in kernel.arguments if each.kind == "integer" and not STRIDE.search(each.name)]
-    fixed = [each.name for each in kernel.constexprs if each.name not in spaces.params_of(kernel)]
+    extents = {size for one in call.arguments.values() if isinstance(one, Tensor) for size in one.shape} if call else set()
+    fixed = [each.name for each in kernel.constexprs if each.name not in spaces.params_of(kernel)
+             and not (call and each.name in kernel.steps.ranges and call.constexprs.get(each.name) not in extents)]
     plan = Plan(kernel, call, {}, {}, [])
     if call is not None:
         numbers = {**{name: call.arguments.get(name) for name in integers}, **{name: call.constexprs.get(name) for name in fixed}}

@@ -19,6 +19,7 @@ from tuner.bring.source import Kernel
 
 PROJECT = Path(__file__).resolve().parents[2]
 START_S = 180.0             # torch, Triton and the file are imported
+CALL_S = 240.0              # a call is made, and again with other sizes and choices
 LOOK_S = 0.5                # between two looks at how far it is
 ENDING_S = 10.0             # of a child that tells no more
 GPUS = 3                    # that each sample is compiled for
@@ -27,13 +28,15 @@ GPUS = 3                    # that each sample is compiled for
 class Asked:
     """A child that has imported a kernel file, with which it goes on: `imported` is what it told of the file.
 
-    {"adapters": […], "kernels": {name: facts}}, as `child` makes them; {"failed": why} where nothing was told.
+    {"adapters": […], "kernels": {name: facts}, "stood_in": {module: why}}, as `child` makes them; {"failed": why} where nothing
+    was told. With `calls` its functions can be called, on tensors without memory.
     """
 
-    def __init__(self, path: Path, kernels: Sequence[Kernel], compile_s: float, *, runs: bool = False) -> None:
+    def __init__(self, path: Path, kernels: Sequence[Kernel], compile_s: float, *, runs: bool = False,
+                 calls: bool = False) -> None:
         self.compile_s = compile_s
         self._child = _Child("tuner.bring.child", see_gpu=runs)
-        self.imported = self._child.ask({"file": str(path.resolve()), "compile_s": compile_s,
+        self.imported = self._child.ask({"file": str(path.resolve()), "compile_s": compile_s, "calls": calls,
                                          "kernels": [{"name": each.name, "kind": each.kind} for each in kernels]}, START_S)
 
     def __enter__(self) -> Asked:
@@ -42,11 +45,17 @@ class Asked:
     def __exit__(self, *_: Any) -> None:
         self._child.end()
 
+    def record(self, call: str, dtype: str = "") -> dict[str, Any]:
+        """Return what one call launches, as `calls.session` tells it; {"failed": why} where nothing."""
+        told = self._child.ask({"call": call, "dtype": dtype}, CALL_S)
+        recorded: dict[str, Any] = told.get("recorded", {"failed": told.get("failed", "no answer")})
+        return recorded
+
     def compile(self, jobs: Sequence[dict[str, Any]], runs: Sequence[dict[str, Any]] = (),
-                say: Callable[[int, int], None] = lambda done, of: None) -> dict[str, Any]:
+                say: Callable[[int, int], None] = lambda done, of: None, gpus: Sequence[str] = ()) -> dict[str, Any]:
         """Compile `jobs`, launch `runs`; {"compiled": {name: […]}, "measured": {name: facts}}, or {"failed": why}."""
-        return self._child.ask({"compile": list(jobs), "run": list(runs)}, START_S + len(jobs) * GPUS * self.compile_s,
-                               _counting(len(jobs), say))
+        return self._child.ask({"compile": list(jobs), "run": list(runs), "gpus": list(gpus)},
+                               START_S + len(jobs) * GPUS * self.compile_s, _counting(len(jobs), say))
 
 
 def ask_child(module: str, request: dict[str, Any], jobs: int, compile_s: float, say: Callable[[int, int], None]
@@ -138,6 +147,10 @@ def _gather(text: bytes) -> dict[str, Any]:
             continue
         if "failed" in each and not each.keys() & {"compiled", "measured", "kernel"}:
             told["failed"] = each["failed"]
+        elif "recorded" in each:
+            told["recorded"] = each["recorded"]
+        elif "stood_in" in each:
+            told["stood_in"] = each["stood_in"]
         elif "adapters" in each:
             told["adapters"] = each["adapters"]
         elif "kernel" in each:

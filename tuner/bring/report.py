@@ -27,6 +27,8 @@ class Found:
     default     what is launched without tuning
     assumed     values that were guessed from names, for the compile alone
     compiled    {"gpu", "config", "registers", "spills", "smem_bytes", "occupancy_pct", "seconds"}, or {"gpu", "config", "error"}
+    notes       what was stood in for, and what a reader should know though nothing is wrong
+    recorded    of --call: the launch that was recorded, see `tuner.bring.calls.found`
     measured    of --run: {"gpu", "shape", "config", "us", "error", "wrong"}, as `run` says
     """
 
@@ -42,6 +44,8 @@ class Found:
     assumed: dict[str, Any] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     compiled: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    recorded: dict[str, Any] | None = None
     measured: dict[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -51,8 +55,10 @@ class Found:
 def lines_of(found: Found, file: str) -> Iterator[str]:
     """Yield what a person reads of one kernel."""
     yield f"{found.name}  {found.kind}, {file}:{found.line}"
+    if found.recorded:
+        yield from _recorded(found.recorded)
     if found.arguments:
-        yield "  arguments   " + ", ".join(f"{each['name']} ({each['kind']})" for each in found.arguments)
+        yield "  arguments   " + ", ".join(f"{each['name']} ({_argument(each)})" for each in found.arguments)
     for each in found.parameters:
         yield f"  {each['name']:<11} {', '.join(map(str, each['values']))}"
     if found.size is not None:
@@ -68,8 +74,27 @@ def lines_of(found: Found, file: str) -> Iterator[str]:
     if found.measured:
         yield f"  measured    {found.measured['us']:.1f} µs on {found.measured['gpu']} at {_config(found.measured['shape'])}, " \
               f"error {found.measured['error']:.1e}"
+    for note in found.notes:
+        yield f"  note        {note}"
     for problem in found.problems:
         yield f"  {'missing' if problem.missing else 'problem':<11} {problem.what}" + (f": {problem.do}" if problem.do else "")
+
+
+def _recorded(recorded: Mapping[str, Any]) -> Iterator[str]:
+    formula = recorded["grid_formula"]
+    yield f"  call        {recorded['call']}"
+    yield f"  grid        {' × '.join(map(str, recorded['grid']))}" + (f" = {formula}" if formula else "")
+    for name, each in recorded["constexprs"].items():
+        yield f"  {name:<11} {each['value']}: {each['chosen']}"
+    if recorded["options"]:
+        yield f"  options     {_config(recorded['options'])}"
+
+
+def _argument(each: Mapping[str, Any]) -> str:
+    if "shape" in each:
+        strides = "" if each.get("contiguous") else f", strides {'×'.join(map(str, each['strides']))}"
+        return f"{each['kind']}, {each['dtype']} {'×'.join(map(str, each['shape'])) or 'scalar'}{strides}"
+    return f"{each['kind']} {each['value']}" if "value" in each else str(each["kind"])
 
 
 def _config(values: Mapping[str, Any]) -> str:

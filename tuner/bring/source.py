@@ -9,16 +9,18 @@ address is an index.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tuner.bring.literals import UNKNOWN, configs_of, literal
+from tuner.bring.literals import UNKNOWN, configs_of, literal, names_of
+from tuner.bring.tiles import NO_STEPS, Steps, steps_of
 from tuner.bring.uses import Argument, Uses, dotted
 
 MAX_FILE_BYTES = 2 << 20
 MAX_NODES = 200_000
 FLOATS = ("eps", "epsilon", "scale", "alpha", "beta", "dropout", "prob", "momentum", "lr", "rate", "slope", "softcap", "threshold")
+JITS = ("jit", "triton.jit", "tl.jit", "gluon.jit")
 OPERATORS = ("TritonOperator", "CudaOperator")         # records of what has all pieces: tuner.team.adapter
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
@@ -40,6 +42,13 @@ class Kernel:
     tiles     names of the constexprs of each accumulator (`tl.zeros((BLOCK_M, BLOCK_N))`)
     loops     whether it has a loop, whose loads can be pipelined
     grid      of the first launch in the file, as a function of `meta`; "" where it is computed from anything but arguments
+    heuristics  constexprs that @triton.heuristics computes
+    steps     which constexprs a program's number or a loop steps by, and which are extents of its tiles
+    launched  whether the file itself launches it
+    used      names in its body
+    dots      whether it has a matrix product
+    function  the name of its function, where `name = triton.jit(function)` gives it another
+    squares   whether it has tiles of two dimensions: `range[:, None]`
     """
 
     name: str
@@ -54,6 +63,18 @@ class Kernel:
     tiles: tuple[tuple[str, ...], ...] = ()
     loops: bool = False
     grid: str = ""
+    heuristics: frozenset[str] = frozenset()
+    steps: Steps = NO_STEPS
+    launched: bool = False
+    used: frozenset[str] = frozenset()
+    squares: bool = False
+    dots: bool = False
+    function: str = ""
+
+    @property
+    def blocks(self) -> frozenset[str]:
+        """Constexprs that are extents of a tile which a program's number or a loop moves."""
+        return self.steps.moves & self.steps.ranges
 
     @property
     def constexprs(self) -> tuple[Argument, ...]:
@@ -61,7 +82,26 @@ class Kernel:
 
 
 def kernels_of(text: str) -> list[Kernel]:
-    """Return what the file holds, in its order, without functions that only other kernels of it call. Raises FileRefused."""
+    """Return what the file holds, in its order, without functions that only other kernels call. Raises FileRefused."""
+    tree = _parse(text)
+    kernels = _all_kernels(tree)
+    called = frozenset[str]().union(*(each.calls for each in kernels if each.kind != "helion.kernel"))
+    kernels = [each for each in kernels if each.kind != "triton.jit" or each.launched
+               or (each.name not in called and not _is_helper(each))]
+    return sorted([*kernels, *_operators(tree)], key=lambda each: each.line)
+
+
+def all_kernels_of(text: str) -> dict[str, Kernel]:
+    """Return every function for Triton by its name, those that others call too. Raises FileRefused."""
+    return {each.name: each for each in _all_kernels(_parse(text))}
+
+
+def _is_helper(kernel: Kernel) -> bool:
+    """Return whether it is for other functions to call: it takes no pointer and no descriptor, so it can leave no result."""
+    return not any(each.kind in ("pointer", "index", "descriptor") for each in kernel.arguments) and bool(kernel.arguments)
+
+
+def _parse(text: str) -> ast.Module:
     if len(text) > MAX_FILE_BYTES:
         raise FileRefused(f"{len(text):,} characters; at most {MAX_FILE_BYTES:,}")
     try:
@@ -71,43 +111,98 @@ def kernels_of(text: str) -> list[Kernel]:
         raise FileRefused(f"no Python: {getattr(error, 'msg', error)}" + (f" in line {line}" if line else "")) from error
     if sum(1 for _ in ast.walk(tree)) > MAX_NODES:
         raise FileRefused(f"more than {MAX_NODES:,} parts")
-    functions = {each.name: each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and _kind(each)}
-    arguments = _all_arguments(functions)
-    launches = {name: (values, grid) for name, values, grid in reversed(list(_launches(tree, functions)))}      # the first holds
-    found = [_kernel(each, arguments[name], *launches.get(name, ({}, ""))) for name, each in functions.items()]
-    called = frozenset[str]().union(*(each.calls for each in found if each.kind != "helion.kernel")) - set(launches)
-    kernels = [each for each in found if each.name not in called or each.kind != "triton.jit"]
-    return sorted([*kernels, *_operators(tree)], key=lambda each: each.line)
+    return tree
+
+
+def _all_kernels(tree: ast.Module) -> list[Kernel]:
+    by_call = _jit_calls(tree)
+    functions = {each.name: each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)
+                 and (_kind(each) or each.name in by_call)}
+    names = names_of(tree)
+    steps = steps_of(functions)
+    aliases = _aliases(tree, functions) | {variable: function for function, variable in by_call.items()}
+    all_launches = list(_launches(tree, functions, aliases))
+    launches = {name: (values, grid) for name, values, grid in reversed(all_launches)}      # the first holds
+    arguments = _all_arguments(functions, _given_floats(tree, functions, aliases))
+    dtypes = _given_dtypes(tree, functions, aliases)
+    kernels = []
+    for name, function in functions.items():
+        typed = tuple(replace(each, dtype=dtypes.get(name, {}).get(each.name, "")) for each in arguments[name])
+        kernel = _kernel(function, typed, *launches.get(name, ({}, "")), names=names)
+        kernels.append(replace(kernel, name=by_call.get(name, name), function=name, steps=steps[name], launched=name in launches))
+    return kernels
+
+
+def _jit_calls(tree: ast.Module) -> dict[str, str]:
+    """Return function → variable of `variable = triton.jit(function)`."""
+    calls = [(node.value, node.targets) for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+             and dotted(node.value.func) in JITS and node.value.args]
+    return {call.args[0].id: target.id for call, targets in calls if isinstance(call.args[0], ast.Name)
+            for target in targets if isinstance(target, ast.Name)}
+
+
+def _aliases(tree: ast.Module, functions: Mapping[str, ast.FunctionDef]) -> dict[str, str]:
+    """Return variable → kernel of `f = kernel`, also under a condition: what is launched by another name."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name | ast.IfExp):
+            kernels = [each.id for each in ast.walk(node.value) if isinstance(each, ast.Name) and each.id in functions]
+            if len(set(kernels)) == 1:
+                found |= {target.id: kernels[0] for target in node.targets if isinstance(target, ast.Name)}
+    return found
 
 
 def _kind(function: ast.FunctionDef) -> str:
     """Return what its decorators make of a function; "" where it is no kernel."""
     names = {dotted(each.func if isinstance(each, ast.Call) else each) for each in function.decorator_list}
     last = {name.rpartition(".")[2]: name for name in names}
-    if "autotune" in last and "jit" in last:
-        return "triton.autotune"
-    if "jit" in last and last["jit"] in ("jit", "triton.jit", "tl.jit", "gluon.jit"):
-        return "triton.jit"
+    if "jit" in last and last["jit"] in JITS:
+        return "triton.autotune" if "autotune" in last or _own_autotuner(function) is not None else "triton.jit"
     return "helion.kernel" if {"helion.kernel", "kernel"} & names and any("kernel" in name for name in names) else ""
 
 
-def _kernel(function: ast.FunctionDef, arguments: tuple[Argument, ...], launched: dict[str, Any], grid: str) -> Kernel:
-    kind = _kind(function)
+def _own_autotuner(function: ast.FunctionDef) -> ast.Call | None:
+    """Return a decorator that is given `configs`, whatever its name: a team's own around triton.autotune."""
+    return next((each for each in function.decorator_list if isinstance(each, ast.Call)
+                 and any(keyword.arg == "configs" for keyword in each.keywords)), None)
+
+
+def _kernel(function: ast.FunctionDef, arguments: tuple[Argument, ...], launched: dict[str, Any], grid: str, *,
+            names: Mapping[str, Any]) -> Kernel:
+    kind = _kind(function) or "triton.jit"
     constexprs = {each.name for each in arguments if each.kind == "constexpr"}
-    kernel = Kernel(function.name, kind, function.lineno, arguments, grid=grid, calls=frozenset(_called(function)),
+    names_used = frozenset(_called(function))
+    kernel = Kernel(function.name, kind, function.lineno, arguments, grid=grid, calls=names_used, used=names_used,
+                    dots=any(isinstance(each, ast.Call) and dotted(each.func).rpartition(".")[2] in ("dot", "dot_scaled")
+                             for each in ast.walk(function)),
+                    squares=any(isinstance(each, ast.Subscript) and "None" in ast.unparse(each.slice)
+                                for each in ast.walk(function)),
                     tiles=tuple(_tiles(function)), loops=any(isinstance(each, ast.For | ast.While) for each in ast.walk(function)),
                     fixed={name: value for name, value in launched.items() if name in LAUNCH_OPTIONS or name in constexprs})
     for call in function.decorator_list:
-        name = dotted(call.func if isinstance(call, ast.Call) else call).rpartition(".")[2]
-        if isinstance(call, ast.Call) and name in ("autotune", "kernel"):
+        if not isinstance(call, ast.Call):
+            continue
+        name = dotted(call.func).rpartition(".")[2]
+        if name == "heuristics":
+            rules = call.args[0] if call.args else next((each.value for each in call.keywords if each.arg == "values"), None)
+            kernel = replace(kernel, heuristics=frozenset(_keys(rules, names)))
+        elif name in ("autotune", "kernel") or call is _own_autotuner(function):
             given = {keyword.arg: keyword.value for keyword in call.keywords}
-            given |= dict(zip(("configs", "key") if name == "autotune" else (), call.args, strict=False))
+            given |= dict(zip(("configs", "key") if name != "kernel" else (), call.args, strict=False))
             listed = given.get("configs", given.get("config"))
-            keys = literal(given["key"]) if "key" in given else ()
-            kernel = replace(kernel, configs=configs_of(listed) if listed is not None else kernel.configs,
+            keys = literal(given["key"], names) if "key" in given else ()
+            kernel = replace(kernel, configs=configs_of(listed, names) if listed is not None else kernel.configs,
                              key=tuple(map(str, keys)) if isinstance(keys, list | tuple) else (),
                              pruned="prune_configs_by" in given)
     return kernel
+
+
+def _keys(rules: ast.expr | None, names: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what @triton.heuristics computes: the keys of its mapping, written there or under a name of the module."""
+    if isinstance(rules, ast.Name):
+        rules = names.get(f"={rules.id}")
+    if isinstance(rules, ast.Dict):
+        yield from (each.value for each in rules.keys if isinstance(each, ast.Constant) and isinstance(each.value, str))
 
 
 def _called(function: ast.FunctionDef) -> Iterator[str]:
@@ -136,21 +231,84 @@ def _operators(tree: ast.Module) -> Iterator[Kernel]:
             yield Kernel(name if isinstance(name, str) else "?", kind, node.lineno)
 
 
-def _launches(tree: ast.Module, functions: dict[str, ast.FunctionDef]) -> Iterator[tuple[str, dict[str, Any], str]]:
+def _launches(tree: ast.Module, functions: Mapping[str, ast.FunctionDef], aliases: Mapping[str, str]
+              ) -> Iterator[tuple[str, dict[str, Any], str]]:
     """Yield (kernel, arguments with their literal values, grid) of `kernel[grid](…)`: what the file itself launches it with."""
-    grids = {target.id: node.value for node in ast.walk(tree) if isinstance(node, ast.Assign) for target in node.targets
-             if isinstance(target, ast.Name) and isinstance(node.value, ast.Lambda | ast.Tuple)}
+    for scope, node in _calls_in(tree):
+        kernel = aliases.get(node.func.value.id, node.func.value.id)            # type: ignore[attr-defined]
+        if kernel not in functions:
+            continue
+        grids = {target.id: each.value for each in ast.walk(scope) if isinstance(each, ast.Assign) for target in each.targets
+                 if isinstance(target, ast.Name) and isinstance(each.value, ast.Lambda | ast.Tuple)}
+        names = _locals_of(scope)
+        given = _given_in(functions[kernel], node)
+        grid = node.func.slice                                                  # type: ignore[attr-defined]
+        if isinstance(grid, ast.Name):
+            grid = grids.get(grid.id, grid)
+        yield kernel, {argument: literal(value, names) for argument, value in given}, _grid(grid, given)
+
+
+def _calls_in(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.Call]]:
+    """Yield each launch with the function that makes it."""
+    inside: dict[int, ast.AST] = {}
+    for function in ast.walk(tree):                         # outer functions first: the innermost holds
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            inside |= {id(node): function for node in ast.walk(function)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript) and isinstance(node.func.value, ast.Name):
-            name = node.func.value.id
-            if name in functions:
-                names = [each.arg for each in functions[name].args.args]
-                given = [*zip(names, node.args, strict=False), *((each.arg, each.value) for each in node.keywords if each.arg)]
-                grid = node.func.slice
-                if isinstance(grid, ast.Name):
-                    grid = grids.get(grid.id, grid)
-                yield name, {argument: literal(value) for argument, value in given if argument}, _grid(grid, [
-                    (argument, value) for argument, value in given if argument])
+            yield inside.get(id(node), tree), node
+
+
+def _given_in(function: ast.FunctionDef, call: ast.Call) -> list[tuple[str, ast.expr]]:
+    return [*zip((each.arg for each in function.args.args), call.args, strict=False),
+            *((each.arg, each.value) for each in call.keywords if each.arg)]
+
+
+def _locals_of(scope: ast.AST) -> dict[str, Any]:
+    """Return names of a function with the one literal that each is assigned, or has as its default; none that is assigned twice."""
+    values: dict[str, list[Any]] = {}
+
+    def note(target: ast.expr, value: ast.expr | None) -> None:
+        if isinstance(target, ast.Name):
+            values.setdefault(target.id, []).append(literal(value) if value is not None else UNKNOWN)
+        elif isinstance(target, ast.Tuple | ast.List):
+            parts = value.elts if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts) else [
+                None] * len(target.elts)
+            for each, part in zip(target.elts, parts, strict=True):
+                note(each, part)
+
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                note(target, node.value)
+        elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.For | ast.NamedExpr):
+            note(node.target, node.value if isinstance(node, ast.AnnAssign) else None)
+    if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
+        positional = [*scope.args.posonlyargs, *scope.args.args]
+        defaults: list[ast.expr | None] = [None] * (len(positional) - len(scope.args.defaults)) + list(scope.args.defaults)
+        for argument, default in [*zip(positional, defaults, strict=True),
+                                  *zip(scope.args.kwonlyargs, scope.args.kw_defaults, strict=True)]:
+            note(ast.Name(argument.arg), default)
+    return {name: each[0] for name, each in values.items()
+            if len(each) == 1 and each[0] is not UNKNOWN and each[0] is not None}
+
+
+def _given_floats(tree: ast.Module, functions: Mapping[str, ast.FunctionDef], aliases: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return kernel → arguments for which the host gives a fraction: a literal, float(…), or a parameter that is one."""
+    found: dict[str, set[str]] = {}
+    for scope, node in _calls_in(tree):
+        kernel = aliases.get(node.func.value.id, node.func.value.id)            # type: ignore[attr-defined]
+        if kernel not in functions:
+            continue
+        values = _locals_of(scope)
+        annotated = {each.arg for each in (*scope.args.args, *scope.args.kwonlyargs) if each.annotation is not None
+                     and "float" in ast.unparse(each.annotation)} if isinstance(scope, ast.FunctionDef) else set()
+        for argument, value in _given_in(functions[kernel], node):
+            if isinstance(literal(value, values), float) or (isinstance(value, ast.Name) and value.id in annotated) or (
+                    isinstance(value, ast.Call) and dotted(value.func) in ("float", "math.sqrt")) or (
+                    isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div)):
+                found.setdefault(kernel, set()).add(argument)
+    return found
 
 
 def _grid(node: ast.expr, given: list[tuple[str, ast.expr]]) -> str:
@@ -175,17 +333,49 @@ def _grid(node: ast.expr, given: list[tuple[str, ast.expr]]) -> str:
     return "" if unknown else f"lambda meta: {text}".replace("'", '"')
 
 
-def _all_arguments(functions: dict[str, ast.FunctionDef]) -> dict[str, tuple[Argument, ...]]:
+def _given_dtypes(tree: ast.Module, functions: Mapping[str, ast.FunctionDef], aliases: Mapping[str, str]
+                  ) -> dict[str, dict[str, str]]:
+    """Return kernel → argument → dtype that the host gives it: `x.to(torch.int32)`, `torch.zeros(…, dtype=torch.int32)`."""
+    found: dict[str, dict[str, str]] = {}
+    for scope, node in _calls_in(tree):
+        kernel = aliases.get(node.func.value.id, node.func.value.id)            # type: ignore[attr-defined]
+        if kernel not in functions:
+            continue
+        made: dict[str, set[str]] = {}
+        for each in ast.walk(scope):
+            if isinstance(each, ast.Assign) and len(each.targets) == 1 and isinstance(each.targets[0], ast.Name):
+                made.setdefault(each.targets[0].id, set()).add(_dtype_of(each.value))
+        for argument, value in _given_in(functions[kernel], node):
+            dtypes = made.get(value.id, {""}) if isinstance(value, ast.Name) else {_dtype_of(value)}
+            if len(dtypes) == 1 and (dtype := next(iter(dtypes))):
+                found.setdefault(kernel, {}).setdefault(argument, dtype)
+    return found
+
+
+def _dtype_of(value: ast.expr) -> str:
+    """Return the dtype that an expression makes its tensor of; "" where it says none."""
+    if not isinstance(value, ast.Call):
+        return ""
+    last = dotted(value.func).rpartition(".")[2] or (value.func.attr if isinstance(value.func, ast.Attribute) else "")
+    given = next((each.value for each in value.keywords if each.arg == "dtype"), None)
+    if last in ("to", "view", "type") and value.args and given is None:
+        given = value.args[0]
+    name = dotted(given) if given is not None else ""
+    return name.removeprefix("torch.") if name.startswith("torch.") and name.count(".") == 1 else ""
+
+
+def _all_arguments(functions: dict[str, ast.FunctionDef], floats: Mapping[str, set[str]]) -> dict[str, tuple[Argument, ...]]:
     """Return the arguments of every kernel; a pointer that is handed on to another is found in that one."""
     known: dict[str, tuple[Argument, ...]] = {}
     for _ in range(4):                      # as deep as kernels call each other
-        before, known = known, {name: _arguments(each, known) for name, each in functions.items()}
+        before, known = known, {
+            name: _arguments(each, known, floats.get(name, set())) for name, each in functions.items()}
         if known == before:
             break
     return known
 
 
-def _arguments(function: ast.FunctionDef, known: dict[str, tuple[Argument, ...]]) -> tuple[Argument, ...]:
+def _arguments(function: ast.FunctionDef, known: dict[str, tuple[Argument, ...]], floats: set[str]) -> tuple[Argument, ...]:
     uses = Uses(function, known)
     defaults: dict[str, Any] = {}
     positional = [*function.args.posonlyargs, *function.args.args]
@@ -194,12 +384,13 @@ def _arguments(function: ast.FunctionDef, known: dict[str, tuple[Argument, ...]]
     for each, at in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True):
         if at is not None:
             defaults[each.arg] = literal(at)
-    return tuple(Argument(each.arg, _argument_kind(each, defaults.get(each.arg, UNKNOWN), uses),
-                          defaults.get(each.arg, UNKNOWN), each.arg in uses.written, each.arg in uses.locating)
+    return tuple(Argument(each.arg, _argument_kind(each, defaults.get(each.arg, UNKNOWN), uses, floats),
+                          defaults.get(each.arg, UNKNOWN), each.arg in uses.written, each.arg in uses.locating,
+                          loaded=each.arg in uses.loaded)
                  for each in (*positional, *function.args.kwonlyargs))
 
 
-def _argument_kind(argument: ast.arg, default: Any, uses: Uses) -> str:
+def _argument_kind(argument: ast.arg, default: Any, uses: Uses, floats: set[str]) -> str:
     name, annotation = argument.arg, ast.unparse(argument.annotation) if argument.annotation else ""
     if "constexpr" in annotation:
         return "constexpr"
@@ -207,6 +398,7 @@ def _argument_kind(argument: ast.arg, default: Any, uses: Uses) -> str:
         return "descriptor"
     if name in uses.pointers or name.lower().endswith("ptr"):
         return "index" if name in uses.indices else "pointer"
-    if isinstance(default, float) or "float" in annotation or any(name.lower().strip("_").endswith(each) for each in FLOATS):
+    sounds_so = any(name.lower().strip("_").endswith(each) for each in FLOATS)
+    if isinstance(default, float) or "float" in annotation or name in floats or sounds_so:
         return "number"
     return "integer"

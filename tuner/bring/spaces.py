@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuner.bring.literals import UNKNOWN
@@ -29,14 +29,16 @@ def params_of(kernel: Kernel) -> dict[str, tuple[Any, ...]]:
         return {name: tuple(dict.fromkeys(config[name] for config in kernel.configs if name in config)) for name in names}
     if kernel.kind != "triton.jit":
         return {}
-    tuned = [each for each in kernel.constexprs if kernel.fixed.get(each.name) is not UNKNOWN or each.name not in kernel.fixed]
-    blocks = [each.name for each in kernel.constexprs if _BLOCK.search(each.name) and not _few(each.name)]
+    tuned = [each for each in kernel.constexprs if each.name not in kernel.heuristics and (
+        kernel.fixed.get(each.name) is not UNKNOWN or each.name not in kernel.fixed or each.name in kernel.steps.loops)]
+    blocks = [each.name for each in kernel.constexprs if _BLOCK.search(each.name) and not _few(each.name)
+              and each.name in kernel.blocks]
     params: dict[str, tuple[Any, ...]] = {}
     for each in tuned:
         start = kernel.fixed.get(each.name, each.default)
         if each.name in blocks:
             params[each.name] = _powers(start, alone=len(blocks) == 1)
-        elif values := _few(each.name):
+        elif each.name in kernel.steps.moves and (values := _few(each.name)):
             params[each.name] = tuple(sorted({*values, *([start] if isinstance(start, int) else [])}))
     if not params and not kernel.constexprs:
         return {"num_warps": (1, 2, 4, 8)}
@@ -58,19 +60,25 @@ def _powers(start: Any, alone: bool) -> tuple[int, ...]:
 
 def space_of(kernel: Kernel, gpu: Limits) -> Space:
     """Return the space with what cannot run left out, counted by reason. Raises ValueError for one that is too large."""
+    return space_with(params_of(kernel), kernel.configs or (), kernel.tiles, gpu)
+
+
+def space_with(params: Mapping[str, tuple[Any, ...]], configs: Sequence[Mapping[str, Any]], tiles: Sequence[tuple[str, ...]],
+               gpu: Limits) -> Space:
+    """Return the space of these parameters, or of the listed configurations. Raises ValueError for one that is too large."""
     rules = [Constraint("threads per block", lambda config: 32 * int(config.get("num_warps", 4)) <= gpu.threads, ("num_warps",))]
-    for tile in kernel.tiles:
-        rules.append(Constraint(f"{' × '.join(tile)} accumulators fit into the registers", lambda config, tile=tile: (     # type: ignore[misc]
-            math.prod(config[name] for name in tile if isinstance(config.get(name), int))
-            <= REGISTERS * 32 * int(config.get("num_warps", 4))), (*tile, "num_warps")))
-    if kernel.configs:
+    for tile in tiles:
+        if any(name in params for name in tile):
+            rules.append(Constraint(f"{' × '.join(tile)} accumulators fit into the registers", lambda config, tile=tile: (         # type: ignore[misc]
+                math.prod(config[name] for name in tile if isinstance(config.get(name), int))
+                <= REGISTERS * 32 * int(config.get("num_warps", 4))), (*tile, "num_warps")))
+    if configs:
         from tuner.tuning.team.description import narrow_space
 
-        names = params_of(kernel)
-        complete = [{name: config.get(name, values[0]) for name, values in names.items()} for config in kernel.configs]
+        complete = [{name: config.get(name, values[0]) for name, values in params.items()} for config in configs]
         return narrow_space([dict(each) for each in {tuple(config.items()): config for config in complete}.values()], rules)
-    params = [Param(name, values) for name, values in params_of(kernel).items()]
-    return Space.enumerate(params, rules) if params else Space.listed([])
+    listed = [Param(name, values) for name, values in params.items()]
+    return Space.enumerate(listed, rules) if listed else Space.listed([])
 
 
 def default_of(kernel: Kernel, params: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
@@ -78,8 +86,19 @@ def default_of(kernel: Kernel, params: Mapping[str, tuple[Any, ...]]) -> dict[st
     listed = kernel.configs[0] if kernel.configs else {}
     given = {each.name: each.default for each in kernel.constexprs if each.default is not UNKNOWN} | listed
     given |= {name: value for name, value in kernel.fixed.items() if value is not UNKNOWN}
-    usual = {"num_warps": 4, "num_stages": 3 if kernel.tiles else values_middle(params.get("num_stages", (1,)))}
+    usual = {"num_warps": 4, "num_stages": 3 if kernel.tiles or kernel.loops else 1}      # 3: Triton's own
     return {name: given.get(name, usual.get(name, values_middle(values))) for name, values in params.items()}
+
+
+def few_values(name: str, start: Any) -> tuple[int, ...]:
+    """Return the values of a parameter that takes few (GROUP_M, SPLIT_K, STAGES), its own among them; () of any other."""
+    few = _few(name.upper())
+    return tuple(sorted({*few, *([start] if type(start) is int else [])})) if few else ()
+
+
+def powers_around(start: int) -> tuple[int, ...]:
+    """Return powers of two around a block of the host."""
+    return tuple(sorted({*_powers(start, alone=False), start}))
 
 
 def values_middle(values: tuple[Any, ...]) -> Any:
@@ -89,12 +108,17 @@ def values_middle(values: tuple[Any, ...]) -> Any:
 def assumed_constexprs(kernel: Kernel, params: Mapping[str, Any], shape: Mapping[str, int]) -> dict[str, Any]:
     """Return values for constexprs that are not tuned and that neither file nor `shape` gives: guesses from their names."""
     found: dict[str, Any] = {}
+    tests = dict(kernel.steps.tests)
+    tiles = sum(1 for each in kernel.constexprs if each.name in kernel.steps.ranges)
     for each in kernel.constexprs:
         known = kernel.fixed.get(each.name, each.default)
         if each.name in params or each.name in shape or known is not UNKNOWN:
             continue
         name = each.name.upper()
-        if name.startswith("EVEN"):
+        is_extent = each.name in kernel.steps.ranges | kernel.steps.moves
+        if each.name in tests and not is_extent:
+            found[each.name] = tests[each.name]
+        elif name.startswith("EVEN"):
             found[each.name] = True
         elif _FLAG.search(name):
             found[each.name] = False
@@ -102,10 +126,13 @@ def assumed_constexprs(kernel: Kernel, params: Mapping[str, Any], shape: Mapping
             found[each.name] = ""
         elif "DTYPE" in name or name.endswith("_TYPE"):
             found[each.name] = "bfloat16"
+        elif each.name not in kernel.used:
+            found[each.name] = False
         elif "HEAD" in name or name in ("D", "DIM", "BLOCK_D", "BLOCK_DMODEL"):
             found[each.name] = 64
         else:
-            found[each.name] = 1024 if "SIZE" in name or len(kernel.constexprs) == 1 or name in ("N", "M", "K", "C") else 64
+            is_size = "SIZE" in name or len(kernel.constexprs) == 1 or name in ("N", "M", "K", "C")
+            found[each.name] = 1024 if is_size and tiles <= 1 and not kernel.squares else 64
     return found
 
 

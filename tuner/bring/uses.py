@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from tuner.bring.literals import UNKNOWN
 ADDRESSED = {"load", "store", "atomic_add", "atomic_max", "atomic_min", "atomic_xchg", "atomic_cas", "atomic_or", "atomic_and",
              "atomic_xor", "make_block_ptr", "make_tensor_descriptor"}
 SAME_ADDRESS = {"multiple_of", "max_contiguous", "advance", "cast", "make_block_ptr", "broadcast_to"}     # as their first argument
+_TMA = re.compile(r"^async_(?:copy|gather|scatter|load|store|atomic)\w*|^async_tma_|^copy_global_to_shared|^copy_shared_to_global")
 WRITING = ADDRESSED - {"load", "make_block_ptr", "make_tensor_descriptor"}
 
 
@@ -22,6 +24,8 @@ class Argument:
              point), "constexpr"
     written  whether the kernel stores through it
     locates  whether addresses are computed from it
+    dtype    torch's name of the type that the host gives it, where the file tells
+    loaded   whether it reads through it, an atomic operation included
     """
 
     name: str
@@ -29,6 +33,8 @@ class Argument:
     default: Any = UNKNOWN
     written: bool = False
     locates: bool = False
+    dtype: str = ""
+    loaded: bool = False
 
 
 def dotted(node: ast.AST) -> str:
@@ -47,6 +53,7 @@ class Uses:
         self.names = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
         self.pointers: set[str] = set()
         self.written: set[str] = set()
+        self.loaded: set[str] = set()
         self.indices: set[str] = set()
         self.descriptors: set[str] = set()
         self.locating: set[str] = set()
@@ -54,7 +61,10 @@ class Uses:
         for node in ast.walk(function):
             if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and node.value is not None:
                 for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                    self._assign(target, node.value)
+                    value = node.value
+                    if isinstance(node, ast.AugAssign) and isinstance(target, ast.Name):        # p += step is p = p + step
+                        value = ast.BinOp(ast.Name(target.id, ast.Load()), node.op, node.value)
+                    self._assign(target, value)
         calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
         for call in calls:
             self._read_call(call, known)
@@ -70,21 +80,30 @@ class Uses:
     def _read_call(self, call: ast.Call, known: dict[str, tuple[Argument, ...]]) -> None:
         name = dotted(call.func)
         last = name.rpartition(".")[2]
-        if last in ADDRESSED and name.partition(".")[0] in ("tl", "triton", "language", "ttl", last):
+        if last in ADDRESSED and name.partition(".")[0] in ("tl", "triton", "language", "ttl", "gl", "ttgl", "gluon", last):
             named = next((each.value for each in call.keywords if each.arg in ("pointer", "base")), None)
             address = call.args[0] if call.args else named
             found = self._bases(address, 0) if address is not None else set()
             self.pointers |= found
             self.written |= found if last in WRITING else set()
+            self.loaded |= found if last == "load" or last.startswith("atomic") else set()
         elif last in ("load", "store", "gather", "scatter") and name.count(".") == 1 and name.partition(".")[0] in self.names:
             self.descriptors.add(name.partition(".")[0])
             self.written |= {name.partition(".")[0]} if last in ("store", "scatter") else set()
+        elif _TMA.search(last) and call.args:
+            named = {each.id for each in call.args[:1] if isinstance(each, ast.Name) and each.id in self.names}
+            self.descriptors |= named
+            self.written |= named if last.endswith("to_global") or "reduce" in last else set()
         elif name in known:
             for argument, value in _given(known[name], call):
-                if argument.kind in ("pointer", "index"):
+                if argument.kind == "descriptor" and isinstance(value, ast.Name) and value.id in self.names:
+                    self.descriptors.add(value.id)
+                    self.written |= {value.id} if argument.written else set()
+                elif argument.kind in ("pointer", "index"):
                     found = self._bases(value, 0)
                     self.pointers |= found
                     self.written |= found if argument.written else set()
+                    self.loaded |= found if argument.loaded else set()
                     self.indices |= found if argument.kind == "index" else set()
 
     def _bases(self, node: ast.expr, depth: int) -> set[str]:
@@ -142,10 +161,25 @@ class Uses:
         """Return all names that a value is computed from, those inside of loads left out."""
         found, left = set[str](), [node]
         while left:
-            for name in _names(left.pop(), inside_loads=False) - found:
+            for name in _values(left.pop()) - found:
                 found.add(name)
                 left += self._assigned.get(name, ())
         return found
+
+
+def _values(node: ast.AST) -> set[str]:
+    """Return the names that a value is made of: neither those inside of loads nor what `where` and comparisons only look at."""
+    if isinstance(node, ast.Compare):
+        return set()
+    if isinstance(node, ast.Call):
+        last = dotted(node.func).rpartition(".")[2]
+        if last == "load":
+            return set()
+        if last == "where" and len(node.args) == 3:
+            return _values(node.args[1]) | _values(node.args[2])
+    if isinstance(node, ast.Name):
+        return {node.id}
+    return set[str]().union(*(_values(each) for each in ast.iter_child_nodes(node)))
 
 
 def _given(arguments: tuple[Argument, ...], call: ast.Call) -> list[tuple[Argument, ast.expr]]:

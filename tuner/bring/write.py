@@ -31,7 +31,7 @@ def write_adapter(kernel: Kernel, module: str, call: Call | None = None) -> Draf
         raise FileRefused(f"{kernel.name} is a {kernel.kind}: an adapter is written for @triton.jit and @triton.autotune")
     plan = make_plan(kernel, call)
     parts = [f'"""{kernel.name} as an operator of Ridgepoint: `manage.py operators check` says what is left to do."""', "",
-             "import torch", "import triton", "", f"from {module} import {kernel.name}",
+             "import torch", "import triton", "", *import_lines(module, [kernel.name]),
              "from tuner.team.adapter import Dim, TritonOperator",
              "", "", *_arguments(plan), "", "", *_reference(plan), "", "", *_operator(plan), ""]
     return Draft("\n".join(parts), tuple(plan.to_do))
@@ -223,8 +223,16 @@ def _recorded_grid(plan: Plan) -> str:
     return f"lambda meta: ({', '.join(axes)}{',' if len(axes) == 1 else ''})" if all(axes) else ""
 
 
+def import_lines(module: str, names: Sequence[str]) -> list[str]:
+    """Return the lines that import names of a module; one like `01-intro`, which no import statement can name, by importlib."""
+    if all(part.isidentifier() and not keyword.iskeyword(part) for part in module.split(".")):
+        return [f"from {module} import {', '.join(names)}"]
+    return ["import importlib", "", f'_kernels = importlib.import_module("{module}")',
+            *(f"{name} = _kernels.{name}" for name in names)]
+
+
 def module_of(name: str) -> str:
-    """Return the name by which the adapter imports the kernel's file. Raises FileRefused where Python cannot."""
-    if not name.isidentifier() or keyword.iskeyword(name):
-        raise FileRefused(f"{name}.py cannot be imported by that name: letters, digits and _ alone, no digit first")
+    """Return the name by which the adapter imports the kernel's file. Raises FileRefused for one that is none."""
+    if not re.fullmatch(r"[\w-]+", name):
+        raise FileRefused(f"{name}.py cannot be imported by that name: letters, digits, _ and - alone")
     return name

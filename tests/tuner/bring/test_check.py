@@ -157,7 +157,7 @@ from dataclasses import replace
 from pathlib import Path
 from tuner.bring import child
 
-adapter, = child.adapters_of(child.load_file(Path(sys.argv[1])))
+adapter, = child.adapters_of(child.load_file(Path(sys.argv[1]), child.Choices(), False)[0])
 references = {
     "sum": lambda args: args["A"] @ args["B"] * args["A"].sum().item(),
     "nonzero": lambda args: args["A"] @ args["B"] * args["A"].nonzero().sum(),

@@ -10,6 +10,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from tuner.bring.calls.drafts import draft_of_call
+from tuner.bring.calls.expression import is_expression
 from tuner.bring.check import check_file, read_file
 from tuner.bring.cuda_check import choose_source, read_sources
 from tuner.bring.cuda_write import file_beside, write_cuda_adapter
@@ -48,7 +50,11 @@ class Command(BaseCommand):
         parser.add_argument("--dtype", default="", help="check: of the tensors (bf16, fp16, fp32, fp8); else an operator's first")
         parser.add_argument("--run", action="store_true",
                             help="check: on a GPU here, check results and time the default configuration")
-        parser.add_argument("--call", type=Path, metavar="CALLS.json", help="init: a recording of `record` of the client")
+        parser.add_argument("--call", default="", metavar="CALL | CALLS.json",
+                            help="check, init: one call of the file's own function, \"softmax(randn(8192, 4096))\", made without a "
+                                 "GPU, on tensors without memory; init: also a recording of `record` of the client")
+        parser.add_argument("--reference", default="", metavar="NAME",
+                            help="init with a call: the function of the file that computes the same in torch")
         parser.add_argument("--out", default="", metavar="FILE.py",
                             help=f"init: where to write, - for standard output (default: {ADAPTER.format('FILE')} beside it)")
 
@@ -70,7 +76,7 @@ class Command(BaseCommand):
 
     def _check(self, path: Path, name: str, as_json: bool, options: dict[str, Any]) -> None:
         shows = not as_json and self.stderr.isatty()
-        found = check_file(path, name, read_shape(options["shape"]), options["dtype"], run=options["run"],
+        found = check_file(path, name, read_shape(options["shape"]), options["dtype"], run=options["run"], call=options["call"],
                            say=lambda done, of: self.stderr.write(f"\r{done} of {of} compiled", ending="") if shows else None)
         if shows:
             self.stderr.write("\r\033[K", ending="")
@@ -109,11 +115,14 @@ class Command(BaseCommand):
             raise FileRefused(f"{target}: {error.strerror}") from error
 
     def _draft(self, path: Path, name: str, options: dict[str, Any]) -> Draft:
-        calls = read_calls(options["call"]) if options["call"] else []
+        if is_expression(options["call"]):
+            return draft_of_call(path, name, options["call"], options["dtype"], options["reference"])
+        recording = Path(options["call"])
+        calls = read_calls(recording) if options["call"] else []
         kernel = _choose(read_file(path), name, calls, path)
         mine = [each for each in calls if each.kernel == kernel.name]
         if calls and not mine:
-            raise FileRefused(f"{options['call'].name} holds no launch of {kernel.name}, but of "
+            raise FileRefused(f"{recording.name} holds no launch of {kernel.name}, but of "
                               f"{', '.join(sorted({each.kernel for each in calls}))}")
         return write_adapter(kernel, module_of(path.stem), mine[-1] if mine else None)
 

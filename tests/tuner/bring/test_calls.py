@@ -1,0 +1,199 @@
+"""One call of a file's own function: read as text, made without a GPU, and what follows from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tuner.bring.test_cases import CASES
+from tuner.bring.calls.adapting import write_called
+from tuner.bring.calls.expression import CallRefused, is_expression, read_call
+from tuner.bring.calls.fitting import fit
+from tuner.bring.calls.found import found_of, read_recorded
+from tuner.bring.process import Asked
+from tuner.bring.report import Found
+
+GPU = "sm_90"
+
+
+@pytest.mark.parametrize("text", [
+    "__import__('os').system('true')", "f(lambda: 1)", "f(x for x in y)", "f(*a)", "f(**a)", "f(a.__class__)", "f(1 if 2 else 3)",
+    "f", "randn(3)", "f(10 ** 9 ** 9)", "f(x := 1)", "f(b'x')", "f([" + "1," * 400 + "])",
+    "(" * 400, "f(" + "-" * 60 + "1)",
+    f"f({1 << 50})", "", "f(f'{a}')", "f(a[0])", "f(" * 30 + ")" * 30])
+def test_what_is_no_plain_call_is_refused(text: str) -> None:
+    with pytest.raises(CallRefused):
+        read_call(text)
+
+
+def test_a_call_tells_its_numbers_and_a_recording_is_none() -> None:
+    call = read_call("Layer(4096)(randn(8, 4096, dtype=torch.float16).t(), eps=1e-6, mode='x', shape=[2, 3])")
+    assert call.function == "Layer" and set(call.sizes) == {4096, 8, 2, 3}
+    assert is_expression("f(randn(2))") and not is_expression("calls.json") and not is_expression("runs (1).json")
+
+
+def test_a_formula_holds_at_every_point_or_is_none() -> None:
+    points = [({"N": 1000, "B": 256}, 4), ({"N": 2000, "B": 256}, 8), ({"N": 1000, "B": 128}, 8)]
+    assert fit(points, ["N"], ["B"], 'meta["{}"]') == 'triton.cdiv(meta["N"], meta["B"])'
+    assert fit([({"N": 1000}, 1024), ({"N": 3000}, 4096), ({"N": 1024}, 1024)], ["N"]) == "triton.next_power_of_2(N)"
+    assert fit([({"N": 7}, 5), ({"N": 14}, 11), ({"N": 28}, 13)], ["N"]) is None
+    assert fit([({"N": 7}, 3), ({"N": 14}, 3)], ["N"]) == "3"
+
+
+class Calls:
+    """Calls of one file in one process: what is found, what the adapters say, and what compiles."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.asked = path, Asked(path, [], 250.0, calls=True)
+
+    def record(self, call: str, dtype: str = "") -> dict[str, Found]:
+        self.told = self.asked.record(call, dtype)
+        assert "failed" not in self.told, self.told
+        found = {}
+        self.adapters: dict[str, str] = {}
+        self.jobs: dict[str, list[dict[str, Any]]] = {}
+        for each, kernel in read_recorded(self.path, self.told):
+            one, jobs = found_of(each, kernel, self.told, self.asked.imported.get("stood_in", {}), 0)
+            found[one.name], self.jobs[one.name] = one, jobs
+            self.adapters[one.name] = write_called(each, kernel, self.told, read_call(call), self.path.stem).text
+        return found
+
+    def compile(self, name: str) -> dict[str, Any]:
+        line, = self.asked.compile(self.jobs[name], gpus=[GPU])["compiled"][name]
+        return line
+
+
+@pytest.fixture
+def calls(request: pytest.FixtureRequest) -> Any:
+    opened = Calls(next(CASES.rglob(request.param)))
+    yield opened
+    opened.asked._child.end()
+
+
+def of(file: str) -> Any:
+    return pytest.mark.parametrize("calls", [file], indirect=True)
+
+
+def parameters(found: Found) -> dict[str, list[Any]]:
+    return {each["name"]: each["values"] for each in found.parameters if each["name"] not in ("num_warps", "num_stages")}
+
+
+@pytest.mark.torch
+@of("s01_*.py")
+def test_blocks_grid_strides_and_default_come_from_one_call(calls: Calls) -> None:
+    mm = calls.record("matmul(randn(512, 1024), randn(1024, 2048))")["mm"]
+    assert set(parameters(mm)) == {"BM", "BN", "BK"}
+    assert mm.default == {"BM": 64, "BN": 64, "BK": 32, "num_warps": 8, "num_stages": 3} and not mm.problems
+    assert mm.recorded is not None and mm.recorded["grid"] == [8, 32]
+    adapter = calls.adapters["mm"]
+    assert 'GRID = lambda meta: (triton.cdiv(meta["M"], meta["BM"]), triton.cdiv(meta["N"], meta["BN"]))' in adapter
+    assert '"sam": K, "sbk": N, "scm": N' in adapter and "not independent" in adapter and "NotImplementedError" not in adapter
+    assert calls.compile("mm")["registers"] > 0
+
+
+@pytest.mark.torch
+@of("s02_*.py")
+def test_a_capped_block_is_tuned_and_one_that_follows_the_row_only_so_far(calls: Calls) -> None:
+    found = calls.record("run(randn(512, 2048))")["rowsum"]
+    assert set(parameters(found)) == {"BLOCK_SIZE"} and found.default["BLOCK_SIZE"] == 2048
+    assert 'GRID = lambda meta: (meta["x_ptr"].shape[0],)' in calls.adapters["rowsum"]
+
+
+@pytest.mark.torch
+@of("s03_*.py")
+def test_a_block_that_follows_its_row_is_computed_as_the_host_does(calls: Calls) -> None:
+    found = calls.record("run(randn(512, 1000), randn(512, 1000), True)")["norm"]
+    assert not parameters(found) and found.recorded is not None
+    assert found.recorded["constexprs"]["BLOCK_SIZE"] == {"value": 1024, "chosen": "covers a size: n"}
+    assert '"BLOCK_SIZE": triton.next_power_of_2(n)' in calls.adapters["norm"]
+
+
+@pytest.mark.torch
+@of("s13_*.py")
+def test_every_tensor_has_the_type_that_the_host_gives_it(calls: Calls) -> None:
+    found = calls.record("run(randn(4096), randn(300))")
+    assert {each["name"]: each["dtype"] for each in found["guarded"].arguments if "dtype" in each} == {
+        "x_ptr": "bfloat16", "scale_ptr": "float32", "label_ptr": "int64", "y_ptr": "bfloat16"}
+    assert "error" not in calls.compile("prefix") and "error" not in calls.compile("guarded")
+
+
+@pytest.mark.torch
+@of("s04_*.py")
+def test_heuristics_stay_the_file_s(calls: Calls) -> None:
+    found = calls.record("run(randn(512, 96), randn(96), randn(512, 96))")["scale"]
+    assert set(parameters(found)) == {"BLOCK_M"} and found.recorded is not None
+    assert found.recorded["heuristics"] == ["BLOCK_D", "HAS_BIAS"] and "BLOCK_D" not in calls.adapters["scale"]
+    assert "error" not in calls.compile("scale")
+
+
+@pytest.mark.torch
+@of("s10_*.py")
+def test_a_file_that_asks_for_a_gpu_is_answered(calls: Calls) -> None:
+    found = calls.record("run(randn(100000, dtype=fp32))")["add"]
+    assert found.default["BLOCK"] == 1024 and {each["name"]: each.get("dtype") for each in found.arguments}["x_ptr"] == "float32"
+    assert 'triton.cdiv(meta["n"], meta["BLOCK"])' in calls.adapters["add"]
+
+
+def imported(case: str) -> dict[str, Any]:
+    asked = Asked(next(CASES.rglob(case)), [], 30.0)
+    asked._child.end()
+    return asked.imported
+
+
+@pytest.mark.torch
+def test_what_a_kernel_does_not_need_stops_no_import() -> None:
+    for case in ("add.py", "k.py", "s07_*.py", "s17_*.py"):
+        assert "failed" not in imported(case), case
+    assert "my_company" in imported("s17_*.py")["stood_in"]
+
+
+REFUSED = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def twice(x_ptr, n, BLOCK: tl.constexpr):
+    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + o, tl.load(x_ptr + o, mask=o < n) * 2, mask=o < n)
+
+@triton.jit
+def count(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + o, tl.load(x_ptr + o, mask=o < n) + 1, mask=o < n)
+
+def run(x):
+    twice[(triton.cdiv(x.numel(), 256),)](x, x.numel(), BLOCK=256)
+    return x
+
+def looks(x):
+    if x.sum() > 0:
+        return run(x)
+
+def sorts(x):
+    y = x.argsort()
+    count[(triton.cdiv(x.numel(), 256),)](y, torch.empty_like(y), y.numel(), BLOCK=256)
+
+def lengths(n):
+    ends = torch.tensor([0, n // 2, n], dtype=torch.int32, device="cuda")
+    longest = int((ends[1:] - ends[:-1]).max())
+    x = torch.empty(longest, device="cuda")
+    count[(triton.cdiv(longest, 256),)](x, torch.empty_like(x), longest, BLOCK=256)
+"""
+
+
+@pytest.mark.torch
+def test_what_a_call_cannot_tell_is_asked_and_never_written_as_if_known(tmp_path: Path) -> None:
+    path = tmp_path / "kernels.py"
+    path.write_text(REFUSED)
+    opened = Calls(path)
+    try:
+        opened.record("run(randn(4096))")
+        assert "NotImplementedError" in opened.adapters["twice"] and "read and written" in opened.adapters["twice"]
+        opened.record("sorts(randn(4096))")
+        assert "what x_ptr holds" in opened.adapters["count"]
+        assert "values of tensors" in opened.asked.record("looks(randn(4096))")["failed"]
+        assert "holds no nothing" in opened.asked.record("nothing(randn(4096))")["failed"]
+        assert opened.record("lengths(3000)")["count"].recorded["grid"] == [6]        # type: ignore[index]
+    finally:
+        opened.asked._child.end()

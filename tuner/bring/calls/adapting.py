@@ -1,0 +1,312 @@
+"""The adapter of a recorded call: tensors, numbers, grid and space as the host gave them, written over the sizes of the call.
+
+What could not be told is asked: a line raises NotImplementedError, so that `operators check` does not pass before it is written.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tuner.bring.calls.expression import MAKERS, CallExpression
+from tuner.bring.calls.found import is_contiguous
+from tuner.bring.calls.understand import META, OPTIONS, Recorded
+from tuner.bring.recorded import DTYPES
+from tuner.bring.source import FileRefused, Kernel
+from tuner.bring.write import Draft, import_lines
+
+NOT_INDEPENDENT = "not independent"
+MOST_VALUES = 64
+
+
+class _Writing:
+    """One adapter being written: what must be asked is collected while its parts are."""
+
+    def __init__(self, each: Recorded, kernel: Kernel | None, told: Mapping[str, Any], call: CallExpression,
+                 reference: str) -> None:
+        self.each, self.kernel, self.told, self.call, self.named_reference = each, kernel, told, call, reference
+        self.launch = each.launch
+        self.asks: list[str] = list(each.unsure)
+        self.to_do: list[str] = []
+        self.dims = each.dims or {"N": 1}
+        self.tensors = {name: one for name, one in self.launch["arguments"].items() if one["kind"] == "tensor"}
+        self.dtype = self._main_dtype()
+        self.out = self._find_out()
+
+    def _main_dtype(self) -> str:
+        """Return the dtype of most tensors of fractions that the call makes, else that the kernel gets."""
+        made = [one["dtype"] for one in self.told.get("inputs", ()) if one["dtype"] in DTYPES]
+        given = [one["dtype"] for one in self.tensors.values() if one["dtype"] in DTYPES]
+        shorter = [one for one in made + given if one != "float32"]
+        return (shorter or made or given or ["bfloat16"])[0]
+
+    def _find_out(self) -> str:
+        arguments = {one.name: one for one in self.kernel.arguments} if self.kernel else {}
+        written = [name for name in self.tensors if name in arguments and arguments[name].written]
+        results = {one["storage"] for one in self.told.get("result", ())}
+        returned = [name for name in written or self.tensors if self.tensors[name]["storage"] in results]
+        out = (returned or written or [""])[0]
+        if not out:
+            self.asks.append("which argument holds the result: none is written that the text shows")
+            return next(reversed(self.tensors), "")
+        shares = [name for name, one in self.tensors.items() if name != out and one["storage"] == self.tensors[out]["storage"]]
+        autotune = self.launch["autotune"]
+        resets = [*autotune["reset_to_zero"], *autotune["restore_value"]] if autotune else []
+        if (shares or (out in arguments and arguments[out].loaded)) and out not in resets:
+            self.asks.append(f"{out} is read and written: what it holds before a launch, and how it comes back to that")
+        return out
+
+    # ---- arguments ----
+
+    def arguments(self) -> list[str]:
+        lines = [f'    {name} = shape["{name}"]' for name in self.dims]
+        given = []
+        for name, one in self.launch["arguments"].items():
+            if one["kind"] == "tensor":
+                lines.append(f"    {name} = {self._tensor(name, one)}")
+                given.append(f'"{name}": {name}')
+            else:
+                given.append(f'"{name}": {self._value(name, one, "arguments")}')
+        above = self.launch["heuristics"] if self.launch["heuristics_above"] else []
+        for name, one in self.launch["constexprs"].items():
+            if name in self.each.params or name in self.launch["heuristics"]:
+                continue
+            given.append(f'"{name}": {self._value(name, one, "constexprs")}')
+        body = [*lines, "    return {" + ", ".join(given) + "}"]
+        if above:
+            body[-1] = "    args = {" + ", ".join(given) + "}"
+            rules = f"{self._function()}.values"
+            body += [f'    args["{name}"] = {rules}["{name}"](args)' for name in above]
+            body.append("    return args")
+        asks = [f"    raise NotImplementedError({f'write what a call does not tell: {ask}'!r})" for ask in dict.fromkeys(self.asks)]
+        return ["def arguments(shape, dtype, device):", *asks, *body]
+
+    def _function(self) -> str:
+        return self.kernel.name if self.kernel else self.each.name
+
+    def _tensor(self, name: str, one: Mapping[str, Any]) -> str:
+        extents = [self._formula(f"arguments.{name}.shape.{axis}", size) for axis, size in enumerate(one["shape"])]
+        shape = f"({', '.join(extents)}{',' if len(extents) == 1 else ''})"
+        if one["dtype"] not in DTYPES and not one["dtype"].startswith("float"):
+            return self._whole(name, one, shape)
+        dtype = "dtype" if one["dtype"] == self.dtype else f"torch.{one['dtype']}"
+        if is_contiguous(one["shape"], one["strides"]):
+            return f"torch.empty({shape}, dtype={dtype}, device=device)"
+        strides = [self._formula(f"arguments.{name}.strides.{axis}", size) for axis, size in enumerate(one["strides"])]
+        text = f"({', '.join(strides)}{',' if len(strides) == 1 else ''})"
+        return f"torch.empty_strided({shape}, {text}, dtype={dtype}, device=device)"
+
+    def _whole(self, name: str, one: Mapping[str, Any], shape: str) -> str:
+        dtype = f"torch.{one['dtype']}"
+        if name == self.out:
+            return f"torch.empty({shape}, dtype={dtype}, device=device)"
+        made = next((each for each in self.told.get("inputs", ()) if each["storage"] == one["storage"]), None)
+        bounds = made["bounds"] if made else []
+        if made and made["maker"] == "randint" and len(bounds) == 2:
+            count = " * ".join(f"({each})" for each in shape.strip("()").split(", ") if each.strip(",")).replace(",", "") or "1"
+            return (f"(torch.arange({count}, device=device) * 7919 % {bounds[1] - bounds[0]} + {bounds[0]})"
+                    f".reshape({shape}).to({dtype})")
+        if "filled" in one:
+            return f"torch.full({shape}, {one['filled']!r}, dtype={dtype}, device=device)"
+        if one.get("counts"):
+            return f"torch.arange({shape.strip('()').rstrip(',')}, dtype={dtype}, device=device)"
+        if "values" in one:
+            self.to_do.append(f"arguments: {name} holds the numbers of this call; other shapes need others")
+            return f"torch.tensor({one['values']!r}, dtype={dtype}, device=device)"
+        arguments = self.kernel.arguments if self.kernel else ()
+        if any(each.name == name and each.written and not each.loaded for each in arguments):
+            return f"torch.empty({shape}, dtype={dtype}, device=device)"
+        self.asks.append(f"what {name} holds ({one['dtype']})")
+        return f"torch.zeros({shape}, dtype={dtype}, device=device)"
+
+    def _formula(self, path: str, value: int) -> str:
+        formula = self.each.formulas.get(path, str(value))
+        if formula is None:
+            self.asks.append(f"{path.partition('.')[2]} is {value} in the call, and follows its sizes in no simple way")
+            return str(value)
+        return formula
+
+    def _value(self, name: str, one: Mapping[str, Any], part: str) -> str:
+        kind, value = one["kind"], one.get("value")
+        if kind == "int":
+            return self._formula(f"{part}.{name}.value", value)
+        if kind == "float":
+            return self._fraction(name, value, part)
+        if kind in ("bool", "str", "none"):
+            return repr(value)
+        if kind == "dtype":
+            return f"tl.{_TYPES.get(value, value)}"
+        self.asks.append(f"{name}: {'a TMA descriptor that the host makes' if kind == 'descriptor' else f'a value of {kind}'}")
+        return "None"
+
+    def _fraction(self, name: str, value: float, part: str) -> str:
+        seen = {one["launches"][self.each.at][part].get(name, {}).get("value") for one in self.told.get("with_sizes", ())
+                if len(one["launches"]) > self.each.at}
+        if seen <= {value}:
+            return repr(value)
+        for dim, size in self.dims.items():
+            for text, other in ((f"{dim} ** -0.5", size ** -0.5), (f"1 / {dim}", 1 / size)):
+                if math.isclose(other, value, rel_tol=1e-6):
+                    return text
+        self.asks.append(f"{name} is {value!r} in the call, and follows its sizes")
+        return repr(value)
+
+    # ---- grid, reference, record ----
+
+    def grid(self) -> str:
+        axes = [axis if axis is not None else "None" for axis in self.each.grid]
+        for name in self.dims:
+            at = META.format(name)
+            is_given = name in self.launch["arguments"] or name in self.launch["constexprs"]
+            if not is_given and any(at in axis for axis in axes):
+                axes = [axis.replace(at, self._from_arguments(name)) for axis in axes]
+        while len(axes) > 1 and axes[-1] == "1":
+            axes.pop()
+        return f"lambda meta: ({', '.join(axes)}{',' if len(axes) == 1 else ''})"
+
+    def _from_arguments(self, dim: str) -> str:
+        """Return a size of the call as the kernel's arguments tell it: an extent of a tensor."""
+        for name, one in self.tensors.items():
+            for axis in range(len(one["shape"])):
+                if self.each.formulas.get(f"arguments.{name}.shape.{axis}") == dim:
+                    return f'meta["{name}"].shape[{axis}]'
+        for name, one in self.launch["arguments"].items():
+            if one["kind"] == "int" and self.each.formulas.get(f"arguments.{name}.value") == dim:
+                return META.format(name)
+        self.asks.append(f"the grid: it depends on the {self.dims[dim]} of the call, which no argument of the kernel is")
+        return "None"
+
+    def reference(self) -> list[str]:
+        if self.named_reference:
+            return ["def reference(args):", f"    return {self._named()}"]
+        launcher = f"{self._function()}{self._below()}"
+        return ["def reference(args):",
+                f'    """Return what the default itself computes: {NOT_INDEPENDENT}, it shows whether configurations agree."""',
+                "    args = {name: value.to(TYPES[name]) if name in TYPES else value for name, value in args.items()}",
+                f'    out = torch.empty_like(args["{self.out}"])',
+                "    if not out.is_meta:",
+                f'        {launcher}[GRID](**{{**args, "{self.out}": out}}, **DEFAULT)', "    return out"]
+
+    def _below(self) -> str:
+        above = 1 if self.launch["heuristics_above"] else 0
+        return ".fn" * (above + (1 if self.launch["autotune"] else 0))
+
+    def _named(self) -> str:
+        """Return the call of the named function, with the kernel's arguments in place of the tensors that the call makes."""
+        assert isinstance(self.call.tree, ast.Call)
+        inputs = iter(self.told.get("inputs", ()))
+        parts = []
+        for each in self.call.tree.args:
+            function = each.func if isinstance(each, ast.Call) else None
+            maker = getattr(function, "id", getattr(function, "attr", "")) in MAKERS
+            parts.append(self._given_tensor(next(inputs, None)) if maker else ast.unparse(each))
+        return f"{self.named_reference}({', '.join(parts)})"
+
+    def _given_tensor(self, made: Mapping[str, Any] | None) -> str:
+        for name, one in self.tensors.items():
+            if made is not None and one["storage"] == made["storage"]:
+                if one["shape"] == made["shape"]:
+                    return f'args["{name}"]'
+                return f'args["{name}"].reshape({", ".join(str(each) for each in made["shape"])})'
+        self.asks.append("the reference: an argument of the call is none of the kernel's")
+        return "None"
+
+    def record(self) -> list[str]:
+        kernel, launch = self._function(), self.launch
+        above = ".fn" if launch["heuristics_above"] and launch["autotune"] else ""
+        extra = ["bf16", "fp16"] if self.named_reference and DTYPES.get(self.dtype) in ("bf16", "fp16") else []
+        dtypes = list(dict.fromkeys([DTYPES.get(self.dtype, "bf16"), *extra]))
+        is_product = bool(self.kernel and self.kernel.tiles and self.kernel.dots and {"M", "N", "K"} <= self.dims.keys())
+        result = "2 * M * N * K" if is_product else " * ".join(self._extents(self.out)) or "1"
+        lines = ["OPERATORS = [TritonOperator(", f'    name="{kernel.strip("_")[:40]}", title="{kernel}", kernel={kernel}{above},',
+                 "    dims=(" + ", ".join(f'Dim("{name}", "{name}", high=1 << 30)' for name in self.dims) + ",),",
+                 "    dtypes=(" + ", ".join(f'"{one}"' for one in dtypes) + ",),",
+                 "    presets=({" + ", ".join(f'"{name}": {size}' for name, size in self.dims.items()) + "},),",
+                 f'    arguments=arguments, grid=GRID, out="{self.out}", reference=reference,',
+                 f'    flops="{result}", bytes="{self._bytes()}", unit="{"FLOP/s" if is_product else "B/s"}",']
+        if not is_product:
+            self.to_do.append("flops: one per element of the result is proposed")
+        if not launch["autotune"]:
+            values = {name: _tuple(some) for name, some in self.each.params.items()}
+            lines += [f"    params={_mapping(values)},", f"    default={_mapping(self.default())},"]
+            rules = {f"{' × '.join(tile)} accumulators fit into the registers": f'"{" * ".join(tile)} <= 255 * 32 * num_warps"'
+                     for tile in (self.kernel.tiles if self.kernel else ()) if all(name in self.each.params for name in tile)}
+            if rules and "num_warps" in self.each.params:
+                lines.append(f"    constraints={_mapping(rules)},")
+        lines[-1] = lines[-1].rstrip(",") + ")]"
+        return lines
+
+    def default(self) -> dict[str, str]:
+        return {one: repr(value) for one, value in self.each.default.items() if one in self.each.params or one in OPTIONS}
+
+    def _extents(self, name: str) -> list[str]:
+        shape = self.tensors.get(name, {}).get("shape", [])
+        return [f"{_bracketed(self._formula(f'arguments.{name}.shape.{axis}', size).replace('triton.', ''))}"
+                for axis, size in enumerate(shape)]
+
+    def _bytes(self) -> str:
+        parts = []
+        for name, one in self.tensors.items():
+            size = "size" if one["dtype"] == self.dtype else str(_SIZES.get(one["dtype"], 4))
+            parts.append(" * ".join([size, *[each for each in self._extents(name) if each != "1"]]))
+        return " + ".join(parts)[:480] or "1"
+
+    def types(self) -> str:
+        exact = {name: f"torch.{one['dtype']}" for name, one in self.tensors.items() if one["dtype"] in DTYPES}
+        return _mapping(exact)
+
+
+_SIZES = {"float32": 4, "float64": 8, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1, "float16": 2,
+          "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
+_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8e4nv": "float8e4nv", "fp8e5": "float8e5", "fp64": "float64"}
+
+
+def write_called(each: Recorded, kernel: Kernel | None, told: Mapping[str, Any], call: CallExpression, module: str,
+                 reference: str = "") -> Draft:
+    """Return the adapter of one kernel of a recorded call. Raises FileRefused where there is nothing to write one of."""
+    if not each.dims:
+        raise FileRefused(f"{each.name}: nothing of the launch follows a number of the call, so its sizes are not told")
+    if not [name for name, one in each.launch["arguments"].items() if one["kind"] in ("tensor", "descriptor")]:
+        raise FileRefused(f"{each.name}: the call gives it no tensor")
+    writing = _Writing(each, kernel, told, call, reference)
+    grid, record, answer = writing.grid(), writing.record(), writing.reference()
+    arguments = writing.arguments()             # last: it raises for what the others had to ask
+    name = kernel.name if kernel else each.name
+    imported = list(dict.fromkeys([name, *([reference] if reference else [])]))
+    needs_tl = any("tl." in line for line in arguments)
+    parts = [f'"""{name} as an operator of Ridgepoint, from the call {_in_docstring(call.text)}."""', "",
+             "import torch", "import triton", *(["import triton.language as tl"] if needs_tl else []), "",
+             *import_lines(module, imported),
+             "from tuner.team.adapter import Dim, TritonOperator", "",
+             f"DEFAULT = {_mapping(writing.default())}", f"GRID = {grid}",
+             *([] if reference else [f"TYPES = {writing.types()}"]), "", "", *arguments, "", "", *answer, "", "", *record, ""]
+    to_do = [*(f"arguments: {ask}" for ask in dict.fromkeys(writing.asks)), *dict.fromkeys(writing.to_do)]
+    if not reference:
+        to_do.append(f"reference: the default's own result, {NOT_INDEPENDENT}; --reference NAME takes a function of the file")
+    return Draft("\n".join(parts), tuple(to_do))
+
+
+def names_of_reference(text: str) -> Iterator[str]:
+    """Yield functions of a file that may be its reference, by what they are called: naive, torch, ref, …"""
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef) and not node.decorator_list and any(
+                part in node.name.lower() for part in ("ref", "naive", "torch", "native", "baseline", "golden")):
+            yield node.name
+
+
+def _bracketed(text: str) -> str:
+    return f"({text})" if " " in text and not text.startswith("cdiv(") else text
+
+
+def _in_docstring(text: str) -> str:
+    return text.replace("\\", "/").replace('"""', "'''").replace('"', "'")
+
+
+def _tuple(values: Sequence[Any]) -> str:
+    return "(" + ", ".join(map(repr, values)) + ("," if len(values) == 1 else "") + ")"
+
+
+def _mapping(values: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f'"{name}": {value}' for name, value in values.items()) + "}"

@@ -1,0 +1,133 @@
+"""Values that a host function chooses for its kernels, found by calling it again with others in their place.
+
+`mark_choices` adds to every assignment of a name that a launch (or its grid) uses `name = __choose__("function.name", name)`,
+likewise to parameters and to whole numbers that stand in the launch itself; equal numbers of one launch are one choice. Lines stay
+where they are, so that Triton finds a kernel's text.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+CHOOSE = "__ridgepoint_choose__"
+LEAST = 2
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Choices:
+    """What was chosen in a call: key → value; `instead` holds values to choose in their place."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, Any] = {}
+        self.instead: dict[str, Any] = {}
+
+    def choose(self, key: str, value: Any) -> Any:
+        if type(value) is not int or value < 1:
+            return value
+        self.made.setdefault(key, value)
+        return self.instead.get(key, value)
+
+
+def mark_choices(tree: ast.Module) -> ast.Module:
+    """Return the module's tree with its choices marked."""
+    for function in [node for node in ast.walk(tree) if isinstance(node, _Function) and not _is_kernel(node)]:
+        launches = list(_launches(function))
+        if not launches:
+            continue
+        names = {name.id for launch in launches for name in ast.walk(launch) if isinstance(name, ast.Name)}
+        names |= {name.id for node in _own(function) if isinstance(node, ast.Assign | ast.FunctionDef | ast.Lambda)
+                  and _makes_grid(node, launches) for name in ast.walk(node) if isinstance(name, ast.Name)}
+        for launch in launches:
+            _mark_numbers(launch, function)
+            _Globals().visit(launch)
+        function.body = _mark_names(function.body, names, function.name)
+        parameters = [each.arg for each in (*function.args.args, *function.args.kwonlyargs) if each.arg in names]
+        at = 1 if ast.get_docstring(function) is not None else 0
+        where = function.body[at] if at < len(function.body) else function.body[-1]
+        function.body[at:at] = [_marked(name, function.name, where) for name in parameters]
+    return ast.fix_missing_locations(tree)
+
+
+def _is_kernel(function: _Function) -> bool:
+    return any("jit" in ast.unparse(each) for each in function.decorator_list)
+
+
+def _own(function: _Function) -> Iterator[ast.AST]:
+    yield from ast.walk(function)
+
+
+def _launches(function: _Function) -> Iterator[ast.Call]:
+    for node in _own(function):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
+            yield node
+
+
+def _makes_grid(node: ast.AST, launches: list[ast.Call]) -> bool:
+    grids = {launch.func.slice.id for launch in launches
+             if isinstance(launch.func, ast.Subscript) and isinstance(launch.func.slice, ast.Name)}
+    if isinstance(node, ast.FunctionDef):
+        return node.name in grids
+    return isinstance(node, ast.Assign) and any(isinstance(each, ast.Name) and each.id in grids for each in node.targets)
+
+
+def _mark_numbers(launch: ast.Call, function: _Function) -> None:
+    """Mark whole numbers and computed values given by name in a launch, and the same in its grid."""
+    keys: dict[str, str] = {}
+    for keyword in launch.keywords:
+        value = keyword.value
+        is_number = isinstance(value, ast.Constant) and type(value.value) is int and value.value >= LEAST
+        if keyword.arg and (is_number or isinstance(value, ast.Call | ast.BinOp | ast.IfExp | ast.Attribute)):
+            key = keys.setdefault(ast.unparse(value), f"{function.name}.{keyword.arg}")
+            keyword.value = _call(key, value)
+    assert isinstance(launch.func, ast.Subscript)
+    launch.func.slice = _Same(keys).visit(launch.func.slice)
+
+
+class _Same(ast.NodeTransformer):
+    """Marks what reads as something that is marked already."""
+
+    def __init__(self, keys: dict[str, str]) -> None:
+        self.keys = keys
+
+    def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, ast.expr) and not isinstance(node, ast.Name) and ast.unparse(node) in self.keys:
+            return _call(self.keys[ast.unparse(node)], node)
+        return self.generic_visit(node)
+
+
+class _Globals(ast.NodeTransformer):
+    """Marks constants of the module, by their names in capitals."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        is_read = isinstance(node.ctx, ast.Load) and node.id.isupper()
+        return _call(f"constant.{node.id}", node) if is_read else node
+
+
+def _call(key: str, value: ast.expr) -> ast.Call:
+    call = ast.Call(ast.Name(CHOOSE, ast.Load()), [ast.Constant(key), value], [])
+    return ast.copy_location(call, value)
+
+
+def _marked(name: str, function: str, where: ast.AST) -> ast.stmt:
+    made = ast.parse(f"{name} = {CHOOSE}({f'{function}.{name}'!r}, {name})").body[0]
+    for node in ast.walk(made):
+        ast.copy_location(node, where)
+    return made
+
+
+def _mark_names(body: list[ast.stmt], names: set[str], function: str) -> list[ast.stmt]:
+    marked: list[ast.stmt] = []
+    for statement in body:
+        for field in ("body", "orelse", "finalbody"):
+            inner = getattr(statement, field, None)
+            if isinstance(inner, list) and not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                setattr(statement, field, _mark_names(inner, names, function))
+        marked.append(statement)
+        if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign) and statement.value is not None:
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            assigned = [node.id for target in targets for node in ast.walk(target)
+                        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+            marked += [_marked(name, function, statement) for name in dict.fromkeys(assigned) if name in names]
+    return marked

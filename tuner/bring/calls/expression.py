@@ -1,0 +1,187 @@
+"""A call as people write it, `softmax(randn(8192, 4096), dim=-1)`, read as a restricted expression that Python itself never runs.
+
+Allowed are the file's own names and attributes of them, makers of tensors (with or without `torch.`), dtypes, numbers, texts, None,
+lists, tuples, keyword arguments, arithmetic of numbers, and a few methods of tensors.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MAX_CHARS, MAX_NODES, MAX_DEPTH, MAX_NUMBER, MAX_RANK = 2000, 300, 24, 1 << 40, 8
+MAX_ELEMENTS = 1 << 40
+MAKERS = ("randn", "rand", "empty", "zeros", "ones", "randint", "arange", "full", "tensor", "randperm")
+METHODS = ("t", "transpose", "permute", "contiguous", "to", "view", "reshape", "half", "bfloat16", "float", "int", "long", "bool",
+           "requires_grad_", "sum", "mean", "backward", "cuda", "unsqueeze", "squeeze", "expand", "flatten", "type", "detach",
+           "clone", "apply", "forward", "eval", "stride", "size", "numel", "T", "mT")
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn", "fp64": "float64",
+          **{name: name for name in ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "int8", "uint8",
+                                     "int16", "int32", "int64", "half", "float", "long")}, "boolean": "bool"}
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv, ast.Mod: operator.mod}
+
+
+class CallRefused(ValueError):
+    """A call that cannot be read; the text says what is allowed."""
+
+
+@dataclass(frozen=True)
+class CallExpression:
+    """A call that was read: its text, its tree, the whole numbers in it of at least 2 in their order, the function's name."""
+
+    text: str
+    tree: ast.expr = field(repr=False, compare=False)
+    sizes: tuple[int, ...] = ()
+    function: str = ""
+
+
+def read_call(text: str) -> CallExpression:
+    """Return the call. Raises CallRefused with what is wrong."""
+    text = text.strip()
+    if not text or len(text) > MAX_CHARS:
+        raise CallRefused(f"a call has 1 to {MAX_CHARS:,} characters, like softmax(randn(8192, 4096))")
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise CallRefused(f"no call: {getattr(error, 'msg', error)}: write one like softmax(randn(8192, 4096))") from error
+    if sum(1 for _ in ast.walk(tree)) > MAX_NODES:
+        raise CallRefused(f"more than {MAX_NODES} parts")
+    _check(tree, 0)
+    if not isinstance(tree, ast.Call) or _root(tree.func) in MAKERS:
+        raise CallRefused("a call of a function of the file is needed, like softmax(randn(8192, 4096))")
+    return CallExpression(text, tree, tuple(dict.fromkeys(_numbers(tree))), _root(tree.func))
+
+
+def _root(node: ast.expr) -> str:
+    while isinstance(node, ast.Attribute | ast.Call):
+        node = node.value if isinstance(node, ast.Attribute) else node.func
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _numbers(tree: ast.expr) -> list[int]:
+    return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and type(node.value) is int and node.value >= 2]
+
+
+def _check(node: ast.AST, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise CallRefused(f"nested deeper than {MAX_DEPTH}")
+    if isinstance(node, ast.Constant):
+        if isinstance(node.value, bytes | complex) or node.value is Ellipsis or (
+                isinstance(node.value, int) and abs(node.value) > MAX_NUMBER):
+            raise CallRefused(f"{str(node.value)[:40]}: numbers up to {MAX_NUMBER:,}, texts, True, False and None are allowed")
+        return
+    if isinstance(node, ast.Name):
+        if node.id.startswith("__"):
+            raise CallRefused(f"{node.id[:40]}: no name of the file")
+        return
+    if isinstance(node, ast.Attribute):
+        if node.attr.startswith("_"):
+            raise CallRefused(f".{node.attr[:40]}: names that begin with _ are not reached")
+        _check(node.value, depth + 1)
+        return
+    if isinstance(node, ast.Call):
+        if any(each.arg is None for each in node.keywords) or any(isinstance(each, ast.Starred) for each in node.args):
+            raise CallRefused("* and ** are not allowed: write the arguments out")
+        for each in (node.func, *node.args, *(keyword.value for keyword in node.keywords)):
+            _check(each, depth + 1)
+        return
+    if isinstance(node, ast.List | ast.Tuple):
+        for one in node.elts:
+            _check(one, depth + 1)
+        return
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        _check(node.operand, depth + 1)
+        return
+    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        _check(node.left, depth + 1)
+        _check(node.right, depth + 1)
+        return
+    raise CallRefused(f"{ast.unparse(node)[:60] if isinstance(node, ast.expr) else type(node).__name__}: only calls, tensors "
+                      f"({', '.join(MAKERS)}), dtypes, numbers, texts, lists, tuples and keyword arguments are allowed")
+
+
+class Evaluation:
+    """A call's parts turned into values.
+
+    `names` are the file's, `make(maker, args, keywords)` makes a tensor, `dtype(name)` a dtype, `instead` has other numbers for
+    numbers of the call, `finish` is given what each function of the file returns.
+    """
+
+    def __init__(self, names: Mapping[str, Any], make: Callable[..., Any], dtype: Callable[[str], Any],
+                 instead: Mapping[int, int] | None = None, finish: Callable[[Any], Any] = lambda value: value) -> None:
+        self.names, self.make, self.dtype, self.instead, self.finish = names, make, dtype, instead or {}, finish
+
+    def value(self, node: ast.expr) -> Any:
+        """Return the value of a part. Raises CallRefused for a name that is not there, and what the function raises."""
+        if isinstance(node, ast.Constant):
+            return self.instead.get(node.value, node.value) if type(node.value) is int else node.value
+        if isinstance(node, ast.Name):
+            return self._name(node.id)
+        if isinstance(node, ast.Attribute):
+            return self._attribute(node)
+        if isinstance(node, ast.Call):
+            return self._call(node)
+        if isinstance(node, ast.List | ast.Tuple):
+            values = [self.value(each) for each in node.elts]
+            return values if isinstance(node, ast.List) else tuple(values)
+        if isinstance(node, ast.UnaryOp):
+            return -self._number(node.operand)
+        assert isinstance(node, ast.BinOp)
+        try:
+            return _ARITHMETIC[type(node.op)](self._number(node.left), self._number(node.right))
+        except ArithmeticError as error:
+            raise CallRefused(f"{ast.unparse(node)}: {error}") from error
+
+    def _number(self, node: ast.expr) -> int | float:
+        value = self.value(node)
+        if not isinstance(value, int | float):
+            raise CallRefused(f"{ast.unparse(node)[:60]}: arithmetic is of numbers")
+        return value
+
+    def _name(self, name: str) -> Any:
+        if name in self.names:
+            return self.names[name]
+        if name in DTYPES:
+            return self.dtype(DTYPES[name])
+        raise CallRefused(f"the file holds no {name}")
+
+    def _attribute(self, node: ast.Attribute) -> Any:
+        if isinstance(node.value, ast.Name) and node.value.id == "torch":
+            if node.attr == "bool" or node.attr in DTYPES:
+                return self.dtype("bool" if node.attr == "bool" else DTYPES[node.attr])
+            raise CallRefused(f"torch.{node.attr} is no dtype and no maker of tensors ({', '.join(MAKERS)})")
+        of_file = _root(node) in self.names and not _is_called(node.value)
+        if not of_file and node.attr not in METHODS:
+            raise CallRefused(f".{node.attr}: of tensors these are allowed: {', '.join(METHODS)}")
+        base = self.value(node.value)
+        if type(base).__name__ == "module":
+            raise CallRefused(f"{ast.unparse(node)[:60]}: names of the file itself are called, not of modules that it imports")
+        return getattr(base, node.attr)
+
+    def _call(self, node: ast.Call) -> Any:
+        maker = _maker(node.func, self.names)
+        function = None if maker else self.value(node.func)
+        given = [self.value(each) for each in node.args]
+        keywords = {str(each.arg): self.value(each.value) for each in node.keywords}
+        return self.make(maker, given, keywords) if function is None else self.finish(function(*given, **keywords))
+
+
+def _is_called(node: ast.expr) -> bool:
+    return any(isinstance(each, ast.Call) for each in ast.walk(node))
+
+
+def _maker(function: ast.expr, names: Mapping[str, Any]) -> str:
+    """Return the maker of tensors that is called; a function of the file with that name goes first, `torch.` is always torch's."""
+    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id == "torch":
+        return function.attr if function.attr in MAKERS else ""
+    return function.id if isinstance(function, ast.Name) and function.id in MAKERS and function.id not in names else ""
+
+
+def is_expression(text: str) -> bool:
+    """Return whether a value of `--call` is meant as a call, not as the name of a recording."""
+    return "(" in text and text.rstrip().endswith(")")

@@ -1,0 +1,96 @@
+"""What a number of a launch depends on: the simplest formula that holds in every call with other numbers that was made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations_with_replacement
+
+Point = tuple[Mapping[str, int], int]           # (sizes and blocks by name, the number in that call)
+MOST_FACTORS = 12
+
+
+def fit(points: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str] = (), as_meta: str = "{}") -> str | None:
+    """Return a formula over names that gives the number at every point; None where none of the simple ones does.
+
+    `as_meta` writes a name: "{}" as it is, 'meta["{}"]' as a grid reads it.
+    """
+    first = points[0][1]
+    if all(value == first for _, value in points):
+        return str(first)
+    for text, values in _formulas(points, sizes, blocks, as_meta):
+        if values == [value for _, value in points]:
+            return text
+    return None
+
+
+def _formulas(points: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str], as_meta: str
+              ) -> Iterator[tuple[str, list[int]]]:
+    """Yield formulas and their values at the points, simple ones first."""
+    def at(name: str) -> list[int]:
+        return [env.get(name, 0) for env, _ in points]
+
+    first = points[0][1]
+    varying = [name for name in sizes if len(set(at(name))) > 1] + [name for name in sizes if len(set(at(name))) == 1]
+    factors: list[tuple[str, list[int]]] = []
+    for name in varying:
+        factors.append((as_meta.format(name), at(name)))
+    for name in varying:
+        for block in blocks:
+            if all(each > 0 for each in at(block)):
+                factors.append((f"triton.cdiv({as_meta.format(name)}, {as_meta.format(block)})",
+                                [-(-size // by) for size, by in zip(at(name), at(block), strict=True)]))
+    yield from factors
+    yield from ((as_meta.format(block), at(block)) for block in blocks)
+    for text, values in list(factors):
+        whole = values[0]
+        if first and whole % first == 0 and whole // first > 1:
+            by = whole // first
+            yield f"triton.cdiv({text}, {by})", [-(-each // by) for each in values]
+        if whole and first % whole == 0:
+            yield f"{text} * {first // whole}", [each * (first // whole) for each in values]
+        yield f"triton.next_power_of_2({text})", [_power(each) for each in values]
+        for by in (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024):
+            yield f"triton.cdiv({text}, {by})", [-(-each // by) for each in values]
+        for least in (16, 32, 64, 128):
+            yield f"max({least}, triton.next_power_of_2({text}))", [max(least, _power(each)) for each in values]
+        for most in {each for _, each in points}:
+            yield f"min(triton.next_power_of_2({text}), {most})", [min(_power(each), most) for each in values]
+            yield f"min({text}, {most})", [min(each, most) for each in values]
+        yield f"{text} + 1", [each + 1 for each in values]
+    if blocks:
+        positive = [block for block in blocks if all(each > 0 for each in at(block))]
+        grouped = [(f"triton.cdiv({text}, {as_meta.format(block)})",
+                    [-(-size // by) for size, by in zip(values, at(block), strict=True)])
+                   for text, values in _products(factors[:len(varying)], 2) for block in positive]
+        yield from grouped
+        factors += grouped
+    for text, values in _products(factors[:40], 2):
+        yield text, values
+        if first and values[0] % first == 0 and values[0] // first > 1:
+            by = values[0] // first
+            yield f"{text} // {by}", [each // by for each in values]
+        if values[0] and first % values[0] == 0 and first // values[0] > 1:
+            yield f"{text} * {first // values[0]}", [each * (first // values[0]) for each in values]
+    for block in blocks:                # a split along the sum: programs for each part
+        for text, values in [*factors[:20], *_products(factors[:20], 2)]:
+            yield f"{text} * {as_meta.format(block)}", [each * by for each, by in zip(values, at(block), strict=True)]
+    for text, values in _products(factors[:MOST_FACTORS], 3):
+        yield text, values
+    for text, values in [*factors[:40], *_products(factors[:40], 2)]:       # a fixed number of programs that share the tiles
+        for most in {each for _, each in points}:
+            yield f"min({text}, {most})", [min(each, most) for each in values]
+    for text, values in _products(factors[:len(varying)], 4):
+        yield text, values
+
+
+def _products(factors: Sequence[tuple[str, list[int]]], count: int) -> Iterator[tuple[str, list[int]]]:
+    for chosen in combinations_with_replacement(factors, count):
+        values = [1] * len(chosen[0][1])
+        for _, each in chosen:
+            values = [product * one for product, one in zip(values, each, strict=True)]
+        yield " * ".join(text for text, _ in chosen), values
+
+
+def _power(size: int) -> int:
+    return 1 << max(0, (size - 1).bit_length())
+

@@ -1,0 +1,125 @@
+"""What is said of a kernel whose launch was recorded: `operators check --call`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tuner.bring import spaces
+from tuner.bring.calls.loading_places import package_of
+from tuner.bring.calls.understand import Recorded, understand
+from tuner.bring.report import Found, Problem
+from tuner.bring.samples import GPU, choose_samples
+from tuner.bring.source import FileRefused, Kernel, all_kernels_of
+from tuner.tuning.space import Space
+
+KINDS = {"int": "integer", "float": "number", "bool": "flag", "none": "none", "str": "text", "tensor": "pointer"}
+REFERENCE = ("no function of the file is named as the reference (--reference NAME): the adapter compares with the default's own "
+             "result, which is not independent")
+
+
+def read_recorded(path: Path, told: Mapping[str, Any]) -> list[tuple[Recorded, Kernel | None]]:
+    """Return each kernel that the call launches, with what the text of its file says of it."""
+    kernels = _kernels_of(path)
+    root = package_of(path)[0]
+    for launch in told.get("launches", []):
+        place = Path(str(launch.get("file", "")))
+        if launch["kernel"] not in kernels and place.is_relative_to(root) and place.suffix == ".py":
+            kernels |= {name: each for name, each in _kernels_of(place).items() if name not in kernels}
+    by_function = {each.function or name: each for name, each in kernels.items()}
+    return [(each, by_function.get(each.name)) for each in understand(told, by_function)]
+
+
+def _kernels_of(path: Path) -> dict[str, Kernel]:
+    try:
+        return all_kernels_of(path.read_text())
+    except (OSError, UnicodeDecodeError, FileRefused):
+        return {}
+
+
+def found_of(each: Recorded, kernel: Kernel | None, told: Mapping[str, Any], stood_in: Mapping[str, str], samples: int
+             ) -> tuple[Found, list[dict[str, Any]]]:
+    """Return what is found of one kernel of the call, and the samples to compile."""
+    launch = each.launch
+    found = Found(kernel.name if kernel else each.name, "triton.autotune" if launch["autotune"] else "triton.jit",
+                  kernel.line if kernel else int(launch["line"]))
+    written = {argument.name for argument in kernel.arguments if argument.written} if kernel else set()
+    found.arguments = [_argument(name, value, name in written) for name, value in launch["arguments"].items()]
+    found.parameters = [{"name": name, "values": list(values)} for name, values in each.params.items()]
+    found.default = dict(each.default)
+    found.recorded = _recorded(each, told)
+    found.notes = [*_notes(each, told, stood_in), REFERENCE]
+    found.problems += [Problem(sentence, missing=True) for sentence in each.unsure]
+    if not [name for name in each.params if len(each.params[name]) > 1]:
+        found.problems.append(Problem("nothing can be tuned: the host chooses no block", ""))
+    space = _space(each, kernel, found)
+    if space is None:
+        return found, []
+    jobs = [{"name": found.name, "config": config, "launch": each.at, "arguments": [], "constexprs": {}, "dtype": "", "shape": {}}
+            for config in choose_samples(found.default, space, samples)]
+    return found, jobs
+
+
+def _space(each: Recorded, kernel: Kernel | None, found: Found) -> Space | None:
+    try:
+        space = spaces.space_with(each.params, each.configs, kernel.tiles if kernel else (), GPU)
+    except ValueError as error:
+        found.problems.append(Problem(str(error)))
+        return None
+    found.size, found.valid, found.pruned = space.size, len(space), dict(space.pruned)
+    autotune = each.launch["autotune"]
+    if autotune and autotune["pruned"]:
+        found.pruned["prune_configs_by leaves them out at this call"] = len(autotune["configs"]) - len(autotune["kept"])
+        found.size += len(autotune["configs"]) - len(autotune["kept"])
+    return space
+
+
+def _argument(name: str, value: Mapping[str, Any], written: bool) -> dict[str, Any]:
+    kind = KINDS.get(value["kind"], value["kind"])
+    if value["kind"] in ("tensor", "descriptor"):
+        of = value.get("base", value)
+        return {"name": name, "kind": kind, "written": written, "dtype": of["dtype"], "shape": list(value["shape"]),
+                "strides": list(value["strides"]), "contiguous": is_contiguous(value["shape"], value["strides"]),
+                **({"block": value["block"]} if "block" in value else {})}
+    return {"name": name, "kind": kind, "written": written, "value": _plain(value.get("value"))}
+
+
+def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether a tensor's elements lie one after the other; an extent of 1 has any stride."""
+    expected = 1
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent != 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, bool | int | float | str) or value is None else str(value)[:200]
+
+
+def _recorded(each: Recorded, told: Mapping[str, Any]) -> dict[str, Any]:
+    launch, autotune = each.launch, each.launch["autotune"]
+    return {"call": told["call"], "grid": launch["grid"],
+            "grid_formula": ", ".join(str(axis) for axis in each.grid) if None not in each.grid else "",
+            "constexprs": {name: {"value": _plain(value.get("value")), "chosen": each.chosen[name]}
+                           for name, value in launch["constexprs"].items()},
+            "options": dict(launch["options"]), "heuristics": list(launch["heuristics"]), "dims": dict(each.dims),
+            "key": list(autotune["key"]) if autotune else [], "gluon": launch["gluon"],
+            "restores": [*autotune["reset_to_zero"], *autotune["restore_value"]] if autotune else []}
+
+
+def _notes(each: Recorded, told: Mapping[str, Any], stood_in: Mapping[str, str]) -> list[str]:
+    notes = []
+    if stood_in:
+        named = [f"{name} ({why})" for name, why in list(stood_in.items())[:8]]
+        notes.append(f"stood in for while the file was imported: {', '.join(named)}" + (", …" if len(stood_in) > 8 else ""))
+    if told.get("used"):
+        notes.append(f"the call used names of what is stood in for: {', '.join(told['used'][:8])}")
+    if told.get("failed_at"):
+        notes.append(f"the call did not end, after these launches: {told['failed_at']}")
+    autotune = each.launch["autotune"]
+    if autotune and autotune["prune_failed"]:
+        notes.append(f"prune_configs_by fails without a GPU: {autotune['prune_failed']}")
+    return notes

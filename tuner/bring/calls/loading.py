@@ -1,0 +1,268 @@
+"""A kernel file imported where much of what it imports is missing: modules of its package, and whole packages, are stood in for.
+
+What only other functions use is no reason not to read a kernel. A package's `__init__` runs only when something asks a name of it;
+a sibling that fails keeps what it had defined; a module that is nowhere is one whose every name is a `Missing`. A module that is
+imported within `try` with `except ImportError` stays missing, as the file is prepared for that.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tuner.bring.calls.choices import CHOOSE, Choices, mark_choices
+from tuner.bring.calls.loading_places import package_of
+
+NEVER = {"torch", "triton", "numpy", "tuner", "profiles", "sympy", "usercustomize", "sitecustomize", "apport_python_hook",
+         *sys.stdlib_module_names}
+MAX_MARKED_BYTES = 2 << 20
+
+
+class MissingUsed(ImportError):
+    """Something that is stood in for was needed after all."""
+
+
+class Missing:
+    """A name of a module that is not here. Called with one function it is a decorator that leaves it as it is."""
+
+    def __init__(self, path: str, seen: Seen) -> None:
+        self._path, self._seen = path, seen
+        self.__name__ = path.rpartition(".")[2]
+
+    def __call__(self, *given: Any, **more: Any) -> Any:
+        if len(given) == 1 and callable(given[0]) and not more and not isinstance(given[0], Missing):
+            return given[0]
+        if configs := _configs(given, more):        # a decorator of their own around triton.autotune
+            import triton
+
+            return triton.autotune(configs=configs, key=more.get("key") or [])
+        self._seen.used.add(self._path)
+        return Missing(f"{self._path}()", self._seen)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Missing(f"{self._path}.{name}", self._seen)
+
+    def __getitem__(self, key: Any) -> Any:
+        return Missing(f"{self._path}[]", self._seen)
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: Any) -> None: ...
+
+    def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
+        return ()
+
+    def __or__(self, other: Any) -> Any:
+        return self
+
+    __ror__ = __or__
+
+    def __index__(self) -> int:
+        raise MissingUsed(f"{self._path} is not here, and its value is needed")
+
+    __int__ = __float__ = __index__
+
+
+def _configs(given: Sequence[Any], more: dict[str, Any]) -> list[Any]:
+    listed = more.get("configs", given[0] if given else None)
+    return list(listed) if isinstance(listed, list | tuple) and listed and all(
+        type(each).__name__ == "Config" for each in listed) else []
+
+
+class Seen:
+    """What was stood in for: `modules` by name with why, `used` names of them that were called, `skipped` packages' `__init__`."""
+
+    def __init__(self) -> None:
+        self.modules: dict[str, str] = {}
+        self.used: set[str] = set()
+        self.tried: set[str] = set()
+
+
+class _MissingModule(ModuleType):
+    def __init__(self, name: str, seen: Seen) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []
+        self.__all__: list[str] = []
+        self._seen = seen
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__version__":
+            return "0.0.0"
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name[:1].isupper() and not name.isupper():
+            return type(name, (), {"__init__": lambda self, *given, **more: None})
+        return Missing(f"{self.__name__}.{name}", self._seen)
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Last of all finders: what nothing else finds."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        top = name.partition(".")[0]
+        if top in NEVER or name in self.seen.tried or top in self.seen.tried or _only_looks():
+            return None
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        self.seen.modules[spec.name] = "not here"
+        return _MissingModule(spec.name, self.seen)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """It has nothing to run."""
+
+
+def _only_looks() -> bool:
+    """Return whether nothing of the kernel's files imports: importlib.util is asked whether a module is there, or torch imports."""
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("importlib._bootstrap"):
+        frame = frame.f_back            # type: ignore[assignment]
+    asks = frame.f_globals.get("__name__", "") if frame is not None else ""
+    return asks == "importlib.util" or asks.partition(".")[0] in NEVER - {"importlib"}
+
+
+class _Tolerant(importlib.machinery.SourceFileLoader):
+    """Runs a file of the kernel's own folder or package; what it defined before it failed stays."""
+
+    def __init__(self, name: str, path: str, own: Own) -> None:
+        super().__init__(name, path)
+        self.own = own
+
+    def exec_module(self, module: ModuleType) -> None:
+        if self.is_package(self.name):
+            _LazyPackage.of(module, self)
+            return
+        self.run(module)
+
+    def get_code(self, fullname: str) -> Any:
+        """Return the code with its choices marked; it is kept in no file."""
+        return self.own.compile(self.get_data(self.path), self.path, fullname, self.is_package(fullname))
+
+    def execute(self, module: ModuleType) -> None:
+        """Run the file in its module, as `import` does. Raises what it raises."""
+        module.__dict__[CHOOSE] = self.own.choices.choose
+        super().exec_module(module)
+
+    def run(self, module: ModuleType) -> None:
+        """Run the file in its module, a failure noted."""
+        try:
+            self.execute(module)
+        except Exception as error:
+            self.own.seen.modules[self.name] = f"{type(error).__name__}: {error}"[:160]
+            _let_miss(module, self.own.seen)
+
+
+def _let_miss(module: ModuleType, seen: Seen) -> None:
+    holder = _MissingModule(module.__name__, seen)
+    module.__dict__.setdefault("__getattr__", holder.__getattr__)
+
+
+class _LazyPackage(ModuleType):
+    """A package whose `__init__` runs when a name of it is needed that is no module of it."""
+
+    @staticmethod
+    def of(module: ModuleType, loader: _Tolerant) -> None:
+        def lack(name: str) -> Any:
+            if name.startswith("__") and name != "__version__":
+                raise AttributeError(name)
+            path = f"{module.__name__}.{name}"
+            if importlib.machinery.PathFinder.find_spec(path, list(module.__path__)) is not None:
+                return importlib.import_module(path)
+            if module.__dict__.pop("__getattr__", None) is not None:
+                loader.run(module)
+                if name in module.__dict__:
+                    return module.__dict__[name]
+            _let_miss(module, loader.own.seen)
+            return module.__dict__["__getattr__"](name)
+
+        module.__dict__["__getattr__"] = lack
+
+
+class Own:
+    """The files that belong to the kernel's file: its folder, or the package that it lies in. First of all finders."""
+
+    def __init__(self, root: Path, top: str, seen: Seen, choices: Choices) -> None:
+        self.root, self.top, self.seen, self.choices = root, top, seen, choices
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if name.partition(".")[0] in NEVER or (self.top and name.partition(".")[0] != self.top):
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path if path is not None else [str(self.root)])
+        if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader) and spec.origin:
+            spec.loader = _Tolerant(name, spec.origin, self)
+            return spec
+        return None                         # a folder without __init__.py is a package of the next finder
+
+    def compile(self, text: bytes, path: str, name: str, is_package: bool) -> Any:
+        """Return the code of a file, its choices marked; what it is prepared to lack is noted."""
+        tree = ast.parse(text, path)
+        self.seen.tried |= set(_tried(tree))
+        if len(text) <= MAX_MARKED_BYTES and not is_package:
+            mark_choices(tree)
+        return compile(tree, path, "exec", dont_inherit=True)
+
+
+def _tried(tree: ast.Module) -> Iterator[str]:
+    """Yield modules that the file itself is prepared to lack."""
+    for block in ast.walk(tree):
+        if isinstance(block, ast.Try) and any(_catches(each) for each in block.handlers):
+            for node in (inner for statement in block.body for inner in ast.walk(statement)):
+                if isinstance(node, ast.Import):
+                    yield from (each.name for each in node.names)
+                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                    yield node.module
+
+
+def _catches(handler: ast.ExceptHandler) -> bool:
+    caught = ast.unparse(handler.type) if handler.type else "Exception"
+    return any(name in caught for name in ("ImportError", "ModuleNotFoundError", "Exception"))
+
+
+def load_tolerantly(path: Path, choices: Choices) -> tuple[ModuleType, Seen]:
+    """Import the file; return its module and what was stood in for. Raises what the file itself raises."""
+    root, names = package_of(path)
+    seen = Seen()
+    own = Own(root, names[0] if len(names) > 1 else "", seen, choices)
+    sys.path.insert(0, str(root))
+    sys.meta_path.insert(0, own)            # type: ignore[arg-type]
+    sys.meta_path.append(_Finder(seen))
+    name = ".".join(names)
+    for at in range(1, len(names)):
+        _import_folder(".".join(names[:at]), path.resolve().parents[len(names) - 1 - at])
+    loader = _Tolerant(name, str(path), own)
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    module.__package__ = name.rpartition(".")[0] if len(names) > 1 else ""
+    loader.execute(module)
+    return module, seen
+
+
+def _import_folder(name: str, folder: Path) -> None:
+    """Import a package that the file lies in; a folder that no import finds is one all the same."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module(name)
+    package = sys.modules.get(name)
+    if package is None or not list(getattr(package, "__path__", ())):
+        package = sys.modules[name] = ModuleType(name)
+        package.__path__ = [str(folder)]

@@ -1,0 +1,189 @@
+"""Launches kept instead of made: what Triton would be given, under its autotuner and its heuristics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from triton.runtime.autotuner import Autotuner, Heuristics
+from triton.runtime.jit import JITFunction
+
+from tuner.tuning.team.packages import config_json
+
+MOST_LAUNCHES = 64
+_NO_OPTIONS = ("debug", "instrumentation_mode", "warmup")
+
+
+class TooManyLaunches(RuntimeError):
+    """More launches than one call is expected to make."""
+
+
+@dataclass
+class Launch:
+    """One launch as the host asked for it: `given` every argument by name, `options` of the launch, `grid` as it was written."""
+
+    kernel: Any
+    given: dict[str, Any]
+    options: dict[str, Any]
+    grid: Any
+    programs: tuple[int, ...]
+    autotune: dict[str, Any] | None = None
+    tuned: dict[str, Any] = field(default_factory=dict)
+    heuristics: dict[str, Any] = field(default_factory=dict)
+    heuristics_above: bool = False          # of the autotuner: it is given what they compute
+
+    @property
+    def name(self) -> str:
+        return str(self.kernel.fn.__name__)
+
+    def programs_with(self, other: Mapping[str, Any]) -> tuple[int, ...] | None:
+        """Return the grid were these arguments others; None where the host computed it before it launched."""
+        if not callable(self.grid):
+            return None
+        return _programs(self.grid, {**self.given, **other})
+
+
+def _programs(grid: Any, given: Mapping[str, Any]) -> tuple[int, ...]:
+    made = grid(dict(given)) if callable(grid) else grid
+    return tuple(int(each) for each in (made if isinstance(made, tuple | list) else (made,)))
+
+
+class Recorder:
+    """Keeps the launches of this process in place of Triton's own; `stop` gives Triton back what it had."""
+
+    def __init__(self) -> None:
+        self.launches: list[Launch] = []
+        self.pinned: dict[str, Any] = {}            # configuration of autotuners to take instead of their first
+        self._autotune: list[dict[str, Any]] = []
+        self._heuristics: list[dict[str, Any]] = []
+        self._kept = (JITFunction.run, Autotuner.run, Autotuner._bench, Heuristics.run)
+
+    def start(self) -> None:
+        recorder = self
+
+        def run(self: Any, *given: Any, grid: Any = None, warmup: bool = False, **more: Any) -> Any:
+            return recorder._launch(self, given, grid, warmup, more)
+
+        def tune(self: Any, *given: Any, **more: Any) -> Any:
+            return recorder._tune(self, given, more)
+
+        def compute(self: Any, *given: Any, **more: Any) -> Any:
+            return recorder._compute(self, given, more)
+
+        JITFunction.run = run                                                   # type: ignore[method-assign]
+        Autotuner.run = tune
+        Autotuner._bench = lambda self, *given, **more: [1.0, 1.0, 1.0]
+        Heuristics.run = compute
+
+    def stop(self) -> None:
+        JITFunction.run, Autotuner.run, Autotuner._bench, Heuristics.run = self._kept       # type: ignore[method-assign]
+
+    def _launch(self, kernel: Any, given: tuple[Any, ...], grid: Any, warmup: bool, more: dict[str, Any]) -> Any:
+        names = list(kernel.arg_names)
+        if len(given) > len(names):
+            raise TypeError(f"{kernel.fn.__name__} takes {len(names)} arguments, {len(given)} were given")
+        bound = {each.name: each.default for each in kernel.params if each.has_default}
+        bound |= dict(zip(names, given, strict=False)) | {name: value for name, value in more.items() if name in names}
+        options = {name: value for name, value in more.items() if name not in names and name not in _NO_OPTIONS}
+        if lacking := [name for name in names if name not in bound]:
+            raise TypeError(f"{kernel.fn.__name__} is launched without {', '.join(lacking)}")
+        bound = {name: bound[name] for name in names}
+        if warmup:
+            return _Compiled(self, kernel, options)
+        self._keep(kernel, bound, options, grid)
+        return _Compiled(self, kernel, options)
+
+    def _keep(self, kernel: Any, bound: dict[str, Any], options: dict[str, Any], grid: Any) -> None:
+        if len(self.launches) >= MOST_LAUNCHES:
+            raise TooManyLaunches(f"the call launches more than {MOST_LAUNCHES} kernels")
+        autotune = self._autotune[-1] if self._autotune else None
+        heuristics = {name: bound[name] for each in self._heuristics for name in each["names"] if name in bound}
+        tuned = {name: bound.get(name, options.get(name)) for name in (autotune or {}).get("names", ())
+                 if name in bound or name in options}
+        above = any(not each["tuned"] for each in self._heuristics) and autotune is not None
+        self.launches.append(Launch(kernel, bound, options, grid, _programs(grid, bound), autotune, tuned, heuristics, above))
+
+    def _tune(self, tuner: Any, given: tuple[Any, ...], more: dict[str, Any]) -> Any:
+        tuner.nargs = dict(zip(tuner.arg_names, given, strict=False))
+        why = ""
+        try:
+            kept = list(tuner.prune_configs(dict(more)))
+        except Exception as error:
+            kept, why = list(tuner.configs), f"{type(error).__name__}: {error}"[:200]
+        config = next((each for each in kept if self.pinned and config_json(each) == self.pinned), kept[0])
+        listed = [config_json(each) for each in tuner.configs]
+        self._autotune.append({
+            "configs": listed, "kept": [config_json(each) for each in kept], "key": [str(each) for each in tuner.keys],
+            "names": list(dict.fromkeys(name for each in listed for name in each)), "pruned": len(kept) < len(listed),
+            "prunes": bool(tuner.early_config_prune or tuner.perf_model), "prune_failed": why,
+            "reset_to_zero": list(tuner.reset_to_zero), "restore_value": list(tuner.restore_value),
+            "pre_hook": bool(config.pre_hook or tuner.user_defined_pre_hook)})
+        try:
+            chosen = config.all_kwargs()
+            if config.pre_hook is not None:
+                config.pre_hook({**tuner.nargs, **more, **chosen})
+            return tuner.fn.run(*given, **{**more, **chosen})
+        finally:
+            self._autotune.pop()
+
+    def _compute(self, heuristics: Any, given: tuple[Any, ...], more: dict[str, Any]) -> Any:
+        for name, rule in heuristics.values.items():
+            more[name] = rule({**dict(zip(heuristics.arg_names, given, strict=False)), **more})
+        self._heuristics.append({"names": list(heuristics.values), "tuned": bool(self._autotune)})
+        try:
+            return heuristics.fn.run(*given, **more)
+        finally:
+            self._heuristics.pop()
+
+
+class _Compiled:
+    """What a launch or `warmup` returns: a binary that is not there; the host may ask its size, and launch it."""
+
+    n_regs, n_spills, shared = 32, 0, 0
+
+    def __init__(self, recorder: Recorder, kernel: Any, options: dict[str, Any]) -> None:
+        self._recorder, self._kernel, self._options = recorder, kernel, options
+        self.metadata = SimpleNamespace(shared=0, num_warps=options.get("num_warps", 4), num_ctas=1)
+        self.asm: dict[str, str] = {}
+
+    def _init_handles(self) -> None: ...
+
+    def __getitem__(self, grid: Any) -> Any:
+        return lambda *given, **more: self._recorder._launch(self._kernel, given, grid, False, {**self._options, **more})
+
+
+def describe(value: Any) -> dict[str, Any]:
+    """Return what an argument is: its kind, and what a launch or a compile needs to know of it."""
+    if isinstance(value, torch.Tensor):
+        return {"kind": "tensor", "dtype": str(value.dtype).removeprefix("torch."), "shape": [int(each) for each in value.shape],
+                "strides": [int(each) for each in value.stride()], "storage": value.untyped_storage()._cdata,
+                "offset": int(value.storage_offset())}
+    if hasattr(value, "base") and hasattr(value, "block_shape"):
+        return {"kind": "descriptor", "block": [int(each) for each in value.block_shape], "base": describe(value.base),
+                "shape": [int(each) for each in value.shape], "strides": [int(each) for each in value.strides]}
+    if isinstance(value, bool | int | float | str) or value is None:
+        return {"kind": type(value).__name__ if value is not None else "none", "value": value}
+    if type(value).__name__ == "constexpr":
+        return describe(value.value)
+    if type(value).__name__ == "dtype":
+        return {"kind": "dtype", "value": str(value).removeprefix("triton.language.").removeprefix("torch.")}
+    if isinstance(value, tuple | list):
+        return {"kind": "tuple", "value": [describe(each) for each in value][:64]}
+    return {"kind": "other", "value": f"{type(value).__module__}.{getattr(value, '__name__', type(value).__name__)}"[:100]}
+
+
+def describe_launch(launch: Launch, values: Callable[[Any], dict[str, Any]] = lambda tensor: {}) -> dict[str, Any]:
+    """Return a launch for programs: what each argument is, and who chose it; `values` tells what a tensor is known to hold."""
+    constexprs = {each.name for each in launch.kernel.params if each.is_constexpr}
+    return {"kernel": launch.name, "module": str(launch.kernel.fn.__module__), "grid": list(launch.programs),
+            "grid_is_function": callable(launch.grid), "gluon": bool(launch.kernel.is_gluon()),
+            "line": launch.kernel.fn.__code__.co_firstlineno, "file": str(launch.kernel.fn.__code__.co_filename),
+            "arguments": {name: {**describe(value), **(values(value) if isinstance(value, torch.Tensor) else {})}
+                          for name, value in launch.given.items() if name not in constexprs},
+            "constexprs": {name: describe(value) for name, value in launch.given.items() if name in constexprs},
+            "options": {name: value for name, value in launch.options.items() if isinstance(value, bool | int | float | str)},
+            "autotune": launch.autotune, "tuned": launch.tuned, "heuristics": sorted(launch.heuristics),
+            "heuristics_above": launch.heuristics_above}

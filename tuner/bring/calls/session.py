@@ -1,0 +1,234 @@
+"""One call made again and again without a GPU: as it is, with other sizes, with other values for what the host chooses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes
+
+from tuner.bring.calls.choices import Choices
+from tuner.bring.calls.expression import MAX_ELEMENTS, MAX_RANK, CallExpression, CallRefused, Evaluation
+from tuner.bring.calls.recorder import Launch, Recorder, describe, describe_launch
+from tuner.bring.calls.values import MOST_ELEMENTS, Values
+
+MOST_SIZES, MOST_CHOICES, AGAIN_S = 16, 24, 60.0        # calls made again: for so many numbers, choices, seconds
+MAX_SIZE = 1 << 30
+
+
+class Session:
+    """Calls of one module's functions. `launches` are those of the call as it is, with their values: what is compiled."""
+
+    def __init__(self, module: ModuleType, choices: Choices, mode: FakeTensorMode, dtype: torch.dtype) -> None:
+        self.module, self.choices, self.mode, self.dtype = module, choices, mode, dtype
+        self.recorder = Recorder()
+        self.values = Values()
+        self.launches: list[Launch] = []
+        self._made: list[tuple[Any, dict[str, Any]]] = []
+
+    def record(self, call: CallExpression) -> dict[str, Any]:
+        """Return what the call launches, and what it launches with other numbers: see `understand`. {"failed"} where nothing."""
+        self.recorder.start()
+        try:
+            failed, result = self._run(call)
+            self.launches = list(self.recorder.launches)
+            told: dict[str, Any] = {
+                "call": call.text, "sizes": list(call.sizes)[:MOST_SIZES], "inputs": [each for _, each in self._made],
+                "launches": [describe_launch(each, self.values.describe) for each in self.launches],
+                "result": _describe_result(result)}
+            if failed:
+                told["failed_at"] = failed
+            if not self.launches:
+                return {**told, "failed": failed or "the call launches no Triton kernel"}
+            chosen = dict(self.choices.made)
+            end_s = time.monotonic() + AGAIN_S
+            told["grids"] = [_grids(each) for each in self.launches]
+            told["choices"] = {key: value for key, value in chosen.items() if self._may_be_block(value)}
+            told["with_sizes"] = self._with_sizes(call, end_s)
+            told["with_choices"] = self._with_choices(call, told["choices"], end_s)
+            return told
+        finally:
+            self.recorder.stop()
+
+    def _may_be_block(self, value: int) -> bool:
+        return any(type(each) is int and each == value for launch in self.launches
+                   for each in (*launch.given.values(), *launch.options.values()))
+
+    def _run(self, call: CallExpression, instead: Mapping[int, int] | None = None) -> tuple[str, Any]:
+        """Make the call; return why it failed, "" where it did not, and its result."""
+        self.recorder.launches, self._made, self.choices.made = [], [], {}
+        try:
+            with self.mode, self.values:
+                evaluation = Evaluation(vars(self.module), self._make, _dtype, instead, _on_gpu)
+                return "", evaluation.value(call.tree)
+        except CallRefused as error:
+            return str(error), None
+        except Exception as error:
+            return _explain(error), None
+
+    def _with_sizes(self, call: CallExpression, end_s: float) -> list[dict[str, Any]]:
+        """Call with each number of the call twice as large (half, where that fails), then with 1.5 times it and 16 times."""
+        again = []
+        for size in call.sizes[:MOST_SIZES]:
+            for others in ((2 * size, size // 2), (size + size // 2,), (16 * size,)):
+                for other in others:
+                    if time.monotonic() > end_s or not 1 <= other <= MAX_SIZE or other == size:
+                        continue
+                    failed, _ = self._run(call, {size: other})
+                    if not failed:
+                        again.append({"size": size, "is": other, "launches": [_short(each) for each in self.recorder.launches]})
+                        break
+        return again
+
+    def _with_choices(self, call: CallExpression, chosen: Mapping[str, int], end_s: float) -> list[dict[str, Any]]:
+        again = []
+        for key, value in list(chosen.items())[:MOST_CHOICES]:
+            for other in (2 * value, max(1, value // 2)):
+                if time.monotonic() > end_s or other == value:
+                    continue
+                self.choices.instead = {key: other}
+                failed, _ = self._run(call)
+                self.choices.instead = {}
+                if not failed:
+                    again.append({"choice": key, "is": other, "launches": [_short(each) for each in self.recorder.launches]})
+        return again
+
+    def _make(self, maker: str, given: list[Any], more: dict[str, Any]) -> torch.Tensor:
+        """Make a tensor that says it lies on the GPU and has no memory. Raises CallRefused."""
+        more = {name: value for name, value in more.items() if name in ("dtype", "low", "high", "size")}
+        if "size" in more:
+            given = [*given, more.pop("size")]
+        whole = maker in ("randint", "arange", "randperm") or (maker in ("full", "tensor") and _is_whole(given))
+        dtype = more.get("dtype") or (torch.int64 if whole else self.dtype)
+        shape = _shape(maker, given)
+        if len(shape) > MAX_RANK or _product(shape) > MAX_ELEMENTS:
+            raise CallRefused(f"{maker}: {len(shape)} dimensions of {_product(shape):,} elements; "
+                              f"at most {MAX_RANK}, {MAX_ELEMENTS:,}")
+        tensor = torch.empty(shape, dtype=dtype, device="cuda")
+        if not dtype.is_floating_point and _product(shape) <= MOST_ELEMENTS:
+            self.values.keep(tensor, _values(maker, given, more, shape, dtype))
+        self._made.append((tensor, {**describe(tensor), "maker": maker, "bounds": _bounds(maker, given, more)}))
+        return tensor
+
+
+def _on_gpu(value: Any) -> Any:
+    """Return a layer of torch with its weights on the GPU, as its user would have put them; anything else as it is."""
+    return value.to("cuda") if isinstance(value, torch.nn.Module) else value
+
+
+def _is_whole(given: list[Any]) -> bool:
+    last = given[-1] if given else 0
+    while isinstance(last, list | tuple) and last:
+        last = last[0]
+    return type(last) in (int, bool)
+
+
+def _shape(maker: str, given: list[Any]) -> tuple[int, ...]:
+    if maker == "arange":
+        numbers = [int(each) for each in given]
+        return (len(range(*numbers)),) if numbers else (0,)
+    if maker == "randperm":
+        return (int(given[0]),)
+    if maker == "tensor":
+        extents, at = [], given[0] if given else []
+        while isinstance(at, list | tuple):
+            extents.append(len(at))
+            at = at[0] if at else 0
+        return tuple(extents)
+    if maker == "randint":
+        given = next(([each] for each in given if isinstance(each, list | tuple)), [])
+    if maker == "full":
+        given = given[:1]
+    shape = given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
+    if not all(type(each) is int and each >= 0 for each in shape):
+        raise CallRefused(f"{maker}: sizes are whole numbers, like {maker}(8192, 4096)")
+    return tuple(shape)
+
+
+def _values(maker: str, given: list[Any], more: Mapping[str, Any], shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Return what the call says that a tensor of whole numbers holds; of randint and randperm the same numbers each time."""
+    with _disable_current_modes():
+        if maker == "arange":
+            return torch.arange(*given, dtype=dtype)
+        if maker == "tensor":
+            return torch.tensor(given[0], dtype=dtype)
+        if maker == "randperm":
+            return torch.randperm(shape[0], dtype=dtype, generator=torch.Generator().manual_seed(0))
+        bounds = _bounds(maker, given, more)
+        if maker == "randint" and len(bounds) == 2:
+            numbers = torch.randint(int(bounds[0]), max(int(bounds[1]), int(bounds[0]) + 1), shape,
+                                    generator=torch.Generator().manual_seed(0))
+            return numbers.to(dtype)
+        return torch.full(shape, bounds[0] if maker == "full" and bounds else int(maker == "ones")).to(dtype)
+
+
+def _bounds(maker: str, given: list[Any], more: Mapping[str, Any]) -> list[int | float]:
+    """Return what the values lie between, of whole numbers: [low, high) of randint, [value] of full."""
+    if maker == "randint":
+        numbers = [int(each) for each in (*given, more.get("low"), more.get("high")) if isinstance(each, int)]
+        return [0, *numbers][-2:] if numbers else []
+    if maker == "full" and len(given) > 1 and isinstance(given[1], int | float):
+        return [given[1]]
+    if maker == "arange":
+        return [int(each) for each in given][:3]
+    return []
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    count = 1
+    for each in shape:
+        count *= each
+    return count
+
+
+def _dtype(name: str) -> torch.dtype:
+    return getattr(torch, name)         # type: ignore[no-any-return]
+
+
+def _describe_result(result: Any) -> list[dict[str, Any]]:
+    results = result if isinstance(result, tuple | list) else [result]
+    return [describe(each) for each in results if isinstance(each, torch.Tensor)][:16]
+
+
+def _explain(error: BaseException) -> str:
+    name = type(error).__name__
+    if name in ("DataDependentOutputException", "DynamicOutputShapeException", "UnsupportedFakeTensorException",
+                "GuardOnDataDependentSymNode"):
+        return "the host looks at values of tensors, which have none here: record the call where it runs (ridgepoint_client.record)"
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    where = f" (line {at.tb_lineno} of {at.tb_frame.f_code.co_filename.rpartition('/')[2]})" if at is not None else ""
+    return f"{name}: {str(error).splitlines()[0] if str(error) else ''}"[:300] + where
+
+
+def _short(launch: Launch) -> dict[str, Any]:
+    told = describe_launch(launch)
+    return {name: told[name] for name in ("kernel", "grid", "arguments", "constexprs", "options")}
+
+
+def _grids(launch: Launch) -> list[dict[str, Any]]:
+    """Return the grid with other values of each constexpr that is a size, where the host gave it as a function."""
+    found: list[dict[str, Any]] = []
+    sizes = {each.name: launch.given[each.name] for each in launch.kernel.params
+             if each.is_constexpr and type(launch.given.get(each.name)) is int and launch.given[each.name] > 1}
+    for name, value in sizes.items():
+        for other in (2 * value, value // 2):
+            try:
+                programs = launch.programs_with({name: other})
+            except Exception:
+                continue
+            if programs is not None:
+                found.append({"instead": {name: other}, "grid": list(programs)})
+    return found
+
+
+def dtype_named(name: str) -> torch.dtype:
+    """Return the dtype of tensors whose call names none."""
+    from tuner.tuning.kernels.problem import torch_dtype
+
+    return torch_dtype(name)

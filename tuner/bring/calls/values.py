@@ -1,0 +1,91 @@
+"""Whole numbers that a host looks at (`cu_seqlens[-1].item()`, `mask.sum().item()`), kept beside tensors that have no memory.
+
+Small tensors of whole numbers and of truth values whose values are known from how they were made (arange, zeros, full, randint of
+the call) are computed on the CPU beside. A host that looks at what a kernel would compute is told nothing.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_flatten, tree_map
+
+MOST_ELEMENTS, FEW_VALUES = 1 << 20, 64
+_RANDOM = ("rand", "empty", "dropout", "bernoulli", "multinomial", "normal", "new_empty")
+
+
+class Values(TorchDispatchMode):
+    """Keeps values beside tensors; the innermost mode but one, above that in which tensors have no memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: dict[int, tuple[Any, torch.Tensor]] = {}
+
+    def keep(self, tensor: torch.Tensor, values: torch.Tensor) -> None:
+        """Note the values of a tensor for as long as it lives."""
+        at = id(tensor)
+        self._kept[at] = (weakref.ref(tensor, lambda _: self._kept.pop(at, None)), values)
+
+    def of(self, tensor: Any) -> torch.Tensor | None:
+        """Return the values of a tensor; None where they are not known."""
+        kept = self._kept.get(id(tensor))
+        return kept[1] if kept is not None and kept[0]() is tensor else None
+
+    def describe(self, tensor: Any) -> dict[str, Any]:
+        """Return what a tensor is known to hold: `filled` with one number, `counts` from 0, few `values`; {} where nothing is."""
+        values = self.of(tensor)
+        if values is None or not values.numel() or values.shape != tensor.shape:
+            return {}
+        with _disable_current_modes():
+            first = values.reshape(-1)[0].item()
+            if bool((values == first).all()):
+                return {"filled": first}
+            if values.dim() == 1 and bool((values == torch.arange(values.numel())).all()):
+                return {"counts": True}
+            return {"values": values.tolist()} if values.numel() <= FEW_VALUES else {}
+
+    def forget(self, tensor: torch.Tensor) -> None:
+        """Note that a tensor's values are not known any more: a kernel wrote it."""
+        self._kept.pop(id(tensor), None)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (),
+                           kwargs: Mapping[str, Any] | None = None) -> Any:
+        kwargs = dict(kwargs or {})
+        given = [each for each in tree_flatten((args, kwargs))[0] if isinstance(each, torch.Tensor)]
+        known = [self.of(each) for each in given]
+        if func is torch.ops.aten._local_scalar_dense.default and known and known[0] is not None:
+            return known[0].item()
+        out = func(*args, **kwargs)
+        is_made = not given and _is_small(out)
+        if (is_made or (given and all(each is not None for each in known))) and not any(
+                name in func.__name__ for name in _RANDOM):
+            self._beside(func, args, kwargs, out)
+        else:
+            for each in given if func._schema.is_mutable else ():
+                self.forget(each)
+        return out
+
+    def _beside(self, func: Any, args: Any, kwargs: dict[str, Any], out: Any) -> None:
+        """Compute the same of the values, and keep them beside the results."""
+        def real(each: Any) -> Any:
+            values = self.of(each) if isinstance(each, torch.Tensor) else None
+            return values if values is not None else torch.device("cpu") if isinstance(each, torch.device) else each
+
+        args, kwargs = tree_map(real, args), {name: tree_map(real, each) for name, each in kwargs.items()}
+        try:
+            with _disable_current_modes():
+                values = func(*args, **kwargs)
+        except Exception:               # what needs a GPU, or another place for its result: not known
+            return
+        for each, its in zip(tree_flatten(out)[0], tree_flatten(values)[0], strict=False):
+            if isinstance(each, torch.Tensor) and isinstance(its, torch.Tensor) and each.shape == its.shape and _is_small(its):
+                self.keep(each, its)
+
+
+def _is_small(tensor: Any) -> bool:
+    return isinstance(tensor, torch.Tensor) and not tensor.is_floating_point() and not tensor.is_complex() \
+        and tensor.numel() <= MOST_ELEMENTS

@@ -1,0 +1,161 @@
+"""Which sizes a kernel steps by.
+
+A block that a program's number or a loop multiplies can be any size; one that is only a range must cover what it ranges over.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.bring.uses import dotted
+
+_NUMBERS = ("program_id", "num_programs")
+_STEPPING = ("cdiv", "advance")
+_EXTENTS = {"arange": slice(0, 2), "zeros": slice(0, 1), "full": slice(0, 1), "make_block_ptr": slice(4, 5),
+            "make_tensor_descriptor": slice(3, 4), "reshape": slice(1, 9), "broadcast_to": slice(1, 9)}
+_ARITHMETIC = (ast.Name, ast.BinOp, ast.operator, ast.Constant, ast.expr_context)
+_DEPTH = 4
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Of one function: arguments that it `moves` by, extents of its tiles (`ranges`), and what it looks at as a flag.
+
+    `tests` has the first value that one is compared with, False of one that is only true or not; `loops` what a loop steps by.
+    """
+
+    moves: frozenset[str]
+    ranges: frozenset[str]
+    tests: tuple[tuple[str, Any], ...] = ()
+    loops: frozenset[str] = frozenset()
+
+
+NO_STEPS = Steps(frozenset(), frozenset())
+
+
+def steps_of(functions: Mapping[str, ast.FunctionDef]) -> dict[str, Steps]:
+    """Return name → steps, those of functions that it calls included."""
+    known: dict[str, Steps] = {}
+    for _ in range(_DEPTH):
+        before, known = known, {name: _steps(each, known, functions) for name, each in functions.items()}
+        if known == before:
+            break
+    return known
+
+
+def _steps(function: ast.FunctionDef, known: Mapping[str, Steps], functions: Mapping[str, ast.FunctionDef]) -> Steps:
+    names = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+    assigned = _assignments(function)
+    numbered = _numbered(function, assigned)
+    moves, ranges, loops = set[str](), set[str](), set[str]()
+    for node in ast.walk(function):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            left, right = _names(node.left), _names(node.right)
+            if left & numbered or _counts(node.left):
+                moves |= right
+            if right & numbered or _counts(node.right):
+                moves |= left
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv | ast.Mod):
+            moves |= _names(node.right)
+        elif isinstance(node, ast.AugAssign):
+            moves |= _names(node.value)
+            loops |= _names(node.value)
+        elif isinstance(node, ast.Call):
+            last = dotted(node.func).rpartition(".")[2]
+            if last in ("range", "static_range") and len(node.args) == 3:
+                moves |= _names(node.args[2])
+                loops |= _names(node.args[2])
+            elif last in _STEPPING:
+                moves |= set[str]().union(*(_names(each) for each in node.args[1:]))
+                loops |= set[str]().union(*(_names(each) for each in node.args[1:]))
+            elif last in _EXTENTS:
+                at = _EXTENTS[last]
+                extents = [*node.args[at], *(each.value for each in node.keywords if each.arg in ("shape", "block_shape"))]
+                ranges |= set[str]().union(*(_names(each) for each in extents))
+            elif last in known:
+                given = dict(zip((each.arg for each in functions[last].args.args), node.args, strict=False))
+                given |= {each.arg: each.value for each in node.keywords if each.arg}
+                moves |= set[str]().union(*(_names(value) for name, value in given.items() if name in known[last].moves))
+                ranges |= set[str]().union(*(_names(value) for name, value in given.items() if name in known[last].ranges))
+    moves = _behind(moves, assigned)
+    return Steps(frozenset(moves & names), frozenset(_behind(ranges, assigned) & names), tuple(_tests(function, names)),
+                 frozenset(_behind(loops, assigned) & names))
+
+
+def _tests(function: ast.FunctionDef, names: set[str]) -> Iterator[tuple[str, Any]]:
+    """Yield (argument, value): what a condition compares it with, False where it is a condition itself."""
+    seen: set[str] = set()
+    for node in ast.walk(function):
+        conditions = [node.test] if isinstance(node, ast.If | ast.IfExp | ast.While) else \
+            node.values if isinstance(node, ast.BoolOp) else [node.operand] if isinstance(node, ast.UnaryOp) else \
+            [node] if isinstance(node, ast.Compare) else []
+        for each in conditions:
+            left = each.left if isinstance(each, ast.Compare) else each
+            if not isinstance(left, ast.Name) or left.id not in names or left.id in seen:
+                continue
+            if not isinstance(each, ast.Compare):
+                seen.add(left.id)
+                yield left.id, False
+            elif isinstance(each.comparators[0], ast.Constant) and isinstance(each.ops[0], ast.Eq | ast.NotEq | ast.Is | ast.IsNot):
+                seen.add(left.id)
+                yield left.id, each.comparators[0].value
+
+
+def _assignments(function: ast.FunctionDef) -> dict[str, list[ast.expr]]:
+    assigned: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                for name in ast.walk(target):
+                    if isinstance(name, ast.Name):
+                        assigned.setdefault(name.id, []).append(node.value)
+    return assigned
+
+
+def _numbered(function: ast.FunctionDef, assigned: Mapping[str, list[ast.expr]]) -> set[str]:
+    """Return names that are computed from a program's number, or count a loop."""
+    found = {name.id for node in ast.walk(function) if isinstance(node, ast.For) for name in ast.walk(node.target)
+             if isinstance(name, ast.Name)}
+    for _ in range(8):
+        more = {name for name, values in assigned.items() if name not in found
+                and any(_counts(value) or _names(value) & found for value in values)}
+        if not more:
+            break
+        found |= more
+    return found
+
+
+def _counts(node: ast.AST) -> bool:
+    return any(isinstance(each, ast.Call) and dotted(each.func).rpartition(".")[2] in _NUMBERS for each in ast.walk(node))
+
+
+def _behind(names: set[str], assigned: Mapping[str, list[ast.expr]]) -> set[str]:
+    """Return the names and those that they are products or quotients of: `half: tl.constexpr = BLOCK // 2`."""
+    found = set(names)
+    for name in names:
+        for value in assigned.get(name, ()):
+            if all(isinstance(each, _ARITHMETIC) for each in ast.walk(value)):
+                found |= _names(value)
+    return found
+
+
+def _names(node: ast.AST) -> set[str]:
+    return set(_walk_names(node))
+
+
+def _walk_names(node: ast.AST) -> Iterator[str]:
+    """Yield names in a value, those inside of calls left out but for casts and cdiv."""
+    if isinstance(node, ast.Name):
+        yield node.id
+    elif isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "cast"):
+            yield from _walk_names(node.func.value)
+        if dotted(node.func).rpartition(".")[2] in (*_STEPPING, "min", "max", "minimum", "maximum", "constexpr", "cast", "int"):
+            for each in node.args:
+                yield from _walk_names(each)
+    else:
+        for child in ast.iter_child_nodes(node):
+            yield from _walk_names(child)
