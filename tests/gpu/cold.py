@@ -1,8 +1,8 @@
 """Is cold cold? A small kernel is timed after a neighbour that loaded the same inputs with `evict_last`, by each way to flush L2.
 
-`python -m tests.gpu.cold [FILE.json]` on a machine with one GPU; torch and Triton alone. For each way and size: the kernel by
-itself, on inputs that nobody loaded with the hint; after the neighbour, on the inputs that this one loaded; and the neighbour's own
-time when it is launched again and again on one input and in turn on inputs of more than L2. A way is good where both pairs agree.
+`python -m tests.gpu.cold [FILE.json | product]` on a machine with one GPU; torch and Triton alone. For each way and size: the kernel
+by itself, on inputs that nobody loaded with the hint; after the neighbour, on the inputs that this one loaded; and the neighbour's
+own time when it is launched again and again on one input and in turn on inputs of more than L2. A way is good where both pairs agree.
 Between two cells all lines are reset and 1 GiB is written. The last part judges a candidate of this kind by the judge itself.
 """
 
@@ -163,16 +163,20 @@ def measure(size: tuple[int, int], flushes, reset, large) -> list[dict]:
 def product() -> dict:
     """The timer of tune jobs: a kernel before and after one with the hint, and that one beside itself on other inputs."""
     timer = make_timer(DEVICE, Policy(lead_ms=3.0), 0)
-    x = torch.randn(SIZES["8 MB"], device=DEVICE).half()
-    plain, pinning = launch_of(x, ""), launch_of(x, "evict_last")
-    plain(), pinning()
-    before = statistics.median(timer.samples(plain, 40))
-    turns: dict = {"plain": [], "pinning": []}
-    for _ in range(10):
-        turns["pinning"] += timer.samples(pinning, 5)
-        turns["plain"] += timer.samples(plain, 5)
-    return {"about": timer.about(), "before_us": round(1e3 * before, 3),
-            **{f"{name}_us": round(1e3 * statistics.median(values), 3) for name, values in turns.items()}}
+    told: dict = {"about": timer.about()}
+    for name, size in SIZES.items():
+        x = torch.randn(size, device=DEVICE).half()
+        plain, pinning = launch_of(x, ""), launch_of(x, "evict_last")
+        plain()
+        parts: dict = {}
+        for part, launches in (("warming up", [plain]), ("plain before", [plain]), ("in turn", [pinning, plain]),
+                               ("plain after", [plain])):
+            for _ in range(20):
+                for launch in launches:
+                    called = part if len(launches) == 1 else f"{part}: {'plain' if launch is plain else 'pinning'}"
+                    parts.setdefault(called, []).extend(timer.samples(launch, 5))
+        told[name] = {called: round(1e3 * statistics.median(values), 3) for called, values in parts.items()}
+    return told
 
 
 def judged() -> dict:
@@ -191,6 +195,9 @@ def judged() -> dict:
 
 def main() -> None:
     torch.manual_seed(0)
+    if sys.argv[1:] == ["product"]:
+        print(json.dumps({"product": product(), "judged": [judged() for _ in range(2)]}, indent=1))
+        return
     flushes, reset, large = ways()
     told = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__,
             "cost_us": {name: round(cost_us(way), 1) for name, way in flushes.items()}}

@@ -30,6 +30,6 @@ def test_the_kernels_of_the_flush_assemble(arch, tmp_path):
 
 def test_a_policy_says_how_the_cache_was_flushed():
     said = dict(policy_rows({"kind": "cold", "cold_l2": True, "flush": flush.UNPINNED, "flush_bytes": 256 << 20}))
-    assert said["L2 flushed"] == "evict_last lines displaced, then a write of 256 MB"
+    assert said["L2 flushed"] == "evict_last lines displaced before each launch, then a write of 256 MB"
     assert "may outlive" in dict(policy_rows({"cold_l2": True, "flush_bytes": 200 << 20}))["L2 flushed"], "a policy from before"
     assert "L2 flushed" not in dict(policy_rows({"kind": "warm", "cold_l2": False}))

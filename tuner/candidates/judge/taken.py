@@ -21,7 +21,7 @@ _WATCHED: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (torch, ("equal", "isfinite", "empty", "empty_like")), (torch.linalg, ("vector_norm",)), (torch.Tensor, _TENSOR),
     (accuracy, ("compare_output", "Verdict")), (accuracy.Verdict, ("right", "message")),
     (timing.Sampler, ("measure_in_turn", "_take_batch", "_warm_up")), (timing.Times, ("as_json", "as_facts")),
-    (flush.Flush, ("__call__",)), (time, ("perf_counter", "monotonic")), (json, ("dumps",)), (os, ("write", "fdopen")))
+    (flush.Flush, ("__call__", "begin")), (time, ("perf_counter", "monotonic")), (json, ("dumps",)), (os, ("write", "fdopen")))
 _ON_GPU = (
     (torch.cuda, ("Event", "synchronize", "current_stream", "_sleep")),
     (torch.cuda.Event, ("record", "elapsed_time", "synchronize")))

@@ -76,6 +76,7 @@ class GpuTimer:
     def samples(self, launch: Any, count: int) -> list[float]:
         taken = self._taken
         launch.begin(count)
+        self._flush.begin()
         if self._lead_ms:
             taken.delay(round(self._lead_ms * CYCLES_PER_MS))
         events = [(taken.event(enable_timing=True), taken.event(enable_timing=True)) for _ in range(count)]

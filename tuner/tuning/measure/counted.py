@@ -75,6 +75,7 @@ def launch_rounds(kernels: Sequence[WarmKernel], number: int, cold: bool, device
         for kernel in kernels:
             if cold:
                 if flush is not None:
+                    flush.begin()
                     flush()
             else:
                 kernel.launch()

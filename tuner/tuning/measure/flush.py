@@ -3,7 +3,8 @@
 Lines loaded with the hint `evict_last` outlive a write of ordinary lines: the next kernel on the same inputs, or the same one,
 then finds them there and is timed as faster than it is. So before the write another buffer, larger than L2 as well, is read with
 that hint, which displaces them, and its own lines are given back to the ordinary order (PTX `applypriority`). All of it is queued
-on the stream, so that the host need not wait between two launches. The way is part of what a time was taken under.
+on the stream, so that the host need not wait between two launches. Before a batch, when nothing runs, the driver resets what is
+left (`begin`). The way is part of what a time was taken under.
 
 The two kernels are PTX for the driver: nothing is compiled when a job starts.
 """
@@ -85,8 +86,13 @@ class Flush:
         self.buffer = torch.empty(flush_bytes(l2_bytes), dtype=torch.int8, device=device)
         self._write, self._synchronize, self._device = self.buffer.zero_, torch.cuda.synchronize, device
         self._unpin = make_unpin(device, l2_bytes)
-        self._reset = None if self._unpin else find_reset(device)
+        self._reset = find_reset(device)
         self.way = UNPINNED if self._unpin else RESET if self._reset else WRITE
+
+    def begin(self) -> None:
+        """Reset what kernels before this batch left; call it while nothing runs on the device."""
+        if self._reset is not None:
+            self._reset()
 
     def __call__(self) -> None:
         if self._unpin is not None:

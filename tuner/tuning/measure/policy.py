@@ -24,7 +24,7 @@ WRITE = "write"              # of a buffer larger than L2; all times from before
 UNPINNED = "unpin, write"    # lines with evict_last are displaced and given back first
 RESET = "reset, write"       # … taken back by the driver, with a wait of the host
 FLUSHES = {WRITE: "a write of {mb:.0f} MB; lines with evict_last may outlive it",
-           UNPINNED: "evict_last lines displaced, then a write of {mb:.0f} MB",
+           UNPINNED: "evict_last lines displaced before each launch, then a write of {mb:.0f} MB",
            RESET: "persisting lines reset by the driver, then a write of {mb:.0f} MB"}
 
 

@@ -99,6 +99,7 @@ class ColdTimer(_CudaTimer):
         self.flush = Flush(device, self.l2_bytes)
 
     def samples(self, launch: Launch, count: int) -> list[float]:
+        self.flush.begin()
         return self._time_launches(self.flush, launch, count)
 
     def about(self) -> dict[str, Any]:
