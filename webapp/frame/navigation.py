@@ -61,7 +61,7 @@ SECTIONS = (
     Section("Profiles", (
         Page("Profiles", "profile-list", "p", words="traces reports", also=("/timelines/", "/sharing/"),
              docs=("formats", "causes", "storage")),
-        Page("Compare", "compare", "c", words="diff two builds progress", docs=("builds",)),
+        Page("Compare", "compare", "c", words="diff two builds progress", docs=("compare", "builds")),
         Page("SQL", "sql", "s", words="query duckdb", docs=("sql",)),
         Page("Captures", "capture-list", "r", words="nsys ncu record", docs=("formats",)),
     )),
