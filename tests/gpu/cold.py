@@ -1,8 +1,8 @@
 """Is cold cold? A small kernel is timed after a neighbour that loaded the same inputs with `evict_last`, by each way to flush L2.
 
-`python -m tests.gpu.cold [FILE.json | product]` on a machine with one GPU; torch and Triton alone. For each way and size: the kernel
+`python -m tests.gpu.cold [FILE.json | product]` on a machine with one GPU; torch and Triton alone. For each way and size: a kernel
 by itself, on inputs that nobody loaded with the hint; after the neighbour, on the inputs that this one loaded; and the neighbour's
-own time when it is launched again and again on one input and in turn on inputs of more than L2. A way is good where both pairs agree.
+own time, launched again and again on one input and in turn on inputs of more than L2. A way is good where both pairs agree.
 Between two cells all lines are reset and 1 GiB is written. The last part judges a candidate of this kind by the judge itself.
 """
 
