@@ -36,6 +36,7 @@ class TuneJob(OfProject):
     budget_seconds = models.FloatField()
     timing = models.CharField(max_length=8, default="cold")      # tuner.tuning.measure.policy.KINDS: how configurations are timed
     plateau = models.IntegerField(null=True, blank=True)         # trials in a row that win nothing; null: never ends by it
+    ceiling_pct = models.FloatField(null=True, blank=True)       # % of the ceiling that ends it; null: never
     group = models.ForeignKey("tuner.TuneGroup", null=True, blank=True, on_delete=models.SET_NULL, related_name="jobs")
     group_place = models.IntegerField(default=0)       # in its group, from 0
     worth_s = models.FloatField(null=True, blank=True)           # GPU-seconds of the fleet that a winner may save; null: unknown
@@ -43,7 +44,7 @@ class TuneJob(OfProject):
     status = models.CharField(max_length=12, choices=Status, default=Status.QUEUED)
     stop_requested = models.BooleanField(default=False)
     pause_requested = models.BooleanField(default=False)
-    ended_by = models.CharField(max_length=12, blank=True)       # trials | seconds | plateau | space | stopped
+    ended_by = models.CharField(max_length=12, blank=True)       # trials | seconds | plateau | ceiling | space | stopped
     error = models.JSONField(null=True, blank=True)    # {"where", "what", "hint"}
 
     gpu = models.CharField(max_length=120, blank=True)           # as the device reports it
@@ -78,6 +79,8 @@ class TuneJob(OfProject):
         constraints = [
             models.CheckConstraint(name="tunejob_budget_positive", condition=Q(budget_trials__gt=0) & Q(budget_seconds__gt=0)),
             models.CheckConstraint(name="tunejob_plateau_positive", condition=Q(plateau=None) | Q(plateau__gt=0)),
+            models.CheckConstraint(name="tunejob_ceiling_pct_range",
+                                   condition=Q(ceiling_pct=None) | (Q(ceiling_pct__gt=0) & Q(ceiling_pct__lte=100))),
         ]
 
     def __str__(self) -> str:

@@ -10,6 +10,7 @@ from profiles.ceilings.selectors import measured_for
 from tuner.ceilings.least_time import COLD, LeastTime, Rates, gpu_rates, least_time, sol_score
 from tuner.models import TuneJob
 from tuner.tuning.operators import find
+from tuner.tuning.trial import Measured, Outcome, Reason, Rejected
 
 
 class Ceilings:
@@ -40,6 +41,19 @@ class Ceilings:
     def of_job(self, job: TuneJob) -> LeastTime | None:
         """Return the least time of what a job searches; None before its GPU is known."""
         return self.of_problem(job.operator, job.dtype, job.shape, job.gpu, job.timing)
+
+
+def believe_below(least: LeastTime | None, outcome: Outcome) -> Outcome:
+    """Return the outcome, or its rejection where the time is below what the GPU can do."""
+    if least is None or not isinstance(outcome, Measured) or not least.is_impossible(outcome.median_ms):
+        return outcome
+    kept = {name: value for name, value in outcome.facts.items() if name not in ("samples_ms", "interval_ms", "round_ms")}
+    return Rejected(Reason.IMPOSSIBLE, least.impossible_text(outcome.median_ms), kept)
+
+
+def good_ms(job: TuneJob, least: LeastTime | None) -> float | None:
+    """Return the time at which a job has reached the share of the ceiling that ends it; None where none was asked for or known."""
+    return least.ms * 100 / job.ceiling_pct if least is not None and job.ceiling_pct else None
 
 
 def job_ceiling(job: TuneJob, ceilings: Ceilings | None = None) -> dict[str, Any] | None:

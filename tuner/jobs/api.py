@@ -50,6 +50,8 @@ class TuneRequest(serializers.Serializer[None]):
     budget_trials = serializers.IntegerField(required=False, help_text="without an effort: 120")
     budget_seconds = serializers.FloatField(required=False, help_text="without an effort: 600")
     plateau = serializers.IntegerField(required=False, help_text="trials in a row that win nothing end the search")
+    ceiling_pct = serializers.FloatField(required=False, allow_null=True,
+                                         help_text="a best that reaches so many percent of the ceiling ends the search")
     first = serializers.ListField(child=serializers.DictField(), required=False, help_text="configurations tried first")
     only = serializers.ListField(child=serializers.DictField(), required=False, help_text="measure these, search nothing")
     timing = serializers.CharField(max_length=8, default="cold", help_text="cold (L2 flushed), warm, or graph (of launches)")

@@ -128,6 +128,8 @@ class GroupRequest(serializers.Serializer[None]):
     budget_trials = serializers.IntegerField(required=False, help_text="of each shape")
     budget_seconds = serializers.FloatField(required=False, help_text="of each shape")
     plateau = serializers.IntegerField(required=False)
+    ceiling_pct = serializers.FloatField(required=False, allow_null=True,
+                                         help_text="a best that reaches so many percent of the ceiling ends the search")
     timing = serializers.CharField(max_length=8, default="cold", help_text="cold (L2 flushed), warm, or graph (of launches)")
     seed = serializers.IntegerField(default=0)
 

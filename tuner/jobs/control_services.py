@@ -81,6 +81,8 @@ def tune_extend(job: TuneJob, trials: int | None = None, seconds: float | None =
                   "budget_seconds": min(float(MAX_SECONDS), now.budget_seconds + seconds)}
         if now.plateau is not None:
             budget["plateau"] = min(MAX_TRIALS, now.plateau + trials) if trials else None
+        if now.ended_by == "ceiling":            # who extends it wants more than that
+            budget["ceiling_pct"] = None
         TuneJob.objects.filter(pk=job.pk).update(**budget, effort="")
         ended = TuneJob.objects.filter(pk=job.pk, status__in=[Status.DONE, Status.STOPPED, Status.FAILED])
         if ended.update(status=Status.QUEUED, finished=None, error=None, ended_by="", stop_requested=False, attempts=0):

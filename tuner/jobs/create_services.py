@@ -67,7 +67,7 @@ def tune_create(*, owner: Any, operator: str, shape: Mapping[str, int], dtype: s
                 plateau: int | None = None, worth_s: float | None = None,
                 only: Sequence[Config] | None = None, first: Sequence[Config] | None = None,
                 group: TuneGroup | None = None, group_place: int = 0, timing: str = "cold",
-                space: Mapping[str, Any] | None = None) -> TuneJob:
+                space: Mapping[str, Any] | None = None, ceiling_pct: float | None = None) -> TuneJob:
     """Check everything, store a queued job and wake a worker on commit. Raises TuneError.
 
     effort   a name of EFFORTS: gives the trials, seconds and plateau that are not given
@@ -75,12 +75,13 @@ def tune_create(*, owner: Any, operator: str, shape: Mapping[str, int], dtype: s
     first    configurations tried before the search begins
     timing   a name of policy.KINDS: with a cold L2, a warm one, or as a graph of launches
     space    {"parameters": {name: values}, "constraints": [expression]}: where it differs from the operator's own
+    ceiling_pct  the search ends when its best reaches so many percent of what this GPU can do (tuner.ceilings)
     worth_s  GPU-seconds of the profiles here that a winner is expected to save; None: as worth_selectors estimates, if it can
     """
     columns, problems = tune_problems(
         operator=operator, shape=shape, dtype=dtype, device=device, strategy=strategy, budget_trials=budget_trials,
         budget_seconds=budget_seconds, seed=seed, effort=effort, plateau=plateau, only=only, first=first, timing=timing,
-        space=space)
+        space=space, ceiling_pct=ceiling_pct)
     if problems:
         raise TuneError(problems)
     if worth_s is None:
@@ -95,7 +96,8 @@ def tune_create(*, owner: Any, operator: str, shape: Mapping[str, int], dtype: s
 def tune_problems(*, operator: str, shape: Mapping[str, int], dtype: str, device: str, strategy: str,
                   budget_trials: int | None = None, budget_seconds: float | None = None, seed: int = 0, effort: str = "",
                   plateau: int | None = None, only: Sequence[Config] | None = None, first: Sequence[Config] | None = None,
-                  timing: str = "cold", space: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, str]]:
+                  timing: str = "cold", space: Mapping[str, Any] | None = None,
+                  ceiling_pct: float | None = None) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the columns of the job that is asked for, with what its effort fills in, and field -> what is wrong with it.
 
     Parameters as of `tune_create`, which takes the columns only where nothing is wrong; forms ask while somebody types.
@@ -113,7 +115,7 @@ def tune_problems(*, operator: str, shape: Mapping[str, int], dtype: str, device
         space_problems = {"space": "this job measures listed configurations and searches no space: leave one of both out"}
     problems = {
         **device_problems, **space_problems,
-        **budget_problems(budget_trials, budget_seconds, plateau),
+        **budget_problems(budget_trials, budget_seconds, plateau), **_ceiling_problems(ceiling_pct),
         **({} if 0 <= seed < 2**63 else {"seed": "must be 0 or a positive whole number"}),
         **({} if strategy in STRATEGIES else {"strategy": f"choose one of {', '.join(STRATEGIES)}"}),
         **({} if effort in ("", *EFFORTS) else {"effort": f"choose one of {', '.join(EFFORTS)}"}),
@@ -124,6 +126,7 @@ def tune_problems(*, operator: str, shape: Mapping[str, int], dtype: str, device
     columns = {
         "operator": operator, "shape": dict(shape), "dtype": dtype, "device": device, "strategy": strategy, "seed": seed,
         "effort": effort, "budget_trials": budget_trials, "budget_seconds": budget_seconds, "plateau": plateau, "timing": timing,
+        "ceiling_pct": ceiling_pct,
         "only": None if only is None or "only" in problems else [dict(config) for config in only],
         "first": [] if "first" in problems else [dict(config) for config in first or ()],
         "space": edit.as_json() if edit else None}
@@ -150,6 +153,12 @@ def _plateau_problems(strategy: str, plateau: int | None) -> dict[str, str]:
     if plateau == plateau_of(strategy, plateau):
         return {}
     return {"plateau": f"leave it empty: {strategy} search ends with the space or its budget only"}
+
+
+def _ceiling_problems(ceiling_pct: float | None) -> dict[str, str]:
+    if ceiling_pct is None or 1 <= ceiling_pct <= 100:
+        return {}
+    return {"ceiling_pct": "must be between 1 and 100 % of the ceiling, or empty: the search does not end by it"}
 
 
 def _timing_problems(timing: str, device: str) -> dict[str, str]:

@@ -56,6 +56,8 @@ class BudgetForm(forms.Form):
     budget_trials = forms.IntegerField(label="At most … trials", required=False, help_text="Configurations compiled or run.")
     budget_seconds = forms.FloatField(label="At most … seconds", required=False, help_text="Of job time, over all attempts.")
     plateau = forms.IntegerField(label="Ends after … trials without a gain", required=False, help_text="Empty: it does not.")
+    ceiling_pct = forms.FloatField(label="Ends at … % of the ceiling", required=False, help_text="Empty: it does not.",
+                                   widget=forms.NumberInput(attrs={"min": 1, "max": 100, "step": "any", "placeholder": "95"}))
     timing = forms.ChoiceField(label="Timed with", required=False, initial="cold", choices=[
         (name, words) for name, words in TITLES.items()])
     seed = forms.IntegerField(initial=0, required=False, help_text="Same seed, same trials.")

@@ -29,7 +29,7 @@ Status = TuneJob.Status
 def group_create(*, owner: Any, name: str, shapes: Sequence[Mapping[str, Any]], device: str, strategy: str, effort: str = "",
                  budget_trials: int | None = None, budget_seconds: float | None = None, plateau: int | None = None,
                  seed: int = 0, timing: str = "cold", source: Mapping[str, Any] | None = None,
-                 space: Mapping[str, Any] | None = None) -> TuneGroup:
+                 space: Mapping[str, Any] | None = None, ceiling_pct: float | None = None) -> TuneGroup:
     """Create a job per shape ({"operator", "shape", "dtype"}, maybe "worth_s", "space"); budgets are each's.
 
     `space` is that of shapes that name none.
@@ -49,7 +49,7 @@ def group_create(*, owner: Any, name: str, shapes: Sequence[Mapping[str, Any]], 
             try:
                 tune_create(owner=owner, operator=str(item["operator"]), shape=item["shape"], dtype=str(item["dtype"]),
                             device=device, strategy=strategy, effort=effort, budget_trials=budget_trials,
-                            budget_seconds=budget_seconds, plateau=plateau, seed=seed, timing=timing,
+                            budget_seconds=budget_seconds, plateau=plateau, ceiling_pct=ceiling_pct, seed=seed, timing=timing,
                             worth_s=item.get("worth_s"), space=item.get("space", space), group=group, group_place=place)
             except TuneError as error:
                 raise TuneError({f"shapes[{place}].{field}": problem for field, problem in error.fields.items()}) from error

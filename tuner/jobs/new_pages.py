@@ -18,7 +18,7 @@ from tuner.jobs.forms import BudgetForm, job_form, shape_text
 from tuner.tuning.operators import all_operators
 from tuner.tuning.search.strategies import DEFAULT, STRATEGIES
 
-PLAIN = ("dtype", "device", "strategy", "effort", "budget_trials", "budget_seconds", "plateau", "seed")
+PLAIN = ("dtype", "device", "strategy", "effort", "budget_trials", "budget_seconds", "plateau", "ceiling_pct", "seed")
 
 
 @permission_required("tuner.add_tunejob", raise_exception=True)

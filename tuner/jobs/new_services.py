@@ -14,7 +14,7 @@ from tuner.tuning.operators import find
 ASSUMED_TRIAL_S = 1.5    # on a GPU where no job has run yet
 MODELS = 10              # GPU models of profiles that a job can be kept for
 SUGGESTED = 8            # hot shapes that are ticked at first
-BUDGET = ("strategy", "effort", "budget_trials", "budget_seconds", "plateau", "seed", "timing", "space")
+BUDGET = ("strategy", "effort", "budget_trials", "budget_seconds", "plateau", "ceiling_pct", "seed", "timing", "space")
 SUGGESTED_LEAST_PCT = 1  # … of the profile's GPU time, each
 Destination = tuple[str, int]   # the page to go to: its name and the id
 

@@ -110,6 +110,8 @@ def ended_text(job: TuneJob, trials: int) -> str:
         return "all that was listed has been measured"
     if job.ended_by == "plateau" and plateau is not None:
         return f"ended on its plateau: the last {plateau} trials gained less than {100 * PLATEAU_GAIN:.0f} %"
+    if job.ended_by == "ceiling" and job.ceiling_pct:
+        return f"ended at {job.ceiling_pct:g} % of what this GPU can do"
     if job.ended_by in ("trials", "space") and job.only is None and job.valid_size and trials >= job.valid_size:
         return "the whole space was tried"
     if job.ended_by == "trials":

@@ -101,8 +101,8 @@ def job_json(job: TuneJob, ceilings: Ceilings | None = None) -> dict[str, Any]:
     names = ("id", "operator", "shape", "dtype", "device", "strategy", "seed", "timing", "budget_trials", "budget_seconds",
              "status", "stop_requested", "error", "gpu", "recorded", "environment", "space_size", "valid_size",
              "pruned", "library_ms", "default_ms", "policy", "best_ms", "best_config", "finalists", "elapsed_s",
-             "worker", "attempts", "pause_requested", "effort", "plateau", "priority", "worth_s", "purpose", "only", "first",
-             "space", "ended_by", "counters", "toolkit", "source_hash", "group_place")
+             "worker", "attempts", "pause_requested", "effort", "plateau", "ceiling_pct", "priority", "worth_s", "purpose", "only",
+             "first", "space", "ended_by", "counters", "toolkit", "source_hash", "group_place")
     dates = {name: value.isoformat() if (value := getattr(job, name)) else None
              for name in ("created", "started", "finished")}
     ordered = {"shape": in_order(job.operator, job.shape),

@@ -40,6 +40,7 @@ class Reason(StrEnum):
     WRONG = "wrong"                      # output differs from the reference
     CRASH = "crash"                      # illegal access, dead child
     TIMEOUT = "timeout"                  # compile or run over its limit
+    IMPOSSIBLE = "impossible"            # faster than the GPU can be: it did not do the work, or was not measured right
     QUARANTINED = "quarantined"          # crashed, hung or lied before, somewhere in the fleet
     OTHER = "other"
 

@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 
 from tuner.cache import rules
+from tuner.ceilings.selectors import Ceilings, believe_below
 from tuner.clocks.wish import locked_text
 from tuner.jobs import create_services, sharing_services, worker_services
 from tuner.jobs.sharing_services import Role
@@ -60,7 +61,7 @@ def _help(job: TuneJob, worker: str, runner: Runner, card: gpu.Gpu | None, stop:
         _decline(job, worker, why)
         return
     _, default, _ = job_space(job, runner, session)
-    began = time.monotonic() - job.elapsed_s
+    began, least = time.monotonic() - job.elapsed_s, Ceilings().of_job(job)
     with join_job(job, worker, Role.HELPER, card, runner):
         pipeline, tasks, idle_since = make_pipeline(runner, lambda facts: None), dict[str, TuneTask](), time.monotonic()
         while not stop():
@@ -75,7 +76,7 @@ def _help(job: TuneJob, worker: str, runner: Runner, card: gpu.Gpu | None, stop:
             idle_since = time.monotonic()
             for config, outcome in pipeline.take(_incumbent(pipeline, tasks)):
                 tasks.pop(config_key(config), None)
-                trial = Trial(0, config, outcome, time.monotonic() - began)
+                trial = Trial(0, config, believe_below(least, outcome), time.monotonic() - began)
                 publisher.add(worker_services.trial_record(job, worker, trial, default, gpu_uuid=card.uuid if card else "",
                                                capability=session.compute_capability or ""))
 

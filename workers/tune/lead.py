@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from tuner.ceilings.selectors import Ceilings, believe_below, good_ms
 from tuner.jobs import create_services, quarantine, selectors, worker_services
 from tuner.jobs.prior_trials import prior_knowledge
 from tuner.jobs.sharing_services import Role
@@ -83,11 +85,13 @@ class Lead:
         space, self.default, starts = job_space(self.job, self.runner, session)
         worker_services.tune_set_session(self.job, self.worker, session, space)
         self.capability = session.compute_capability or ""
+        self.least = Ceilings().of_job(self.job)
         with join_job(self.job, self.worker, Role.LEAD, self.card, self.runner):
             self._begin_search()
             ended_by = self._run_search(space, session, starts)
             self.stop.check()
-            finalists = measure_finalists(self.runner, selectors.stored_trials(self.job), self.default, space)
+            finalists = measure_finalists(self.runner, selectors.stored_trials(self.job), self.default, space,
+                                          partial(believe_below, self.least))
             self.stop.check()
             self._count()
             source_hash = str(session.environment.get("source_hash") or "")
@@ -126,9 +130,10 @@ class Lead:
         with SharingThreads(shared, create_services.queue_of(job)):
             while True:
                 before = len(history)
-                budget = Budget(job.budget_trials, job.budget_seconds, plateau_of(job.strategy, job.plateau))
+                budget = Budget(job.budget_trials, job.budget_seconds, plateau_of(job.strategy, job.plateau),
+                                good_ms(job, self.least))
                 for trial in tune(space, shared, self.runner, budget, job.seed, history, self.stop, others=shared.others,
-                                  elapsed_s=self.clock()):
+                                  elapsed_s=self.clock(), judge=partial(believe_below, self.least)):
                     self._record(trial)
                     self._count(COUNT_EVERY_S)
                 self.stop.check()
@@ -136,8 +141,8 @@ class Lead:
                 self.stop.check()
                 self._count()
                 history = selectors.stored_trials(job)
-                job.refresh_from_db(fields=["budget_trials", "budget_seconds", "plateau"])     # someone may have extended it
-                ended_by = _spent_budget(job, history, self.clock())
+                job.refresh_from_db(fields=["budget_trials", "budget_seconds", "plateau", "ceiling_pct"])     # it may be extended
+                ended_by = _spent_budget(job, history, self.clock(), good_ms(job, self.least))
                 if ended_by or (len(history) == before and not shared.has_waiting):
                     return ended_by or "space"
                 shared.resume(job.budget_trials)
@@ -162,11 +167,13 @@ def add_use(before: Mapping[str, Any], use: Mapping[str, Any]) -> dict[str, Any]
     return {**before, **total, "busy_share": total.get("busy_s", 0) / working_s if working_s > 0 else None}
 
 
-def _spent_budget(job: TuneJob, history: list[Trial], elapsed_s: float) -> str:
+def _spent_budget(job: TuneJob, history: list[Trial], elapsed_s: float, good_enough_ms: float | None = None) -> str:
     """Return which part of the budget is used up; "" when some of each is left."""
     progress = Progress()
     for trial in history:
         progress.add(trial)
+    if good_enough_ms is not None and progress.best_ms is not None and progress.best_ms <= good_enough_ms:
+        return "ceiling"
     if len(progress.tried) >= job.budget_trials:
         return "trials"
     if elapsed_s >= job.budget_seconds:

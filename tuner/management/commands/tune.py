@@ -165,6 +165,7 @@ def _add_budget(parser: ArgumentParser) -> None:
     parser.add_argument("--trials", type=int, metavar="N", help="instead of the effort's")
     parser.add_argument("--seconds", type=float, metavar="S", help="instead of the effort's")
     parser.add_argument("--plateau", type=int, metavar="N", help="trials in a row that win nothing end it; instead of the effort's")
+    parser.add_argument("--ceiling", type=float, metavar="PCT", help="a best at so many percent of what the GPU can do ends it: 95")
     parser.add_argument("--timing", choices=list(KINDS), default="cold", help="L2 flushed, warm, or a CUDA graph (default cold)")
     parser.add_argument("--seed", type=int, default=0, metavar="K")
     parser.add_argument("--values", action="append", default=[], metavar="NAME=V,V,…", help="a parameter's values, not its own")
@@ -174,7 +175,8 @@ def _add_budget(parser: ArgumentParser) -> None:
 
 def _typed_options(options: dict[str, Any]) -> dict[str, Any]:
     plain = {name: options[name] for name in ("device", "strategy", "effort", "plateau", "seed", "timing")}
-    return {**plain, "budget_trials": options["trials"], "budget_seconds": options["seconds"], "space": _typed_space(options)}
+    return {**plain, "ceiling_pct": options["ceiling"], "budget_trials": options["trials"], "budget_seconds": options["seconds"],
+            "space": _typed_space(options)}
 
 
 def _typed_space(options: dict[str, Any]) -> dict[str, Any] | None:

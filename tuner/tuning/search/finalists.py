@@ -5,7 +5,7 @@ The winner is the one of the statistically equal set that uses the fewest regist
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,16 +58,17 @@ def best_trial(trials: Sequence[Trial]) -> Trial | None:
     return min(measured, key=lambda trial: (trial.median_ms, trial.number), default=None)
 
 
-def measure_finalists(runner: Runner, trials: Sequence[Trial], default: Config | None = None,
-                      space: Space | None = None) -> list[Finalist]:
+def measure_finalists(runner: Runner, trials: Sequence[Trial], default: Config | None = None, space: Space | None = None,
+                      judge: Callable[[Outcome], Outcome] = lambda outcome: outcome) -> list[Finalist]:
     """Measure the fastest trials and the default again, in turn; return winner, equals, then by time.
 
     Empty when nothing was measured. What was rejected comes last. A default that the searched `space` lacks is measured all the
     same, as what the winner is compared with: it stands behind what the space has, and never wins.
+    `judge` makes of an outcome what is believed of it.
     """
     outside = default is not None and space is not None and default not in space
     configs = choose_finalists(trials, default, always=outside)
-    again = _measure_again(runner, configs) if configs else []
+    again = [(config, judge(outcome)) for config, outcome in (_measure_again(runner, configs) if configs else [])]
     static = {config_key(trial.config): trial.outcome.facts for trial in trials}
     fine = [(config, outcome) for config, outcome in again if isinstance(outcome, Measured)]
     entries = [Entry(outcome.median_ms, outcome.facts.get("round_ms") or (),

@@ -18,7 +18,7 @@ from tuner.tuning.search.pipeline import make_pipeline
 from tuner.tuning.search.strategies import STRATEGIES, Strategy, tell_facts
 from tuner.tuning.search.strategies.prior_knowledge import PriorKnowledge
 from tuner.tuning.space import Space
-from tuner.tuning.trial import Config, Measured, Trial, config_key
+from tuner.tuning.trial import Config, Measured, Outcome, Trial, config_key
 
 PLATEAU_GAIN = 0.01        # a best that is faster by less is no gain
 INCUMBENT_SAMPLES = 200    # of its samples, as many travel to the child
@@ -31,14 +31,18 @@ class Budget:
     trials   compiled or run
     seconds  of job time
     plateau  trials in a row that bring no gain
+    good_ms  a best this fast is good enough: the share of the ceiling that was asked for
     """
 
     trials: int | None = None
     seconds: float | None = None
     plateau: int | None = None
+    good_ms: float | None = None
 
-    def trials_left(self, trials: int, seconds: float, without_gain: int = 0) -> int | None:
+    def trials_left(self, trials: int, seconds: float, without_gain: int = 0, best_ms: float | None = None) -> int | None:
         """Return how many trials may still start; None without a limit."""
+        if self.good_ms is not None and best_ms is not None and best_ms <= self.good_ms:
+            return 0
         if self.seconds is not None and seconds >= self.seconds:
             return 0
         if self.plateau is not None and without_gain >= self.plateau:
@@ -62,12 +66,17 @@ class Progress:
         self.best = _faster_trial(self.best, trial)
         if here:
             self._here = _faster_trial(self._here, trial)
-        fastest_ms = self.best.median_ms if self.best is not None else None
+        fastest_ms = self.best_ms
         if fastest_ms is None:
             return
         self.without_gain += 1
         if self._last_gain_ms is None or fastest_ms < self._last_gain_ms * (1 - PLATEAU_GAIN):
             self._last_gain_ms, self.without_gain = fastest_ms, 0
+
+    @property
+    def best_ms(self) -> float | None:
+        """Return the median of the best trial in ms; None before one was measured."""
+        return self.best.median_ms if self.best is not None else None
 
     def incumbent(self) -> Incumbent | None:
         """Return what a new configuration races against: the best here, or a clearly faster one elsewhere."""
@@ -94,10 +103,15 @@ def no_trials() -> Sequence[Trial]:
     return ()
 
 
+def believe(outcome: Outcome) -> Outcome:
+    """Return the outcome as it was measured."""
+    return outcome
+
+
 def tune(space: Space, strategy: str | Strategy, runner: Runner, budget: Budget, seed: int, history: Sequence[Trial] = (),
          should_stop: Callable[[], bool] = never, *, first: Sequence[Config] = (), known: PriorKnowledge | None = None,
          others: Callable[[], Sequence[Trial]] = no_trials, elapsed_s: float = 0.0,
-         clock: Callable[[], float] = time.monotonic) -> Iterator[Trial]:
+         judge: Callable[[Outcome], Outcome] = believe, clock: Callable[[], float] = time.monotonic) -> Iterator[Trial]:
     """Yield trials as they become known, until the budget ends, `should_stop()` or the space is empty.
 
     strategy   a name of STRATEGIES, or one that was made already
@@ -107,6 +121,7 @@ def tune(space: Space, strategy: str | Strategy, runner: Runner, budget: Budget,
     known      what is known of other shapes, GPUs and operators, for a strategy that is named
     others     trials that other workers of the same job finished since the last call: counted, told, never yielded
     elapsed_s  job time of earlier attempts
+    judge      of each outcome makes what is believed of it: a time that cannot be is rejected before anything learns from it
     """
     search = STRATEGIES[strategy].make(space, np.random.default_rng(seed), known) if isinstance(strategy, str) else strategy
     search.tell(history)
@@ -123,7 +138,7 @@ def tune(space: Space, strategy: str | Strategy, runner: Runner, budget: Budget,
                 search.tell(news)
                 for trial in news:
                     progress.add(trial, here=False)
-            left = budget.trials_left(len(progress.tried), clock() - started, progress.without_gain)
+            left = budget.trials_left(len(progress.tried), clock() - started, progress.without_gain, progress.best_ms)
             if left == 0 and (progress.tried or not pipeline):      # seconds may pass before the first is known: it is waited for
                 return
             room = runner.ahead - len(pipeline)
@@ -132,7 +147,7 @@ def tune(space: Space, strategy: str | Strategy, runner: Runner, budget: Budget,
             if not pipeline:
                 return
             for config, outcome in pipeline.take(progress.incumbent()):
-                trial = Trial(number, config, outcome, clock() - started)
+                trial = Trial(number, config, judge(outcome), clock() - started)
                 number += 1
                 progress.add(trial)
                 search.tell([trial])
