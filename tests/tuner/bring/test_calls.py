@@ -12,6 +12,7 @@ from tuner.bring.calls.adapting import write_called
 from tuner.bring.calls.expression import CallRefused, is_expression, read_call
 from tuner.bring.calls.fitting import fit
 from tuner.bring.calls.found import found_of, read_recorded
+from tuner.bring.calls.proposals import propose_calls
 from tuner.bring.process import Asked
 from tuner.bring.report import Found
 
@@ -197,3 +198,38 @@ def test_what_a_call_cannot_tell_is_asked_and_never_written_as_if_known(tmp_path
         assert opened.record("lengths(3000)")["count"].recorded["grid"] == [6]        # type: ignore[index]
     finally:
         opened.asked._child.end()
+
+
+SHOWN = """
+import torch, triton, pytest
+DEVICE = "cuda"
+
+def mm(a, b):
+    M, K = a.shape
+    N = b.shape[1]
+    kernel[(M, N)](a, b, K)
+
+def norm(x, weight, eps):
+    kernel[(x.shape[0],)](x, weight, eps)
+
+class Layer:
+    def forward(self, x):
+        return norm(x, self.weight, 1e-6)
+
+def reference(x):
+    return x
+
+@pytest.mark.parametrize("rows, cols", [(512, 781), (3, 5)])
+def test_norm(rows, cols, dtype=torch.float16):
+    x = torch.randn(rows, cols, device=DEVICE, dtype=dtype)
+    w = torch.ones(cols, device=DEVICE).cuda()
+    norm(x, w, 1e-5)
+    reference(x)
+"""
+
+
+def test_calls_are_proposed_from_what_the_file_shows_then_from_signatures() -> None:
+    assert propose_calls(SHOWN) == [
+        "norm(torch.randn(512, 781, dtype=torch.float16), torch.ones(781), 1e-05)", "mm(randn(4096, 1024), randn(1024, 2048))",
+        "norm(randn(4096, 1024), randn(1024), 1e-6)"]
+    assert propose_calls("def f(:") == [] and propose_calls("x = 1") == []
