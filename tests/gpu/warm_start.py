@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import threading
 import time
@@ -28,7 +29,7 @@ from tuner.tuning.search.loop import Budget, tune
 from tuner.tuning.search.strategies import DEFAULT
 from tuner.tuning.trial import Config, Measured, Trial, config_key
 from workers.core import gpu, warm
-from workers.core.child import Child, safe_environment
+from workers.core.child import PROJECT, Child, safe_environment
 from workers.tune.gpu_child import Limits
 from workers.tune.sandbox import CHILD, EarlyStart, SandboxRunner
 
@@ -183,6 +184,41 @@ def faulty(card: gpu.Gpu) -> dict[str, Any]:
             "next_after_s": again_s, "next_job_first_trial_s": after["first_trial_s"], "next_job_measured": after["measured"]}
 
 
+LATE = """
+import json, sys, time
+from tuner.tuning.measure import child, warm
+import torch
+warm.prepare(sys.argv[1])
+for _ in warm.prepare_more(): pass
+told, bench = {}, child.Bench(torch.device("cuda"))
+def step(name, work):
+    before, began = set(sys.modules), time.perf_counter()
+    try: work()
+    except Exception as error: told[name + " failed"] = repr(error)[:200]
+    new = sorted(set(sys.modules) - before)
+    told[name] = [round(time.perf_counter() - began, 3), len(new), new[:12]]
+from tuner.tuning.operators import find, limits
+step("context", lambda: (torch.zeros(1, device="cuda"), torch.cuda.synchronize()))
+for name, dtype, shape in json.loads(sys.argv[2]):
+    config = find(name).default_config(shape, dtype, limits("NVIDIA H200", sys.argv[1], 132))
+    ask = {"operator": name, "shape": shape, "dtype": dtype, "seed": 1, "gpu_index": 0, "policy": {}, "library": False}
+    step(name + " open", lambda: bench.open(ask))
+    step(name + " library", lambda: bench.open({**ask, "library": True}))
+    step(name + " compile", lambda: bench.compile({"config": config}))
+    step(name + " run", lambda: bench.run({"config": config, "seed": 3}))
+    step(name + " run again", lambda: bench.run({"config": config, "seed": 4}))
+print(json.dumps(told))
+"""
+
+
+def late(card: gpu.Gpu) -> dict[str, Any]:
+    """What a measuring child imports and waits for after everything that the warm parent prepares."""
+    problems = [SMALL, ("matmul", "bf16", {"M": 1024, "N": 1024, "K": 1024})]
+    done = subprocess.run([sys.executable, "-c", LATE, card.cc, json.dumps(problems)], cwd=PROJECT, capture_output=True, text=True,
+                          timeout=120)
+    return dict(json.loads(done.stdout.splitlines()[-1])) if done.stdout else {"failed": done.stderr[-600:]}
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("folder", type=Path)
@@ -218,6 +254,7 @@ def main() -> None:
     new = Job(card, SMALL, LISTED, configs)
     report.attempt("listed, new processes", lambda: new.run(with_early=False))
     report.attempt("compared", lambda: compare(forked, new))
+    report.attempt("late", lambda: late(card))
     report.attempt("new processes", lambda: Job(card, SMALL, given.trials).run(with_early=False))
 
 

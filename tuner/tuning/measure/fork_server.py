@@ -18,7 +18,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ DESCRIPTORS = 4
 MAX_FORKS = 2000                # then a new parent starts, whatever it looks like
 MAX_GROWTH_BYTES = 512 << 20    # of its own memory since it was ready
 LOOK_AT_CODE_S = 0.5
+IDLE_S = 0.5
 ALSO_STAMPED = ("torch", "torch.version", "triton", "triton._C.libtriton")      # of what is installed
 
 
@@ -76,8 +77,9 @@ class Server:
         with suppress(OSError):
             os.write(self._report_fd, json.dumps(message).encode() + b"\n")
 
-    def serve(self) -> None:
-        """Serve until the other end of the requests is closed."""
+    def serve(self, more: Iterator[None] = iter(())) -> None:       # noqa: B008  an empty one is as good for all
+        """Serve until the other end of the requests is closed; do a piece of `more` whenever nothing was asked for IDLE_S."""
+        is_more = True
         for fd in (self._wake_read, self._wake_write):
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
@@ -86,7 +88,11 @@ class Server:
             ready.register(self._requests, selectors.EVENT_READ, None)
             ready.register(self._wake_read, selectors.EVENT_READ, None)
             while True:
-                for key, _ in ready.select():
+                events = ready.select(IDLE_S if is_more and not self._controls else None)
+                if not events and is_more:
+                    is_more = next(more, self) is not self
+                    self._bytes = own_bytes()
+                for key, _ in events:
                     if key.fileobj is self._requests:
                         taken = self._take()
                         if taken is None:

@@ -18,6 +18,7 @@ import socket
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -50,7 +51,7 @@ def main(argv: list[str]) -> None:
     threads = len(os.listdir("/proc/self/task"))
     server = Server(socket.socket(fileno=requests_fd), report_fd, touched_cuda, renew)
     server.report({"ready": True, "seconds": round(time.monotonic() - began_s, 3), "threads": threads, "without": without})
-    server.serve()
+    server.serve(prepare_more())
     os._exit(0)
 
 
@@ -80,11 +81,23 @@ def prepare(compute_capability: str) -> list[str]:
         offline.static_facts(kernel, compute_capability)
     except Exception as error:
         without.append(f"no kernel compiled: {type(error).__name__}: {error}"[:300])
+    torch.empty_like(torch.empty((2, 2), device="meta"))        # imports sympy, which every compiler would at its first problem
     try:
         nvidia.CudaUtils()                  # links CUDA's library and calls nothing of it
     except Exception as error:              # no driver here: nothing can be measured either
         without.append(f"Triton's helper: {type(error).__name__}: {error}"[:300])
     return without
+
+
+def prepare_more() -> Iterator[None]:
+    """Make each operator's first problem without memory, one at a time: some import what costs seconds."""
+    for operator in OPERATORS.values():
+        with suppress(Exception):           # what cannot be made here is made, or refused, in a fork
+            make = importlib.import_module(operator.kernel_module).PROBLEMS[operator.name]
+            make(dict(operator.presets[0]), operator.dtypes[0], torch.device("meta"), 0)
+        yield
+    gc.collect()
+    gc.freeze()
 
 
 def touched_cuda() -> str:
