@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.core.identity import identity
+from profiles.analysis.trace.layer import ranges
 from profiles.analysis.trace.layer.launches import LaunchWork, precision_of
 from profiles.analysis.trace.layer.work import PRODUCTS, Work
 from profiles.analysis.trace.operators.tensor_cores import on_tensor_cores
@@ -62,11 +63,11 @@ class Token:
         if _CACHE.search(self.words):
             return "KV cache write"
         if self.kind in PRODUCTS:
-            return ""
+            return self.hint if self.hint in ranges.PRODUCTS else ""
         own = next((part for part, pattern in _HINTS if pattern.search(self.words)), "")
         if not own and _INDUCTOR_RMS.match(self.kernel[:LOOKED_AT]):
             own = "RMS norm"
-        return own or self.hint
+        return own or ("" if self.hint in ranges.BLOCKS else self.hint)
 
 
 @lru_cache(maxsize=16384)
@@ -94,6 +95,8 @@ class Calls:
     longest: Ints                   # row of the frame
     precision: list[str]            # of each token
     gpu_row: Ints                   # a launch of each call, number into LaunchWork.rows
+    start_ns: Ints                  # of its first kernel
+    end_ns: Ints                    # of its last one
 
 
 def calls_of(frame: Frame, every: LaunchWork) -> Calls:
@@ -109,7 +112,7 @@ def calls_of(frame: Frame, every: LaunchWork) -> Calls:
     longest = np.zeros(size, np.int64)
     longest[index[order]] = order
     call = every.call[first]
-    hints, hint = _hints(frame, call)
+    hints, hint = _hints(frame, np.where(call >= 0, call, frame.call[every.rows[first]]).astype(np.int64))
     backward = _backward(frame, call)
     names = frame["name"].astype(np.int64)
     columns = (np.where(call >= 0, names[np.maximum(call, 0)], -1), np.where(call >= 0, frame["detail"][np.maximum(call, 0)], -1),
@@ -125,24 +128,34 @@ def calls_of(frame: Frame, every: LaunchWork) -> Calls:
                             hints[int(hint[place])]))
         precision.append(precision_of(work, kernel) if work else "")
     device = frame["device"][every.rows[first]].astype(np.int64)
+    starts, ends = frame["start_ns"][every.rows].astype(np.int64), frame.end_ns[every.rows].astype(np.int64)
+    start_ns, end_ns = np.full(size, np.iinfo(np.int64).max), np.full(size, np.iinfo(np.int64).min)
+    np.minimum.at(start_ns, index, starts)
+    np.maximum.at(end_ns, index, ends)
     sequence = np.lexsort((first, device))
     return Calls(tokens, token.reshape(-1)[sequence].astype(np.int64), device[sequence], ns[sequence], launches[sequence],
-                 every.rows[longest][sequence], precision, longest[sequence])
+                 every.rows[longest][sequence], precision, longest[sequence], start_ns[sequence], end_ns[sequence])
 
 
-def _hints(frame: Frame, call: Ints) -> tuple[list[str], Ints]:
-    """The part that the innermost module, function or range with a telling name around each call says."""
-    parts = [""] + [part for part, _ in _HINTS]
-    of_name = {}
-    rows = frame.rows_by_name(lambda name: any(pattern.search(name) for _, pattern in _HINTS), Category.PYTHON, Category.ANNOTATION)
+def _hints(frame: Frame, host: Ints) -> tuple[list[str], Ints]:
+    """The part that the innermost module, function or range with a telling name around each call says.
+
+    `host`: row of each call's operator, else of the runtime call that launched it; -1: unknown.
+    """
+    parts = ["", *dict.fromkeys([part for part, _ in _HINTS] + [part for part, _ in ranges.NAMED])]
+    plain = frame.rows_by_name(lambda name: any(pattern.search(name) for _, pattern in _HINTS), Category.PYTHON,
+                               Category.ANNOTATION)
+    named = frame.rows_by_name(lambda name: bool(ranges.part_of_range(name)), Category.ANNOTATION)
+    rows = np.union1d(plain, named)
     if not rows.size:
-        return parts, np.zeros(call.size, np.int64)
-    for code in np.unique(frame["name"][rows]).tolist():
-        of_name[code] = next(at for at, (_, pattern) in enumerate(_HINTS, 1) if pattern.search(frame.names[code][:500]))
-    inner = frame.nearest(rows)[np.maximum(call, 0)]
+        return parts, np.zeros(host.size, np.int64)
     table = np.zeros(len(frame.names), np.int64)
-    table[list(of_name)] = list(of_name.values())
-    return parts, np.where((call >= 0) & (inner >= 0), table[frame["name"][np.maximum(inner, 0)]], 0).astype(np.int64)
+    for code in np.unique(frame["name"][rows]).tolist():
+        name = frame.names[code][:500]
+        told = next((part for part, pattern in _HINTS if pattern.search(name)), "")
+        table[code] = parts.index(told or ranges.part_of_range(name))
+    inner = frame.nearest(rows)[np.maximum(host, 0)]
+    return parts, np.where((host >= 0) & (inner >= 0), table[frame["name"][np.maximum(inner, 0)]], 0).astype(np.int64)
 
 
 def _backward(frame: Frame, call: Ints) -> npt.NDArray[np.bool_]:

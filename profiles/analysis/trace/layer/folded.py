@@ -38,6 +38,7 @@ class Row:
     note: str = ""
     kernel: str = ""                # the one with most time
     is_sized: bool = True           # its operators' sizes are recorded
+    dimensions: tuple[int, ...] = ()    # of one call, as `Work.sizes`
 
     def judged(self, ceilings: Ceilings) -> Judged:
         return judge(self.flop, self.bytes, self.total_ns, self.calls, self.precision, ceilings)
@@ -98,13 +99,13 @@ def _row(token: Token, part: str, precision: str, gpu: str) -> Row:
         suffix = ", backward" if token.is_backward else ""
         label = f"{named or operator} {sizes}".strip() + suffix if operator or named else ""
         return Row(label or token.kernel[:200], False, operator, sizes, dtype, token.kind, precision, gpu, kernel=token.kernel,
-                   note=work.note if work else "", is_sized=work is not None)
+                   note=work.note if work else "", is_sized=work is not None, dimensions=work.sizes if work else ())
     if token.is_backward and not part.endswith("backward"):
         part += ", backward"
     if token.kind not in ("product", "attention") and operator in _ELEMENTS:        # one row, whatever each of them reads
         operator = sizes = dtype = ""
     return Row(part, True, operator, sizes, dtype, token.kind, precision, gpu, kernel=token.kernel,
-               note=work.note if work else "", is_sized=work is not None)
+               note=work.note if work else "", is_sized=work is not None, dimensions=work.sizes if work else ())
 
 
 # Operators of which norms, rotary embeddings and activations are written where no fused kernel is called.

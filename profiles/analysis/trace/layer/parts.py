@@ -16,6 +16,7 @@ import numpy as np
 
 from profiles.analysis.core.frame import Ints
 from profiles.analysis.trace.layer.calls import Calls, Token
+from profiles.analysis.trace.layer.ranges import ATTENTION, DOWN, FEED_FORWARD, GATE_UP, KV, OUTPUT, QKV, RESIDUAL, SEPARATE, UP, Q
 
 # ---- norms and rotary embeddings written in PyTorch's elementwise operators ----
 # Norms and rotary embeddings written in PyTorch's elementwise operators, as models run without a compiler do them.
@@ -62,13 +63,10 @@ def _fits(token: Token, size: str) -> bool:
 
 # ---- which part of a transformer layer each call is ----
 
-QKV, Q, KV, SEPARATE = "QKV projection", "Q projection", "K and V projections", "Q, K and V projections"
-ATTENTION, OUTPUT, GATE_UP, UP, DOWN = ("attention", "output projection", "gate and up projections", "up projection",
-                                        "down projection")
 SCORES, WEIGHTS, VALUES = "attention scores", "attention softmax", "attention values"
 # The order in which a layer computes: of the rows of its table.
 ORDER = ("RMS norm", "layer norm", QKV, Q, KV, SEPARATE, "rotary embedding", "KV cache write", SCORES, WEIGHTS, ATTENTION, VALUES,
-         OUTPUT, GATE_UP, UP, "SiLU", "SiLU·mul", "GELU", "GELU·mul", "ReLU", "hard swish", DOWN)
+         OUTPUT, GATE_UP, UP, "SiLU", "SiLU·mul", "GELU", "GELU·mul", "ReLU", "hard swish", DOWN, FEED_FORWARD, RESIDUAL)
 MOST_CALLS = 2_000_000              # beyond, parts are told by names alone
 _APART = 8                          # calls between a product of plain attention and its softmax
 

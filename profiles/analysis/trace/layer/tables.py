@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.analysis.trace.layer.ceilings import Ceilings
 from profiles.analysis.trace.layer.collectives import CollectiveWork
 from profiles.analysis.trace.layer.folded import Row
 from profiles.analysis.trace.layer.parts import Parts
 from profiles.analysis.trace.layer.records import KernelWork
+from profiles.analysis.trace.layer.spans import GAPS, Gaps
+from profiles.analysis.trace.layer.verdicts import gap_verdict, row_verdict
 from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
 
 ROWS = 300
@@ -39,28 +42,37 @@ def row_json(row: Row, ceilings: Ceilings, passes: int) -> dict[str, Any]:
             "per_layer_ns": row.total_ns / parts if passes else None,
             "flop_per_layer": _over(row.flop, parts) if passes else None,
             "bytes_per_layer": _over(row.bytes, parts) if passes else None, "note": row.note,
-            "kernel": row.kernel[:_TEXT], "longest": row.longest, **asdict(row.judged(ceilings))}
+            "kernel": row.kernel[:_TEXT], "longest": row.longest, "verdict": row_verdict(row, passes, row.judged(ceilings)),
+            **asdict(row.judged(ceilings))}
 
 
 def _over(amount: float | None, parts: int) -> float | None:
     return None if amount is None else amount / parts
 
 
-def layer_table(rows: Sequence[Row], ceilings: Mapping[str, Ceilings], parts: Parts, steps: int,
-                kernels_ns: int) -> SummaryTable:
-    """Return the parts of a layer in their order, behind them all other work by operator and sizes.
+@dataclass(frozen=True)
+class Whole:
+    """What a layer's shares are of. `gaps` None: where layers begin and end is not known, so they hold the named parts alone."""
 
-    `kernels_ns`: of all kernels, collectives too.
-    """
+    kernels_ns: int                 # of all kernels of the trace, collectives too
+    gaps: Gaps | None = None
+    others_ns: int = 0              # of calls within layers that are no named part
+
+
+def layer_table(rows: Sequence[Row], ceilings: Mapping[str, Ceilings], parts: Parts, steps: int, trace: Whole) -> SummaryTable:
+    """Return the parts of a layer in their order, the gaps in it, and behind them all other work by operator and sizes."""
+    kernels_ns, gaps = trace.kernels_ns, trace.gaps
     layers, sized, gpus = parts.layers or parts.backward_layers, parts.sized_layers, max(parts.gpus, 1)
     whole = sum(row.total_ns for row in rows if row.is_named and (row.is_sized or not sized))
+    whole += gaps.idle_ns + trace.others_ns if gaps else 0
     columns = [_text("Part"), _text("Sizes"), _text("Type"), SummaryColumn("Time per layer", "ns"),
                SummaryColumn("FLOP per layer", "FLOP"), SummaryColumn("Least bytes per layer", "bytes"),
                SummaryColumn("FLOP per byte", "FLOP/B"), _text("Bound by"), SummaryColumn("Of its ceiling", "pct"),
-               SummaryColumn("Of the layer", "pct"), _text("Beyond it"), _text("Ceiling"), SummaryColumn("Rate", "FLOP/s"),
-               SummaryColumn("Bandwidth", "B/s"), _text("Operator"), SummaryColumn("Calls per layer"),
-               SummaryColumn("Calls", "count"), SummaryColumn("Time", "ns"), SummaryColumn("Of all kernels", "pct"),
-               SummaryColumn("Kernel", "kernel", text=True), SummaryColumn("Longest", "slice")]
+               SummaryColumn("Of the layer", "pct"), _text("Verdict"), _text("Beyond it"), _text("Ceiling"),
+               SummaryColumn("Rate", "FLOP/s"), SummaryColumn("Bandwidth", "B/s"), _text("Operator"),
+               SummaryColumn("Calls per layer"), SummaryColumn("Calls", "count"), SummaryColumn("Time", "ns"),
+               SummaryColumn("Of all kernels", "pct"), SummaryColumn("Kernel", "kernel", text=True),
+               SummaryColumn("Longest", "slice")]
     out: list[list[Cell]] = []
     for row in rows[:ROWS]:
         judged = row.judged(ceilings[row.gpu])
@@ -68,16 +80,22 @@ def layer_table(rows: Sequence[Row], ceilings: Mapping[str, Ceilings], parts: Pa
         of_layer = 100.0 * row.total_ns / max(whole, 1) if per and (row.is_sized or not sized) else None
         out.append([row.part[:_TEXT], _narrow(row.sizes), row.dtype or None, row.total_ns / per if per else None,
                     _over(row.flop, per) if per else row.flop, _over(row.bytes, per) if per else row.bytes, judged.intensity,
-                    judged.side or None, judged.roof_pct, of_layer, _beyond(judged.mark, judged.why), judged.ceiling or None,
+                    judged.side or None, judged.roof_pct, of_layer, row_verdict(row, per, judged) or None,
+                    _beyond(judged.mark, judged.why), judged.ceiling or None,
                     judged.flop_s, judged.bytes_s, row.operator or None, _short(row.calls / per) if per else None, row.calls,
                     row.total_ns, 100.0 * row.total_ns / max(kernels_ns, 1), row.kernel[:1_500] or None, row.longest])
     if len(rows) > ROWS:
         rest = rows[ROWS:]
         spent = sum(row.total_ns for row in rest)
+        names = [column.name for column in columns]
         blank: list[Cell] = [None] * len(columns)
-        blank[0], blank[16], blank[17] = f"(the other {len(rest):,})", sum(row.calls for row in rest), spent
-        blank[18] = 100.0 * spent / max(kernels_ns, 1)
+        blank[0], blank[names.index("Time")] = f"(the other {len(rest):,})", spent
+        blank[names.index("Calls")] = sum(row.calls for row in rest)
+        blank[names.index("Of all kernels")] = 100.0 * spent / max(kernels_ns, 1)
         out.append(blank)
+    if gaps and layers:
+        behind = sum(row.is_named for row in rows[:ROWS])
+        out.insert(behind, _gap_row([column.name for column in columns], gaps, whole))
     if not layers:
         return SummaryTable("Work by operator and sizes", columns, out, "No transformer layer was told in this trace. " + _NOTE)
     folded, each = f"{layers:,} layers passed", layers // gpus
@@ -87,12 +105,30 @@ def layer_table(rows: Sequence[Row], ceilings: Mapping[str, Ceilings], parts: Pa
     return SummaryTable(f"Parts of a layer, × {layers:,}{on}", columns, out, (
         f"Per layer is the mean of {folded}{on} (passes of attention"
         + (f", {sized:,} of them with sizes" if 0 < sized < layers else "") + "); what has no part is called by its operator and "
-        f"sizes, with its amounts in all. {_NOTE}"))
+        f"sizes, with its amounts in all. {_gaps_note(trace, layers)}{_NOTE}"))
+
+
+def _gaps_note(trace: Whole, layers: int) -> str:
+    if trace.gaps is None:
+        return "Where a layer begins and ends is not known: its shares are of its named parts. "
+    other = f", {time_text(trace.others_ns / layers)} of other kernels" if trace.others_ns else ""
+    span = time_text(trace.gaps.span_ns / trace.gaps.passes)
+    return (f"A layer, forward, takes {span} from its first kernel to its last; shares are of its parts{other} and its gaps "
+            "together. ")
 
 
 _NOTE = ("From shapes: products 2·M·N·K, attention 4·queries·keys·head size per head, half of it under a causal mask; bytes are "
          "the least, each input read once and each result written once. Time holds every kernel of the operator, copies and "
          "reductions around it too.")
+
+
+def _gap_row(names: Sequence[str], gaps: Gaps, whole_ns: int) -> list[Cell]:
+    """Return the row of time without GPU work: no kernel's time, so none of all kernels'."""
+    share = 100.0 * gaps.idle_ns / max(whole_ns, 1)
+    cells: dict[str, Cell] = {
+        "Part": GAPS, "Time per layer": gaps.idle_ns / gaps.passes, "Of the layer": share, "Calls": gaps.passes,
+        "Time": gaps.idle_ns, "Verdict": gap_verdict(gaps.idle_pct, pct_text(gaps.idle_pct)), "Of all kernels": 0.0}
+    return [cells.get(name) for name in names]
 
 
 def kernel_table(records: Sequence[KernelWork], ceilings: Mapping[str, Ceilings]) -> SummaryTable:

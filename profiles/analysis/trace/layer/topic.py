@@ -11,13 +11,14 @@ from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Result, cut_to_fit
 from profiles.analysis.core.sentences import pct_text, si_text, time_text
 from profiles.analysis.trace.layer.calls import calls_of
-from profiles.analysis.trace.layer.ceilings import Ceilings, ceilings_of
+from profiles.analysis.trace.layer.ceilings import Ceilings, Judged, ceilings_of
 from profiles.analysis.trace.layer.collectives import collective_work
 from profiles.analysis.trace.layer.folded import Row, rows_of
 from profiles.analysis.trace.layer.launches import launch_work
 from profiles.analysis.trace.layer.parts import parts_of
 from profiles.analysis.trace.layer.records import KernelWork, records_of
-from profiles.analysis.trace.layer.tables import ROWS, collective_table, kernel_table, layer_table, passes_of, row_json
+from profiles.analysis.trace.layer.spans import complete_parts, gaps_within, layer_spans, others_ns
+from profiles.analysis.trace.layer.tables import ROWS, Whole, collective_table, kernel_table, layer_table, passes_of, row_json
 from profiles.analysis.trace.layer.typed import typed_works
 
 DOCUMENT_RECORDS = 1_000            # of work by kernel and shape that the document holds
@@ -40,6 +41,7 @@ def layer_result(frame: Frame, given: Mapping[str, Any] | None = None) -> Result
     known = sum(each.total_ns for each in records if each.flop is not None or each.bytes is not None or each.part_of)
     calls = calls_of(frame, every)
     parts = parts_of(calls)
+    complete_parts(calls, parts)
     rows = rows_of(frame, every, calls, parts)
     named = [row for row in rows if row.is_named]
     if not known and not named:
@@ -49,13 +51,16 @@ def layer_result(frame: Frame, given: Mapping[str, Any] | None = None) -> Result
     ceilings = {name: ceilings_of(name, measured.get(gpus.key(name))) for name in sorted({record.gpu for record in records})}
     steps = _steps(frame)
     layers = parts.layers or parts.backward_layers
-    tables = [layer_table(rows, ceilings, parts, steps, kernels), kernel_table(records, ceilings)]
+    spans = layer_spans(calls, parts) if parts.sized_layers in (0, parts.layers) else []
+    gaps = gaps_within(frame, calls, spans if len(spans) == parts.layers else [])
+    trace = Whole(kernels, gaps, others_ns(calls, parts, spans) if gaps else 0)
+    tables = [layer_table(rows, ceilings, parts, steps, trace), kernel_table(records, ceilings)]
     moved = collective_work(frame)
     if moved:
         tables.append(collective_table(moved))
     numbers: dict[str, Any] = {
         "compute_ns": total, "kernels_ns": kernels, "known_pct": 100.0 * known / max(total, 1), "layers": layers, "steps": steps,
-        "sized_layers": parts.sized_layers,
+        "sized_layers": parts.sized_layers, "gaps": asdict(gaps) | {"idle_pct": gaps.idle_pct} if gaps else None,
         "layer": [row_json(row, ceilings[row.gpu], passes_of(row, layers, parts.sized_layers)) for row in rows[:ROWS]],
         "work": [_record_json(record, ceilings[record.gpu]) for record in records[:DOCUMENT_RECORDS]],
         "collectives": [asdict(each) | {"bus_bytes_s": each.bus_bytes_s, "algorithm_bytes_s": each.algorithm_bytes_s}
@@ -106,8 +111,19 @@ def _answer(named: Sequence[Row], records: Sequence[KernelWork], ceilings: Mappi
                  f"{time_text(record.total_ns - (each.floor_ns or 0))} (from shapes).")
     else:
         said += (f"Shapes are known of {pct_text(numbers['known_pct'])} of {time_text(numbers['compute_ns'])} of kernels; "
-                 "no ceilings are known of this GPU.")
+                 + _why_unrated(judged, ceilings))
     return said
+
+
+def _why_unrated(judged: Sequence[tuple[KernelWork, Judged]], ceilings: Mapping[str, Ceilings]) -> str:
+    """Say why no kernel leads: ceilings that are not known, or shares that are none."""
+    if not any(each.sheet or each.measured for each in ceilings.values()):
+        return "no ceilings are known of this GPU."
+    if any(each.mark for _, each in judged):
+        return "each share of a ceiling is above 100 % and marked."
+    if not any(record.flop is not None or record.bytes is not None for record, _ in judged):
+        return "no FLOP or bytes follow from them, so there is no share of a ceiling."
+    return "the ceilings known of this GPU are not those of their types."
 
 
 def _plain(record: KernelWork) -> str:
