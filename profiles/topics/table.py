@@ -47,7 +47,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 9, time_result),
     Topic("operators", "Operators", "Which operators and modules own the GPU's time, and could more of it run on tensor cores?", 5,
           operators_result),
-    Topic("layer", "Layer", "What do the kernels of a layer compute and move, and how near are they to the GPU's ceilings?", 3,
+    Topic("layer", "Layer", "What do the kernels of a layer compute and move, and how near are they to the GPU's ceilings?", 4,
           layer_result, layer_given),
     Topic("communication", "Communication", "How fast do collectives move data, and who waits for whom, how long and why?", 4,
           communication_result),
@@ -58,7 +58,7 @@ TOPICS: tuple[Topic, ...] = (
           sequences_result),
     Topic("critical-path", "Critical path", "What did the run really wait for, and what would make it shorter?", 2,
           critical_result),
-    Topic("gpu-metrics", "GPU metrics", "How busy were SMs, tensor cores and DRAM while kernels ran, as they were sampled?", 1,
+    Topic("gpu-metrics", "GPU metrics", "How busy were SMs, tensor cores and DRAM while kernels ran, as they were sampled?", 2,
           sampled_result),
 )
 
