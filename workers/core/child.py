@@ -70,12 +70,11 @@ class Child:
         self._read, from_child = os.pipe()
         self._output = tempfile.TemporaryFile()      # noqa: SIM115  closed with the child
         self._decoder = wire.Decoder()
-        variables = {**safe_environment(), **environ}
         try:
-            self.process = warm.fork(module, variables, to_child, from_child, self._output.fileno()) or warm.spawner(
+            self.process = warm.fork(module, environ, to_child, from_child, self._output.fileno()) or warm.spawner(
                 os.getpid()).submit(
                 subprocess.Popen, [sys.executable, "-m", module, str(to_child), str(from_child), str(os.getpid())],
-                cwd=PROJECT, env=variables, stdin=subprocess.DEVNULL, stdout=self._output,
+                cwd=PROJECT, env={**safe_environment(), **environ}, stdin=subprocess.DEVNULL, stdout=self._output,
                 stderr=subprocess.STDOUT, pass_fds=(to_child, from_child), start_new_session=True).result()
         finally:
             os.close(to_child)

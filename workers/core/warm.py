@@ -27,7 +27,7 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 PROJECT = Path(__file__).resolve().parents[2]
-MODULE = "tuner.tuning.measure.warm"
+MODULE = "tuner.tuning.measure.fork_server"
 OFF = "RIDGEPOINT_WARM_PARENT"      # "0": none is kept, and every child is a new process
 FOLDER = "ridgepoint-triton-"       # as workers.core.compilers names folders of a process, which removes those of dead ones
 START_S, FORK_S = 60.0, 20.0        # until it must have imported everything; until a fork must have said that it lives
@@ -36,7 +36,7 @@ REPORT_BYTES, TAIL_BYTES = 1 << 16, 2000
 # Read when they are used, not when torch or Triton is imported: a fork may have others than its parent.
 READ_LATE = frozenset({
     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TRITON_CACHE_DIR", "TRITON_CACHE_MANAGER", "TRITON_REMOTE_CACHE_BACKEND",
-    "RIDGEPOINT_TRITON_REDIS", "RIDGEPOINT_OPERATOR_PACKAGES", "RQ_WORKER_ID", "RQ_JOB_ID"})
+    "RIDGEPOINT_TRITON_REDIS", "RIDGEPOINT_OPERATOR_PACKAGES"})
 
 
 class NotWarm(Exception):
@@ -114,12 +114,15 @@ class WarmParent:
             os.close(report)
 
     def fork(self, module: str, environ: Mapping[str, str], to_child: int, from_child: int, output: int) -> ForkedProcess:
-        """Return a fork that runs `module`; callable from any thread and from forks of the worker. Raises NotWarm."""
+        """Return a fork that runs `module`; callable from any thread and from forks of the worker. Raises NotWarm.
+
+        Its variables are the parent's and `environ`: what an import set in this process meanwhile is nothing for children.
+        """
         if differing := self._differing(environ):
             raise NotWarm(f"its variables differ: {', '.join(differing)}")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            body = json.dumps({"module": module, "environ": dict(environ)}).encode()
+            body = json.dumps({"module": module, "environ": {**self._environ, **environ}}).encode()
             socket.send_fds(self._requests, [body], [to_child, from_child, output, theirs.fileno()], socket.MSG_NOSIGNAL)
             theirs.close()
             told = self._first_word(ours)
@@ -142,8 +145,7 @@ class WarmParent:
         return told if isinstance(told, dict) else {}
 
     def _differing(self, environ: Mapping[str, str]) -> list[str]:
-        names = {*environ, *self._environ} - READ_LATE
-        return sorted(name for name in names if environ.get(name) != self._environ.get(name))
+        return sorted(name for name, value in environ.items() if name not in READ_LATE and self._environ.get(name) != value)
 
     def look(self) -> bool:
         """Read what it reported; return whether it lives."""

@@ -19,12 +19,6 @@ FAKE, LEAVES_STATE = "tests.workers.core.fake_child", "tests.workers.tune.statef
 LIMIT_S = 60.0
 
 
-@pytest.fixture(autouse=True)
-def _pytest_has_a_variable_for_each_test(monkeypatch):
-    """No worker's variables change so."""
-    monkeypatch.setattr(warm, "READ_LATE", warm.READ_LATE | {"PYTEST_CURRENT_TEST"})
-
-
 @pytest.fixture(scope="module")
 def keeper():
     """A parent with torch and Triton imported; one for all tests, as a worker has one for all jobs."""
@@ -145,6 +139,14 @@ def test_forks_end_with_whoever_asked(keeper):
     assert wait_until(lambda: not is_there(pid))
 
 
+def test_what_this_process_set_meanwhile_is_nothing_for_forks(keeper, monkeypatch):
+    """An import may set variables, as scikit-learn's does in the search."""
+    monkeypatch.setenv("SET_MEANWHILE", "1")
+    child = fork()
+    assert "SET_MEANWHILE" not in ask(child, do="look")["variables"]
+    child.close()
+
+
 def test_variables_that_imports_have_read_already_need_a_new_process(keeper, caplog):
     child = Child(FAKE, {"TRITON_INTERPRET": "1"})
     assert not isinstance(child.process, warm.ForkedProcess) and ask(child, do="open", shape={})["gpu"]
@@ -176,7 +178,7 @@ def test_a_dead_parent_is_no_end_of_jobs_and_another_takes_its_place(caplog):
     warm.keep(lone)
     try:
         lone.tend()
-        forked = Child(FAKE, {"RQ_JOB_ID": "1"})
+        forked = Child(FAKE, {})
         assert isinstance(forked.process, warm.ForkedProcess)
         os.kill(lone.parent.process.pid, signal.SIGKILL)
         with pytest.raises(ChildDied):

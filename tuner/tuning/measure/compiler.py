@@ -37,6 +37,7 @@ class Compiler:
 
     def __init__(self) -> None:
         self.launchers = offline.Launchers()
+        offline.make_empty_like_plain()
 
     def handlers(self) -> dict[str, wire.Handler]:
         return {"open": self.open, "compile": self.compile}

@@ -1,5 +1,7 @@
 """Forks on request: the loop of the warm parent (tuner.tuning.measure.warm), which says what may be forked and what a fork renews.
 
+Started by workers.core.warm as `python -m tuner.tuning.measure.fork_server REQUESTS_FD REPORT_FD PARENT_PID [COMPUTE_CAPABILITY]`.
+
 request   a message of a socket: {"module", "environ"} and descriptors: requests and answers of the child (tuner.tuning.wire), its
           output, and a socket of its own, over which follow {"pid"} or {"refused": why}, then {"exit": status}. The child is killed
           when its asker sends anything there or is gone.
@@ -15,6 +17,7 @@ import runpy
 import selectors
 import signal
 import socket
+import subprocess
 import sys
 import time
 import traceback
@@ -33,6 +36,18 @@ MAX_GROWTH_BYTES = 512 << 20    # of its own memory since it was ready
 LOOK_AT_CODE_S = 0.5
 IDLE_S = 0.5
 ALSO_STAMPED = ("torch", "torch.version", "triton", "triton._C.libtriton")      # of what is installed
+
+
+# Triton's helper library, into the parent's own cache folder: built beside the imports, which take longer. It links CUDA's library
+# and calls nothing of it.
+HELPER = "from triton.backends.nvidia.driver import CudaUtils; CudaUtils()"
+
+
+def main(argv: list[str]) -> None:
+    """Become a warm parent."""
+    wire.enter_child(int(argv[2]))
+    helper = subprocess.Popen([sys.executable, "-c", HELPER], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    importlib.import_module("tuner.tuning.measure.warm").main(argv, helper)
 
 
 def code_stamp() -> int:
@@ -238,3 +253,7 @@ def run_module(name: str, arguments: Sequence[str]) -> None:
         main(list(arguments))
     else:
         runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -7,12 +7,14 @@ So the binary gets the same key in Triton's cache folder as in the child that la
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia import driver as nvidia
@@ -52,6 +54,22 @@ def set_target(compute_capability: str, sms: int) -> None:
     major, minor = (int(part) for part in compute_capability.split("."))
     driver.set_active(FixedTarget((major, minor)))
     device.compile_for((major, minor), sms)
+
+
+def make_empty_like_plain() -> None:
+    """Let `empty_like` of a tensor without memory import nothing: torch's own way takes a second to import sympy."""
+    usual = torch.empty_like
+    if getattr(usual, "is_plain", False):
+        return
+
+    @functools.wraps(usual)
+    def empty_like(like: torch.Tensor, **given: Any) -> torch.Tensor:
+        if like.device.type != "meta" or given.keys() - {"dtype"} or not like.is_contiguous():
+            return usual(like, **given)
+        return torch.empty(like.shape, dtype=given.get("dtype") or like.dtype, device="meta")
+
+    empty_like.is_plain = True                          # type: ignore[attr-defined]
+    torch.empty_like = empty_like
 
 
 def static_facts(kernels: Any, compute_capability: str) -> dict[str, Any]:

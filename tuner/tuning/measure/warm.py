@@ -1,10 +1,10 @@
 """The warm parent: imports torch and Triton once and forks the processes that measure and compile.
 
-Started by workers.core.warm as `python -m tuner.tuning.measure.warm REQUESTS_FD REPORT_FD PARENT_PID [COMPUTE_CAPABILITY]`.
+tuner.tuning.measure.fork_server starts it and has the loop; here is what is made ready, what forbids a fork and what a fork renews.
 It never opens CUDA, which survives no fork, and refuses to fork where something did. A fork shares nothing with the one before:
 what a job changes (settings of torch, variables, files) is changed in its own process.
 
-It answers as tuner.tuning.measure.fork_server says, after a first report {"ready", "seconds", "threads", "without"}.
+Its first report is {"ready", "seconds", "threads", "without"}.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import random
 import shutil
 import socket
-import sys
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -27,10 +27,8 @@ import torch
 import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia import driver as nvidia
 from triton.compiler import ASTSource
 
-from tuner.tuning import wire
 from tuner.tuning.measure import child, compiler, offline
 from tuner.tuning.measure.fork_server import Server
 from tuner.tuning.operators import OPERATORS
@@ -38,14 +36,21 @@ from tuner.tuning.operators import OPERATORS
 PRELOADED = (child, compiler)           # what is forked most begins at once
 FIXED_SEED = 67280421310721             # of torch's own generator where nobody seeded it, in versions that fix it
 CACHE = "TRITON_CACHE_DIR"
+HELPER_S = 60.0
 
 
-def main(argv: list[str]) -> None:
-    """Import, compile one small kernel, then fork until the worker is gone."""
-    requests_fd, report_fd, parent_pid = (int(number) for number in argv[:3])
-    wire.enter_child(parent_pid)
+def main(argv: list[str], helper: subprocess.Popen[bytes]) -> None:
+    """Compile one small kernel, wait for `helper`, then fork until the worker is gone."""
+    requests_fd, report_fd, _ = (int(number) for number in argv[:3])
     began_s = time.monotonic()
     without = prepare(argv[3] if len(argv) > 3 else "9.0")
+    try:
+        built = helper.wait(HELPER_S) == 0
+    except subprocess.TimeoutExpired:
+        helper.kill()
+        built = False
+    if not built:
+        without.append("Triton's helper library: it cannot be built here, where there is no driver or no C compiler")
     gc.collect()
     gc.freeze()                         # a collection in a fork would copy every page that holds an object
     threads = len(os.listdir("/proc/self/task"))
@@ -66,7 +71,7 @@ def small_kernel(a, b, c, n, BLOCK: tl.constexpr):             # type: ignore[no
 
 
 def prepare(compute_capability: str) -> list[str]:
-    """Import the operators' kernels, use the compiler once without a GPU and build Triton's helper; return what failed."""
+    """Import the operators' kernels, use the compiler once without a GPU; return what failed."""
     without = []
     for name in sorted({operator.kernel_module for operator in OPERATORS.values()}):
         try:
@@ -81,11 +86,6 @@ def prepare(compute_capability: str) -> list[str]:
         offline.static_facts(kernel, compute_capability)
     except Exception as error:
         without.append(f"no kernel compiled: {type(error).__name__}: {error}"[:300])
-    torch.empty_like(torch.empty((2, 2), device="meta"))        # imports sympy, which every compiler would at its first problem
-    try:
-        nvidia.CudaUtils()                  # links CUDA's library and calls nothing of it
-    except Exception as error:              # no driver here: nothing can be measured either
-        without.append(f"Triton's helper: {type(error).__name__}: {error}"[:300])
     return without
 
 
@@ -147,6 +147,3 @@ def copy_helpers(seed: Path | None, folder: Path) -> None:
 
 
 SEED = Path(os.environ[CACHE]) if os.environ.get(CACHE) else None
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
