@@ -9,6 +9,7 @@ from typing import Any
 
 from tuner.bring import kernel_tuner, process
 from tuner.bring.cuda_source import CudaSource, read_cuda
+from tuner.bring.cuda_space import THREADS, is_tensors_type, type_of
 from tuner.bring.report import Found, Problem
 from tuner.bring.samples import FEW_KERNELS, GPU, SAMPLES, choose_samples
 from tuner.bring.source import FileRefused
@@ -41,7 +42,7 @@ def check_sources(path: Path, sources: Sequence[CudaSource], name: str, shape: M
     for source in chosen:
         each = _read(source, shape)
         found.append(each)
-        jobs += _jobs(source, each, dtype or "fp32", shape, samples)
+        jobs += [] if source.function.problem else _jobs(source, each, dtype, shape, samples)
         if run:
             each.problems.append(Problem("nothing was run: there are no arguments for it", "manage.py operators init",
                                          missing=True))
@@ -61,10 +62,13 @@ def choose_source(sources: Sequence[CudaSource], name: str, path: Path) -> CudaS
 
 def _read(source: CudaSource, shape: Mapping[str, int]) -> Found:
     function = source.function
+    if function.problem:
+        return Found(function.name, source.kind, source.line or function.line, problems=[
+            Problem(f"this kernel cannot be read: {function.problem}")])
     found = Found(function.name, source.kind, source.line or function.line,
                   parameters=[{"name": name, "values": list(values)} for name, values in source.params.items()],
-                  arguments=[{"name": each.name, "kind": each.kind, "written": each.written, "type": each.type}
-                             for each in function.arguments],
+                  arguments=[{"name": each.name, "kind": each.kind, "written": each.written, "type": each.type,
+                              "unsure": each.unsure} for each in function.arguments],
                   default=dict(source.default))
     try:
         space = source.space(GPU)
@@ -80,9 +84,17 @@ def _read(source: CudaSource, shape: Mapping[str, int]) -> Found:
                                       "make its block size a macro under #ifndef, or a template parameter"))
     for param in function.template:
         if param.is_type:
-            found.assumed[param.name] = "the tensors' type"
-    if not any(each.written for each in function.arguments):
-        found.problems.append(Problem("no argument is written that the text shows", "name the result as `out`", missing=True))
+            found.assumed[param.name] = "the tensors' type" if is_tensors_type(function, param) else type_of(
+                function, param, "", source.holds.types)
+        elif param.name in source.given:
+            if source.given[param.name]:
+                found.assumed[param.name] = source.given[param.name]
+            else:
+                found.problems.append(Problem(
+                    f"the file gives no value for the template parameter {param.name} ({param.type})",
+                    f"--shape {param.name}=NUMBER" if param.is_number else "launch it in the file", missing=True))
+    found.problems += _of_threads(source)
+    found.problems += _of_results(source)
     for each in function.arguments:
         if each.kind == "struct":
             found.problems.append(Problem(f"{each.name} is a {each.type}: only addresses and numbers can be passed",
@@ -92,24 +104,65 @@ def _read(source: CudaSource, shape: Mapping[str, int]) -> Found:
     return found
 
 
+def _of_threads(source: CudaSource) -> list[Problem]:
+    """Return what the file does not tell of the threads of a block."""
+    unknown = [axis for axis, extent in zip("xyz", source.block, strict=True) if not extent]
+    if unknown:
+        return [Problem(f"the threads of a block along {' and '.join(unknown)} are not told: the file launches no block, "
+                        "and the kernel was written for one number", "say them as `block`", missing=True)]
+    implied = [axis for axis, each in zip("xyz", source.function.block, strict=True) if each.implied]
+    if implied and source.tuner is None and not all(each == "1" or THREADS.match(each) for each in source.block):
+        return [Problem(f"the threads of a block along {' and '.join(implied)} are read from index arithmetic: "
+                        f"{', '.join(each for each in source.block if each != '1')}", "check `block`", missing=True)]
+    return []
+
+
+def _of_results(source: CudaSource) -> list[Problem]:
+    """Return what the file does not tell of the results."""
+    arguments = source.function.arguments
+    written, unsure = [each.name for each in arguments if each.written], [each.name for each in arguments if each.unsure]
+    if not written and unsure:
+        return [Problem(f"which argument is written is not told: {', '.join(unsure)} go to code that is not in the file",
+                        "name the result as `out`", missing=True)]
+    if not written:
+        return [Problem("no argument is written that the text shows", "name the result as `out`", missing=True)]
+    problems = []
+    if len(written) > 1:
+        problems.append(Problem(f"{', '.join(written)} are written", "name the one to compare as `out`", missing=True))
+    if unsure:
+        problems.append(Problem(f"whether {', '.join(unsure)} {'is' if len(unsure) == 1 else 'are'} written too is not told: code "
+                                "that is not in the file gets the address", "check `out`", missing=True))
+    return problems
+
+
 def _jobs(source: CudaSource, found: Found, dtype: str, shape: Mapping[str, int], samples: int) -> list[dict[str, Any]]:
-    if source.params and not found.size:            # a space that is too large, or that nothing of can run
+    without_value = any(not text and name not in shape for name, text in source.given.items())
+    if (source.params and not found.size) or without_value:         # a space that is too large, or that nothing of can run
         return []
     chosen = choose_samples(found.default, source.space(GPU), samples) if source.params else [{}]
     kind = C_TYPES.get(dtype, dtype)
     return [{"name": source.function.name, "config": config, "text": source.text, "file": str(source.file),
-             "expression": expression_of(source, config, kind), "threads": source.threads(config),
+             "expression": expression_of(source, {**shape, **config}, kind), "threads": source.threads(config),
              "defines": {name: as_macro(value) for name, value in config.items()
                          if name not in {each.name for each in source.function.template}} | {k: str(v) for k, v in shape.items()},
              "loose": sorted(frozenset(source.holds.defines) - source.holds.guarded)} for config in chosen]
 
 
 def expression_of(source: CudaSource, config: Mapping[str, Any], c_type: str) -> str:
-    """Return the function as NVRTC is asked for it: a template with the parameters' values and one type for all its types."""
+    """Return the function as NVRTC is asked for it, with its template's values; `c_type` of its tensors, "" for the file's own."""
     if source.tuner is not None and "<" in source.tuner["name"]:
         return str(source.tuner["name"])
-    given = [c_type if each.is_type else str(config.get(each.name, each.default)) for each in source.function.template]
-    return source.function.name + (f"<{', '.join(given)}>" if given else "")
+    function = source.function
+    given = []
+    for each in function.template:
+        if each.is_type:
+            given.append(type_of(function, each, c_type, source.holds.types))
+        else:
+            value = config.get(each.name, source.given.get(each.name) or each.default)
+            given.append(as_macro(value) if isinstance(value, bool | int) else str(value))
+    while given and not given[-1]:
+        given.pop()
+    return function.qualified + (f"<{', '.join(given)}>" if given else "")
 
 
 def _compile(found: Sequence[Found], jobs: list[dict[str, Any]], say: Callable[[int, int], None]) -> None:

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any
 
+from tuner.bring.cuda_space import THREADS, fixed_of, knows, values_of
 from tuner.bring.source import FileRefused
-from tuner.tuning.cuda.text import BLOCK, CudaFunction, CudaText, TextRefused, read_file, read_text
+from tuner.tuning.cuda.text import BLOCK, Axis, CudaFunction, CudaText, TextRefused, read_file, read_text
 from tuner.tuning.operators.limits import Limits
 from tuner.tuning.space import Constraint, Param, Space
 from tuner.tuning.team.expressions import Expression
-
-# a macro or template parameter that is the number of threads of a block
-_THREADS = re.compile(r"^(?:block_?(?:size|dim)?|(?:num_?)?threads(?:_?per_?block)?|tpb|nt|n_?threads)(?:_?x)?$", re.IGNORECASE)
-_FEW: tuple[tuple[re.Pattern[str], tuple[int, ...]], ...] = (
-    (re.compile(r"^use_|^USE_"), (0, 1)),
-    (re.compile(r"unroll|vec|items_per|per_thread|^T[MN]$|tile_size|stages", re.IGNORECASE), (1, 2, 4, 8)),
-    (re.compile(r"^W[MNK]$"), (16, 32, 64)), (re.compile(r"^BK$|(?:BLOCK|TILE)_?K", re.IGNORECASE), (8, 16, 32, 64)))
-_BLOCKS = re.compile(r"BLOCK|TILE|CHUNK|^B[MN]$", re.IGNORECASE)
-THREAD_VALUES = (32, 64, 128, 256, 512, 1024)
 
 
 @dataclass(frozen=True)
@@ -31,10 +23,11 @@ class CudaSource:
 
     file       of the function; `text` what stands there
     params     parameter → values
-    default    what the file itself gives: macros, defaults of template parameters, else the middle
+    default    what the file itself gives: its launch, macros, defaults of template parameters, else the middle
     rules      what a person reads → an expression over the parameters that must hold
     launched   parameters that only the launch uses (block_size_x of a function that asks blockDim)
-    covers     parameter that is the number of threads along x, "" where only `block_size_x` is
+    block      threads along x, y, z: expressions over the parameters and numbers; "" where nothing tells and only its author knows
+    given      template parameters that are no parameters → the text that stands for them; "" where the file gives none
     tuner      of a Kernel Tuner script: what it says of the launch ("problem_size", "grid_div_x", "arguments", …)
     """
 
@@ -46,7 +39,8 @@ class CudaSource:
     default: dict[str, Any]
     rules: dict[str, str] = field(default_factory=dict)
     launched: tuple[str, ...] = ()
-    covers: str = ""
+    block: tuple[str, str, str] = BLOCK
+    given: dict[str, str] = field(default_factory=dict)
     line: int = 0
     tuner: dict[str, Any] | None = None
 
@@ -54,23 +48,35 @@ class CudaSource:
     def kind(self) -> str:
         return "kernel_tuner" if self.tuner is not None else "cuda"
 
+    @property
+    def knows_block(self) -> bool:
+        """Whether the threads of a block are told along every axis that the kernel uses."""
+        return all(self.block)
+
     def threads(self, config: Mapping[str, Any]) -> int:
         """Return the threads of a block, as far as the text tells."""
-        along = [int(config.get(name, 1)) for name in BLOCK]
-        if self.covers:
-            along[0] = int(config.get(self.covers, 1))
-        return prod(along)
+        return prod(max(1, int(self._along(extent, config))) for extent in self.block)
+
+    def _along(self, extent: str, config: Mapping[str, Any]) -> float:
+        if not extent or extent in config:
+            return float(config.get(extent, 1))
+        if extent in BLOCK:
+            return 1.0
+        try:
+            return float(Expression(extent, list(self.params)).value(config))
+        except (ValueError, KeyError):
+            return 1.0
 
     def space(self, gpu: Limits) -> Space:
         """Return the space without what cannot run, counted by reason. Raises ValueError for one that is too large."""
-        reads = tuple(name for name in (*BLOCK, self.covers) if name)
-        rules = [Constraint("threads per block", lambda config: self.threads(config) <= gpu.threads, reads)]
+        reads = tuple(name for name in self.params if any(re.search(rf"\b{name}\b", extent) for extent in self.block))
+        rules = [Constraint("threads per block", lambda config: self.threads(config) <= min(
+            gpu.threads, self.function.threads or gpu.threads), reads)]
         for reason, text in self.rules.items():
             rule = Expression(text, list(self.params))
             rules.append(Constraint(reason, _holds(rule), tuple(rule.names)))
         params = [Param(name, values) for name, values in self.params.items()]
         return Space.enumerate(params, rules) if params else Space.listed([])
-
 
     def default_for(self, gpu: Limits) -> dict[str, Any]:
         """Return the default, or where a rule forbids it the configuration of the space that differs least. Raises ValueError."""
@@ -102,7 +108,7 @@ def read_kernel(text: str, name: str, file: Path) -> tuple[CudaText, CudaFunctio
         holds = read_text(text)
     except TextRefused as error:
         raise FileRefused(f"{file.name}: {error}") from error
-    bare = name.partition("<")[0].strip()
+    bare = name.partition("<")[0].strip().rpartition("::")[2]
     function = next((each for each in holds.functions if each.name == bare), None)
     if function is None:
         raise FileRefused(f"{file.name} holds no __global__ function {bare}")
@@ -110,38 +116,63 @@ def read_kernel(text: str, name: str, file: Path) -> tuple[CudaText, CudaFunctio
 
 
 def propose(path: Path, text: str, holds: CudaText, function: CudaFunction) -> CudaSource:
-    """Return a function with a space from its macros, template parameters and undefined names."""
-    numbers = {each.name: int(each.default) if each.default.isdecimal() else None
-               for each in function.template if not each.is_type}
-    macros = {name: holds.defines[name] for name in holds.defines
-              if name in function.uses and (name in holds.guarded or _few(name) or _BLOCKS.search(name) or _THREADS.match(name))}
-    given: dict[str, int | None] = {**dict.fromkeys(function.undefined), **macros, **numbers}
-    covers = next((name for name in given if _THREADS.match(name)), "") if "block_size_x" not in given else ""
-    blocks = [name for name in given if _BLOCKS.search(name) and not _few(name)]
-    params = {name: _values(name, value, covers, len(blocks), "block_size_y" in given) for name, value in given.items()}
-    launched: tuple[str, ...] = ()
-    if not covers and "block_size_x" not in params and function.uses & {"blockDim", "threadIdx"}:
-        params = {"block_size_x": tuple(value for value in THREAD_VALUES if value <= (function.threads or 1024)), **params}
-        launched = ("block_size_x",)
-    middle = {name: values[(len(values) - 1) // 2] for name, values in params.items()}
-    default = {name: given[name] if given.get(name) is not None else middle[name] for name in params}
-    return CudaSource(path, text, holds, function, params, default, launched=launched, covers=covers, line=function.line)
+    """Return a function with a space from its launch, macros, constants, template parameters and undefined names."""
+    fixed = fixed_of(function)
+    start: dict[str, Any] = dict.fromkeys(function.undefined)
+    start |= {name: value for name, value in holds.defines.items()
+              if name in function.uses and (name in holds.guarded or _looks_tuned(name, function))}
+    several: dict[str, tuple[Any, ...]] = {}
+    for each in function.template:
+        if each.is_type or each.name in fixed:
+            continue
+        several[each.name] = tuple(value for value in each.launched if isinstance(value, int))
+        default = each.default.rstrip("uU")
+        start[each.name] = (several[each.name][0] if several[each.name] else int(default) if default.isdecimal() else
+                            {"true": 1, "false": 0}.get(default))
+    block, free = _block(function, start)
+    for name, axis in free.items():
+        start[name], several[name] = axis.value, axis.several
+    flags = {each.name for each in function.template if each.is_flag}
+    params, default = {}, {}
+    for name in (*free, *(each for each in start if each not in free)):
+        squared = any(len(re.findall(rf"\b{re.escape(name)}\b", extent)) > 1 for extent in block)
+        axes = 2 if squared else sum(extent not in ("1", "") for extent in block)
+        params[name] = values_of(name, start[name], several.get(name, ()), is_flag=name in flags,
+                                 is_threads=name in block or squared, axes=axes,
+                                 others=len(start) - len(free), most=free[name].most if name in free else function.threads or 1024)
+        value = start[name] if start[name] is not None else params[name][(len(params[name]) - 1) // 2]
+        default[name] = bool(value) if name in flags else value
+    return CudaSource(path, text, holds, function, params, default, launched=tuple(free), block=block, given=fixed,
+                      line=function.line)
 
 
-def _few(name: str) -> tuple[int, ...]:
-    return next((values for pattern, values in _FEW if pattern.search(name)), ())
+def _looks_tuned(name: str, function: CudaFunction) -> bool:
+    is_extent = any(re.search(rf"\b{re.escape(name)}\b", axis.extent) for axis in function.block)
+    return is_extent or knows(name)
 
 
-def _values(name: str, start: int | None, covers: str, blocks: int, is_flat: bool) -> tuple[int, ...]:
-    """Return values for a parameter, the one that the file gives among them."""
-    if name == covers or name == "block_size_x":
-        values: Sequence[int] = (8, 16, 32, 64, 128) if is_flat else THREAD_VALUES
-    elif name in BLOCK:
-        values = (1, 2, 4, 8, 16, 32) if name == "block_size_y" else (1,)
-    elif few := _few(name):
-        values = few
-    elif start is not None and start > 0 and blocks:
-        values = [each for each in (start // 4, start // 2, start, start * 2, start * 4) if each >= 1]
-    else:
-        values = (16, 32, 64, 128) if blocks > 1 else (32, 64, 128, 256)
-    return tuple(sorted({*values, *([start] if start is not None else [])}))
+def _block(function: CudaFunction, start: Mapping[str, Any]) -> tuple[tuple[str, str, str], dict[str, Axis]]:
+    """Return the extents along x, y, z, and the parameters that are threads of their own, with their axes."""
+    extents, free = ["1", "1", "1"], {}
+    covers = next((name for name in start if THREADS.match(name) and name not in BLOCK
+                   and name not in function.block[0].split), "")
+    for at, (axis, name) in enumerate(zip(function.block, BLOCK, strict=True)):
+        if name in start:                                   # as Kernel Tuner's kernels name it
+            extents[at] = name
+        elif axis.extent and not axis.is_free and _is_known(axis.extent, start):
+            extents[at] = axis.extent
+        elif not axis.used and not (axis.value or 0) > 1:
+            extents[at] = "1"
+        elif covers and at == 0 and not axis.value:
+            extents[at] = covers
+        elif axis.adapts:
+            value = axis.value or (function.threads if at == 0 and not function.block[1].used else None)
+            free[name] = Axis(True, axis.adapts, axis.extent, value, axis.several, most=min(axis.most, function.threads or 1024))
+            extents[at] = name
+        else:
+            extents[at] = str(axis.value) if axis.value else ""
+    return (extents[0], extents[1], extents[2]), free
+
+
+def _is_known(extent: str, start: Mapping[str, Any]) -> bool:
+    return all(name in start for name in re.findall(r"[A-Za-z_]\w*", extent))

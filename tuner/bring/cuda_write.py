@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import keyword
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,10 +11,12 @@ from typing import Any
 
 from tuner.bring import references
 from tuner.bring.cuda_source import CudaSource
+from tuner.bring.cuda_space import NUMBERS_OF_TENSORS, is_tensors_type, type_of
+from tuner.bring.cuda_space import TYPES as C_NAMES
 from tuner.bring.samples import GPU
 from tuner.bring.source import FileRefused
 from tuner.bring.write import Draft
-from tuner.tuning.cuda.text import BLOCK, CudaArgument
+from tuner.tuning.cuda.text import BLOCK, CudaArgument, TemplateParam
 
 SIZE, ALONE_SIZE = 4096, 1 << 22
 TYPES = {"int": "int32", "unsigned int": "int32", "unsigned": "int32", "long long": "int64", "int64_t": "int64", "int32_t": "int32",
@@ -42,12 +46,15 @@ class CudaPlan:
 
 def write_cuda_adapter(source: CudaSource, kernel_file: str) -> Draft:
     """Return the adapter of a function; `kernel_file` is how it names its .cu file, which lies beside it. Raises FileRefused."""
+    if source.function.problem:
+        raise FileRefused(f"{source.function.name} cannot be read: {source.function.problem}")
     if any(each.kind == "struct" for each in source.function.arguments):
         raise FileRefused(f"{source.function.name} takes a struct: only addresses and numbers can be passed")
     plan = make_plan(source)
     name, params = source.function.name, source.params
     typed = [each.name for each in source.function.template if each.is_type]
     dtypes = _dtypes(source, bool(typed))
+    block, smem = _block(plan), _smem(plan)
     moved = " + ".join(" * ".join(extents) for extents in plan.tensors.values()) or "1"
     default = source.default_for(GPU)
     elements = " * ".join(plan.tensors.get(plan.out, ["1"])) or "1"
@@ -58,8 +65,9 @@ def write_cuda_adapter(source: CudaSource, kernel_file: str) -> Draft:
     reference, to_do = references.write(name, [f'args["{each}"]' for each in plan.inputs], plan.is_matmul)
     plan.to_do.append(to_do)
     grid = _grid(plan)
-    template = [("{dtype}" if each.is_type else "{" + each.name + "}" if each.name in params else each.default)
-                for each in source.function.template]
+    template = [_template(plan, each) for each in source.function.template]
+    while template and not template[-1]:                # defaults of the file's own
+        template.pop()
     kernel = f'CudaKernel(Path(__file__).with_name("{kernel_file}"), "{name}"'
     kernel += f", template={_texts(template)})" if template else ")"
     presets = ", ".join(f'"{each}": {size}' for each, size in plan.dims.items())
@@ -67,12 +75,12 @@ def write_cuda_adapter(source: CudaSource, kernel_file: str) -> Draft:
     lines = [f'"""{name} as an operator of Ridgepoint: {says}"""', "",
              "from pathlib import Path", "", "import torch", "",
              "from tuner.team.adapter import CudaKernel, CudaOperator, Dim, cdiv", "", "",
-             *_arguments(plan, typed), "", "", *reference, "", "",
+             *_arguments(plan, typed), "", "", *reference, "", "", *(line for each in (block, smem) for line in each.lines),
              "OPERATORS = [CudaOperator(", f'    name="{name[:40]}", title="{name}", kernel={kernel},',
              "    dims=(" + ", ".join(f'Dim("{each}", "{each}", high=1 << 30)' for each in plan.dims) + ",),",
              f"    dtypes={_texts(dtypes)},", f"    presets=({{{presets}}},),",
-             f'    arguments=arguments, grid={grid}, out="{plan.out}",',
-             *([f'    block=lambda meta: (meta["{source.covers}"],),'] if source.covers else []),
+             f'    arguments=arguments, grid={grid}, out={plan.out!r},'.replace("'", '"'),
+             *(f"    {name}={each.text}," for name, each in (("block", block), ("smem", smem)) if each.text),
              f'    reference=reference, flops="{flops}", bytes="size * ({moved})",',
              f'    unit="{"FLOP/s" if plan.is_matmul else "B/s"}",',
              "    params={" + ", ".join(f'"{each}": {values!r}' for each, values in params.items()) + "},",
@@ -103,31 +111,45 @@ def make_plan(source: CudaSource) -> CudaPlan:
         if matmul:
             plan.tensors[each.name] = ["M", "N"] if each.written else (["M", "K"], ["K", "N"], ["M", "N"])[min(at, 2)]
             at += not each.written
-    written = [each.name for each in pointers if each.written]
-    plan.out = written[0] if written else next((each.name for each in pointers), "")
+    written = [each for each in pointers if each.written]
+    unsure = [each.name for each in pointers if each.unsure]
+    plan.out = written[0].name if written else ""
+    if not written:
+        plan.to_do.append("out: the file does not tell what is written" + (f"; {', '.join(unsure)} go to code that is not in it"
+                                                                            if unsure else "") + "; name it")
+    elif len(written) > 1 or unsure:
+        plan.to_do.append(f"out: {', '.join([each.name for each in written])} {'are' if len(written) > 1 else 'is'} written"
+                          + (f", and perhaps {', '.join(unsure)}" if unsure else "") + "; name the one to compare")
+    if written and written[0].read:
+        plan.to_do.append(f"arguments: {plan.out} is read as well as written: give it its values by `fill`")
     plan.to_do.append("arguments: the shapes of tensors are guessed from names")
     return plan
 
 
 def _arguments(plan: CudaPlan, typed: list[str]) -> list[str]:
     lines = ["def arguments(shape, dtype, device):"]
-    lines += [f'    {name} = shape["{name}"]' for name in plan.dims]
+    lines += [f'    {_local(name)} = shape["{name}"]' for name in plan.dims]
     for name, extents in plan.tensors.items():
         argument = next(each for each in plan.source.function.arguments if each.name == name)
         kind = TYPES.get(argument.type)
-        shape = f"({', '.join(extents)}{',' if len(extents) == 1 else ''})"
+        shape = f"({', '.join(map(_local, extents))}{',' if len(extents) == 1 else ''})"
         dtype = "dtype" if kind is None or kind in OF_DTYPE else f"torch.{kind}"
         if kind is None and argument.type not in typed:
             plan.to_do.append(f"arguments: {name} is a {argument.type}*")
         make = "zeros" if dtype != "dtype" and name != plan.out else "empty"
-        lines.append(f"    {name} = torch.{make}({shape}, dtype={dtype}, device=device)")
+        lines.append(f"    {_local(name)} = torch.{make}({shape}, dtype={dtype}, device=device)")
     given = [f'"{each.name}": {_given(each, plan)}' for each in plan.source.function.arguments]
     return [*lines, "    return {" + ", ".join(given) + "}"]
 
 
+def _local(name: str) -> str:
+    """Return a name for a variable of Python: C++ may call an argument `in`, `shape` or `torch`."""
+    return f"{name}_" if keyword.iskeyword(name) or name in ("shape", "dtype", "device", "torch") else name
+
+
 def _given(argument: CudaArgument, plan: CudaPlan) -> str:
     if argument.name in plan.tensors or argument.name in plan.dims:
-        return argument.name
+        return _local(argument.name)
     plan.to_do.append(f"arguments: the value of {argument.name}")
     return "0.0" if argument.name == "beta" else "1.0" if argument.kind == "number" else "1"       # C = alpha A B + beta C
 
@@ -135,7 +157,9 @@ def _given(argument: CudaArgument, plan: CudaPlan) -> str:
 def _dtypes(source: CudaSource, is_typed: bool) -> list[str]:
     """Return the types that the function's own text allows: all of a template's, else that of its tensors."""
     if is_typed:
-        return ["fp32", "fp16", "bf16"]
+        given = [NUMBERS_OF_TENSORS.get(C_NAMES.get(str(text), str(text)), "") for each in source.function.template
+                 if each.is_type for text in each.launched]
+        return list(dict.fromkeys([*filter(None, given), "fp32", "fp16", "bf16"]))
     kinds = [TYPES.get(each.type, "") for each in source.function.arguments if each.pointer]
     return [OF_DTYPE[each] for each in kinds if each in OF_DTYPE][:1] or ["fp32"]
 
@@ -153,14 +177,74 @@ def _grid(plan: CudaPlan) -> str:
         if len(told["sizes"]) > len(names):
             plan.to_do.append(f"grid: the script's problem size is {told['problem_size']}; check it")
         return _lambda(axes)
-    if {"BM", "BN"} <= source.params.keys() and {"M", "N"} <= plan.dims.keys():
-        plan.to_do.append("grid: guessed; check it")
-        return _lambda(['cdiv(meta["N"], meta["BN"])', 'cdiv(meta["M"], meta["BM"])'])
+    if source.function.grid and all(_names(each) <= {*source.params, *names} for each in source.function.grid):
+        return _lambda([_meta(each) for each in source.function.grid])
     plan.to_do.append("grid: guessed; check it")
-    block = source.covers or ("block_size_x" if "block_size_x" in source.params else "")
-    if len(names) > 1 and "block_size_y" in source.params:
-        return _lambda([f'cdiv(meta["{names[0]}"], meta["block_size_x"])', f'cdiv(meta["{names[1]}"], meta["block_size_y"])'])
-    return _lambda([f'cdiv(meta["{names[0]}"], {f"meta[{block!r}]" if block else "256"})'.replace("'", '"')])
+    if {"BM", "BN"} <= source.params.keys() and {"M", "N"} <= plan.dims.keys():
+        return _lambda(['cdiv(meta["N"], meta["BN"])', 'cdiv(meta["M"], meta["BM"])'])
+    axes = [each for each in source.block if each != "1"]
+    return _lambda([f'cdiv(meta["{name}"], {_meta(extent or "1")})' for name, extent in zip(names, axes, strict=False)]
+                   or [f'cdiv(meta["{names[0]}"], 256)'])
+
+
+@dataclass(frozen=True)
+class _Field:
+    """`text` of a field of the operator, "" for none, and the `lines` of a function that it names."""
+
+    text: str = ""
+    lines: tuple[str, ...] = ()
+
+
+def _block(plan: CudaPlan) -> _Field:
+    """Return the threads of a block where block_size_x, _y, _z do not say them; a function to write where nothing tells them."""
+    source = plan.source
+    if not source.knows_block:
+        plan.to_do.append("block: the file does not tell the threads of a block; write them")
+        return _Field("block", ("def block(meta):", '    """Return the threads of a block along x, y, z."""',
+                                '    raise NotImplementedError("write the threads of a block: the file tells none")', "", ""))
+    if all(extent in (name, "1") for extent, name in zip(source.block, BLOCK, strict=True)) and source.block[0] != "1":
+        return _Field()
+    if any(each.implied for each in source.function.block):
+        plan.to_do.append("block: read from index arithmetic; check it")
+    axes = list(source.block)
+    while len(axes) > 1 and axes[-1] == "1":
+        axes.pop()
+    return _Field(_lambda([_meta(each) for each in axes]))
+
+
+def _smem(plan: CudaPlan) -> _Field:
+    function = plan.source.function
+    if function.smem and _names(function.smem) <= plan.source.params.keys():
+        return _Field(f"lambda meta: {_meta(function.smem)}")
+    if not function.dynamic_shared or function.smem == "":
+        return _Field()
+    plan.to_do.append("smem: the file does not tell the bytes of dynamic shared memory; write them")
+    return _Field("smem", ("def smem(meta):", '    """Return the bytes of dynamic shared memory."""',
+                           '    raise NotImplementedError("write the bytes of dynamic shared memory: the file tells none")',
+                           "", ""))
+
+
+def _template(plan: CudaPlan, param: TemplateParam) -> str:
+    """Return what stands for a template parameter in the adapter."""
+    source = plan.source
+    if param.is_type:
+        return "{dtype}" if is_tensors_type(source.function, param) else type_of(source.function, param, "", source.holds.types)
+    if param.name in source.params:
+        return "{" + param.name + "}"
+    given = source.given.get(param.name, param.default)
+    if not given and not param.default:
+        plan.to_do.append(f"template: the value of {param.name} ({param.type})")
+    return given
+
+
+def _names(expression: str) -> set[str]:
+    return set(re.findall(r"[A-Za-z_]\w*", expression)) - {"cdiv", "min", "max"}
+
+
+def _meta(expression: str) -> str:
+    """Return an expression over parameters and arguments as Python over `meta`."""
+    return re.sub(r"[A-Za-z_]\w*", lambda match: match[0] if match[0] in ("cdiv", "min", "max") else f'meta["{match[0]}"]',
+                  expression)
 
 
 def _lambda(axes: list[str]) -> str:
@@ -168,7 +252,8 @@ def _lambda(axes: list[str]) -> str:
 
 
 def _constraints(source: CudaSource) -> str:
-    threads = [name for name in BLOCK if name in source.params] if not source.covers else [source.covers]
+    threads = [f"({each})" if " " in each else each for each in source.block if each in source.params or (_names(each)
+               and _names(each) <= source.params.keys())]
     rules: Mapping[str, str] = {**source.rules, **({"threads per block": f"{' * '.join(threads)} <= threads"} if threads else {})}
     return "{" + ", ".join(f"{reason!r}: {rule!r}" for reason, rule in rules.items()).replace("'", '"') + "}"
 

@@ -95,7 +95,7 @@ def test_a_cu_file_is_compiled_for_three_generations_without_a_gpu(tmp_path: Pat
 @compiled
 def test_template_parameters_reach_the_machine_code(tmp_path: Path) -> None:
     found, = check_file(write(tmp_path, "tiled.cu", TILED), dtype="bf16")
-    assert {each["name"] for each in found.parameters} == {"block_size_x", "BM", "BN", "BK"}
+    assert {each["name"] for each in found.parameters} == {"BM", "BN", "BK"}
     assert found.assumed == {"T": "the tensors' type"}
     for line in found.compiled:             # two tiles of float32
         config = line["config"]

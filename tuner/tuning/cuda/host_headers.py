@@ -39,7 +39,8 @@ INTEGER_LIMITS = """#pragma once
 #endif
 """
 HEADERS = {
-    "ridgepoint_types.h": "#pragma once\ntypedef unsigned char uchar; typedef unsigned short ushort; typedef unsigned int uint;\n"
+    "ridgepoint_types.h": "#pragma once\nnamespace std {}\n"
+                          "typedef unsigned char uchar; typedef unsigned short ushort; typedef unsigned int uint;\n"
                           "typedef unsigned long ulong;\n"          # as glibc's sys/types.h has them
                           "#define INFINITY __int_as_float(0x7f800000)\n#define NAN __int_as_float(0x7fffffff)\n"
                           "#define M_PI 3.14159265358979323846\n#define M_PI_F 3.14159265f\n"
@@ -57,6 +58,9 @@ HEADERS = {
         "stddef.h", "unistd.h", "curand.h", "omp.h", "helper_cuda.h", "helper_functions.h",
         "nvtx3/nvToolsExt.h"), _NOTHING),
 }
+# of CUDA's own that only a host compiles: left out, as headers are that nothing has
+OF_HOST = {"curand.h", "cufft.h", "cusparse.h", "cusolverDn.h", "cuda_gl_interop.h", "cuda_profiler_api.h"}
+FOLDERS_OF_HOST = ("thrust/", "torch/", "ATen/", "c10/", "pybind11/")
 
 
 @cache

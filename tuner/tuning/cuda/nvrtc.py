@@ -13,7 +13,6 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,7 +20,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from tuner.tuning.cuda import host_headers
-from tuner.tuning.cuda.text import TextRefused, without_host_code
+from tuner.tuning.cuda.includes import with_own_headers
+from tuner.tuning.cuda.items import Source
+from tuner.tuning.cuda.slices import cut
+from tuner.tuning.cuda.text import TextRefused, without_defines
 
 FOLDER = "cuda"                 # within Triton's cache folder, which workers already share between processes and clean
 MAX_HEADERS = 200               # beside a kernel's file, which may include them
@@ -101,20 +103,33 @@ def headers_hash(folder: Path | None) -> str:
     return digest.hexdigest() if headers else ""
 
 
-def own_headers(folder: Path) -> str:
-    """Return a folder with the headers beside a kernel's file, without their code of the host."""
-    return _without_host_code(folder, headers_hash(folder)).name
+def can_include(name: str, quoted: bool = False) -> bool:
+    """Return whether a header is at hand: CUDA's own, of libcu++, or one that stands in for a host's."""
+    if name in host_headers.HEADERS:
+        return True
+    if name in host_headers.OF_HOST or name.startswith(host_headers.FOLDERS_OF_HOST):
+        return False
+    return any((folder / name).is_file() for folder in map(Path, _include_folders()))
 
 
 @cache
-def _without_host_code(folder: Path, key: str) -> tempfile.TemporaryDirectory[str]:
-    made = tempfile.TemporaryDirectory(prefix="ridgepoint-headers-")
-    for each in _headers(folder):
-        text = each.read_text(errors="replace")
-        with suppress(TextRefused):             # the compiler will say what is wrong with it
-            text = without_host_code(text)
-        Path(made.name, each.name).write_text(text)
-    return made
+def _include_folders() -> tuple[str, ...]:
+    return tuple(include_folders())
+
+
+def text_of(text: str, expression: str, defines: Mapping[str, str], folder: Path | None, name: str = "kernel.cu"
+            ) -> tuple[str, list[str]]:
+    """Return what is compiled of a file for one of its functions, and the headers that were left out because nothing has them.
+
+    Headers of its own stand in their places, macros and constants that `defines` gives are left out, and so is all that the
+    function does not name. A text that cannot be read stays as it is.
+    """
+    whole = with_own_headers(text, folder, name) if folder is not None else text
+    whole = without_defines(whole, defines.keys())
+    try:
+        return cut(Source(whole), expression, can_include)
+    except TextRefused:
+        return whole, []                        # the compiler says what is wrong with it
 
 
 def compile_function(text: str, expression: str, defines: Mapping[str, str], arch: str, *, folder: Path | None = None,
@@ -129,19 +144,21 @@ def compile_function(text: str, expression: str, defines: Mapping[str, str], arc
 
     flags = _flags(options)
     version = _nvrtc_version()
-    made_from = [text, expression, sorted(defines.items()), arch, sorted(flags.items()), headers_hash(folder), version, STANDARD]
+    part, missing = text_of(text, expression, defines, folder, name)
+    made_from = [part, expression, sorted(defines.items()), arch, sorted(flags.items()), version, STANDARD]
     key = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
     if (kept := _read_kept(key)) is not None:
         return kept
     log = io.StringIO()
-    includes = [*([own_headers(folder)] if folder else []), host_headers.folder().name, *include_folders()]
+    includes = [host_headers.folder().name, *_include_folders()]
     given = cuda_core.ProgramOptions(
         name=name, arch=arch, define_macro=list(defines.items()) or None, include_path=includes,
-        pre_include=["ridgepoint_types.h"], ptxas_options=["-v"], std=STANDARD, lineinfo=True, **flags)
+        pre_include=["ridgepoint_types.h"], ptxas_options=["-v"], std=STANDARD, lineinfo=True,
+        device_as_default_execution_space=True, **flags)
     try:
-        made = cuda_core.Program(without_host_code(text), "c++", given).compile("cubin", name_expressions=(expression,), logs=log)
+        made = cuda_core.Program(part, "c++", given).compile("cubin", name_expressions=(expression,), logs=log)
     except Exception as error:
-        raise CompileFailed(say_error(str(error))) from error
+        raise CompileFailed(say_error(str(error), missing)) from error
     symbol = _as_text(made.symbol_mapping.get(expression) or made.symbol_mapping.get(expression.encode()) or expression)
     binary = _binary(symbol, bytes(made.code), log.getvalue())
     _keep(key, binary)
@@ -153,17 +170,19 @@ def load() -> None:
     from cuda import core  # noqa: F401
 
     _nvrtc_version()
-    include_folders()
+    _include_folders()
     host_headers.folder()
 
 
-def say_error(text: str) -> str:
-    """Return the first errors of a compile log, a line each, and what would help."""
+def say_error(text: str, missing: Sequence[str] = ()) -> str:
+    """Return the first errors of a compile log, a line each, and what would help; `missing`: headers that were left out."""
     found = [f"{_file(match['file'])}line {match['line']}: {match['what'].strip()}" for match in _ERROR.finditer(text)][:4]
     said = "; ".join(found) or text.strip()[:600]
     for pattern, do in HINTS:
         if pattern.search(text):
             said += f" ({do})"
+    if missing and re.search(r"is undefined|has no|not a (?:class|namespace|template)|is not a", text):
+        said += f" (not here, and left out: {', '.join(missing[:6])})"
     return said[:1200]
 
 

@@ -30,11 +30,11 @@ class CudaProblem(TeamInputs):
         kernel: CudaKernel = adapter.kernel
         self._dtype, self._file = dtype, Path(kernel.file)
         self._text, holds = read_file(self._file)
-        function = next((each for each in holds.functions if each.name == kernel.function), None)
+        function = next((each for each in holds.functions if kernel.function in (each.name, each.qualified)), None)
         if function is None:
             raise ValueError(f"{self._file.name} holds no __global__ function {kernel.function}; it holds "
                              f"{', '.join(each.name for each in holds.functions) or 'none'}")
-        self._arguments = function.arguments
+        self._arguments, self._name = function.arguments, function.qualified
         missing = [each.name for each in self._arguments if each.name not in self.args]
         if missing:
             raise ValueError(f"{adapter.name}: `arguments` gives no {', '.join(missing)}, which {kernel.function} takes")
@@ -48,7 +48,7 @@ class CudaProblem(TeamInputs):
         words = {**{name: as_macro(value) for name, value in config.items()}, "dtype": C_TYPES.get(self._dtype, self._dtype)}
         defines = {**{name: words[name] for name in config if name not in self._template},
                    **{name: text.format_map(words) for name, text in kernel.defines.items()}}
-        expression = kernel.function
+        expression = self._name
         if kernel.template:
             expression += f"<{', '.join(each.format_map(words) for each in kernel.template)}>"
         binary = nvrtc.compile_function(without_defines(self._text, self._loose & defines.keys()), expression, defines, self._arch,

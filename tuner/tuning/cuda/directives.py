@@ -1,0 +1,202 @@
+"""What the preprocessor makes of a text: branches not taken are blanked, macros are kept by name, included files found.
+
+Lines stay where they are. Conditions are read as the compiler of device code sees them; what no line defines is 0, as in C.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tuner.tuning.cuda.constants import evaluate
+from tuner.tuning.cuda.tokens import MAX_DEPTH, MAX_EXPANDED, is_word, split_words
+
+# of NVRTC when it compiles for sm_90
+KNOWN = {
+    "__CUDACC__": "1",
+    "__CUDACC_RTC__": "1",
+    "__CUDA_ARCH__": "900",
+    "__cplusplus": "201703L",
+    "__CUDACC_VER_MAJOR__": "13",
+    "__CUDACC_VER_MINOR__": "0",
+    "CUDA_VERSION": "13000",
+    "CUDART_VERSION": "13000",
+    "__x86_64__": "1",
+    "__linux__": "1",
+}
+MAX_MACROS = 20_000
+_DIRECTIVE = re.compile(r"[ \t]*#[ \t]*([a-z]+)\b[ \t]*(.*)", re.DOTALL)
+_DEFINED = re.compile(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))")
+_HAS = re.compile(r"\b__has_(?:include|builtin|attribute|feature)\w*\s*\([^)]*\)")
+
+
+@dataclass(frozen=True)
+class Macro:
+    """`arguments` is None of a macro without brackets; `body` its tokens."""
+
+    body: tuple[str, ...]
+    arguments: tuple[str, ...] | None = None
+
+
+@dataclass
+class Read:
+    """`code`: the text with directives and branches not taken as blanks. `directives`: (begin, end) of each that is taken."""
+
+    code: str
+    macros: dict[str, Macro] = field(default_factory=dict)
+    guarded: set[str] = field(default_factory=set)
+    directives: list[tuple[int, int]] = field(default_factory=list)
+    not_taken: list[tuple[int, int]] = field(default_factory=list)
+
+
+def read_directives(bare: str) -> Read:
+    """Return what a text without comments says to the preprocessor."""
+    read = Read("")
+    out: list[str] = []
+    taken: list[list[bool]] = []  # of each open #if: is this branch taken, was one
+    asked: list[str] = []  # by #ifndef, of each open #if
+    at = 0
+    for line in _logical_lines(bare):
+        begin, at = at, at + len(line)
+        match = _DIRECTIVE.match(line) if line.lstrip(" \t").startswith("#") else None
+        active = all(each[0] for each in taken)
+        if match is None:
+            out.append(line if active else _blank(line))
+            if not active:
+                read.not_taken.append((begin, at))
+            continue
+        out.append(_blank(line))
+        read.directives.append((begin, at))
+        name, rest = match[1], match[2].replace("\\\n", " ").strip()
+        if name in ("if", "ifdef", "ifndef"):
+            said = not active or (
+                _is_true(rest, read.macros) if name == "if" else (_is_defined(rest, read.macros) != (name == "ifndef"))
+            )
+            taken.append([active and said, said])
+            asked.append(rest.split()[0] if name == "ifndef" and rest else "")
+        elif name in ("elif", "else") and taken:
+            said = not taken[-1][1] and all(each[0] for each in taken[:-1]) and (name == "else" or _is_true(rest, read.macros))
+            taken[-1] = [said, taken[-1][1] or said]
+        elif name == "endif" and taken:
+            taken.pop()
+            asked.pop()
+        elif name == "define" and active and len(read.macros) < MAX_MACROS:
+            _define(rest, read, asked)
+        elif name == "undef" and active:
+            read.macros.pop(rest, None)
+    read.code = "".join(out)
+    return read
+
+
+def _logical_lines(text: str) -> list[str]:
+    """Return the lines, one that goes on with a backslash together with the next."""
+    lines: list[str] = []
+    open_line: list[str] = []
+    for line in text.splitlines(keepends=True):
+        open_line.append(line)
+        if not line.rstrip("\r\n").endswith("\\"):
+            lines.append("".join(open_line))
+            open_line = []
+    return [*lines, "".join(open_line)] if open_line else lines
+
+
+def _blank(text: str) -> str:
+    return re.sub(r"[^\n]", " ", text)
+
+
+def _define(rest: str, read: Read, asked: Sequence[str]) -> None:
+    match = re.match(r"([A-Za-z_]\w*)(\(([^()]*)\))?", rest)
+    if match is None:
+        return
+    body = tuple(split_words(rest[match.end() :])[:4000])
+    arguments = tuple(each.strip() for each in match[3].split(",")) if match[2] else None
+    read.macros[match[1]] = Macro(body, arguments)
+    if match[1] in asked:
+        read.guarded.add(match[1])
+
+
+def _is_defined(name: str, macros: Mapping[str, Macro]) -> bool:
+    name = (name.split() or [""])[0]
+    return name in macros or name in KNOWN
+
+
+def _is_true(condition: str, macros: Mapping[str, Macro]) -> bool:
+    condition = _DEFINED.sub(lambda match: str(int(_is_defined(match[1] or match[2], macros))), _HAS.sub("0", condition))
+    words = expand(split_words(condition)[:2000], macros)
+    value = evaluate(
+        [KNOWN.get(each, "0") if is_word(each) and each not in ("true", "false") else each for each in words], {}.get
+    )
+    return bool(value)
+
+
+def expand(words: Sequence[str], macros: Mapping[str, Macro], depth: int = 0, used: frozenset[str] = frozenset()) -> list[str]:
+    """Return tokens with macros replaced; as they are from where there would be too many."""
+    out: list[str] = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        macro = macros.get(word)
+        at += 1
+        if macro is None or word in used or depth > MAX_DEPTH or len(out) > MAX_EXPANDED:
+            out.append(word)
+            continue
+        if macro.arguments is None:
+            out += expand(macro.body, macros, depth + 1, used | {word})
+            continue
+        if at >= len(words) or words[at] != "(":
+            out.append(word)
+            continue
+        end, inside = at, 0
+        while end < len(words):
+            inside += (words[end] in ("(", "[", "{")) - (words[end] in (")", "]", "}"))
+            end += 1
+            if inside == 0:
+                break
+        given = [expand(each, macros, depth + 1, used) for each in _plain_split(words[at + 1 : end - 1])]
+        at = end
+        out += expand(_filled(macro, given), macros, depth + 1, used | {word})
+    return out[: MAX_EXPANDED * 2]
+
+
+def _plain_split(words: Sequence[str]) -> list[list[str]]:
+    """Return the parts between commas outside of brackets: a macro's arguments know no templates."""
+    parts: list[list[str]] = [[]]
+    depth = 0
+    for word in words:
+        depth += (word in ("(", "[", "{")) - (word in (")", "]", "}"))
+        if word == "," and depth == 0:
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    return parts
+
+
+def _filled(macro: Macro, given: Sequence[list[str]]) -> list[str]:
+    names = list(macro.arguments or ())
+    values: dict[str, list[str]] = {}
+    for at, name in enumerate(names):
+        if name.endswith("..."):
+            rest: list[str] = []
+            for each in given[at:]:
+                rest += ([","] if rest else []) + list(each)
+            values[name.removesuffix("...").strip() or "__VA_ARGS__"] = rest
+        else:
+            values[name] = list(given[at]) if at < len(given) else []
+    out: list[str] = []
+    glue = False
+    for at, word in enumerate(macro.body):
+        if word == "##":
+            glue = True
+            continue
+        if word == "#" and at + 1 < len(macro.body) and macro.body[at + 1] in values:
+            continue
+        new = values.get(word, [word])
+        if glue and out and new:
+            out[-1] += new[0]
+            new = new[1:]
+        glue = False
+        out += new
+        if len(out) > MAX_EXPANDED:
+            break
+    return out

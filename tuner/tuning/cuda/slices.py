@@ -1,0 +1,113 @@
+"""One kernel's part of a file: what its text names, and what that names in turn. The rest becomes blanks; lines stay.
+
+So neither code of the host, nor another kernel, nor a header that only those need stands in the way of a compile.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from tuner.tuning.cuda.items import Item, Source
+from tuner.tuning.cuda.tokens import is_word
+
+_INCLUDE = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)([<"])([^>"\n]+)([>"])', re.MULTILINE)
+KNOWN_SCOPES = {"std", "cuda", "cooperative_groups", "nvcuda", "cub", "thrust", "cute", "cutlass"}
+
+
+def kernels_of(source: Source, name: str) -> list[Item]:
+    """Return the kernels of a name: its last part, without the namespaces before it and a template's arguments."""
+    last = name.partition("<")[0].strip().rpartition("::")[2]
+    return [item for item in source.of_name.get(last, ()) if item.kind == "kernel" and item.names[0] == last]
+
+
+def reached_by(source: Source, begin: Iterable[Item]) -> set[int]:
+    """Return the places, in `source.items`, of all that the items name, directly or through others and macros."""
+    place = {id(item): at for at, item in enumerate(source.items)}
+    to_do = list(begin)
+    reached = {place[id(item)] for item in to_do}
+    named: set[str] = set()
+
+    def add(item: Item) -> None:
+        at = place[id(item)]
+        if at not in reached:
+            reached.add(at)
+            to_do.append(item)
+
+    for item in source.items:  # a + b of vectors: nothing names it
+        if "operator" in item.names and item.on_device:
+            add(item)
+    while to_do:
+        item = to_do.pop()
+        words = [*source.words[item.first : item.last + 1], *item.scope.split("::")]
+        while words:
+            word = words.pop()
+            if word in named or not is_word(word):
+                continue
+            named.add(word)
+            for other in source.of_name.get(word, ()):
+                if other.kind not in ("instance", "broken"):
+                    add(other)
+            if word in source.macros:
+                words += source.macros[word].body
+    return reached
+
+
+def cut(source: Source, name: str, can_include: Callable[[str, bool], bool] = lambda name, quoted: True) -> tuple[str, list[str]]:
+    """Return the text that kernel `name` needs, and the includes that were left out because nothing has them.
+
+    Without a kernel of that name all code of the host is left out, and the rest stays.
+    """
+    kernels = kernels_of(source, name)
+    reached = (
+        reached_by(source, kernels) if kernels else {at for at, item in enumerate(source.items) if _is_for_device(source, item)}
+    )
+    out, declared = list(source.text), {item.scope.partition("::")[0] for item in source.items}
+    stand_ins: list[str] = []
+    for at, item in enumerate(source.items):
+        if item.kind == "use_namespace":
+            scope = "".join(source.words[item.head : item.last])
+            if scope.split("::")[0] not in declared | KNOWN_SCOPES:
+                stand_ins.append(f"namespace {scope.removeprefix('::')} {{}}")
+        elif at not in reached:
+            _blank(source, out, source.tokens.places[item.first], source.tokens.end_of(item.last))
+    missing: list[str] = []
+    text = _without_includes("".join(out), can_include, missing)
+    names = set(re.findall(r"\w+", text))
+    text = (
+        " ".join(dict.fromkeys(each for each in stand_ins if each.split()[1].split("::")[-1] in names)) + "\n#line 1\n" + text
+        if stand_ins
+        else text
+    )
+    return text, missing
+
+
+def _is_for_device(source: Source, item: Item) -> bool:
+    """Return whether a declaration may be of use on a GPU, by its own words."""
+    if item.kind == "variable":
+        return bool(
+            {"__device__", "__constant__", "__shared__", "__managed__", "const", "constexpr"}
+            & set(source.words[item.first : item.last + 1])
+        )
+    return item.kind not in ("function", "instance", "broken") or item.on_device
+
+
+def _blank(source: Source, out: list[str], begin: int, end: int) -> None:
+    """Blank characters, but for the directives among them that the preprocessor needs to find its way."""
+    kept = [(first, last) for first, last in source.read.directives if first < end and last > begin]
+    at = begin
+    for first, last in [*kept, (end, end)]:
+        for place in range(at, max(at, min(first, end))):
+            if out[place] != "\n":
+                out[place] = " "
+        at = max(at, last)
+
+
+def _without_includes(text: str, can_include: Callable[[str, bool], bool], missing: list[str]) -> str:
+    def look(match: re.Match[str]) -> str:
+        if can_include(match[3].strip(), match[2] == '"'):
+            return match[0]
+        missing.append(match[3].strip())
+        return " " * len(match[0])
+
+    return _INCLUDE.sub(look, text)

@@ -1,0 +1,120 @@
+"""The tokens of a CUDA C++ text: words, numbers, texts in quotes, operators. Comments and directives are none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+MAX_TOKENS = 400_000
+MAX_EXPANDED = 60_000  # tokens of one function once its macros are replaced
+MAX_DEPTH = 24  # macros within macros
+PAIRS = {"(": ")", "[": "]", "{": "}"}
+_TOKEN = re.compile(
+    r"""(?P<word>[A-Za-z_]\w*)|(?P<number>\.?\d(?:[eEpP][+-]|[\w.']|::\d)*)|(?P<text>"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?)"""
+    r"""|(?P<mark><<=|>>=|<=|>=|==|!=|&&|\|\||\+\+|--|->|::|\.\.\.|\#\#|[-+*/%&|^]=|[^\s\w])"""
+)
+
+
+class TextRefused(ValueError):
+    """A file that cannot be read as CUDA C++; the text says why."""
+
+
+class Tokens:
+    """Tokens of a text in order: `words[i]` stands at character `places[i]`."""
+
+    def __init__(self, text: str) -> None:
+        self.words: list[str] = []
+        self.places: list[int] = []
+        for match in _TOKEN.finditer(text):
+            if len(self.words) == MAX_TOKENS:
+                raise TextRefused(f"more than {MAX_TOKENS:,} words")
+            self.words.append(match[0])
+            self.places.append(match.start())
+
+    def end_of(self, at: int) -> int:
+        """Return the character after a token."""
+        return self.places[at] + len(self.words[at])
+
+
+def is_word(token: str) -> bool:
+    """Return whether a token is a name or a keyword."""
+    return token[:1].isalpha() or token[:1] == "_"
+
+
+def split_words(text: str) -> list[str]:
+    """Return the tokens of a short text."""
+    return [match[0] for match in _TOKEN.finditer(text)][:MAX_TOKENS]
+
+
+def partners(words: Sequence[str]) -> dict[int, int]:
+    """Return for each opening bracket the place of its partner; one without a partner is left out.
+
+    A bracket that is closed by another kind ends where that kind closes, so that one slip does not reach the end of the file.
+    """
+    found: dict[int, int] = {}
+    opened: list[int] = []
+    for at, word in enumerate(words):
+        if word in PAIRS:
+            opened.append(at)
+        elif word in (")", "]", "}"):
+            depth = len(opened)
+            while depth and PAIRS[words[opened[depth - 1]]] != word:
+                depth -= 1
+            if depth and (len(opened) - depth < 4 or word == "}"):
+                found[opened[depth - 1]] = at
+                del opened[depth - 1 :]
+    return found
+
+
+def close_angle(words: Sequence[str], opening: int, end: int) -> int:
+    """Return the place of the `>` that closes the `<` at `opening`; -1 where it is a comparison."""
+    depth, at, end = 0, opening, min(end, opening + 400)
+    while at < end:
+        word = words[at]
+        if word == "<":
+            depth += 1
+        elif word in (">", ">=") and word == ">":
+            depth -= 1
+            if depth == 0:
+                return at
+        elif word in ("(", "["):
+            inside = 0
+            while at < end:
+                inside += (words[at] in "([") - (words[at] in ")]")
+                if inside == 0:
+                    break
+                at += 1
+        elif word in ";{})]" or word in ("||", "=="):
+            return -1
+        at += 1
+    return -1
+
+
+def split_at_commas(words: Sequence[str]) -> list[list[str]]:
+    """Return the parts between commas that stand in no bracket and in no template's arguments."""
+    parts: list[list[str]] = [[]]
+    depth = at = 0
+    while at < len(words):
+        word = words[at]
+        if word == "<" and at and is_word(words[at - 1]):
+            closed = close_angle(words, at, len(words))
+            if closed > 0:
+                parts[-1].extend(words[at : closed + 1])
+                at = closed + 1
+                continue
+        depth += (word in PAIRS) - (word in (")", "]", "}"))
+        if word == "," and depth == 0:
+            parts.append([])
+        else:
+            parts[-1].append(word)
+        at += 1
+    return parts if parts != [[]] else []
+
+
+def join(words: Sequence[str]) -> str:
+    """Return tokens as a text to read and to compile."""
+    out = ""
+    for word in words:
+        tight = not out or (not is_word(word) and not word[0].isdigit()) or not (out[-1].isalnum() or out[-1] == "_")
+        out += word if tight and word not in ("&&", "||") else f" {word}"
+    return out

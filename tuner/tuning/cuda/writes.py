@@ -1,0 +1,556 @@
+"""Which arguments a kernel stores through, followed through its own text: names for addresses, references, casts, device functions.
+
+An argument is written, not written, or one of which the text does not tell (handed to a function that is not in the file).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tuner.tuning.cuda.directives import expand
+from tuner.tuning.cuda.items import Item, Source
+from tuner.tuning.cuda.tokens import close_angle, is_word, split_at_commas
+
+MAX_CALLS = 12  # functions within functions
+ROUNDS = 4  # names for names for addresses
+_STORE = {"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="}
+_SCALARS = {
+    "int",
+    "unsigned",
+    "float",
+    "double",
+    "bool",
+    "char",
+    "short",
+    "long",
+    "size_t",
+    "uint",
+    "half",
+    "__half",
+    "half2",
+    "__half2",
+    "__nv_bfloat16",
+    "__nv_bfloat162",
+    "nv_bfloat16",
+    "int32_t",
+    "uint32_t",
+    "int64_t",
+    "uint64_t",
+    "int8_t",
+    "uint8_t",
+    "float2",
+    "float3",
+    "float4",
+    "int2",
+    "int4",
+    "uint2",
+    "uint4",
+    "double2",
+    "signed",
+    "int16_t",
+    "uint16_t",
+    "dim3",
+}
+_KEYWORDS = {
+    "if",
+    "for",
+    "while",
+    "switch",
+    "return",
+    "sizeof",
+    "do",
+    "else",
+    "case",
+    "goto",
+    "new",
+    "delete",
+    "throw",
+    "constexpr",
+}
+_BEGIN = {"return", "else", "do", "case", "default", "goto"}
+# functions whose first address is stored to; those of CUDA and those that people write
+_STORES = re.compile(
+    r"(?:atomic\w+|__st\w+|(?:\w*_)?(?:st|store|write|put|copy_to|scatter|flush)(?:_\w+|\w*)|Store\w*|Write\w*|memset\w*|memcpy\w*"
+    r"|__pipeline_memcpy_async|red_\w+|swap)$"
+)
+_SECOND = {"memcpy_async", "load_matrix_sync", "copy"}  # (group, to, from, …), (fragment, from, …)
+_READS = re.compile(
+    r"(?:__ld\w+|(?:\w*_)?(?:ld|load|read|fetch|gather|prefetch)(?:_\w+|[A-Z0-9]\w*|)|Load\w*|Read\w*|tex\w+|printf|assert|__builtin_\w+"
+    r"|__cvta_generic_to_\w+|isnan|isinf)$"
+)
+_ASM_STORE = re.compile(
+    r"(?:^|[;{\s])@?!?\w*\s*(st|red|atom|cp\.async\.bulk[\w.:]*\.global\.shared\S*|cp\.reduce[\w.:]*|multimem\.(?:st|red))\b"
+    r"(?!\.shared)[\w.:]*[^\[;]*\[\s*%(\d+)"
+)
+_THROUGH = re.compile(r"(?:\w+_cast|__restrict__|forward|move|get|addressof|data|begin|make_\w+|min|max)$")
+
+
+@dataclass
+class Uses:
+    """Places of arguments, by what is done with what lies at their addresses."""
+
+    written: set[int] = field(default_factory=set)
+    read: set[int] = field(default_factory=set)
+    unsure: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One argument: `is_const`: nothing may be stored through it; `is_reference`: a store to its name is one to the caller's."""
+
+    name: str
+    pointer: bool
+    is_const: bool
+    is_reference: bool
+
+
+def parameter(words: Sequence[str]) -> Parameter:
+    """Return an argument from its tokens."""
+    words = list(words[: words.index("=")]) if "=" in words else list(words)
+    plain, depth = [], 0
+    for word in words:
+        depth += (word in ("<", "[", "(")) - (word in (">", "]", ")"))
+        if (depth == 0 and word not in (">", "]", ")")) or word == "[":
+            plain.append(word)
+    names = [
+        each for each in plain if is_word(each) and each not in ("__restrict__", "__restrict", "restrict", "const", "volatile")
+    ]
+    pointer = "*" in plain or "[" in plain
+    star = plain.index("*") if "*" in plain else len(plain)
+    return Parameter(names[-1] if names else "", pointer, "const" in plain[:star], "&" in plain or "&&" in plain)
+
+
+class Flow:
+    """Follows arguments through the functions of a file."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._made: dict[int, Uses] = {}
+        self._open: set[int] = set()
+
+    def of(self, item: Item) -> Uses:
+        """Return what a function does with its arguments; everything unsure where calls go too deep or in a circle."""
+        if id(item) in self._made:
+            return self._made[id(item)]
+        params = [parameter(expand(each, self.source.macros)) for each in split_at_commas(self.source.arguments_of(item))]
+        if id(item) in self._open or len(self._open) > MAX_CALLS or item.body < 0:
+            return Uses(
+                unsure={at for at, each in enumerate(params) if (each.pointer or each.is_reference) and not each.is_const}
+            )
+        self._open.add(id(item))
+        uses = _Body(self, params, expand(self.source.body_of(item), self.source.macros)).follow()
+        self._open.discard(id(item))
+        fixed = {at for at, each in enumerate(params) if each.is_const}
+        uses.written -= fixed
+        uses.unsure -= fixed | uses.written
+        self._made[id(item)] = uses
+        return uses
+
+    def function(self, name: str, count: int) -> Item | None:
+        """Return the function of the file that a call with `count` arguments means."""
+        found = [
+            item for item in self.source.of_name.get(name, ()) if item.kind in ("function", "kernel") and item.names[0] == name
+        ]
+        fits = [item for item in found if item.body >= 0] or found
+        return next((item for item in fits if len(split_at_commas(self.source.arguments_of(item))) == count), None)
+
+
+class _Body:
+    def __init__(self, flow: Flow, params: Sequence[Parameter], words: list[str]) -> None:
+        self.flow, self.words = flow, _without_templates(words)
+        self.roots: dict[str, set[int]] = {each.name: {at} for at, each in enumerate(params)}
+        self.references = {each.name for each in params if each.is_reference}
+        self.addresses = {each.name for each in params if each.pointer}
+        self.uses = Uses()
+        self.lambdas: set[str] = set()
+
+    def follow(self) -> Uses:
+        segments = list(_segments(self.words))
+        for _ in range(ROUNDS):
+            before = {name: set(roots) for name, roots in self.roots.items()}
+            for segment in segments:
+                self._names(segment)
+            if before == self.roots:
+                break
+        for segment in segments:
+            self._stores(segment)
+            self._calls(segment)
+            self._reads(segment)
+        return self.uses
+
+    # names for addresses
+
+    def _names(self, segment: list[str]) -> None:
+        declared = False
+        for part in split_at_commas(segment):
+            at = next((place for place, word in enumerate(part) if word in _STORE), -1)
+            left, right = (part[:at], part[at + 1 :]) if at >= 0 else (part, [])
+            if declared and left and left[0] in ("*", "&"):
+                left = ["auto", *left]
+            kind = _declares(left)
+            if kind is not None:
+                declared = True
+                name, types = kind
+                if at < 0 and len(left) >= 2 and left[-1] in (")", "}"):  # T name(a, b)
+                    right = left[left.index(name) + 1 :]
+                self._alias(name, types, right)
+            elif at >= 0 and len(left) == 1 and part[at] == "=" and left[0] in self.addresses:
+                self.roots.setdefault(left[0], set()).update(self._roots_of(right))
+            elif at >= 0 and len(left) > 1 and is_word(left[0]) and left[1] == "[" and self._is_address(right):
+                self.roots.setdefault(left[0], set()).update(self._roots_of(right))  # ptrs[i] = a + 3
+
+    def _alias(self, name: str, types: list[str], right: list[str]) -> None:
+        is_auto, points = "auto" in types, "*" in types
+        refers = "&" in types or "&&" in types
+        if not right:
+            if points:
+                self.addresses.add(name)
+            return
+        if right[0] == "[" and is_auto:
+            self.lambdas.add(name)
+            return
+        plain = not points and not refers and bool(_SCALARS & set(types))
+        if plain or (not points and not refers and not self._is_address(right)):
+            return
+        roots = self._roots_of(right)
+        if not roots:
+            if points:
+                self.addresses.add(name)
+            return
+        self.roots.setdefault(name, set()).update(roots)
+        if points or is_auto:
+            self.addresses.add(name)
+        if refers:
+            self.references.add(name)
+
+    def _roots_of(self, words: Sequence[str]) -> set[int]:
+        """Return the arguments whose addresses an expression rests on: names outside of […].
+
+        Beside an address, x[i] is a number that is added to it: a + x[i] rests on a.
+        """
+        plain: set[int] = set()
+        taken: set[int] = set()
+        depth = 0
+        for at, word in enumerate(words):
+            depth += (word == "[") - (word == "]")
+            if depth == 0 and word in self.roots and (at == 0 or words[at - 1] not in (".", "->", "::")):
+                is_value = words[at + 1 : at + 2] == ["["] and "&" not in words[max(0, at - 2) : at]
+                (taken if is_value else plain).update(self.roots[word])
+        return plain or taken
+
+    def _is_address(self, words: Sequence[str]) -> bool:
+        """Return whether an expression hands on an address of an argument, not a value that lies there."""
+        depth = 0
+        for at, word in enumerate(words):
+            depth += (word == "[") - (word == "]")
+            if depth or word not in self.roots or (at and words[at - 1] in (".", "->", "::")):
+                continue
+            if word in self.references and word not in self.addresses:
+                if "&" in words[:at]:
+                    return True
+                continue
+            after = words[at + 1] if at + 1 < len(words) else ""
+            taken = after in ("[", "->", ".") or _is_star(words, at)
+            if not taken or "&" in words[max(0, at - 4) : at]:
+                return True
+        return False
+
+    # stores
+
+    def _stores(self, segment: list[str]) -> None:
+        for at, word in enumerate(segment):
+            if word in _STORE:
+                left = _left_of(segment, at)
+                whole = left
+                if _declares(whole) is not None or (at - len(left) > 0 and _in_declaration(segment, at - len(left))):
+                    continue
+                self._store(left, word != "=")
+            elif word in ("++", "--"):
+                left = (
+                    _left_of(segment, at)
+                    if at and (is_word(segment[at - 1]) or segment[at - 1] in (")", "]"))
+                    else _right_of(segment, at)
+                )
+                self._store(left, True)
+
+    def _store(self, left: list[str], reads: bool) -> None:
+        bare = [each for each in left if each not in ("(", ")")]
+        if len(bare) == 1 and bare[0] not in self.references:
+            return  # the name itself: an address moves on
+        if (
+            bare
+            and "[" not in bare
+            and "*" not in bare
+            and "->" not in bare
+            and "." not in bare
+            and "(" not in left
+            and not (set(bare) & self.references)
+        ):
+            return
+        base = left
+        if (
+            is_word(bare[0] if bare else "")
+            and bare
+            and bare[0] in self.roots
+            and len(bare) > 1
+            and bare[1] == "."
+            and bare[0] not in self.references
+            and bare[0] not in self.addresses
+            and "[" not in bare
+            and "*" not in bare
+        ):
+            base = bare[:1]
+        roots = self._roots_of(base)
+        self.uses.written |= roots
+        if reads:
+            self.uses.read |= roots
+
+    # calls
+
+    def _calls(self, segment: list[str]) -> None:
+        for at in range(len(segment) - 1):
+            name = segment[at]
+            if segment[at + 1] != "(" or not is_word(name) or name in _KEYWORDS:
+                continue
+            closing = _closing(segment, at + 1)
+            inside = segment[at + 2 : closing]
+            if name in ("asm", "__asm__", "volatile", "__volatile__"):
+                self._assembly(inside)
+                continue
+            given = split_at_commas(inside)
+            if name in _SCALARS or name.endswith("_cast"):
+                continue
+            self._call(name, given, segment[at - 1] if at else "", segment, at)
+
+    def _call(self, name: str, given: list[list[str]], before: str, segment: list[str], at: int) -> None:
+        item = self.flow.function(name, len(given)) if before not in (".", "->") else None
+        if item is None and before not in (".", "->"):
+            for more in range(1, 5):  # arguments with a default of their own
+                item = item or self.flow.function(name, len(given) + more)
+        if item is not None:
+            uses = self.flow.of(item)
+            for place, words in enumerate(given):
+                roots = self._roots_of(words)
+                for mark, of in ((self.uses.written, uses.written), (self.uses.read, uses.read), (self.uses.unsure, uses.unsure)):
+                    if place in of:
+                        mark |= roots
+            return
+        addresses = [words for words in given if self._is_address(words)]
+        if before in (".", "->"):
+            holder = self._roots_of(segment[max(0, at - 2) : at - 1])
+            if _STORES.match(name) and not addresses and holder:
+                self.uses.written |= holder
+        if not addresses:
+            for words in given[: 2 if name == "swap" else 1] if name.startswith(("atomic", "red_", "swap")) else []:
+                self.uses.written |= self._roots_of(words)
+            return
+        if name == "load_matrix_sync":
+            self.uses.read |= self._roots_of(given[1]) if len(given) > 1 else set()
+        elif name in _SECOND:
+            self.uses.written |= self._roots_of(given[1]) if len(given) > 1 and name == "memcpy_async" else set()
+            for words in addresses if name == "copy" else given[2:3]:
+                (self.uses.unsure if name == "copy" else self.uses.read).update(self._roots_of(words))
+        elif _READS.match(name):
+            for words in addresses:
+                self.uses.read |= self._roots_of(words)
+        elif _STORES.match(name):
+            self.uses.written |= self._roots_of(addresses[0] if before in (".", "->") or self._is_address(given[0]) else [])
+            if name.startswith(("atomic", "red", "swap")):
+                self.uses.read |= self._roots_of(given[0])
+            for words in given[1:]:
+                self.uses.read |= self._roots_of(words)
+            if not self._is_address(given[0]) and before not in (".", "->"):
+                for words in addresses:
+                    if not self._roots_of(words) & self._roots_of(given[0]):
+                        self.uses.unsure |= self._roots_of(words)
+        elif not _THROUGH.match(name) and name not in self.roots:
+            for words in addresses:
+                self.uses.unsure |= self._roots_of(words)
+
+    def _assembly(self, inside: list[str]) -> None:
+        texts = "".join(each[1:-1].replace("\\n", "\n").replace("\\t", " ") for each in _leading_texts(inside))
+        operands = _operands(inside)
+        stored = {int(match[2]) for match in _ASM_STORE.finditer(texts)}
+        for at, words in enumerate(operands):
+            roots = self._roots_of(words)
+            if at in stored:
+                self.uses.written |= roots
+            else:
+                self.uses.read |= roots
+
+    # reads
+
+    def _reads(self, segment: list[str]) -> None:
+        for at, word in enumerate(segment):
+            if word not in self.roots or (at and segment[at - 1] in (".", "->", "::")):
+                continue
+            after = segment[at + 1] if at + 1 < len(segment) else ""
+            if after not in ("[", "->") and not _is_star(segment, at) and word not in self.references:
+                continue
+            equals = next((place for place in range(at, len(segment)) if segment[place] in _STORE), -1)
+            if (
+                equals >= 0
+                and word in _left_of(segment, equals)
+                and segment[:equals].count("(") <= segment[:equals].count(")") + 1
+            ):
+                continue
+            if "&" in segment[max(0, at - 1) : at]:
+                continue
+            self.uses.read |= self.roots[word]
+
+
+def _without_templates(words: list[str]) -> list[str]:
+    """Return tokens without the arguments of templates, which say nothing of addresses."""
+    out: list[str] = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word == "<" and at and is_word(words[at - 1]):
+            closed = close_angle(words, at, len(words))
+            after = words[closed + 1] if 0 < closed < len(words) - 1 else ""
+            if (
+                closed > 0
+                and (after in ("(", "::", "*", "&", "{", ",", ")", ">", ";") or is_word(after))
+                and not {"&&", "||", "?"} & set(words[at:closed])
+                and (after not in (",", ")") or words[at - 1].endswith("_cast"))
+            ):
+                at = closed + 1
+                continue
+        out.append(word)
+        at += 1
+    return out
+
+
+def _segments(words: Sequence[str]) -> list[list[str]]:
+    """Return the statements, those of a loop's head and the conditions of branches among them."""
+    words = list(words)
+    open_heads: list[int] = []
+    for at, word in enumerate(words):
+        if word in ("if", "for", "while", "switch"):
+            opening = at + 1 + (at + 1 < len(words) and words[at + 1] == "constexpr")
+            if opening < len(words) and words[opening] == "(":
+                closing = _closing(words, opening)
+                words[at], words[opening] = ";", ";"
+                if closing < len(words):
+                    words[closing] = ";"
+                open_heads.append(opening)
+    out: list[list[str]] = [[]]
+    depth = 0
+    for word in words:
+        depth += (word in ("(", "[")) - (word in (")", "]"))
+        if word in (";", "{", "}") or (word in _BEGIN and not out[-1]) or (word == ":" and out[-1][:1] == ["case"]):
+            if word == "{" and out[-1] and out[-1][-1] not in (")", "=") and is_word(out[-1][-1]) and len(out[-1]) > 1:
+                out[-1].append("=")  # T name{…}
+            out.append([])
+            if word == "{" and len(out) > 1 and out[-2][-1:] == ["="]:
+                out[-1] = []
+            depth = 0
+        else:
+            out[-1].append(word)
+    return [each for each in out if each]
+
+
+def _declares(left: Sequence[str]) -> tuple[str, list[str]] | None:
+    """Return (name, the tokens of its type) where tokens before a `=` declare a variable; None of anything else."""
+    words = list(left)
+    while words and words[-1] == "]":
+        depth = 0
+        for at in range(len(words) - 1, -1, -1):
+            depth += (words[at] == "]") - (words[at] == "[")
+            if depth == 0:
+                break
+        if at == 0:
+            return None
+        words = words[:at]
+    if words and words[-1] in (")", "}"):  # T name(…)
+        opening = next((at for at, word in enumerate(words) if word in ("(", "{")), 0)
+        if opening < 2 or (not is_word(words[opening - 2]) and words[opening - 2] not in ("*", "&")):
+            return None
+        words = words[:opening]
+    if len(words) < 2 or not is_word(words[0]) or words[0] in _KEYWORDS - {"constexpr"} or not is_word(words[-1]):
+        return None
+    if not is_word(words[-2]) and words[-2] not in ("*", "&", "&&"):
+        return None
+    if any(not is_word(each) and each not in ("*", "&", "&&", "::") for each in words):
+        return None
+    if words[-2] in ("*", "&") and not any(is_word(each) for each in words[:-2]):
+        return None
+    return words[-1], words[:-1]
+
+
+def _in_declaration(segment: Sequence[str], begin: int) -> bool:
+    """Return whether what stands before a later `, *q = …` declares: float *p = a, *q = b."""
+    if segment[begin - 1] != ",":
+        return False
+    first = next((at for at, word in enumerate(segment) if word in _STORE), 0)
+    return (
+        first < begin
+        and _declares(segment[:first]) is not None
+        and segment[first:begin].count("(") == segment[first:begin].count(")")
+    )
+
+
+def _left_of(segment: Sequence[str], at: int) -> list[str]:
+    """Return what stands left of an assignment, to where its expression begins."""
+    depth, begin = 0, at
+    for place in range(at - 1, -1, -1):
+        word = segment[place]
+        depth += (word in (")", "]")) - (word in ("(", "["))
+        if depth < 0 or (depth == 0 and (word in (",", "?", ":", "&&", "||", "return", "else") or word in _STORE)):
+            break
+        begin = place
+    return list(segment[begin:at])
+
+
+def _right_of(segment: Sequence[str], at: int) -> list[str]:
+    out: list[str] = []
+    depth = 0
+    for word in segment[at + 1 :]:
+        depth += (word in ("(", "[")) - (word in (")", "]"))
+        if depth < 0 or (depth == 0 and word in (",", "+", "-", "<", ">", "=", "==", ";", "?", ":", "/", "%")):
+            break
+        out.append(word)
+    return out
+
+
+def _closing(words: Sequence[str], opening: int) -> int:
+    depth = 0
+    for at in range(opening, len(words)):
+        depth += (words[at] == "(") - (words[at] == ")")
+        if depth == 0:
+            return at
+    return len(words)
+
+
+def _is_star(words: Sequence[str], at: int) -> bool:
+    """Return whether the name at `at` is what a * before it reads: *a, *(a + 3); not x * a."""
+    place = at - 1
+    while (place >= 0 and words[place] in ("(", "&", "const")) or (place >= 0 and words[place].endswith("_cast")):
+        place -= 1
+    if place < 0 or words[place] != "*":
+        return False
+    return place == 0 or not (
+        (is_word(words[place - 1]) and words[place - 1] not in _KEYWORDS)
+        or words[place - 1] in (")", "]")
+        or words[place - 1][0].isdigit()
+    )
+
+
+def _leading_texts(inside: Sequence[str]) -> list[str]:
+    out = []
+    for word in inside:
+        if word[:1] != '"':
+            break
+        out.append(word)
+    return out
+
+
+def _operands(inside: Sequence[str]) -> list[list[str]]:
+    """Return what asm(…) is given, in order: "constraint"(expression)."""
+    out = []
+    for at in range(len(inside) - 1):
+        if inside[at][:1] == '"' and inside[at + 1] == "(":
+            out.append(list(inside[at + 2 : _closing(inside, at + 1)]))
+    return out
