@@ -37,7 +37,8 @@ _WEIGHT = {"high": 1.0, "medium": 0.8, "low": 0.3}
 LIMITS: dict[str, float] = {
     "least_pct": 3.0,           # of the kernel's time: what is estimated below it is no advice
     "waste_pct": 15.0,          # of the kernel's time: a fault that wastes as much leads
-    "explains_pct": 10.0,       # of the kernel's time that a fault must win back to stand before a busy part of the hardware
+    "explains_pct": 10.0,       # of the kernel's time that a fault must win back to stand before a busy part of the hardware …
+    "explains_below_pct": 5.0,  # … or as much, where that part is no roof yet (units.LIMITS["roof_pct"])
     "covers": 0.5,              # of a symptom's gain that a fault must reach to be what the symptom follows from
 }
 LEAST_PCT = LIMITS["least_pct"]
@@ -164,8 +165,8 @@ def rank(advice: Sequence[Advice], whole: LaunchFacts | None, total_ns: float) -
             return 2                                            # the last wave is why some SMs stop earlier
         if each.kind == "limit":
             return 1
-        gain = each.gain_ns or each.gain_most_ns or 0.0         # what is known at most only covers what is known at most only
-        covers = [fault.gain_ns if fault.gain_ns is not None or each.gain_ns else fault.gain_most_ns for fault in faults]
+        gain = each.gain_ns or each.gain_most_ns or 0.0
+        covers = [_covering(fault, each) for fault in faults]
         covered = any((value or 0.0) >= LIMITS["covers"] * gain for value in covers)
         return 0 if each.kind == "symptom" and gain and not covered and not _has_limit(advice) else 2
     def organises(each: Advice) -> bool:
@@ -175,6 +176,14 @@ def rank(advice: Sequence[Advice], whole: LaunchFacts | None, total_ns: float) -
         wastes = found is not None and found.waste and 100.0 * (gain or 0.0) >= LIMITS["waste_pct"] * total_ns
         return each in faults and not wastes
     return sorted(advice, key=lambda each: (group(each), organises(each), -_score(each), CONFIDENCES.index(each.confidence)))
+
+
+def _covering(fault: Advice, symptom: Advice) -> float | None:
+    """What a fault explains of a symptom: its gain; at most, where it is no mere hiding of the same waiting."""
+    found = cause_called(fault.cause)
+    if fault.gain_ns is not None or (found is not None and found.hides_latency and symptom.gain_ns is not None):
+        return fault.gain_ns
+    return fault.gain_most_ns
 
 
 def _has_limit(advice: Sequence[Advice]) -> bool:
@@ -193,7 +202,9 @@ def _explains(each: Advice, whole: LaunchFacts | None, total_ns: float) -> bool:
     if found is None or found.kind != "fault" or each.confidence == "low" or not total_ns:
         return False
     gain = each.gain_ns if each.gain_ns is not None else each.gain_most_ns
-    return 100.0 * (gain or 0.0) / total_ns >= LIMITS["explains_pct"] and _is_loaded(found.unit, whole)
+    least = "explains_pct" if whole is None or units.at_roof(whole) else "explains_below_pct"
+    loaded = found.key == "divergence" and bool(whole and whole.signals.get("divergent_branches"))
+    return 100.0 * (gain or 0.0) / total_ns >= LIMITS[least] and (loaded or _is_loaded(found.unit, whole))
 
 
 def _is_loaded(unit: str, whole: LaunchFacts | None) -> bool:
@@ -271,7 +282,7 @@ def _gain(ours: Sequence[Ours], nvidia: Sequence[Mapping[str, Any]], seen: Seen 
     most = [gain for gain, _ in gains] or [total_ns * each.most_pct / 100.0 for each in ours if each.most_pct]
     if seen and seen.least_pct:
         gains.append((total_ns * seen.least_pct / 100.0, "our estimate"))
-    if seen and seen.most_pct and (not gains or seen.least_pct or seen.always):
+    if seen and seen.most_pct is not None and (not gains or seen.least_pct or seen.always):
         most.append(total_ns * seen.most_pct / 100.0)
     least = min(gains, key=lambda gain: gain[0], default=None)
     most += [gain for gain, _ in gains]

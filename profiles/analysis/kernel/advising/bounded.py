@@ -26,8 +26,8 @@ def _uncoalesced(facts: LaunchFacts) -> dict[str, float] | None:
     excess = known.get("sector_excess_pct", known.get("sector_unused_pct"))
     if excess is None:
         return None
-    return {"lsu_data_pct": max(known.get("scattered_pct", 0.0), _of_passes(facts) * excess) / 100.0, "l2_pct": excess / 100.0,
-            "dram_pct": excess / 100.0}
+    passes = min(known["scattered_pct"], excess) if "scattered_pct" in known else _of_passes(facts) * excess
+    return {"lsu_data_pct": passes / 100.0, "l2_pct": excess / 100.0, "dram_pct": excess / 100.0}
 
 
 def _of_passes(facts: LaunchFacts) -> float:

@@ -227,7 +227,15 @@ def saturated_memory(facts: LaunchFacts) -> Seen | None:
     if facts.bound != "memory" or bounded is None or bounded.reached_pct is None or bounded.reached_pct < judged.limit("dram"):
         return None
     inside = bounded.ceiling not in ("DRAM", "L2")
-    return Seen(f"its ceiling, {bounded.ceiling}, is used to {pct_text(bounded.reached_pct)}{_moved(facts)}", None, None,
+    one_word = (units.ratio(facts, "global_load_words", "global_load_inst") or 4.0) < 2.0
+    used = f"its ceiling, {bounded.ceiling}, is used to {pct_text(bounded.reached_pct)}"
+    if not inside and not units.at_roof(facts) and one_word:
+        return Seen(f"{used}, and a load takes one word{_moved(facts)}",
+                    why_unknown=f"faster code wins at most the {pct_text(bounded.left_pct or 0)} up to the peak",
+                    title="Memory bandwidth is what it waits for, below its peak",
+                    fix="Keep more bytes in flight: four words a load and a store (float4), several loads of a thread before the "
+                        "first is used; then move fewer bytes.")
+    return Seen(f"{used}{_moved(facts)}", None, None,
                 f"faster code wins at most the {pct_text(bounded.left_pct or 0)} up to the peak; beyond it, each byte less "
                 "saves its share of the time", title="The L1's data path is the limit" if inside else "",
                 fix="Fewer and wider loads from the L1 and shared memory: keep in registers what is used again, read four words at "

@@ -17,20 +17,23 @@ LIMITS: dict[str, float] = {
     "operand_words": 0.6,        # loaded for each multiply-add: an 8 × 8 tile of results needs 16 operands for 64 products, 0.25
     "tile_words": 0.25,
     "reused": 8.0,               # loaded bytes for each byte of DRAM: data is used again (a stream uses it once)
+    "staged": 4.0,               # or words from shared memory for each from global memory
     "lsu_pct": 40.0,             # of its peak, loads and stores at least as busy
     "words_a_load": 2.0,         # below it most loads take one word
     "wide_words": 4.0,
+    "chained": 0.5,              # of the loads, with an address that another load brings
     "wait_pct": 30.0,            # of their time that warps wait for global memory
     "stream_pct": 4.0,           # of all instructions: loads and stores of global memory
     "loads_a_thread": 2.0,       # at most as many: a thread ends before it has begun
+    "lanes": 25.0,               # switched on of 32
     "inst_a_thread": 120.0,      # above it a thread computes; it does not only meet the others
     "overhead_inst": 6.0,        # instructions for each global load or store that a stream needs: index, address, arithmetic
     "many_loads": 8.0,
     "short_waves": 4.0,          # grids of fewer waves have few blocks to spare
     "barriers": 4.0,             # a warp, of a tree with a barrier a level
     "barrier_pct": 30.0,         # of their time that warps wait at barriers
-    "tree_barrier_pct": 12.0,    # the same, where a tree shows
-    "shuffle_share": 0.6,        # of what is executed after the first barrier, saved by shuffles (5 steps of a warp in registers)
+    "tree_barrier_pct": 10.0,    # the same, where a tree shows
+    "shuffle_share": 0.6,        # of what is executed before the barriers of a tree, saved by shuffles (5 levels of 8 in registers)
     "conflict_pct": 10.0,        # of the passes through the L1's data path
     "kind_share": 0.25,          # of the conflicts, of one kind of access
     "reread": 1.8,               # loaded bytes for each byte of DRAM, in a stream
@@ -126,11 +129,12 @@ def narrow(facts: LaunchFacts) -> Seen | None:
     if width is None or share is None or width >= LIMITS["words_a_load"] or dram is None or dram >= units.LIMITS["roof_pct"]:
         return None
     stores = (units.ratio(facts, "global_store_inst", "inst") or 0.0)
-    if 100.0 * (share + stores) < LIMITS["stream_pct"] or _is_product(facts):
-        return None
+    chained = units.ratio(facts, "chained_load_inst", "global_load_inst") or 0.0
+    if 100.0 * (share + stores) < LIMITS["stream_pct"] or _is_product(facts) or chained >= LIMITS["chained"]:
+        return None                                            # a load that needs the one before cannot be part of a wider one
     saved = (1.0 - width / LIMITS["wide_words"])
-    top = units.busiest(facts)
-    if top is not None and top[1] >= units.LIMITS["bound_pct"] and top[0] != units.UNITS["dram_pct"]:
+    top = units.bounds(facts)
+    if top is not None:
         loads = share + stores
         gain = units.freed_pct(facts, {"issue_pct": saved * min(1.0, 2.0 * loads), "lsu_inst_pct": saved * _of_lsu(facts)})
         why = f"{top[0]} is used to {pct_text(top[1])}, DRAM to {pct_text(dram)}"
@@ -166,9 +170,16 @@ def work_a_thread(facts: LaunchFacts) -> Seen | None:
     if loads >= 1.5 and (tree := barriers_high(facts)) is not None and _has_tree(facts):
         gain *= 1.0 - (tree.most_pct or 0.0) / 100.0     # what is left once the barriers are gone
         gain *= 0.5
-    return Seen(f"a thread loads {loads:.2g} word{'s' * (loads >= 1.5)} and executes {inst:.0f} instructions"
-                + (f" and {barriers:.2g} barriers" if barriers >= 1 else "") + f": the units work for the block, not for its data "
-                f"(DRAM {pct_text(dram)})", None, gain, "the use of its units is not in the report")
+    text = (f"a thread loads {loads:.2g} word{'s' * (loads >= 1.5)} and executes {inst:.0f} instructions"
+            + (f" and {barriers:.2g} barriers" if barriers >= 1.5 else "")
+            + f": the units work for the block, not for its data (DRAM {pct_text(dram)})")
+    lanes, why = facts.signals.get("lanes", 32.0), "the use of its units is not in the report"
+    if lanes > LIMITS["lanes"] or loads >= 1.5:
+        return Seen(text, None, gain, why)
+    text = f"{lanes:.1f} of 32 threads are switched on per warp instruction\n{text}"
+    return Seen(text, None, gain, why, title="Most threads are idle most of the time", fix=(
+        "Let the first threads of a block work on, not every second one, and let each thread add two words and more while it "
+        "loads, so that none only loads; then a loop over the grid (grid-stride) with blocks that fill the GPU a few times."))
 
 
 def barriers_high(facts: LaunchFacts) -> Seen | None:
@@ -202,8 +213,7 @@ def reread(facts: LaunchFacts) -> Seen | None:
     again = 1.0 - 1.0 / reuse
     gain = units.freed_pct(facts, {"issue_pct": again * min(1.0, 2.0 * loads), "lsu_inst_pct": again * _of_lsu(facts),
                                    "lsu_data_pct": again, "l2_pct": again})
-    top = units.busiest(facts)
-    if top is None or top[1] < units.LIMITS["bound_pct"]:
+    if units.bounds(facts) is None:
         gain = again * units.waited_pct(facts, "long_scoreboard", "lg_throttle") * (1.0 - dram / units.LIMITS["roof_pct"])
     return Seen(f"each byte read from DRAM is loaded {reuse:.1f} times ({si_text(known['loaded_bytes'], 'B')} in all)", None, gain,
                 "the use of its units is not in the report")
@@ -212,8 +222,8 @@ def reread(facts: LaunchFacts) -> Seen | None:
 def divergence(facts: LaunchFacts) -> Seen | None:
     """Lanes that are switched off: by branches or by predicates, in blocks of whole warps as well."""
     lanes = facts.signals.get("lanes")
-    if lanes is None or lanes > 25.0 or lanes <= 0:
-        return None
+    if lanes is None or lanes > LIMITS["lanes"] or lanes <= 0 or facts.signals.get("divergent_branches", 1.0) == 0:
+        return None                                            # switched off by predicates, no branch parts them: idle threads
     lost = 1.0 - lanes / 32.0
     gain = units.freed_pct(facts, dict.fromkeys(("issue_pct", "alu_pct", "fma_pct", "xu_pct", "fp64_pct", "lsu_inst_pct"), lost))
     return Seen(f"{lanes:.1f} of 32 threads are switched on per warp instruction", None, gain, "the use of its units is not in the "
@@ -225,12 +235,13 @@ def _is_product(facts: LaunchFacts) -> bool:
     share, reuse = units.ratio(facts, "fma_inst", "inst"), _reuse(facts)
     if facts.signals.get("tensor_inst") or units.has_register_tile(facts):
         return True
-    return share is not None and 100.0 * share >= LIMITS["fma_pct"] and reuse is not None and reuse >= LIMITS["reused"]
+    from_shared = facts.signals.get("shared_load_words", 0.0) >= LIMITS["staged"] * facts.signals.get("global_load_words", 0.0) > 0
+    return share is not None and 100.0 * share >= LIMITS["fma_pct"] and (from_shared or (reuse or 0.0) >= LIMITS["reused"])
 
 
 def _has_tree(facts: LaunchFacts) -> bool:
-    a_warp, share = units.ratio(facts, "barrier_inst", "warps"), units.ratio(facts, "fma_inst", "inst")
-    return a_warp is not None and a_warp >= LIMITS["barriers"] and 100.0 * (share or 0.0) < LIMITS["fma_pct"] * 2
+    a_warp = units.ratio(facts, "barrier_inst", "warps")
+    return a_warp is not None and a_warp >= LIMITS["barriers"] and not _is_product(facts)
 
 
 def _reuse(facts: LaunchFacts) -> float | None:

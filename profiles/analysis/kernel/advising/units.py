@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from profiles.analysis.kernel.facts import LaunchFacts
 
 LIMITS: dict[str, float] = {
-    "bound_pct": 60.0,           # of its peak: a unit below it does not bound a kernel (bounds.THRESHOLDS["busy_pct"])
+    "bound_pct": 60.0,           # of its peak: a unit below it does not bound a kernel (bounds.THRESHOLDS["busy_pct"]) …
+    "memory_bound_pct": 80.0,    # … DRAM and L2 below it: more bytes in flight still go faster (streams reach 85 to 90 of DRAM)
     "roof_pct": 85.0,            # at or above, waiting is hidden: more warps, fewer barriers or more blocks win nothing
     "tile_fma_pct": 40.0,        # multiply-adds of all instructions, in a product whose operands are held in registers …
     "tile_words": 0.6,           # … and at most as many words loaded for each of them
@@ -33,7 +34,7 @@ WAITS: dict[str, tuple[str, ...]] = {        # signal -> warp states in which a 
     "l2_pct": ("lg_throttle", "long_scoreboard"), "dram_pct": ("lg_throttle", "long_scoreboard"),
     "issue_pct": ("selected", "not_selected", "branch_resolving", "no_instruction", "dispatch_stall", "wait"),
 }
-NOT_WAITING = ("selected", "not_selected")
+MEMORY = ("dram_pct", "l2_pct")
 
 
 def busy(facts: LaunchFacts) -> dict[str, float]:
@@ -52,6 +53,15 @@ def busiest(facts: LaunchFacts) -> tuple[str, float] | None:
     return None if top is None else (UNITS[top], known[top])
 
 
+def bounds(facts: LaunchFacts) -> tuple[str, float] | None:
+    """Return the busiest unit, in words, and its use, where it is busy enough to bound the kernel; None where warps wait."""
+    known = busy(facts)
+    bound = {name: value for name, value in known.items()
+             if value >= LIMITS["memory_bound_pct" if name in MEMORY else "bound_pct"]}
+    top = max(bound, key=lambda name: bound[name], default=None)
+    return None if top is None else (UNITS[top], bound[top])
+
+
 def saturated(facts: LaunchFacts) -> tuple[str, float] | None:
     """Return the unit that is used to LIMITS["roof_pct"] and more, and its use: nothing that hides latency helps then."""
     top = busiest(facts)
@@ -65,16 +75,21 @@ def saturated(facts: LaunchFacts) -> tuple[str, float] | None:
     return None
 
 
+def at_roof(facts: LaunchFacts) -> bool:
+    """Whether DRAM, a pipe, the issue slots or its own roof is reached: what is left is less work."""
+    known = {name: value for name, value in busy(facts).items() if name not in ("l2_pct", "lsu_data_pct", "lsu_inst_pct")}
+    return max((*known.values(), facts.point.roof_pct or 0.0), default=0.0) >= LIMITS["roof_pct"]
+
+
 def freed_pct(facts: LaunchFacts, removed: Mapping[str, float]) -> float | None:
     """Return what the kernel wins at most, 0-100 of its time, if these shares (0-1) of units' work fall away.
 
     None where neither the units' use nor the states of the warps are in the report.
     """
     before = busy(facts)
-    top = max(before.values(), default=None)
-    if top is not None and top >= LIMITS["bound_pct"]:
+    if bounds(facts) is not None:
         after = max(value * (1.0 - removed.get(name, 0.0)) for name, value in before.items())
-        return 100.0 * max(0.0, 1.0 - after / top)
+        return 100.0 * max(0.0, 1.0 - after / max(before.values()))
     waits = [share * waited_pct(facts, *WAITS.get(name, ())) for name, share in removed.items()] if facts.stalls else []
     if waits:
         return min(100.0, max(waits))

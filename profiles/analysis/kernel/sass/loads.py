@@ -18,6 +18,7 @@ import numpy as np
 from profiles.analysis.kernel.instructions import Instructions
 from profiles.analysis.kernel.metrics import Metrics, number
 from profiles.analysis.kernel.pipes import ACTIVE, ELAPSED, MIX, pipes
+from profiles.analysis.kernel.waits import Span, Waits, registers, split, width
 from profiles.ingest.trace import CounterLaunch
 
 WARP = 32
@@ -32,6 +33,8 @@ BUSY: dict[str, tuple[str, ...]] = {            # unit -> its use, percent of it
 PIPE_SIGNALS = {"FMA": "fma_pct", "ALU": "alu_pct", "XU": "xu_pct", "FP64": "fp64_pct", "FP16": "fp16_pct", "Tensor": "tensor_pct"}
 FMA = ("FFMA", "FFMA2", "DFMA")                # HFMA2 sets registers as often as it multiplies (`kernel.work`)
 GLOBAL_LOADS, GLOBAL_STORES, SHARED_LOADS = ("LDG", "LD"), ("STG", "ST"), ("LDS",)
+CHAIN_ROWS, MOST_LOADS = 40, 200        # rows that a chain of loads is followed back; loads that are looked at
+LEVEL_ROWS = 12                 # instructions of one level of a tree in shared memory: two loads, an addition, a store, its test
 _WIDE = re.compile(r"\.(64|128|256)(?:\.|$)")
 _BYTES = re.compile(r"\.[US](8|16)(?:\.|$)")
 
@@ -96,9 +99,13 @@ def _mix_of_instructions(instructions: Instructions) -> dict[str, float]:
         for key, opcodes in (("loaded_bytes", GLOBAL_LOADS), ("stored_bytes", GLOBAL_STORES)):
             found[key] = float((threads * wide)[np.isin(base_opcode, opcodes)].sum())
         found["lanes"] = float(threads.sum() / executed.sum()) if executed.sum() else float("nan")
-    barriers = np.flatnonzero((base_opcode == "BAR") & (executed > 0))
-    if barriers.size:                                   # what is executed once the threads of a block have to meet
-        found["meeting_inst"] = float(executed[barriers[0]:].sum())
+    if (base_opcode == "BAR").any():                    # what is executed shortly before a barrier: a level of a tree
+        before = [(base_opcode == "BAR")[back:] for back in range(LEVEL_ROWS)]
+        near = np.logical_or.reduce([np.concatenate([rows, np.zeros(back, bool)]) for back, rows in enumerate(before)])
+        found["meeting_inst"] = float(executed[near].sum())
+    found["chained_load_inst"] = float(executed[_chained(instructions)].sum())
+    if instructions.has("smsp__branch_targets_threads_divergent"):
+        found["divergent_branches"] = float(instructions.values("smsp__branch_targets_threads_divergent").sum())
     excess = instructions.values("derived__memory_l1_wavefronts_shared_excessive")
     if instructions.has("derived__memory_l1_wavefronts_shared_excessive"):
         wide_load = np.array([words(opcode) > 1 for opcode in instructions.opcode]) & (base_opcode == "LDS")
@@ -110,6 +117,36 @@ def _mix_of_instructions(instructions: Instructions) -> dict[str, float]:
     if instructions.has("memory_l2_theoretical_sectors_global") and sectors.sum():
         found["sector_excess_pct"] = 100.0 * float(beyond.sum() / sectors.sum())
     return found
+
+
+def _chained(instructions: Instructions) -> list[int]:
+    """Return the global loads whose address another global load brings, at most two instructions away: a chain."""
+    base, loads = instructions.base_opcode, []
+    loops = Waits(instructions).loops
+    rows = np.flatnonzero(np.isin(base, GLOBAL_LOADS))[:MOST_LOADS].tolist()
+    for row in rows:
+        start, end = next(((start, end) for start, end in loops if start <= row <= end), (max(0, row - CHAIN_ROWS), row))
+        back = [*range(row - 1, max(start, row - CHAIN_ROWS) - 1, -1), *range(end, max(row, end - CHAIN_ROWS), -1)]
+        needs = [span for operand in split(instructions.sass[row])[1][1:] for span in registers(operand) if span[0] == "R"]
+        for _ in range(3):
+            writer = next((at for at in back if _writes(instructions.sass[at], needs)), None)
+            if writer is None:
+                break
+            if base[writer] in GLOBAL_LOADS:
+                loads.append(row)
+                break
+            needs = [span for operand in split(instructions.sass[writer])[1][1:] for span in registers(operand) if span[0] == "R"]
+            back = back[back.index(writer) + 1:]
+    return loads
+
+
+def _writes(sass: str, needs: list[Span]) -> bool:
+    opcode, operands = split(sass)
+    target = next((span for span in registers(operands[0])), None) if operands and not operands[0].startswith("[") else None
+    if target is None or not needs:
+        return False
+    last = target[1] + (width(opcode) if opcode.startswith("LD") else 2 if "WIDE" in opcode else 1)
+    return any(target[0] == bank and target[1] < end and first < last for bank, first, end in needs)
 
 
 def _sums(bases: dict[str, float], opcodes: dict[str, float]) -> dict[str, float]:
