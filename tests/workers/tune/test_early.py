@@ -5,8 +5,9 @@ import os
 import sys
 
 import pytest
+import torch
 
-from tuner.tuning.measure import child
+from tuner.tuning.measure import child, offline
 from tuner.tuning.operators import OPERATORS
 from tuner.tuning.search.loop import Budget, tune
 from tuner.tuning.space import Space
@@ -62,6 +63,23 @@ def test_what_cannot_be_said_early_is_said_once_the_child_is_open():
 
     _, trials, _ = search(fails)
     assert len(trials) == 4
+
+
+def test_a_plain_empty_like_is_torchs_own_but_for_what_it_imports():
+    before, usual = sys.modules.get("sympy"), torch.empty_like
+    likes = [torch.empty((3, 5), device="meta", dtype=torch.float16), torch.empty((4, 6), device="meta").t(), torch.ones(2, 3)]
+    try:
+        offline.make_empty_like_plain()
+        offline.make_empty_like_plain()
+        plain = torch.empty_like(likes[0])
+        assert sys.modules.get("sympy") is before
+        made = [plain, *(torch.empty_like(like) for like in likes[1:]), torch.empty_like(likes[0], dtype=torch.int8)]
+        torch.empty_like = usual
+        expected = [*(torch.empty_like(like) for like in likes), torch.empty_like(likes[0], dtype=torch.int8)]
+    finally:
+        torch.empty_like = usual
+    assert [(each.shape, each.stride(), each.dtype, each.device) for each in made] == [
+        (each.shape, each.stride(), each.dtype, each.device) for each in expected]
 
 
 def _in_fork(work):

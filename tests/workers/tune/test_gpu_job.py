@@ -72,6 +72,8 @@ def test_each_fault_is_named_and_the_next_job_does_not_run_what_harmed(fake_gpus
     reasons = {(row.config["build"], row.config["do"]): row.reason for row in job.trials.all()}
     assert {fault[:2]: reasons[fault[:2]] for fault in FAULTS} == {fault[:2]: fault[2] for fault in FAULTS}
     assert (job.status, job.best_config["build"], job.best_config["do"]) == ("done", "fine", "fine")
+    assert job.counters["prepare_s"] >= job.counters["open_s"] > 0          # beside the budget, which counts searching
+    assert job.elapsed_s <= job.counters["wall_s"] - job.counters["open_s"]
     assert job.counters["replaced"] == 4 and job.counters["compiled"] == 9 and 0 < job.counters["busy_share"] <= 1
     rows = Quarantine.objects.all()
     assert sorted(row.reason for row in rows) == sorted(reason for *_, reason in FAULTS if reason in HARMFUL)
