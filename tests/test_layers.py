@@ -182,7 +182,7 @@ ARROWS = {
         "profiles.analysis.core profiles.analysis.kernel profiles.ceilings tuner.tuning.trial tuner.tuning.operators tuner.models",
     "tuner.candidates":
         "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats workers.jobs tuner.tuning.team tuner.tuning.measure "
-        "tuner.models tuner.query_api tuner.team tuner.texts",
+        "tuner.models tuner.query_api tuner.team tuner.texts tuner.ceilings",
     "tuner.gate.builds": "tuner.tuning.trial workers.jobs profiles.models tuner.models tuner.gate.errors",
     "tuner.gate.suites":
         "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats workers.jobs profiles.models tuner.tuning.measure "

@@ -9,6 +9,7 @@ from typing import Any
 
 from tuner.candidates import code_view, selectors, services
 from tuner.candidates.verdicts import QUICKENED, SIGN, SLOWED, TITLES, Verdict, slowdown_of_default
+from tuner.ceilings.least_time import LeastTime, sol_score
 from tuner.models import Candidate
 from tuner.texts import config_text, in_order
 from tuner.tuning.operators import find
@@ -38,11 +39,12 @@ def page_of(candidate: Candidate) -> dict[str, Any]:
     files = selectors.files_of(candidate.operator)
     base = next((each for each in files if each.path == candidate.base_path), None)
     same_base = base is not None and base.hash == candidate.base_hash
-    live = candidate.status in LIVE
+    live, least = candidate.status in LIVE, selectors.least_of(candidate)
     return {
         "candidate": candidate, "shape": in_order(candidate.operator, candidate.shape), "answer": answer,
         "live": live, "mark": mark_of(candidate.verdict),
-        "sign": SIGN.get(candidate.verdict, ""), "standing": selectors.standing(candidate), "bars": bars_of(answer),
+        "sign": SIGN.get(candidate.verdict, ""), "standing": selectors.standing(candidate), "bars": bars_of(answer, least),
+        "least": least,
         "checks": checks_of(answer), "counters": counters_of(answer), "compiled": answer.get("compiled"),
         "code": code_view.compare(base.text if base else "", candidate.text), "base": base,
         "base_changed": base is not None and not same_base,
@@ -54,12 +56,18 @@ def page_of(candidate: Candidate) -> dict[str, Any]:
         "problem_fields": problem_fields(candidate), "command": command_of(candidate)}
 
 
-def bars_of(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the contenders with the ends of their bars and intervals in % of the longest, the candidate first."""
+def bars_of(answer: Mapping[str, Any], least: LeastTime | None = None) -> list[dict[str, Any]]:
+    """Return the contenders with the ends of their bars and intervals in % of the longest, the candidate first.
+
+    `share`: of what the GPU can do, 0-1; `score`: the SOL score against the library, else the default.
+    """
     rows = [each for each in answer.get("rows", ()) if isinstance(each, dict) and each.get("median_us")]
     longest = max((each["high_us"] for each in rows), default=0)
-    best = answer.get("best") or {}
-    return [{**each, "title": TITLES.get(each["name"], each["name"]), "mark": mark_of(each.get("verdict", "")),
+    best, by_name = answer.get("best") or {}, {each["name"]: each["median_us"] / 1000 for each in rows}
+    base_ms, least_ms = by_name.get("library") or by_name.get("default"), least.ms if least else None
+    return [{**each, "share": least.share(each["median_us"] / 1000) if least else None,
+             "score": sol_score(each["median_us"] / 1000, base_ms, least_ms),
+             "title": TITLES.get(each["name"], each["name"]), "mark": mark_of(each.get("verdict", "")),
              "sign": SIGN.get(each.get("verdict", ""), ""), "width": _share(each["median_us"], longest),
              "from": _share(each["low_us"], longest), "to": _share(each["high_us"], longest),
              "config": config_text(best.get("config") or {}) if each["name"] == "best" else "",

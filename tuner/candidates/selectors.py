@@ -8,6 +8,8 @@ from typing import Any
 from django.db.models import QuerySet
 
 from tuner.candidates import sources
+from tuner.ceilings.least_time import LeastTime
+from tuner.ceilings.selectors import Ceilings
 from tuner.models import Candidate, CandidatePermit
 from tuner.team.selectors import operator_description
 from tuner.texts import in_order
@@ -98,13 +100,26 @@ def row_json(candidate: Candidate) -> dict[str, Any]:
         "created": candidate.created.isoformat(), "finished": candidate.finished.isoformat() if candidate.finished else None}
 
 
+def least_of(candidate: Candidate) -> LeastTime | None:
+    """Return the least time of the candidate's problem on the GPU that judged it; None where it is unknown."""
+    return Ceilings().of_problem(candidate.operator, candidate.dtype, candidate.shape, candidate.gpu)
+
+
+def _ceiling_json(candidate: Candidate, median_us: float | None) -> dict[str, Any] | None:
+    least = least_of(candidate)
+    return least and {"ms": least.ms, "side": least.side, "source": least.source, "physical_ms": least.physical_ms,
+                      "share": least.share(median_us / 1000) if median_us else None}
+
+
 def candidate_json(candidate: Candidate) -> dict[str, Any]:
     """Return everything about a candidate but its text."""
+    line = row_json(candidate)
     answer = {name: value for name, value in candidate.answer.items() if name != "times"}
     times = {name: {each: value for each, value in one.items() if each != "samples_ms"}
              for name, one in (candidate.answer.get("times") or {}).items()}
     return {
-        **row_json(candidate), "answer": {**answer, "times": times}, "error": candidate.error,
+        **line, "ceiling": _ceiling_json(candidate, line["median_us"]), "answer": {**answer, "times": times},
+        "error": candidate.error,
         "environment": candidate.environment,
         "base_path": candidate.base_path or None, "base_hash": candidate.base_hash or None, "was_diff": bool(candidate.diff),
         "wanted_gpu": candidate.wanted_gpu or None, "seconds": candidate.seconds, "worker": candidate.worker,

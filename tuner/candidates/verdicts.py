@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.ceilings.least_time import LeastTime
 from tuner.gate.stats.decide import Decision, Levels, Limits, decide
 from tuner.gate.stats.rank_test import rank_sum_p
 from tuner.gate.stats.results import change_text
@@ -53,13 +54,16 @@ class Judgement:
     rows: Sequence[Mapping[str, Any]] = ()
 
 
-def judge(told: Mapping[str, Any]) -> Judgement:
-    """Return the verdict on a judge's checked answer, as tuner.candidates.answer reads it."""
+def judge(told: Mapping[str, Any], least: LeastTime | None = None) -> Judgement:
+    """Return the verdict on a judge's checked answer, as tuner.candidates.answer reads it.
+
+    `least` of the problem on the GPU: a candidate below what that can do is WRONG, whatever its results were.
+    """
     if failed := told.get("failed"):
         return Judgement(Verdict.FAILED, f"{_PLACES.get(failed['where'], failed['where'])}: {failed['what']}")
-    wrong = why_wrong(told)
     times = told.get("times") or {}
     rows, decisions = compare_times(times)
+    wrong = why_wrong(told) or _why_impossible(rows, least)
     if wrong:
         return Judgement(Verdict.WRONG, wrong, rows=rows)
     if "candidate" not in times or not decisions:
@@ -69,6 +73,12 @@ def judge(told: Mapping[str, Any]) -> Judgement:
     verdict = verdict_of(decision)
     unsure = ": the rounds differ too far to tell" if verdict == Verdict.AMBIGUOUS else ""
     return Judgement(verdict, f"{_text(decision, times, against)} beside the {TITLES[against]}{unsure}", against, rows)
+
+
+def _why_impossible(rows: Sequence[Mapping[str, Any]], least: LeastTime | None) -> str:
+    """Return why the candidate's median cannot be; "" where it can, or nothing tells."""
+    ms = next((row["median_us"] / 1000 for row in rows if row["name"] == "candidate"), None)
+    return least.impossible_text(ms) if least is not None and ms is not None and least.is_impossible(ms) else ""
 
 
 _PLACES = {"import": "it cannot be imported", "contract": "it is no candidate", "compile": "it does not compile",

@@ -13,7 +13,9 @@ from tests.tuner.candidates.files import CHANGED, KERNEL, LAUNCH, OWN
 from tests.tuner.candidates.test_candidates import CHECK
 from tuner.candidates import code_view, sources, verdicts
 from tuner.candidates.answer import Answer
+from tuner.candidates.page_selectors import bars_of
 from tuner.candidates.verdicts import Verdict
+from tuner.ceilings.least_time import LeastTime
 
 
 def times(us: float, seed: int, noise: float = 0.002) -> dict[str, Any]:
@@ -68,6 +70,17 @@ def test_what_is_fast_and_wrong_is_wrong(change: dict[str, Any], words: str) -> 
     assert judged.verdict == Verdict.WRONG and words in judged.reason and judged.rows
     assert verdicts.judge({**told(10.0, **change), "failed": {"where": "launch", "what": "no"}}).verdict == Verdict.FAILED
     assert verdicts.judge({}).verdict == Verdict.FAILED
+
+
+def test_a_time_below_what_the_gpu_can_do_is_wrong_however_right_its_results_are() -> None:
+    least = LeastTime(0.045, "memory", 0.001, 0.045, "data sheet", 0.042)
+    judged = verdicts.judge(told(40.0), least)
+    assert judged.verdict == Verdict.WRONG and judged.reason.startswith("impossible: 40") and "42 µs" in judged.reason
+    assert verdicts.judge(told(41.5), least).verdict == Verdict.FASTER       # within a step of the timer
+    assert verdicts.judge(told(40.0)).verdict == Verdict.FASTER
+    shares = {row["name"]: (row["share"], row["score"]) for row in bars_of({"rows": verdicts.judge(told(45.0)).rows}, least)}
+    assert shares["candidate"] == (pytest.approx(1, rel=0.01), pytest.approx(1, rel=0.01))
+    assert shares["library"] == (pytest.approx(0.045 / 0.08, rel=0.01), 0.5)
 
 
 def test_an_answer_is_read_like_an_upload() -> None:
