@@ -105,7 +105,6 @@ class OperationLine:
 
     row: OperationRow
     parts: list[OperationLine]
-    left_out: int               # operations of the kind that no line shows
 
     @property
     def sign(self) -> str:
@@ -121,8 +120,10 @@ class OperationLine:
 
     @property
     def what(self) -> str:
-        """"copy, backward"."""
-        return f"{self.row.what}, {self.row.phase}" if self.row.phase else self.row.what
+        """"copy, backward"; of a kind of one operation both: "Activations: silu"."""
+        only = self.row.parts[0].what if len(self.row.parts) == 1 else self.row.what
+        told = self.row.what if only.lower() == self.row.what.lower() else f"{self.row.what}: {only}"
+        return f"{told}, {self.row.phase}" if self.row.phase else told
 
     @property
     def launches_text(self) -> str:
@@ -139,9 +140,7 @@ def operation_lines(rows: Sequence[OperationRow]) -> list[OperationLine]:
     lines = []
     for row in rows:
         shown = [part for part in row.parts if abs(part.delta_ns) >= least_ns and part.verdict != "unchanged"][:SHOWN]
-        plain = len(row.parts) == 1 and shown and shown[0].what.lower() == row.what.lower()
-        lines.append(OperationLine(row, [] if plain else [OperationLine(part, [], 0) for part in shown],
-                                   0 if plain else len(row.parts) - len(shown)))
+        lines.append(OperationLine(row, [OperationLine(part, []) for part in shown] if len(row.parts) > 1 else []))
     return lines
 
 

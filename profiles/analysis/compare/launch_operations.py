@@ -39,6 +39,14 @@ _NORM = (("batch norm", "batch_?norm|batchnorm|bn_fw|bn_bw"), ("group norm", "gr
          ("layer norm", "layer_?norm"))
 _BY_ROLE = {"copy": "copies", "cat": "concatenations", "fill": "fills", "index": "indexing", "reduction": "reductions",
             "softmax": "softmax", "softmax_backward": "softmax", "elementwise": "pointwise"}
+# By `identity(kernel).op`, where nothing else says what a launch does.
+_BY_NAME = {"matmul": "product", "convolution": "convolution", "norm": "norm", "softmax": "softmax", "embedding": "embedding",
+            "sort": "index", "scan": "reduction", "reduce": "reduction", "copy": "copy", "fill": "fill",
+            "elementwise": "elementwise"}
+_ROTARY = re.compile(r"rotary|(?:^|[_:])rope(?:_|\b)", re.IGNORECASE)
+_CACHE = re.compile(r"reshape_and_cache|store_kv_?cache|concat_and_cache|write_kv", re.IGNORECASE)
+_ACTIVATES = re.compile(r"silu|gelu|swiglu|\brelu|act_and_mul", re.IGNORECASE)
+_COMPILED = ("CompiledF", "Torch-Compiled", "## Call CompiledF")      # operators that hold all of a compiled graph's kernels
 _AROUND_ATTENTION = ("copy", "fill")        # roles of launches right beside it that only bring its tensors into shape
 _INSIDE_ATTENTION = ("copy", "elementwise", "fill", "index", "softmax", "softmax_backward", "other", "reduction",
                      "product_helper")
@@ -76,20 +84,23 @@ def launch_operations(frame: Frame) -> LaunchOperations | None:
     attention = _attention(facts, parts, claims)
     number: dict[Operation, int] = {}
     made: dict[tuple[object, ...], tuple[int, int]] = {}
+    plain = dict[tuple[str, bool], Operation]()
     of_position = np.zeros((facts.every.rows.size, 2), np.int32)
     for at, item in enumerate(facts.item):
         phase = "update" if facts.is_update[at] else "backward" if facts.is_backward[at] else ""
         known = (item, parts[at], claims[at], bool(attention[at]), phase, modules[at])
         if known not in made:
             found = _operation(facts.items[item], *known[1:])
-            plain = _operation(_plain_item(facts.items[item]), "", "", bool(attention[at]), "", "")
-            made[known] = number.setdefault(found, len(number)), number.setdefault(plain, len(number))
+            kernel = (facts.items[item].kernel, bool(attention[at]))
+            if kernel not in plain:
+                plain[kernel] = _operation(_plain_item(kernel[0]), "", "", kernel[1], "", "")
+            made[known] = number.setdefault(found, len(number)), number.setdefault(plain[kernel], len(number))
         of_position[at] = made[known]
     operation = np.zeros((kernels.size, 2), np.int32)
     has_operator = np.ones(kernels.size, np.bool_)
     mine = place[place >= 0]
     operation[place >= 0] = of_position[mine]
-    has_operator[place >= 0] = np.array([bool(facts.items[item].operator) for item in facts.item], np.bool_)[mine]
+    has_operator[place >= 0] = np.array([_says_operator(item) for item in facts.items], np.bool_)[facts.item][mine]
     for at in np.flatnonzero(place < 0).tolist():
         name = collective(frame.text(int(kernels[at])))
         operation[at] = number.setdefault(Operation("communication", "", name, name), len(number))
@@ -101,9 +112,13 @@ def launch_operations(frame: Frame) -> LaunchOperations | None:
     return LaunchOperations(operation[:, 0], operation[:, 1], list(number), has_operator, *columns)
 
 
-def _plain_item(item: Item) -> Item:
-    """The launch as a trace without operators would have it."""
-    return Item(item.kernel, "", (), Call("", {}), None, False)
+def _says_operator(item: Item) -> bool:
+    return bool(item.operator) and not item.operator.startswith(_COMPILED)
+
+
+def _plain_item(kernel: str) -> Item:
+    """A launch as a trace without operators would have it."""
+    return Item(kernel, "", (), Call("", {}), None, False)
 
 
 def _amounts(facts: Facts) -> tuple[Floats, Floats, Floats]:
@@ -163,9 +178,10 @@ def _attention(facts: Facts, parts: Sequence[str], claims: Sequence[str]) -> npt
     """Which launches compute an attention: fused, or written out with what stands between its products and right beside them."""
     out = np.zeros(len(facts.item), np.bool_)
     named = (ATTENTION, SCORES, WEIGHTS, VALUES, f"{ATTENTION}, backward")
+    is_attention = [item.role == "attention" or identity(item.kernel).op == "attention" for item in facts.items]
     for sequence in facts.sequences:
         core = [at for at, position in enumerate(sequence)
-                if parts[position] in named or claims[position] in ("scores", "repeated") or facts.at(position).role == "attention"]
+                if parts[position] in named or claims[position] in ("scores", "repeated") or is_attention[facts.item[position]]]
         for first, last in _blocks(facts, sequence, core):
             out[sequence[first:last + 1]] = True
             for step in (-1, 1):
@@ -198,9 +214,9 @@ def _only_shapes(item: Item, part: str, claim: str) -> bool:
 def _operation(item: Item, part: str, claim: str, is_attention: bool, phase: str, module: str) -> Operation:
     """Return what a launch computes. Phase "update" is an optimizer's; its operators are one kind, however many there are."""
     base = part.removesuffix(", backward")
-    op = Call(item.operator, {}).base
+    op = "" if item.operator.startswith(_COMPILED) else Call(item.operator, {}).base
     function = identity(item.kernel).function
-    named = op or function
+    named, role = op or function, _role(item, op)
     is_optimizer = phase == "update" or claim == "updates" or (item.work is not None and item.work.kind == "optimizer") \
         or bool(_OPTIMIZER.search(item.operator) or _OPTIMIZER.search(item.kernel[:400]))
     if claim == "gradients":
@@ -209,18 +225,19 @@ def _operation(item: Item, part: str, claim: str, is_attention: bool, phase: str
         return Operation("optimizer", "", named, named, module)
     if is_attention:
         return Operation("attention", phase, "attention", "attention", module)
-    if item.role in ("product", "product_helper"):
+    if role in ("product", "product_helper"):
         return _product(item, base, phase, module, function)
-    if item.role == "convolution" or (item.work is not None and item.work.kind == "convolution" and item.role != "layout"):
+    if role == "convolution":
         return Operation("convolutions", phase, _filters(item), _filters(item) or function, module)
-    if item.role == "layout":
+    if role == "layout":
         return Operation("layouts", phase, "layouts", "NCHW and NHWC converted", module)
-    if item.role == "norm" or base.endswith(" norm"):
+    if role == "norm" or base.endswith(" norm"):
         norm = base if base.endswith(" norm") else _norm_name(item)
         return Operation("norms", phase, norm, norm, module)
-    if base in ("rotary embedding", "KV cache write") or claim == "caches":
-        kind, title = ("rotary", base) if base == "rotary embedding" else ("caches", "KV cache")
-        return Operation(kind, phase, kind, title, module)
+    if base == "rotary embedding" or _ROTARY.search(function):
+        return Operation("rotary", phase, "rotary", "rotary embedding", module)
+    if base == "KV cache write" or claim == "caches" or _CACHE.search(function):
+        return Operation("caches", phase, "caches", "KV cache", module)
     if claim in ("masks", "weights"):
         return Operation(claim, phase, claim, {"masks": "mask of attention", "weights": "weights made anew"}[claim], module)
     if item.is_fused:
@@ -228,21 +245,32 @@ def _operation(item: Item, part: str, claim: str, is_attention: bool, phase: str
     if _ACTIVATION.match(op) or (base and op not in ("mul", "div")):
         # of a gate written in two operators the product is pointwise work: on the other side it may be the same, and unnamed
         return Operation("activations", phase, *((op, op) if _ACTIVATION.match(op) else (base, base)), module)
+    if not op and role in ("elementwise", "other") and _ACTIVATES.search(function):
+        return Operation("activations", phase, function, function[:MOST_TITLE], module)
     if "dropout" in named or "dropout" in item.kernel[:400]:
         return Operation("dropout", phase, "dropout", "dropout", module)
     if "pool" in op or "pool" in function.lower():
         return Operation("pooling", phase, op or function, op or function, module)
-    if "embedding" in op or item.is_within("embedding"):
+    if role == "embedding" or "embedding" in op or item.is_within("embedding"):
         return Operation("embeddings", phase, "embedding", "embedding", module)
-    kind = "pointwise" if op == "where" else _BY_ROLE.get(item.role, "other")
+    kind = "pointwise" if op == "where" else _BY_ROLE.get(role, "other")
     return Operation(kind, phase, named, named[:MOST_TITLE], module)
+
+
+def _role(item: Item, op: str) -> str:
+    """The item's role; of a convolution's kernels all but its layouts', and where it says nothing what the kernel's name says."""
+    is_convolution = (item.work is not None and item.work.kind == "convolution") or "convolution" in op
+    if is_convolution and item.role not in ("layout", "fill", "copy"):
+        return "convolution"
+    return _BY_NAME.get(identity(item.kernel).op, item.role) if item.role == "other" else item.role
 
 
 def _product(item: Item, part: str, phase: str, module: str, function: str) -> Operation:
     """A product by its weights' shape: rows may be any number, and are summed. A gradient's has all three sizes, in any order."""
     sizes = sizes_of(item)
     if len(sizes) != 4:
-        return Operation("products", phase, function if not item.operator else item.operator, item.operator or function, module)
+        named = function if not item.operator or item.operator.startswith(_COMPILED) else item.operator
+        return Operation("products", phase, named, named[:MOST_TITLE], module)
     batch, rows, columns, inner = sizes
     title = item.call.base
     if phase == "backward":

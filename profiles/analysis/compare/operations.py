@@ -108,11 +108,11 @@ def compare_operations(old: pa.Table, new: pa.Table, operations: Iterable[Operat
     """Return the kinds of operations of two LAUNCHES tables, largest change first, each with its operations.
 
     Both tables have the columns "operation" and "by_kernel" (`Operation.text`), "has_operator", "flop" and "bytes" beside those of
-    LAUNCHES. `operations`: those of both sides, for titles and modules. Where one side does not say which operators launched its
-    kernels (a replayed graph), both are matched by their kernels.
+    LAUNCHES. `operations`: those of both sides, for titles and modules. Where one side alone does not say which operators launched
+    its kernels (a replayed graph), both are matched by their kernels.
     """
     titles, modules = _titles(operations)
-    column = "operation" if all(map(_says_operators, (old, new))) else "by_kernel"
+    column = "operation" if _says_operators(old) == _says_operators(new) else "by_kernel"
     sides = (_works(old, column, old_units), _works(new, column, new_units))
     rows: dict[str, list[OperationRow]] = {}
     for text in dict.fromkeys((*sides[0], *sides[1])):
