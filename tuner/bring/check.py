@@ -13,6 +13,7 @@ from tuner.bring.calls.expression import CallRefused, read_call
 from tuner.bring.calls.found import found_of, read_recorded
 from tuner.bring.cuda_check import check_sources, read_sources
 from tuner.bring.literals import UNKNOWN
+from tuner.bring.references import NOT_INDEPENDENT, PROPOSED
 from tuner.bring.report import Found, Problem
 from tuner.bring.samples import FEW_KERNELS, GPU, SAMPLES, choose_samples
 from tuner.bring.source import OPERATORS, FileRefused, Kernel, kernels_of
@@ -24,13 +25,15 @@ from tuner.tuning.team.description import DescriptionError, make_operator
 COMPILE_S = 30.0                                # one configuration for one GPU
 DTYPE = "bf16"
 Say = Callable[[int, int], None]
+Keep = Callable[[dict[str, Any]], None]
 
 
 def check_file(path: Path, name: str = "", shape: Mapping[str, int] | None = None, dtype: str = "", *,
-               run: bool = False, compiles: bool = True, call: str = "", say: Say = lambda done, of: None) -> list[Found]:
+               run: bool = False, compiles: bool = True, call: str = "", say: Say = lambda done, of: None,
+               keep: Keep = lambda recorded: None) -> list[Found]:
     """Return what is found; `say` is told how many of how many compiles have ended. Without `compiles` the text alone is read.
 
-    With a `call` of the file's own host function, what it launches is found, and nothing else.
+    With a `call` of the file's own host function, what it launches is found, and nothing else; `keep` is given its record.
 
     Raises FileRefused for a file that is none of Python's, holds no kernel, or not the one named.
     """
@@ -47,15 +50,20 @@ def check_file(path: Path, name: str = "", shape: Mapping[str, int] | None = Non
     if not compiles or not has_triton():
         return _check_kernels(path.name, kernels, name, shape, dtype, None, compiles=compiles, run=run, say=say)
     if call:
-        return check_call(path, name, call, dtype, say)
+        return check_call(path, name, call, dtype, say, keep)
     with process.Asked(path, kernels, COMPILE_S, runs=run) as asked:
         return _check_kernels(path.name, kernels, name, shape, dtype, asked, compiles=True, run=run, say=say)
 
 
-def check_call(path: Path, name: str, call: str, dtype: str, say: Say = lambda done, of: None) -> list[Found]:
-    """Return what is found of the kernels that one call launches. Raises FileRefused for a call that cannot be read or made."""
+def check_call(path: Path, name: str, call: str, dtype: str, say: Say = lambda done, of: None,
+               keep: Keep = lambda recorded: None) -> list[Found]:
+    """Return what is found of the kernels that one call launches; `keep` is given the record itself.
+
+    Raises FileRefused for a call that cannot be read or made.
+    """
     with asked_calls(path, call) as asked:
         recorded = record_of(asked, call, dtype)
+        keep(recorded)
         each_found, jobs = [], []
         launched = read_recorded(path, recorded)
         for each, kernel in launched:
@@ -243,6 +251,12 @@ def _read_adapter(told: Mapping[str, Any], shape: Mapping[str, int], dtype: str,
         return found, []
     if told.get("reference"):
         found.problems.append(Problem(str(told["reference"])[:400], missing="write the reference" in told["reference"]))
+    if NOT_INDEPENDENT in told.get("says", ""):
+        found.notes.append(f"reference: what the default itself computes, {NOT_INDEPENDENT}: configurations are seen to agree, "
+                           "not to be right")
+    if PROPOSED in told.get("says", ""):
+        found.notes.append("reference: proposed from the kernel's name; compare it with what the kernel computes, then write its "
+                           "docstring anew")
     dims = {each.name for each in operator.dims}
     preset = {**operator.presets[0], **{dim: value for dim, value in shape.items() if dim in dims}}
     chosen = dtype if dtype in operator.dtypes else operator.dtypes[0]

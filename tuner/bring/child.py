@@ -183,8 +183,12 @@ def load_file(path: Path, choices: Choices, fake: bool) -> tuple[ModuleType, See
                 raise
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    from tuner.bring.calls.pretending import pretended, stand_in_tensors
+    from tuner.bring.calls.values import Values
+
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    with mode:
+    stand_in_tensors()
+    with pretended(mode, Values()):
         torch.empty(2, device="cuda") + 1       # what torch imports for it is not the file's
         return *load_tolerantly(path, choices), mode
 
@@ -205,7 +209,8 @@ def describe(adapter: TritonOperator) -> dict[str, Any]:
         described = packages.describe_adapter(adapter)
     except Exception as error:
         return {"name": str(adapter.name)[:60], "failed": _say(error)}
-    return {"described": described, "reference": _try_reference(adapter)}
+    says = str(getattr(adapter.reference, "__doc__", None) or "")[:MESSAGE_CHARS]
+    return {"described": described, "reference": _try_reference(adapter), "says": says}
 
 
 def _try_reference(adapter: TritonOperator) -> str:

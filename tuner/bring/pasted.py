@@ -1,8 +1,9 @@
 """The process that checks a pasted kernel file: `python -m tuner.bring.pasted`, the request as JSON on standard input.
 
-{"file": "add.py", "text": …, "shape": {…}, "dtype": …, "compiles": true}: behind walls (workers.core.sandboxed), the file is
-imported and samples are compiled. With "compiles": false its text alone is read. Each line of the answer is JSON:
-{"progress": [done, of]} now and then, at the end {"operators": […], "adapters": […]} or {"refused": why}.
+{"file": "add.py", "text": …, "shape": {…}, "dtype": …, "compiles": true, "call": …}: behind walls (workers.core.sandboxed), the
+file is imported, its call made and samples are compiled. With "compiles": false its text alone is read; with "recorded" adapters
+are written of what another process told of the call. Each line of the answer is JSON: {"progress": [done, of]} now and then, at
+the end {"operators": […], "adapters": […], "proposals": […], "recorded": {…}} or {"refused": why}.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from tuner.bring import edited
+from tuner.bring.calls.adapting import write_called
+from tuner.bring.calls.expression import CallRefused, read_call
+from tuner.bring.calls.found import found_of, read_recorded
+from tuner.bring.calls.proposals import propose_calls
+from tuner.bring.calls.received import RecordRefused, read_record
 from tuner.bring.check import check_file, read_file
 from tuner.bring.cuda_check import read_sources
 from tuner.bring.cuda_write import file_beside, write_cuda_adapter
@@ -54,8 +60,38 @@ def check_text(folder: Path, request: dict[str, Any], say: Callable[[int, int], 
     """Return what is found in the request's text, which is written into the folder. Raises FileRefused."""
     path = folder / request["file"]
     path.write_text(request["text"])
-    found = check_file(path, "", request["shape"], request["dtype"], compiles=request["compiles"], say=say)
-    return {"operators": [each.as_json() for each in found], "adapters": [] if request["compiles"] else adapters_of(path, found)}
+    call = request.get("call", "")
+    if "recorded" in request:
+        return {"operators": [], "adapters": called_adapters(path, call, request["recorded"])}
+    recorded: dict[str, Any] = {}
+    found = check_file(path, "", request["shape"], request["dtype"], compiles=request["compiles"], say=say,
+                       call=call if request["compiles"] else "", keep=recorded.update)
+    told = {"operators": [each.as_json() for each in found], "adapters": [] if request["compiles"] else adapters_of(path, found)}
+    if not request["compiles"]:
+        return {**told, "proposals": propose_calls(request["text"]) if path.suffix == ".py" else []}
+    return {**told, "recorded": recorded} if recorded else told
+
+
+def called_adapters(path: Path, call: str, told: Any) -> list[dict[str, Any]]:
+    """Return the adapter of each kernel of the text that a recorded call launches. Raises FileRefused for what is no record."""
+    try:
+        record, expression = read_record(told), read_call(call)
+    except (RecordRefused, CallRefused) as refused:
+        raise FileRefused(str(refused)) from refused
+    adapters: list[dict[str, Any]] = []
+    for each, kernel in read_recorded(path, {**record, "launches": [{**one, "file": ""} for one in record["launches"]]}):
+        if kernel is None:
+            adapters.append({"kernel": each.name, "why": "it stands in another file: give that one"})
+            continue
+        found, _ = found_of(each, kernel, record, {}, 0)
+        try:
+            draft = write_called(each, kernel, record, expression, module_of(path.stem))
+        except FileRefused as refused:
+            adapters.append({"kernel": kernel.name, "why": str(refused)})
+            continue
+        adapters.append({"kernel": kernel.name, "file": ADAPTER.format(f"{path.stem}_{kernel.name}"[:80]), "text": draft.text,
+                         "to_do": list(draft.to_do), "beside": None, "space": _space_of(draft.text, found)})
+    return adapters[:MOST_ADAPTERS]
 
 
 def adapters_of(path: Path, found: Sequence[Found]) -> list[dict[str, Any]]:

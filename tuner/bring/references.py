@@ -19,16 +19,19 @@ _REFERENCES: tuple[tuple[str, int, str, str], ...] = (
     (r"mul", 2, "{0} * {1}", "{out}"),
     (r"copy|clone", 1, "{0}", "{out}"),
 )
+NOT_INDEPENDENT = "not independent"                    # of a reference that is the default's own result
+PROPOSED = "Proposed from the kernel's name"           # while the docstring says so, `check` says it too
 UNWRITTEN = 'raise NotImplementedError("write the reference: what the kernel computes, in torch")'
 
 
 def write(name: str, inputs: Sequence[str], is_matmul: bool) -> tuple[list[str], str]:
     """Return the lines of `reference(args)` and what its author has to do; `inputs` are texts like args["x"]."""
     if is_matmul:
-        return ["def reference(args):", f"    return {inputs[0]} @ {inputs[1]}"], "reference: a @ b is proposed; check it"
+        return (["def reference(args):", f'    """{PROPOSED}."""', f"    return {inputs[0]} @ {inputs[1]}"],
+                "reference: a @ b is proposed; check it")
     for pattern, count, expression, _ in _REFERENCES:
         if re.search(pattern, name, re.IGNORECASE) and len(inputs) >= count:
-            return (["def reference(args):", f"    return {expression.format(*inputs)}"],
+            return (["def reference(args):", f'    """{PROPOSED}."""', f"    return {expression.format(*inputs)}"],
                     "reference: proposed from the kernel's name; check it")
     return (["def reference(args):", '    """Return what the kernel computes, in torch, from its arguments by name."""',
              f"    {UNWRITTEN}"], "reference: what the kernel computes, in torch")

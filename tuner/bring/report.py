@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tuner.bring.references import NOT_INDEPENDENT
+
 
 @dataclass
 class Problem:
@@ -73,7 +75,8 @@ def lines_of(found: Found, file: str) -> Iterator[str]:
         yield f"  {each['gpu']:<11} {_config(each['config'])}: {_facts(each)}"
     if found.measured:
         yield f"  measured    {found.measured['us']:.1f} µs on {found.measured['gpu']} at {_config(found.measured['shape'])}, " \
-              f"error {found.measured['error']:.1e}"
+              f"error {found.measured['error']:.1e}" + (f", {NOT_INDEPENDENT}" if any(
+                  NOT_INDEPENDENT in each for each in found.notes) else "")
     for note in found.notes:
         yield f"  note        {note}"
     for problem in found.problems:

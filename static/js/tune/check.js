@@ -77,5 +77,13 @@ document.addEventListener("click", (event) => {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 });
 
+document.addEventListener("click", (event) => {
+  const button = event.target instanceof Element ? /** @type {HTMLElement|null} */ (event.target.closest("button[data-call]")) : null;
+  if (!button) return;
+  const field = /** @type {HTMLInputElement} */ (document.getElementById("check-call"));
+  field.value = button.dataset.call;
+  field.focus();
+});
+
 if (form) takeFiles(form, /** @type {HTMLInputElement} */ (document.getElementById("check-open")), take);
 for (const section of document.querySelectorAll("[data-space]")) edit(/** @type {HTMLElement} */ (section));

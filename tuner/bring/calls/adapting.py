@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,10 +15,10 @@ from tuner.bring.calls.expression import MAKERS, CallExpression
 from tuner.bring.calls.found import is_contiguous
 from tuner.bring.calls.understand import META, OPTIONS, Recorded
 from tuner.bring.recorded import DTYPES
+from tuner.bring.references import NOT_INDEPENDENT
 from tuner.bring.source import FileRefused, Kernel
 from tuner.bring.write import Draft, import_lines
 
-NOT_INDEPENDENT = "not independent"
 MOST_VALUES = 64
 
 
@@ -30,6 +31,7 @@ class _Writing:
         self.launch = each.launch
         self.asks: list[str] = list(each.unsure)
         self.to_do: list[str] = []
+        self.counts_sms = False
         self.dims = each.dims or {"N": 1}
         self.tensors = {name: one for name, one in self.launch["arguments"].items() if one["kind"] == "tensor"}
         self.dtype = self._main_dtype()
@@ -126,7 +128,7 @@ class _Writing:
         if formula is None:
             self.asks.append(f"{path.partition('.')[2]} is {value} in the call, and follows its sizes in no simple way")
             return str(value)
-        return formula
+        return self._of_gpu(formula)
 
     def _value(self, name: str, one: Mapping[str, Any], part: str) -> str:
         kind, value = one["kind"], one.get("value")
@@ -164,7 +166,16 @@ class _Writing:
                 axes = [axis.replace(at, self._from_arguments(name)) for axis in axes]
         while len(axes) > 1 and axes[-1] == "1":
             axes.pop()
+        axes = [self._of_gpu(axis) for axis in axes]
         return f"lambda meta: ({', '.join(axes)}{',' if len(axes) == 1 else ''})"
+
+    def _of_gpu(self, formula: str) -> str:
+        """Return a formula with the multiprocessors of the GPU here in place of those of the GPU that was answered for."""
+        count = self.told.get("sms")
+        if not count or count in self.dims.values():
+            return formula
+        self.counts_sms |= bool(re.search(rf"\b{count}\b", formula))
+        return re.sub(rf"\b{count}\b", "SMS", formula)
 
     def _from_arguments(self, dim: str) -> str:
         """Return a size of the call as the kernel's arguments tell it: an extent of a tensor."""
@@ -260,6 +271,7 @@ class _Writing:
 
 _SIZES = {"float32": 4, "float64": 8, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1, "float16": 2,
           "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
+_SMS = "SMS = torch.cuda.get_device_properties(0).multi_processor_count if torch.cuda.is_available() else 132"
 _TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8e4nv": "float8e4nv", "fp8e5": "float8e5", "fp64": "float64"}
 
 
@@ -280,6 +292,7 @@ def write_called(each: Recorded, kernel: Kernel | None, told: Mapping[str, Any],
              "import torch", "import triton", *(["import triton.language as tl"] if needs_tl else []), "",
              *import_lines(module, imported),
              "from tuner.team.adapter import Dim, TritonOperator", "",
+             *([_SMS] if writing.counts_sms else []),
              f"DEFAULT = {_mapping(writing.default())}", f"GRID = {grid}",
              *([] if reference else [f"TYPES = {writing.types()}"]), "", "", *arguments, "", "", *answer, "", "", *record, ""]
     to_do = [*(f"arguments: {ask}" for ask in dict.fromkeys(writing.asks)), *dict.fromkeys(writing.to_do)]

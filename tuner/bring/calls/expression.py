@@ -109,12 +109,12 @@ class Evaluation:
     """A call's parts turned into values.
 
     `names` are the file's, `make(maker, args, keywords)` makes a tensor, `dtype(name)` a dtype, `instead` has other numbers for
-    numbers of the call, `finish` is given what each function of the file returns.
+    numbers of the call.
     """
 
     def __init__(self, names: Mapping[str, Any], make: Callable[..., Any], dtype: Callable[[str], Any],
-                 instead: Mapping[int, int] | None = None, finish: Callable[[Any], Any] = lambda value: value) -> None:
-        self.names, self.make, self.dtype, self.instead, self.finish = names, make, dtype, instead or {}, finish
+                 instead: Mapping[int, int] | None = None) -> None:
+        self.names, self.make, self.dtype, self.instead = names, make, dtype, instead or {}
 
     def value(self, node: ast.expr) -> Any:
         """Return the value of a part. Raises CallRefused for a name that is not there, and what the function raises."""
@@ -168,7 +168,7 @@ class Evaluation:
         function = None if maker else self.value(node.func)
         given = [self.value(each) for each in node.args]
         keywords = {str(each.arg): self.value(each.value) for each in node.keywords}
-        return self.make(maker, given, keywords) if function is None else self.finish(function(*given, **keywords))
+        return self.make(maker, given, keywords) if function is None else function(*given, **keywords)
 
 
 def _is_called(node: ast.expr) -> bool:

@@ -111,7 +111,7 @@ def _recorded(each: Recorded, told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _notes(each: Recorded, told: Mapping[str, Any], stood_in: Mapping[str, str]) -> list[str]:
-    notes = []
+    notes = list(each.untuned)
     if stood_in:
         named = [f"{name} ({why})" for name, why in list(stood_in.items())[:8]]
         notes.append(f"stood in for while the file was imported: {', '.join(named)}" + (", …" if len(stood_in) > 8 else ""))

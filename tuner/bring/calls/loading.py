@@ -23,6 +23,7 @@ from tuner.bring.calls.loading_places import package_of
 
 NEVER = {"torch", "triton", "numpy", "tuner", "profiles", "sympy", "usercustomize", "sitecustomize", "apport_python_hook",
          *sys.stdlib_module_names}
+MAY_LACK = ("torch", "triton", "numpy")         # parts of them come and go with versions
 MAX_MARKED_BYTES = 2 << 20
 
 
@@ -115,14 +116,24 @@ class _MissingModule(ModuleType):
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Last of all finders: what nothing else finds."""
 
-    def __init__(self, seen: Seen) -> None:
-        self.seen = seen
+    def __init__(self, seen: Seen, own: Path) -> None:
+        self.seen, self.own = seen, f"{own}/"
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         top = name.partition(".")[0]
-        if top in NEVER or name in self.seen.tried or top in self.seen.tried or _only_looks():
+        is_whole = top in NEVER and (top not in MAY_LACK or name == top)
+        if is_whole or {name, top} & self.seen.tried or not self._is_asked():
             return None
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def _is_asked(self) -> bool:
+        """Return whether a file of the kernel's own imports: others, and importlib.util.find_spec, find what is there."""
+        frame = sys._getframe(2)
+        while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "importlib":
+            if frame.f_globals.get("__name__") == "importlib.util":
+                return False
+            frame = frame.f_back            # type: ignore[assignment]
+        return frame is not None and str(frame.f_globals.get("__file__", "")).startswith(self.own)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         self.seen.modules[spec.name] = "not here"
@@ -130,15 +141,6 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """It has nothing to run."""
-
-
-def _only_looks() -> bool:
-    """Return whether nothing of the kernel's files imports: importlib.util is asked whether a module is there, or torch imports."""
-    frame = sys._getframe(2)
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("importlib._bootstrap"):
-        frame = frame.f_back            # type: ignore[assignment]
-    asks = frame.f_globals.get("__name__", "") if frame is not None else ""
-    return asks == "importlib.util" or asks.partition(".")[0] in NEVER - {"importlib"}
 
 
 class _Tolerant(importlib.machinery.SourceFileLoader):
@@ -245,7 +247,7 @@ def load_tolerantly(path: Path, choices: Choices) -> tuple[ModuleType, Seen]:
     own = Own(root, names[0] if len(names) > 1 else "", seen, choices)
     sys.path.insert(0, str(root))
     sys.meta_path.insert(0, own)            # type: ignore[arg-type]
-    sys.meta_path.append(_Finder(seen))
+    sys.meta_path.append(_Finder(seen, root))
     name = ".".join(names)
     for at in range(1, len(names)):
         _import_folder(".".join(names[:at]), path.resolve().parents[len(names) - 1 - at])

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from tuner.bring.calls.choices import Choices
 from tuner.bring.calls.expression import MAX_ELEMENTS, MAX_RANK, CallExpression, CallRefused, Evaluation
+from tuner.bring.calls.pretending import pretended
 from tuner.bring.calls.recorder import Launch, Recorder, describe, describe_launch
 from tuner.bring.calls.values import MOST_ELEMENTS, Values
 
@@ -37,7 +38,8 @@ class Session:
             failed, result = self._run(call)
             self.launches = list(self.recorder.launches)
             told: dict[str, Any] = {
-                "call": call.text, "sizes": list(call.sizes)[:MOST_SIZES], "inputs": [each for _, each in self._made],
+                "call": call.text, "sms": torch.cuda.get_device_properties(0).multi_processor_count,
+                "sizes": list(call.sizes)[:MOST_SIZES], "inputs": [each for _, each in self._made],
                 "launches": [describe_launch(each, self.values.describe) for each in self.launches],
                 "result": _describe_result(result)}
             if failed:
@@ -62,8 +64,8 @@ class Session:
         """Make the call; return why it failed, "" where it did not, and its result."""
         self.recorder.launches, self._made, self.choices.made = [], [], {}
         try:
-            with self.mode, self.values:
-                evaluation = Evaluation(vars(self.module), self._make, _dtype, instead, _on_gpu)
+            with pretended(self.mode, self.values):
+                evaluation = Evaluation(vars(self.module), self._make, _dtype, instead)
                 return "", evaluation.value(call.tree)
         except CallRefused as error:
             return str(error), None
@@ -113,11 +115,6 @@ class Session:
             self.values.keep(tensor, _values(maker, given, more, shape, dtype))
         self._made.append((tensor, {**describe(tensor), "maker": maker, "bounds": _bounds(maker, given, more)}))
         return tensor
-
-
-def _on_gpu(value: Any) -> Any:
-    """Return a layer of torch with its weights on the GPU, as its user would have put them; anything else as it is."""
-    return value.to("cuda") if isinstance(value, torch.nn.Module) else value
 
 
 def _is_whole(given: list[Any]) -> bool:

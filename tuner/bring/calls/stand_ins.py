@@ -129,6 +129,11 @@ def stand_in_gpu(capability: str) -> StandInDriver:
         "manual_seed_all": lambda seed: None}
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
+    if hasattr(torch, "accelerator"):
+        for name, answer in {"is_available": lambda: True, "device_count": lambda: 1, "current_device_index": lambda: 0,
+                             "current_accelerator": lambda *given, **more: torch.device("cuda"),
+                             "synchronize": lambda *given: None}.items():
+            setattr(torch.accelerator, name, answer)
     if torch.version.cuda is None:
         torch.version.cuda = "12.8"     # type: ignore[misc]
     _plain_torch()

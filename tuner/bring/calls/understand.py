@@ -27,7 +27,8 @@ class Recorded:
     grid      formula for each axis over arguments and parameters; None where none holds in all calls
     chosen    constexpr → who chose it and why it is tuned or not
     formulas  whole numbers of the launch (path joined by ".") → formula over `dims`; None where it follows none that is simple
-    unsure    what could not be told, as sentences that say what to do
+    unsure    what could not be told, and has to be asked
+    untuned   what is left as the host has it, with why
     """
 
     at: int
@@ -40,6 +41,7 @@ class Recorded:
     chosen: dict[str, str] = field(default_factory=dict)
     formulas: dict[str, str | None] = field(default_factory=dict)
     unsure: list[str] = field(default_factory=list)
+    untuned: list[str] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -76,7 +78,7 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], kernel
     for name, reason in each.chosen.items():
         if reason.startswith(UNSURE):
             value = launch["constexprs"][name].get("value")
-            each.unsure.append(f"{name}={value} is not tuned: {reason.removeprefix(UNSURE + ': ')}")
+            each.untuned.append(f"{name}={value} is not tuned: {reason.removeprefix(UNSURE + ': ')}")
     each.grid = _fit_grid(each, told, at, launch, points)
     each.formulas = _fit_numbers(each, launch, points)
     return each
@@ -165,7 +167,8 @@ class _Seen:
 
     def known(self, dims: Mapping[str, int]) -> dict[str, int]:
         """Return dimensions, constexprs and options of the launch that are whole numbers."""
-        blocks = {name: each["value"] for name, each in self.launch["constexprs"].items() if type(each.get("value")) is int}
+        given = {**self.launch["arguments"], **self.launch["constexprs"]}
+        blocks = {name: each["value"] for name, each in given.items() if type(each.get("value")) is int}
         return {**blocks, **{name: each for name, each in self.launch["options"].items() if type(each) is int}, **self.env(dims)}
 
     def shapes(self) -> list[Any]:
@@ -217,13 +220,17 @@ def _fit_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping[
               ) -> list[str | None]:
     blocks = [name for name in each.params if name not in OPTIONS[1:]]
     axes: list[str | None] = []
+    # what the grid can read: numbers that the kernel gets, strides last, then sizes of the call
+    whole = [name for name, one in launch["arguments"].items() if one["kind"] == "int" and one["value"] > 1]
+    both = list(dict.fromkeys([*whole, *each.dims]))
+    sizes = sorted(both, key=lambda name: ("stride" in name.lower(), both.index(name)))
     for axis in range(len(launch["grid"])):
         seen: list[Point] = [(one.known(each.dims), one.launch["grid"][axis]) for one in points
                              if axis < len(one.launch["grid"]) and (not one.choice or _changes_blocks(one, points[0], blocks))]
         for one in (told.get("grids") or [])[at:at + 1] or [[]]:
             seen += [({**points[0].known(each.dims), **other["instead"]}, other["grid"][axis]) for other in one
                      if axis < len(other["grid"]) and set(other["instead"]) <= set(blocks)]
-        axes.append(fit(seen, list(each.dims), blocks, META))
+        axes.append(fit(seen, sizes, blocks, META))
     if None in axes:
         each.unsure.append("what the grid depends on: no simple formula holds in every call that was tried")
     return axes

@@ -21,6 +21,8 @@ _RANDOM = ("rand", "empty", "dropout", "bernoulli", "multinomial", "normal", "ne
 class Values(TorchDispatchMode):
     """Keeps values beside tensors; the innermost mode but one, above that in which tensors have no memory."""
 
+    computes = False                # whether torch itself looks at tensors just now
+
     def __init__(self) -> None:
         super().__init__()
         self._kept: dict[int, tuple[Any, torch.Tensor]] = {}
@@ -32,6 +34,8 @@ class Values(TorchDispatchMode):
 
     def of(self, tensor: Any) -> torch.Tensor | None:
         """Return the values of a tensor; None where they are not known."""
+        if type(tensor) is torch.Tensor and tensor.device.type == "cpu" and _is_small(tensor):
+            return tensor                   # a constant of the host, which has its memory
         kept = self._kept.get(id(tensor))
         return kept[1] if kept is not None and kept[0]() is tensor else None
 
@@ -54,11 +58,19 @@ class Values(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (),
                            kwargs: Mapping[str, Any] | None = None) -> Any:
-        kwargs = dict(kwargs or {})
+        before, Values.computes = Values.computes, True
+        try:
+            return self._compute(func, args, {name: torch.device("cpu") if isinstance(each, torch.device) and each.type == "cuda"
+                                              else each for name, each in (kwargs or {}).items()})
+        finally:
+            Values.computes = before
+
+    def _compute(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         given = [each for each in tree_flatten((args, kwargs))[0] if isinstance(each, torch.Tensor)]
         known = [self.of(each) for each in given]
         if func is torch.ops.aten._local_scalar_dense.default and known and known[0] is not None:
-            return known[0].item()
+            with _disable_current_modes():
+                return known[0].item()
         out = func(*args, **kwargs)
         is_made = not given and _is_small(out)
         if (is_made or (given and all(each is not None for each in known))) and not any(

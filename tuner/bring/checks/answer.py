@@ -38,7 +38,20 @@ def _operator(told: Mapping[str, Any]) -> dict[str, Any]:
         "default": _config(told["default"]), "assumed": _config(told["assumed"]),
         "problems": [{"what": _text(each["what"]), "do": _text(each["do"]), "missing": bool(each["missing"])}
                      for each in _list(told["problems"], MAX_ITEMS)],
+        "notes": [_text(each) for each in _list(told.get("notes", []), MAX_ITEMS)],
+        "recorded": _or_none(_recorded, told.get("recorded")),
         "compiled": [_sample(each) for each in _list(told["compiled"], MAX_COMPILED)], "measured": None}
+
+
+def _recorded(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a call was seen to launch: grid, constexprs and who chose them, options."""
+    return {"call": _text(told["call"]), "grid": [_whole(each) for each in _list(told["grid"], 3)],
+            "grid_formula": _text(told["grid_formula"]), "options": _config(told["options"]), "dims": _config(told["dims"]),
+            "constexprs": {_text(name): {"value": _value(each["value"]), "chosen": _text(each["chosen"])}
+                           for name, each in _pairs(told["constexprs"])},
+            "heuristics": [_text(each) for each in _list(told["heuristics"], MAX_ITEMS)],
+            "key": [_text(each) for each in _list(told["key"], MAX_ITEMS)], "gluon": bool(told["gluon"]),
+            "restores": [_text(each) for each in _list(told["restores"], MAX_ITEMS)]}
 
 
 def _sample(told: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,8 @@ class CheckRequest(serializers.Serializer[None]):
     file = serializers.CharField(required=False, allow_blank=True, max_length=80, help_text="its name: add.py, add.cu")
     shape = Checked(lambda given: isinstance(given, str | dict), '"M=4096 N=4096", or an object of numbers', required=False)
     dtype = serializers.CharField(required=False, allow_blank=True, max_length=8)
+    call = serializers.CharField(required=False, allow_blank=True, max_length=2000,
+                                 help_text='one call of a function of the file: "softmax(randn(8192, 4096))"')
 
 
 class CheckListApi(APIView):
@@ -58,7 +60,7 @@ class CheckListApi(APIView):
             text, name = upload.read().decode(errors="replace"), name or upload.name
         try:
             check = services.check_create(text, file=name, shape=given.get("shape", ""), dtype=given.get("dtype", ""),
-                                          owner=request.user)
+                                          call=given.get("call", ""), owner=request.user)
         except services.CheckRefused as refused:
             raise ValidationError({refused.field: [str(refused)]}) from refused
         return Response(selectors.check_json(check), status=201)

@@ -26,10 +26,10 @@ def check_new(request: HttpRequest) -> HttpResponse:
 
 @permission_required(MAY_CHECK, raise_exception=True)
 def _create(request: HttpRequest) -> HttpResponse:
-    typed = {name: request.POST.get(name, "") for name in ("text", "file", "shape", "dtype")}
+    typed = {name: request.POST.get(name, "") for name in ("text", "file", "shape", "dtype", "call")}
     try:
         check = services.check_create(typed["text"], file=typed["file"], shape=typed["shape"], dtype=typed["dtype"],
-                                      owner=request.user)
+                                      call=typed["call"], owner=request.user)
     except services.CheckRefused as refused:
         return _page(request, typed, {refused.field: str(refused)}, status=400)
     return redirect("kernel-check", pk=check.pk)
@@ -40,7 +40,8 @@ def check_detail(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one check."""
     check = get_object_or_404(KernelCheck.objects.select_related("owner"), pk=pk)
     shape = " ".join(f"{name}={value}" for name, value in check.shape.items())
-    return _page(request, {"text": check.text, "file": check.file, "shape": shape, "dtype": check.dtype}, {}, check)
+    return _page(request, {"text": check.text, "file": check.file, "shape": shape, "dtype": check.dtype,
+                           "call": check.result.get("call", "")}, {}, check)
 
 
 @permission_required(MAY_CHECK, raise_exception=True)
@@ -57,6 +58,7 @@ def _page(request: HttpRequest, typed: dict[str, str], wrong: dict[str, str], ch
     adapters = [{**each, **_edited_space(each, operators)} for each in check.adapters] if check else []
     edited = {each["kernel"] for each in adapters if each.get("fields")}
     return render(request, "tuner/check.html", {
+        "proposals": check.result.get("proposals", ()) if check else (),
         "check": check, "live": check is not None and check.status in LIVE, "typed": typed, "wrong": wrong,
         "operators": [{**_in_order(each), "is_edited": each["name"] in edited} for each in operators], "adapters": adapters,
         "ability": selectors.ability(), "dtypes": services.DTYPES, "most_bytes": services.MAX_TEXT_BYTES,

@@ -15,6 +15,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from tuner.bring import edited
+from tuner.bring.calls.expression import CallRefused, read_call
 from tuner.bring.checks import selectors
 from tuner.bring.checks.answer import AnswerRefused, read_operators
 from tuner.models import CHECK_LEASES, KernelCheck
@@ -41,7 +42,8 @@ class CheckRefused(ValueError):
         self.field = field
 
 
-def check_create(text: str, *, file: str = "", shape: str | Mapping[str, Any] = "", dtype: str = "", owner: Any) -> KernelCheck:
+def check_create(text: str, *, file: str = "", shape: str | Mapping[str, Any] = "", dtype: str = "", call: str = "",
+                 owner: Any) -> KernelCheck:
     """Store a pasted file with what its text says, and wake a worker that compiles samples of it. Raises CheckRefused."""
     if not text.strip():
         raise CheckRefused("text", "paste a kernel file, or drop one")
@@ -52,13 +54,21 @@ def check_create(text: str, *, file: str = "", shape: str | Mapping[str, Any] = 
         raise CheckRefused("file", "a name like add.py or add.cu: letters, digits, _ . -")
     if dtype and dtype not in DTYPES:
         raise CheckRefused("dtype", f"one of {', '.join(DTYPES)}")
+    call = call.strip()
+    if call:
+        try:
+            read_call(call)
+        except CallRefused as refused:
+            raise CheckRefused("call", str(refused)) from refused
+        if not name.endswith(".py"):
+            raise CheckRefused("call", "a call is made of Python's functions")
     numbers = read_shape(shape)
     text = text.replace("\0", "")
     told = read_alone({"file": name, "text": text, "shape": numbers, "dtype": dtype})
     with transaction.atomic():
         check = KernelCheck.objects.create(
             file=name, text=text, shape=numbers, dtype=dtype, owner=owner, adapters=told["adapters"],
-            result={"file": name, "operators": told["operators"]})
+            result={"file": name, "operators": told["operators"], "call": call, "proposals": told["proposals"]})
         old = KernelCheck.objects.filter(project=check.project_id).order_by("-pk").values_list("pk", flat=True)[KEPT:]
         for each in KernelCheck.objects.filter(pk__in=list(old)):
             each.delete()
@@ -108,7 +118,8 @@ def read_alone(request: Mapping[str, Any]) -> dict[str, Any]:
     if "refused" in told:
         raise CheckRefused("text", str(told["refused"])[:500])
     try:
-        return {"operators": read_operators(told), "adapters": told["adapters"]}
+        return {"operators": read_operators(told), "adapters": told["adapters"],
+                "proposals": [str(each) for each in told.get("proposals", ())]}
     except AnswerRefused as error:
         raise too_much from error
 
@@ -147,8 +158,22 @@ def check_done(check: KernelCheck, worker: str, told: Any) -> None:
     except AnswerRefused as error:
         check_fail(check, worker, str(error), "the file may have ended the process that imports it")
         return
-    if CHECK_LEASES.end(check.pk, worker, Status.DONE, result={"file": check.file, "operators": operators}):
+    adapters = _adapters_of_call(check, told)
+    if CHECK_LEASES.end(check.pk, worker, Status.DONE, result={**check.result, "operators": operators}, adapters=adapters):
         check_publish(KernelCheck.objects.get(pk=check.pk))
+
+
+def _adapters_of_call(check: KernelCheck, told: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the adapters of what a check's call launched, written beside the text alone; without a call those of the text."""
+    call = check.result.get("call")
+    if not call or "recorded" not in told:
+        return list(check.adapters)
+    asked = {"file": check.file, "text": check.text, "shape": check.shape, "dtype": check.dtype, "call": call}
+    try:
+        written: list[dict[str, Any]] = read_alone({**asked, "recorded": told["recorded"]})["adapters"]
+    except CheckRefused:                # no record, or one made to take all time: what the text tells stays
+        return list(check.adapters)
+    return written
 
 
 def check_fail(check: KernelCheck, worker: str, what: str, hint: str = "") -> None:

@@ -1,0 +1,66 @@
+"""Tensors without memory that say they lie on a GPU, where torch was built without one or finds none.
+
+torch asks its CUDA driver in places that no mode reaches (indexing, `.to("cuda")`). So tensors are made on the CPU, every "cuda"
+that torch is given becomes "cpu", and to the file's own code a tensor says "cuda:0".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.overrides import TorchFunctionMode
+
+from tuner.bring.calls.values import Values
+
+GPU = torch.device("cuda", 0)
+
+
+class _OnCpu(TorchFunctionMode):
+    """Gives torch the CPU wherever the file says cuda."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.cuda:
+            return args[0]
+        name = getattr(func, "__name__", "")
+        if func is torch.Tensor.pin_memory:
+            return args[0]
+        given = {key: _on_cpu(value) if key == "device" else value for key, value in (kwargs or {}).items()
+                 if key not in ("pin_memory", "non_blocking")}
+        if name in ("to", "type", "new_tensor", "set_default_device"):
+            args = tuple(_on_cpu(each) if isinstance(each, str | torch.device) else each for each in args)
+        return func(*args, **given)
+
+
+def _on_cpu(device: Any) -> Any:
+    if isinstance(device, torch.device):
+        return torch.device("cpu") if device.type == "cuda" else device
+    if isinstance(device, str):
+        return "cpu" if device.partition(":")[0] == "cuda" else device
+    return "cpu" if isinstance(device, int) and not isinstance(device, bool) else device
+
+
+def stand_in_tensors() -> None:
+    """Let tensors without memory say that they lie on a GPU, but to torch itself while it computes."""
+    own = FakeTensor.device
+
+    def device(self: Any) -> torch.device:
+        is_own = Values.computes or self.fake_mode.in_kernel_invocation
+        place: torch.device = own.__get__(self)
+        return place if is_own or place.type != "cpu" else GPU
+
+    FakeTensor.device = property(device)                            # type: ignore[assignment]
+    FakeTensor.is_cuda = property(lambda self: not Values.computes)     # type: ignore[assignment]
+    FakeTensor.get_device = lambda self: 0                          # type: ignore[method-assign,assignment]
+    torch.nn.Module.cuda = lambda self, device=None: self           # type: ignore[method-assign,assignment]
+    FakeTensor.data_ptr = lambda self: 0                            # type: ignore[method-assign,assignment]
+
+
+@contextmanager
+def pretended(mode: FakeTensorMode, values: Values) -> Iterator[None]:
+    """Make and compute tensors without memory, on a GPU as it seems."""
+    with mode, values, _OnCpu():
+        yield
