@@ -20,8 +20,9 @@ CATEGORIES = {
 }
 # work of accelerators that are no GPUs: what it is, its name says
 OTHER_DEVICES = frozenset({"mtia_ccp_events"})
-_NO_WORK = re.compile(r"wait|barrier|fence|sync|idle", re.IGNORECASE)
-_COPY = re.compile(r"memcpy|copy|dma", re.IGNORECASE)
+# names of the device's own records, whole: kernels are called after operators ("index_copy-dtype_Double", "aten::copy_")
+_NO_WORK = re.compile(r"(?:\w+_)?(?:wait\w*|record|barrier|fence|sync\w*|idle)", re.IGNORECASE | re.ASCII)
+_COPY = re.compile(r"(?:\w+_)?(?:memcpy|dma)(?:_\w+)?|copy(?:_\w+)?", re.IGNORECASE | re.ASCII)
 GPU_LANE = OTHER_DEVICES | frozenset({"kernel", "gpu_memcpy", "memcpy", "gpu_memset", "memset", "cuda_sync", "cuda_event",
                       "gpu_user_annotation", "cuda_profiler_range"})
 LAUNCH_FLOWS = frozenset({"ac2g", "async", "async_gpu"})      # from launch call to GPU work: correlation ids say the same
@@ -34,5 +35,5 @@ NO_ARGUMENTS = frozenset({"python_function", "trace"})        # none that is rea
 
 
 def device_kind(name: str) -> Category:
-    """Return what a record of OTHER_DEVICES is: an event that is waited for is no work of the device."""
-    return Category.SYNC if _NO_WORK.search(name) else Category.MEMCPY if _COPY.search(name) else Category.COMPUTE
+    """Return what a record of OTHER_DEVICES is: an event that is recorded or waited for is no work of the device."""
+    return Category.SYNC if _NO_WORK.fullmatch(name) else Category.MEMCPY if _COPY.fullmatch(name) else Category.COMPUTE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections import Counter
 from decimal import Decimal
@@ -14,6 +15,7 @@ import pytest
 from profiles import ingest
 from profiles.ingest.chrome.ascend import TASKS, UNKNOWN_TASK
 from profiles.ingest.chrome.kinds import STRANGE
+from profiles.ingest.chrome.kineto_kinds import device_kind
 from profiles.ingest.trace import GPU_WORK, KERNELS, Category, Trace
 from profiles.profile.selectors import STRANGE_LANES, answer
 from tests.profiles.ingest.corpus import DATA
@@ -69,6 +71,27 @@ def test_mtia_waits_are_no_work() -> None:
     assert {(row["device"], row["stream"]) for row in rows} == {(17, 108)}
     assert {row["category"] for row in trace.slices.to_pylist() if row["name"] == "event_wait"} == {Category.SYNC}
     assert {trace.tracks[row["track"]].group for row in rows} == {"MTIA 17"}
+
+
+def test_a_recording_of_mtia_against_an_own_count() -> None:
+    path = DATA / "corpus/mtia/hta_mtia_inference_rank0.json.gz"
+    events = [each for each in json.loads(gzip.decompress(path.read_bytes()), parse_float=Decimal)["traceEvents"]
+              if each.get("cat") == "mtia_ccp_events"]
+    work = [each for each in events if each["name"] in ("pe_exe", "merge", "remote")]
+    rows = kernels(trace := read(path))
+    assert len(rows) == len(work) == 97
+    assert sum(row["dur_ns"] for row in rows) == pytest.approx(float(sum(each["dur"] for each in work)) * 1000, abs=len(work))
+    kinds = Counter(row["category"] for row in trace.slices.to_pylist() if row["name"] in {each["name"] for each in events})
+    assert kinds == {Category.COMPUTE: 97, Category.MEMCPY: 877, Category.SYNC: 48 + 291}
+
+
+@pytest.mark.parametrize(("name", "kind"), [
+    ("event_record", Category.SYNC), ("event_wait", Category.SYNC), ("barrier", Category.SYNC), ("stream_sync", Category.SYNC),
+    ("dma_request", Category.MEMCPY), ("memcpy_h2d", Category.MEMCPY), ("copy", Category.MEMCPY), ("pe_exe", Category.COMPUTE),
+    ("index_copy-dtype_Double", Category.COMPUTE), ("aten::copy_.out-dtype_Half", Category.COMPUTE),
+    ("awaited_add", Category.COMPUTE), ("fc-dtype_Float", Category.COMPUTE)])
+def test_kernels_of_other_devices_are_told_from_their_own_records(name: str, kind: Category) -> None:
+    assert device_kind(name) == kind
 
 
 def test_kernels_of_onnx_runtime_lie_on_their_stream() -> None:
