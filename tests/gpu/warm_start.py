@@ -187,8 +187,9 @@ def faulty(card: gpu.Gpu) -> dict[str, Any]:
 LATE = """
 import json, sys, time
 from tuner.tuning.measure import child, warm
-import torch
-warm.prepare(sys.argv[1])
+import os, torch
+os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+warm.import_kernels(), warm.use_compiler(sys.argv[1])
 for _ in warm.prepare_more(): pass
 told, bench = {}, child.Bench(torch.device("cuda"))
 def step(name, work):

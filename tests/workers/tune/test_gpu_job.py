@@ -112,7 +112,7 @@ def test_two_gpus_of_a_host_share_a_job_each_under_its_own_lease(fake_gpus: None
     job.refresh_from_db()
     assert job.status == "done", job.error
     rows = list(job.trials.all())
-    assert len(rows) == 600 and len({row.config_key for row in rows}) == 600
+    assert len(rows) == 600 and len({row.config_key for row in rows}) == 600, (job.ended_by, job.elapsed_s)
     assert {(row.worker, row.gpu_uuid) for row in rows} == {("w1", "GPU-0"), ("w2", "GPU-1")}
     assert sum(row.worker == "w2" for row in rows) >= 5          # how many depends on when its child was up
     assert all(row.facts["samples_ms"] for row in rows)

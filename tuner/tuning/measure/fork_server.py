@@ -92,9 +92,13 @@ class Server:
         with suppress(OSError):
             os.write(self._report_fd, json.dumps(message).encode() + b"\n")
 
-    def serve(self, more: Iterator[None] = iter(())) -> None:       # noqa: B008  an empty one is as good for all
-        """Serve until the other end of the requests is closed; do a piece of `more` whenever nothing was asked for IDLE_S."""
-        is_more = True
+    def serve(self, prepare: Callable[[], None] = lambda: None, more: Iterator[None] | None = None) -> None:
+        """Serve until the other end of the requests is closed.
+
+        prepare  done as soon as nothing is asked for: who waits already is served first
+        more     a piece of it whenever nothing was asked for IDLE_S and no fork lives
+        """
+        is_prepared, is_more = False, more is not None
         for fd in (self._wake_read, self._wake_write):
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
@@ -103,8 +107,11 @@ class Server:
             ready.register(self._requests, selectors.EVENT_READ, None)
             ready.register(self._wake_read, selectors.EVENT_READ, None)
             while True:
-                events = ready.select(IDLE_S if is_more and not self._controls else None)
-                if not events and is_more:
+                events = ready.select(0 if not is_prepared else IDLE_S if is_more and not self._controls else None)
+                if not events and not is_prepared:
+                    prepare()
+                    is_prepared = True
+                elif not events and more is not None:
                     is_more = next(more, self) is not self
                     self._bytes = own_bytes()
                 for key, _ in events:

@@ -40,23 +40,21 @@ HELPER_S = 60.0
 
 
 def main(argv: list[str], helper: subprocess.Popen[bytes]) -> None:
-    """Compile one small kernel, wait for `helper`, then fork until the worker is gone."""
+    """Fork on request until the worker is gone; between requests make ready what speeds later forks up."""
     requests_fd, report_fd, _ = (int(number) for number in argv[:3])
     began_s = time.monotonic()
-    without = prepare(argv[3] if len(argv) > 3 else "9.0")
-    try:
-        built = helper.wait(HELPER_S) == 0
-    except subprocess.TimeoutExpired:
-        helper.kill()
-        built = False
-    if not built:
-        without.append("Triton's helper library: it cannot be built here, where there is no driver or no C compiler")
-    gc.collect()
-    gc.freeze()                         # a collection in a fork would copy every page that holds an object
-    threads = len(os.listdir("/proc/self/task"))
+    without = import_kernels()
     server = Server(socket.socket(fileno=requests_fd), report_fd, touched_cuda, renew)
-    server.report({"ready": True, "seconds": round(time.monotonic() - began_s, 3), "threads": threads, "without": without})
-    server.serve(prepare_more())
+
+    def prepare() -> None:
+        without.extend(use_compiler(argv[3] if len(argv) > 3 else "9.0"))
+        if not is_built(helper):
+            without.append("Triton's helper library: it cannot be built here, where there is no driver or no C compiler")
+        freeze()
+        server.report({"ready": True, "seconds": round(time.monotonic() - began_s, 3),
+                       "threads": len(os.listdir("/proc/self/task")), "without": without})
+
+    server.serve(prepare, prepare_more())
     os._exit(0)
 
 
@@ -70,14 +68,19 @@ def small_kernel(a, b, c, n, BLOCK: tl.constexpr):             # type: ignore[no
     tl.store(c + at, tl.exp(product), mask=at < n)
 
 
-def prepare(compute_capability: str) -> list[str]:
-    """Import the operators' kernels, use the compiler once without a GPU; return what failed."""
+def import_kernels() -> list[str]:
+    """Import the operators' kernels; return what failed."""
     without = []
     for name in sorted({operator.kernel_module for operator in OPERATORS.values()}):
         try:
             importlib.import_module(name)
         except Exception as error:          # a library that this host lacks: the fork that needs it says so
             without.append(f"{name}: {type(error).__name__}: {error}"[:300])
+    return without
+
+
+def use_compiler(compute_capability: str) -> list[str]:
+    """Compile one small kernel without a GPU; return what failed."""
     try:
         major, minor = (int(part) for part in compute_capability.split("."))
         source = ASTSource(small_kernel, signature={"a": "*fp16", "b": "*fp16", "c": "*fp32", "n": "i32", "BLOCK": "constexpr"},
@@ -85,8 +88,23 @@ def prepare(compute_capability: str) -> list[str]:
         kernel = triton.compile(source, target=GPUTarget("cuda", 10 * major + minor, offline.WARP), options={"num_warps": 4})
         offline.static_facts(kernel, compute_capability)
     except Exception as error:
-        without.append(f"no kernel compiled: {type(error).__name__}: {error}"[:300])
-    return without
+        return [f"no kernel compiled: {type(error).__name__}: {error}"[:300]]
+    return []
+
+
+def is_built(helper: subprocess.Popen[bytes]) -> bool:
+    """Wait for the process that builds Triton's helper library; return whether it did."""
+    try:
+        return helper.wait(HELPER_S) == 0
+    except subprocess.TimeoutExpired:
+        helper.kill()
+        return False
+
+
+def freeze() -> None:
+    """Keep what stands from collections: one in a fork would copy every page that holds an object."""
+    gc.collect()
+    gc.freeze()
 
 
 def prepare_more() -> Iterator[None]:
@@ -96,8 +114,7 @@ def prepare_more() -> Iterator[None]:
             make = importlib.import_module(operator.kernel_module).PROBLEMS[operator.name]
             make(dict(operator.presets[0]), operator.dtypes[0], torch.device("meta"), 0)
         yield
-    gc.collect()
-    gc.freeze()
+    freeze()
 
 
 def touched_cuda() -> str:
