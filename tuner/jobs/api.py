@@ -15,6 +15,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tuner import texts
+from tuner.ceilings.filling import job_grid
 from tuner.ceilings.selectors import Ceilings
 from tuner.jobs import (
     choice_selectors,
@@ -98,7 +99,7 @@ class TuneApi(APIView):
     @extend_schema(operation_id="tune_get", responses=JSON)
     def get(self, request: Request, pk: int) -> Response:
         job = get_object_or_404(TuneJob, pk=pk)
-        return Response({**selectors.job_json(job), "failures": selectors.failures_by_reason(job),
+        return Response({**selectors.job_json(job), "grid": job_grid(job), "failures": selectors.failures_by_reason(job),
                          "triton": texts.paste_text(job.operator, job.best_config)})
 
 

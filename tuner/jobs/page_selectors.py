@@ -10,6 +10,7 @@ from django.db.models import Count
 from django.utils import timezone
 
 from tuner import devices, texts
+from tuner.ceilings.filling import job_grid
 from tuner.ceilings.selectors import job_ceiling
 from tuner.jobs import control_services, insight, selectors
 from tuner.jobs.outcomes import job_outcome
@@ -155,7 +156,8 @@ def job_detail(job: TuneJob, trials: Sequence[Trial]) -> dict[str, Any]:
         "fastest": sorted((t for t in trials if t.median_ms is not None), key=lambda t: t.median_ms or 0)[:FASTEST],
         "failures": selectors.count_failures(trials), "progress": selectors.progress(job, len(trials)),
         "progress_text": progress_text(job, trials), "asked": selectors.asked_of(job), "silent_s": silent_seconds(job),
-        "speedups": selectors.speedups(job), "ceiling": job_ceiling(job), "rate": texts.rate(job, job.best_ms),
+        "speedups": selectors.speedups(job), "ceiling": job_ceiling(job), "grid": job_grid(job),
+        "rate": texts.rate(job, job.best_ms),
         "triton": texts.paste_text(job.operator, job.best_config), "default_name": texts.default_name(job.operator),
         "active": job.status not in selectors.ENDED, "no_worker": why_waiting(job), "cached": job.cached.first(),
         "insight": insights, "effects_text": effects_text(insights), "levels_shown": LEVELS_SHOWN,

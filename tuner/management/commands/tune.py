@@ -11,6 +11,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from profiles.models import Profile
+from tuner.ceilings.filling import job_grid
 from tuner.jobs import (
     control_services,
     create_services,
@@ -99,7 +100,7 @@ class Command(ProjectCommand):
 
     def show(self, options: dict[str, Any]) -> dict[str, Any]:
         job = _find_job(options["job"])
-        return {**selectors.job_json(job), "failures": selectors.failures_by_reason(job)}
+        return {**selectors.job_json(job), "grid": job_grid(job), "failures": selectors.failures_by_reason(job)}
 
     def wait(self, options: dict[str, Any]) -> dict[str, Any]:
         return self._wait_for_end(_find_job(options["job"]))
@@ -225,5 +226,6 @@ def _line(row: dict[str, Any]) -> str:
     trials = f"{row['trials']:5} trials  " if "trials" in row else ""
     outcome = row.get("outcome") or {}
     gain += f"; {outcome['text']}" if outcome.get("text") else ""
+    gain += f"; {row['grid']['text']}" if row.get("grid") else ""
     error = f"  {row['error']['what']} {row['error']['hint']}" if row.get("error") else ""
     return f"{row['id']:5}  {row['status']:8} {trials}{row['operator']} {row['dtype']} {shape}  {best}{gain}{error}"
