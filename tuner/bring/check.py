@@ -138,6 +138,17 @@ def _check_kernels(file: str, kernels: Sequence[Kernel], name: str, shape: Mappi
     return sorted(found, key=lambda each: each.line)
 
 
+def with_real_configs(path: Path, kernel: Kernel) -> Kernel:
+    """Return a kernel with the list of its autotuner, from the imported file where the text does not tell it."""
+    if kernel.configs is not None or not has_triton():
+        return kernel
+    with process.Asked(path, [kernel], COMPILE_S) as asked:
+        real = asked.imported.get("kernels", {}).get(kernel.name, {})
+    if "configs" not in real:
+        return kernel
+    return replace(kernel, configs=tuple(real["configs"]), pruned=real["pruned"], key=tuple(real["key"]))
+
+
 def has_triton() -> bool:
     """Return whether torch and Triton are installed here, without importing them."""
     return all(importlib.util.find_spec(each) is not None for each in ("torch", "triton"))

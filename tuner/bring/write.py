@@ -54,6 +54,11 @@ def _arguments(plan: Plan) -> list[str]:
     given = [f'"{each.name}": {_given(each, plan)}' for each in plan.kernel.arguments if each.kind != "constexpr"]
     params = plan.params
     of_autotuner = {name for config in plan.kernel.configs or () for name in config}
+    if plan.kernel.configs is None:             # a list that only running the file tells: what the host does not give is in it
+        of_autotuner |= {each.name for each in plan.kernel.constexprs
+                         if each.name not in plan.kernel.fixed and each.default is UNKNOWN}
+        plan.to_do.append("arguments: the autotuner's list is computed; "
+                          f"{', '.join(sorted(of_autotuner)) or 'nothing'} is taken to be in it")
     for each in plan.kernel.constexprs:
         if each.name not in params and each.name not in of_autotuner:
             value = _constexpr(each, plan)
@@ -146,7 +151,7 @@ def _operator(plan: Plan) -> list[str]:
              f'    reference=reference, flops="{_flops(plan)}", bytes="size * ({moved})",',
              f'    unit="{"FLOP/s" if plan.is_matmul else "B/s"}",']
     params = plan.params
-    if not kernel.configs:
+    if kernel.configs == ():
         default = {**spaces.default_of(kernel, params), **_launched(plan, params)}
         values = {name: _tuple(sorted({*some, default[name]}, key=_order)) for name, some in params.items()}
         lines += [f"    params={_mapping(values)},",

@@ -113,6 +113,14 @@ def test_an_adapter_leaves_to_the_autotuner_what_it_chooses() -> None:
     assert kernel.configs is not None and len(kernel.configs) == 4 and '"BLOCK"' not in text[:text.index("def reference")]
 
 
+def test_an_adapter_gives_no_block_twice_where_the_list_is_computed() -> None:
+    text = next(CASES.glob("s19_*.py")).read_text().replace("configs=configs()", "configs=configs(4)")
+    kernel, = kernels_of(text)
+    draft = write_adapter(kernel, "kernels")
+    assert kernel.configs is None and "BLOCK" not in draft.text[:draft.text.index("def reference")]
+    assert "params=" not in draft.text and any("BLOCK is taken to be in it" in each for each in draft.to_do)
+
+
 def test_heuristics_above_an_autotuner_hide_neither() -> None:
     found = read("s20")
     assert all(each.kind == "triton.autotune" and each.heuristics == {"HAS_G"} for each in found.values())

@@ -210,10 +210,15 @@ class Own:
         if name.partition(".")[0] in NEVER or (self.top and name.partition(".")[0] != self.top):
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path if path is not None else [str(self.root)])
-        if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader) and spec.origin:
+        if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader) and self._is_own(spec.origin):
             spec.loader = _Tolerant(name, spec.origin, self)
             return spec
         return None                         # a folder without __init__.py is a package of the next finder
+
+    def _is_own(self, origin: str | None) -> bool:
+        """Return whether a file is one of the kernel's: below its root, and of no environment that lies there too."""
+        place = Path(origin or "/")
+        return place.is_relative_to(self.root) and (bool(self.top) or "site-packages" not in place.relative_to(self.root).parts)
 
     def compile(self, text: bytes, path: str, name: str, is_package: bool) -> Any:
         """Return the code of a file, its choices marked; what it is prepared to lack is noted."""

@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from tuner.bring.calls.drafts import draft_of_call
 from tuner.bring.calls.expression import is_expression
-from tuner.bring.check import check_file, read_file
+from tuner.bring.check import check_file, read_file, with_real_configs
 from tuner.bring.cuda_check import choose_source, read_sources
 from tuner.bring.cuda_write import file_beside, write_cuda_adapter
 from tuner.bring.recorded import Call, read_calls
@@ -120,6 +120,7 @@ class Command(BaseCommand):
         recording = Path(options["call"])
         calls = read_calls(recording) if options["call"] else []
         kernel = _choose(read_file(path), name, calls, path)
+        kernel = with_real_configs(path, kernel)
         mine = [each for each in calls if each.kernel == kernel.name]
         if calls and not mine:
             raise FileRefused(f"{recording.name} holds no launch of {kernel.name}, but of "
