@@ -36,7 +36,7 @@ def units_by_name() -> dict[str, str]:
     return units
 
 
-def test_every_metric_of_real_reports_has_a_sentence_a_unit_and_a_range(units_by_name):
+def test_every_metric_of_real_reports_has_a_sentence_a_unit_and_a_range(units_by_name: dict[str, str]) -> None:
     assert len(units_by_name) > 1_200
     for name in units_by_name:
         meaning = meaning_of(name)
@@ -45,7 +45,7 @@ def test_every_metric_of_real_reports_has_a_sentence_a_unit_and_a_range(units_by
         assert not any(part in meaning.sentence for part in ("__", "None", "{", "of of", "..")), meaning
 
 
-def test_units_are_those_that_the_reports_state(units_by_name):
+def test_units_are_those_that_the_reports_state(units_by_name: dict[str, str]) -> None:
     """Of counters with a roll-up. What differs is the tool's shorthand."""
     stated = {name: unit for name, unit in units_by_name.items()
               if unit and parts_of(name).rollup and not parts_of(name).is_derived}
@@ -75,7 +75,7 @@ def test_units_are_those_that_the_reports_state(units_by_name):
     ("device__attribute_max_threads_per_block", ("Property of the GPU: max threads per block",), "thread"),
     ("device__attribute_can_map_host_memory", ("can map host memory",), "yes/no"),
 ])
-def test_a_name_says_what_it_counts(name, words, unit):
+def test_a_name_says_what_it_counts(name: str, words: tuple[str, ...], unit: str) -> None:
     meaning = meaning_of(name)
     assert meaning.unit == unit and meaning.is_known
     assert all(word in meaning.sentence for word in words), meaning.sentence
@@ -86,7 +86,7 @@ def test_a_name_says_what_it_counts(name, words, unit):
     (f"sm__inst_executed_pipe_tensor_op_hmma{PEAK}", "tensor"), (f"gpu__dram_throughput{PEAK}", "dram"),
     (f"dram__bytes_write.sum{PEAK[4:]}", "dram"), (f"lts__throughput{PEAK}", "unit"),
     (f"gpu__compute_memory_throughput{PEAK}", "unit")])
-def test_shares_of_peak_are_called_by_the_table_of_bands(name, band):
+def test_shares_of_peak_are_called_by_the_table_of_bands(name: str, band: str) -> None:
     meaning = meaning_of(name)
     assert meaning.range.lower().startswith(BANDS[band].text.lower()) and meaning.source == BANDS[band].source
 
@@ -97,22 +97,22 @@ def test_shares_of_peak_are_called_by_the_table_of_bands(name, band):
     ("smsp__thread_inst_executed_per_inst_executed.pct", "Good: 100 %"), ("dram__bytes.sum", "An amount"),
     ("lts__t_sector_hit_rate.pct", "Good: above 80 %"), ("sm__ops_path_tensor_src_fp8.sum.peak_sustained", "A ceiling"),
     ("smsp__issue_active.avg.per_cycle_active", "Good: 0.8"), ("launch__stream_id", "A fact")])
-def test_good_and_bad_where_anything_is_stated(name, begins):
+def test_good_and_bad_where_anything_is_stated(name: str, begins: str) -> None:
     assert meaning_of(name).range.startswith(begins)
 
 
 @pytest.mark.parametrize("name", ["SQ_WAVES", "", "foo__bar.sum", "sm__nothing_known_here.sum", "a" * 5_000, "__", "x__.sum.sum"])
-def test_what_is_no_known_name_is_said_to_be_unknown(name):
+def test_what_is_no_known_name_is_said_to_be_unknown(name: str) -> None:
     meaning = meaning_of(name)
     assert not meaning.is_known and meaning.range == NO_RANGE and meaning.unit == "number" and len(meaning.sentence) < 700
 
 
-def test_a_part_without_words_is_named():
+def test_a_part_without_words_is_named() -> None:
     meaning = meaning_of("l1tex__t_sectors_frobnicated.sum")
     assert not meaning.is_known and "Without words here: “frobnicated”" in meaning.sentence and meaning.unit == "sector"
 
 
-def test_bands_ascend_and_say_their_source():
+def test_bands_ascend_and_say_their_source() -> None:
     for band in BANDS.values():
         assert band.steps[0][0] == 0 and list(band.limits) == sorted(set(band.limits)) and band.limits and band.source
         assert [band.reading(least) for least, _ in band.steps] == [text for _, text in band.steps]
@@ -131,5 +131,5 @@ def test_bands_ascend_and_say_their_source():
     "lts__average_t_sector_srcnode_fbp_aperture_device_op_read.pct", "FBSP.TriageCompute.dramc__write_throughput.avg",
     "smsp__sass_inst_executed_op_global_atom.sum", "sm__sass_data_bytes_mem_shared_op_atom.sum",
     "lts__t_sectors_srcnode_gpc.sum"])
-def test_names_of_public_guides_and_scripts_are_known(name):
+def test_names_of_public_guides_and_scripts_are_known(name: str) -> None:
     assert meaning_of(name).is_known, meaning_of(name)

@@ -129,6 +129,21 @@ def test_ranges_name_the_parts_where_no_shapes_are_recorded(tmp_path: Path, oper
     assert result.numbers["layers"] == LAYERS and whole["attention"] == pytest.approx(1e3 * LAYERS * 220.0)
 
 
+def test_the_products_of_another_network_make_no_layer(tmp_path: Path) -> None:
+    """A recommender's ranges are called "mlp" and "fc1" too."""
+    dense = [product("bottom.mlp", F, H, 155.0), product("top.fc1", H, F, 155.0), product("top.fc2", H, H, 65.0)]
+    result, rows = table_rows(recorded(tmp_path, dense))
+    assert result.numbers["layers"] == 0 and not any(row["is_named"] for row in result.numbers["layer"]) and GAPS not in rows
+    assert result.tables[0].title == "Work by operator and sizes"
+
+
+def test_ranges_of_two_blocks_are_enough(tmp_path: Path) -> None:
+    """"attention" and "mlp" around many kernels, nothing closer."""
+    blocks = [kernel._replace(around="attention" if at < 8 else "mlp", name=f"kernel_{at}") for at, kernel in enumerate(GUIDE)]
+    result, rows = table_rows(recorded(tmp_path, blocks, shapes=False, operators=False))
+    assert result.numbers["layers"] == LAYERS and set(rows) == {"attention", "feed-forward", GAPS}
+
+
 def test_a_long_gap_is_the_hosts(tmp_path: Path) -> None:
     slow = [kernel._replace(gap_us=3 * kernel.us) for kernel in GUIDE]
     _, rows = table_rows(recorded(tmp_path, slow))

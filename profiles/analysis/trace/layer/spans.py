@@ -12,11 +12,13 @@ from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.trace.layer.calls import Calls, Token
 from profiles.analysis.trace.layer.parts import MOST_CALLS, SCORES, WEIGHTS, Parts
 from profiles.analysis.trace.layer.ranges import ATTENTION, BLOCKS, DOWN, FEED_FORWARD, KV, OUTPUT, QKV, RESIDUAL, SEPARATE
+from profiles.analysis.trace.layer.ranges import PRODUCTS as PRODUCT_PARTS
 from profiles.analysis.trace.layer.ranges import Q as QUERY
 from profiles.analysis.trace.layer.work import PRODUCTS
 
 GAPS = "gaps without GPU work"
 _FIRST = frozenset((QKV, QUERY, KV, SEPARATE))
+_AROUND_ATTENTION = frozenset((*_FIRST, OUTPUT))
 _NORMS = frozenset(("RMS norm", "layer norm"))
 _LAST = frozenset((OUTPUT, DOWN, FEED_FORWARD, RESIDUAL))
 _TOGETHER = 4                       # calls between two kernels of one attention
@@ -47,6 +49,10 @@ def complete_parts(calls: Calls, parts: Parts) -> None:
         places = np.flatnonzero(calls.device == device)
         if told[places].any():
             continue
+        if not _attends(calls, parts, places):          # "fc1", "mlp": a recommender's or an image classifier's as well
+            named = np.isin(np.array(parts.names)[parts.part[places]], sorted(PRODUCT_PARTS | {RESIDUAL}))
+            parts.part[places[named]] = 0
+            continue
         for at in places.tolist():
             token = calls.tokens[int(calls.token[at])]
             if parts.part[at] == 0 and token.hint in BLOCKS:
@@ -56,21 +62,25 @@ def complete_parts(calls: Calls, parts: Parts) -> None:
         parts.gpus += bool(passes)
 
 
+def _attends(calls: Calls, parts: Parts, places: Ints) -> bool:
+    """Whether any name on one GPU is that of attention: of the block, or of the projections around it."""
+    return any(parts.names[code] in _AROUND_ATTENTION or calls.tokens[token].hint == ATTENTION
+               for code, token in set(zip(parts.part[places].tolist(), calls.token[places].tolist(), strict=True)))
+
+
 def _named_passes(parts: Parts, calls: Calls, places: Ints) -> int:
     """Return how often a layer is passed whose parts are told by the names of their ranges alone.
 
-    A layer has one output projection and one down projection; else one stretch of attention, or of the feed-forward block.
+    A layer has one output projection and one down projection; else one stretch of attention.
     """
     tokens = [calls.tokens[code] for code in calls.token[places].tolist()]
     names = ["" if token.is_backward else parts.names[code]
              for code, token in zip(parts.part[places].tolist(), tokens, strict=True)]
     for wanted in (OUTPUT, DOWN):
-        if found := sum(name == wanted and token.kind in PRODUCTS for name, token in zip(names, tokens, strict=True)):
-            return found
-    for wanted in (ATTENTION, FEED_FORWARD):
-        if found := sum(name == wanted and (not at or names[at - 1] != wanted) for at, name in enumerate(names)):
-            return found
-    return 0
+        found = [name for name, token in zip(names, tokens, strict=True) if name == wanted and token.kind in PRODUCTS]
+        if found:
+            return len(found)
+    return len([at for at, name in enumerate(names) if name == ATTENTION and (not at or names[at - 1] != name)])
 
 
 def add_residuals(calls: Calls, parts: Parts) -> None:
@@ -126,9 +136,9 @@ def layer_spans(calls: Calls, parts: Parts) -> list[tuple[int, int]]:
 
 def _anchors(labels: list[str]) -> list[int]:
     """Return where each layer's attention stands, else, where none is told, its output or its down projection."""
-    for wanted in ({ATTENTION, WEIGHTS}, {OUTPUT}, {DOWN}, {FEED_FORWARD}):
+    for wanted in ({ATTENTION, WEIGHTS}, {OUTPUT}, {DOWN}):
         found = [at for at, label in enumerate(labels) if label in wanted]
-        if wanted != {OUTPUT} and wanted != {DOWN}:     # several kernels of one attention are one
+        if wanted == {ATTENTION, WEIGHTS}:              # several kernels of one attention are one
             found = [at for place, at in enumerate(found) if not place or at - found[place - 1] > _TOGETHER]
         if found:
             return found
