@@ -14,7 +14,8 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
-from tuner.gate.channels.sending_services import KEPT_IN_FILES, WAITS
+from tuner.gate.channels.kinds.mail import KEPT_IN_FILES
+from tuner.gate.channels.sending_services import WAITS
 from webapp.models import Comment, Follow, Notice, Project, TalkPreference, Thread
 from webapp.threads.people import people_of
 from workers import jobs

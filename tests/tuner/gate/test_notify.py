@@ -19,8 +19,11 @@ from django.utils import timezone
 from tuner.gate.channels import selectors as notify_selectors
 from tuner.gate.channels import sending_services
 from tuner.gate.channels import services as notify_services
-from tuner.gate.channels import webhook as notify_webhook
-from tuner.gate.channels.webhook import NotSent, Refused
+from tuner.gate.channels.kinds import webhook as notify_webhook
+from tuner.gate.channels.kinds.kind import AddressRefused
+from tuner.gate.channels.kinds.mail import KEPT_IN_FILES
+from tuner.gate.channels.kinds.table import KINDS
+from tuner.gate.channels.kinds.webhook import NotSent, Refused
 from tuner.gate.errors import Refusal
 from tuner.gate.reports import message
 from tuner.gate.verdicts.decide_services import notify_followers
@@ -113,7 +116,7 @@ def test_what_is_no_web_address_is_refused(address):
 def test_addresses_inside_are_not_public(ip):
     assert not notify_webhook.is_public(ip)
     with pytest.raises(Refused, match="inside this network"):
-        notify_webhook.send("https://team.example/hook", b"{}", {}, resolve=lambda host, port: [ip])
+        notify_webhook.post("https://team.example/hook", b"{}", {}, resolve=lambda host, port: [ip])
 
 
 @pytest.mark.parametrize("ip", ["93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "64:ff9b::5db8:d70e"])
@@ -123,7 +126,7 @@ def test_addresses_of_the_world_are_public(ip):
 
 def test_one_inner_address_among_many_is_refused():
     with pytest.raises(Refused, match=r"10\.0\.0\.7"):
-        notify_webhook.send("https://team.example/", b"{}", {}, resolve=lambda host, port: ["93.184.215.14", "10.0.0.7"])
+        notify_webhook.post("https://team.example/", b"{}", {}, resolve=lambda host, port: ["93.184.215.14", "10.0.0.7"])
 
 
 def test_the_name_is_looked_up_once_and_the_checked_address_is_what_is_connected_to(listener):
@@ -134,7 +137,7 @@ def test_the_name_is_looked_up_once_and_the_checked_address_is_what_is_connected
         return ["127.0.0.1"] if len(asked) == 1 else ["10.255.255.1"]
 
     port = listener.server.server_port
-    arrived = notify_webhook.send(f"http://team.example:{port}/hook?a=1", b"{}", {}, private=True, resolve=resolve)
+    arrived = notify_webhook.post(f"http://team.example:{port}/hook?a=1", b"{}", {}, private=True, resolve=resolve)
     assert (arrived.status, asked) == (204, ["team.example"])
     path, headers, _ = listener.got[0]
     assert (path, headers["host"]) == ("/hook?a=1", f"team.example:{port}")
@@ -143,7 +146,7 @@ def test_the_name_is_looked_up_once_and_the_checked_address_is_what_is_connected
 # ---- what arrives ----
 
 def test_a_message_is_signed_with_its_time(listener):
-    notify_webhook.send(listener.url, b'{"a": 1}', {"X-Ridgepoint-Event": "test"}, secret="s3cret", private=True)
+    notify_webhook.post(listener.url, b'{"a": 1}', {"X-Ridgepoint-Event": "test"}, secret="s3cret", private=True)
     _, headers, body = listener.got[0]
     signed = hmac.new(b"s3cret", headers["x-ridgepoint-timestamp"].encode() + b"." + body, hashlib.sha256).hexdigest()
     assert headers["x-ridgepoint-signature"] == f"sha256={signed}"
@@ -155,14 +158,14 @@ def test_a_message_is_signed_with_its_time(listener):
 def test_which_answers_are_tried_again(listener, status, final):
     listener.status = status
     with pytest.raises(NotSent, match=f"{status}: no such channel") as caught:
-        notify_webhook.send(listener.url, b"{}", {}, private=True)
+        notify_webhook.post(listener.url, b"{}", {}, private=True)
     assert caught.value.final is final
 
 
 def test_a_redirect_is_not_followed(listener):
     listener.status, listener.headers = 302, {"Location": "http://169.254.169.254/latest/meta-data/"}
     with pytest.raises(NotSent, match=r"redirects to http://169\.254") as caught:
-        notify_webhook.send(listener.url, b"{}", {}, private=True)
+        notify_webhook.post(listener.url, b"{}", {}, private=True)
     assert caught.value.final and len(listener.got) == 1
 
 
@@ -182,13 +185,13 @@ def test_a_receiver_that_drips_is_cut_off():
     threading.Thread(target=drip, daemon=True).start()
     began = time.monotonic()
     with pytest.raises(NotSent, match="no answer within"):
-        notify_webhook.send(f"http://127.0.0.1:{server.getsockname()[1]}/", b"{}", {}, private=True, total_s=0.5)
+        notify_webhook.post(f"http://127.0.0.1:{server.getsockname()[1]}/", b"{}", {}, private=True, total_s=0.5)
     assert time.monotonic() - began < 15         # the whole answer would take 20 s
     server.close()
 
 
 def test_an_address_that_leads_nowhere_is_passed_over(listener):
-    arrived = notify_webhook.send(listener.url.replace("127.0.0.1", "two.example"), b"{}", {}, private=True,
+    arrived = notify_webhook.post(listener.url.replace("127.0.0.1", "two.example"), b"{}", {}, private=True,
                                   resolve=lambda host, port: ["127.0.0.9", "127.0.0.1"])
     assert arrived.status == 204 and len(listener.got) == 1
 
@@ -197,7 +200,7 @@ def test_nobody_there_is_said():
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     with pytest.raises(NotSent, match="nobody listens") as caught:
-        notify_webhook.send(f"http://127.0.0.1:{port}/", b"{}", {}, private=True)
+        notify_webhook.post(f"http://127.0.0.1:{port}/", b"{}", {}, private=True)
     assert not caught.value.final
 
 
@@ -245,6 +248,30 @@ def test_a_message_reaches_the_receiver_with_everything_in_it(listener, inside, 
 
 
 @pytest.mark.django_db
+def test_a_teams_channel_gets_a_card_with_a_button_and_no_secret(listener, inside, woken, settings):
+    settings.PUBLIC_URL = "https://guard.example"
+    place = notify_services.add_destination(kind="teams", address=listener.url + "/workflows/7")
+    assert place.secret == "" and notify_selectors.visible_address(place, whole=False) == "http://127.0.0.1/…"
+    found = gate()
+    notify_followers(found)
+    assert tried(Delivery.objects.get().pk).status == "sent"
+    _, headers, body = listener.got[0]
+    attachment, = json.loads(body)["attachments"]
+    card = attachment["content"]
+    assert "x-ridgepoint-signature" not in headers and attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
+    assert card["type"] == "AdaptiveCard" and f"{KEY} +8.1 %" in card["body"][1]["text"]
+    assert card["actions"][0]["url"] == f"https://guard.example{reverse('gate', args=[found.pk])}"
+
+
+def test_each_kind_of_channel_fits_its_row_and_refuses_what_it_cannot_send_to():
+    longest = Notified._meta.get_field("kind").max_length
+    for name, kind in KINDS.items():
+        assert name == kind.name and len(name) <= longest and kind.label and kind.noun != kind.nouns
+        with pytest.raises(AddressRefused):
+            kind.check("javascript:alert(1)")
+
+
+@pytest.mark.django_db
 def test_what_does_not_arrive_is_tried_later_and_later_and_then_given_up(listener, inside, woken):
     listener.status = 503
     notify_services.add_destination(kind="webhook", address=listener.url)
@@ -278,10 +305,10 @@ def test_a_worker_that_dies_leaves_a_message_that_is_due_again(woken, monkeypatc
     place = notify_services.add_destination(kind="webhook", address="https://team.example/")
     row = notify_services.send_test(place, "olga")
 
-    def die(row):
+    def die(*args, **named):
         raise SystemExit
 
-    monkeypatch.setattr(sending_services, "_post", die)
+    monkeypatch.setattr(notify_webhook, "post", die)
     with pytest.raises(SystemExit):
         tried(row.pk)
     woken.clear()
@@ -324,7 +351,7 @@ def test_a_fault_of_ours_ends_one_message_and_no_other(listener, inside, woken, 
     place = notify_services.add_destination(kind="webhook", address=listener.url)
     broken = notify_services.send_test(place, "olga")
     other = notify_services.send_test(notify_services.add_destination(kind="email", address="a@team.example"), "olga")
-    monkeypatch.setattr(notify_webhook, "send", lambda *args, **named: 1 / 0)
+    monkeypatch.setattr(notify_webhook, "post", lambda *args, **named: 1 / 0)
     sending_services.send_deliveries()
     assert Delivery.objects.get(pk=other.pk).status == "sent"
     assert Delivery.objects.get(pk=broken.pk).error == "unexpected ZeroDivisionError: division by zero"
@@ -379,7 +406,7 @@ def test_a_mail_says_the_verdict_and_a_file_is_no_mail(woken, settings, tmp_path
     message = mail.outbox[0]
     assert message.to == ["kernels@team.example"] and message.subject.startswith("SLOWER: ") and "\n" not in message.subject
     assert "| ▲ SLOWER |" in message.body and "recorded on NVIDIA H200" in message.body
-    settings.EMAIL_BACKEND, settings.EMAIL_FILE_PATH = sending_services.KEPT_IN_FILES, tmp_path / "mail"
+    settings.EMAIL_BACKEND, settings.EMAIL_FILE_PATH = KEPT_IN_FILES, tmp_path / "mail"
     kept = tried(notify_services.send_test(Notified.objects.get(), "olga").pk)
     assert kept.status == "kept" and "Ridgepoint: a test message" in next((tmp_path / "mail").iterdir()).read_text()
 
@@ -484,7 +511,7 @@ def test_a_hostile_body_is_answered_with_its_field(api, olga, body):
 
 @pytest.mark.django_db
 def test_the_page_says_who_is_told_and_what_stands_in_the_way(client, olga, bob, woken, settings):
-    settings.EMAIL_BACKEND = sending_services.KEPT_IN_FILES
+    settings.EMAIL_BACKEND = KEPT_IN_FILES
     client.force_login(olga)
     assert "No channel yet" in client.get(reverse("notified")).content.decode()
     asked = {"kind": "webhook", "address": "https://chat.example/hook", "verdicts": ["SLOWER"]}

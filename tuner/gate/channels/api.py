@@ -11,6 +11,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tuner.gate.channels import selectors, sending_services, services
+from tuner.gate.channels.kinds.table import KINDS
 from tuner.models import Delivery, Notified
 from tuner.query_api import validated
 
@@ -18,7 +19,7 @@ JSON = OpenApiTypes.OBJECT
 
 
 class PlaceRequest(serializers.Serializer[None]):
-    kind = serializers.ChoiceField(choices=Notified.Kind.values)
+    kind = serializers.ChoiceField(choices=list(KINDS))
     address = serializers.CharField(max_length=500)
     secret = serializers.CharField(max_length=120, required=False, allow_blank=True, help_text="webhooks; left out: we make one")
     suite = serializers.CharField(max_length=60, required=False, allow_blank=True, allow_null=True, help_text="left out: all")

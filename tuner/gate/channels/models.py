@@ -9,13 +9,9 @@ from workers.scope import BelowProject, OfProject
 
 
 class Notified(OfProject):
-    """Somewhere that verdicts are sent to: a webhook or a mailbox."""
+    """A channel: somewhere that verdicts are sent to."""
 
-    class Kind(models.TextChoices):
-        WEBHOOK = "webhook"
-        EMAIL = "email"
-
-    kind = models.CharField(max_length=8, choices=Kind)
+    kind = models.CharField(max_length=8)               # of tuner.gate.channels.kinds.table
     address = models.CharField(max_length=500)
     secret = models.CharField(max_length=500, blank=True)        # webhook: key of the signature header, sealed (workers.secret)
     suite = models.ForeignKey("tuner.Suite", null=True, blank=True, on_delete=models.CASCADE, related_name="notified")   # null: all

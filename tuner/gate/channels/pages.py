@@ -13,6 +13,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from tuner.gate.channels import selectors, sending_services, services
+from tuner.gate.channels.kinds.table import KINDS
 from tuner.gate.errors import Refusal
 from tuner.models import Delivery, Notified, Suite
 
@@ -24,10 +25,10 @@ WORDS = {"SLOWER": "SLOWER: a build made a kernel slower", "AMBIGUOUS": "AMBIGUO
 
 
 class PlaceForm(forms.Form):
-    """A webhook or a mailbox."""
+    """A channel of one of the KINDS."""
 
-    kind = forms.ChoiceField(choices=[("webhook", "webhook: a POST with JSON"), ("email", "e-mail")], label="How")
-    address = forms.CharField(max_length=500, label="Address", help_text="https://host/path, or name@team.example.",
+    kind = forms.ChoiceField(choices=[(kind.name, kind.label) for kind in KINDS.values()], label="How")
+    address = forms.CharField(max_length=500, label="Address", help_text=", or ".join(kind.hint for kind in KINDS.values()),
                               widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}))
     suite = forms.ChoiceField(required=False)
     verdicts = forms.MultipleChoiceField(choices=[(name, WORDS[name]) for name in services.EVENTS], required=False,
@@ -69,9 +70,8 @@ def _page(request: HttpRequest, form: PlaceForm, made: Notified | None = None, s
     sent = [{"row": row, "address": selectors.visible_address(row.to, whole),
              "error": selectors.visible_error(row, whole)} for row in selectors.newest_deliveries(to)]
     return render(request, "gate/verdicts/notified.html", {
-        "rows": rows, "told": told, "webhooks": sum(each["row"].kind == "webhook" for each in told), "form": form, "made": made,
-        "secret": secret,
-        "mails": sum(each["row"].kind == "email" for each in told), "deliveries": sent,
+        "rows": rows, "told": ", ".join(selectors.counts_by_kind(row["row"] for row in told)), "form": form, "made": made,
+        "secret": secret, "mails": any(row["row"].kind == "email" for row in told), "deliveries": sent,
         "lately": selectors.recent_status_counts(),
         "to": next((each for each in rows if each["row"].pk == to), None), "outlook": selectors.sending_conditions(),
         "address": request.build_absolute_uri("/").rstrip("/"), "tries": len(sending_services.WAITS) + 1,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db.models import Count, Max, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
-from tuner.gate.channels.sending_services import KEPT_IN_FILES, QUEUE
+from tuner.gate.channels.kinds.mail import KEPT_IN_FILES
+from tuner.gate.channels.kinds.table import KINDS
+from tuner.gate.channels.sending_services import QUEUE
 from tuner.gate.channels.services import DEFAULT_EVENTS, MAX_DESTINATIONS
 from tuner.models import Delivery, Notified
 from workers import jobs
@@ -45,12 +47,7 @@ def recent_status_counts() -> dict[str, int]:
 
 def visible_address(row: Notified, whole: bool) -> str:
     """Return the address, whole for owners: webhook paths are often passwords, mailboxes are people's."""
-    if whole:
-        return row.address
-    if row.kind == Notified.Kind.EMAIL:
-        return f"…@{row.address.rpartition('@')[2]}"
-    parts = urlsplit(row.address)
-    return f"{parts.scheme}://{parts.hostname}/…"
+    return row.address if whole else KINDS[row.kind].visible(row.address)
 
 
 def visible_error(row: Delivery, whole: bool) -> str:
@@ -68,6 +65,12 @@ def sending_conditions() -> dict[str, Any]:
     return {"mail_files": str(settings.EMAIL_FILE_PATH) if settings.EMAIL_BACKEND == KEPT_IN_FILES else "",
             "public_url": settings.PUBLIC_URL, "private_allowed": settings.WEBHOOK_PRIVATE,
             "worker": any(QUEUE in worker.get("queues", ()) for worker in jobs.workers())}
+
+
+def counts_by_kind(rows: Iterable[Notified]) -> list[str]:
+    """Return "2 webhooks", "1 mailbox" … in the order of the kinds, those without a channel left out."""
+    counts = Counter(row.kind for row in rows)
+    return [f"{counts[name]} {kind.noun if counts[name] == 1 else kind.nouns}" for name, kind in KINDS.items() if counts[name]]
 
 
 def destination_json(row: Notified, whole: bool = False) -> dict[str, Any]:

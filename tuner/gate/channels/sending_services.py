@@ -7,23 +7,21 @@ many messages wait for it.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Collection
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from datetime import timedelta
-from smtplib import SMTPException
 from typing import Any
 
-from django.conf import settings
-from django.core.mail import EmailMessage
 from django.db.models import F
 from django.utils import timezone
 
-from tuner.gate.channels import webhook
-from tuner.models import Delivery, Notified
+from tuner.gate.channels.kinds.kind import ChannelKind, Message
+from tuner.gate.channels.kinds.table import KINDS
+from tuner.models import Delivery
 from tuner.tuning.trial import cleaned
 from workers import jobs
+from workers.outgoing import NotSent, Refused
 from workers.secret import Unreadable, unseal
 
 log = logging.getLogger(__name__)
@@ -35,7 +33,6 @@ MAX_TRIES = len(WAITS) + 4                             # those that took their w
 KEPT_FOR = timedelta(days=90)
 SIDE_BY_SIDE = 16                                      # places that are asked at the same time
 LOOK_S = 0.5                                           # how often those at work look for what was written meanwhile
-KEPT_IN_FILES = "django.core.mail.backends.filebased.EmailBackend"
 DeliveryFields = dict[str, Any]                               # fields of the row after a try
 
 
@@ -95,13 +92,14 @@ def _try_delivery(row: Delivery) -> DeliveryFields:
     """Return the fields of a delivery after one try."""
     try:
         if row.tries > MAX_TRIES:
-            raise webhook.NotSent("workers died over it", final=True)
+            raise NotSent("workers died over it", final=True)
         if not row.to.enabled and row.event != "test":
-            raise webhook.NotSent("it was switched off before this could be sent", final=True)
-        status, answer = _mail(row) if row.to.kind == Notified.Kind.EMAIL else _post(row)
-    except webhook.Refused as error:
+            raise NotSent("it was switched off before this could be sent", final=True)
+        kind = KINDS[row.to.kind]
+        status, answer = kind.send(_message(row, kind))
+    except Refused as error:
         return {"status": "failed", "error": str(error)}
-    except webhook.NotSent as error:
+    except NotSent as error:
         final = error.final or row.tries > len(WAITS)
         return {"status": "failed" if final else "waiting", "error": str(error),
                 "due": None if final else timezone.now() + WAITS[row.tries - 1]}
@@ -111,31 +109,12 @@ def _try_delivery(row: Delivery) -> DeliveryFields:
     return {"status": status, "answer": answer, "sent": timezone.now()}
 
 
-def _post(row: Delivery) -> tuple[str, str]:
-    said = {**row.body, "delivery": row.pk, "try": row.tries}
-    said.pop("mail", None)
+def _message(row: Delivery, kind: ChannelKind) -> Message:
     try:
-        secret = unseal(row.to.secret)
+        secret = unseal(row.to.secret) if kind.signed else ""
     except Unreadable as error:
-        raise webhook.NotSent(str(error), final=True) from error
-    arrived = webhook.send(
-        row.to.address, json.dumps(said).encode(), {"X-Ridgepoint-Event": str(row.body.get("event", "")),
-                                                    "X-Ridgepoint-Delivery": str(row.pk)},
-        secret=secret, private=settings.WEBHOOK_PRIVATE)
-    return "sent", str(arrived)
-
-
-def _mail(row: Delivery) -> tuple[str, str]:
-    subject = " ".join(str(row.body.get("subject", "Ridgepoint")).split())[:200]        # one line: a mail's header
-    mail = EmailMessage(subject, str(row.body.get("mail", "")), to=[row.to.address],
-                        headers={"X-Ridgepoint-Delivery": str(row.pk)})
-    try:
-        mail.send()
-    except (SMTPException, OSError, ValueError) as error:
-        raise webhook.NotSent(f"{type(error).__name__}: {error}"[:250]) from error
-    if settings.EMAIL_BACKEND == KEPT_IN_FILES:
-        return "kept", "written to a file: no mail server is set"
-    return "sent", "taken by the mail server"
+        raise NotSent(str(error), final=True) from error
+    return Message(row.body, row.to.address, secret, row.pk, row.tries)
 
 
 def _store_outcome(row: Delivery, outcome: DeliveryFields) -> None:

@@ -10,14 +10,13 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from django.conf import settings
-from django.core.exceptions import ValidationError
-from django.core.validators import validate_email
 from django.db import transaction
 from django.db.models import Q
 from django.urls import reverse
 from django.utils import timezone
 
-from tuner.gate.channels import webhook
+from tuner.gate.channels.kinds.kind import AddressRefused
+from tuner.gate.channels.kinds.table import KINDS
 from tuner.gate.channels.sending_services import wake_sender
 from tuner.gate.errors import Refusal
 from tuner.gate.reports import message
@@ -35,14 +34,15 @@ MAX_DESTINATIONS = 100
 
 def add_destination(*, kind: str, address: str, secret: str = "", suite: str | None = None, verdicts: Sequence[str] = (),
                     author: Any = None) -> Notified:
-    """Add a webhook or mailbox; a webhook without a secret gets one. Raises Refusal."""
-    if kind not in Notified.Kind.values:
-        raise Refusal({"kind": f"one of {', '.join(Notified.Kind.values)}"})
+    """Add a channel of one of the KINDS; one that signs and has no secret gets one. Raises Refusal."""
+    if kind not in KINDS:
+        raise Refusal({"kind": f"one of {', '.join(KINDS)}"})
     if Notified.objects.count() >= MAX_DESTINATIONS:
         raise Refusal({"address": f"{MAX_DESTINATIONS} places are told already: remove one first"})
     address = _checked_address(kind, address)
-    secret = (secret or secrets.token_urlsafe(32)) if kind == Notified.Kind.WEBHOOK else ""
-    if kind == Notified.Kind.WEBHOOK and not (12 <= len(secret) <= 120 and secret.isprintable()):
+    signed = KINDS[kind].signed
+    secret = (secret or secrets.token_urlsafe(32)) if signed else ""
+    if signed and not (12 <= len(secret) <= 120 and secret.isprintable()):
         raise Refusal({"secret": "12 to 120 printable characters; leave it empty for one of our making"})
     about = Suite.objects.filter(name=suite).first() if suite else None
     if suite and about is None:
@@ -78,15 +78,8 @@ def send_test(row: Notified, who: str) -> Delivery:
 def _checked_address(kind: str, address: str) -> str:
     address = address.strip()
     try:
-        if kind == Notified.Kind.EMAIL:
-            validate_email(address)
-            if len(address) > 254:
-                raise ValidationError("too long")
-        else:
-            webhook.parse_address(address)
-    except ValidationError as error:
-        raise Refusal({"address": "write one mail address: name@team.example"}) from error
-    except webhook.Refused as error:
+        KINDS[kind].check(address)
+    except AddressRefused as error:
         raise Refusal({"address": str(error)}) from error
     return address
 

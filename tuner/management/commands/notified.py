@@ -10,6 +10,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from tuner.gate.channels import selectors, sending_services, services
+from tuner.gate.channels.kinds.table import KINDS
 from tuner.gate.errors import Refusal
 from tuner.models import Delivery, Notified
 from webapp.management.in_project import ProjectCommand
@@ -18,7 +19,7 @@ LOOK_EVERY_S = 0.5
 
 
 class Command(ProjectCommand):
-    help = "List, add, test and remove the webhooks and mailboxes that are told of verdicts; see what became of messages."
+    help = "List, add, test and remove the channels that are told of verdicts; see what became of messages."
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -31,7 +32,7 @@ class Command(ProjectCommand):
 
         command("list", "places, with their addresses whole")
         add = command("add", "tell one more place; the secret of a webhook is shown once")
-        add.add_argument("kind", choices=Notified.Kind.values)
+        add.add_argument("kind", choices=list(KINDS))
         add.add_argument("address")
         add.add_argument("--suite", help="this one alone")
         add.add_argument("--verdicts", nargs="+", default=[], choices=services.EVENTS, metavar="VERDICT",

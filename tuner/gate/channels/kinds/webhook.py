@@ -1,4 +1,4 @@
-"""One message to one web address, signed.
+"""A webhook: the message as JSON to one web address, signed.
 
 Where it may go is checked first (`workers.outgoing`): loopback, link-local, private and reserved addresses are refused unless an
 owner allows them (RIDGEPOINT_WEBHOOK_PRIVATE).
@@ -11,13 +11,18 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
+from django.conf import settings
+
+from tuner.gate.channels.kinds.kind import AddressRefused, ChannelKind, Message
 from workers.outgoing import TOTAL_S, NotSent, Refused, Resolve, exchange, is_public, parse_address, resolve_host
 
-__all__ = ["NotSent", "Receipt", "Refused", "is_public", "parse_address", "send", "signature"]
+__all__ = ["NotSent", "Receipt", "Refused", "check", "is_public", "parse_address", "post", "send", "signature", "visible"]
 ANSWER_BYTES = 300
 RETRIED = {408, 425, 429}          # of 4xx: those that say "later"
 
@@ -37,7 +42,7 @@ def signature(secret: str, timestamp: str, body: bytes) -> str:
     return f"sha256={digest}"
 
 
-def send(address: str, body: bytes, headers: Mapping[str, str], *, secret: str = "", private: bool = False,
+def post(address: str, body: bytes, headers: Mapping[str, str], *, secret: str = "", private: bool = False,
          resolve: Resolve = resolve_host, total_s: float = TOTAL_S) -> Receipt:
     """POST `body` as JSON; returns when it was answered with 2xx, raises Refused or NotSent otherwise, within `total_s` seconds
     of the connection's beginning."""
@@ -64,3 +69,28 @@ def _check_answer(status: int, location: str, told: bytes, seconds: float) -> Re
                       final=True)
     words = told.decode("utf-8", "replace").strip()[:160]
     raise NotSent(f"{status}" + (f": {words}" if words else ""), final=status < 500 and status not in RETRIED)
+
+
+def check(address: str) -> None:
+    try:
+        parse_address(address)
+    except Refused as error:
+        raise AddressRefused(str(error)) from error
+
+
+def visible(address: str) -> str:
+    """Return scheme and host: paths of webhooks are often passwords."""
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.hostname}/…"
+
+
+def send(message: Message) -> tuple[str, str]:
+    """POST what is said, without its mail."""
+    said = {name: value for name, value in message.body.items() if name != "mail"}
+    body = json.dumps({**said, "delivery": message.delivery, "try": message.tries}).encode()
+    headers = {"X-Ridgepoint-Event": str(message.body.get("event", "")), "X-Ridgepoint-Delivery": str(message.delivery)}
+    return "sent", str(post(message.address, body, headers, secret=message.secret, private=settings.WEBHOOK_PRIVATE))
+
+
+KIND = ChannelKind("webhook", "webhook: a POST with JSON", "webhook", "webhooks", "https://host/path", check, visible, send,
+                   signed=True)

@@ -1,0 +1,1 @@
+"""Ways to tell people: one module for each, named in `table`."""
