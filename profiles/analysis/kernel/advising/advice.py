@@ -295,9 +295,9 @@ Gain = tuple[float | None, float | None, str]
 def _capped(cause: Cause, gain: Gain, whole: LaunchFacts | None, total_ns: float, part: float = 1.0) -> Gain:
     """What falls away with the fault on its unit; a remedy that leaves operations and bytes as they are wins at most the distance
     to the roof of that work. `part` of the time is the launches' that `whole` speaks of."""
-    share_pct = bounded.most_pct(cause.key, whole) if whole and part == 1.0 else None
+    share_pct = bounded.most_pct(cause.key, whole) if whole else None
     if share_pct is not None:
-        gain = _at_most(gain, total_ns * share_pct / 100.0, "what it adds to the work of its unit")
+        gain = _at_most(gain, total_ns * part * share_pct / 100.0, "what it adds to the work of its unit")
     if cause.key == "tail" and whole:           # NVIDIA counts all of the last wave's time, also where it is nearly full
         loss_pct = whole.signals.get("tail_loss_pct", whole.occupancy.tail_loss_pct)
         sampled = gain[0] is not None and gain[2] == "our estimate"

@@ -128,6 +128,8 @@ def narrow(facts: LaunchFacts) -> Seen | None:
     share = units.ratio(facts, "global_load_inst", "inst")
     if width is None or share is None or width >= LIMITS["words_a_load"] or dram is None or dram >= units.LIMITS["roof_pct"]:
         return None
+    if facts.bound == "launch":
+        return None                                            # over before its loads matter
     stores = (units.ratio(facts, "global_store_inst", "inst") or 0.0)
     chained = units.ratio(facts, "chained_load_inst", "global_load_inst") or 0.0
     if 100.0 * (share + stores) < LIMITS["stream_pct"] or _is_product(facts) or chained >= LIMITS["chained"]:
@@ -156,7 +158,7 @@ def work_a_thread(facts: LaunchFacts) -> Seen | None:
         return None
     if loads > LIMITS["loads_a_thread"] + 0.5 or inst > LIMITS["inst_a_thread"]:
         return None
-    if waves is not None and waves < LIMITS["short_waves"]:
+    if facts.bound == "launch" or (waves is not None and waves < LIMITS["short_waves"]):
         return None
     moved = loads + (units.ratio(facts, "global_store_inst", "warps") or 0.0)
     overhead = 1.0 - min(1.0, LIMITS["overhead_inst"] * moved / inst)

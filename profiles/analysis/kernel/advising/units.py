@@ -21,6 +21,8 @@ LIMITS: dict[str, float] = {
     "memory_bound_pct": 80.0,    # … DRAM and L2 below it: more bytes in flight still go faster (streams reach 85 to 90 of DRAM)
     "roof_pct": 85.0,            # at or above, waiting is hidden: more warps, fewer barriers or more blocks win nothing
     "tile_fma_pct": 40.0,        # multiply-adds of all instructions, in a product whose operands are held in registers …
+    "pipe_fma_pct": 25.0,        # of its peak, the FMA pipe, where instructions were not counted by opcode …
+    "pipe_integers": 0.3,        # … and what integer multiply-adds may be of its use, of all that is issued
     "tile_words": 0.6,           # … and at most as many words loaded for each of them
 }
 UNITS: dict[str, str] = {        # signal -> how a sentence calls the unit
@@ -128,6 +130,11 @@ def has_register_tile(facts: LaunchFacts) -> bool:
 def holds_results(facts: LaunchFacts) -> bool:
     """Whether registers or shared memory limit its warps because it multiplies out of them: more warps would cost the tile."""
     share = ratio(facts, "fma_inst", "inst")
+    if share is None:                                           # not counted: of the code, or of the pipe beside what is issued
+        known = facts.signals
+        share = max(known.get("code_fma_share", 0.0), known.get("code_tensor_share", 0.0))
+        if facts.point.flop and known.get("fma_pct", 0.0) >= LIMITS["pipe_fma_pct"]:
+            share = max(share, (ratio(facts, "fma_pct", "issue_pct") or 0.0) - LIMITS["pipe_integers"])
     by_design = {"registers", "shared_mem"} & set(facts.occupancy.limiters)
     multiplies = share is not None and 100.0 * share >= LIMITS["tile_fma_pct"]
     return bool(by_design) and (multiplies or has_register_tile(facts))

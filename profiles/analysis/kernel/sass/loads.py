@@ -78,8 +78,10 @@ def _mix_of_opcodes(metrics: Metrics) -> dict[str, float]:
 
 
 def _mix_of_instructions(instructions: Instructions) -> dict[str, float]:
-    if not instructions.has("inst_executed"):
-        return {}
+    if not instructions.has("inst_executed") or not instructions.values("inst_executed").any():
+        rows = instructions.base_opcode              # nothing was counted: what the code is made of
+        return {"code_fma_share": float(np.isin(rows, FMA).sum() / len(rows)),
+                "code_tensor_share": float(sum("MMA" in str(row) for row in rows) / len(rows))}
     executed = instructions.values("inst_executed")
     totals: dict[str, float] = {}
     for opcode, count in zip(instructions.opcode, executed.tolist(), strict=True):
@@ -207,7 +209,7 @@ def _wavefronts(metrics: Metrics, found: dict[str, float]) -> dict[str, float]:
     if not total:
         return out
     out["wavefronts"] = total
-    excess = found.get("shared_excess")
+    excess = found.get("shared_excess", conflicts)      # by the addresses; else as counted, with what waits for the same bank
     if excess is not None:
         out["conflict_pct"] = 100.0 * min(1.0, excess / total)
     if shared is not None:
