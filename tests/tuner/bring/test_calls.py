@@ -41,6 +41,9 @@ def test_a_formula_holds_at_every_point_or_is_none() -> None:
     assert fit([({"N": 1000}, 1024), ({"N": 3000}, 4096), ({"N": 1024}, 1024)], ["N"]) == "triton.next_power_of_2(N)"
     assert fit([({"N": 7}, 5), ({"N": 14}, 11), ({"N": 28}, 13)], ["N"]) is None
     assert fit([({"N": 7}, 3), ({"N": 14}, 3)], ["N"]) == "3"
+    # of a block that had one value in all calls nothing is known
+    rows = [({"M": m, "N": n, "K": k, "W": 1}, m * n * k) for m, n, k in ((2, 3, 5), (4, 3, 5), (2, 9, 5), (2, 3, 7))]
+    assert fit(rows, ["M", "N", "K"], ["W"]) == "M * N * K"
 
 
 class Calls:

@@ -31,16 +31,17 @@ def _formulas(points: Sequence[Point], sizes: Sequence[str], blocks: Sequence[st
 
     first = points[0][1]
     varying = [name for name in sizes if len(set(at(name))) > 1] + [name for name in sizes if len(set(at(name))) == 1]
+    seen_to_vary = [block for block in blocks if len(set(at(block))) > 1]     # of others nothing is known
     factors: list[tuple[str, list[int]]] = []
     for name in varying:
         factors.append((as_meta.format(name), at(name)))
     for name in varying:
-        for block in blocks:
+        for block in seen_to_vary:
             if all(each > 0 for each in at(block)):
                 factors.append((f"triton.cdiv({as_meta.format(name)}, {as_meta.format(block)})",
                                 [-(-size // by) for size, by in zip(at(name), at(block), strict=True)]))
     yield from factors
-    yield from ((as_meta.format(block), at(block)) for block in blocks)
+    yield from ((as_meta.format(block), at(block)) for block in seen_to_vary)
     for text, values in list(factors):
         whole = values[0]
         if first and whole % first == 0 and whole // first > 1:
@@ -57,8 +58,8 @@ def _formulas(points: Sequence[Point], sizes: Sequence[str], blocks: Sequence[st
             yield f"min(triton.next_power_of_2({text}), {most})", [min(_power(each), most) for each in values]
             yield f"min({text}, {most})", [min(each, most) for each in values]
         yield f"{text} + 1", [each + 1 for each in values]
-    if blocks:
-        positive = [block for block in blocks if all(each > 0 for each in at(block))]
+    if seen_to_vary:
+        positive = [block for block in seen_to_vary if all(each > 0 for each in at(block))]
         grouped = [(f"triton.cdiv({text}, {as_meta.format(block)})",
                     [-(-size // by) for size, by in zip(values, at(block), strict=True)])
                    for text, values in _products(factors[:len(varying)], 2) for block in positive]
@@ -71,7 +72,7 @@ def _formulas(points: Sequence[Point], sizes: Sequence[str], blocks: Sequence[st
             yield f"{text} // {by}", [each // by for each in values]
         if values[0] and first % values[0] == 0 and first // values[0] > 1:
             yield f"{text} * {first // values[0]}", [each * (first // values[0]) for each in values]
-    for block in blocks:                # a split along the sum: programs for each part
+    for block in seen_to_vary:          # a split along the sum: programs for each part
         for text, values in [*factors[:20], *_products(factors[:20], 2)]:
             yield f"{text} * {as_meta.format(block)}", [each * by for each, by in zip(values, at(block), strict=True)]
     for text, values in _products(factors[:MOST_FACTORS], 3):

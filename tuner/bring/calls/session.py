@@ -18,7 +18,7 @@ from tuner.bring.calls.recorder import Launch, Recorder, describe, describe_laun
 from tuner.bring.calls.values import MOST_ELEMENTS, Values
 
 MOST_SIZES, MOST_CHOICES, AGAIN_S = 16, 24, 60.0        # calls made again: for so many numbers, choices, seconds
-MAX_SIZE = 1 << 30
+MAX_SIZE, LARGE = 1 << 30, 1 << 14
 
 
 class Session:
@@ -73,10 +73,11 @@ class Session:
             return _explain(error), None
 
     def _with_sizes(self, call: CallExpression, end_s: float) -> list[dict[str, Any]]:
-        """Call with each number of the call twice as large (half, where that fails), then with 1.5 times it and 16 times."""
+        """Call with each number of the call twice as large (half, where that fails), with 1.5 times it, far larger and smaller."""
         again = []
         for size in call.sizes[:MOST_SIZES]:
-            for others in ((2 * size, size // 2), (size + size // 2,), (16 * size,)):
+            large = size * max(16, LARGE // size)
+            for others in ((2 * size, size // 2), (size + size // 2,), (large, 16 * size), (size // 16,)):
                 for other in others:
                     if time.monotonic() > end_s or not 1 <= other <= MAX_SIZE or other == size:
                         continue
@@ -212,9 +213,9 @@ def _grids(launch: Launch) -> list[dict[str, Any]]:
     """Return the grid with other values of each constexpr that is a size, where the host gave it as a function."""
     found: list[dict[str, Any]] = []
     sizes = {each.name: launch.given[each.name] for each in launch.kernel.params
-             if each.is_constexpr and type(launch.given.get(each.name)) is int and launch.given[each.name] > 1}
+             if each.is_constexpr and type(launch.given.get(each.name)) is int and launch.given[each.name] > 0}
     for name, value in sizes.items():
-        for other in (2 * value, value // 2):
+        for other in (2 * value, max(1, value // 2)):
             try:
                 programs = launch.programs_with({name: other})
             except Exception:
@@ -222,10 +223,3 @@ def _grids(launch: Launch) -> list[dict[str, Any]]:
             if programs is not None:
                 found.append({"instead": {name: other}, "grid": list(programs)})
     return found
-
-
-def dtype_named(name: str) -> torch.dtype:
-    """Return the dtype of tensors whose call names none."""
-    from tuner.tuning.kernels.problem import torch_dtype
-
-    return torch_dtype(name)

@@ -101,6 +101,8 @@ def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str,
     overridden = [one for one in points if one.choice and one.constexpr(name) not in (None, number)]
     if follows:
         covers = _covers(each, name, points)
+        if covers.startswith("="):
+            return f"{SIZE}: {covers[1:]}"
         if covers and not (is_block and kernel is not None and name in kernel.steps.moves and _loops_over(kernel, name)):
             return f"{COVERS}: {covers}"
         if not is_block or not overridden:
@@ -113,6 +115,8 @@ def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str,
         return "the host's, no extent that the kernel steps by"
     if any(one.shapes() != points[0].shapes() for one in overridden):
         return f"{UNSURE}: sizes of tensors depend on it"
+    if launch.get("autotune"):
+        return "the host's, the autotuner does not list it"
     if not overridden and not launch["grid_is_function"]:
         return f"{UNSURE}: the host computes it where it cannot be replaced, so what the grid depends on is not seen"
     return CHOSEN
@@ -123,12 +127,12 @@ def _loops_over(kernel: Kernel, name: str) -> bool:
 
 
 def _covers(each: Recorded, name: str, points: Sequence[_Seen]) -> str:
-    """Return the size that a value covers in every call: itself, or the next power of two; "" where it covers none."""
+    """Return the size that a value covers in every call, as its next power of two, "=" before one that it is; "" where none."""
     for dim in each.dims:
         pairs = [(one.constexpr(name), one.env(each.dims)[dim]) for one in points if not one.choice]
         if len({size for _, size in pairs}) > 1 and len({value for value, _ in pairs}) > 1 and all(
                 value is not None and value in (size, 1 << max(0, (size - 1).bit_length())) for value, size in pairs):
-            return dim
+            return f"={dim}" if all(value == size for value, size in pairs) else dim
     return ""
 
 
@@ -218,7 +222,7 @@ def _numbers(launch: Mapping[str, Any]) -> list[Any]:
 
 def _fit_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping[str, Any], points: Sequence[_Seen]
               ) -> list[str | None]:
-    blocks = [name for name in each.params if name not in OPTIONS[1:]]
+    blocks = [name for name in each.params if name not in OPTIONS]
     axes: list[str | None] = []
     # what the grid can read: numbers that the kernel gets, strides last, then sizes of the call
     whole = [name for name, one in launch["arguments"].items() if one["kind"] == "int" and one["value"] > 1]
