@@ -196,6 +196,8 @@ def _sweep_functions(queues: list[str]) -> tuple[Callable[[], object], Callable[
 
     if "gpu" in queues or "replay" in queues:
         from workers.tune import assist, lead  # noqa: F401  a job's first second is not spent on imports
+
+        lead.load_strategies()
     if "ingest" in queues:
         from profiles.ingest import import_readers
 

@@ -36,6 +36,13 @@ ASKED_AHEAD = 2              # configurations that a thread has ready for the lo
 QUARANTINE_EVERY_S = 2.0     # how soon a configuration that failed elsewhere is kept from this job
 
 
+def load_strategies() -> None:
+    """Import what the strategies load where they are made: in the worker, not in the process of each job."""
+    tiny = Space.listed([{"n": 0}])
+    for method in STRATEGIES.values():
+        method.make(tiny, np.random.default_rng(0))
+
+
 def run(job_id: int, worker: str, *, replay_speed: float = SPEED) -> None:
     """Search until budget, stop, pause or the space's end; `replay_speed` 0 replays at once."""
     job = worker_services.tune_claim(job_id, worker)

@@ -90,7 +90,7 @@ def test_each_fault_is_named_and_the_next_job_does_not_run_what_harmed(fake_gpus
 
 def test_two_gpus_of_a_host_share_a_job_each_under_its_own_lease(fake_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OPERATORS, "fake", operator(large))
-    job = make(shape={"N": 600}, budget_trials=600)          # many: the second child takes a while to be up
+    job = make(shape={"N": 600}, budget_trials=600, budget_seconds=600.0)          # many: the second child takes a while to be up
 
     def work(run: Callable[[int, str], None], worker: str) -> None:
         try:
@@ -108,7 +108,7 @@ def test_two_gpus_of_a_host_share_a_job_each_under_its_own_lease(fake_gpus: None
     threads.append(threading.Thread(target=work, args=(assist.run, "w2")))
     threads[1].start()
     for thread in threads:
-        thread.join(60)
+        thread.join(200)
     job.refresh_from_db()
     assert job.status == "done", job.error
     rows = list(job.trials.all())
