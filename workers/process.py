@@ -194,7 +194,7 @@ def _sweep_functions(queues: list[str]) -> tuple[Callable[[], object], Callable[
     from workers import tasks  # noqa: F401
     from workers.sweep import release, sweep
 
-    if "gpu" in queues or "replay" in queues:
+    if "gpu" in queues:
         from workers.tune import assist, lead  # noqa: F401  a job's first second is not spent on imports
 
         lead.load_strategies()
