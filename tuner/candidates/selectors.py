@@ -107,8 +107,10 @@ def least_of(candidate: Candidate) -> LeastTime | None:
 
 def _ceiling_json(candidate: Candidate, median_us: float | None) -> dict[str, Any] | None:
     least = least_of(candidate)
-    return least and {"ms": least.ms, "side": least.side, "source": least.source, "physical_ms": least.physical_ms,
-                      "share": least.share(median_us / 1000) if median_us else None}
+    if least is None:
+        return None
+    return {"ms": least.ms, "side": least.side, "source": least.source, "physical_ms": least.physical_ms,
+            "share": least.share(median_us / 1000) if median_us else None}
 
 
 def candidate_json(candidate: Candidate) -> dict[str, Any]:

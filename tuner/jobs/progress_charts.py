@@ -30,11 +30,11 @@ def progress_figure(over: str = "trials", *, log: bool = True) -> dict[str, Any]
     """
     across, title = OVERS[over]
     plot = figure(height=HEIGHT_PX, name="progress-plot", x_axis_label=title, y_axis_label="median time (µs)",
-                  y_axis_type="log" if log else "linear", x_range=Range1d(0, 1), y_range=Range1d(1, 10),
+                  y_axis_type="log" if log else "linear", x_range=Range1d(start=0, end=1), y_range=Range1d(start=1, end=10),
                   min_border_right=LABELS_PX, toolbar_location="right", tools="pan,wheel_zoom,box_zoom,reset,tap")
     plot.yaxis.formatter = NumeralTickFormatter(format="0,0.[000]")
     plot.xaxis.formatter = NumeralTickFormatter(format="0,0.[0]")
-    plot.extra_y_ranges = {"edge": Range1d(0, 1)}        # marks at the edge stay there, whatever the axis of times shows
+    plot.extra_y_ranges = {"edge": Range1d(start=0, end=1)}        # marks at the edge stay there, whatever the axis of times shows
     plot.extra_y_scales = {"edge": LinearScale()}
     for name, (colour, dash) in LEVELS.items():
         line = plot.hspan(y="us", source=ColumnDataSource({"us": []}, name=f"progress-{name}"), line_dash=dash, line_width=1.5)
