@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,7 @@ def operations_of(profile: Profile) -> LaunchOperations | None:
     if not packed:
         return None
     parts, operations = packed
-    arrays = [np.frombuffer(zlib.decompress(part), dtype) for part, (_, dtype) in zip(parts, _ARRAYS, strict=True)]
+    arrays: list[Any] = [np.frombuffer(zlib.decompress(part), dtype) for part, (_, dtype) in zip(parts, _ARRAYS, strict=True)]
     operation, by_kernel, has_operator, *amounts = arrays
     return LaunchOperations(operation, by_kernel, [Operation(*each) for each in operations], has_operator, *amounts)
 

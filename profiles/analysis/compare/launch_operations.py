@@ -20,7 +20,7 @@ from profiles.analysis.core.identity import identity
 from profiles.analysis.trace.communication.collectives import operation as collective
 from profiles.analysis.trace.layer.arguments import Call
 from profiles.analysis.trace.layer.calls import calls_of
-from profiles.analysis.trace.layer.parts import ATTENTION, MOST_CALLS, SCORES, VALUES, WEIGHTS, parts_of
+from profiles.analysis.trace.layer.parts import MOST_CALLS, SCORES, VALUES, WEIGHTS, parts_of
 from profiles.analysis.trace.layer.work import PRODUCTS
 from profiles.analysis.trace.needed.avoidable import sizes_of, times
 from profiles.analysis.trace.needed.facts import Facts, Item, facts_of
@@ -35,6 +35,7 @@ _OPTIMIZER = re.compile(r"(?:^|::)_?fused_(?:adam|adamw|sgd|adagrad|lamb)|_forea
                         r"|multi_tensor_apply_kernel.*(?:adam|sgd|lamb(?!da))", re.IGNORECASE)
 _ACTIVATION = re.compile(r"^(?:silu|gelu|relu|leaky_relu|hardtanh|hardswish|mish|elu|sigmoid|tanh|clamp_min|threshold|glu)_?"
                          r"(?:_backward)?$")
+_ACTIVATIONS = ("SiLU", "SiLU·mul", "GELU", "GELU·mul", "ReLU", "hard swish")      # parts of a layer
 _NORM = (("batch norm", "batch_?norm|batchnorm|bn_fw|bn_bw"), ("group norm", "group_?norm"), ("RMS norm", "rms_?norm"),
          ("layer norm", "layer_?norm"))
 _BY_ROLE = {"copy": "copies", "cat": "concatenations", "fill": "fills", "index": "indexing", "reduction": "reductions",
@@ -177,7 +178,7 @@ def _modules(frame: Frame, facts: Facts) -> list[str]:
 def _attention(facts: Facts, parts: Sequence[str], claims: Sequence[str]) -> npt.NDArray[np.bool_]:
     """Which launches compute an attention: fused, or written out with what stands between its products and right beside them."""
     out = np.zeros(len(facts.item), np.bool_)
-    named = (ATTENTION, SCORES, WEIGHTS, VALUES, f"{ATTENTION}, backward")
+    named = (SCORES, WEIGHTS, VALUES)
     is_attention = [item.role == "attention" or identity(item.kernel).op == "attention" for item in facts.items]
     for sequence in facts.sequences:
         core = [at for at, position in enumerate(sequence)
@@ -242,7 +243,7 @@ def _operation(item: Item, part: str, claim: str, is_attention: bool, phase: str
         return Operation(claim, phase, claim, {"masks": "mask of attention", "weights": "weights made anew"}[claim], module)
     if item.is_fused:
         return Operation("fused", phase, function, function[:MOST_TITLE], module)
-    if _ACTIVATION.match(op) or (base and op not in ("mul", "div")):
+    if _ACTIVATION.match(op) or (base in _ACTIVATIONS and op not in ("mul", "div")):
         # of a gate written in two operators the product is pointwise work: on the other side it may be the same, and unnamed
         return Operation("activations", phase, *((op, op) if _ACTIVATION.match(op) else (base, base)), module)
     if not op and role in ("elementwise", "other") and _ACTIVATES.search(function):

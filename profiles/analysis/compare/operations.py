@@ -164,7 +164,7 @@ def _works(table: pa.Table, column: str, units: float) -> dict[str, Work]:
     codes = texts.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     names = texts.dictionary.to_pylist()
     ns = table["dur_ns"].to_numpy()
-    count, total = np.bincount(codes, minlength=len(names)), np.bincount(codes, ns, len(names))
+    count, total = np.bincount(codes, minlength=len(names)), np.bincount(codes, ns, len(names)).astype(np.float64)
     flop, moved = (_known_sums(table[name].to_numpy(), codes, ns, total) for name in ("flop", "bytes"))
     kernels = _kernels(table, codes, ns, len(names))
     return {name: Work(float(count[at]) / units, float(total[at]) / units, _per(flop[at], units), _per(moved[at], units),
