@@ -65,6 +65,7 @@ class Calls:
         return found
 
     def compile(self, name: str) -> dict[str, Any]:
+        line: dict[str, Any]
         line, = self.asked.compile(self.jobs[name], gpus=[GPU])["compiled"][name]
         return line
 
@@ -76,7 +77,7 @@ def calls(request: pytest.FixtureRequest) -> Any:
     opened.asked._child.end()
 
 
-def of(file: str) -> Any:
+def of(file: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("calls", [file], indirect=True)
 
 

@@ -41,7 +41,7 @@ class _Writing:
         """Return the dtype of most tensors of fractions that the call makes, else that the kernel gets."""
         made = [one["dtype"] for one in self.told.get("inputs", ()) if one["dtype"] in DTYPES]
         given = [one["dtype"] for one in self.tensors.values() if one["dtype"] in DTYPES]
-        shorter = [one for one in made + given if one != "float32"]
+        shorter: list[str] = [one for one in made + given if one != "float32"]
         return (shorter or made or given or ["bfloat16"])[0]
 
     def _find_out(self) -> str:
@@ -49,7 +49,7 @@ class _Writing:
         written = [name for name in self.tensors if name in arguments and arguments[name].written]
         results = {one["storage"] for one in self.told.get("result", ())}
         returned = [name for name in written or self.tensors if self.tensors[name]["storage"] in results]
-        out = (returned or written or [""])[0]
+        out: str = (returned or written or [""])[0]
         if not out:
             self.asks.append("which argument holds the result: none is written that the text shows")
             return next(reversed(self.tensors), "")
@@ -131,7 +131,8 @@ class _Writing:
         return self._of_gpu(formula)
 
     def _value(self, name: str, one: Mapping[str, Any], part: str) -> str:
-        kind, value = one["kind"], one.get("value")
+        kind: str = one["kind"]
+        value: Any = one.get("value")
         if kind == "int":
             return self._formula(f"{part}.{name}.value", value)
         if kind == "float":

@@ -210,14 +210,15 @@ class Own:
         if name.partition(".")[0] in NEVER or (self.top and name.partition(".")[0] != self.top):
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path if path is not None else [str(self.root)])
-        if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader) and self._is_own(spec.origin):
+        if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader) and spec.origin \
+                and self._is_own(spec.origin):
             spec.loader = _Tolerant(name, spec.origin, self)
             return spec
         return None                         # a folder without __init__.py is a package of the next finder
 
-    def _is_own(self, origin: str | None) -> bool:
+    def _is_own(self, origin: str) -> bool:
         """Return whether a file is one of the kernel's: below its root, and of no environment that lies there too."""
-        place = Path(origin or "/")
+        place = Path(origin)
         return place.is_relative_to(self.root) and (bool(self.top) or "site-packages" not in place.relative_to(self.root).parts)
 
     def compile(self, text: bytes, path: str, name: str, is_package: bool) -> Any:
@@ -251,7 +252,7 @@ def load_tolerantly(path: Path, choices: Choices) -> tuple[ModuleType, Seen]:
     seen = Seen()
     own = Own(root, names[0] if len(names) > 1 else "", seen, choices)
     sys.path.insert(0, str(root))
-    sys.meta_path.insert(0, own)            # type: ignore[arg-type]
+    sys.meta_path.insert(0, own)
     sys.meta_path.append(_Finder(seen, root))
     name = ".".join(names)
     for at in range(1, len(names)):

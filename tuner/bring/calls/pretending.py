@@ -19,7 +19,7 @@ from tuner.bring.calls.values import Values
 GPU = torch.device("cuda", 0)
 
 
-class _OnCpu(TorchFunctionMode):
+class _OnCpu(TorchFunctionMode):        # type: ignore[misc]
     """Gives torch the CPU wherever the file says cuda."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -52,11 +52,11 @@ def stand_in_tensors() -> None:
         place: torch.device = own.__get__(self)
         return place if is_own or place.type != "cpu" else GPU
 
-    FakeTensor.device = property(device)                            # type: ignore[assignment]
-    FakeTensor.is_cuda = property(lambda self: not Values.computes)     # type: ignore[assignment]
-    FakeTensor.get_device = lambda self: 0                          # type: ignore[method-assign,assignment]
-    torch.nn.Module.cuda = lambda self, device=None: self           # type: ignore[method-assign,assignment]
-    FakeTensor.data_ptr = lambda self: 0                            # type: ignore[method-assign,assignment]
+    FakeTensor.device = property(device)
+    FakeTensor.is_cuda = property(lambda self: not Values.computes)
+    FakeTensor.get_device = lambda self: 0
+    torch.nn.Module.cuda = lambda self, device=None: self
+    FakeTensor.data_ptr = lambda self: 0
 
 
 @contextmanager

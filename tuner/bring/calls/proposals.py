@@ -135,7 +135,7 @@ def _put_in(node: ast.expr, known: Mapping[str, ast.expr], depth: int) -> ast.ex
             call.keywords = [each for each in call.keywords if last not in MAKERS or each.arg in ("dtype", "low", "high", "size")]
             is_place = last == "to" and not call.keywords and len(call.args) == 1 and isinstance(call.args[0], ast.Constant)
             if isinstance(call.func, ast.Attribute) and (is_place or last in ("cuda", "requires_grad_", "contiguous")):
-                return call.func.value          # type: ignore[attr-defined,no-any-return]
+                return call.func.value
             return call
 
     return Names().visit(ast.parse(ast.unparse(node), mode="eval").body)     # type: ignore[no-any-return]

@@ -19,7 +19,7 @@ class RecordRefused(ValueError):
 def read_record(told: Any) -> dict[str, Any]:
     """Return the record, its names identifiers, its numbers and texts bounded. Raises RecordRefused."""
     left = [MAX_NODES]
-    record = _plain(told, 0, left)
+    record: dict[str, Any] = _plain(told, 0, left)
     try:
         launches = [*record["launches"], *(one for part in ("with_sizes", "with_choices") for again in record.get(part, ())
                                            for one in again["launches"])]

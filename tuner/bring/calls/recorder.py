@@ -73,13 +73,13 @@ class Recorder:
         def compute(self: Any, *given: Any, **more: Any) -> Any:
             return recorder._compute(self, given, more)
 
-        JITFunction.run = run                                                   # type: ignore[method-assign]
+        JITFunction.run = run
         Autotuner.run = tune
         Autotuner._bench = lambda self, *given, **more: [1.0, 1.0, 1.0]
         Heuristics.run = compute
 
     def stop(self) -> None:
-        JITFunction.run, Autotuner.run, Autotuner._bench, Heuristics.run = self._kept       # type: ignore[method-assign]
+        JITFunction.run, Autotuner.run, Autotuner._bench, Heuristics.run = self._kept
 
     def _launch(self, kernel: Any, given: tuple[Any, ...], grid: Any, warmup: bool, more: dict[str, Any]) -> Any:
         names = list(kernel.arg_names)

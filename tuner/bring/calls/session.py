@@ -167,12 +167,12 @@ def _values(maker: str, given: list[Any], more: Mapping[str, Any], shape: tuple[
 def _bounds(maker: str, given: list[Any], more: Mapping[str, Any]) -> list[int | float]:
     """Return what the values lie between, of whole numbers: [low, high) of randint, [value] of full."""
     if maker == "randint":
-        numbers = [int(each) for each in (*given, more.get("low"), more.get("high")) if isinstance(each, int)]
-        return [0, *numbers][-2:] if numbers else []
+        numbers: list[int | float] = [int(each) for each in (*given, more.get("low"), more.get("high")) if isinstance(each, int)]
+        return numbers[-2:] if len(numbers) > 1 else [0, *numbers] if numbers else []
     if maker == "full" and len(given) > 1 and isinstance(given[1], int | float):
         return [given[1]]
     if maker == "arange":
-        return [int(each) for each in given][:3]
+        return [float(each) if isinstance(each, float) else int(each) for each in given][:3]
     return []
 
 
@@ -184,7 +184,7 @@ def _product(shape: tuple[int, ...]) -> int:
 
 
 def _dtype(name: str) -> torch.dtype:
-    return getattr(torch, name)         # type: ignore[no-any-return]
+    return getattr(torch, name)
 
 
 def _describe_result(result: Any) -> list[dict[str, Any]]:

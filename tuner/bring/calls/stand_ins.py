@@ -109,7 +109,7 @@ def _no_device(*given: Any, **more: Any) -> Iterator[None]:
 def stand_in_gpu(capability: str) -> StandInDriver:
     """Let this process, which sees no GPU, answer for one of `capability` ("9.0")."""
     stands = StandInDriver(capability)
-    driver.set_active(stands)           # type: ignore[arg-type]
+    driver.set_active(stands)
     major, minor = stands.capability
     properties = SimpleNamespace(
         name=stands.name, multi_processor_count=stands.sms, major=major, minor=minor, total_memory=stands.memory_bytes,
@@ -135,7 +135,7 @@ def stand_in_gpu(capability: str) -> StandInDriver:
                              "synchronize": lambda *given: None}.items():
             setattr(torch.accelerator, name, answer)
     if torch.version.cuda is None:
-        torch.version.cuda = "12.8"     # type: ignore[misc]
+        torch.version.cuda = "12.8"
     _plain_torch()
     return stands
 
@@ -149,14 +149,14 @@ def _plain_torch() -> None:
         function = given[1] if len(given) > 1 else None
         return _Operation(function) if callable(function) else _Operation
 
-    torch.compile = plain                                       # type: ignore[assignment]
+    torch.compile = plain
     torch.compiler.disable = plain
     if "torch._dynamo" in sys.modules:
         sys.modules["torch._dynamo"].disable = plain            # type: ignore[attr-defined]
     torch.compiler.is_compiling = lambda: False
-    torch.library.custom_op = operation                         # type: ignore[assignment]
-    torch.library.triton_op = operation                         # type: ignore[assignment]
-    torch.library.wrap_triton = lambda kernel: kernel           # type: ignore[assignment]
-    torch.library.register_fake = lambda *given, **more: lambda function: function      # type: ignore[assignment]
+    torch.library.custom_op = operation
+    torch.library.triton_op = operation
+    torch.library.wrap_triton = lambda kernel: kernel
+    torch.library.register_fake = lambda *given, **more: lambda function: function
     with contextlib.suppress(AttributeError):
         triton.set_allocator = lambda *given, **more: None

@@ -91,9 +91,9 @@ def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str,
         return "the autotuner's"
     if name in launch["heuristics"]:
         return "a heuristic's"
-    number = value.get("value")
     if value["kind"] != "int":
         return FLAG
+    number: int = value["value"]
     follows = [one for one in points if one.size and (other := one.constexpr(name)) is not None and other != number]
     steps = kernel.steps if kernel else None
     is_block = steps is None or name in (steps.moves & steps.ranges)

@@ -18,7 +18,7 @@ MOST_ELEMENTS, FEW_VALUES = 1 << 20, 64
 _RANDOM = ("rand", "empty", "dropout", "bernoulli", "multinomial", "normal", "new_empty")
 
 
-class Values(TorchDispatchMode):
+class Values(TorchDispatchMode):        # type: ignore[misc]
     """Keeps values beside tensors; the innermost mode but one, above that in which tensors have no memory."""
 
     computes = False                # whether torch itself looks at tensors just now
