@@ -36,7 +36,7 @@ of the page change from run to run by a fifth."""),
 *Alone*: nothing of the profile is in memory. *Frame shared*: as the worker makes them after an ingest, with what all of them read
 in memory. Pages show the documents so made. *Complete*: the last change of a page in Chromium at 1440 × 900, after a first
 visit."""),
-    "Tuner": (("client", "racing", "watchers", "warm_start"), """\
+    "Tuner": (("client", "racing", "watchers", "tune.warm_start"), """\
 What a whole job takes on a GPU, from Start to its end: [tuner-gpu.md](tuner-gpu.md)."""),
     "The guard of a large team": (("guard",), """\
 `python -m bench guard` fills a database with rows of a generator: a suite of 3,000 kernels with 15 runs of one build and 5 of the
