@@ -9,6 +9,7 @@
 RIDGEPOINT_URL, RIDGEPOINT_TOKEN   the server, and a token (scope "read and write" when what was served shall be counted)
 RIDGEPOINT_SNAPSHOT                the snapshot that all ranks of a job use; without it, the newest, looked up again now and then
 RIDGEPOINT_SNAPSHOT_FILE           where the last snapshot is kept for the time that the server is down
+RIDGEPOINT_OLD_DAYS                a kept snapshot that no server confirmed for so many days is warned of (30)
 RIDGEPOINT_VERIFIED                1: serve only what a tune job proved on this installation, nothing from a file or a listener
 RIDGEPOINT_STRICT                  1: a name that no operator has (its own, a type, a dimension) raises UnknownName
 RIDGEPOINT_GPU                     the GPU's name, where it cannot be seen
@@ -32,6 +33,7 @@ import re
 import socket
 import sys
 import threading
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -48,6 +50,7 @@ log = logging.getLogger("ridgepoint")
 MAX_BYTES = 64 * 2**20           # of a snapshot
 START_S, ASK_S = 3.0, 15.0       # how long a job waits for the server before its first launch; how long the thread waits
 REFRESH_S, SOON_S = 60.0, 5.0     # between two questions; after one that failed
+OLD_DAYS, DAY_S = 30.0, 86400.0
 UNREADABLE = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)     # file or answer
 FORM = 2                         # of a report: "exact" is of a launch's own shape
 MAX_TOLD = 2000                  # rows of one report, as the server takes them
@@ -116,6 +119,16 @@ class Snapshot:
                 self._home.setdefault((operator, dtype, entry["bucket"]), []).append(listed)
             if entry["away"]:
                 self._away.setdefault((operator, dtype), []).append((listed, parse(entry["bucket"])))
+
+    def revoke(self, ids: Collection[int]) -> list[int]:
+        """Take entries out, so that what is next serves; return those that were there."""
+        there = {entry["id"] for each in self._home.values() for _, entry in each}
+        there |= {entry["id"] for each in self._away.values() for (_, entry), _ in each}
+        gone = there.intersection(ids)
+        if gone:
+            self._home = {key: [one for one in each if one[1]["id"] not in gone] for key, each in self._home.items()}
+            self._away = {key: [one for one in each if one[0][1]["id"] not in gone] for key, each in self._away.items()}
+        return sorted(gone)
 
     def bucket(self, operator: str, shape: Mapping[str, int]) -> str:
         """Return the bucket of a shape."""
@@ -295,10 +308,12 @@ class Client:
         self.pinned = env("RIDGEPOINT_SNAPSHOT", "") if snapshot is None else snapshot
         self.verified = env("RIDGEPOINT_VERIFIED", "").lower() in ("1", "true", "yes") if verified is None else verified
         self.gpu, self.toolkit = gpu or gpu_name(), toolkit_name() if toolkit is None else toolkit
-        kept = env("RIDGEPOINT_SNAPSHOT_FILE", "") or _snapshot_path(self.gpu, self.toolkit, self.verified)
+        whose = f"{self.server.url}|{self.server.token}"
+        kept = env("RIDGEPOINT_SNAPSHOT_FILE", "") or _snapshot_path(self.gpu, self.toolkit, self.verified, whose)
         self.file = kept if file is None else file
         self.refresh_s, self.source, self.problem = refresh_s, "nowhere", ""
         self.snapshot: Snapshot | None = None
+        self.revoked: list[int] = []     # entries of the snapshot that were quarantined since
         self._lock, self._end = threading.Lock(), threading.Event()
         self._thread: threading.Thread | None = None
         self._mute = False               # the server does not want to know what was served
@@ -353,7 +368,14 @@ class Client:
 
     def status(self) -> dict[str, Any]:
         return {"snapshot": self.snapshot.id if self.snapshot else None, "from": self.source, "pinned": bool(self.pinned),
-                "gpu": self.gpu, "toolkit": self.toolkit, "file": self.file, "problem": self.problem}
+                "gpu": self.gpu, "toolkit": self.toolkit, "file": self.file, "problem": self.problem,
+                "revoked": list(self.revoked), "age_days": self.age_days()}
+
+    def age_days(self) -> float | None:
+        """Return since when no server confirmed the snapshot, by its file; None without either."""
+        with suppress(OSError):
+            return max(0.0, time.time() - os.stat(self.file).st_mtime) / DAY_S if self.snapshot and self.file else None
+        return None
 
     def close(self) -> None:
         """Report what was served and end the thread."""
@@ -371,6 +393,8 @@ class Client:
             kept = None if reached or self.pinned else kept
         if kept:
             self._adopt(kept, "file")
+            self._warn_of_age(kept)
+            self.check_revoked(START_S, asks=self.pinned == kept.id)         # else the server was just asked, in vain
         if self.pinned and self.snapshot is None:
             log.warning("snapshot %s is neither on the server nor in %s: defaults serve. %s", self.pinned, self.file, self.problem)
 
@@ -394,18 +418,52 @@ class Client:
             if status == 200:
                 self._adopt(Snapshot(json.loads(body)), "server")
                 self._write_file(body)
+                if self.pinned:
+                    self.check_revoked(timeout)
+            elif self.file:                      # confirmed: as old as now
+                with suppress(OSError):
+                    os.utime(self.file)
         except UNREADABLE as error:
             self._warn(f"{type(error).__name__}: {error}"[:300])
             return False
         self.problem = ""
         return True
 
+    def check_revoked(self, timeout: float = ASK_S, asks: bool = True) -> None:
+        """Take out of a pinned or kept snapshot what was quarantined since, by the server, else as it last said."""
+        ids: Any = None
+        with suppress(*UNREADABLE):
+            if self.server.url and asks:
+                query = urllib.parse.urlencode({"gpu": self.gpu, "revoked": "1"})
+                ids = json.loads(self.server.ask(f"/api/configs/snapshot/?{query}", timeout)[1]).get("revoked")
+        with suppress(*UNREADABLE):
+            if ids is None:
+                with open(f"{self.file}.revoked", "rb") as file:
+                    ids = json.loads(file.read(MAX_BYTES))
+            elif self.file and ids:
+                with open(f"{self.file}.revoked", "w") as out:
+                    json.dump(ids, out)
+        snapshot = self.snapshot
+        gone = snapshot.revoke({one for one in ids if isinstance(one, int)}) if snapshot and isinstance(ids, list) else []
+        if snapshot and gone:
+            self.revoked = sorted({*self.revoked, *gone})
+            self._reset_kernels()
+            log.warning("Ridgepoint: %d entries of snapshot %s were quarantined since and do not serve: %s", len(gone), snapshot.id,
+                        ", ".join(map(str, gone[:10])))
+
+    def _warn_of_age(self, kept: Snapshot) -> None:
+        age, most = self.age_days(), OLD_DAYS
+        with suppress(ValueError):
+            most = float(os.environ.get("RIDGEPOINT_OLD_DAYS", "") or OLD_DAYS)
+        if age is not None and age > most:
+            log.warning("Ridgepoint: snapshot %s is of %.0f days ago, and no server confirmed it since", kept.id, age)
+
     def _adopt(self, snapshot: Snapshot, source: str) -> None:
         if self.pinned and snapshot.id != self.pinned:
             raise ValueError(f"the server sent snapshot {snapshot.id}, pinned is {self.pinned}")
         if self.verified and not snapshot.verified:
             raise ValueError("the server sent what is not verified too, and only verified entries may serve")
-        self.snapshot, self.source = snapshot, source
+        self.snapshot, self.source, self.revoked = snapshot, source, []
         self._reset_kernels()
 
     def _reset_kernels(self) -> None:
@@ -445,6 +503,8 @@ class Client:
             self.report()
             if not self.pinned or self.snapshot is None:
                 self.refresh()
+            else:
+                self.check_revoked()
             pause = self._pause_s(pause)
 
     def _pause_s(self, last: float) -> float:
@@ -668,8 +728,9 @@ def toolkit_name() -> str:
     return ", ".join(f"{name} {str(version).split('+')[0]}" for name, version in versions.items() if version)
 
 
-def _snapshot_path(gpu: str, toolkit: str, verified: bool = False) -> str:
-    mark = hashlib.sha256(f"{gpu}|{toolkit}{'|verified' * verified}".encode()).hexdigest()[:12]
+def _snapshot_path(gpu: str, toolkit: str, verified: bool = False, whose: str = "") -> str:
+    """Return the file of a GPU, toolkit, server and token (its project and rights): another server's snapshot is none of ours."""
+    mark = hashlib.sha256(f"{gpu}|{toolkit}{'|verified' * verified}|{whose}".encode()).hexdigest()[:12]
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return os.path.join(home, "ridgepoint", f"snapshot-{mark}.json")
 

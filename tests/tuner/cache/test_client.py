@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import sys
 import threading
 import time
@@ -265,6 +266,7 @@ class Web(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.snapshots, self.newest, self.reported, self.asked = {}, "", [], []
         self.redirect, self.answer, self.refused, self.old = "", 200, b"", False
+        self.revoked = None             # a server from before knows no such question
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
@@ -284,7 +286,13 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         from urllib.parse import parse_qs, urlsplit
         self.server.asked.append((self.path, dict(self.headers)))
-        wanted = parse_qs(urlsplit(self.path).query).get("id", [self.server.newest])[0]
+        query = parse_qs(urlsplit(self.path).query)
+        wanted = query.get("id", [self.server.newest])[0]
+        if "revoked" in query and self.server.revoked is not None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"revoked": self.server.revoked}).encode())
+            return
         if self.server.refused:
             self.send_response(401)
             self.end_headers()
@@ -370,6 +378,41 @@ def test_all_ranks_of_a_job_agree(web, tmp_path):
     assert third.source == "file"
     gone = connect(web, tmp_path, snapshot="0" * 16)
     assert gone.snapshot is None and gone.best("matmul", M=4096, N=4096, K=4096).rule == "default"
+
+
+def test_what_was_quarantined_since_leaves_a_pinned_snapshot_and_a_kept_file(web, tmp_path, caplog):
+    name = web.offer(entry(7))
+    shape = {"M": 4096, "N": 4096, "K": 4096}
+    before = connect(web, tmp_path, snapshot=name)
+    assert before.best("matmul", **shape).entry == 7
+    assert before.status()["revoked"] == [] and before.status()["age_days"] < 1
+    web.revoked = [7, 99]
+    before.check_revoked()
+    assert before.best("matmul", **shape).rule == "default"
+    assert before.status()["revoked"] == [7] and "quarantined since and do not serve: 7" in caplog.text
+    assert connect(web, tmp_path, snapshot=name).best("matmul", **shape).rule == "default"
+    away = client.Client(url="http://127.0.0.1:9", file=str(tmp_path / "snapshot.json"), gpu=GPU, toolkit=NOW)
+    web.clients.append(away)
+    assert (away.source, away.best("matmul", **shape).rule) == ("file", "default"), "also while the server is away"
+
+
+def test_an_old_file_is_said_and_another_servers_is_not_read(web, tmp_path, caplog, monkeypatch):
+    web.offer(entry(7))
+    connect(web, tmp_path)
+    month_ago_s = time.time() - 40 * 86400
+    os.utime(tmp_path / "snapshot.json", (month_ago_s, month_ago_s))
+    away = {"url": "http://127.0.0.1:9", "gpu": GPU, "toolkit": NOW}
+    old = client.Client(file=str(tmp_path / "snapshot.json"), **away)
+    web.clients.append(old)
+    assert round(old.status()["age_days"]) == 40 and "of 40 days ago, and no server confirmed it" in caplog.text
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    mine = client.Client(url=web.url, token="rp_secret", gpu=GPU, toolkit=NOW)
+    web.clients.append(mine)
+    assert mine.snapshot is not None and os.path.exists(mine.file)
+    for other in ({"url": "http://127.0.0.1:9", "token": "rp_secret"}, {"url": "http://127.0.0.1:8", "token": "rp_other"}):
+        stranger = client.Client(**other, gpu=GPU, toolkit=NOW)
+        web.clients.append(stranger)
+        assert stranger.file != mine.file and stranger.snapshot is None
 
 
 def test_a_server_that_was_away_at_the_start_is_asked_again(web, tmp_path):

@@ -28,6 +28,8 @@ class SnapshotApi(APIView):
     def get(self, request: Request) -> HttpResponse:
         """Everything that launches on one GPU are served, the rules applied. Answers 304 to the ETag of the same snapshot."""
         asked = validated(SnapshotQuery, request.query_params)
+        if asked["revoked"]:
+            return Response({"revoked": selectors.revoked_entries()}, headers={"Cache-Control": "private, no-cache"})
         name = asked["id"] or services.take_snapshot(asked["verified"])
         etag = f'"{name}"'
         if request.headers.get("If-None-Match") == etag:

@@ -28,6 +28,7 @@ class SnapshotQuery(serializers.Serializer[None]):
     id = serializers.CharField(max_length=32, default="", allow_blank=True,
                                help_text="a snapshot that stays what it was; without it, the newest")
     verified = serializers.BooleanField(default=False, help_text="serve only what a tune job here proved: no file's, no listener's")
+    revoked = serializers.BooleanField(default=False, help_text='{"revoked": entries in quarantine} instead: for kept snapshots')
 
 
 class Text(serializers.CharField):

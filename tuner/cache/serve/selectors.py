@@ -12,13 +12,14 @@ from django.utils import timezone
 
 from tuner.cache.buckets import BUCKETS
 from tuner.cache.entries import selectors as configs
-from tuner.cache.rules import OWN_BUCKET, WHY, Rule
+from tuner.cache.rules import OWN_BUCKET, WHY, Rule, State
 from tuner.cache.serve import resolve
 from tuner.models import CachedConfig, ConfigSnapshot, ServedCount, TrialRow
 from tuner.tuning.operators import all_operators, find
 from tuner.tuning.trial import config_key
 
 DAYS = 7
+MOST_REVOKED = 10_000
 MEASURED = tuple(rule for rule in Rule if rule != Rule.DEFAULT)        # in the order of the picture
 
 
@@ -87,6 +88,12 @@ def tune_query(row: dict[str, Any]) -> dict[str, str] | None:
         return None
     dims = dict(part.split("=", 1) for part in row["shape_bucket"].split() if "=" in part)
     return {"operator": row["operator"], "dtype": row["dtype"], **dims} if dims.keys() == {d.name for d in operator.dims} else None
+
+
+def revoked_entries() -> list[int]:
+    """Return entries in quarantine, the newest first: a snapshot from before still holds them."""
+    rows = CachedConfig.objects.filter(state=State.QUARANTINED).order_by("-updated", "-pk")
+    return list(rows.values_list("pk", flat=True)[:MOST_REVOKED])
 
 
 def recent_snapshots(count: int = 10) -> list[ConfigSnapshot]:
