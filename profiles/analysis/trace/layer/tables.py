@@ -65,25 +65,24 @@ def layer_table(rows: Sequence[Row], ceilings: Mapping[str, Ceilings], parts: Pa
     layers, sized, gpus = parts.layers or parts.backward_layers, parts.sized_layers, max(parts.gpus, 1)
     whole = sum(row.total_ns for row in rows if row.is_named and (row.is_sized or not sized))
     whole += gaps.idle_ns + trace.others_ns if gaps else 0
-    columns = [_text("Part"), _text("Sizes"), _text("Type"), SummaryColumn("Time per layer", "ns"),
+    columns = [_text("Part"), _text("Sizes"), SummaryColumn("Time per layer", "ns"), SummaryColumn("Of the layer", "pct"),
+               _text("Verdict"), SummaryColumn("Of its ceiling", "pct"), _text("Bound by"), _text("Type"),
                SummaryColumn("FLOP per layer", "FLOP"), SummaryColumn("Least bytes per layer", "bytes"),
-               SummaryColumn("FLOP per byte", "FLOP/B"), _text("Bound by"), SummaryColumn("Of its ceiling", "pct"),
-               SummaryColumn("Of the layer", "pct"), _text("Verdict"), _text("Beyond it"), _text("Ceiling"),
-               SummaryColumn("Rate", "FLOP/s"), SummaryColumn("Bandwidth", "B/s"), _text("Operator"),
-               SummaryColumn("Calls per layer"), SummaryColumn("Calls", "count"), SummaryColumn("Time", "ns"),
-               SummaryColumn("Of all kernels", "pct"), SummaryColumn("Kernel", "kernel", text=True),
-               SummaryColumn("Longest", "slice")]
+               SummaryColumn("FLOP per byte", "FLOP/B"), _text("Beyond it"), _text("Ceiling"), SummaryColumn("Rate", "FLOP/s"),
+               SummaryColumn("Bandwidth", "B/s"), _text("Operator"), SummaryColumn("Calls per layer"),
+               SummaryColumn("Calls", "count"), SummaryColumn("Time", "ns"), SummaryColumn("Of all kernels", "pct"),
+               SummaryColumn("Kernel", "kernel", text=True), SummaryColumn("Longest", "slice")]
     out: list[list[Cell]] = []
     for row in rows[:ROWS]:
         judged = row.judged(ceilings[row.gpu])
         per = passes_of(row, layers, sized)
         of_layer = 100.0 * row.total_ns / max(whole, 1) if per and (row.is_sized or not sized) else None
-        out.append([row.part[:_TEXT], _narrow(row.sizes), row.dtype or None, row.total_ns / per if per else None,
+        out.append([row.part[:_TEXT], _narrow(row.sizes), row.total_ns / per if per else None, of_layer,
+                    row_verdict(row, per, judged) or None, judged.roof_pct, judged.side or None, row.dtype or None,
                     _over(row.flop, per) if per else row.flop, _over(row.bytes, per) if per else row.bytes, judged.intensity,
-                    judged.side or None, judged.roof_pct, of_layer, row_verdict(row, per, judged) or None,
-                    _beyond(judged.mark, judged.why), judged.ceiling or None,
-                    judged.flop_s, judged.bytes_s, row.operator or None, _short(row.calls / per) if per else None, row.calls,
-                    row.total_ns, 100.0 * row.total_ns / max(kernels_ns, 1), row.kernel[:1_500] or None, row.longest])
+                    _beyond(judged.mark, judged.why), judged.ceiling or None, judged.flop_s, judged.bytes_s, row.operator or None,
+                    _short(row.calls / per) if per else None, row.calls, row.total_ns, 100.0 * row.total_ns / max(kernels_ns, 1),
+                    row.kernel[:1_500] or None, row.longest])
     if len(rows) > ROWS:
         rest = rows[ROWS:]
         spent = sum(row.total_ns for row in rest)
