@@ -77,12 +77,24 @@ def step_change(old: Sequence[Profile], new: Sequence[Profile]) -> StepChange | 
         return None
     counts = [sum(gpu["steps"] for gpu in side) for side in gpus]
     walls = [sum(gpu["wall_ns"] for gpu in side) / count for side, count in zip(gpus, counts, strict=True)]
-    steps = [[ns for gpu in side for ns in gpu["step_ns"]] or [round(wall)] for side, wall in zip(gpus, walls, strict=True)]
+    steps = [[ns for gpu in side for ns in step_times(gpu)] or [round(wall)] for side, wall in zip(gpus, walls, strict=True)]
     sums = [_sums(side, count) for side, count in zip(gpus, counts, strict=True)]
     names = [name for name in (*PARTS, *(kind.name for kind in KINDS)) if name in sums[0] or name in sums[1]]
     parts = [StepPart(name, part_title(name), sums[0].get(name, 0.0), sums[1].get(name, 0.0)) for name in names]
     return StepChange(walls[0], walls[1], (min(steps[0]), max(steps[0])), (min(steps[1]), max(steps[1])), counts[0], counts[1],
                       parts, _foretold(*sides))
+
+
+def step_times(gpu: Mapping[str, Any]) -> list[int]:
+    """Return the times of a GPU's steps, ns, of the last one to the end of what it launched: their mean is then that of the window.
+
+    Where nothing waits for the GPU its work runs on behind the last step, and the CPU's steps may all be shorter than that mean.
+    """
+    times = list(gpu["step_ns"])
+    behind_ns = gpu["wall_ns"] - sum(times)
+    if len(times) == gpu["steps"] and behind_ns > 0:
+        times[-1] += behind_ns
+    return times
 
 
 def without_needs(profiles: Sequence[Profile]) -> list[Profile]:
