@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from tuner.bring.cuda_space import THREADS, fixed_of, knows, values_of
+from tuner.bring.cuda_space import THREADS, fixed_of, knows, narrow, values_of
 from tuner.bring.source import FileRefused
 from tuner.tuning.cuda.text import BLOCK, Axis, CudaFunction, CudaText, TextRefused, read_file, read_text
 from tuner.tuning.operators.limits import Limits
@@ -142,6 +142,7 @@ def propose(path: Path, text: str, holds: CudaText, function: CudaFunction) -> C
                                  others=len(start) - len(free), most=free[name].most if name in free else function.threads or 1024)
         value = start[name] if start[name] is not None else params[name][(len(params[name]) - 1) // 2]
         default[name] = bool(value) if name in flags else value
+    narrow(params, default, free)
     return CudaSource(path, text, holds, function, params, default, launched=tuple(free), block=block, given=fixed,
                       line=function.line)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from math import prod
+from typing import Any
 
 from tuner.tuning.cuda.text import BLOCK, CudaFunction, TemplateParam
 
 # a macro or template parameter that is the number of threads of a block
 THREADS = re.compile(r"^k?(?:block_?(?:size|dim|threads)?|(?:num_?|n_?)?threads(?:_?per_?block)?|threads_?per_?cta|tpb|nt"
                      r"|cta_?size)(?:_?x)?$", re.IGNORECASE)
+MOST_PROPOSED = 50_000          # configurations
 FEW: tuple[tuple[re.Pattern[str], tuple[int, ...]], ...] = (
     (re.compile(r"^use_|^USE_"), (0, 1)),
     (re.compile(r"unroll|vec|items_per|per_thread|^T[MN]$|tile_size|stages", re.IGNORECASE), (1, 2, 4, 8)),
@@ -80,6 +83,17 @@ def values_of(name: str, start: int | None, several: Sequence[int], *, is_flag: 
         values = (16, 32, 64, 128) if others > 1 else (32, 64, 128, 256)
     values = [each for each in values if each <= most or not is_threads]
     return tuple(sorted({*values, *several, *([start] if start is not None else [])}))
+
+
+def narrow(params: dict[str, tuple[Any, ...]], default: Mapping[str, Any], threads: Collection[str]) -> None:
+    """Leave out the values that lie farthest from the default until a space can be counted at once."""
+    while prod(map(len, params.values())) > MOST_PROPOSED:
+        name = max(params, key=lambda each: (len(params[each]) - (2 if each in threads else 0), each))
+        values = params[name]
+        if len(values) == 1:
+            return
+        at = values.index(default[name])
+        params[name] = values[1:] if at > len(values) - 1 - at else values[:-1]
 
 
 TYPES = {"c10::Half": "__half", "at::Half": "__half", "torch::Half": "__half", "half": "__half", "c10::BFloat16": "__nv_bfloat16",

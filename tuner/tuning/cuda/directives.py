@@ -46,6 +46,7 @@ class Read:
     code: str
     macros: dict[str, Macro] = field(default_factory=dict)
     guarded: set[str] = field(default_factory=set)
+    places: dict[str, int] = field(default_factory=dict)  # where each macro is defined
     directives: list[tuple[int, int]] = field(default_factory=list)
     not_taken: list[tuple[int, int]] = field(default_factory=list)
 
@@ -82,7 +83,7 @@ def read_directives(bare: str) -> Read:
             taken.pop()
             asked.pop()
         elif name == "define" and active and len(read.macros) < MAX_MACROS:
-            _define(rest, read, asked)
+            _define(rest, read, asked, begin)
         elif name == "undef" and active:
             read.macros.pop(rest, None)
     read.code = "".join(out)
@@ -105,13 +106,14 @@ def _blank(text: str) -> str:
     return re.sub(r"[^\n]", " ", text)
 
 
-def _define(rest: str, read: Read, asked: Sequence[str]) -> None:
+def _define(rest: str, read: Read, asked: Sequence[str], begin: int) -> None:
     match = re.match(r"([A-Za-z_]\w*)(\(([^()]*)\))?", rest)
     if match is None:
         return
     body = tuple(split_words(rest[match.end() :])[:4000])
     arguments = tuple(each.strip() for each in match[3].split(",")) if match[2] else None
     read.macros[match[1]] = Macro(body, arguments)
+    read.places[match[1]] = begin
     if match[1] in asked:
         read.guarded.add(match[1])
 

@@ -38,15 +38,63 @@ INTEGER_LIMITS = """#pragma once
 #define CHAR_BIT 8
 #endif
 """
+# what device code uses of PyTorch's headers, which a run-time compiler cannot read: number types and macros
+TORCH = """#pragma once
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+#define C10_HOST_DEVICE __host__ __device__
+#define C10_DEVICE __device__
+#define C10_HOST __host__
+#define C10_ALWAYS_INLINE __forceinline__
+#define C10_LAUNCH_BOUNDS_1(threads) __launch_bounds__(threads)
+#define C10_LAUNCH_BOUNDS_2(threads, blocks) __launch_bounds__(threads, blocks)
+#define C10_WARP_SIZE 32
+#define C10_CUDA_KERNEL_LAUNCH_CHECK()
+#define CUDA_KERNEL_ASSERT(holds)
+#define CUDA_1D_KERNEL_LOOP_TYPE(i, n, T) \\
+  for (T i = (T)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (T)blockDim.x * gridDim.x)
+#define CUDA_1D_KERNEL_LOOP(i, n) CUDA_1D_KERNEL_LOOP_TYPE(i, n, int)
+#define CUDA_KERNEL_LOOP(i, n) CUDA_1D_KERNEL_LOOP_TYPE(i, n, int)
+namespace c10 {
+using Half = __half;
+using BFloat16 = __nv_bfloat16;
+}
+namespace at {
+using Half = __half;
+using BFloat16 = __nv_bfloat16;
+template <class T, bool on_gpu = true> struct AccumulateType { using type = float; };
+template <> struct AccumulateType<double, true> { using type = double; };
+template <class T, bool on_gpu = true> using acc_type = typename AccumulateType<T, on_gpu>::type;
+template <class T> struct OpMathType { using type = float; };
+template <> struct OpMathType<double> { using type = double; };
+template <class T> using opmath_type = typename OpMathType<T>::type;
+namespace native {}
+namespace cuda {}
+}
+namespace torch { using at::Half; using at::BFloat16; }
+template <class T> __device__ T WARP_SHFL(T v, int from, int width = 32, unsigned mask = 0xffffffff)
+{ return __shfl_sync(mask, v, from, width); }
+template <class T> __device__ T WARP_SHFL_XOR(T v, int by, int width = 32, unsigned mask = 0xffffffff)
+{ return __shfl_xor_sync(mask, v, by, width); }
+template <class T> __device__ T WARP_SHFL_DOWN(T v, unsigned by, int width = 32, unsigned mask = 0xffffffff)
+{ return __shfl_down_sync(mask, v, by, width); }
+template <class T> __device__ T WARP_SHFL_UP(T v, unsigned by, int width = 32, unsigned mask = 0xffffffff)
+{ return __shfl_up_sync(mask, v, by, width); }
+"""
 HEADERS = {
+    "ridgepoint_torch.h": TORCH,
     "ridgepoint_types.h": "#pragma once\nnamespace std {}\n"
                           "typedef unsigned char uchar; typedef unsigned short ushort; typedef unsigned int uint;\n"
                           "typedef unsigned long ulong;\n"          # as glibc's sys/types.h has them
+                          "typedef signed char int8_t; typedef short int16_t; typedef int int32_t; typedef long int64_t;\n"
+                          "typedef unsigned char uint8_t; typedef unsigned short uint16_t; typedef unsigned int uint32_t;\n"
+                          "typedef unsigned long uint64_t;\n"
                           "#define INFINITY __int_as_float(0x7f800000)\n#define NAN __int_as_float(0x7fffffff)\n"
                           "#define M_PI 3.14159265358979323846\n#define M_PI_F 3.14159265f\n"
                           "#define M_SQRT2 1.41421356237309504880\n#define M_LOG2E 1.44269504088896340736\n",     # math.h
     **{name: _STD.format(name) for name in ("algorithm", "array", "limits", "type_traits", "utility", "tuple", "functional",
-                                            "cmath", "complex", "cstddef", "numeric")},
+                                            "cmath", "complex", "cstddef", "numeric", "optional", "variant", "bitset",
+                                            "span", "atomic", "initializer_list", "ratio")},
     "cub/cub.cuh": _CUB,
     "cublas_v2.h": _NUMBERS, "cublasLt.h": _NUMBERS,
     "cstdint": _INTEGERS, "stdint.h": _INTEGERS,
@@ -60,7 +108,8 @@ HEADERS = {
 }
 # of CUDA's own that only a host compiles: left out, as headers are that nothing has
 OF_HOST = {"curand.h", "cufft.h", "cusparse.h", "cusolverDn.h", "cuda_gl_interop.h", "cuda_profiler_api.h"}
-FOLDERS_OF_HOST = ("thrust/", "torch/", "ATen/", "c10/", "pybind11/")
+FOLDERS_OF_TORCH = ("torch/", "ATen/", "c10/", "THC/")
+FOLDERS_OF_HOST = ("thrust/", "pybind11/", *FOLDERS_OF_TORCH)
 
 
 @cache

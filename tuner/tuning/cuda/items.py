@@ -108,7 +108,11 @@ class Source:
 
     def file_of(self, at: int) -> str:
         """Return the header that a token comes from, as "./its name"; "" for the file itself."""
-        name = self._file_at(self.tokens.places[at])[2]
+        return self.file_at(self.tokens.places[at])
+
+    def file_at(self, place: int) -> str:
+        """Return the header that a character comes from; "" for the file itself."""
+        name = self._file_at(place)[2]
         return name if name.startswith("./") else ""
 
     @cached_property

@@ -17,6 +17,7 @@ from tuner.tuning.cuda.tokens import close_angle, is_word, split_at_commas
 MAX_LAUNCHES = 400
 MAX_DEPTH = 12  # variables in variables, callers of callers
 MAX_CALLERS = 8
+MAX_LOOKED_AT = 10_000_000      # tokens, of all names of a file together
 _ASSIGN = {"+=", "-=", "*=", "/="}
 _CALLS = {"cudaLaunchKernel": 0, "cudaLaunchCooperativeKernel": 0, "hipLaunchKernelGGL": 0}
 
@@ -61,6 +62,9 @@ class Launches:
 
     source: Source
     _bodies: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    _worth: dict[tuple[int, int, str], Number | None] = field(default_factory=dict)
+    _open: set[tuple[int, int, str]] = field(default_factory=set)
+    _looked_at: int = 0
 
     def body(self, item: Item) -> tuple[str, ...]:
         """Return the tokens of a host function with its macros replaced."""
@@ -208,6 +212,9 @@ class Launches:
         The last assignment before the place that stands in a block around it.
         """
         words = scope.words
+        self._looked_at += scope.at
+        if self._looked_at > MAX_LOOKED_AT:
+            return None
         stack: list[list[tuple[list[str], bool]]] = [[]]
         at = 0
         while at < scope.at:
@@ -324,6 +331,17 @@ class Launches:
         return name == "_call_" or name in self.parameters(scope.item) or self._variable(scope, name) is not None
 
     def _name(self, scope: Scope, name: str, depth: int) -> Number | None:
+        """Return what a name is worth at a place; None for one that rests on itself. Each is looked for once."""
+        key = id(scope.item), scope.at, name
+        if key in self._open:
+            return None
+        if key not in self._worth:
+            self._open.add(key)
+            self._worth[key] = self._look_for(scope, name, depth)
+            self._open.discard(key)
+        return self._worth[key]
+
+    def _look_for(self, scope: Scope, name: str, depth: int) -> Number | None:
         held = self._variable(scope, name, constructs=True)
         if held is not None:
             words = held[0]

@@ -103,13 +103,15 @@ def headers_hash(folder: Path | None) -> str:
     return digest.hexdigest() if headers else ""
 
 
-def can_include(name: str, quoted: bool = False) -> bool:
-    """Return whether a header is at hand: CUDA's own, of libcu++, or one that stands in for a host's."""
+def find_header(name: str) -> str:
+    """Return the header that is read for an include: CUDA's own, of libcu++, one that stands in for a host's; "" for none."""
     if name in host_headers.HEADERS:
-        return True
+        return name
+    if name.startswith(host_headers.FOLDERS_OF_TORCH):
+        return "ridgepoint_torch.h"
     if name in host_headers.OF_HOST or name.startswith(host_headers.FOLDERS_OF_HOST):
-        return False
-    return any((folder / name).is_file() for folder in map(Path, _include_folders()))
+        return ""
+    return name if any((folder / name).is_file() for folder in map(Path, _include_folders())) else ""
 
 
 @cache
@@ -127,7 +129,7 @@ def text_of(text: str, expression: str, defines: Mapping[str, str], folder: Path
     whole = with_own_headers(text, folder, name) if folder is not None else text
     whole = without_defines(whole, defines.keys())
     try:
-        return cut(Source(whole), expression, can_include)
+        return cut(Source(whole), expression, find_header)
     except TextRefused:
         return whole, []                        # the compiler says what is wrong with it
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from tuner.tuning.cuda.items import Item, Source
-from tuner.tuning.cuda.tokens import is_word
+from tuner.tuning.cuda.tokens import is_word, split_words
 
 _INCLUDE = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)([<"])([^>"\n]+)([>"])', re.MULTILINE)
 KNOWN_SCOPES = {"std", "cuda", "cooperative_groups", "nvcuda", "cub", "thrust", "cute", "cutlass"}
@@ -21,8 +21,8 @@ def kernels_of(source: Source, name: str) -> list[Item]:
     return [item for item in source.of_name.get(last, ()) if item.kind == "kernel" and item.names[0] == last]
 
 
-def reached_by(source: Source, begin: Iterable[Item]) -> set[int]:
-    """Return the places, in `source.items`, of all that the items name, directly or through others and macros."""
+def reached_by(source: Source, begin: Iterable[Item], names: Iterable[str] = ()) -> set[int]:
+    """Return the places, in `source.items`, of all that items and `names` name, directly or through others and macros."""
     place = {id(item): at for at, item in enumerate(source.items)}
     to_do = list(begin)
     reached = {place[id(item)] for item in to_do}
@@ -37,9 +37,13 @@ def reached_by(source: Source, begin: Iterable[Item]) -> set[int]:
     for item in source.items:  # a + b of vectors: nothing names it
         if "operator" in item.names and item.on_device:
             add(item)
-    while to_do:
-        item = to_do.pop()
-        words = [*source.words[item.first : item.last + 1], *item.scope.split("::")]
+    more = list(names)
+    while to_do or more:
+        if more:
+            words, more = more, []
+        else:
+            item = to_do.pop()
+            words = [*source.words[item.first : item.last + 1], *item.scope.split("::")]
         while words:
             word = words.pop()
             if word in named or not is_word(word):
@@ -53,14 +57,18 @@ def reached_by(source: Source, begin: Iterable[Item]) -> set[int]:
     return reached
 
 
-def cut(source: Source, name: str, can_include: Callable[[str, bool], bool] = lambda name, quoted: True) -> tuple[str, list[str]]:
+def cut(source: Source, name: str, find_header: Callable[[str], str] = lambda name: name) -> tuple[str, list[str]]:
     """Return the text that kernel `name` needs, and the includes that were left out because nothing has them.
 
+    name         also with its template's values: "f<128, Epilogue>"
+    find_header  the header that is read for an include: itself, another that stands in for it, or "" for none
     Without a kernel of that name all code of the host is left out, and the rest stays.
     """
     kernels = kernels_of(source, name)
     reached = (
-        reached_by(source, kernels) if kernels else {at for at, item in enumerate(source.items) if _is_for_device(source, item)}
+        reached_by(source, kernels, split_words(name))
+        if kernels
+        else {at for at, item in enumerate(source.items) if _is_for_device(source, item)}
     )
     out, declared = list(source.text), {item.scope.partition("::")[0] for item in source.items}
     stand_ins: list[str] = []
@@ -72,7 +80,7 @@ def cut(source: Source, name: str, can_include: Callable[[str, bool], bool] = la
         elif at not in reached:
             _blank(source, out, source.tokens.places[item.first], source.tokens.end_of(item.last))
     missing: list[str] = []
-    text = _without_includes("".join(out), can_include, missing)
+    text = _without_includes("".join(out), find_header, missing)
     names = set(re.findall(r"\w+", text))
     text = (
         " ".join(dict.fromkeys(each for each in stand_ins if each.split()[1].split("::")[-1] in names)) + "\n#line 1\n" + text
@@ -103,11 +111,13 @@ def _blank(source: Source, out: list[str], begin: int, end: int) -> None:
         at = max(at, last)
 
 
-def _without_includes(text: str, can_include: Callable[[str, bool], bool], missing: list[str]) -> str:
+def _without_includes(text: str, find_header: Callable[[str], str], missing: list[str]) -> str:
     def look(match: re.Match[str]) -> str:
-        if can_include(match[3].strip(), match[2] == '"'):
+        name = match[3].strip()
+        header = find_header(name)
+        if header == name:
             return match[0]
-        missing.append(match[3].strip())
-        return " " * len(match[0])
+        missing.append(name)
+        return f'#include "{header}"' if header else " " * len(match[0])
 
     return _INCLUDE.sub(look, text)

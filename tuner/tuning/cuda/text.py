@@ -234,7 +234,7 @@ def read_file(path: Path) -> tuple[str, CudaText]:
         content = path.read_bytes()
         if b"\0" in content:
             raise TextRefused(f"{path.name}: no text")
-        text = content.decode(errors="replace").replace("\r\n", "\n")          # comments in Latin-1 are no reason to refuse
+        text = content.decode(errors="replace").replace("\r\n", "\n")  # comments in Latin-1 are no reason to refuse
     except OSError as error:
         raise TextRefused(f"{path}: {getattr(error, 'strerror', None) or 'no text'}") from error
     return text, read_text(text, path.parent)
@@ -322,10 +322,10 @@ def _defines(source: Source) -> dict[str, int]:
         body = [each for each in macro.body if each not in ("(", ")")]
         if macro.arguments is None and 1 <= len(body) <= 2 and all(not is_word(each) for each in body):
             value = evaluate(body, lambda other: None)
-            if isinstance(value, int):
-                found[name] = value
+            if isinstance(value, int) and (TUNED.match(name) or not source.file_at(source.read.places.get(name, 0))):
+                found[name] = value  # of headers only what is named as people name what they tune
     for item in source.items:
-        if item.kind != "variable" or len(item.names) != 1:
+        if item.kind != "variable" or len(item.names) != 1 or (source.file_of(item.first) and not TUNED.match(item.names[0])):
             continue
         words = source.words[item.first : item.last + 1]
         name = item.names[0]
@@ -598,5 +598,7 @@ def _with_axes(words: Sequence[str], launch: Launch) -> list[str]:
 def _declared(name: str, code: str) -> bool:
     """Return whether the file gives a name its meaning: a variable, a function or a type."""
     word = re.escape(name)
-    declared = rf"\b[\w>*&]+[\s*&]+{word}\s*(?:=|;|\[|\(|,|\{{|\))|\b(?:struct|enum|using|class|typename)\s+{word}\b"
+    declared = (
+        rf"\b[\w>*&]+[\s*&]+{word}\s*(?:=|;|\[|\(|,|\{{)|\b\w+\s+{word}\s*\)|\b(?:struct|enum|using|class|typename)\s+{word}\b"
+    )
     return re.search(declared, re.sub(r"\b(?:return|else|case|goto)\b", ";", code)) is not None

@@ -72,7 +72,7 @@ _KEYWORDS = {
 _BEGIN = {"return", "else", "do", "case", "default", "goto"}
 # functions whose first address is stored to; those of CUDA and those that people write
 _STORES = re.compile(
-    r"(?:atomic\w+|__st\w+|(?:\w*_)?(?:st|store|write|put|copy_to|scatter|flush)(?:_\w+|\w*)|Store\w*|Write\w*|memset\w*|memcpy\w*"
+    r"(?:\w*[aA]tomic\w+|__st\w+|(?:\w*_)?(?:st|store|write|put|copy_to|scatter|flush)(?:_\w+|\w*)|Store\w*|Write\w*|memset\w*|memcpy\w*"
     r"|__pipeline_memcpy_async|red_\w+|swap)$"
 )
 _SECOND = {"memcpy_async", "load_matrix_sync", "copy"}  # (group, to, from, …), (fragment, from, …)
@@ -163,6 +163,7 @@ class _Body:
         self.roots: dict[str, set[int]] = {each.name: {at} for at, each in enumerate(params)}
         self.references = {each.name for each in params if each.is_reference}
         self.addresses = {each.name for each in params if each.pointer}
+        self.values = {each.name for each in params if not each.pointer and not each.is_reference}  # no addresses themselves
         self.uses = Uses()
         self.lambdas: set[str] = set()
 
@@ -245,7 +246,7 @@ class _Body:
         depth = 0
         for at, word in enumerate(words):
             depth += (word == "[") - (word == "]")
-            if depth or word not in self.roots or (at and words[at - 1] in (".", "->", "::")):
+            if depth or word not in self.roots or word in self.values or (at and words[at - 1] in (".", "->", "::")):
                 continue
             if word in self.references and word not in self.addresses:
                 if "&" in words[:at]:
@@ -343,7 +344,7 @@ class _Body:
             if _STORES.match(name) and not addresses and holder:
                 self.uses.written |= holder
         if not addresses:
-            for words in given[: 2 if name == "swap" else 1] if name.startswith(("atomic", "red_", "swap")) else []:
+            for words in given[: 2 if name == "swap" else 1] if re.match(r"\w*[aA]tomic|red_|swap", name) else []:
                 self.uses.written |= self._roots_of(words)
             return
         if name == "load_matrix_sync":
@@ -357,7 +358,7 @@ class _Body:
                 self.uses.read |= self._roots_of(words)
         elif _STORES.match(name):
             self.uses.written |= self._roots_of(addresses[0] if before in (".", "->") or self._is_address(given[0]) else [])
-            if name.startswith(("atomic", "red", "swap")):
+            if re.match(r"\w*[aA]tomic|red|swap", name):
                 self.uses.read |= self._roots_of(given[0])
             for words in given[1:]:
                 self.uses.read |= self._roots_of(words)
