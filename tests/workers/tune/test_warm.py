@@ -195,3 +195,24 @@ def test_a_dead_parent_is_no_end_of_jobs_and_another_takes_its_place(caplog):
     finally:
         warm.keep(None)
         lone.close()
+
+
+def test_workers_that_measure_or_compile_keep_one_where_their_owner_lets_them(monkeypatch):
+    from workers import process
+
+    started = []
+
+    class Started(warm.Keeper):
+        def tend(self, busy=False):
+            started.append(self)
+
+    monkeypatch.setattr(warm, "Keeper", Started)
+    try:
+        assert process._keep_warm(["ingest", "replay", "messages"]) is None
+        monkeypatch.setenv(warm.OFF, "0")
+        assert process._keep_warm(["compile"]) is None
+        monkeypatch.delenv(warm.OFF)
+        keeper = process._keep_warm(["compile"])
+        assert started == [keeper] and warm._kept == [keeper]
+    finally:
+        warm.keep(None)
