@@ -63,7 +63,7 @@ def test_a_slower_build_is_caught_and_its_evidence_leads_on(watched: Any, server
     page.wait_for_url("**/gates/*/")
     first = int(page.url.rstrip("/").rsplit("/", 1)[1])
     page.locator("[data-state-of-gate]", has_text="NO DATA").wait_for(timeout=WORKED_MS)        # the page is made anew when it ends
-    assert decided(send, first)["exit_code"] == 2
+    assert decided(send, first)["exit_code"] == 0, "a first build is no failure"
 
     # CI asks for the next one, which is slower: measured again in turn, then told
     pk = send("POST", "/api/gates/", {

@@ -3,8 +3,8 @@
     export RIDGEPOINT_URL=https://guard.example RIDGEPOINT_TOKEN=rp_…      # a token of scope "read and write"
     python ridgepoint_gate.py --suite serving --build "$GITHUB_SHA" --markdown comment.md --junit gate.xml
 
-Exit code: 0 pass (PASS or FASTER), 1 SLOWER, 2 could not decide (AMBIGUOUS, NO DATA, stopped, or no answer within --timeout),
-3 error. Progress goes to standard error, the verdict and the table to standard output.
+Exit code: 0 pass (PASS, FASTER, a suite's first build), 1 SLOWER, 2 could not decide (AMBIGUOUS, NO DATA, stopped, or no answer
+within --timeout), 3 error. Progress goes to standard error, the verdict and the table to standard output.
 """
 
 from __future__ import annotations

@@ -163,12 +163,20 @@ def test_junit_of_a_gate_without_a_verdict_is_one_error():
     assert suite.find("testcase/error").get("message") == "the GPU is gone start it"
 
 
+def test_a_first_build_fails_no_test():
+    first = gate(kernel("NO DATA"), kernel("NO DATA"), verdict="NO DATA", offer={"first": True, "says": "no baseline yet"})
+    suite = ET.fromstring(junit.junit_xml(first)).find("testsuite")
+    assert (suite.get("tests"), suite.get("skipped"), suite.get("errors")) == ("2", "2", "0")
+
+
 # ---- GitHub ----
 
 @pytest.mark.parametrize(("more", "state"), [
     ({"verdict": "PASS"}, ("completed", "success")), ({"verdict": "FASTER"}, ("completed", "success")),
     ({"verdict": "SLOWER"}, ("completed", "failure")), ({"verdict": "AMBIGUOUS"}, ("completed", "neutral")),
     ({"verdict": "NO DATA"}, ("completed", "action_required")),
+    ({"verdict": "NO DATA", "offer": {"first": False}}, ("completed", "action_required")),
+    ({"verdict": "NO DATA", "offer": {"first": True}}, ("completed", "success")),
     ({"verdict": "", "status": "failed"}, ("completed", "action_required")),
     ({"verdict": "", "status": "stopped"}, ("completed", "neutral")),
     ({"verdict": "", "status": "measuring"}, ("in_progress", None)),

@@ -74,6 +74,7 @@ class GateDocument(TypedDict, total=False):
     notes: Sequence[str]
     standing: Sequence[Mapping[str, Any]]        # earlier SLOWER verdicts of the build: "says", "stays", "accepted"
     green: str                           # of a build that is SLOWER: what makes it green
+    offer: Mapping[str, Any] | None      # what can be measured where there is no baseline; "first": no other build was measured
     error: Mapping[str, Any] | None
     created: str
     finished: str | None
@@ -92,6 +93,11 @@ def kernel_name(kernel: KernelDocument) -> str:
         return str(kernel["key"])
     said = (str(kernel.get("op", "")), shape_text(kernel.get("shape")), shape_text(kernel.get("config")))
     return " ".join(filter(None, said)) or "kernel"
+
+
+def is_first_of_suite(of: GateDocument) -> bool:
+    """Return whether NO DATA is no failure: the build is the first that was measured."""
+    return of.get("verdict") == "NO DATA" and bool((of.get("offer") or {}).get("first"))
 
 
 def subject(of: GateDocument) -> str:

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from tuner.gate.reports import markdown, words
-from tuner.gate.reports.document import SHA, GateDocument, kernel_name
+from tuner.gate.reports.document import SHA, GateDocument, is_first_of_suite, kernel_name
 
 CONCLUSION = {"PASS": "success", "FASTER": "success", "SLOWER": "failure", "AMBIGUOUS": "neutral", "NO DATA": "action_required"}
 UNDECIDED = ("neutral", "action_required", "failure")
@@ -44,11 +44,15 @@ def _state(of: GateDocument, undecided: str) -> dict[str, Any]:
     if not verdict and status not in ("stopped", "failed"):
         return {"status": "in_progress" if status == "measuring" else "queued"}
     conclusion = CONCLUSION.get(verdict, "neutral" if status == "stopped" else "action_required")
+    if is_first_of_suite(of):
+        conclusion = "success"
     state = {"status": "completed", "conclusion": undecided if conclusion == "neutral" else conclusion}
     return {**state, "completed_at": _second(str(of["finished"]))} if of.get("finished") else state
 
 
 def _annotations(of: GateDocument, path: str) -> list[dict[str, Any]]:
+    if is_first_of_suite(of):
+        return []
     return [{"path": path, "start_line": 1, "end_line": 1, "annotation_level": LEVEL[str(kernel["verdict"])],
              "title": f"{kernel['verdict']}: {kernel_name(kernel)}"[:255],
              "message": str(kernel.get("reason") or kernel["verdict"])[:4000]}

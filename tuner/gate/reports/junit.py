@@ -1,7 +1,8 @@
 """JUnit XML, as Jenkins, GitLab and GitHub's test reporters read it: one test case per kernel.
 
 SLOWER is a failure, NO DATA an error, AMBIGUOUS skipped (nobody is blamed for what could not be decided; the exit code says 2),
-PASS and FASTER pass. `time` of a case is the candidate's median in seconds.
+PASS and FASTER pass. All are skipped where the build is the first that was measured. `time` of a case is the candidate's median in
+seconds.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from tuner.gate.reports import words
-from tuner.gate.reports.document import GateDocument, KernelDocument, kernel_name
+from tuner.gate.reports.document import GateDocument, KernelDocument, is_first_of_suite, kernel_name
 from tuner.gate.stats.rule import finite_number
 
 OUTCOME = {"SLOWER": "failure", "NO DATA": "error", "AMBIGUOUS": "skipped"}
@@ -52,7 +53,7 @@ def _case(of: GateDocument, kernel: KernelDocument) -> ET.Element:
     case = ET.Element("testcase", {"classname": _class(of), "name": _strip_unwritable(kernel_name(kernel))[:500],
                                    "time": f"{measured / 1e6:.9f}"})
     reason = _strip_unwritable(kernel.get("reason", ""))
-    if tag := OUTCOME.get(verdict):
+    if tag := "skipped" if is_first_of_suite(of) else OUTCOME.get(verdict):
         ET.SubElement(case, tag, {"message": reason[:1000] or verdict, "type": verdict}).text = reason
     ET.SubElement(case, "system-out").text = _strip_unwritable("\n".join(_lines(kernel, verdict, str(kernel.get("reason", "")))))
     return case

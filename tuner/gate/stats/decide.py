@@ -29,12 +29,14 @@ from tuner.gate.stats.noise import resampled_ratios, residuals
 from tuner.gate.stats.rank_test import ROUNDING, Bounds, ratio_bounds
 from tuner.gate.stats.results import Interval, change_text, interval_text, p_text, percent_text
 from tuner.gate.stats.rule import Verdict
+from tuner.gate.stats.sides import TimerSteps
 
 Floats = NDArray[np.float64]
 
 FEWEST_EACH, FEWEST_RUNS = 3, 8         # of a side, in all: fewer say nothing of a kernel's noise
 MOST_RUNS = 120                         # in all; with more the exact bound is as near
 LENIENCE = 2.0                          # times beta, for the bound by the kernel's own noise
+NO_STEPS = TimerSteps()
 
 
 @dataclass(frozen=True)
@@ -68,12 +70,12 @@ class Decision:
 
 
 def decide(candidate: Floats, baseline: Floats, p_slower: float, p_faster: float, levels: Levels, limits: Limits,
-           steps: float = 0.0) -> Decision:
+           steps: TimerSteps = NO_STEPS) -> Decision:
     """Return the decision on one number of one kernel between two builds.
 
     `candidate`, `baseline`: a number a run; p values corrected for looking at several numbers of the kernel.
 
-    `steps`: fraction by which a coarse timer may hide a slowdown (`sides.hidden_by_timer`), however well the runs agree.
+    `steps`: what a coarse timer may hide or make up (`sides.hidden_by_timer`), however well the runs agree.
     """
     slower = p_slower <= levels.slower * (1 + ROUNDING)
     found = ratio_bounds(candidate, baseline, levels.slower, levels.slower if slower else limits.beta)
@@ -82,9 +84,11 @@ def decide(candidate: Floats, baseline: Floats, p_slower: float, p_faster: float
         found = _tighten_by_noise(found, candidate, baseline, limits)
     lenient = found is not exact
     # Where runs tie, the p counts them exactly and the interval with more care: neither may contradict the other.
-    slower = slower and found.low > 1
-    faster = p_faster <= levels.faster * (1 + ROUNDING) and found.high < 1
-    seen, found = _is_ruled_out(found, limits), replace(found, high=max(found.high, found.ratio * (1 + steps)))
+    seen, read = _is_ruled_out(found, limits), found
+    found = replace(found, low=min(found.low, found.ratio * (1 - steps.below)),
+                    high=max(found.high, found.ratio * (1 + steps.above)))
+    slower = slower and found.low > 1 + ROUNDING
+    faster = p_faster <= levels.faster * (1 + ROUNDING) and found.high < 1 - ROUNDING
     lines = (1 - limits.floor, 1.0, 1 + limits.floor, 1 + limits.target) if slower or faster else (1 + limits.target,)
     moved = change_text(found, float(np.median(baseline)), float(np.median(candidate)), *lines)
     limit = f"{limits.target * 100:g} %"
@@ -98,12 +102,19 @@ def decide(candidate: Floats, baseline: Floats, p_slower: float, p_faster: float
         says = f"surely slower, {moved}, but by less than the {limit} that the gate stops" if slower else \
             f"{percent_text(found.ratio)} (interval {interval_text(found.low, found.high, *lines)}): {limit} slower is {how}"
         return Decision(Verdict.PASS, says, found, p_slower, surely)
-    why = _why_hidden(steps, limit) if seen else _why_unsure(slower, found, p_slower, levels, limits)
+    made_up = read.low > 1 + ROUNDING >= found.low and read.ratio > 1 + limits.floor
+    why = _why_made_up(steps) if made_up else _why_hidden(steps, limit) if seen else \
+        _why_unsure(slower, found, p_slower, levels, limits)
     return Decision(Verdict.AMBIGUOUS, f"{moved}: {why}", found, p_slower, surely if slower or faster else "unknown")
 
 
-def _why_hidden(steps: float, limit: str) -> str:
-    return (f"the timer counts in steps that can hide {steps * 100:.2g} %, so {limit} slower cannot be ruled out, by any number of "
+def _why_hidden(steps: TimerSteps, limit: str) -> str:
+    return (f"the timer counts in steps that can hide {steps.above * 100:.2g} %, so {limit} slower cannot be ruled out, by any "
+            "number of runs: time several launches as one sample")
+
+
+def _why_made_up(steps: TimerSteps) -> str:
+    return (f"the timer counts in steps that can make up {steps.below * 100:.2g} % where next to nothing changed, by any number of "
             "runs: time several launches as one sample")
 
 

@@ -13,13 +13,21 @@ from tuner.gate.stats.belief import is_unit_slip, speeds_text, why_not_believed
 from tuner.gate.stats.calibration import FEWEST_RUNS, comparison_power
 from tuner.gate.stats.decide import Decision, Levels, Limits, decide
 from tuner.gate.stats.metrics import compiler_changes, judge_metrics, metrics_verdict
-from tuner.gate.stats.noise import FEWEST_SPREAD, is_far_apart, resampled_ratios, residuals, separated_p, why_only_noisier
+from tuner.gate.stats.noise import (
+    FEWEST_SPREAD,
+    is_far_apart,
+    resampled_ratios,
+    residuals,
+    separated_p,
+    two_speeds_p,
+    why_only_noisier,
+)
 from tuner.gate.stats.plan import PRACTICAL_RUNS, plan_runs
 from tuner.gate.stats.rank_test import ROUNDING, joint_p, rank_sum_p, ratio_estimate, smallest_p
 from tuner.gate.stats.results import KernelVerdict, percent_text, runs_text
 from tuner.gate.stats.rule import Rule, Verdict, worst_verdict
 from tuner.gate.stats.runs import EarlierLevel, KernelRuns, Pair
-from tuner.gate.stats.sides import Side, drop_runs, hidden_by_timer, make_side, timer_step, why_incomparable
+from tuner.gate.stats.sides import Side, drop_runs, hidden_by_timer, hidden_in_mean, make_side, timer_step, why_incomparable
 
 # ---- was it the code or the clock ----
 # Time × clock is cycles: a lower clock makes the same cycles last longer.
@@ -127,7 +135,7 @@ def compute_p_values(seen: PreparedPair, alpha: float, kernels: int) -> PValues:
     """Return one-sided p values of p50, p95 and mean, corrected for having looked at all of them.
 
     Where the runs are too few for that in a suite of so many kernels, the mean is left out (its p is 1), then the p95, and the p50
-    has the whole level to itself. Where they are too few even for that, runs that are far apart are told by their spread.
+    has the whole level to itself. Where they are too few even for that, runs that are apart are told by their spread.
     """
     sides = seen.candidate, seen.baseline
     numbers = [(each.p50, *(number for number in (each.p95, each.mean) if number is not None)) for each in sides]
@@ -147,13 +155,19 @@ def compute_p_values(seen: PreparedPair, alpha: float, kernels: int) -> PValues:
 
 
 def _tell_by_spread(seen: PreparedPair, ways: list[list[float]]) -> None:
-    """Lower the p50's p where so few runs can reach no exact one, and yet they lie far apart, or are back at an earlier level."""
+    """Lower the p50's p where so few runs can reach no exact one, and yet they lie apart, or are back at an earlier level.
+
+    Completely apart by far more than their spread, runs may still be of two speeds by chance: seldom enough for a suite of few
+    kernels (`two_speeds_p`), in a larger one they must lie far apart.
+    """
     c, b = seen.candidate.p50, seen.baseline.p50
     if len(c) + len(b) < FEWEST_SPREAD:
         return
     for way, (slow, fast) in zip(ways, ((c, b), (b, c)), strict=True):
         if is_far_apart(slow, fast) or (seen.back_at and slow is c):
             way[0] = min(way[0], MEASURES * separated_p(slow, fast, seen.known))
+        else:
+            way[0] = min(way[0], max(MEASURES * separated_p(slow, fast, seen.known), two_speeds_p(len(slow), len(fast))))
 
 
 def judge_kernel(seen: PreparedPair, test: PValues | None, rule: Rule, levels: Levels, limits: Mapping[str, Any], kernels: int,
@@ -219,7 +233,7 @@ def _decide_mean(seen: PreparedPair, test: PValues, levels: Levels, rule: Rule, 
     if c is None or b is None:
         return None
     found = decide(c, b, test.slower[2], test.faster[2], levels, Limits(rule.floor, rule.target, rule.beta),
-                   hidden_by_timer(c, b, step_us))
+                   hidden_in_mean(seen.candidate, seen.baseline, step_us))
     if found.verdict == Verdict.SLOWER and (noisy := why_only_noisier(c, b, found.bounds.ratio, levels.slower)):
         found = replace(found, verdict=Verdict.AMBIGUOUS, says=f"{found.says}: {noisy}", change="unknown")
     if found.verdict == Verdict.AMBIGUOUS and (found.bounds.ratio < 1 + rule.target or _is_undecidable(b, rule.floor)):

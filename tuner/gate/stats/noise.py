@@ -93,10 +93,10 @@ def separated_p(slower: Floats, faster: Floats, known: Floats | None = None) -> 
     An exact test of 5 against 10 runs says no more than 1 in 3,003 of a kernel that takes twice as long. `known`: residuals of
     runs of an earlier level of the kernel, as logarithms, which say more of its spread. The larger of the spreads counts.
     """
-    high, low = np.log(slower), np.log(faster)
-    free = len(high) + len(low) - 2
-    if min(len(high), len(low)) < 3 or high.min() <= low.max():
+    free = len(slower) + len(faster) - 2
+    if min(len(slower), len(faster)) < 3 or slower.min() <= faster.max():
         return 1.0
+    high, low = np.log(slower), np.log(faster)
     squares = float(((high - high.mean()) ** 2).sum() + ((low - low.mean()) ** 2).sum())
     variance = max(squares / free, float(high.var(ddof=1)), float(low.var(ddof=1)), LEAST_SPREAD**2)
     if known is not None and len(known) > 1:
@@ -104,6 +104,15 @@ def separated_p(slower: Floats, faster: Floats, known: Floats | None = None) -> 
         variance, free = max(variance, (squares + float((known**2).sum())) / (free + more)), free + more
     error = math.sqrt(variance * (1 / len(high) + 1 / len(low)))
     return t_tail(float(high.mean() - low.mean()) / error, free)
+
+
+def two_speeds_p(slower: int, faster: int) -> float:
+    """Return how often so many runs of one build at random speeds are completely apart, at worst: two speeds, one for each side.
+
+    slower, faster: runs. aᵃ bᵇ / (a + b)ᵃ⁺ᵇ, the largest over the share of slow runs; Student's t knows nothing of it.
+    """
+    runs = slower + faster
+    return (slower / runs) ** slower * (faster / runs) ** faster if slower and faster else 1.0
 
 
 def is_far_apart(slower: Floats, faster: Floats) -> bool:

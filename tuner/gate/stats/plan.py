@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 
-from tuner.gate.stats.noise import FEWEST_SPREAD, LARGE
+from tuner.gate.stats.noise import FEWEST_SPREAD, LARGE, two_speeds_p
 from tuner.gate.stats.rank_test import ROUNDING, smallest_p
 from tuner.gate.stats.rule import Rule
 
@@ -70,6 +70,8 @@ def _says(kernels: int, baseline: int, candidate: int, enough: bool, needed: int
     says = f"{have} are too few for {suite} at {rule.alpha * 100:g} % risk of a false alarm: {' or '.join(instead)} would do."
     if min(candidate, baseline) < 3 or candidate + baseline < FEWEST_SPREAD:
         return says
+    if two_speeds_p(candidate, baseline) <= rule.alpha / kernels:
+        return f"{says} As they are, runs that are completely apart, by far more than they differ among themselves, are called."
     return f"{says} As they are, only runs that lie {(LARGE - 1) * 100:.0f} % or more apart are called."
 
 

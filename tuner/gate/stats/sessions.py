@@ -5,6 +5,10 @@ Two things tell. Of five kernels and more the comparison itself: their median ra
 is no larger than sessions differ; a verdict must then hold with the session taken out as well. Of fewer kernels the suite's history
 tells how far builds of one level lie apart beyond what their own runs explain (a one-way model with random effects, by moments:
 DerSimonian and Laird, 1986). Without a history sessions are taken to differ by `UNKNOWN_SD`. Runs taken in turn need none of this.
+
+A machine also drifts within a session: where all runs of one build were taken after all of the other, what it got slower by
+meanwhile is on one side. The runs of each side tell, in the order taken: Kendall's rank correlation of both sides together (Mann,
+1945), and the median of the slopes between two runs of one side with its interval (Sen, 1968).
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ FEWEST_SESSIONS = 4         # of one level, that say how far sessions lie apart
 FEWEST_KERNELS = 5          # whose median ratio is the session's and not one kernel's
 SEEN = 0.005                # a smaller shift of all kernels changes no verdict
 LEAST_SD = 0.001            # that is believed: a few sessions may agree by chance
+SEEN_RISK, FAR_RISK = 0.2, 0.05     # of a trend that is none: it only makes a verdict more careful; of one beyond its interval
+FEWEST_IN_ORDER = 4         # runs of a side that say something of a trend
 
 
 @dataclass(frozen=True)
@@ -86,3 +92,44 @@ def common_shift(log_ratios: Sequence[float], limit: float) -> float:
         return 0.0
     shift = float(np.median(log_ratios))
     return shift if SEEN < abs(shift) <= limit else 0.0
+
+
+# ---- a machine that drifts while the runs are taken ----
+
+@dataclass(frozen=True)
+class MachineDrift:
+    """By how much a machine got slower between the middles of two sides that were measured one after the other; logarithms."""
+
+    shift: float                    # of the candidate against the baseline
+    far: float                      # the end of its interval that is farther from 0
+    series: float                   # from the first run to the last
+
+
+def find_machine_drift(baseline: Sequence[Floats], candidate: Sequence[Floats]) -> MachineDrift | None:
+    """Return the drift of a series of runs, all of the baseline first; None where there is no trend, or it is next to nothing.
+
+    baseline, candidate: run medians of each kernel, µs, in the order taken. A process is slow for all of its kernels: each run
+    counts once, by the median of its kernels. Kernels with fewer runs than most are left out.
+    """
+    lengths = [(len(b), len(c)) for b, c in zip(baseline, candidate, strict=True)]
+    most = max(lengths, key=lambda each: (lengths.count(each), sum(each)), default=(0, 0))
+    if max(most) < FEWEST_IN_ORDER:
+        return None
+    kept = [at for at, each in enumerate(lengths) if each == most]
+    sides = (baseline, candidate) if min(most) else ()
+    series = [np.median([np.log(side[at] / np.median(side[at])) for at in kept], axis=0) for side in sides]
+    slopes, signs, variance = [], 0.0, 0.0
+    for runs in series:
+        first, second = np.triu_indices(len(runs), 1)
+        steps = runs[second] - runs[first]
+        slopes.append(steps / (second - first))
+        signs += float(np.sign(steps).sum())
+        variance += len(runs) * (len(runs) - 1) * (2 * len(runs) + 5) / 18
+    if variance == 0 or abs(signs) - 1 < normal_quantile(1 - SEEN_RISK / 2) * math.sqrt(variance):
+        return None
+    ordered = np.sort(np.concatenate(slopes))
+    slope = float(np.median(ordered))
+    beyond = min(len(ordered) - 1, math.ceil((len(ordered) + normal_quantile(1 - FAR_RISK / 2) * math.sqrt(variance)) / 2))
+    far = float(ordered[beyond] if slope > 0 else ordered[len(ordered) - 1 - beyond])
+    apart = sum(most) / 2
+    return MachineDrift(slope * apart, far * apart, slope * (sum(most) - 1)) if abs(slope * apart) > SEEN else None

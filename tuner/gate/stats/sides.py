@@ -23,6 +23,8 @@ MOST_RUNS = 1_000           # of a side that are judged: a million pairs; more s
 # not measured in µs. Longer than 10,000 s is no time of a kernel either.
 NO_TIME_US, SHORTEST_US, LONGEST_US = 1e-6, 0.1, 1e10
 WINSOR = 0.05               # of a run's samples, at each end
+SAME_NUMBER = 1e-5          # as a fraction: so near are one reading in µs and in ms
+FEW_READINGS = 8            # that differ, of all samples
 
 
 @dataclass(frozen=True)
@@ -69,26 +71,68 @@ def make_side(kernels: Sequence[KernelRuns]) -> Side:
 
 
 def timer_step(*sides: Side) -> float:
-    """Return the step of a coarse timer, µs: between the two nearest samples that differ; 0: not known."""
+    """Return the step of a coarse timer, µs: between the two nearest samples that differ; 0: not known.
+
+    One number that was written with more and with fewer digits (6.144 and 6.1439999) is no step. Where few readings differ, the
+    step also divides them: 7.168 and 9.216 are 7 and 9 of 1.024.
+    """
     values = np.unique(np.concatenate([run.us for each in sides for run in each.runs]))
-    return float(np.diff(values).min()) if len(values) > 1 else 0.0
+    steps = np.diff(values)
+    steps = steps[steps > SAME_NUMBER * values[1:]]
+    if not len(steps):
+        return 0.0
+    step, first = float(steps.min()), float(values[0])
+    if len(steps) > FEW_READINGS:
+        return step
+    steps_of_first = {parts: first * parts / step for parts in range(1, FEW_READINGS)}
+    return next((step / parts for parts, count in steps_of_first.items() if abs(count - round(count)) < 0.02), step)
 
 
-def hidden_by_timer(candidate: Floats, baseline: Floats, step_us: float) -> float:
-    """Return the fraction of a slowdown that the timer's steps can hide: half a step on each side.
+@dataclass(frozen=True)
+class TimerSteps:
+    """Fractions by which half a step on each side may move the ratio of two readings."""
 
-    Only between runs most of which read the same.
+    above: float = 0.0                  # the true ratio may be so much larger: a slowdown hides
+    below: float = 0.0                  # … or so much smaller: what reads as slower may be as fast
+
+
+def hidden_by_timer(candidate: Floats, baseline: Floats, step_us: float) -> TimerSteps:
+    """Return what the timer's steps can hide, and make up: half a step on each side.
+
+    Only between runs that read the same or the next step: 6.65 µs reads 6.144 and 6.66 µs reads 7.168 on a timer of 1.024 µs.
 
     Runs that differ by more than a step average it away, and nothing is hidden. A timer reads whole steps: no step is longer than
     what it read.
     """
-    half = [min(step_us, us) / 2 / us if _is_stuck(values) else 0.0 for values in (candidate, baseline)
-            for us in [float(np.median(values))]]
-    return (1 + half[0]) / (1 - half[1]) - 1
+    c, b = (min(step_us, us) / 2 / us if _is_stuck(values, step_us) else 0.0 for values in (candidate, baseline)
+            for us in [float(np.median(values))])
+    return TimerSteps((1 + c) / (1 - b) - 1, 1 - (1 - c) / (1 + b))
 
 
-def _is_stuck(values: Floats) -> bool:
-    return bool(2 * np.unique(values, return_counts=True)[1].max() >= len(values) > 1)
+def hidden_in_mean(candidate: Side, baseline: Side, step_us: float) -> TimerSteps:
+    """Return the same for the mean of a run's samples: a mean of two readings lies anywhere between them.
+
+    Samples that spread over three steps and more average them away.
+    """
+    if candidate.mean is None or baseline.mean is None or not step_us:
+        return TimerSteps()
+    c, b = (min(step_us, us) / 2 / us if _reads_two(side, step_us) else 0.0 for side in (candidate, baseline)
+            for us in [float(np.median(side.p50))])
+    return TimerSteps((1 + c) / (1 - b) - 1, 1 - (1 - c) / (1 + b))
+
+
+def _reads_two(side: Side, step_us: float) -> bool:
+    """Whether most runs' samples, but for the outermost twentieths, are one or two neighbouring readings of the timer."""
+    spans = [np.ptp(np.quantile(run.us, (WINSOR, 1 - WINSOR), method="nearest")) for run in side.runs]
+    return bool(np.median(spans) < 1.5 * step_us)
+
+
+def _is_stuck(values: Floats, step_us: float) -> bool:
+    """Whether most runs read the same, or none is farther from another than the next step."""
+    if len(values) < 2:
+        return False
+    ordered, half = np.sort(values), (len(values) + 1) // 2
+    return bool(ordered[-1] - ordered[0] < 1.25 * step_us or (ordered[half - 1:] == ordered[:len(values) - half + 1]).any())
 
 
 def drop_runs(ready: Side, out: NDArray[np.bool_], why: Sequence[str]) -> Side:

@@ -27,7 +27,7 @@ from tuner.gate.stats.rank_test import holm_levels, smallest_p
 from tuner.gate.stats.results import KernelVerdict, SuiteVerdict, percent_text
 from tuner.gate.stats.rule import ORDER, Rule, Verdict, worst_verdict
 from tuner.gate.stats.runs import EarlierLevel, KernelRuns, Run, pair_kernels
-from tuner.gate.stats.sessions import FEWEST_KERNELS, Sessions, common_shift
+from tuner.gate.stats.sessions import FEWEST_KERNELS, MachineDrift, Sessions, common_shift, find_machine_drift
 from tuner.gate.stats.sides import Side, timer_step
 
 Floats = NDArray[np.float64]
@@ -95,7 +95,7 @@ def judge(baseline: Sequence[KernelRuns], candidate: Sequence[KernelRuns], rule:
           rules: Mapping[str, Rule] | None = None, metrics: Mapping[str, Any] | None = None,
           metrics_of: Mapping[str, Mapping[str, Any]] | None = None, family: int | None = None,
           calibrated: bool = True, earlier: Mapping[str, EarlierLevel] | None = None,
-          sessions: Sessions | None = None, allow_gone: bool = False) -> SuiteVerdict:
+          sessions: Sessions | None = None, allow_gone: bool = False, one_after_other: bool = False) -> SuiteVerdict:
     """Return the suite's verdict, its worst kernel first.
 
     Bad runs never raise: they make NO DATA or AMBIGUOUS with the reason.
@@ -107,6 +107,8 @@ def judge(baseline: Sequence[KernelRuns], candidate: Sequence[KernelRuns], rule:
     `calibrated=False` leaves out `detectable` and `false_alarms`.
     `earlier`: by kernel key, runs from before the kernel became faster. `sessions`: the sides were measured in sessions of their
     own, which differ so far (None: in turn, or as one). `allow_gone`: kernels that only the baseline has are left out.
+    `one_after_other`: all runs of the baseline were taken before the candidate's, each side's in its order, so that a drift of the
+    machine lies between them.
     """
     rule, rules, metrics, metrics_of = rule or Rule(), rules or {}, metrics or {}, metrics_of or {}
     pairs = [pair for pair in pair_kernels(baseline, candidate) if not allow_gone or any(each.runs for each in pair.candidate)]
@@ -117,6 +119,8 @@ def judge(baseline: Sequence[KernelRuns], candidate: Sequence[KernelRuns], rule:
     found = _judge_pairs(looked, own, limits, rule.alpha, kernels, calibrated)
     if sessions is not None:
         found = _weigh_sessions(found, looked, own, limits, rule.alpha, kernels, sessions)
+    if one_after_other:
+        found = _weigh_drift(found, looked, own, limits, rule.alpha, kernels)
     found = _ask_for_runs(found, looked, own)
     found.sort(key=lambda each: (ORDER.index(each.verdict), -(each.p50.ratio if each.p50 else 0.0)))
     called = worst_verdict([each.verdict for each in found])
@@ -186,6 +190,38 @@ def _join_verdicts(raw: KernelVerdict, without: KernelVerdict, shift: float, ses
         return replace(raw, verdict=Verdict.AMBIGUOUS, reason=reason)
     if raw.verdict == Verdict.FASTER:
         return replace(raw, verdict=without.verdict, reason=f"{raw.reason}; {session}: without that, {without.reason}")
+    return raw
+
+
+# ---- a machine that drifts while the runs are taken ----
+
+def _weigh_drift(found: list[KernelVerdict], looked: Sequence[PreparedPair], rules: Sequence[Rule],
+                 limits: Sequence[Mapping[str, Any]], alpha: float, kernels: int) -> list[KernelVerdict]:
+    """What changes where the machine drifted from one side to the other: a verdict must hold without that as well."""
+    counted = [seen for seen in looked if not seen.problem]
+    drift = find_machine_drift([seen.baseline.p50 for seen in counted], [seen.candidate.p50 for seen in counted])
+    if drift is None:
+        return found
+    ways = [_judge_pairs([_scale_candidate(seen, math.exp(-shift)) for seen in looked], rules, limits, alpha, kernels, False)
+            for shift in (drift.shift, drift.far)]
+    return [_doubt_drift(*each, drift) for each in zip(found, *ways, strict=True)]
+
+
+def _doubt_drift(raw: KernelVerdict, likely: KernelVerdict, far: KernelVerdict, drift: MachineDrift) -> KernelVerdict:
+    """`likely`, `far`: what would be said without the drift, by its estimate and by the far end of its interval."""
+    if raw.verdict == Verdict.NO_DATA or not raw.believed:
+        return raw
+    machine = (f"the machine drifted by {percent_text(math.exp(drift.series))} while the runs were taken one after the other, "
+               f"which is {percent_text(math.exp(drift.shift))} between the builds")
+    if raw.verdict == Verdict.AMBIGUOUS:
+        return replace(raw, reason=f"{raw.reason}; {machine}: measure both in turn")
+    doubtful = next((each for each in (likely, far) if each.verdict != Verdict.SLOWER), None) if raw.verdict == Verdict.SLOWER \
+        else likely if likely.verdict in (Verdict.SLOWER, Verdict.AMBIGUOUS) else None
+    if doubtful is not None:
+        return replace(raw, verdict=Verdict.AMBIGUOUS,
+                       reason=f"{raw.reason}; {machine}: without that, {doubtful.reason}. Measure both builds in turn")
+    if raw.verdict == Verdict.FASTER and likely.verdict != Verdict.FASTER:
+        return replace(raw, verdict=likely.verdict, reason=f"{raw.reason}; not called FASTER: {machine}")
     return raw
 
 

@@ -166,6 +166,8 @@ def baseline_offer(gate: Gate, judged: Judgement) -> dict[str, Any] | None:
     if env is None or judged.verdict.verdict != Verdict.NO_DATA or any(one.baseline.runs for one in judged.sides.kernels):
         return None
     found = sides_selectors.nearest_measured_build(gate, env)
+    is_first = found is None and not KernelRun.objects.filter(kernel__suite=gate.suite, rejected="").exclude(
+        build=gate.build_id).exists() and all(one.candidate for one in judged.sides.kernels)
     if found is not None:
         there, build = found
         says = f"no baseline on {env.text}: {build.name}, the newest build before, was measured elsewhere " \
@@ -176,11 +178,11 @@ def baseline_offer(gate: Gate, judged: Judgement) -> dict[str, Any] | None:
             seen = KernelRun.objects.filter(kernel__suite=gate.suite, rejected="").exclude(build=gate.build_id).exists()
             of = "these kernels" if seen else "this suite"
             return {"says": f"no baseline yet: the runs of {gate.build.name} are the first of {of}, and later builds are "
-                            "compared with them", "baseline": "", "measurable": False}
+                            "compared with them", "baseline": "", "measurable": False, "first": is_first}
         build, says = parent, f"no baseline yet: no build of this suite was measured before {gate.build.name}"
     able = rounds_selectors.can_measure_again(gate.suite)
     what = f"measure {build.name} here, in turn with {gate.build.name}" if able else f"send runs of {build.name} taken here"
-    return {"says": f"{says}. For a verdict, {what}", "baseline": build.name, "measurable": able}
+    return {"says": f"{says}. For a verdict, {what}", "baseline": build.name, "measurable": able, "first": is_first}
 
 
 # ---- what wakes gates ----

@@ -39,7 +39,14 @@ def exit_code(gate: Gate) -> int | None:
         return None
     if gate.status == Gate.Status.FAILED:
         return ERROR_EXIT_CODE
+    if is_first_of_suite(gate):
+        return EXIT_CODE[Verdict.PASS]
     return EXIT_CODE[Verdict(gate.verdict)] if gate.verdict else STOPPED_EXIT_CODE
+
+
+def is_first_of_suite(gate: Gate) -> bool:
+    """Return whether there can be no verdict yet, as no other build was measured and this one was, whole: no failure."""
+    return gate.verdict == Verdict.NO_DATA and bool((gate.report.get("offer") or {}).get("first"))
 
 
 def gate_short(gate: Gate, base: str = "") -> dict[str, Any]:

@@ -33,6 +33,15 @@ def sessions_of(gate: Gate, group: Sequence[KernelComparison]) -> Sessions | Non
     return estimate_sessions(_history(gate, compared), baseline)
 
 
+def are_one_after_other(gate: Gate, group: Sequence[KernelComparison]) -> bool:
+    """Return whether two builds of one session were sent one after the other: a drift of the machine may lie between them."""
+    compared = [one for one in group if one.candidate and one.baseline.runs]
+    if not compared or gate.against is None or any(one.stage != STORED for one in group) or compared[0].candidate[0].recorded:
+        return False
+    first = compared[0]
+    return _are_beside(first) and max(row.created for row in first.baseline.runs) <= min(row.created for row in first.candidate)
+
+
 def _are_beside(one: KernelComparison) -> bool:
     return abs(one.candidate[0].created - one.baseline.runs[0].created) <= BESIDE
 

@@ -76,6 +76,7 @@ def _judge_round(gate: Gate, group: Sequence[KernelComparison], suite: int) -> S
                  rule_of(gate.suite.rule), earlier=earlier, sessions=session_selectors.sessions_of(gate, group),
                  rules={one.kernel.key: rule_of(gate.suite.rule, one.kernel.rule) for one in group if one.kernel.rule},
                  metrics=gate.suite.metrics, metrics_of={one.kernel.key: one.kernel.metrics for one in group if one.kernel.metrics},
+                 one_after_other=session_selectors.are_one_after_other(gate, group),
                  family=len(group) if group[0].stage == AGAIN else suite)
 
 

@@ -58,6 +58,8 @@ class Command(BaseCommand):
         files.add_argument("--candidate", type=Path, metavar="RUNS.jsonl")
         files.add_argument("--limit", action="append", default=[], metavar="METRIC.LIMIT=NUMBER",
                            help=f"gate a number beside time, e.g. registers.max_increase=0.1; limits: {', '.join(LIMITS)}")
+        files.add_argument("--in-turn", action="store_true",
+                           help="the runs of both files were taken in turn (A B B A …): no drift of the machine lies between them")
         for name, told in RULE.items():
             files.add_argument(f"--{name.replace('_', '-')}", type=float, metavar="PER_CENT", dest=f"rule_{name}",
                                help=f"{told} (default {getattr(Rule(), name) * 100:g})")
@@ -87,7 +89,8 @@ class Command(BaseCommand):
             raise CommandError(f"{error} ({error.hint})", returncode=ERROR_EXIT_CODE) from None
         except GateError as error:
             raise CommandError(str(error), returncode=ERROR_EXIT_CODE) from None
-        document = suite_json(judge(baseline, candidate, rule, metrics=limits, allow_gone=options["allow_gone"]))
+        document = suite_json(judge(baseline, candidate, rule, metrics=limits, allow_gone=options["allow_gone"],
+                                    one_after_other=not options["in_turn"]))
         document |= {"rule": dataclasses.asdict(rule), "baseline": str(options["baseline"]), "candidate": str(options["candidate"])}
         try:
             gate_options.write_reports(document, options)
