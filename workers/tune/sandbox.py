@@ -57,6 +57,11 @@ class SandboxRunner:
     child_module             the program of the child; tests give their own, and their own compiler_module
     """
 
+    _aimed: dict[str, Any]                          # what the compilers were opened for
+    _begun: set[str]                                # given to the compilers and not yet handed on
+    _asked: set[str]                                # asked for and not yet handed on
+    _answered: list[Compiled]                       # compiled before anybody asked
+
     def __init__(self, operator: str, shape: Mapping[str, int], dtype: str, gpu_index: int = 0, *, gpu_uuid: str = "",
                  seed: int = 0, limits: Limits | None = None, policy: Mapping[str, Any] | None = None,
                  compilers: int | None = None, child_module: str = CHILD, compiler_module: str = "",
@@ -142,7 +147,7 @@ class SandboxRunner:
             raise SandboxError(f"unknown operator {operator!r}", f"one of {', '.join(OPERATORS)}")
         self.operator, self.shape, self.dtype = operator, dict(shape), dtype
         self._static: dict[str, Mapping[str, Any]] = {}         # what compiling ahead said of a configuration
-        self._aimed: dict[str, Any] = {}                        # what the compilers were opened for
+        self._aimed = {}
         self.forget()
 
     def _make_folder(self) -> None:
@@ -209,9 +214,7 @@ class SandboxRunner:
         return config_key(compiled[0]) in self._asked
 
     def forget(self) -> None:
-        self._begun: set[str] = set()               # given to the compilers and not yet handed on
-        self._asked: set[str] = set()               # asked for and not yet handed on
-        self._answered: list[Compiled] = []         # compiled before anybody asked
+        self._begun, self._asked, self._answered = set(), set(), []
         if self._compilers is not None:
             self._compilers.forget()
 
