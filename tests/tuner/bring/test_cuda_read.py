@@ -71,6 +71,7 @@ def test_the_launch_in_the_file_is_the_default() -> None:
     ("#define T 16\nvoid run(float *x) { constexpr int h = T / 2; const dim3 b = dim3(T * 4, h); f<<<9, b>>>(x); }", (64, 8)),
     ("void host(float *x, int threads) { f<<<9, dim3(threads, 2)>>>(x); }\nint main() { host(0, 1 << 6); }", (64, 2)),
     ("template <int B> void host(float *x) { f<<<9, {B, B / 16}>>>(x); }\nvoid run() { host<32>(0); }", (32, 2)),
+    ("void run(float *x) { dim3 b; b.x = 16; b.y = 2 * 4; f<<<9, b>>>(x); }", (16, 8)),
     ("enum { A = 32 };\nvoid run(float *x, int n) { f<<<9, dim3(A, std::min(n, 8))>>>(x); }", (32, 8)),
     ("void run(float *x) { void *args[] = {&x}; cudaLaunchKernel((void *)f, dim3(9), dim3(16, 16), args, 0, 0); }", (16, 16)),
     ("#define GO(k, b) k<<<9, b>>>\nvoid run(float *x) { GO(f, dim3(8, 8))(x); }", (8, 8)),
@@ -206,6 +207,21 @@ def test_headers_of_the_repository_are_found(tmp_path: Path, monkeypatch: pytest
     good, bad = check_file(path)
     assert good.line == 3 and not [line for line in good.compiled if "error" in line]
     assert bad.compiled[0]["error"].startswith('line 4: identifier "nowhere" is undefined')
+
+
+def test_what_a_name_is_worth_is_looked_for_once(tmp_path: Path) -> None:
+    """Variables that rest on each other in circles, and hosts that call each other: no end, were each followed anew."""
+    hosts = "".join(f"void h{i}(int n, int m) {{ int a = max(n, m), b = max(a, n); while (b) {{ a = max(b, a); b = max(a, b); }}"
+                    f" h{i + 1}(max(a, b), max(b, a)); h{i + 1}(b, a); f<<<n, max(a, b)>>>(0); }}\n" for i in range(12))
+    source = of_text(tmp_path, "__global__ void f(float *x) { x[blockIdx.x * blockDim.x + threadIdx.x] = 1; }\n" + hosts)["f"]
+    assert source.block == ("block_size_x", "1", "1")
+
+
+def test_a_condition_in_a_template_is_no_comparison(tmp_path: Path) -> None:
+    both = of_text(tmp_path, (
+        "template <typename T, typename enable_if<is_same<T, float>::value || is_same<T, double>::value, T>::type *d = nullptr>\n"
+        "__device__ T same(T x) { return x; }\n__global__ void f(float *x) { x[threadIdx.x] = same(x[blockDim.x]); }\n"))
+    assert list(both) == ["f"] and written(both["f"]) == ["x"]
 
 
 def test_a_file_with_no_kernel_that_can_be_read_is_refused(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ class Source:
         """Return the tokens of a template's parameters; [] of none."""
         if item.template < 0:
             return []
-        closed = close_angle(self.words, item.template, item.last + 1)
+        closed = close_angle(self.words, item.template, item.last + 1, is_head=True)
         return self.words[item.template + 1 : closed]
 
     def _items(self, at: int, end: int, scope: str, depth: int) -> Iterator[Item]:
@@ -198,7 +198,7 @@ class Source:
         while at < end and words[at] == "template":
             if at + 1 >= end or words[at + 1] != "<":
                 return Item("instance", (), scope, first, self._find(at, end, ";"), head=at + 1)
-            closed = close_angle(words, at + 1, end)
+            closed = close_angle(words, at + 1, end, is_head=True)
             if closed < 0:
                 return self._broken(first, at, at + 1, end, scope, -1)
             template, at = at + 1, closed + 1

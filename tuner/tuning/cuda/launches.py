@@ -183,6 +183,8 @@ class Launches:
             return split_at_commas(words[2:-1])
         if words[0] == "{" and words[-1] == "}":
             return split_at_commas(words[1:-1])
+        if len(words) == 1 and is_word(words[0]) and (along := [self._field(scope, words[0], axis) for axis in "xyz"])[0]:
+            return [each or ["1"] for each in along]  # dim3 block; block.x = 32;
         if len(words) == 1 and is_word(words[0]):
             given = self._variable(scope, words[0], constructs=True)
             if given is not None:

@@ -66,8 +66,8 @@ def partners(words: Sequence[str]) -> dict[int, int]:
     return found
 
 
-def close_angle(words: Sequence[str], opening: int, end: int) -> int:
-    """Return the place of the `>` that closes the `<` at `opening`; -1 where it is a comparison."""
+def close_angle(words: Sequence[str], opening: int, end: int, is_head: bool = False) -> int:
+    """Return the place of the `>` that closes the `<` at `opening`; -1 where it is a comparison. `is_head`: of `template <`."""
     depth, at, end = 0, opening, min(end, opening + 400)
     while at < end:
         word = words[at]
@@ -84,7 +84,7 @@ def close_angle(words: Sequence[str], opening: int, end: int) -> int:
                 if inside == 0:
                     break
                 at += 1
-        elif word in ";{})]" or word in ("||", "=="):
+        elif word in ";{})]" or (word in ("||", "==") and not is_head):
             return -1
         at += 1
     return -1
