@@ -225,7 +225,11 @@ def _line(row: dict[str, Any]) -> str:
         gain += f", {100 * ceiling['share']:.3g} % of the ceiling ({1e3 * ceiling['ms']:.4g} µs, {ceiling['source']})"
     trials = f"{row['trials']:5} trials  " if "trials" in row else ""
     outcome = row.get("outcome") or {}
-    gain += f"; {outcome['text']}" if outcome.get("text") else ""
+    if outcome.get("kind") == "library":        # before the time, which nobody should use
+        best = f"{outcome['text']}; {best}"
+    else:
+        gain += f"; {outcome['text']}" if outcome.get("text") else ""
+    gain += f", prepared in {row['prepare_s']:.1f} s" if row.get("prepare_s") else ""
     gain += f"; {row['grid']['text']}" if row.get("grid") else ""
     error = f"  {row['error']['what']} {row['error']['hint']}" if row.get("error") else ""
     return f"{row['id']:5}  {row['status']:8} {trials}{row['operator']} {row['dtype']} {shape}  {best}{gain}{error}"
