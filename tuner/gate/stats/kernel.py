@@ -9,19 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.gate.stats import noise
 from tuner.gate.stats.belief import is_unit_slip, speeds_text, why_not_believed
 from tuner.gate.stats.calibration import FEWEST_RUNS, comparison_power
 from tuner.gate.stats.decide import Decision, Levels, Limits, decide
 from tuner.gate.stats.metrics import compiler_changes, judge_metrics, metrics_verdict
-from tuner.gate.stats.noise import (
-    FEWEST_SPREAD,
-    is_far_apart,
-    resampled_ratios,
-    residuals,
-    separated_p,
-    two_speeds_p,
-    why_only_noisier,
-)
 from tuner.gate.stats.plan import PRACTICAL_RUNS, plan_runs
 from tuner.gate.stats.rank_test import ROUNDING, joint_p, rank_sum_p, ratio_estimate, smallest_p
 from tuner.gate.stats.results import KernelVerdict, percent_text, runs_text
@@ -128,7 +120,7 @@ def prepare_pair(pair: Pair, earlier: EarlierLevel | None = None, floor: float =
         return PreparedPair(pair, baseline, candidate, problem)
     is_back = min(ratio_estimate(before.p50, baseline.p50), ratio_estimate(candidate.p50, baseline.p50)) > 1 + floor \
         and abs(ratio_estimate(candidate.p50, before.p50) - 1) <= floor
-    return PreparedPair(pair, baseline, candidate, problem, earlier.name if is_back else "", residuals(before.p50))
+    return PreparedPair(pair, baseline, candidate, problem, earlier.name if is_back else "", noise.residuals(before.p50))
 
 
 def compute_p_values(seen: PreparedPair, alpha: float, kernels: int) -> PValues:
@@ -157,17 +149,15 @@ def compute_p_values(seen: PreparedPair, alpha: float, kernels: int) -> PValues:
 def _tell_by_spread(seen: PreparedPair, ways: list[list[float]]) -> None:
     """Lower the p50's p where so few runs can reach no exact one, and yet they lie apart, or are back at an earlier level.
 
-    Completely apart by far more than their spread, runs may still be of two speeds by chance: seldom enough for a suite of few
-    kernels (`two_speeds_p`), in a larger one they must lie far apart.
+    Runs may be of two speeds and apart by chance: seldom enough for few kernels (`two_speeds_p`), else they must lie far apart.
     """
     c, b = seen.candidate.p50, seen.baseline.p50
-    if len(c) + len(b) < FEWEST_SPREAD:
+    if len(c) + len(b) < noise.FEWEST_SPREAD:
         return
     for way, (slow, fast) in zip(ways, ((c, b), (b, c)), strict=True):
-        if is_far_apart(slow, fast) or (seen.back_at and slow is c):
-            way[0] = min(way[0], MEASURES * separated_p(slow, fast, seen.known))
-        else:
-            way[0] = min(way[0], max(MEASURES * separated_p(slow, fast, seen.known), two_speeds_p(len(slow), len(fast))))
+        is_clear = noise.is_far_apart(slow, fast) or (seen.back_at and slow is c)
+        least = 0.0 if is_clear else noise.two_speeds_p(len(slow), len(fast))
+        way[0] = min(way[0], max(MEASURES * noise.separated_p(slow, fast, seen.known), least))
 
 
 def judge_kernel(seen: PreparedPair, test: PValues | None, rule: Rule, levels: Levels, limits: Mapping[str, Any], kernels: int,
@@ -189,7 +179,7 @@ def judge_kernel(seen: PreparedPair, test: PValues | None, rule: Rule, levels: L
     p50 = decide(seen.candidate.p50, seen.baseline.p50, test.slower[0], test.faster[0], levels,
                  Limits(rule.floor, rule.target, rule.beta), hidden_by_timer(seen.candidate.p50, seen.baseline.p50, us))
     if p50.verdict == Verdict.SLOWER and (
-            noisy := why_only_noisier(seen.candidate.p50, seen.baseline.p50, p50.bounds.ratio, levels.slower)):
+            noisy := noise.why_only_noisier(seen.candidate.p50, seen.baseline.p50, p50.bounds.ratio, levels.slower)):
         p50 = replace(p50, verdict=Verdict.AMBIGUOUS, says=f"{p50.says}: {noisy}", change="unknown")
     p95 = None
     if seen.candidate.p95 is not None and seen.baseline.p95 is not None:
@@ -234,7 +224,7 @@ def _decide_mean(seen: PreparedPair, test: PValues, levels: Levels, rule: Rule, 
         return None
     found = decide(c, b, test.slower[2], test.faster[2], levels, Limits(rule.floor, rule.target, rule.beta),
                    hidden_in_mean(seen.candidate, seen.baseline, step_us))
-    if found.verdict == Verdict.SLOWER and (noisy := why_only_noisier(c, b, found.bounds.ratio, levels.slower)):
+    if found.verdict == Verdict.SLOWER and (noisy := noise.why_only_noisier(c, b, found.bounds.ratio, levels.slower)):
         found = replace(found, verdict=Verdict.AMBIGUOUS, says=f"{found.says}: {noisy}", change="unknown")
     if found.verdict == Verdict.AMBIGUOUS and (found.bounds.ratio < 1 + rule.target or _is_undecidable(b, rule.floor)):
         return replace(found, verdict=Verdict.NO_DATA)
@@ -290,7 +280,7 @@ def _is_undecidable(baseline: Floats, floor: float) -> bool:
     """
     if len(baseline) < FEWEST_RUNS:
         return False
-    moved = np.median(resampled_ratios(residuals(baseline), PRACTICAL_RUNS, PRACTICAL_RUNS), axis=1)
+    moved = np.median(noise.resampled_ratios(noise.residuals(baseline), PRACTICAL_RUNS, PRACTICAL_RUNS), axis=1)
     return bool(np.mean(moved > 1 + floor) > MOVED)
 
 
