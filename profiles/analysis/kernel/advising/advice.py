@@ -174,7 +174,7 @@ def rank(advice: Sequence[Advice], whole: LaunchFacts | None, total_ns: float) -
         found = cause_called(each.cause)
         gain = each.gain_ns if each.gain_ns is not None else each.gain_most_ns
         wastes = found is not None and found.waste and 100.0 * (gain or 0.0) >= LIMITS["waste_pct"] * total_ns
-        return each in faults and not wastes
+        return not (each in faults and wastes)
     return sorted(advice, key=lambda each: (group(each), organises(each), -_score(each), CONFIDENCES.index(each.confidence)))
 
 
