@@ -50,6 +50,7 @@ export class Progress {
   /** Other axes are another figure of the same maker. */
   async remake() {
     const item = await getJson(`${this.element.dataset.url}?over=${this.how.over}&scale=${this.how.scale}`);
+    this.plot = null; // what comes meanwhile is fed to the new one
     const view = await embed(this.element, item);
     if (view) this.stand(view.model);
   }
@@ -85,7 +86,7 @@ export class Progress {
   }
 
   feed() {
-    if (!this.plot || !this.scene) return;
+    if (!this.plot?.document || !this.scene) return;
     const [rows, state, picked] = this.scene, { over, scale, times } = this.how, height_px = this.plot.inner_height || 220;
     const found = progress(merged(rows, this.news), state, { over, log: scale === "log", whole: times === "all" }, picked, height_px);
     this.found = found;
@@ -127,6 +128,7 @@ export class Progress {
 
   /** @param {number} to a place of `order`; -1: none */
   walk(to) {
+    if (!this.plot?.document) return;
     this.walked = to;
     const point = this.found.order[to];
     this.byKeys = true;
