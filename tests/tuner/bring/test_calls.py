@@ -171,6 +171,16 @@ def run(x):
     twice[(triton.cdiv(x.numel(), 256),)](x, x.numel(), BLOCK=256)
     return x
 
+def counts(x):
+    BLOCK = 512
+    n = x.numel()
+    grid = (triton.cdiv(n, BLOCK),)
+    count[grid](x, torch.empty_like(x), n, BLOCK)
+
+def literal(x):
+    grid = (triton.cdiv(x.numel(), 1024),)
+    count[grid](x, torch.empty_like(x), x.numel(), BLOCK=1024)
+
 def looks(x):
     if x.sum() > 0:
         return run(x)
@@ -195,6 +205,9 @@ def test_what_a_call_cannot_tell_is_asked_and_never_written_as_if_known(tmp_path
     try:
         opened.record("run(randn(4096))")
         assert "NotImplementedError" in opened.adapters["twice"] and "read and written" in opened.adapters["twice"]
+        for call in ("counts(randn(4096))", "literal(randn(4096))"):
+            opened.record(call)
+            assert 'GRID = lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)' in opened.adapters["count"], call
         opened.record("sorts(randn(4096))")
         assert "what x_ptr holds" in opened.adapters["count"]
         assert "values of tensors" in opened.asked.record("looks(randn(4096))")["failed"]

@@ -39,9 +39,13 @@ def mark_choices(tree: ast.Module) -> ast.Module:
         names = {name.id for launch in launches for name in ast.walk(launch) if isinstance(name, ast.Name)}
         names |= {name.id for node in _own(function) if isinstance(node, ast.Assign | ast.FunctionDef | ast.Lambda)
                   and _makes_grid(node, launches) for name in ast.walk(node) if isinstance(name, ast.Name)}
+        grids = [node for node in _own(function) if isinstance(node, ast.Assign | ast.FunctionDef) and _makes_grid(node, launches)]
+        local = {node.id for node in _own(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        local |= {node.arg for node in _own(function) if isinstance(node, ast.arg)}
         for launch in launches:
-            _mark_numbers(launch, function)
-            _Globals().visit(launch)
+            _mark_numbers(launch, function, grids)
+        for node in (*launches, *grids):
+            _Globals(local).visit(node)
         function.body = _mark_names(function.body, names, function.name)
         parameters = [each.arg for each in (*function.args.args, *function.args.kwonlyargs) if each.arg in names]
         at = 1 if ast.get_docstring(function) is not None else 0
@@ -72,8 +76,8 @@ def _makes_grid(node: ast.AST, launches: list[ast.Call]) -> bool:
     return isinstance(node, ast.Assign) and any(isinstance(each, ast.Name) and each.id in grids for each in node.targets)
 
 
-def _mark_numbers(launch: ast.Call, function: _Function) -> None:
-    """Mark whole numbers and computed values given by name in a launch, and the same in its grid."""
+def _mark_numbers(launch: ast.Call, function: _Function, grids: list[Any]) -> None:
+    """Mark whole numbers and computed values given by name in a launch, and the same in its grid, wherever that is made."""
     keys: dict[str, str] = {}
     for keyword in launch.keywords:
         value = keyword.value
@@ -83,6 +87,8 @@ def _mark_numbers(launch: ast.Call, function: _Function) -> None:
             keyword.value = _call(key, value)
     assert isinstance(launch.func, ast.Subscript)
     launch.func.slice = _Same(keys).visit(launch.func.slice)
+    for grid in grids:
+        _Same(keys).visit(grid)
 
 
 class _Same(ast.NodeTransformer):
@@ -98,10 +104,13 @@ class _Same(ast.NodeTransformer):
 
 
 class _Globals(ast.NodeTransformer):
-    """Marks constants of the module, by their names in capitals."""
+    """Marks constants of the module, by their names in capitals: not what the function itself assigns or is given."""
+
+    def __init__(self, local: set[str]) -> None:
+        self.local = local
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        is_read = isinstance(node.ctx, ast.Load) and node.id.isupper()
+        is_read = isinstance(node.ctx, ast.Load) and node.id.isupper() and node.id not in self.local
         return _call(f"constant.{node.id}", node) if is_read else node
 
 

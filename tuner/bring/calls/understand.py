@@ -79,7 +79,7 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], kernel
         if reason.startswith(UNSURE):
             value = launch["constexprs"][name].get("value")
             each.untuned.append(f"{name}={value} is not tuned: {reason.removeprefix(UNSURE + ': ')}")
-    each.grid = _fit_grid(each, told, at, launch, points)
+    each.grid = _fit_grid(each, told, at, launch, points, kernel)
     each.formulas = _fit_numbers(each, launch, points)
     return each
 
@@ -220,8 +220,8 @@ def _numbers(launch: Mapping[str, Any]) -> list[Any]:
                               (*launch["arguments"].values(), *launch["constexprs"].values())]]
 
 
-def _fit_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping[str, Any], points: Sequence[_Seen]
-              ) -> list[str | None]:
+def _fit_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping[str, Any], points: Sequence[_Seen],
+              kernel: Kernel | None) -> list[str | None]:
     blocks = [name for name in each.params if name not in OPTIONS]
     axes: list[str | None] = []
     # what the grid can read: numbers that the kernel gets, strides last, then sizes of the call
@@ -235,6 +235,9 @@ def _fit_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping[
             seen += [({**points[0].known(each.dims), **other["instead"]}, other["grid"][axis]) for other in one
                      if axis < len(other["grid"]) and set(other["instead"]) <= set(blocks)]
         axes.append(fit(seen, sizes, blocks, META))
+    for name in blocks if kernel is not None and not kernel.loops else ():
+        if name in kernel.steps.moves and not any(META.format(name) in str(axis) for axis in axes) and None not in axes:
+            each.unsure.append(f"how many programs there are for another {name}: the grid was not seen to follow it")
     if None in axes:
         each.unsure.append("what the grid depends on: no simple formula holds in every call that was tried")
     return axes
