@@ -227,3 +227,15 @@ def test_a_condition_in_a_template_is_no_comparison(tmp_path: Path) -> None:
 def test_a_file_with_no_kernel_that_can_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileRefused, match=r"line 1: the \{ has no partner"):
         of_text(tmp_path, "__global__ void f(float *x) { x[0] = 1;")
+
+
+@pytest.mark.process
+@compiled
+@pytest.mark.parametrize("include", [
+    "", "#include <cstdint>\n#include <algorithm>\n", "#include <ATen/ATen.h>\n#include <c10/util/Half.h>\n"])
+def test_fixed_widths_and_what_pytorch_names_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, include: str) -> None:
+    monkeypatch.setattr("tuner.bring.cuda_check.SAMPLES", 0)
+    body = "h[0] = at::Half(1.f); gpuAtomicAdd((float *)x, WARP_SHFL(1.f, 2)); " if "ATen" in include else ""
+    kind = "at::Half" if body else "float"
+    found, = check_file(write(tmp_path, "k.cu", include + f"__global__ void f(int64_t *x, {kind} *h) {{ {body}x[threadIdx.x] = 1; }}\n"))
+    assert len(found.compiled) == 3 and not [line for line in found.compiled if "error" in line], found.compiled

@@ -40,6 +40,11 @@ INTEGER_LIMITS = """#pragma once
 """
 # what device code uses of PyTorch's headers, which a run-time compiler cannot read: number types and macros
 TORCH = """#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>
 #define C10_HOST_DEVICE __host__ __device__
@@ -72,6 +77,9 @@ namespace native {}
 namespace cuda {}
 }
 namespace torch { using at::Half; using at::BFloat16; }
+namespace at { template <class T> using numeric_limits = std::numeric_limits<T>; }
+template <class T> __device__ void gpuAtomicAdd(T *to, T by) { atomicAdd(to, by); }
+template <class T> __device__ void gpuAtomicAddNoReturn(T *to, T by) { atomicAdd(to, by); }
 template <class T> __device__ T WARP_SHFL(T v, int from, int width = 32, unsigned mask = 0xffffffff)
 { return __shfl_sync(mask, v, from, width); }
 template <class T> __device__ T WARP_SHFL_XOR(T v, int by, int width = 32, unsigned mask = 0xffffffff)
@@ -86,9 +94,10 @@ HEADERS = {
     "ridgepoint_types.h": "#pragma once\nnamespace std {}\n"
                           "typedef unsigned char uchar; typedef unsigned short ushort; typedef unsigned int uint;\n"
                           "typedef unsigned long ulong;\n"          # as glibc's sys/types.h has them
-                          "typedef signed char int8_t; typedef short int16_t; typedef int int32_t; typedef long int64_t;\n"
+                          "typedef signed char int8_t; typedef short int16_t; typedef int int32_t;\n"
+                          "typedef signed long long int64_t;\n"
                           "typedef unsigned char uint8_t; typedef unsigned short uint16_t; typedef unsigned int uint32_t;\n"
-                          "typedef unsigned long uint64_t;\n"
+                          "typedef unsigned long long uint64_t;\n"
                           "#define INFINITY __int_as_float(0x7f800000)\n#define NAN __int_as_float(0x7fffffff)\n"
                           "#define M_PI 3.14159265358979323846\n#define M_PI_F 3.14159265f\n"
                           "#define M_SQRT2 1.41421356237309504880\n#define M_LOG2E 1.44269504088896340736\n",     # math.h
