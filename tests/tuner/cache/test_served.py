@@ -127,6 +127,13 @@ def test_quarantined_entries_are_in_no_snapshot(api, bob):
     assert snapshot(api(bob)).json()["entries"] == []
 
 
+def test_who_holds_a_snapshot_is_told_what_is_in_quarantine(api, bob):
+    held, other = entry(square(64)), entry(square(512))
+    assert snapshot(api(bob), revoked="1").json() == {"revoked": []}
+    CachedConfig.objects.filter(pk=held.pk).update(state="quarantined")
+    assert snapshot(api(bob), revoked="1").json() == {"revoked": [held.pk]} and other.pk != held.pk
+
+
 def test_a_snapshot_of_verified_entries_holds_nothing_else(api, bob):
     """Its id is another one, it can be pinned, and no other snapshot is given for it."""
     mine = entry(square(4096))
