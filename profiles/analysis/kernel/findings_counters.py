@@ -213,7 +213,8 @@ def _find_nvidia(kernel: Kernel) -> Iterator[Finding]:
     """NVIDIA's estimate of what stands first in the kernel's advice, as theirs; of nothing in it, the greatest."""
     known = [rule for rule in kernel.rules if rule.get("speedup_scope") == "global" and rule["identifier"] not in UNUSUAL
              and (rule.get("speedup_pct") or 0) >= LIMITS["nvidia_pct"] and rule["worth_ns"]]
-    known = [rule for rule in known if not _is_full_tail(rule, kernel.whole)]
+    known = [rule for rule in known if not _is_full_tail(rule, kernel.whole)
+             and not (rule["identifier"].startswith("CPIStall") and rule["title"].startswith("Wait"))]      # needs no action
     listed = {each.cause: each for each in advise(kernel.whole, kernel.total_ns, [], kernel.rules, kernel.launches)}
     order = list(listed)
     keyed = [(cause.key if (cause := cause_of_nvidia(rule["identifier"], rule["title"])) else "", rule) for rule in known]
@@ -224,7 +225,7 @@ def _find_nvidia(kernel: Kernel) -> Iterator[Finding]:
     key, best = min(keyed, key=lambda pair: order.index(pair[0]) if pair[0] in order else len(order))
     gain = listed[key].gain_ns if key in listed else None
     pct = best["speedup_pct"] if gain is None else min(best["speedup_pct"], 100.0 * gain / kernel.total_ns)
-    less = "" if pct >= best["speedup_pct"] - 0.05 else f", at most {pct_text(pct)} by what its unit does"
+    less = "" if pct >= best["speedup_pct"] - 0.5 else f", here at most {pct_text(pct)}"
     yield Finding(
         "counters.nvidia",
         "medium",
