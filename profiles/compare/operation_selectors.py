@@ -136,8 +136,7 @@ class OperationLine:
 
 def operation_lines(rows: Sequence[OperationRow]) -> list[OperationLine]:
     """Return the kinds with those of their operations that changed most."""
-    least_ns = LEAST_SHARE * max((sum(side.ns for side in sides) for sides in
-                                  ([row.old for row in rows], [row.new for row in rows])), default=0.0)
+    least_ns = _least_ns(rows)
     lines = []
     for row in rows:
         shown = [part for part in row.parts if abs(part.delta_ns) >= least_ns and part.verdict != "unchanged"][:SHOWN]
@@ -145,9 +144,13 @@ def operation_lines(rows: Sequence[OperationRow]) -> list[OperationLine]:
     return lines
 
 
+def _least_ns(rows: Sequence[OperationRow]) -> float:
+    return LEAST_SHARE * max(sum(row.old.ns for row in rows), sum(row.new.ns for row in rows))
+
+
 def operations_answer(rows: Sequence[OperationRow], most: int = 3) -> str:
     """Return the kinds of most change in a sentence: "Attention 13.3 ms → 551 µs (less work), …"; "" where nothing changed."""
-    changed = [row for row in rows if row.verdict != "unchanged"]
+    changed = [row for row in rows if row.verdict != "unchanged" and abs(row.delta_ns) >= _least_ns(rows)]
     said = [f"{row.what if not at else row.what[:1].lower() + row.what[1:]} {time_text(row.old.ns)} → {time_text(row.new.ns)} "
             f"({VERDICTS[row.verdict]})" for at, row in enumerate(changed[:most])]
     return f"{', '.join(said)}." if said else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profiles.analysis.compare.operations import Operation, Work, compare_operations
+from profiles.compare.operation_selectors import operation_lines, operations_answer
 from profiles.ingest.naming.names import short_name
 from tests.profiles.compare.operations import compared, side
 
@@ -133,3 +134,10 @@ def test_kinds_of_traces_that_others_made(file, shares):
         of_kind[kind.split("\x1f")[0]] = of_kind.get(kind.split("\x1f")[0], 0.0) + 100 * ns / total
     assert {kind: round(of_kind[kind]) for kind in shares} == shares
     assert of_kind.get("other", 0) < 5
+
+
+def test_the_sentence_says_what_matters():
+    rows = list(compared(*TWINS[3])[0].values())
+    assert operations_answer(rows) == "Attention 13.3 ms → 551 µs (less work), pointwise 564 µs → 509 µs (same work, faster)."
+    assert [line.what for line in operation_lines(rows)][:2] == ["Attention", "Matrix products"]
+    assert operations_answer(list(compared(TWINS[0][0], TWINS[0][0])[0].values())) == ""
