@@ -60,7 +60,7 @@ def main(argv: list[str], helper: subprocess.Popen[bytes]) -> None:
 
 # ---- what is made ready ----
 
-@triton.jit
+@triton.jit                                                     # type: ignore[untyped-decorator]
 def small_kernel(a, b, c, n, BLOCK: tl.constexpr):             # type: ignore[no-untyped-def]
     rows, columns = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
     at = rows * BLOCK + columns
