@@ -82,7 +82,10 @@ def test_rows_and_object_of_a_report(read: Read) -> None:
         answer = Client().get(f"/api/profiles/{profile.pk}/counters/?launch=0&format={form}")
         assert answer.status_code == 200 and "counters" in answer.headers["Content-Disposition"]
     rows = {row["metric"]: row for row in Client().get(f"/api/profiles/{profile.pk}/counters/?launch=0&format=json").json()}
-    assert rows["gpu__time_duration.sum"] == {"metric": "gpu__time_duration.sum", "unit": "ns", "value": "174848.0"}
+    duration = rows["gpu__time_duration.sum"]
+    assert (duration["metric"], duration["unit"], duration["value"]) == ("gpu__time_duration.sum", "ns", "174848.0")
+    assert duration["meaning"].startswith("Time from the start of the launch") and duration["range"].startswith("Less is better")
+    assert all(row["unit"] and row["meaning"] and row["range"] for row in rows.values()), "each metric has all three"
     assert rows["launch__func_cache_config"]["value"] == "CachePreferNone" and len(rows) == len(metrics)
     assert profile.stored_bytes and profile.stored_bytes < 800_000      # two thirds of it: what is inside the launches
 
@@ -155,7 +158,7 @@ def test_roofline_points_and_api(read: Read) -> None:
         if point["precision"]:
             assert point["flop_s"] < lines[point["precision"]]["value"] * 1.001 or len(point["by_precision"]) > 1
     metrics = Client().get(f"/api/profiles/{profile.pk}/counters/?launch=3").json()["metrics"]
-    assert {"metric": "gpu__time_duration.sum", "unit": "ns", "value": 13664.0} in metrics
+    assert ("gpu__time_duration.sum", "ns", 13664.0) in [(row["metric"], row["unit"], row["value"]) for row in metrics]
 
 
 @pytest.mark.parametrize("query", ["", "?per=launch", "?colour=precision", "?per=nonsense&colour=nonsense"])
