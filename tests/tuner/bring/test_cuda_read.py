@@ -237,5 +237,6 @@ def test_fixed_widths_and_what_pytorch_names_are_there(tmp_path: Path, monkeypat
     monkeypatch.setattr("tuner.bring.cuda_check.SAMPLES", 0)
     body = "h[0] = at::Half(1.f); gpuAtomicAdd((float *)x, WARP_SHFL(1.f, 2)); " if "ATen" in include else ""
     kind = "at::Half" if body else "float"
-    found, = check_file(write(tmp_path, "k.cu", include + f"__global__ void f(int64_t *x, {kind} *h) {{ {body}x[threadIdx.x] = 1; }}\n"))
+    text = f"__global__ void f(int64_t *x, {kind} *h) {{ {body}x[threadIdx.x] = 1; }}\n"
+    found, = check_file(write(tmp_path, "k.cu", include + text))
     assert len(found.compiled) == 3 and not [line for line in found.compiled if "error" in line], found.compiled
