@@ -34,6 +34,7 @@ _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) b
 _ERROR = re.compile(r"^(?P<file>[^\n(]*)\((?P<line>\d+)\): (?:catastrophic )?error: (?P<what>.*)$", re.MULTILINE)
 _CUDA_HEADER = r"could not open source file \"?(?:cuda_fp16|cuda_bf16|cuda_fp8|cooperative_groups|cuda_runtime|cuda_pipeline|mma)"
 HINTS = ((re.compile(_CUDA_HEADER), "pip install nvidia-cuda-runtime"),
+         (re.compile(r"could not open source file \"?crt/|cannot open source file \"?crt/"), "pip install nvidia-cuda-crt"),
          (re.compile(r"could not open source file \"?(?:cub|cuda/|nv/|thrust)"), "pip install nvidia-cuda-cccl"))
 
 
