@@ -179,8 +179,8 @@ ARROWS = {
     "tuner.bring.checks": "tuner.tuning.trial workers.jobs tuner.models tuner.query_api tuner.bring",
     "tuner.gate.benchmarks": "",
     "tuner.ceilings":
-        "profiles.analysis.core profiles.analysis.kernel profiles.models profiles.ceilings tuner.tuning.trial tuner.tuning.operators "
-        "tuner.models",
+        "profiles.analysis.core profiles.analysis.kernel profiles.models profiles.ceilings tuner.tuning.trial "
+        "tuner.tuning.operators tuner.models",
     "tuner.candidates":
         "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats workers.jobs tuner.tuning.team tuner.tuning.measure "
         "tuner.models tuner.query_api tuner.team tuner.texts tuner.ceilings",

@@ -28,7 +28,8 @@ def profile_upload(files: Sequence[File[bytes]], request_key: str, *, owner: Any
 
     Raises TraceError for what can be known to be wrong with a file or a key, KeyTaken for the key of another file.
     """
-    first, *more = [upload_check(file) for file in files or [None]]
+    sent: Sequence[File[bytes] | None] = files or (None,)
+    first, *more = [upload_check(file) for file in sent]
     if not request_key:
         return profile_create(file=first, more_files=more, owner=owner, **fields)
     if len(request_key) > MAX_KEY or not request_key.isprintable() or text(request_key) != request_key:

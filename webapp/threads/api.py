@@ -103,7 +103,7 @@ class ThreadListApi(APIView):
     def post(self, request: Request) -> Response:
         """Write about a finding, regression or kernel problem, or say who ends it and until when; its thread is made with it."""
         given = _given(WriteRequest, request)
-        owned = {name: given[name] for name in ("assignee", "due") if name in given}
+        owned: dict[str, Any] = {name: given[name] for name in ("assignee", "due") if name in given}
         if owned and not request.user.has_perm("webapp.change_thread"):
             self.permission_denied(request, "assigning needs the role engineer")
         subject = subjects.find(given["kind"], given["of"])
