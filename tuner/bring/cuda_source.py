@@ -126,14 +126,15 @@ def propose(path: Path, text: str, holds: CudaText, function: CudaFunction) -> C
         if each.is_type or each.name in fixed:
             continue
         several[each.name] = tuple(value for value in each.launched if isinstance(value, int))
-        default = each.default.rstrip("uU")
-        start[each.name] = (several[each.name][0] if several[each.name] else int(default) if default.isdecimal() else
-                            {"true": 1, "false": 0}.get(default))
+        written = each.default.rstrip("uU")
+        start[each.name] = (several[each.name][0] if several[each.name] else int(written) if written.isdecimal() else
+                            {"true": 1, "false": 0}.get(written))
     block, free = _block(function, start)
     for name, axis in free.items():
         start[name], several[name] = axis.value, axis.several
     flags = {each.name for each in function.template if each.is_flag}
-    params, default = {}, {}
+    params: dict[str, Any] = {}
+    default: dict[str, Any] = {}
     for name in (*free, *(each for each in start if each not in free)):
         squared = any(len(re.findall(rf"\b{re.escape(name)}\b", extent)) > 1 for extent in block)
         axes = 2 if squared else sum(extent not in ("1", "") for extent in block)

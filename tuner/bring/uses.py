@@ -91,9 +91,9 @@ class Uses:
             self.descriptors.add(name.partition(".")[0])
             self.written |= {name.partition(".")[0]} if last in ("store", "scatter") else set()
         elif _TMA.search(last) and call.args:
-            named = {each.id for each in call.args[:1] if isinstance(each, ast.Name) and each.id in self.names}
-            self.descriptors |= named
-            self.written |= named if last.endswith("to_global") or "reduce" in last else set()
+            described = {each.id for each in call.args[:1] if isinstance(each, ast.Name) and each.id in self.names}
+            self.descriptors |= described
+            self.written |= described if last.endswith("to_global") or "reduce" in last else set()
         elif name in known:
             for argument, value in _given(known[name], call):
                 if argument.kind == "descriptor" and isinstance(value, ast.Name) and value.id in self.names:

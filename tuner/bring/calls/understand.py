@@ -235,8 +235,9 @@ def _fit_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping[
             seen += [({**points[0].known(each.dims), **other["instead"]}, other["grid"][axis]) for other in one
                      if axis < len(other["grid"]) and set(other["instead"]) <= set(blocks)]
         axes.append(fit(seen, sizes, blocks, META))
-    for name in blocks if kernel is not None and not kernel.loops else ():
-        if name in kernel.steps.moves and not any(META.format(name) in str(axis) for axis in axes) and None not in axes:
+    moved = kernel.steps.moves if kernel is not None and not kernel.loops else ()
+    for name in blocks:
+        if name in moved and not any(META.format(name) in str(axis) for axis in axes) and None not in axes:
             each.unsure.append(f"how many programs there are for another {name}: the grid was not seen to follow it")
     if None in axes:
         each.unsure.append("what the grid depends on: no simple formula holds in every call that was tried")

@@ -204,7 +204,7 @@ def _weigh_drift(found: list[KernelVerdict], looked: Sequence[PreparedPair], rul
         return found
     ways = [_judge_pairs([_scale_candidate(seen, math.exp(-shift)) for seen in looked], rules, limits, alpha, kernels, False)
             for shift in (drift.shift, drift.far)]
-    return [_doubt_drift(*each, drift) for each in zip(found, *ways, strict=True)]
+    return [_doubt_drift(raw, likely, far, drift) for raw, likely, far in zip(found, *ways, strict=True)]
 
 
 def _doubt_drift(raw: KernelVerdict, likely: KernelVerdict, far: KernelVerdict, drift: MachineDrift) -> KernelVerdict:

@@ -372,6 +372,6 @@ def _shared(body: Sequence[str], axis: str) -> Iterator[Sequence[str]]:
 def _shared_sizes(body: Sequence[str], axis: str, at: int, launches: Launches) -> Iterator[int]:
     """Yield the sizes of static shared arrays that a thread's number indexes."""
     for extent in _shared(body, axis):
-        number = evaluate(extent, lambda name: (known := launches.constant(name)) and known.value)
+        number = evaluate(extent, lambda name: known.value if (known := launches.constant(name)) else None)
         if number is not None and number >= 1 and not any(is_word(each) for each in extent):
             yield int(number)

@@ -247,7 +247,7 @@ def _apply(mark: str, left: int | float, right: int | float) -> int | float:
     elif mark == "%":
         value = left - right * int(left / right) if abs(left) < 2**50 else left % right
     else:
-        value = {
+        operations: dict[str, Callable[[], int | float]] = {
             "+": lambda: left + right,
             "-": lambda: left - right,
             "*": lambda: left * right,
@@ -262,7 +262,8 @@ def _apply(mark: str, left: int | float, right: int | float) -> int | float:
             ">=": lambda: int(left >= right),
             "&&": lambda: int(bool(left) and bool(right)),
             "||": lambda: int(bool(left) or bool(right)),
-        }[mark]()
+        }
+        value = operations[mark]()
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
         raise _Unknown
     return value

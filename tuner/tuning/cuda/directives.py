@@ -127,7 +127,8 @@ def _is_true(condition: str, macros: Mapping[str, Macro]) -> bool:
     condition = _DEFINED.sub(lambda match: str(int(_is_defined(match[1] or match[2], macros))), _HAS.sub("0", condition))
     words = expand(split_words(condition)[:2000], macros)
     value = evaluate(
-        [KNOWN.get(each, "0") if is_word(each) and each not in ("true", "false") else each for each in words], {}.get
+        [KNOWN.get(each, "0") if is_word(each) and each not in ("true", "false") else each for each in words],
+        lambda name: None,
     )
     return bool(value)
 

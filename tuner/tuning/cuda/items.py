@@ -181,7 +181,7 @@ class Source:
         at += words[at] == "inline"
         if at >= end or words[at] != "namespace":
             return None
-        names = []
+        names: list[str] = []
         for place in range(at + 1, min(end, at + 30)):
             if words[place] == "{":
                 return place, "".join(names)
@@ -245,7 +245,8 @@ class Source:
 
     def _type(self, first: int, at: int, opening: int, end: int, scope: str, template: int) -> Item:
         words = self.words
-        names, place = [], at + 1
+        names: list[str] = []
+        place = at + 1
         while place < opening and words[place] != ":":
             if words[place] == "(":
                 place = self.closing.get(place, opening)

@@ -301,7 +301,8 @@ class Launches:
 
     def number(self, scope: Scope, words: Sequence[str], depth: int = 0) -> Number | None:
         """Return the number of an expression at a place; None where the file does not tell it."""
-        is_size, several = False, ()
+        is_size = False
+        several: tuple[int, ...] = ()
 
         def look(name: str) -> int | float | None:
             nonlocal is_size, several
@@ -372,7 +373,7 @@ class Launches:
         if not words:
             return None
         value = evaluate(
-            expand(words, self.source.macros), lambda each: (known := self.constant(each, depth + 1)) and known.value
+            expand(words, self.source.macros), lambda each: known.value if (known := self.constant(each, depth + 1)) else None
         )
         return Number(value) if value is not None else None
 

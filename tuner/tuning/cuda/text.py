@@ -447,9 +447,9 @@ def _template(source: Source, item: Item, launches: Launches, own: Sequence[Laun
             value = _template_value(launches, launch, params[at], list(words))
             if value is not None and value not in given[at]:
                 given[at].append(value)
-    for words in _instances(source, item):
-        for at, value_words in enumerate(words[: len(params)]):
-            number = evaluate(value_words, lambda name: (known := launches.constant(name)) and known.value)
+    for instance in _instances(source, item):
+        for at, value_words in enumerate(instance[: len(params)]):
+            number = evaluate(value_words, lambda name: known.value if (known := launches.constant(name)) else None)
             value = (
                 join(value_words)
                 if params[at].is_type or not (params[at].is_number or params[at].is_flag)
@@ -527,7 +527,7 @@ def _bounds(text: str, source: Source, launches: Launches, names: Mapping[str, i
     first = split_at_commas(expand(list(re.findall(r"\w+|[^\w\s]", match[1])), source.macros))[:1]
     value = (
         evaluate(
-            first[0], lambda name: None if names.get(name, 0) is None else (known := launches.constant(name)) and known.value
+            first[0], lambda name: known.value if names.get(name, 0) is not None and (known := launches.constant(name)) else None
         )
         if first
         else None
