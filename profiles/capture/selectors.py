@@ -73,11 +73,11 @@ def _ability(tool: CaptureTool, serving: list[dict[str, Any]], gpus: int) -> Abi
     """`gpus`: how many are needed; 0 where any worker will do."""
     if not serving:
         return Ability(False, "", f"No gpu worker is running: {START_ONE}.")
-    fitting = [worker for worker in serving if len(worker.get("gpus") or ()) >= gpus]
+    fitting = [worker for worker in serving if _reach(worker) >= gpus]
     if not fitting:
-        most = max(serving, key=lambda worker: len(worker.get("gpus") or ()))
+        most = max(serving, key=_reach)
         if most.get("gpus"):
-            return Ability(False, f"{gpus} GPUs are asked for; the worker with most has {len(most['gpus'])} ({most.get('host')}).")
+            return Ability(False, f"{gpus} GPUs are asked for; the worker with most has {_reach(most)} ({most.get('host')}).")
         hosts = ", ".join(sorted({str(worker.get("host")) for worker in serving}))
         return Ability(False, f"Without a GPU {tool.title} records {tool.without_gpu}." if tool.without_gpu else "",
                        f"The gpu worker on {hosts} sees no NVIDIA GPU: {START_ONE}, and check nvidia-smi there.")
@@ -91,6 +91,12 @@ def _ability(tool: CaptureTool, serving: list[dict[str, Any]], gpus: int) -> Abi
     where = f"on {card} ({first.get('host')})" if card else f"on {first.get('host')}, without a GPU: {tool.without_gpu}"
     return Ability(True, f"{tool.title} {said.get('version', '')} {where}", "", tuple(str(worker["name"]) for worker in having),
                    card, said)
+
+
+def _reach(worker: Mapping[str, Any]) -> int:
+    """Return how many GPUs a job of several processes may lease there: those of its host, where each has a worker of its own."""
+    own = len(worker.get("gpus") or ())
+    return max(own, int(worker.get("host_gpus") or 0)) if own else 0
 
 
 def _tool(worker: Mapping[str, Any], tool: str) -> Mapping[str, str]:

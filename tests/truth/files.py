@@ -34,7 +34,7 @@ LEFT_OUT = {
     "*.qdrep": "read where nsys is installed",
     "*_sass.csv.gz": "NVIDIA's source page, an oracle",
     "cases/pgranks_ellipsis.json": "no valid JSON", "cases/two_docs_concatenated.json": "two documents",
-    "cases/*.tar.gz": "an archive", "rocm/*": "tables of which `tests/profiles/ingest/rocm` has its own counts",
+    "cases/*.tar.gz": "an archive", "cases/kernels/*": "code", "rocm/*": "tables of which `tests/profiles/ingest/rocm` has its own counts",
     "logs/nvidia_smi_query_nounits.csv": "has no header, so no reader knows its columns",
     "bands.json": "cases of a figure's band", "numbers.json": "cases of numbers", "causes/live_registers.json": "an oracle",
     "golden/*": "what Ridgepoint says", "engines/*": "routes of servers", "loaders/*": "code of engines",

@@ -177,8 +177,11 @@ def _options(capture: Capture) -> Options:
 
 
 def _cards(capture: Capture, worker: str, options: Options, count: int) -> list[gpu.Gpu]:
-    """Return the GPUs of this worker that it may run on. Raises CaptureError; Cancelled where another worker has them."""
-    here = gpu.gpus()
+    """Return the GPUs that it may run on: this worker's, for several processes those of its host's other workers too.
+
+    Raises CaptureError; Cancelled where another worker has them.
+    """
+    here = gpu.gpus_of_host() if count > 1 else gpu.gpus()
     cards = captured.capture_gpus(capture, here)
     if len(cards) >= count:
         return cards
@@ -188,7 +191,7 @@ def _cards(capture: Capture, worker: str, options: Options, count: int) -> list[
         _hand_on(capture, worker)
     if not here:
         raise CaptureError("GPU", "this worker sees no NVIDIA GPU", "check nvidia-smi on the worker")
-    raise CaptureError("GPU", f"this worker has {len(here)} GPUs, the capture asks for {count}",
+    raise CaptureError("GPU", f"this worker has {len(here)} GPUs at hand, the capture asks for {count}",
                        f"ask for fewer processes; {SEVERAL_HOSTS}")
 
 

@@ -67,7 +67,10 @@ def ran(alice, argv, tool, **options):
 
 
 @pytest.mark.torch
-def test_every_rank_of_torchrun_is_in_one_profile(alice, two_gpus, tmp_store):
+def test_every_rank_of_torchrun_is_in_one_profile(alice, two_gpus, tmp_store, monkeypatch):
+    """By a worker that sees one of the host's GPUs, as `manage.py serve` starts them: it leases the other's too."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setenv(gpu.OF_HOST, gpu.ALL)
     pytest.importorskip("torch")
     row = ran(alice, ["{python}", two_gpus / "train.py"], "torch", processes=2, wait=1, warmup=1, active=2, end_after=False)
     assert row.status == "done", (row.error, row.log)
@@ -94,7 +97,7 @@ def test_nsys_writes_a_report_for_each_rank(alice, two_gpus, tmp_store):
 
 def test_more_processes_than_gpus(alice, two_gpus):
     row = ran(alice, ["{python}", two_gpus / "train.py"], "torch", processes=3)
-    assert row.status == "failed" and row.error["what"] == "this worker has 2 GPUs, the capture asks for 3"
+    assert row.status == "failed" and row.error["what"] == "this worker has 2 GPUs at hand, the capture asks for 3"
 
 
 def test_one_that_another_worker_can_run_is_left_to_it(alice, two_gpus, monkeypatch):
@@ -193,7 +196,9 @@ def test_ability_counts_gpus(monkeypatch):
     assert selectors.ability_for(NsysOptions(processes=2)).able
     able = selectors.ability_for(NsysOptions(processes=4))
     assert not able.able and able.why == "4 GPUs are asked for; the worker with most has 2 (a)."
-    facts["gpus"] = []
+    facts |= {"gpus": facts["gpus"][:1], "host_gpus": 4}           # a worker for each GPU, as `manage.py serve` starts them
+    assert selectors.ability_for(NsysOptions(processes=4)).able and not selectors.ability_for(NsysOptions(processes=5)).able
+    facts |= {"gpus": [], "host_gpus": 0}
     assert not selectors.ability_for(NsysOptions()).able
     able = selectors.ability_for(NsysOptions(trace=("nvtx",), processes=4))
     assert able.able and "without a GPU: NVTX, OS runtime" in able.why and json.dumps(able.as_json())
