@@ -72,7 +72,8 @@ def _database(request: dict[str, Any]) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(":memory:", config={
         "autoinstall_known_extensions": False, "autoload_known_extensions": False, "allow_community_extensions": False,
         "allow_unsigned_extensions": False, "python_enable_replacements": False, "errors_as_json": True,
-        "threads": request["threads"], "memory_limit": f"{request['memory_bytes'] >> 20}MiB", "temp_directory": "spill",
+        "threads": request["threads"], "async_threads": request["threads"],     # else four a core, each with a stack
+        "memory_limit": f"{request['memory_bytes'] >> 20}MiB", "temp_directory": "spill",
         "max_temp_directory_size": f"{request['spill_bytes'] >> 20}MiB", "preserve_insertion_order": True,
         "extension_directory": "spill", "secret_directory": "spill", "allow_persistent_secrets": False,
     })

@@ -85,3 +85,13 @@ def test_long_counters_have_coarse_forms(monkeypatch):
             mine = [v for i, v in enumerate(values) if index * span <= i * 1000 < (index + 1) * span]
             inside = rows.value[rows.time_ns >= index * span]
             assert (inside.min(), inside.max()) == (min(mine), max(mine)) if mine else not inside.size
+
+
+def test_a_host_of_many_cores_starts_no_thread_a_core() -> None:
+    """Four a core are DuckDB's default: their stacks alone took an ingest's memory on a host of 64."""
+    import duckdb
+
+    with duckdb.connect(config={**store_derived.DUCKDB_THREADS}) as connection:
+        names = ("threads", "async_threads")
+        settings = connection.execute(f"select name, value from duckdb_settings() where name in {names}").fetchall()
+    assert dict(settings) == dict.fromkeys(names, "2")
