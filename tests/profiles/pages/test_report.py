@@ -15,9 +15,9 @@ from django.test import Client
 from django.urls import reverse
 
 from profiles.models import Capture, CaptureTarget, Finding, KernelStat, Profile
+from profiles.profile.finding_selectors import rows_once
 from profiles.report.markdown import code, markdown, plain, sentence
 from profiles.report.selectors import summary
-from profiles.profile.finding_selectors import rows_once
 from profiles.topics.services import topic_make
 from profiles.topics.table import TOPICS, topic_of
 from profiles.upload.services import profile_ingest
