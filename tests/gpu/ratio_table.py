@@ -1,12 +1,12 @@
 """Markdown of what record_ratios.py recorded: one line a shape.
 
-    python tests/gpu/ratio_table.py ratios.json[.gz]
+    python tests/gpu/ratio_table.py ratios.json[.xz]
 """
 
 from __future__ import annotations
 
-import gzip
 import json
+import lzma
 import sys
 from pathlib import Path
 from typing import Any
@@ -39,5 +39,5 @@ def number(ms: float | None) -> str:
 
 if __name__ == "__main__":
     path = Path(sys.argv[1])
-    with (gzip.open(path, "rt") if path.suffix == ".gz" else path.open()) as stream:
+    with (lzma.open(path, "rt") if path.suffix == ".xz" else path.open()) as stream:
         print(table(json.load(stream)))

@@ -17,9 +17,9 @@ Operators come in turn, so that a run that ends after S seconds has some shapes 
 from __future__ import annotations
 
 import argparse
-import gzip
 import importlib
 import json
+import lzma
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -99,7 +99,7 @@ def time_shape(row: dict[str, Any], device: torch.device, wanted: Sequence[str] 
 def rows_of(ratios: Path, only: Sequence[str], most: int) -> list[dict[str, Any]]:
     """Return the recorded shapes with their winners, those of all operators in turn."""
     by_operator: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    text = gzip.decompress(ratios.read_bytes()) if ratios.suffix == ".gz" else ratios.read_bytes()
+    text = lzma.decompress(ratios.read_bytes()) if ratios.suffix == ".xz" else ratios.read_bytes()
     for row in json.loads(text)["shapes"]:
         if not only or row["operator"] in only:
             by_operator[row["operator"]].append(row)

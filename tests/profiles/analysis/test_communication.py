@@ -189,6 +189,15 @@ def test_a_straggler_that_was_put_there_is_named_with_its_cause(folder: Path, na
         assert 0 <= each["still_ns"] <= each["wait_ns"] <= each["matched_ns"] == each["kernel_ns"]
 
 
+@pytest.mark.parametrize(("name", "cause", "named"), [
+    ("straggler_compute", "computing", "nvjet"), ("straggler_host", "host_late", "load the batch")])
+def test_of_four_ranks_the_one_that_was_made_late_is_named(name: str, cause: str, named: str) -> None:
+    result = communication_result(recorded(*(RANKS / "four" / f"{name}_rank{rank}.json.gz" for rank in range(4))))
+    found = next(each for each in result.findings if each.rule == "straggler")
+    assert (found.numbers["rank"], found.numbers["cause"], found.severity) == ("rank 2", cause, "high")
+    assert named in (found.numbers["kernels"] if cause == "computing" else found.numbers["host"])[0][0]
+
+
 @pytest.mark.parametrize("files", [
     (RANKS / "straggler_even_rank0.json.gz", RANKS / "straggler_even_rank1.json.gz"),
     (H200 / "ddp_even_rank0.json.gz", H200 / "ddp_even_rank1.json.gz")])

@@ -1,7 +1,7 @@
 """Rules of what an SM holds: by hand, and on trials of kernels and dtypes that no landscape has."""
 
-import gzip
 import json
+import lzma
 import statistics
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from tuner.tuning.search.strategies.sizes import Sizes
 from tuner.tuning.space import Space
 
 H200 = limits("NVIDIA H200", "9.0", 132)
-RECORDED = Path(__file__).parents[3] / "docs" / "operators-ratios.json.gz"          # searched on H200s: docs/operators.md
+RECORDED = Path(__file__).parents[3] / "docs" / "operators-ratios.json.xz"          # searched on H200s: docs/operators.md
 RULES = ("programs of an SM", "warps of the same rows")
 
 
@@ -65,7 +65,7 @@ def test_a_kernel_whose_one_program_fills_an_sm_is_not_charged_for_being_alone()
 def test_the_guess_orders_trials_of_kernels_that_it_was_not_made_from(operator):
     """Rank correlation of the guessed with the measured time of one kernel's trials at one shape, beside the guess without."""
     with_rules, without = [], []
-    for row in json.loads(gzip.decompress(RECORDED.read_bytes()))["shapes"]:
+    for row in json.loads(lzma.decompress(RECORDED.read_bytes()))["shapes"]:
         if row["operator"] != operator:
             continue
         one = OPERATORS[operator]
