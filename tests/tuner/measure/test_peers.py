@@ -1,7 +1,7 @@
 """The peers of the GPU bench where there is no GPU: what is asked for and told, and Helion's kernels as Helion interprets them."""
 
-import gzip
 import json
+import lzma
 
 import pytest
 
@@ -70,8 +70,8 @@ def test_flex_attention_over_pages_computes_the_same():
 def test_shapes_that_are_asked_for_and_a_peer_that_is_not_installed(tmp_path):
     won = {"operator": "matmul", "dtype": "bf16", "best": {"BM": 64}}
     recorded = [{**won, "shape": {"M": size}} for size in (1, 2, 3)] + [{**won, "operator": "layernorm", "shape": {"R": 1}}]
-    path = tmp_path / "ratios.json.gz"
-    path.write_bytes(gzip.compress(json.dumps({"shapes": recorded}).encode()))
+    path = tmp_path / "ratios.json.xz"
+    path.write_bytes(lzma.compress(json.dumps({"shapes": recorded}).encode()))
     rows, (label, told) = compile_lines(ASKED, [str(path)], tmp_path)
     assert sorted(rows) == [["matmul", {"BM": 64}]] * 2 + [["silu_mul", None]] * 2 + [["softmax", None]] * 2
     assert "quick" in label and "12 s" in label
