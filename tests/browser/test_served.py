@@ -37,7 +37,7 @@ def test_an_owner_enables_and_disables_a_package_with_the_keyboard(watched: Any,
     page = watched
     page.goto(f"{server_url}/workers/")
     page.locator("nav.tabs").get_by_role("link", name="Operators", exact=True).click()
-    page.get_by_label("Package").fill("Acme_Other")
+    page.get_by_role("textbox", name="Package").fill("Acme_Other")
     page.keyboard.press("Enter")
     page.locator(".notice", has_text="no living gpu or compile worker").wait_for()
     page.get_by_role("button", name="Disable").focus()
