@@ -87,7 +87,8 @@ def _derive_tracks(profile_id: int, document: dict[str, Any], folder: Path) -> t
     streams = [track for track in document["tracks"] if track["kind"] == "stream" and track["device"] is not None]
     tracks: list[dict[str, Any]] = []
     counters: list[Stairs] = []
-    config = {"memory_limit": MEMORY, **DUCKDB_THREADS, "temp_directory": str(folder / "spilled")}
+    config: dict[str, str | bool | int | float | list[str]] = {"memory_limit": MEMORY, "temp_directory": str(folder / "spilled"),
+                                                               **DUCKDB_THREADS}
     with duckdb.connect(config=config) as connection:
         for name in ("slices", "arguments"):
             path = str(store.local_path(store.key(profile_id, f"{name}.parquet"))).replace("'", "''")
