@@ -25,7 +25,7 @@ def worker_facts(queues: list[str]) -> dict[str, Any]:
     cards = gpu.gpus() if on_gpu else []
     return {
         "queues": list(queues), "host": socket.gethostname(), "pid": os.getpid(),
-        "gpus": [card.as_json() for card in cards], "host_gpus": len(gpu.gpus_of_host()) if on_gpu else 0,
+        "gpus": [card.as_json() for card in cards], **({"host_gpus": len(gpu.gpus_of_host())} if on_gpu else {}),
         "tools": ({name: tool.installed() for name, tool in CAPTURE_TOOLS.items()} | {"triton": package_version("triton")}
                   if on_gpu else {})
         | ({"triton": package_version("triton")} if "compile" in queues and not on_gpu else {})
