@@ -36,3 +36,7 @@ def test_ranks_that_start_together_say_who_is_late(site: Site, report: Report, l
     for path in sorted((site.product.home / "store" / "uploads").glob("*/*")):
         if path.stat().st_size < 2_000_000:
             shutil.copyfile(path, folder / f"{path.parent.name}_{path.name}")
+    assert set(row["read"]["metadata"]["ranks"]) == {f"rank {rank}" for rank in range(ranks)}
+    accused = [found["numbers"]["rank"] for found in topics["communication"]["findings"]
+               if found["rule"] == "straggler" and found["severity"] == "high"]
+    assert accused == ([f"rank {planted}"] if late else [])
