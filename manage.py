@@ -47,8 +47,6 @@ def main() -> None:
     gc.set_threshold(GC_THRESHOLD, *gc.get_threshold()[1:])
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))     # so that exit handlers run
     command = sys.argv[1] if len(sys.argv) > 1 else "help"
-    if command == "worker" and "ingest" in sys.argv:        # its children's memory is bounded (workers.bounded_process)
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")      # it reserves 41 MB a core, numpy's and scipy's each
     if command == "web":
         os.environ["RIDGEPOINT_WEB_PROCESS"] = "1"      # before the settings are read
     if command == "doctor":

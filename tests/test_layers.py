@@ -38,8 +38,8 @@ MEMBERS = {
     "tuner.cache.rules": ("tuner.cache.rules", "tuner.cache.buckets", "tuner.cache.default_check", "tuner.cache.portability"),
     "tuner.cache.client": ("tuner.cache.client", "tuner.cache.listener", "tuner.cache.shared"),
     "workers.jobs": ("workers.jobs", "workers.away", "workers.clock", "workers.disk", "workers.fair", "workers.leases",
-                     "workers.outgoing", "workers.redact", "workers.scope", "workers.secret", "workers.spans",
-                     "workers.trail"),
+                     "workers.outgoing", "workers.redact", "workers.request_keys", "workers.scope", "workers.secret",
+                     "workers.spans", "workers.trail"),
     "workers.process": ("workers.process", "workers.tasks", "workers.sweep", "workers.messages", "workers.row_kinds",
                         "workers.stages", "workers.bounded_process"),
 }

@@ -128,6 +128,7 @@ def _write_part(writing: int, part: str) -> None:
 
 def _bound_process(memory_bytes: int, parent: int) -> None:
     """Bound memory, be first to go when the machine runs out, and die with `parent`."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")      # scipy's, which the work may load first, reserves 41 MB a core
     most = _most_bytes(memory_bytes, resource.getrlimit(resource.RLIMIT_DATA)[1])
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))

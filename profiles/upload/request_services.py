@@ -13,8 +13,7 @@ from profiles.models import Profile
 from profiles.rows import text
 from profiles.store.objects import plain_name
 from profiles.upload.services import profile_create, upload_check
-
-MAX_KEY = 80            # characters of an Idempotency-Key
+from workers import request_keys
 
 
 class KeyTaken(TraceError):
@@ -32,8 +31,8 @@ def profile_upload(files: Sequence[File[bytes]], request_key: str, *, owner: Any
     first, *more = [upload_check(file) for file in sent]
     if not request_key:
         return profile_create(file=first, more_files=more, owner=owner, **fields)
-    if len(request_key) > MAX_KEY or not request_key.isprintable() or text(request_key) != request_key:
-        raise TraceError("Idempotency-Key", f"this key is not taken: at most {MAX_KEY} printable characters", "send a UUID")
+    if not request_keys.is_key(request_key):
+        raise TraceError("Idempotency-Key", f"this key is not taken: {request_keys.WHAT}", "send a UUID")
     what = text(plain_name(first) or "upload", 300), sum(file.size for file in (first, *more))
     if (standing := _standing(request_key, owner, what)) is not None:
         return standing

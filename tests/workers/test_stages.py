@@ -82,6 +82,13 @@ def test_work_within_its_bound_ends_well_and_work_beyond_it_ends_with_a_clear_wo
     assert bounded_process.run(lambda say: 1 // 0, bound).why.startswith("failed")
 
 
+def test_what_work_loads_reserves_nothing_for_each_core(bound: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenBLAS, of scipy as well, takes 41 MB a core when it is loaded: on a host of 64 more than a stage may have."""
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    ending = bounded_process.run(lambda say: say(os.environ["OPENBLAS_NUM_THREADS"]), bound)
+    assert (ending.why, ending.parts) == ("", ("1",)) and "OPENBLAS_NUM_THREADS" not in os.environ
+
+
 def test_a_program_that_a_stage_starts_has_the_same_bound(bound: int) -> None:
     def start(say: bounded_process.Say) -> None:
         say(os.popen("ulimit -d").read().strip())           # of 1024 bytes each

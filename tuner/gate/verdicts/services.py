@@ -30,7 +30,7 @@ from tuner.gate.verdicts.rounds_selectors import MOST_FRESH
 from tuner.gate.verdicts.verdict_services import judge_gate
 from tuner.models import Build, Gate, Suite, SuiteJob
 from tuner.tuning.trial import storable
-from workers import jobs
+from workers import jobs, request_keys
 
 ENVIRONMENT_CHARS = {"gpu": 116, "toolkit": 80, "cuda": 40, "triton": 40, "driver": 40, "device": 120, "recorded": 120}
 MOST_RUNS, MOST_PLACES = 200, 10
@@ -96,8 +96,8 @@ def _request_digest(*asked: Any) -> str:
 
 def _existing_gate(request_key: str, owner: Any, suite: Suite | str, build: str, request: str) -> Gate | None:
     """Return the gate that this very request made before, None where there is none. Raises Refusal."""
-    if not storable(request_key) or len(request_key) > 80 or not request_key.isprintable():
-        raise Refusal({"Idempotency-Key": "at most 80 printable characters"})
+    if not request_keys.is_key(request_key):
+        raise Refusal({"Idempotency-Key": request_keys.WHAT})
     gate = Gate.objects.select_related("suite", "build", "against").filter(owner=owner, request_key=request_key).first()
     if gate is not None and (gate.suite.name, gate.build.name) != (getattr(suite, "name", suite), build.strip()):
         raise Refusal({"Idempotency-Key": f"gate {gate.pk} of another suite or build was asked for with it"}, 409)
