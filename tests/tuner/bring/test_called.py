@@ -65,6 +65,15 @@ def changed(*path: Any, to: Any) -> dict[str, Any]:
     changed("launches", 0, "constexprs", '"+f()+"', to={}), changed("launches", 0, "options", "x y", to=1),
     changed("launches", 0, "arguments", "x_ptr", "dtype", to="bfloat16)\nimport os"),
     changed("launches", 0, "arguments", "x_ptr", "shape", to=["os.system()"]), changed("launches", 0, "heuristics", to=['"]']),
+    changed("launches", 0, "grid", to=["f()"]), changed("grids", to=[[{"instead": {"BLOCK_SIZE": 512}, "grid": ["f()"]}]]),
+    changed("grids", to=[[{"instead": {'"]+f()+meta["': 512}, "grid": [8]}]]),
+    changed("with_sizes", 0, "launches", 0, "grid", to=["f()"]), changed("with_sizes", 0, "size", to="f()"),
+    changed("launches", 0, "arguments", "n_elements", "value", to="f()"), changed("sizes", to=["f()"]), changed("sms", to=".*"),
+    changed("launches", 0, "constexprs", "BLOCK_SIZE", to={"kind": "dtype", "value": "float32, f()"}),
+    changed("launches", 0, "constexprs", "BLOCK_SIZE", to={"kind": "float", "value": "f()"}),
+    changed("launches", 0, "arguments", "x_ptr", "strides", to=[]),
+    changed("launches", 0, "autotune", to={"configs": [{"B": 1}], "kept": [], "key": [], "names": ['B"]'], "pruned": False,
+                                           "prune_failed": "", "reset_to_zero": [], "restore_value": []}),
     changed("sizes", to=[float("inf")]), changed("sizes", to=[1 << 80]), changed("used", to=[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]])])
 def test_what_is_no_record_is_refused(told: Any, tmp_path: Path) -> None:
     with pytest.raises(RecordRefused):

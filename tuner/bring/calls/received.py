@@ -1,15 +1,19 @@
-"""A record of a call as the process that ran somebody's file tells it, read like an upload before an adapter is written of it."""
+"""A record of a call as the process that ran somebody's file tells it, read like an upload before an adapter is written of it.
+
+What is written as it is into an adapter (numbers, dtypes, names) is one here: every part is read by its type and its bound, and
+what is no part of a record is left.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
 from typing import Any
 
-MAX_NODES, MAX_DEPTH, MAX_TEXT, MAX_WHOLE, MAX_LAUNCHES = 400_000, 12, 2000, 1 << 62, 64
+MAX_NODES, MAX_DEPTH, MAX_TEXT, MAX_WHOLE, MAX_LAUNCHES, MAX_RANK = 400_000, 12, 2000, 1 << 62, 64, 16
+NOT_FINITE = ("inf", "-inf", "nan")             # of a number that JSON has not, as `recorder` tells it
 _DTYPE = re.compile(r"[a-z][a-z0-9_]{0,24}\Z")
-_NAMED = ("arguments", "constexprs", "options", "tuned")
 
 
 class RecordRefused(ValueError):
@@ -18,34 +22,149 @@ class RecordRefused(ValueError):
 
 def read_record(told: Any) -> dict[str, Any]:
     """Return the record, its names identifiers, its numbers and texts bounded. Raises RecordRefused."""
-    left = [MAX_NODES]
-    record: dict[str, Any] = _plain(told, 0, left)
+    record = _plain(told, 0, [MAX_NODES])
     try:
-        launches = [*record["launches"], *(one for part in ("with_sizes", "with_choices") for again in record.get(part, ())
-                                           for one in again["launches"])]
-        if not record["launches"] or len(record["launches"]) > MAX_LAUNCHES:
+        launches = [_launch(each) for each in record["launches"]]
+        if not launches or len(launches) > MAX_LAUNCHES:
             raise RecordRefused("no launch")
-        for name in (name for launch in launches for name in _names_in(launch)):
-            if not isinstance(name, str) or not name.isidentifier():
-                raise RecordRefused(f"{str(name)[:40]!r} is no name")
-        for one in [*record.get("inputs", ()), *(each for launch in launches for each in launch["arguments"].values())]:
-            if "dtype" in one.get("base", one) and not _DTYPE.match(one.get("base", one)["dtype"]):
-                raise RecordRefused("a dtype that is none")
-            if any(type(each) is not int for part in ("shape", "strides") for each in one.get(part, ())):
-                raise RecordRefused("an extent that is no whole number")
+        return {
+            "call": _text(record["call"]), "sms": _whole(record.get("sms", 0)), "sizes": _list(record["sizes"], _whole),
+            "launches": launches, "inputs": _list(record.get("inputs", []), _made),
+            "result": _list(record.get("result", []), _value),
+            "grids": _list(record.get("grids", []), lambda grids: _list(grids, _other_grid)),
+            "with_sizes": _list(record.get("with_sizes", []), lambda again: {
+                "size": _whole(again["size"]), "is": _whole(again["is"]), "launches": _list(again["launches"], _short)}),
+            "with_choices": _list(record.get("with_choices", []), lambda again: {
+                "choice": _text(again["choice"]), "is": _whole(again["is"]), "launches": _list(again["launches"], _short)}),
+            "used": _list(record.get("used", []), _text),
+            **({"failed_at": _text(record["failed_at"])} if "failed_at" in record else {})}
     except (KeyError, TypeError, AttributeError) as error:
         raise RecordRefused(f"no record of a call ({type(error).__name__}: {error})"[:200]) from error
-    return record
 
 
-def _names_in(launch: Mapping[str, Any]) -> Iterator[Any]:
-    yield launch["kernel"]
-    for part in _NAMED:
-        yield from launch.get(part, {})
-    yield from launch.get("heuristics", ())
-    autotune = launch.get("autotune")
-    for config in (*autotune["configs"], *autotune["kept"]) if autotune else ():
-        yield from config
+def _launch(told: Any) -> dict[str, Any]:
+    return {**_short(told), "line": _whole(told["line"]), "file": _text(told["file"]) if "file" in told else "",
+            "grid_is_function": bool(told["grid_is_function"]), "gluon": bool(told["gluon"]),
+            "heuristics": _list(told["heuristics"], _name), "heuristics_above": bool(told["heuristics_above"]),
+            "autotune": None if told["autotune"] is None else _autotune(told["autotune"])}
+
+
+def _short(told: Any) -> dict[str, Any]:
+    """Return what is known of a launch of a call that was made again."""
+    return {"kernel": _name(told["kernel"]), "grid": _list(told["grid"], _whole),
+            "arguments": _named(told["arguments"], _value), "constexprs": _named(told["constexprs"], _value),
+            "options": _named(told["options"], _scalar)}
+
+
+def _autotune(told: Any) -> dict[str, Any]:
+    def configs(listed: Any) -> list[dict[str, Any]]:
+        return _list(listed, lambda config: _named(config, _scalar))
+
+    if not told["configs"]:
+        raise RecordRefused("an autotuner without a configuration")
+    return {"configs": configs(told["configs"]), "kept": configs(told["kept"]), "key": _list(told["key"], _text),
+            "names": _list(told["names"], _name), "pruned": bool(told["pruned"]), "prune_failed": _text(told["prune_failed"]),
+            "reset_to_zero": _list(told["reset_to_zero"], _name), "restore_value": _list(told["restore_value"], _name)}
+
+
+def _value(told: Any) -> dict[str, Any]:
+    """Return an argument as `recorder.describe` tells it: by its kind."""
+    kind = _text(told["kind"])
+    if kind == "tensor":
+        return _tensor(told)
+    if kind == "descriptor":
+        return {"kind": kind, "block": _list(told["block"], _whole), "base": _tensor(told["base"]), **_extents(told)}
+    if kind == "tuple":
+        return {"kind": kind, "value": _list(told["value"], _value)}
+    if kind == "dtype":
+        return {"kind": kind, "value": _dtype(told["value"])}
+    read = {"int": _whole, "bool": _flag, "float": _fraction, "str": _text, "none": _nothing}.get(kind, _scalar)
+    return {"kind": kind, "value": read(told["value"])}
+
+
+def _tensor(told: Any) -> dict[str, Any]:
+    known = {name: _numbers(told[name]) for name in ("filled", "values") if name in told}
+    return {"kind": "tensor", "dtype": _dtype(told["dtype"]), **_extents(told), "storage": _whole(told["storage"]), **known,
+            **({"counts": bool(told["counts"])} if "counts" in told else {})}
+
+
+def _made(told: Any) -> dict[str, Any]:
+    """Return a tensor that the call itself makes."""
+    return {**_tensor(told), "maker": _name(told["maker"]), "bounds": _list(told["bounds"], _numbers)}
+
+
+def _extents(told: Any) -> dict[str, Any]:
+    shape, strides = _list(told["shape"], _whole), _list(told["strides"], _whole)
+    if len(shape) != len(strides) or len(shape) > MAX_RANK:
+        raise RecordRefused("a tensor whose extents are none")
+    return {"shape": shape, "strides": strides}
+
+
+def _other_grid(told: Any) -> dict[str, Any]:
+    return {"instead": _named(told["instead"], _whole), "grid": _list(told["grid"], _whole)}
+
+
+def _named(told: Any, read: Callable[[Any], Any]) -> dict[str, Any]:
+    return {_name(name): read(value) for name, value in told.items()}
+
+
+def _list(told: Any, read: Callable[[Any], Any]) -> list[Any]:
+    if not isinstance(told, list):
+        raise RecordRefused("no list where one is expected")
+    return [read(each) for each in told]
+
+
+def _name(told: Any) -> str:
+    if not isinstance(told, str) or not told.isidentifier():
+        raise RecordRefused(f"{str(told)[:40]!r} is no name")
+    return told
+
+
+def _dtype(told: Any) -> str:
+    if not isinstance(told, str) or not _DTYPE.match(told):
+        raise RecordRefused("a dtype that is none")
+    return told
+
+
+def _text(told: Any) -> str:
+    return _of(told, str)
+
+
+def _whole(told: Any) -> int:
+    return _of(told, int)
+
+
+def _flag(told: Any) -> bool:
+    return _of(told, bool)
+
+
+def _nothing(told: Any) -> None:
+    return _of(told, type(None))
+
+
+def _fraction(told: Any) -> float | str:
+    return told if isinstance(told, str) and told in NOT_FINITE else _of(told, float)
+
+
+def _of(told: Any, kind: type) -> Any:
+    if type(told) is not kind:
+        raise RecordRefused(f"no {kind.__name__} where one is expected")
+    return told
+
+
+def _scalar(told: Any) -> Any:
+    if isinstance(told, dict | list):
+        raise RecordRefused("more than one value where one is expected")
+    return told
+
+
+def _numbers(told: Any) -> Any:
+    """Return a number, a truth value, or lists of them."""
+    if isinstance(told, list):
+        return [_numbers(each) for each in told]
+    if not isinstance(told, int | float):
+        raise RecordRefused("values that are no numbers")
+    return told
 
 
 def _plain(told: Any, depth: int, left: list[int]) -> Any:
