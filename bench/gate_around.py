@@ -57,6 +57,11 @@ def _called(found: SuiteVerdict, key: str, verdict: Verdict = Verdict.SLOWER) ->
     return any(each.key == key and each.verdict == verdict for each in found.kernels)
 
 
+def _is_red(found: SuiteVerdict, at: int, effect: float) -> bool:
+    """Return whether the kernel with the effect is called slower; without an effect, whether the suite is."""
+    return _called(found, str(at)) if effect != 1 else found.verdict == Verdict.SLOWER
+
+
 # ---- rows ----
 
 def returns(gain: float) -> Callable[[int], tuple[int, int, int]]:
@@ -85,10 +90,8 @@ def sessions(sd: float, kernels: int, effect: float = 1.0) -> Callable[[int], tu
             candidate = build(random, slowed(kernels, at, effect), sd * random.standard_normal())
             base = joined(*past[-2:])
             history = {str(key): [[float(np.median(run.us)) for run in each[key].runs] for each in past] for key in range(kernels)}
-            for known in (None, estimate_sessions(history, 2)):
-                found = judge(base, candidate, calibrated=False, sessions=known)
-                hit = _called(found, str(at)) if effect != 1 else found.verdict == Verdict.SLOWER
-                without, ours = without + (hit and known is None), ours + (hit and known is not None)
+            without += _is_red(judge(base, candidate, calibrated=False), at, effect)
+            ours += _is_red(judge(base, candidate, calibrated=False, sessions=estimate_sessions(history, 2)), at, effect)
         return without, ours, draws
     return rate
 
@@ -205,10 +208,8 @@ def drifting(over: float, kernels: int, effect: float = 1.0) -> Callable[[int], 
             base, candidate = build(random, np.ones(kernels), runs=2 * RUNS), build(random, slowed(kernels, at, effect))
             sides = [[replace(each, runs=[replace(run, us=run.us * factor) for run, factor in zip(each.runs, factors, strict=True)])
                       for each in side] for side, factors in ((base, speed[:2 * RUNS]), (candidate, speed[2 * RUNS:]))]
-            for in_order in (False, True):
-                found = judge(*sides, calibrated=False, one_after_other=in_order)
-                hit = _called(found, str(at)) if effect != 1 else found.verdict == Verdict.SLOWER
-                without, ours = without + (hit and not in_order), ours + (hit and in_order)
+            without += _is_red(judge(*sides, calibrated=False), at, effect)
+            ours += _is_red(judge(*sides, calibrated=False, one_after_other=True), at, effect)
         return without, ours, draws
     return rate
 
