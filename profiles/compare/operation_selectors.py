@@ -10,26 +10,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from django.core.cache import cache
 
 from profiles.analysis.compare.launch_operations import LaunchOperations, launch_operations
 from profiles.analysis.compare.operations import UNKNOWN, VERDICTS, Operation, OperationRow, compare_operations
 from profiles.analysis.core.sentences import time_text
+from profiles.compare.frame_selectors import kept, page_frame
 from profiles.models import Profile
-from profiles.store.frame import frame_read
-from profiles.store.timeline import timeline
 
-KEPT_S = 24 * 3600
-MOST_SLICES = 5_000_000         # of a larger trace operations are not told apart: reading it takes longer than a page may
 _ARRAYS = (("operation", np.int32), ("by_kernel", np.int32), ("has_operator", np.bool_), ("flop", np.float64),
            ("bytes", np.float64), ("call_work", np.float64))
 
 
 def operations_of(profile: Profile) -> LaunchOperations | None:
     """Return what each kernel of a trace computes, None where that is not looked at."""
-    if profile.kind != Profile.Kind.TRACE:
-        return None
-    packed = cache.get_or_set(f"operations-1:{profile.pk}:{profile.attempts}:{profile.sha256}", lambda: _pack(profile), KEPT_S)
+    packed = kept("operations-1", profile, lambda: _pack(profile))
     if not packed:
         return None
     parts, operations = packed
@@ -39,21 +33,16 @@ def operations_of(profile: Profile) -> LaunchOperations | None:
 
 
 def _pack(profile: Profile) -> tuple[list[bytes], list[tuple[str, ...]]] | tuple[()]:
-    try:
-        if timeline(profile.pk).slices.rows > MOST_SLICES:
-            return ()
-        made = launch_operations(frame_read(profile))
-    except FileNotFoundError:
-        return ()
+    frame = page_frame(profile)
+    made = launch_operations(frame) if frame is not None else None
     if made is None:
         return ()
     return ([zlib.compress(getattr(made, name).astype(dtype).tobytes(), 1) for name, dtype in _ARRAYS],
             [astuple(each) for each in made.operations])
 
 
-def with_operations(table: pa.Table, profile: Profile, index: npt.NDArray[np.int64]) -> pa.Table:
+def with_operations(table: pa.Table, made: LaunchOperations | None, index: npt.NDArray[np.int64]) -> pa.Table:
     """Return a profile's launches with what each computes: the columns that `compare_operations` reads; `index`: of its kernels."""
-    made = operations_of(profile)
     if made is None:
         count = len(index)
         nothing, nan = np.zeros(count, np.int64), np.full(count, np.nan)
@@ -79,11 +68,10 @@ def _texts(codes: npt.NDArray[np.integer], operations: Sequence[Operation]) -> p
     return pa.DictionaryArray.from_arrays(pa.array(own[codes]), pa.array(list(texts), pa.string())).cast(pa.string())
 
 
-def operation_rows(old: pa.Table, new: pa.Table, profiles: Iterable[Profile], old_units: float,
+def operation_rows(old: pa.Table, new: pa.Table, made: Iterable[LaunchOperations | None], old_units: float,
                    new_units: float) -> list[OperationRow]:
-    """Return both sides by what they compute; none where no trace of a side says it."""
-    made = [each for profile in profiles if (each := operations_of(profile)) is not None]
-    rows = compare_operations(old, new, [UNKNOWN, *(operation for each in made for operation in each.operations)],
+    """Return both sides by what they compute; none where no trace of a side says it. `made`: of the traces of both."""
+    rows = compare_operations(old, new, [UNKNOWN, *(each for one in made if one is not None for each in one.operations)],
                               old_units=old_units, new_units=new_units)
     known = [row for row in rows if row.kind != UNKNOWN.kind]
     both = any(row.old.launches for row in known) and any(row.new.launches for row in known)

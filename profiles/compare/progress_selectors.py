@@ -12,6 +12,7 @@ from django.core.cache import cache
 from django.db.models import Count, Max, QuerySet
 
 from profiles.analysis.compare.comparison import KernelChange, Row
+from profiles.compare.frame_selectors import KEPT_S, kept
 from profiles.compare.selectors import comparison
 from profiles.compare.step_selectors import steady, steps_with_verdicts
 from profiles.ingest.naming.names import short_name
@@ -19,7 +20,6 @@ from profiles.ingest.trace import TraceError
 from profiles.models import Profile, first_uploads
 from profiles.store.launches import launches_read
 
-KEPT_S = 24 * 3600
 MOST_STAGES = 12                # the newest of a job
 CHANGED = 4                     # kernels that won, and that lost, which a stage names
 STEP, WALL = "step", "wall"     # what a stage's time is of
@@ -158,8 +158,7 @@ def _build(job: str, rows: Sequence[Profile]) -> Progress:
 
 def step_times(profile: Profile) -> StepTimes | None:
     """Return the steps that count, or None where the trace shows none or is too large to look."""
-    key = f"step-times-1:{profile.pk}:{profile.attempts}:{profile.sha256}"
-    packed = cache.get_or_set(key, lambda: _pack_times(profile), KEPT_S)
+    packed = kept("step-times-1", profile, lambda: _pack_times(profile))
     return StepTimes(*packed) if packed else None
 
 

@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 from profiles.analysis.compare.comparison import Comparison, Row
 from profiles.analysis.compare.counter_changes import CounterChange, counter_changes
 from profiles.analysis.compare.kernels import compare
+from profiles.analysis.compare.launch_operations import LaunchOperations
 from profiles.analysis.compare.operations import OperationRow
 from profiles.analysis.compare.why import WANTED, Why, why
 from profiles.compare.needed_selectors import StepChange, step_change
-from profiles.compare.operation_selectors import operation_rows, with_operations
+from profiles.compare.operation_selectors import operation_rows, operations_of, with_operations
 from profiles.compare.problem_selectors import problems
 from profiles.compare.step_selectors import Steady, steady
 from profiles.ingest.trace import TraceError
@@ -142,7 +143,8 @@ def comparison(query: Mapping[str, str]) -> KernelComparison:
     counting = _steady(old, new) if per == "step" and kind == Profile.Kind.TRACE else {}
     if counting:
         old_units, new_units = (float(sum(counting[p.pk].steps for p in side.profiles)) for side in (old, new))
-    launches = _launches(old, counting), _launches(new, counting)
+    made = {p.pk: operations_of(p) for side in (old, new) for p in side.profiles} if kind == Profile.Kind.TRACE else {}
+    launches = _launches(old, counting, made), _launches(new, counting, made)
     result = compare(*launches, old_units=old_units, new_units=new_units)
     counters: dict[int, list[CounterChange]] = {}
     facts, whys = {}, {}
@@ -151,9 +153,7 @@ def comparison(query: Mapping[str, str]) -> KernelComparison:
         counters = {at: counter_changes(before, after, COUNTERS) for at, (before, after) in facts.items()}
     notes = [*_notes(old, new, per), *_left_out(old, new, counting)]
     step = step_change(old.profiles, new.profiles) if kind == Profile.Kind.TRACE else None
-    operations = []
-    if kind == Profile.Kind.TRACE:
-        operations = operation_rows(*launches, [*old.profiles, *new.profiles], old_units, new_units)
+    operations = operation_rows(*launches, made.values(), old_units, new_units) if made else []
     return KernelComparison(old, new, str(kind), [str(each) for each in kinds], per, result, notes, counters, facts, whys, step,
                             operations)
 
@@ -199,7 +199,7 @@ def _left_out(old: ComparisonSide, new: ComparisonSide, counting: Mapping[int, S
     return [f"Steps that compile, warm up or hold no GPU work are left out: {', '.join(words)}."] if words else []
 
 
-def _launches(side: ComparisonSide, counting: Mapping[int, Steady]) -> pa.Table:
+def _launches(side: ComparisonSide, counting: Mapping[int, Steady], made: Mapping[int, LaunchOperations | None]) -> pa.Table:
     tables = []
     for at, profile in enumerate(side.profiles):
         table = launches_read(profile.pk)
@@ -208,7 +208,7 @@ def _launches(side: ComparisonSide, counting: Mapping[int, Steady]) -> pa.Table:
             table = table.filter(pa.array(inside[np.minimum(table["index"].to_numpy(), inside.size - 1)]))
         position = table["index"].to_numpy()
         table = table.append_column("problem", problems(profile, position))
-        table = with_operations(table, profile, position) if profile.kind == Profile.Kind.TRACE else table
+        table = with_operations(table, made[profile.pk], position) if profile.pk in made else table
         index = pc.add(table["index"], pa.scalar(at * _RUN, pa.int64()))
         tables.append(table.set_column(table.schema.get_field_index("index"), "index", index))
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()

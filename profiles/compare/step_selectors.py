@@ -6,19 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from django.core.cache import cache
 
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.trace.time.kernel_steps import kernel_steps
 from profiles.analysis.trace.time.steps import Steps, steps_of
 from profiles.analysis.trace.time.warmup import StepVerdict, judge_steps
 from profiles.analysis.trace.time.work import devices
+from profiles.compare.frame_selectors import kept, page_frame
 from profiles.models import Profile
-from profiles.store.frame import frame_read
-from profiles.store.timeline import timeline
-
-KEPT_S = 24 * 3600
-MOST_SLICES = 5_000_000         # of a larger trace its steps are not looked at: reading it takes longer than a page may
 
 
 @dataclass(frozen=True)
@@ -36,7 +31,7 @@ def steady(profile: Profile) -> Steady | None:
 
     None where the trace marks no steps, or is too large to look.
     """
-    packed = cache.get_or_set(f"steady-2:{profile.pk}:{profile.attempts}:{profile.sha256}", lambda: _pack_steps(profile), KEPT_S)
+    packed = kept("steady-2", profile, lambda: _pack_steps(profile))
     if not packed:
         return None
     bits, size, steps, left_out = packed
@@ -44,15 +39,9 @@ def steady(profile: Profile) -> Steady | None:
 
 
 def steps_with_verdicts(profile: Profile) -> tuple[Frame, Steps, list[StepVerdict]] | None:
-    """Return the frame of a trace, its steps and whether each counts, or None.
-
-    None where the profile has no timeline, or one of more than MOST_SLICES.
-    """
-    try:
-        if timeline(profile.pk).slices.rows > MOST_SLICES:
-            return None
-        frame = frame_read(profile)
-    except FileNotFoundError:
+    """Return the frame of a trace, its steps and whether each counts; None where a page cannot read it."""
+    frame = page_frame(profile)
+    if frame is None:
         return None
     works = devices(frame)
     steps = steps_of(frame, works)
