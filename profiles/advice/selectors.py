@@ -10,7 +10,8 @@ from django.contrib.auth import get_user_model
 from django.db.models import Q, QuerySet
 
 from profiles.analysis.kernel import counters, rules
-from profiles.analysis.kernel.advising.advice import Advice, Headroom, Ours, advise, headroom
+from profiles.analysis.kernel.advising.advice import Advice, advise
+from profiles.analysis.kernel.advising.gains import Headroom, Ours, headroom
 from profiles.analysis.kernel.findings_source import most_pct
 from profiles.models import AdviceDecision, Finding, KernelStat, Profile
 from workers.scope import account_name

@@ -18,8 +18,9 @@ from profiles import ingest
 from profiles.advice.services import decisions_check
 from profiles.analysis.kernel import counters, findings_counters, findings_source, rules
 from profiles.analysis.kernel.advising import convolutions, tensor_products
-from profiles.analysis.kernel.advising.advice import Ours, advise, headroom
+from profiles.analysis.kernel.advising.advice import advise
 from profiles.analysis.kernel.advising.causes import CAUSES
+from profiles.analysis.kernel.advising.gains import Ours, headroom
 from profiles.families.services import family_merge
 from profiles.ingest.trace import Rule
 from profiles.models import AdviceDecision, Profile

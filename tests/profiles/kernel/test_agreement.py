@@ -11,7 +11,7 @@ from django.test import Client
 
 from profiles import ingest
 from profiles.analysis.kernel import counters
-from profiles.analysis.kernel.advising.advice import headroom
+from profiles.analysis.kernel.advising.gains import headroom
 from profiles.analysis.kernel.occupancy import waves, waves_sentence, waves_text
 from profiles.families.follow_services import shapes_make
 from profiles.families.services import family_merge

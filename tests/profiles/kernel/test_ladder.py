@@ -14,8 +14,9 @@ import pytest
 from profiles import ingest
 from profiles.analysis.kernel import counters, findings_counters, findings_source, rules
 from profiles.analysis.kernel.advising import units
-from profiles.analysis.kernel.advising.advice import Advice, Ours, advise
+from profiles.analysis.kernel.advising.advice import Advice, advise
 from profiles.analysis.kernel.advising.causes import cause as cause_called
+from profiles.analysis.kernel.advising.gains import Ours
 from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.ingest.trace import CounterLaunch, Device, Report
 from tests.gpu.ladder.shorten import read, report_of

@@ -12,7 +12,7 @@ Order: what explains most comes first. A fault that explains at least LIMITS["ex
 busy), then a part of the hardware that is busy (`limit`), then the rest; a symptom behind every fault that explains as much of
 it as LIMITS["covers"] says; another algorithm or type behind all of them. Of the faults that explain the time, waste comes before
 what organises the work anew. Within each by gain × the weight of its confidence. How far a kernel is from its roof is no advice:
-`headroom`.
+`gains.headroom`.
 
 Of several launches of a kernel the one that loses most to a cause speaks for it, not their mean, and it is named.
 """
@@ -20,28 +20,27 @@ Of several launches of a kernel the one that loses most to a cause speaks for it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.analysis.kernel import rules
-from profiles.analysis.kernel.advising import bounded, units
+from profiles.analysis.kernel.advising import units
 from profiles.analysis.kernel.advising.causes import CAUSES, Cause, cause_of_nvidia, cause_of_rule
 from profiles.analysis.kernel.advising.causes import cause as cause_called
+from profiles.analysis.kernel.advising.gains import LEAST_PCT, Ours, capped_gain, is_nothing, of_whole, stated_gain
 from profiles.analysis.kernel.advising.seen import Seen
-from profiles.analysis.kernel.bounds import THRESHOLDS, reached_roof, recoverable_ns
+from profiles.analysis.kernel.bounds import THRESHOLDS
 from profiles.analysis.kernel.facts import LaunchFacts
 
 CONFIDENCES = ("high", "medium", "low")
 _WEIGHT = {"high": 1.0, "medium": 0.8, "low": 0.3}
 LIMITS: dict[str, float] = {
-    "least_pct": 3.0,           # of the kernel's time: what is estimated below it is no advice
     "waste_pct": 15.0,          # of the kernel's time: a fault that wastes as much leads
     "explains_pct": 10.0,       # of the kernel's time that a fault must win back to stand before a busy part of the hardware …
     "explains_below_pct": 5.0,  # … or as much, where that part is no roof yet (units.LIMITS["roof_pct"])
     "covers": 0.5,              # of a symptom's gain that a fault must reach to be what the symptom follows from
 }
-LEAST_PCT = LIMITS["least_pct"]
 _CHARS = 400
 _NO_TIME = "the report states no duration"
 _LOCAL = "NVIDIA's estimate is of one unit by itself and says nothing of the kernel's time"
@@ -66,41 +65,6 @@ class Advice:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
-
-
-@dataclass(frozen=True)
-class Ours:
-    """A finding of ours about the kernel."""
-
-    rule: str
-    title: str
-    advice: str
-    worth_ns: float | None
-    most_pct: float | None = None           # of its time, at most: `findings_source.most_pct`
-
-
-@dataclass(frozen=True)
-class Headroom:
-    """How far a kernel is from its own roof: a measure, an upper bound for all advice together, no advice."""
-
-    reached_pct: float                      # of the roof at its intensity, or of the ceiling that bounds it
-    ceiling: str
-    left_pct: float                         # of its time
-    left_ns: float | None
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def headroom(whole: LaunchFacts | None, total_ns: float) -> Headroom | None:
-    """Return the time above its roof (`bounds.reached_roof`); None where no roof is known."""
-    if whole is None or not whole.bound or not total_ns:
-        return None
-    known = reached_roof(whole.point, whole.sol, whole.bounded)
-    if known is None:
-        return None
-    reached, name = known
-    return Headroom(reached, name, max(0.0, 100.0 - reached), recoverable_ns(total_ns, reached))
 
 
 def advise(whole: LaunchFacts | None, total_ns: float, findings: Sequence[Ours],
@@ -236,9 +200,9 @@ def _advice(cause: Cause, speaker: Speaker, total_ns: float, ours: Sequence[Ours
     if not ours and not nvidia and not seen:
         return None
     said = seen if seen and (seen.always or not ours or speaker.name) else None
-    least, most, source = _capped(cause, _gain(ours, nvidia, _of_whole(seen, speaker.part), total_ns), whole, total_ns,
-                                  speaker.part) if total_ns else (None, None, "")
-    if cause.kind == "fault" and total_ns and _is_nothing(cause, least, most, ours, total_ns):
+    least, most, source = capped_gain(cause, stated_gain(ours, nvidia, of_whole(seen, speaker.part), total_ns), whole, total_ns,
+                                       speaker.part) if total_ns else (None, None, "")
+    if cause.kind == "fault" and total_ns and is_nothing(cause, least, most, ours, total_ns):
         return None                                            # next to nothing once it is held against what its unit does
     return Advice(
         cause=cause.key, title=seen.title if seen and seen.title else cause.title,
@@ -256,64 +220,6 @@ def _advice(cause: Cause, speaker: Speaker, total_ns: float, ours: Sequence[Ours
 
 def _named(text: str, name: str) -> str:
     return f"{name}: {text}" if name else text
-
-
-def _of_whole(seen: Seen | None, part: float) -> Seen | None:
-    """The gains of one launch as shares of all launches' time."""
-    if seen is None or part == 1.0:
-        return seen
-    return replace(seen, least_pct=None if seen.least_pct is None else seen.least_pct * part,
-                   most_pct=None if seen.most_pct is None else seen.most_pct * part)
-
-
-def _is_nothing(cause: Cause, least: float | None, most: float | None, ours: Sequence[Ours], total_ns: float) -> bool:
-    """Whether an estimate says that nothing is won; a tail that samples measured is said in any case."""
-    known = most if most is not None else least
-    if cause.key == "tail":
-        known = None if ours else least
-    return known is not None and known < total_ns * LEAST_PCT / 100
-
-
-def _gain(ours: Sequence[Ours], nvidia: Sequence[Mapping[str, Any]], seen: Seen | None,
-          total_ns: float) -> Gain:
-    """Return the least and the most that anybody states, in ns, and who says the least. "At most" is no least."""
-    gains = [(each.worth_ns, "our estimate") for each in ours if each.worth_ns]
-    gains += [(each["worth_ns"], "NVIDIA's estimate") for each in nvidia if each.get("worth_ns")]
-    most = [gain for gain, _ in gains] or [total_ns * each.most_pct / 100.0 for each in ours if each.most_pct]
-    if seen and seen.least_pct:
-        gains.append((total_ns * seen.least_pct / 100.0, "our estimate"))
-    if seen and seen.most_pct is not None and (not gains or seen.least_pct or seen.always):
-        most.append(total_ns * seen.most_pct / 100.0)
-    least = min(gains, key=lambda gain: gain[0], default=None)
-    most += [gain for gain, _ in gains]
-    return least[0] if least else None, max(most, default=None), least[1] if least else "our estimate" if most else ""
-
-
-Gain = tuple[float | None, float | None, str]
-
-
-def _capped(cause: Cause, gain: Gain, whole: LaunchFacts | None, total_ns: float, part: float = 1.0) -> Gain:
-    """What falls away with the fault on its unit; a remedy that leaves operations and bytes as they are wins at most the distance
-    to the roof of that work. `part` of the time is the launches' that `whole` speaks of."""
-    share_pct = bounded.most_pct(cause.key, whole) if whole else None
-    if share_pct is not None:
-        gain = _at_most(gain, total_ns * part * share_pct / 100.0, "what it adds to the work of its unit")
-    if cause.key == "tail" and whole:           # NVIDIA counts all of the last wave's time, also where it is nearly full
-        loss_pct = whole.signals.get("tail_loss_pct", whole.occupancy.tail_loss_pct)
-        sampled = gain[0] is not None and gain[2] == "our estimate"
-        if loss_pct is not None and not sampled:
-            gain = _at_most(gain, total_ns * loss_pct / 100.0, "the block slots that its last wave leaves empty")
-    room = headroom(whole, total_ns) if cause.same_work and whole and whole.point.roof_pct is not None else None
-    if room is None or room.left_ns is None:
-        return gain
-    return _at_most(gain, room.left_ns, "its distance to the roof")
-
-
-def _at_most(gain: Gain, limit_ns: float, words: str) -> Gain:
-    least, most, source = gain
-    if least is not None and least > limit_ns:
-        source += f", at most {words}"
-    return (None if least is None else min(least, limit_ns)), (None if most is None else min(most, limit_ns)), source
 
 
 def _why_unknown(cause: Cause, seen: Seen | None, nvidia: Sequence[Mapping[str, Any]]) -> str:

@@ -1,0 +1,106 @@
+"""What a kernel wins by one advice, the least and the most that anybody states, and how far it is from its roof at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from profiles.analysis.kernel.advising import bounded
+from profiles.analysis.kernel.advising.causes import Cause
+from profiles.analysis.kernel.advising.seen import Seen
+from profiles.analysis.kernel.bounds import reached_roof, recoverable_ns
+from profiles.analysis.kernel.facts import LaunchFacts
+
+LEAST_PCT = 3.0                 # of the kernel's time: what is estimated below it is no advice
+Gain = tuple[float | None, float | None, str]      # the least, the most, in ns, and who says the least
+
+
+@dataclass(frozen=True)
+class Ours:
+    """A finding of ours about the kernel."""
+
+    rule: str
+    title: str
+    advice: str
+    worth_ns: float | None
+    most_pct: float | None = None           # of its time, at most: `findings_source.most_pct`
+
+
+@dataclass(frozen=True)
+class Headroom:
+    """How far a kernel is from its own roof: a measure, an upper bound for all advice together, no advice."""
+
+    reached_pct: float                      # of the roof at its intensity, or of the ceiling that bounds it
+    ceiling: str
+    left_pct: float                         # of its time
+    left_ns: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def headroom(whole: LaunchFacts | None, total_ns: float) -> Headroom | None:
+    """Return the time above its roof (`bounds.reached_roof`); None where no roof is known."""
+    if whole is None or not whole.bound or not total_ns:
+        return None
+    known = reached_roof(whole.point, whole.sol, whole.bounded)
+    if known is None:
+        return None
+    reached, name = known
+    return Headroom(reached, name, max(0.0, 100.0 - reached), recoverable_ns(total_ns, reached))
+
+
+def stated_gain(ours: Sequence[Ours], nvidia: Sequence[Mapping[str, Any]], seen: Seen | None,
+                total_ns: float) -> Gain:
+    """Return the least and the most that anybody states, in ns, and who says the least. "At most" is no least."""
+    gains = [(each.worth_ns, "our estimate") for each in ours if each.worth_ns]
+    gains += [(each["worth_ns"], "NVIDIA's estimate") for each in nvidia if each.get("worth_ns")]
+    most = [gain for gain, _ in gains] or [total_ns * each.most_pct / 100.0 for each in ours if each.most_pct]
+    if seen and seen.least_pct:
+        gains.append((total_ns * seen.least_pct / 100.0, "our estimate"))
+    if seen and seen.most_pct is not None and (not gains or seen.least_pct or seen.always):
+        most.append(total_ns * seen.most_pct / 100.0)
+    least = min(gains, key=lambda gain: gain[0], default=None)
+    most += [gain for gain, _ in gains]
+    return least[0] if least else None, max(most, default=None), least[1] if least else "our estimate" if most else ""
+
+
+def capped_gain(cause: Cause, gain: Gain, whole: LaunchFacts | None, total_ns: float, part: float = 1.0) -> Gain:
+    """What falls away with the fault on its unit; a remedy that leaves operations and bytes as they are wins at most the distance
+    to the roof of that work. `part` of the time is the launches' that `whole` speaks of."""
+    share_pct = bounded.most_pct(cause.key, whole) if whole else None
+    if share_pct is not None:
+        gain = _at_most(gain, total_ns * part * share_pct / 100.0, "what it adds to the work of its unit")
+    if cause.key == "tail" and whole:           # NVIDIA counts all of the last wave's time, also where it is nearly full
+        loss_pct = whole.signals.get("tail_loss_pct", whole.occupancy.tail_loss_pct)
+        sampled = gain[0] is not None and gain[2] == "our estimate"
+        if loss_pct is not None and not sampled:
+            gain = _at_most(gain, total_ns * loss_pct / 100.0, "the block slots that its last wave leaves empty")
+    room = headroom(whole, total_ns) if cause.same_work and whole and whole.point.roof_pct is not None else None
+    if room is None or room.left_ns is None:
+        return gain
+    return _at_most(gain, room.left_ns, "its distance to the roof")
+
+
+def _at_most(gain: Gain, limit_ns: float, words: str) -> Gain:
+    least, most, source = gain
+    if least is not None and least > limit_ns:
+        source += f", at most {words}"
+    return (None if least is None else min(least, limit_ns)), (None if most is None else min(most, limit_ns)), source
+
+
+def of_whole(seen: Seen | None, part: float) -> Seen | None:
+    """The gains of one launch as shares of all launches' time."""
+    if seen is None or part == 1.0:
+        return seen
+    return replace(seen, least_pct=None if seen.least_pct is None else seen.least_pct * part,
+                   most_pct=None if seen.most_pct is None else seen.most_pct * part)
+
+
+def is_nothing(cause: Cause, least: float | None, most: float | None, ours: Sequence[Ours], total_ns: float) -> bool:
+    """Whether an estimate says that nothing is won; a tail that samples measured is said in any case."""
+    known = most if most is not None else least
+    if cause.key == "tail":
+        known = None if ours else least
+    return known is not None and known < total_ns * LEAST_PCT / 100
