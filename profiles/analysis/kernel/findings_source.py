@@ -4,14 +4,13 @@ LIMITS holds the thresholds. Formulas: excessive sectors and wavefronts as the r
 Compute, Kernel Profiling Guide, "Metrics Reference": derived__memory_…_excessive) ÷ all of the kernel; threads per warp
 instruction = thread_inst_executed_true ÷ inst_executed; shares of opcodes by executed instructions (CUDA Binary Utilities,
 "Instruction Set Reference"). Worth: of the tail, the SM time that periodic samples show idle in it; of the others NVIDIA's own
-estimate for the same fault (`NVIDIA`), named as theirs, or unknown.
+estimate for the same fault (`source_kernel.NVIDIA`), named as theirs, or unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,13 +18,12 @@ import numpy as np
 from profiles.analysis.core.result import SEVERITIES, Finding
 from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.analysis.kernel import sampling, stalls
-from profiles.analysis.kernel.instructions import SAMPLES, Instructions, Line, Numbers, hottest, lines, reasons_at
+from profiles.analysis.kernel.instructions import SAMPLES, hottest, reasons_at
+from profiles.analysis.kernel.source_kernel import Kernel, kernels_of
 from profiles.analysis.kernel.waits import Waits, hottest_instruction
-from profiles.ingest.naming.names import short_name
-from profiles.ingest.trace import CounterLaunch, Report, SourceFile
+from profiles.ingest.trace import Report
 
 LIMITS: dict[str, float] = {
-    "share_pct": 0.5,            # kernels below this share of the report's time are left out
     "excess_sectors_pct": 25.0,  # of the global sectors
     "excess_wavefronts_pct": 20.0,   # of the shared wavefronts
     "threads_per_warp": 22.0,    # active threads of 32 per warp instruction, where branches diverge
@@ -41,130 +39,10 @@ LIMITS: dict[str, float] = {
 }
 TENSOR = ("HMMA", "HGMMA", "IMMA", "IGMMA", "QGMMA", "QMMA", "BMMA", "DMMA", "UTCHMMA", "UTCQMMA", "UTCIMMA", "OMMA")
 LOCAL, ATOMIC, DOUBLE = ("LDL", "STL"), ("ATOM", "ATOMG", "ATOMS", "RED", "REDG", "REDUX"), ("DFMA", "DADD", "DMUL")
-ADVICE = {
-    "uncoalesced": "Let neighbouring threads of a warp touch neighbouring addresses: change the index or the layout, go through "
-                   "shared memory for transposes, use wider aligned loads.",
-    "bank_conflicts": "Pad the rows of the shared array by one element or swizzle the index, so that the threads of a warp fall "
-                      "into different banks.",
-    "divergence": "Let the threads of a warp take the same way: sort or regroup the work by case, or replace the branches by "
-                  "predicated arithmetic.",
-    "spills": "Let it use more registers (launch bounds, maxrregcount), keep fewer values live, or make array indices known "
-              "when it is compiled.",
-    "atomics": "Reduce within the warp (shuffles) and the block (shared memory) first, so that one thread does one atomic; "
-               "spread them over several addresses.",
-    "double": "A constant without the suffix f, or a double in between, makes the whole expression fp64: write 0.5f, use float.",
-    "epilogue": "Overlap the epilogue of one tile with the products of the next (persistent, warp-specialised kernel), store "
-                "through shared memory with TMA or 128-bit stores, fuse fewer operations into it.",
-    "tail": "Start the longest blocks first, make blocks smaller or of equal length, or let persistent blocks share the rest "
-            "(stream-K).",
-}
-# NVIDIA's rules about the same fault, and a word that their title must hold. Of several the lowest estimate counts.
-NVIDIA: dict[str, tuple[tuple[str, str], ...]] = {
-    "uncoalesced": (("UncoalescedGlobalAccess", ""),),
-    "bank_conflicts": (("SharedMemoryConflicts", "Bank"), ("UncoalescedSharedAccess", "")),
-    "divergence": (("ThreadDivergence", ""),),
-    "spills": (("MemoryCacheAccessPattern", "Local"),),
-    "double": (("SOLFPRoofline", "FP64"),),
-}
-HIGH_PCT = 25.0                  # of the report's time that a finding must be worth to be called high
 WARP = 32
 HOT_ROWS, FENCE_ROWS = 32, 8     # instructions that are looked at; a fence this near belongs to the atomic
 NO_WAIT = stalls.NO_ACTION
-LAUNCHES = 6                     # of a kernel, of different grids, that are looked at
 TAIL_STEPS = 3                   # samples that a tail must last
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """One kernel: its longest launch with instructions, and the time of all its launches."""
-
-    launch: CounterLaunch
-    files: Sequence[SourceFile]
-    total_ns: float
-    report_ns: float
-    launch_ns: float = 0.0           # of `launch` alone
-
-    @property
-    def title(self) -> str:
-        return short_name(self.launch.kernel)
-
-    @cached_property
-    def instructions(self) -> Instructions:
-        if self.launch.instructions is None:
-            raise ValueError("a launch without instructions")
-        return Instructions(self.launch.instructions)
-
-    @cached_property
-    def lines(self) -> list[Line]:
-        return lines(self.instructions)
-
-    def sum(self, name: str) -> float:
-        return float(self.instructions.values(name).sum())
-
-    def at(self, values: Numbers) -> tuple[str, float]:
-        """The line (or instruction) that holds most of `values`, in words, and its share in percent."""
-        total = float(values.sum())
-        placed = [line for line in self.lines if line.line is not None]
-        if placed:
-            best = max(placed, key=lambda line: float(values[line.rows].sum()))
-            if float(values[best.rows].sum()) > 0:
-                return self.words(best), 100.0 * float(values[best.rows].sum()) / total
-        row = int(np.argmax(values))
-        return self.instruction(row), 100.0 * float(values[row]) / total if total else 0.0
-
-    def words(self, line: Line) -> str:
-        """"line 24 of landscape.py"."""
-        name = self.files[line.file].name if line.file is not None and line.file < len(self.files) else ""
-        short = name.replace("\\", "/").rsplit("/", 1)[-1]
-        near = self.caller(line)
-        return f"line {line.line}" + (f" of {short}" if short else "") + (f" (inlined after line {near})" if near else "")
-
-    def caller(self, line: Line) -> int | None:
-        """Return the last line before an inlined one that is in the kernel's main file.
-
-        The report knows the innermost place of an instruction, not who called.
-        """
-        file = self.instructions.place >> 32
-        known = file[self.instructions.place >= 0]
-        main = int(np.bincount(known).argmax()) if known.size else None
-        if main is None or line.file == main or not line.rows.size:
-            return None
-        before = np.flatnonzero(file[:int(line.rows[0])] == main)
-        return int(self.instructions.place[before[-1]] & 0xFFFFFFFF) if before.size else None
-
-    def instruction(self, row: int) -> str:
-        return f"“{self.instructions.readable_sass[row]}” at 0x{int(self.instructions.offset[row]):x}"
-
-    def share(self, opcodes: Sequence[str], metric: str) -> tuple[Numbers, float]:
-        """Return what instructions of these opcodes hold of a metric.
-
-        Per row, and in percent of all.
-        """
-        values = np.where(np.isin(self.instructions.base_opcode, opcodes), self.instructions.values(metric), 0.0)
-        total = self.sum(metric)
-        return values, 100.0 * float(values.sum()) / total if total else 0.0
-
-    def say(self, rule: str, title: str, numbers: dict[str, float | str], *, worth_ns: float | None = None, advice: str = "",
-            severity: str = "medium") -> Finding:
-        known = dict(numbers)
-        if worth_ns is None and (estimate := self.nvidia_pct(rule)) is not None:
-            worth_ns, known["nvidia_estimate_pct"] = self.total_ns * estimate / 100.0, estimate
-            title = f"{title}; NVIDIA estimates up to {pct_text(estimate)} less time"
-        if worth_ns is not None and worth_ns >= HIGH_PCT / 100.0 * self.report_ns:
-            severity = "high"
-        return Finding(f"source.{rule}", severity, f"{self.title}: {title}", advice or ADVICE[rule], known, worth_ns,
-                     self.launch.kernel)
-
-    def nvidia_pct(self, rule: str) -> float | None:
-        """Return NVIDIA's estimate for the fault of one of our rules, or None.
-
-        In percent of the kernel's whole time.
-        """
-        estimates = [each.speedup_pct for each in self.launch.rules for identifier, word in NVIDIA.get(rule, ())
-                 if each.identifier == identifier and word in each.title and each.speedup_scope == "global" and each.speedup_pct]
-        return min(estimates, default=None)
-
-
 # Of the kernel's time at most, where the unit that the fault loads is what bounds it: its share of that unit's work.
 MOST: dict[str, Callable[[Mapping[str, Any]], float]] = {
     "source.uncoalesced": lambda numbers: float(numbers["excess_pct"]),
@@ -187,11 +65,11 @@ def most_pct(rule: str, numbers: Mapping[str, Any]) -> float | None:
 def find(report: Report) -> list[Finding]:
     """Findings of every kernel whose launches hold instructions, by severity.
 
-    Of a kernel's launches, the LAUNCHES longest of different grids are looked at, and for each rule the one that loses most to it
-    speaks: not the mean of good and bad ones.
+    Of a kernel's launches, the `source_kernel.LAUNCHES` longest of different grids are looked at, and for each rule the one that
+    loses most to it speaks: not the mean of good and bad ones.
     """
     findings = []
-    for launches in _kernels(report):
+    for launches in kernels_of(report):
         for rule in RULES.values():
             said = [(_lost_ns(each, kernel), each, kernel) for kernel in launches for each in rule(kernel)]
             if said:
@@ -212,27 +90,6 @@ def _of_launch(finding: Finding, kernel: Kernel) -> Finding:
     return replace(finding, title=f"{finding.title} (its launch {kernel.launch.index}{grid}, {time_text(kernel.launch_ns)})",
                    numbers={**finding.numbers, "launch": float(kernel.launch.index), "launch_part": part},
                    worth_ns=None if finding.worth_ns is None else finding.worth_ns * part)
-
-
-def _kernels(report: Report) -> list[list[Kernel]]:
-    """The launches of each kernel that are looked at, the longest of each grid first."""
-    times: dict[str, float] = {}
-    longest: dict[str, dict[object, tuple[float, CounterLaunch]]] = {}
-    for launch in report.launches:
-        duration = launch.metrics.get("gpu__time_duration.sum")
-        if launch.incomplete or not isinstance(duration, int | float):
-            continue
-        times[launch.kernel] = times.get(launch.kernel, 0.0) + duration
-        of_grid = longest.setdefault(launch.kernel, {})
-        if launch.instructions is not None and duration > of_grid.get((launch.grid, launch.block), (-1.0, None))[0]:
-            of_grid[launch.grid, launch.block] = (float(duration), launch)
-    total = sum(times.values())
-    out = []
-    for name, of_grid in longest.items():
-        if of_grid and times[name] >= LIMITS["share_pct"] / 100.0 * total:
-            ranked = sorted(of_grid.values(), key=lambda pair: -pair[0])[:LAUNCHES]
-            out.append([Kernel(launch, report.files, times[name], total, duration) for duration, launch in ranked])
-    return out
 
 
 def _find_uncoalesced(kernel: Kernel) -> Iterator[Finding]:

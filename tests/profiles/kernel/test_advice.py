@@ -16,7 +16,7 @@ from django.test import Client
 
 from profiles import ingest
 from profiles.advice.services import decisions_check
-from profiles.analysis.kernel import counters, findings_counters, findings_source, rules
+from profiles.analysis.kernel import counters, findings_counters, findings_source, rules, source_kernel
 from profiles.analysis.kernel.advising import convolutions, tensor_products
 from profiles.analysis.kernel.advising.advice import advise
 from profiles.analysis.kernel.advising.causes import CAUSES
@@ -187,7 +187,7 @@ def test_every_rule_has_one_cause_and_every_cause_its_words():
     nvidia = [rule for cause in CAUSES for rule in cause.nvidia]
     assert len(set(ours)) == len(ours) and len(set(nvidia)) == len(nvidia) and len({cause.key for cause in CAUSES}) == len(CAUSES)
     assert all(cause.title and (cause.ours or cause.nvidia or cause.seen) for cause in CAUSES)
-    known = {f"source.{name}" for name in (*findings_source.ADVICE, "wait")}
+    known = {f"source.{name}" for name in (*source_kernel.ADVICE, "wait")}
     known |= {f"counters.{name}" for name in findings_counters.RULES}
     known -= {"counters.nvidia", "counters.bound"}                 # NVIDIA's own, from the rules themselves; and a measure
     assert known <= set(ours)
