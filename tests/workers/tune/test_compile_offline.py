@@ -77,6 +77,28 @@ def test_each_operator_compiles_for_gpus_that_are_not_here(compiler, name, capab
     assert facts["registers"] > 16 and facts["spills"] <= 16 and facts["blocks_per_sm"] >= 1, facts
 
 
+def test_a_problem_that_needs_values_is_refused_in_words():
+    """A team's reference may read its inputs, which have no values here: any exception of its code is a refusal, no crash."""
+    program = """
+import json, sys, types
+from tuner.tuning import wire
+from tuner.tuning.measure import compiler
+from tuner.tuning.operators import OPERATORS
+module = types.ModuleType("reads_values")
+def make(shape, dtype, device, seed):
+    import torch
+    return torch.empty(4, device=device).sum().item()
+module.PROBLEMS = {"softmax": make}
+sys.modules[OPERATORS["softmax"].kernel_module] = module
+try:
+    compiler.Compiler().open({"operator": "softmax", "shape": {"R": 8, "C": 8}, "dtype": "fp16", "seed": 0,
+                              "compute_capability": "9.0", "sms": 132})
+except wire.Failure as failed:
+    print(json.dumps(failed.what))
+"""
+    assert json.loads(run_program(program)[0]).startswith("no compile ahead: RuntimeError: ")
+
+
 def test_what_does_not_fit_is_refused_before_it_reaches_the_gpu(compiler):
     aim(compiler, "matmul", SHAPES["matmul"], "bf16", "9.0")
     config = {**default("matmul", SHAPES["matmul"], "bf16", "9.0"), "BM": 128, "BN": 256, "BK": 128, "num_warps": 8}
