@@ -8,12 +8,9 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Protocol
 
 from tuner.tuning.measure.runner import Compiled
@@ -21,7 +18,6 @@ from tuner.tuning.trial import Config, Reason, Rejected
 from workers.core.child import Child, ChildDied, ChildHung, Stopped
 
 log = logging.getLogger(__name__)
-FOLDER = "ridgepoint-triton-"
 LOOK_S = 0.1
 MAX_OPENS = 3                 # in a row that fail before a process gives up
 SPARE_CORES = 2               # of the host: for the measuring child and the worker itself
@@ -37,15 +33,6 @@ def cores() -> int:
     if told.isdigit() and int(told) > 0:
         return int(told)
     return max(1, min(MAX_PROCESSES, len(os.sched_getaffinity(0)) - SPARE_CORES))
-
-
-def cache_folder() -> Path:
-    """Return a new folder for a session's binaries; those of killed processes are removed."""
-    for left in Path(tempfile.gettempdir()).glob(f"{FOLDER}*"):
-        owner = left.name.removeprefix(FOLDER).partition("-")[0]
-        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
-            shutil.rmtree(left, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
 
 
 class CompileProcess(Protocol):

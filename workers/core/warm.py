@@ -25,11 +25,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from workers.core.cache_folder import cache_folder
+
 log = logging.getLogger(__name__)
 PROJECT = Path(__file__).resolve().parents[2]
 MODULE = "tuner.tuning.measure.fork_server"
 OFF = "RIDGEPOINT_WARM_PARENT"      # "0": none is kept, and every child is a new process
-FOLDER = "ridgepoint-triton-"       # as workers.core.compilers names folders of a process, which removes those of dead ones
 START_S, FORK_S = 60.0, 20.0        # until it must have imported everything; until a fork must have said that it lives
 AGAIN_S = 30.0                      # between starts that fail
 REPORT_BYTES, TAIL_BYTES = 1 << 16, 2000
@@ -94,7 +95,7 @@ class WarmParent:
 
     def __init__(self, environ: Mapping[str, str], compute_capability: str = "9.0", module: str = MODULE) -> None:
         self._environ = dict(environ)
-        self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
+        self._folder = cache_folder()
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._requests.settimeout(FORK_S)
         self._report, report = os.pipe()

@@ -20,8 +20,9 @@ from django.conf import settings
 
 from tuner.tuning import wire
 from workers import clock, jobs
+from workers.core.cache_folder import cache_folder
 from workers.core.child import Child, ChildDied, ChildHung, Stopped
-from workers.core.compilers import NobodyAnswers, cache_folder, cores
+from workers.core.compilers import NobodyAnswers, cores
 
 log = logging.getLogger(__name__)
 REQUESTS = "ridgepoint:compile:requests"

@@ -21,8 +21,9 @@ from tuner.tuning.measure.runner import Compiled, Incumbent, Session, SessionUse
 from tuner.tuning.offer import Offer, read_offer
 from tuner.tuning.operators import OPERATORS, find
 from tuner.tuning.trial import Config, Measured, Outcome, Rejected, config_key
+from workers.core.cache_folder import cache_folder
 from workers.core.child import SandboxError, Stopped
-from workers.core.compilers import CompileProcess, Compilers, cache_folder, cores
+from workers.core.compilers import CompileProcess, Compilers, cores
 from workers.core.gpu import NoLease
 from workers.tune.gpu_child import GpuChild, Limits, rejection_of
 

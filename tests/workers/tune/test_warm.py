@@ -1,12 +1,16 @@
 """The warm parent: forks share nothing, crash alone, end with whoever asked; a new process stands in where none can be forked."""
 
+import errno
+import json
 import os
 import signal
+import socket
 import threading
 import time
 
 import pytest
 
+from tuner.tuning.measure import fork_server
 from tuner.tuning.trial import Measured, Reason
 from workers.core import warm
 from workers.core.child import Child, ChildDied, safe_environment
@@ -120,6 +124,21 @@ def test_a_fork_that_dies_leaves_the_next_unharmed(keeper, do, reason, words):
     finally:
         runner.close()
     assert keeper.parent.look()
+
+
+def test_a_request_is_refused_where_the_host_can_fork_no_more(monkeypatch):
+    """The loop goes on: forks that live must not end because another one cannot start."""
+    def refuse():
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(fork_server.os, "fork", refuse)
+    requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    control, asked = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with requests, theirs, control:
+        report, *pipes = [os.open(os.devnull, os.O_RDWR) for _ in range(4)]
+        assert fork_server.Server(requests, report)._start(b'{"module": "x", "environ": {}}', [*pipes, asked.detach()]) is None
+        assert "nothing can be forked" in json.loads(control.recv(4096))["refused"]
+        os.close(report)
 
 
 def test_what_a_fork_started_ends_with_it(keeper):

@@ -40,13 +40,15 @@ ALSO_STAMPED = ("torch", "torch.version", "triton", "triton._C.libtriton")      
 
 # Triton's helper library, into the parent's own cache folder: built beside the imports, which take longer. It links CUDA's library
 # and calls nothing of it.
-HELPER = "from triton.backends.nvidia.driver import CudaUtils; CudaUtils()"
+HELPER = ("import sys; from tuner.tuning import wire; wire.enter_child(int(sys.argv[1])); "
+          "from triton.backends.nvidia.driver import CudaUtils; CudaUtils()")
 
 
 def main(argv: list[str]) -> None:
     """Become a warm parent."""
     wire.enter_child(int(argv[2]))
-    helper = subprocess.Popen([sys.executable, "-c", HELPER], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    helper = subprocess.Popen([sys.executable, "-c", HELPER, str(os.getpid())], cwd=PROJECT, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL)
     importlib.import_module("tuner.tuning.measure.warm").main(argv, helper)
 
 
@@ -151,7 +153,12 @@ class Server:
             sys.stdout.flush()
             sys.stderr.flush()
             parent = os.getpid()
-            pid = os.fork()
+            try:
+                pid = os.fork()
+            except OSError as error:        # too little memory, too many processes: those that live go on
+                send(control, {"refused": f"nothing can be forked: {error}"})
+                control.close()
+                return None
             if pid:
                 self._controls[pid] = control
                 self._forks += 1
