@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner.candidates import code_view, selectors, services
 from tuner.candidates.verdicts import QUICKENED, SIGN, SLOWED, TITLES, Verdict, slowdown_of_default
-from tuner.ceilings.least_time import LeastTime, sol_score
+from tuner.ceilings.least_time import LeastTime
 from tuner.models import Candidate
 from tuner.texts import config_text, in_order
 from tuner.tuning.operators import find
@@ -57,16 +57,11 @@ def page_of(candidate: Candidate) -> dict[str, Any]:
 
 
 def bars_of(answer: Mapping[str, Any], least: LeastTime | None = None) -> list[dict[str, Any]]:
-    """Return the contenders with the ends of their bars and intervals in % of the longest, the candidate first.
-
-    `share`: of what the GPU can do, 0-1; `score`: the SOL score against the library, else the default.
-    """
+    """Return the contenders with the ends of their bars and intervals in % of the longest, and what each reaches; ours first."""
     rows = [each for each in answer.get("rows", ()) if isinstance(each, dict) and each.get("median_us")]
     longest = max((each["high_us"] for each in rows), default=0)
-    best, by_name = answer.get("best") or {}, {each["name"]: each["median_us"] / 1000 for each in rows}
-    base_ms, least_ms = by_name.get("library") or by_name.get("default"), least.ms if least else None
-    return [{**each, "share": least.share(each["median_us"] / 1000) if least else None,
-             "score": sol_score(each["median_us"] / 1000, base_ms, least_ms),
+    best = answer.get("best") or {}
+    return [{**each, **selectors.reached(answer, each["median_us"], least),
              "title": TITLES.get(each["name"], each["name"]), "mark": mark_of(each.get("verdict", "")),
              "sign": SIGN.get(each.get("verdict", ""), ""), "width": _share(each["median_us"], longest),
              "from": _share(each["low_us"], longest), "to": _share(each["high_us"], longest),

@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import QuerySet
 
 from tuner.candidates import sources
-from tuner.ceilings.least_time import LeastTime
+from tuner.ceilings.least_time import LeastTime, sol_score
 from tuner.ceilings.selectors import Ceilings
 from tuner.models import Candidate, CandidatePermit
 from tuner.team.selectors import operator_description
@@ -100,9 +100,18 @@ def row_json(candidate: Candidate) -> dict[str, Any]:
         "created": candidate.created.isoformat(), "finished": candidate.finished.isoformat() if candidate.finished else None}
 
 
-def least_of(candidate: Candidate) -> LeastTime | None:
-    """Return the least time of the candidate's problem on the GPU that judged it; None where it is unknown."""
-    return Ceilings().of_problem(candidate.operator, candidate.dtype, candidate.shape, candidate.gpu)
+def least_of(candidate: Candidate, gpu: str = "") -> LeastTime | None:
+    """Return the least time of the candidate's problem on the GPU that judges or judged it; None where it is unknown."""
+    return Ceilings().of_problem(candidate.operator, candidate.dtype, candidate.shape, gpu or candidate.gpu)
+
+
+def reached(answer: Mapping[str, Any], median_us: float | None, least: LeastTime | None) -> dict[str, float | None]:
+    """Return {"share", "score"} of a contender's time: of the ceiling, 0-1, and against the library, else the default."""
+    if least is None or not median_us:
+        return {"share": None, "score": None}
+    medians_us = {row["name"]: row.get("median_us") for row in answer.get("rows", ()) if isinstance(row, dict)}
+    base_us = medians_us.get("library") or medians_us.get("default")
+    return {"share": least.share(median_us / 1000), "score": sol_score(median_us / 1000, base_us and base_us / 1000, least.ms)}
 
 
 def _ceiling_json(candidate: Candidate, median_us: float | None) -> dict[str, Any] | None:
@@ -110,7 +119,7 @@ def _ceiling_json(candidate: Candidate, median_us: float | None) -> dict[str, An
     if least is None:
         return None
     return {"ms": least.ms, "side": least.side, "source": least.source, "physical_ms": least.physical_ms,
-            "share": least.share(median_us / 1000) if median_us else None}
+            **reached(candidate.answer, median_us, least)}
 
 
 def candidate_json(candidate: Candidate) -> dict[str, Any]:

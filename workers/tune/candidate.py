@@ -18,7 +18,6 @@ from tuner.cache import rules
 from tuner.cache.entries.selectors import config_best
 from tuner.candidates import selectors, verdicts, worker_services
 from tuner.candidates.answer import Answer
-from tuner.ceilings.selectors import Ceilings
 from tuner.gate.stats.rule import finite_number
 from tuner.models import CANDIDATE_LEASES, Candidate
 from tuner.tuning.team.packages import ENABLED, normal_name
@@ -291,9 +290,8 @@ class Work:
         worker_services.candidate_step(self.candidate, self.worker, step, **fields)
 
     def _done(self, told: Mapping[str, Any], **facts: Any) -> None:
-        candidate = self.candidate
-        least = Ceilings().of_problem(candidate.operator, candidate.dtype, candidate.shape, facts.get("gpu", ""))
-        worker_services.candidate_done(candidate, self.worker, verdicts.judge(told, least), told, **facts)
+        verdict = verdicts.judge(told, selectors.least_of(self.candidate, facts.get("gpu", "")))
+        worker_services.candidate_done(self.candidate, self.worker, verdict, told, **facts)
 
 
 def _died(ending: sandboxed.Ending) -> dict[str, str]:
