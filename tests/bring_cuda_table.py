@@ -21,7 +21,7 @@ from tuner.bring.cuda_check import check_sources, expression_of
 from tuner.bring.cuda_source import CudaSource, read_cuda
 from tuner.bring.source import FileRefused
 from tuner.tuning.cuda import nvrtc
-from tuner.tuning.cuda.text import as_macro
+from tuner.tuning.cuda.defines import as_macro
 
 ASPECTS = ("block", "arguments", "written", "default")
 

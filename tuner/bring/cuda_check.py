@@ -13,7 +13,8 @@ from tuner.bring.cuda_space import THREADS, is_tensors_type, type_of
 from tuner.bring.report import Found, Problem
 from tuner.bring.samples import FEW_KERNELS, GPU, SAMPLES, choose_samples
 from tuner.bring.source import FileRefused
-from tuner.tuning.cuda.text import C_TYPES, as_macro
+from tuner.tuning.cuda.defines import as_macro
+from tuner.tuning.cuda.functions import C_TYPES
 
 COMPILE_S = 60.0                                # one configuration for one GPU; CUTLASS takes longer than a plain kernel
 SUFFIXES = (".cu", ".cuh")

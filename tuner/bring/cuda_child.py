@@ -21,7 +21,7 @@ from profiles.analysis.kernel.occupancy import occupancy
 from tuner.bring.forked import bound_data, in_fork
 from tuner.tuning import wire
 from tuner.tuning.cuda import nvrtc
-from tuner.tuning.cuda.text import without_defines
+from tuner.tuning.cuda.defines import without_defines
 
 GPUS = {"sm_80": (8, 0), "sm_90": (9, 0), "sm_100": (10, 0)}
 AT_ONCE = 16                # compiles, of which each takes some processes

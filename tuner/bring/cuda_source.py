@@ -11,7 +11,9 @@ from typing import Any
 
 from tuner.bring.cuda_space import THREADS, fixed_of, knows, narrow, values_of
 from tuner.bring.source import FileRefused
-from tuner.tuning.cuda.text import BLOCK, Axis, CudaFunction, CudaText, TextRefused, read_file, read_text
+from tuner.tuning.cuda.functions import BLOCK, Axis, CudaFunction, CudaText
+from tuner.tuning.cuda.text import read_file, read_text
+from tuner.tuning.cuda.tokens import TextRefused
 from tuner.tuning.operators.limits import Limits
 from tuner.tuning.space import Constraint, Param, Space
 from tuner.tuning.team.expressions import Expression

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from tuner.tuning.cuda.text import BLOCK, CudaFunction, TemplateParam
+from tuner.tuning.cuda.functions import BLOCK, CudaFunction, TemplateParam
 
 # a macro or template parameter that is the number of threads of a block
 THREADS = re.compile(r"^k?(?:block_?(?:size|dim|threads)?|(?:num_?|n_?)?threads(?:_?per_?block)?|threads_?per_?cta|tpb|nt"

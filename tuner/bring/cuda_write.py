@@ -16,7 +16,7 @@ from tuner.bring.cuda_space import TYPES as C_NAMES
 from tuner.bring.samples import GPU
 from tuner.bring.source import FileRefused
 from tuner.bring.write import Draft
-from tuner.tuning.cuda.text import BLOCK, CudaArgument, TemplateParam
+from tuner.tuning.cuda.functions import BLOCK, CudaArgument, TemplateParam
 
 SIZE, ALONE_SIZE = 4096, 1 << 22
 TYPES = {"int": "int32", "unsigned int": "int32", "unsigned": "int32", "long long": "int64", "int64_t": "int64", "int32_t": "int32",

@@ -15,7 +15,8 @@ from tests.tuner.bring.test_check import few_samples
 from tuner.bring.check import check_file
 from tuner.bring.cuda_check import GPU, read_sources
 from tuner.bring.source import FileRefused
-from tuner.tuning.cuda.text import TextRefused, read_text, without_host_code
+from tuner.tuning.cuda.text import read_text, without_host_code
+from tuner.tuning.cuda.tokens import TextRefused
 
 HAS_NVRTC = importlib.util.find_spec("cuda") is not None
 compiled = pytest.mark.skipif(not HAS_NVRTC, reason="cuda-core and NVRTC are not installed: make .venv/.installed-cuda")

@@ -6,39 +6,17 @@ Only the top of the file, its namespaces and `extern "C"` blocks are looked at; 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
-from tuner.tuning.cuda.directives import Macro, Read, read_directives
-from tuner.tuning.cuda.tokens import TextRefused, Tokens, close_angle, is_word, partners
+from tuner.tuning.cuda.directives import Macro
+from tuner.tuning.cuda.tokens import TextRefused, close_angle, is_word
 
 MAX_ITEMS = 20_000
 MAX_SCOPES = 40
-_COMMENT = re.compile(
-    r"""//[^\n]*(?:\\\n[^\n]*)*|/\*.*?(?:\*/|\Z)|R"(?P<tag>[^()\\\s]{0,16})\(.*?\)(?P=tag)\"|"(?:\\.|[^"\\\n])*"?"""
-    r"""|(?<!\w)'(?:\\.|[^'\\\n])+'""",
-    re.DOTALL,
-)
-_LINE = re.compile(r'^#line (\d+) "([^"\n]*)"\n', re.MULTILINE)
 _NOT_NAMES = {
-    "__launch_bounds__",
-    "__attribute__",
-    "__align__",
-    "alignas",
-    "decltype",
-    "__declspec",
-    "noexcept",
-    "requires",
-    "if",
-    "__cluster_dims__",
-    "__maxnreg__",
-    "__block_size__",
-    "throw",
-    "sizeof",
-    "defined",
-    "asm",
+    "__launch_bounds__", "__attribute__", "__align__", "alignas", "decltype", "__declspec", "noexcept", "requires", "if",
+    "__cluster_dims__", "__maxnreg__", "__block_size__", "throw", "sizeof", "defined", "asm",
 }
 _AFTER = {"const", "noexcept", "override", "final", "__restrict__", "volatile", "&", "&&", "->", "::", "<", ">", "*", ","}
 _DEVICE_NAMED = re.compile(r"[A-Z0-9_]*(?:DEVICE|HOST)[A-Z0-9_]*$")
@@ -68,91 +46,23 @@ class Item:
     on_device: bool = False
 
 
-class Source:
-    """A text as its tokens and items. Raises TextRefused where no item can be told from the next."""
+def read_items(
+    words: Sequence[str], closing: Mapping[int, int], macros: Mapping[str, Macro], kernel_words: frozenset[str]
+) -> list[Item]:
+    """Return the declarations among tokens; `closing`: opening bracket → its partner; `kernel_words`: those that mark a kernel.
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.read: Read = read_directives(blank_comments(text, keep_texts=True))
-        self.tokens = Tokens(self.read.code)
-        self.words = self.tokens.words
-        self.closing = partners(self.words)
-        self.items = list(self._items(0, len(self.words), "", 0))
+    Raises TextRefused where there are too many.
+    """
+    return list(_Reader(words, closing, macros, kernel_words).all(0, len(words), "", 0))
 
-    @property
-    def macros(self) -> Mapping[str, Macro]:
-        return self.read.macros
 
-    @cached_property
-    def of_name(self) -> dict[str, list[Item]]:
-        """Name → the items that declare it."""
-        found: dict[str, list[Item]] = {}
-        for item in self.items:
-            for name in item.names:
-                found.setdefault(name, []).append(item)
-        return found
+class _Reader:
+    def __init__(
+        self, words: Sequence[str], closing: Mapping[int, int], macros: Mapping[str, Macro], kernel_words: frozenset[str]
+    ) -> None:
+        self.words, self.closing, self.macros, self.kernel_words = words, closing, macros, kernel_words
 
-    @cached_property
-    def kernel_words(self) -> frozenset[str]:
-        """`__global__` and macros without arguments that stand for it."""
-        return frozenset(
-            {"__global__"}
-            | {name for name, macro in self.macros.items() if macro.arguments is None and "__global__" in macro.body}
-        )
-
-    def line_of(self, at: int) -> int:
-        """Return the line of a token in its own file."""
-        place = self.tokens.places[at] if at < len(self.words) else len(self.text)
-        begin, line, _ = self._file_at(place)
-        return self.text.count("\n", begin, place) + line
-
-    def file_of(self, at: int) -> str:
-        """Return the header that a token comes from, as "./its name"; "" for the file itself."""
-        return self.file_at(self.tokens.places[at])
-
-    def file_at(self, place: int) -> str:
-        """Return the header that a character comes from; "" for the file itself."""
-        name = self._file_at(place)[2]
-        return name if name.startswith("./") else ""
-
-    @cached_property
-    def _files(self) -> list[tuple[int, int, str]]:
-        """Where each part begins, with its line and file."""
-        return [(0, 1, ""), *((match.end(), int(match[1]), match[2]) for match in _LINE.finditer(self.text))]
-
-    def _file_at(self, place: int) -> tuple[int, int, str]:
-        return self._files[bisect_right(self._files, place, key=lambda part: part[0]) - 1]
-
-    def plain(self, first: int, last: int) -> str:
-        """Return the text of tokens without comments, with its directives and the branches that are not taken."""
-        return self._bare[self.tokens.places[first] : self.tokens.end_of(last)]
-
-    @cached_property
-    def _bare(self) -> str:
-        return blank_comments(self.text)
-
-    def inside(self, opening: int) -> list[str]:
-        """Return the tokens within a bracket. Raises TextRefused where it has no partner."""
-        if opening not in self.closing:
-            raise TextRefused(f"line {self.line_of(opening)}: the {self.words[opening]} has no partner")
-        return self.words[opening + 1 : self.closing[opening]]
-
-    def body_of(self, item: Item) -> list[str]:
-        """Return the tokens of a function's body; [] of a declaration."""
-        return self.inside(item.body) if item.body >= 0 else []
-
-    def arguments_of(self, item: Item) -> list[str]:
-        """Return the tokens between a function's brackets."""
-        return self.words[item.opening + 1 : item.closing] if item.opening >= 0 else []
-
-    def template_of(self, item: Item) -> list[str]:
-        """Return the tokens of a template's parameters; [] of none."""
-        if item.template < 0:
-            return []
-        closed = close_angle(self.words, item.template, item.last + 1, is_head=True)
-        return self.words[item.template + 1 : closed]
-
-    def _items(self, at: int, end: int, scope: str, depth: int) -> Iterator[Item]:
+    def all(self, at: int, end: int, scope: str, depth: int) -> Iterator[Item]:
         words, count = self.words, 0
         while at < end:
             count += 1
@@ -166,7 +76,7 @@ class Source:
             if inner is not None and depth < MAX_SCOPES:
                 opening, name = inner
                 close = self.closing.get(opening, end)
-                yield from self._items(opening + 1, min(close, end), "::".join(each for each in (scope, name) if each), depth + 1)
+                yield from self.all(opening + 1, min(close, end), "::".join(each for each in (scope, name) if each), depth + 1)
                 at = close + 1
                 continue
             item = self._item(at, end, scope)
@@ -449,19 +359,3 @@ class Source:
                 return at
             at = self.closing.get(at, at) + 1 if self.words[at] in ("(", "[", "{") else at + 1
         return end - 1
-
-
-def blank_comments(text: str, keep_texts: bool = False) -> str:
-    """Return the text with comments, and unless they are kept what stands in quotes, as blanks; lines kept."""
-
-    def blank(match: re.Match[str]) -> str:
-        whole = match[0]
-        if whole[0] == "/":
-            return re.sub(r"[^\n]", " ", whole)
-        if keep_texts and "\n" not in whole:
-            return whole
-        if whole[0] == "R":
-            return '""' + re.sub(r"[^\n]", " ", whole[2:])
-        return whole[0] + re.sub(r"[^\n]", " ", whole[1:-1]) + (whole[-1] if len(whole) > 1 else "")
-
-    return _COMMENT.sub(blank, text)

@@ -20,10 +20,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from tuner.tuning.cuda import host_headers
+from tuner.tuning.cuda.defines import without_defines
 from tuner.tuning.cuda.includes import with_own_headers
-from tuner.tuning.cuda.items import Source
 from tuner.tuning.cuda.slices import cut
-from tuner.tuning.cuda.text import TextRefused, without_defines
+from tuner.tuning.cuda.source import Source
+from tuner.tuning.cuda.tokens import TextRefused
 
 FOLDER = "cuda"                 # within Triton's cache folder, which workers already share between processes and clean
 MAX_HEADERS = 200               # beside a kernel's file, which may include them

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from tuner.tuning.cuda.items import Item, Source
+from tuner.tuning.cuda.items import Item
+from tuner.tuning.cuda.source import Source
 from tuner.tuning.cuda.tokens import is_word, split_words
 
 _INCLUDE = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)([<"])([^>"\n]+)([>"])', re.MULTILINE)

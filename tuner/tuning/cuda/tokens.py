@@ -13,6 +13,11 @@ _TOKEN = re.compile(
     r"""(?P<word>[A-Za-z_]\w*)|(?P<number>\.?\d(?:[eEpP][+-]|[\w.']|::\d)*)|(?P<text>"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?)"""
     r"""|(?P<mark><<=|>>=|<=|>=|==|!=|&&|\|\||\+\+|--|->|::|\.\.\.|\#\#|[-+*/%&|^]=|[^\s\w])"""
 )
+_COMMENT = re.compile(
+    r"""//[^\n]*(?:\\\n[^\n]*)*|/\*.*?(?:\*/|\Z)|R"(?P<tag>[^()\\\s]{0,16})\(.*?\)(?P=tag)\"|"(?:\\.|[^"\\\n])*"?"""
+    r"""|(?<!\w)'(?:\\.|[^'\\\n])+'""",
+    re.DOTALL,
+)
 
 
 class TextRefused(ValueError):
@@ -118,3 +123,19 @@ def join(words: Sequence[str]) -> str:
         tight = not out or (not is_word(word) and not word[0].isdigit()) or not (out[-1].isalnum() or out[-1] == "_")
         out += word if tight and word not in ("&&", "||") else f" {word}"
     return out
+
+
+def blank_comments(text: str, keep_texts: bool = False) -> str:
+    """Return the text with comments, and unless they are kept what stands in quotes, as blanks; lines kept."""
+
+    def blank(match: re.Match[str]) -> str:
+        whole = match[0]
+        if whole[0] == "/":
+            return re.sub(r"[^\n]", " ", whole)
+        if keep_texts and "\n" not in whole:
+            return whole
+        if whole[0] == "R":
+            return '""' + re.sub(r"[^\n]", " ", whole[2:])
+        return whole[0] + re.sub(r"[^\n]", " ", whole[1:-1]) + (whole[-1] if len(whole) > 1 else "")
+
+    return _COMMENT.sub(blank, text)

@@ -10,66 +10,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tuner.tuning.cuda.directives import expand
-from tuner.tuning.cuda.items import Item, Source
-from tuner.tuning.cuda.tokens import close_angle, is_word, split_at_commas
+from tuner.tuning.cuda.items import Item
+from tuner.tuning.cuda.source import Source
+from tuner.tuning.cuda.statements import (
+    ASSIGNMENTS,
+    KEYWORDS,
+    closing_of,
+    declares,
+    in_declaration,
+    is_star,
+    leading_texts,
+    left_of,
+    operands,
+    right_of,
+    statements,
+    without_templates,
+)
+from tuner.tuning.cuda.tokens import is_word, split_at_commas
 
 MAX_CALLS = 12  # functions within functions
 ROUNDS = 4  # names for names for addresses
-_STORE = {"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="}
 _SCALARS = {
-    "int",
-    "unsigned",
-    "float",
-    "double",
-    "bool",
-    "char",
-    "short",
-    "long",
-    "size_t",
-    "uint",
-    "half",
-    "__half",
-    "half2",
-    "__half2",
-    "__nv_bfloat16",
-    "__nv_bfloat162",
-    "nv_bfloat16",
-    "int32_t",
-    "uint32_t",
-    "int64_t",
-    "uint64_t",
-    "int8_t",
-    "uint8_t",
-    "float2",
-    "float3",
-    "float4",
-    "int2",
-    "int4",
-    "uint2",
-    "uint4",
-    "double2",
-    "signed",
-    "int16_t",
-    "uint16_t",
+    "int", "unsigned", "float", "double", "bool", "char", "short", "long", "size_t", "uint", "half", "__half", "half2",
+    "__half2", "__nv_bfloat16", "__nv_bfloat162", "nv_bfloat16", "int32_t", "uint32_t", "int64_t", "uint64_t", "int8_t",
+    "uint8_t", "float2", "float3", "float4", "int2", "int4", "uint2", "uint4", "double2", "signed", "int16_t", "uint16_t",
     "dim3",
 }
-_KEYWORDS = {
-    "if",
-    "for",
-    "while",
-    "switch",
-    "return",
-    "sizeof",
-    "do",
-    "else",
-    "case",
-    "goto",
-    "new",
-    "delete",
-    "throw",
-    "constexpr",
-}
-_BEGIN = {"return", "else", "do", "case", "default", "goto"}
 # functions whose first address is stored to; those of CUDA and those that people write
 _STORES = re.compile(
     r"(?:\w*[aA]tomic\w+|__st\w+|(?:\w*_)?(?:st|store|write|put|copy_to|scatter|flush)(?:_\w+|\w*)|Store\w*|Write\w*|memset\w*|memcpy\w*"
@@ -159,7 +125,7 @@ class Flow:
 
 class _Body:
     def __init__(self, flow: Flow, params: Sequence[Parameter], words: list[str]) -> None:
-        self.flow, self.words = flow, _without_templates(words)
+        self.flow, self.words = flow, without_templates(words)
         self.roots: dict[str, set[int]] = {each.name: {at} for at, each in enumerate(params)}
         self.references = {each.name for each in params if each.is_reference}
         self.addresses = {each.name for each in params if each.pointer}
@@ -168,7 +134,7 @@ class _Body:
         self.lambdas: set[str] = set()
 
     def follow(self) -> Uses:
-        segments = list(_segments(self.words))
+        segments = list(statements(self.words))
         for _ in range(ROUNDS):
             before = {name: set(roots) for name, roots in self.roots.items()}
             for segment in segments:
@@ -186,11 +152,11 @@ class _Body:
     def _names(self, segment: list[str]) -> None:
         declared = False
         for part in split_at_commas(segment):
-            at = next((place for place, word in enumerate(part) if word in _STORE), -1)
+            at = next((place for place, word in enumerate(part) if word in ASSIGNMENTS), -1)
             left, right = (part[:at], part[at + 1 :]) if at >= 0 else (part, [])
             if declared and left and left[0] in ("*", "&"):
                 left = ["auto", *left]
-            kind = _declares(left)
+            kind = declares(left)
             if kind is not None:
                 declared = True
                 name, types = kind
@@ -253,7 +219,7 @@ class _Body:
                     return True
                 continue
             after = words[at + 1] if at + 1 < len(words) else ""
-            taken = after in ("[", "->", ".") or _is_star(words, at)
+            taken = after in ("[", "->", ".") or is_star(words, at)
             if not taken or "&" in words[max(0, at - 4) : at]:
                 return True
         return False
@@ -262,17 +228,17 @@ class _Body:
 
     def _stores(self, segment: list[str]) -> None:
         for at, word in enumerate(segment):
-            if word in _STORE:
-                left = _left_of(segment, at)
+            if word in ASSIGNMENTS:
+                left = left_of(segment, at)
                 whole = left
-                if _declares(whole) is not None or (at - len(left) > 0 and _in_declaration(segment, at - len(left))):
+                if declares(whole) is not None or (at - len(left) > 0 and in_declaration(segment, at - len(left))):
                     continue
                 self._store(left, word != "=")
             elif word in ("++", "--"):
                 left = (
-                    _left_of(segment, at)
+                    left_of(segment, at)
                     if at and (is_word(segment[at - 1]) or segment[at - 1] in (")", "]"))
-                    else _right_of(segment, at)
+                    else right_of(segment, at)
                 )
                 self._store(left, True)
 
@@ -313,9 +279,9 @@ class _Body:
     def _calls(self, segment: list[str]) -> None:
         for at in range(len(segment) - 1):
             name = segment[at]
-            if segment[at + 1] != "(" or not is_word(name) or name in _KEYWORDS:
+            if segment[at + 1] != "(" or not is_word(name) or name in KEYWORDS:
                 continue
-            closing = _closing(segment, at + 1)
+            closing = closing_of(segment, at + 1)
             inside = segment[at + 2 : closing]
             if name in ("asm", "__asm__", "volatile", "__volatile__"):
                 self._assembly(inside)
@@ -371,10 +337,9 @@ class _Body:
                 self.uses.unsure |= self._roots_of(words)
 
     def _assembly(self, inside: list[str]) -> None:
-        texts = "".join(each[1:-1].replace("\\n", "\n").replace("\\t", " ") for each in _leading_texts(inside))
-        operands = _operands(inside)
+        texts = "".join(each[1:-1].replace("\\n", "\n").replace("\\t", " ") for each in leading_texts(inside))
         stored = {int(match[2]) for match in _ASM_STORE.finditer(texts)}
-        for at, words in enumerate(operands):
+        for at, words in enumerate(operands(inside)):
             roots = self._roots_of(words)
             if at in stored:
                 self.uses.written |= roots
@@ -388,170 +353,15 @@ class _Body:
             if word not in self.roots or (at and segment[at - 1] in (".", "->", "::")):
                 continue
             after = segment[at + 1] if at + 1 < len(segment) else ""
-            if after not in ("[", "->") and not _is_star(segment, at) and word not in self.references:
+            if after not in ("[", "->") and not is_star(segment, at) and word not in self.references:
                 continue
-            equals = next((place for place in range(at, len(segment)) if segment[place] in _STORE), -1)
+            equals = next((place for place in range(at, len(segment)) if segment[place] in ASSIGNMENTS), -1)
             if (
                 equals >= 0
-                and word in _left_of(segment, equals)
+                and word in left_of(segment, equals)
                 and segment[:equals].count("(") <= segment[:equals].count(")") + 1
             ):
                 continue
             if "&" in segment[max(0, at - 1) : at]:
                 continue
             self.uses.read |= self.roots[word]
-
-
-def _without_templates(words: list[str]) -> list[str]:
-    """Return tokens without the arguments of templates, which say nothing of addresses."""
-    out: list[str] = []
-    at = 0
-    while at < len(words):
-        word = words[at]
-        if word == "<" and at and is_word(words[at - 1]):
-            closed = close_angle(words, at, len(words))
-            after = words[closed + 1] if 0 < closed < len(words) - 1 else ""
-            if (
-                closed > 0
-                and (after in ("(", "::", "*", "&", "{", ",", ")", ">", ";") or is_word(after))
-                and not {"&&", "||", "?"} & set(words[at:closed])
-                and (after not in (",", ")") or words[at - 1].endswith("_cast"))
-            ):
-                at = closed + 1
-                continue
-        out.append(word)
-        at += 1
-    return out
-
-
-def _segments(words: Sequence[str]) -> list[list[str]]:
-    """Return the statements, those of a loop's head and the conditions of branches among them."""
-    words = list(words)
-    open_heads: list[int] = []
-    for at, word in enumerate(words):
-        if word in ("if", "for", "while", "switch"):
-            opening = at + 1 + (at + 1 < len(words) and words[at + 1] == "constexpr")
-            if opening < len(words) and words[opening] == "(":
-                closing = _closing(words, opening)
-                words[at], words[opening] = ";", ";"
-                if closing < len(words):
-                    words[closing] = ";"
-                open_heads.append(opening)
-    out: list[list[str]] = [[]]
-    depth = 0
-    for word in words:
-        depth += (word in ("(", "[")) - (word in (")", "]"))
-        if word in (";", "{", "}") or (word in _BEGIN and not out[-1]) or (word == ":" and out[-1][:1] == ["case"]):
-            if word == "{" and out[-1] and out[-1][-1] not in (")", "=") and is_word(out[-1][-1]) and len(out[-1]) > 1:
-                out[-1].append("=")  # T name{…}
-            out.append([])
-            if word == "{" and len(out) > 1 and out[-2][-1:] == ["="]:
-                out[-1] = []
-            depth = 0
-        else:
-            out[-1].append(word)
-    return [each for each in out if each]
-
-
-def _declares(left: Sequence[str]) -> tuple[str, list[str]] | None:
-    """Return (name, the tokens of its type) where tokens before a `=` declare a variable; None of anything else."""
-    words = list(left)
-    while words and words[-1] == "]":
-        depth = 0
-        for at in range(len(words) - 1, -1, -1):
-            depth += (words[at] == "]") - (words[at] == "[")
-            if depth == 0:
-                break
-        if at == 0:
-            return None
-        words = words[:at]
-    if words and words[-1] in (")", "}"):  # T name(…)
-        opening = next((at for at, word in enumerate(words) if word in ("(", "{")), 0)
-        if opening < 2 or (not is_word(words[opening - 2]) and words[opening - 2] not in ("*", "&")):
-            return None
-        words = words[:opening]
-    if len(words) < 2 or not is_word(words[0]) or words[0] in _KEYWORDS - {"constexpr"} or not is_word(words[-1]):
-        return None
-    if not is_word(words[-2]) and words[-2] not in ("*", "&", "&&"):
-        return None
-    if any(not is_word(each) and each not in ("*", "&", "&&", "::") for each in words):
-        return None
-    if words[-2] in ("*", "&") and not any(is_word(each) for each in words[:-2]):
-        return None
-    return words[-1], words[:-1]
-
-
-def _in_declaration(segment: Sequence[str], begin: int) -> bool:
-    """Return whether what stands before a later `, *q = …` declares: float *p = a, *q = b."""
-    if segment[begin - 1] != ",":
-        return False
-    first = next((at for at, word in enumerate(segment) if word in _STORE), 0)
-    return (
-        first < begin
-        and _declares(segment[:first]) is not None
-        and segment[first:begin].count("(") == segment[first:begin].count(")")
-    )
-
-
-def _left_of(segment: Sequence[str], at: int) -> list[str]:
-    """Return what stands left of an assignment, to where its expression begins."""
-    depth, begin = 0, at
-    for place in range(at - 1, -1, -1):
-        word = segment[place]
-        depth += (word in (")", "]")) - (word in ("(", "["))
-        if depth < 0 or (depth == 0 and (word in (",", "?", ":", "&&", "||", "return", "else") or word in _STORE)):
-            break
-        begin = place
-    return list(segment[begin:at])
-
-
-def _right_of(segment: Sequence[str], at: int) -> list[str]:
-    out: list[str] = []
-    depth = 0
-    for word in segment[at + 1 :]:
-        depth += (word in ("(", "[")) - (word in (")", "]"))
-        if depth < 0 or (depth == 0 and word in (",", "+", "-", "<", ">", "=", "==", ";", "?", ":", "/", "%")):
-            break
-        out.append(word)
-    return out
-
-
-def _closing(words: Sequence[str], opening: int) -> int:
-    depth = 0
-    for at in range(opening, len(words)):
-        depth += (words[at] == "(") - (words[at] == ")")
-        if depth == 0:
-            return at
-    return len(words)
-
-
-def _is_star(words: Sequence[str], at: int) -> bool:
-    """Return whether the name at `at` is what a * before it reads: *a, *(a + 3); not x * a."""
-    place = at - 1
-    while (place >= 0 and words[place] in ("(", "&", "const")) or (place >= 0 and words[place].endswith("_cast")):
-        place -= 1
-    if place < 0 or words[place] != "*":
-        return False
-    return place == 0 or not (
-        (is_word(words[place - 1]) and words[place - 1] not in _KEYWORDS)
-        or words[place - 1] in (")", "]")
-        or words[place - 1][0].isdigit()
-    )
-
-
-def _leading_texts(inside: Sequence[str]) -> list[str]:
-    out = []
-    for word in inside:
-        if word[:1] != '"':
-            break
-        out.append(word)
-    return out
-
-
-def _operands(inside: Sequence[str]) -> list[list[str]]:
-    """Return what asm(…) is given, in order: "constraint"(expression)."""
-    out = []
-    for at in range(len(inside) - 1):
-        if inside[at][:1] == '"' and inside[at + 1] == "(":
-            out.append(list(inside[at + 2 : _closing(inside, at + 1)]))
-    return out

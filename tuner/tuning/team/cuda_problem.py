@@ -11,7 +11,9 @@ import numpy as np
 import torch
 
 from tuner.tuning.cuda import nvrtc
-from tuner.tuning.cuda.text import BLOCK, C_TYPES, CudaArgument, as_macro, read_file, without_defines
+from tuner.tuning.cuda.defines import as_macro, without_defines
+from tuner.tuning.cuda.functions import BLOCK, C_TYPES, CudaArgument
+from tuner.tuning.cuda.text import read_file
 from tuner.tuning.kernels import device as target
 from tuner.tuning.kernels.problem import Calls
 from tuner.tuning.team.adapter import CudaKernel, CudaOperator

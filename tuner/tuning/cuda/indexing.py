@@ -1,0 +1,245 @@
+"""What the index arithmetic of a kernel says of the threads of a block: blockIdx.x * E + threadIdx.x, strides, shared arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tuner.tuning.cuda.constants import evaluate
+from tuner.tuning.cuda.functions import MOST_THREADS
+from tuner.tuning.cuda.items import Item
+from tuner.tuning.cuda.source import Source
+from tuner.tuning.cuda.symbolic import resolve
+from tuner.tuning.cuda.tokens import is_word, split_at_commas
+from tuner.tuning.cuda.values import Scope, Values
+
+
+def body_of(source: Source, item: Item) -> list[str]:
+    """Return the tokens of a kernel with blockIdx.x and the like as one, also where a variable holds it."""
+    out: list[str] = []
+    words = source.body_of(item)
+    at = 0
+    while at < len(words):
+        if words[at] in ("blockIdx", "threadIdx", "blockDim") and at + 2 < len(words) and words[at + 1] == ".":
+            out.append("".join(words[at : at + 3]))
+            at += 3
+        else:
+            out.append(words[at])
+            at += 1
+    held = {
+        out[at]: out[at + 2]
+        for at in range(len(out) - 3)
+        if is_word(out[at])
+        and out[at + 1] == "="
+        and out[at + 3] in (",", ";")
+        and out[at + 2].partition(".")[0] in ("blockIdx", "threadIdx", "blockDim")
+    }
+    return [held.get(word, word) for word in out]
+
+
+def implied(
+    source: Source, item: Item, body: Sequence[str], axis: str, values: Values, names: Mapping[str, int | None]
+) -> str:
+    """Return what index arithmetic says of the threads along an axis; "" for nothing.
+
+    for (i = threadIdx.x; …; i += E), then blockIdx.x * E + threadIdx.x, then s[threadIdx.x] of a shared s[E].
+    """
+    scope = Scope(item, tuple(source.words[item.opening : item.last + 1]), item.last - item.opening)
+    identity = {name: name for name in names}
+    for words in (
+        *asserted(body, axis),
+        *(_bounds(source, item) if axis == "x" else ()),
+        *_strides(body, axis),
+        *_rows(body, axis),
+        *_products(body, axis),
+        *_shared(body, axis),
+    ):
+        if f"blockDim.{axis}" in words:
+            return ""
+        own = resolve(values, scope, words, identity)
+        if own is not None and (not own.isdecimal() or 1 <= int(own) <= MOST_THREADS):
+            return own
+    return ""
+
+
+def _strides(body: Sequence[str], axis: str) -> Iterator[Sequence[str]]:
+    for at, word in enumerate(body):
+        if word == "for" and at + 1 < len(body) and body[at + 1] == "(":
+            end, depth = at + 1, 0
+            while end < len(body):
+                depth += (body[end] == "(") - (body[end] == ")")
+                if depth == 0:
+                    break
+                end += 1
+            head = list(body[at + 2 : end])
+            if head.count(";") != 2:
+                continue
+            begin, step = head[: head.index(";")], head[len(head) - head[::-1].index(";") :]
+            if begin[-2:] == ["=", f"threadIdx.{axis}"] and len(step) > 2 and step[1] == "+=" and "," not in step:
+                yield step[2:]
+
+
+def _bounds(source: Source, item: Item) -> Iterator[Sequence[str]]:
+    """Yield what __launch_bounds__ says where it is computed from the kernel's own names."""
+    words = source.words[item.first : item.opening]
+    if "__launch_bounds__" in words:
+        at = item.first + words.index("__launch_bounds__") + 1
+        first = split_at_commas(source.inside(at))[:1]
+        if first and any(is_word(each) for each in first[0]):
+            yield first[0]
+
+
+def asserted(body: Sequence[str], axis: str) -> Iterator[Sequence[str]]:
+    """Yield E of assert(E == blockDim.x)."""
+    threads = f"blockDim.{axis}"
+    for at, word in enumerate(body):
+        if word in ("assert", "static_assert", "CUDA_KERNEL_ASSERT") and at + 1 < len(body) and body[at + 1] == "(":
+            end, depth = at + 1, 0
+            while end < len(body):
+                depth += (body[end] == "(") - (body[end] == ")")
+                if depth == 0:
+                    break
+                end += 1
+            inside = list(body[at + 2 : end])
+            if inside[-2:] == ["==", threads]:
+                yield inside[:-2]
+            elif inside[:2] == [threads, "=="]:
+                yield inside[2:]
+
+
+def _rows(body: Sequence[str], axis: str) -> Iterator[Sequence[str]]:
+    """Yield R * C of blockIdx.x * R + threadIdx.x / C: threads that cover a tile row by row."""
+    for at, word in enumerate(body):
+        if word != f"threadIdx.{axis}" or at + 2 >= len(body) or body[at + 1] != "/":
+            continue
+        end = at + 2
+        if body[end] == "(":
+            depth = 0
+            while end < len(body) - 1:
+                depth += (body[end] == "(") - (body[end] == ")")
+                if depth == 0:
+                    break
+                end += 1
+        factors = _factors_before(body, at - 1 if at and body[at - 1] == "(" else at)
+        if len(factors) == 2 and any(each[0].startswith("blockIdx.") for each in factors):
+            rows = next((each for each in factors if not each[0].startswith("blockIdx.")), None)
+            if rows is not None:
+                yield ["(", *rows, ")", "*", "(", *body[at + 2 : end + 1], ")"]
+
+
+def divides(source: Source, item: Item, name: str) -> bool:
+    """Return whether a kernel splits its thread's number by a name: that is then no number of threads along x."""
+    body = body_of(source, item)
+    return any(body[at] == "threadIdx.x" and body[at + 1] in ("/", "%") and body[at + 2] == name for at in range(len(body) - 2))
+
+
+def _products(body: Sequence[str], axis: str) -> Iterator[Sequence[str]]:
+    thread, block = f"threadIdx.{axis}", f"blockIdx.{axis}"
+    for at, word in enumerate(body):
+        if word != thread:
+            continue
+        for factors in (_factors_before(body, at), _factors_after(body, at)):
+            if [block] in factors and len(factors) == 2:
+                yield next(each for each in factors if each != [block])
+
+
+def _factors_before(body: Sequence[str], at: int) -> list[list[str]]:
+    if at < 2 or body[at - 1] != "+":
+        return []
+    place, factors = at - 2, []
+    if body[place] == ")":  # (blockIdx.x * E) + threadIdx.x
+        opening = _opening(body, place)
+        inside = list(body[opening + 1 : place])
+        if "*" in inside:
+            return _split_product(inside)
+    while place >= 0:
+        if body[place] == ")":
+            opening = _opening(body, place)
+            factors.append(list(body[opening : place + 1]))
+            place = opening - 1
+        else:
+            factors.append([body[place]])
+            place -= 1
+        if place < 0 or body[place] != "*":
+            break
+        place -= 1
+    return factors
+
+
+def _factors_after(body: Sequence[str], at: int) -> list[list[str]]:
+    if at + 2 >= len(body) or body[at + 1] != "+":
+        return []
+    out, depth = [], 0
+    for word in body[at + 2 : at + 40]:
+        depth += (word in ("(", "[")) - (word in (")", "]"))
+        if depth < 0 or (depth == 0 and word in ("+", "-", ";", ",", "<", ">", "=", "]", "&&", "/", "%")):
+            break
+        out.append(word)
+    return _split_product(out)
+
+
+def _split_product(words: Sequence[str]) -> list[list[str]]:
+    if len(words) > 2 and words[0] == "(" and words[-1] == ")":
+        words = words[1:-1]
+    parts: list[list[str]] = [[]]
+    depth = 0
+    for word in words:
+        depth += (word == "(") - (word == ")")
+        if word == "*" and depth == 0:
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    return parts
+
+
+def _opening(words: Sequence[str], closing: int) -> int:
+    depth = 0
+    for at in range(closing, -1, -1):
+        depth += (words[at] == ")") - (words[at] == "(")
+        if depth == 0:
+            return at
+    return 0
+
+
+def _arrays(body: Sequence[str]) -> Iterator[tuple[str, list[list[str]]]]:
+    """Yield the static shared arrays of a body with their extents."""
+    at = 0
+    while at < len(body):
+        if body[at] == "__shared__" and (at == 0 or body[at - 1] != "extern"):
+            place = at + 1
+            while place < len(body) and body[place] != ";":
+                if is_word(body[place]) and place + 1 < len(body) and body[place + 1] == "[":
+                    name, extents = body[place], []
+                    place += 1
+                    while place < len(body) and body[place] == "[":
+                        end = place + body[place:].index("]") if "]" in body[place:] else len(body)
+                        extents.append(list(body[place + 1 : end]))
+                        place = end + 1
+                    yield name, extents
+                else:
+                    place += 1
+            at = place
+        at += 1
+
+
+def _shared(body: Sequence[str], axis: str) -> Iterator[Sequence[str]]:
+    for name, extents in _arrays(body):
+        for at in range(len(body) - 1):
+            if body[at] == name and body[at + 1] == "[":
+                place = at + 1
+                for extent in extents:
+                    if (
+                        place + 2 < len(body)
+                        and body[place] == "["
+                        and body[place + 1] == f"threadIdx.{axis}"
+                        and body[place + 2] == "]"
+                    ):
+                        yield extent[:-2] if extent[-2:] == ["+", "1"] else extent
+                    place = place + body[place:].index("]") + 1 if "]" in body[place:] else len(body)
+
+
+def shared_sizes(body: Sequence[str], axis: str, values: Values) -> Iterator[int]:
+    """Yield the sizes of static shared arrays that a thread's number indexes."""
+    for extent in _shared(body, axis):
+        number = evaluate(extent, lambda name: known.value if (known := values.constant(name)) else None)
+        if number is not None and number >= 1 and not any(is_word(each) for each in extent):
+            yield int(number)

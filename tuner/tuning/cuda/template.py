@@ -1,0 +1,78 @@
+"""Template parameters of a kernel, and the values that the file's launches and explicit instances give them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuner.tuning.cuda.constants import evaluate
+from tuner.tuning.cuda.directives import expand
+from tuner.tuning.cuda.functions import TemplateParam
+from tuner.tuning.cuda.items import Item
+from tuner.tuning.cuda.launches import Launch
+from tuner.tuning.cuda.source import Source
+from tuner.tuning.cuda.tokens import is_word, join, split_at_commas
+from tuner.tuning.cuda.values import Values
+
+
+def template_of(source: Source, item: Item, values: Values, own: Sequence[Launch]) -> tuple[TemplateParam, ...]:
+    params: list[TemplateParam] = []
+    for part in split_at_commas(expand(source.template_of(item), source.macros)):
+        at = part.index("=") if "=" in part else len(part)
+        declared = [each for each in part[:at] if each != "..."]
+        if not declared:
+            continue
+        has_name = len(declared) > 1 and is_word(declared[-1])
+        name = declared[-1] if has_name else f"_{len(params)}"
+        params.append(TemplateParam(name, join(declared[:-1] if has_name else declared), join(part[at + 1 :])))
+    given: list[list[int | str]] = [[] for _ in params]
+    for launch in own:
+        for at, words in enumerate(launch.template[: len(params)]):
+            value = _template_value(values, launch, params[at], list(words))
+            if value is not None and value not in given[at]:
+                given[at].append(value)
+    for instance in _instances(source, item):
+        for at, value_words in enumerate(instance[: len(params)]):
+            number = evaluate(value_words, lambda name: known.value if (known := values.constant(name)) else None)
+            value = (
+                join(value_words)
+                if params[at].is_type or not (params[at].is_number or params[at].is_flag)
+                else int(number)
+                if number is not None
+                else None
+            )
+            if value is not None and value not in given[at]:
+                given[at].append(value)
+    return tuple(
+        TemplateParam(each.name, each.type, each.default, tuple(values)) for each, values in zip(params, given, strict=True)
+    )
+
+
+def _template_value(values: Values, launch: Launch, param: TemplateParam, words: list[str]) -> int | str | None:
+    if param.is_number or param.is_flag:
+        number = values.number(launch.scope, words)
+        return int(number.value) if number is not None and not number.is_size else None
+    if len(words) == 1 and words[0] in values.template_parameters(launch.scope.item):
+        for caller, given in values.given(launch.scope, words[0]):
+            if not any(each in values.template_parameters(caller.item) for each in given):
+                return join(given)
+        return None
+    return None if any(each in values.template_parameters(launch.scope.item) for each in words) else join(words)
+
+
+def _instances(source: Source, item: Item) -> list[list[list[str]]]:
+    """Return the template values of explicit instances: template __global__ void f<float, 128>(…)."""
+    found = []
+    for each in source.items:
+        if each.kind == "instance":
+            words = source.words[each.first : each.last]
+            for at in range(len(words) - 1):
+                if words[at] == item.names[0] and words[at + 1] == "<":
+                    depth, end = 0, at + 1
+                    while end < len(words):
+                        depth += (words[end] == "<") - (words[end] == ">")
+                        if depth == 0:
+                            break
+                        end += 1
+                    found.append(split_at_commas(words[at + 2 : end]))
+                    break
+    return found
