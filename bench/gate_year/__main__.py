@@ -8,8 +8,8 @@ the last. What the gate finds is fixed 6 to 27 builds later. The verdict functio
 ten runs of one level and toolkit, sessions by the suite's own history, re-runs of both builds in turn. Kernels that pass whatever
 the others do (estimate within 1.5 %, high end below 4.5 %, by the gate's own interval) are not handed to it: they are most.
 
-`python -m bench.gate_year [months [processes]]` prints the table; with OTAVA_PYTHON, a Python that has apache-otava,
-its method as well.
+`python -m bench.gate_year [months [processes]]` prints the table, a month takes half a minute; with OTAVA_PYTHON, a Python that has
+apache-otava, its method as well.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ class Team:
                         self.due[min(builds - 1, at + int(random.integers(20, 60)))].append(("revert", one))
         self.new_toolkit = int(random.integers(builds // 4, 3 * builds // 4))
 
-    def run(self) -> None:
+    def run(self, months: int = QUARTER) -> None:
         waiting: list[tuple[str, Slowdown]] = []
-        for number in range(MONTH * QUARTER):
+        for number in range(MONTH * months):
             if number == self.new_toolkit:
                 self.toolkits.append(np.exp(TOOLKIT * self.random.standard_normal(KERNELS)))
             waiting += self.due.pop(number, [])
@@ -268,20 +268,21 @@ def _joined(raw: Verdict, without: Verdict) -> Verdict:
     return without if raw == Verdict.FASTER else raw
 
 
-def scores_of(quarter: int) -> list[Score]:
-    """Run a quarter; return the score of each rule."""
+def scores_of(quarter: int, months: int = QUARTER) -> list[Score]:
+    """Run a quarter, or its first months; return the score of each rule."""
     team = Team(quarter)
-    team.run()
+    team.run(months)
     found = [team.score, team.first, *other_rules(team.main, team.builds, {one.build: one.kernels for one in team.slowdowns})]
     for each in found:
-        each.slowdowns, each.months = len(team.slowdowns), QUARTER
+        each.slowdowns, each.months = len(team.slowdowns), months
     return found
 
 
 def main(months: int, processes: int) -> None:
     scores: dict[str, Score] = {}
+    lengths = [min(QUARTER, months - start) for start in range(0, months, QUARTER)]
     with ProcessPoolExecutor(processes) as pool:
-        for found in pool.map(scores_of, range(max(1, months // QUARTER))):
+        for found in pool.map(scores_of, range(len(lengths)), lengths):
             for each in found:
                 scores.setdefault(each.name, Score(each.name)).add(each)
             print(f"{scores[found[0].name].months} months:", *table(list(scores.values())), sep="\n", file=sys.stderr, flush=True)
