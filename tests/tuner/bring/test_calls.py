@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tuner.bring.calls.expression import CallRefused, is_expression, read_call
 from tuner.bring.calls.fitting import fit
 from tuner.bring.calls.found import found_of, read_recorded
 from tuner.bring.calls.proposals import propose_calls
+from tuner.bring.calls.received import read_record
 from tuner.bring.process import Asked
 from tuner.bring.report import Found
 
@@ -194,6 +196,17 @@ def lengths(n):
     longest = int((ends[1:] - ends[:-1]).max())
     x = torch.empty(longest, device="cuda")
     count[(triton.cdiv(longest, 256),)](x, torch.empty_like(x), longest, BLOCK=256)
+
+@triton.jit
+def clamp(x_ptr, y_ptr, n, low, BLOCK: tl.constexpr):
+    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + o, tl.maximum(tl.load(x_ptr + o, mask=o < n), low), mask=o < n)
+
+def clamps(x):
+    clamp[(triton.cdiv(x.numel(), 256),)](x, torch.empty_like(x), x.numel(), float("-inf"), BLOCK=256)
+
+def fails(x):
+    return x.view(3, 3)
 """
 
 
@@ -213,8 +226,33 @@ def test_what_a_call_cannot_tell_is_asked_and_never_written_as_if_known(tmp_path
         assert "values of tensors" in opened.asked.record("looks(randn(4096))")["failed"]
         assert "holds no nothing" in opened.asked.record("nothing(randn(4096))")["failed"]
         assert opened.record("lengths(3000)")["count"].recorded["grid"] == [6]        # type: ignore[index]
+        opened.record("clamps(randn(4096))")
+        assert "\"low\": float('-inf')" in opened.adapters["clamp"]
+        read_record(json.loads(json.dumps(opened.told, allow_nan=False)))
+        at = REFUSED[:REFUSED.index("x.view(3, 3)")].count("\n") + 1
+        assert opened.asked.record("fails(randn(4096))")["failed"].endswith(f"(line {at} of kernels.py)")
+        for call, words in (("run(arange(0, 8, 0))", "arange: "), ("run(randperm())", "randperm: it is given nothing"),
+                            ("run(randn(3, dtype='x'))", "randn: "), ("run(tensor([[1, 2], [3]]))", "tensor: "),
+                            ("run(arange(1000000000000 * 1000000))", "at most 8, 1,099,511,627,776")):
+            failed = opened.asked.record(call)["failed"]
+            assert words in failed and ".py)" not in failed, call
+        fractions = opened.asked.record("run(arange(0, 1, 0.25))")["inputs"][0]
+        assert (fractions["dtype"], fractions["shape"]) == ("bfloat16", [4])
     finally:
         opened.asked._child.end()
+
+
+@pytest.mark.torch
+def test_no_values_are_computed_of_what_is_not_small() -> None:
+    import torch
+
+    from tuner.bring.calls.values import MOST_ELEMENTS, Values
+
+    computed = []
+    for size in (MOST_ELEMENTS + 1, MOST_ELEMENTS):
+        out = torch.empty(size, dtype=torch.int32, device="meta")
+        Values()._beside(lambda size=size: computed.append(size), (), {}, out)
+    assert computed == [MOST_ELEMENTS]
 
 
 SHOWN = """

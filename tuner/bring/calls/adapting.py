@@ -144,14 +144,14 @@ class _Writing:
         self.asks.append(f"{name}: {'a TMA descriptor that the host makes' if kind == 'descriptor' else f'a value of {kind}'}")
         return "None"
 
-    def _fraction(self, name: str, value: float, part: str) -> str:
+    def _fraction(self, name: str, value: float | str, part: str) -> str:
         seen = {one["launches"][self.each.at][part].get(name, {}).get("value") for one in self.told.get("with_sizes", ())
                 if len(one["launches"]) > self.each.at}
         if seen <= {value}:
-            return repr(value)
+            return f"float({value!r})" if isinstance(value, str) else repr(value)
         for dim, size in self.dims.items():
             for text, other in ((f"{dim} ** -0.5", size ** -0.5), (f"1 / {dim}", 1 / size)):
-                if math.isclose(other, value, rel_tol=1e-6):
+                if isinstance(value, float) and math.isclose(other, value, rel_tol=1e-6):
                     return text
         self.asks.append(f"{name} is {value!r} in the call, and follows its sizes")
         return repr(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -56,7 +57,6 @@ class Recorder:
 
     def __init__(self) -> None:
         self.launches: list[Launch] = []
-        self.pinned: dict[str, Any] = {}            # configuration of autotuners to take instead of their first
         self._autotune: list[dict[str, Any]] = []
         self._heuristics: list[dict[str, Any]] = []
         self._kept = (JITFunction.run, Autotuner.run, Autotuner._bench, Heuristics.run)
@@ -113,7 +113,7 @@ class Recorder:
             kept = list(tuner.prune_configs(dict(more)))
         except Exception as error:
             kept, why = list(tuner.configs), f"{type(error).__name__}: {error}"[:200]
-        config = next((each for each in kept if self.pinned and config_json(each) == self.pinned), kept[0])
+        config = kept[0]
         listed = [config_json(each) for each in tuner.configs]
         self._autotune.append({
             "configs": listed, "kept": [config_json(each) for each in kept], "key": [str(each) for each in tuner.keys],
@@ -164,6 +164,8 @@ def describe(value: Any) -> dict[str, Any]:
     if hasattr(value, "base") and hasattr(value, "block_shape"):
         return {"kind": "descriptor", "block": [int(each) for each in value.block_shape], "base": describe(value.base),
                 "shape": [int(each) for each in value.shape], "strides": [int(each) for each in value.strides]}
+    if type(value) is float and not math.isfinite(value):
+        return {"kind": "float", "value": str(value)}               # JSON has no such number
     if isinstance(value, bool | int | float | str) or value is None:
         return {"kind": type(value).__name__ if value is not None else "none", "value": value}
     if type(value).__name__ == "constexpr":

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
+import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
+import triton
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -19,6 +23,8 @@ from tuner.bring.calls.values import MOST_ELEMENTS, Values
 
 MOST_SIZES, MOST_CHOICES, AGAIN_S = 16, 24, 60.0        # calls made again: for so many numbers, choices, seconds
 MAX_SIZE, LARGE = 1 << 30, 1 << 14
+# where a failure is no line that its reader can mend: ours, torch's, Triton's
+_NOT_THE_FILE = tuple(f"{Path(each).parent}/" for each in (__file__, torch.__file__, triton.__file__))
 
 
 class Session:
@@ -102,17 +108,26 @@ class Session:
 
     def _make(self, maker: str, given: list[Any], more: dict[str, Any]) -> torch.Tensor:
         """Make a tensor that says it lies on the GPU and has no memory. Raises CallRefused."""
+        try:
+            return self._tensor(maker, given, more)
+        except CallRefused:
+            raise
+        except Exception as error:      # whatever torch says of arguments that are none
+            raise CallRefused(f"{maker}: {error}"[:300]) from error
+
+    def _tensor(self, maker: str, given: list[Any], more: dict[str, Any]) -> torch.Tensor:
         more = {name: value for name, value in more.items() if name in ("dtype", "low", "high", "size")}
         if "size" in more:
             given = [*given, more.pop("size")]
-        whole = maker in ("randint", "arange", "randperm") or (maker in ("full", "tensor") and _is_whole(given))
+        whole = maker in ("randint", "randperm") or (maker in ("full", "tensor") and _is_whole(given)) or (
+            maker == "arange" and not any(isinstance(each, float) for each in given))
         dtype = more.get("dtype") or (torch.int64 if whole else self.dtype)
         shape = _shape(maker, given)
-        if len(shape) > MAX_RANK or _product(shape) > MAX_ELEMENTS:
-            raise CallRefused(f"{maker}: {len(shape)} dimensions of {_product(shape):,} elements; "
+        if len(shape) > MAX_RANK or math.prod(shape) > MAX_ELEMENTS:
+            raise CallRefused(f"{maker}: {len(shape)} dimensions of {math.prod(shape):,} elements; "
                               f"at most {MAX_RANK}, {MAX_ELEMENTS:,}")
         tensor = torch.empty(shape, dtype=dtype, device="cuda")
-        if not dtype.is_floating_point and _product(shape) <= MOST_ELEMENTS:
+        if not dtype.is_floating_point and math.prod(shape) <= MOST_ELEMENTS:
             self.values.keep(tensor, _values(maker, given, more, shape, dtype))
         self._made.append((tensor, {**describe(tensor), "maker": maker, "bounds": _bounds(maker, given, more)}))
         return tensor
@@ -126,13 +141,12 @@ def _is_whole(given: list[Any]) -> bool:
 
 
 def _shape(maker: str, given: list[Any]) -> tuple[int, ...]:
+    if maker in ("arange", "randperm", "tensor") and not given:
+        raise CallRefused(f"{maker}: it is given nothing")
     if maker == "arange":
-        numbers = [int(each) for each in given]
-        return (len(range(*numbers)),) if numbers else (0,)
-    if maker == "randperm":
-        return (int(given[0]),)
+        return (_count(*given),)
     if maker == "tensor":
-        extents, at = [], given[0] if given else []
+        extents, at = [], given[0]
         while isinstance(at, list | tuple):
             extents.append(len(at))
             at = at[0] if at else 0
@@ -145,6 +159,12 @@ def _shape(maker: str, given: list[Any]) -> tuple[int, ...]:
     if not all(type(each) is int and each >= 0 for each in shape):
         raise CallRefused(f"{maker}: sizes are whole numbers, like {maker}(8192, 4096)")
     return tuple(shape)
+
+
+def _count(first: float, end: float | None = None, step: float = 1) -> int:
+    """Return how many numbers an arange has, which may be fractions."""
+    start, end = (0, first) if end is None else (first, end)
+    return max(0, int(-((start - end) // step)))
 
 
 def _values(maker: str, given: list[Any], more: Mapping[str, Any], shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -165,22 +185,13 @@ def _values(maker: str, given: list[Any], more: Mapping[str, Any], shape: tuple[
 
 
 def _bounds(maker: str, given: list[Any], more: Mapping[str, Any]) -> list[int | float]:
-    """Return what the values lie between, of whole numbers: [low, high) of randint, [value] of full."""
+    """Return what the values are known to be: [low, high) of randint, [value] of full."""
     if maker == "randint":
         numbers: list[int | float] = [int(each) for each in (*given, more.get("low"), more.get("high")) if isinstance(each, int)]
         return numbers[-2:] if len(numbers) > 1 else [0, *numbers] if numbers else []
-    if maker == "full" and len(given) > 1 and isinstance(given[1], int | float):
+    if maker == "full" and len(given) > 1 and isinstance(given[1], int | float) and math.isfinite(given[1]):
         return [given[1]]
-    if maker == "arange":
-        return [float(each) if isinstance(each, float) else int(each) for each in given][:3]
     return []
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    count = 1
-    for each in shape:
-        count *= each
-    return count
 
 
 def _dtype(name: str) -> torch.dtype:
@@ -197,11 +208,9 @@ def _explain(error: BaseException) -> str:
     if name in ("DataDependentOutputException", "DynamicOutputShapeException", "UnsupportedFakeTensorException",
                 "GuardOnDataDependentSymNode"):
         return "the host looks at values of tensors, which have none here: record the call where it runs (ridgepoint_client.record)"
-    at = error.__traceback__
-    while at is not None and at.tb_next is not None:
-        at = at.tb_next
-    where = f" (line {at.tb_lineno} of {at.tb_frame.f_code.co_filename.rpartition('/')[2]})" if at is not None else ""
-    return f"{name}: {str(error).splitlines()[0] if str(error) else ''}"[:300] + where
+    at = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_NOT_THE_FILE)]
+    where = f" (line {at[-1].lineno} of {Path(at[-1].filename).name})" if at else ""
+    return f"{name}: {str(error).partition(chr(10))[0]}"[:300] + where
 
 
 def _short(launch: Launch) -> dict[str, Any]:

@@ -82,7 +82,10 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
         return out
 
     def _beside(self, func: Any, args: Any, kwargs: dict[str, Any], out: Any) -> None:
-        """Compute the same of the values, and keep them beside the results."""
+        """Compute the same of the values, and keep them beside the results; nothing where a result is not small."""
+        if any(isinstance(each, torch.Tensor) and each.numel() > MOST_ELEMENTS for each in tree_flatten(out)[0]):
+            return
+
         def real(each: Any) -> Any:
             values = self.of(each) if isinstance(each, torch.Tensor) else None
             return values if values is not None else torch.device("cpu") if isinstance(each, torch.device) else each
