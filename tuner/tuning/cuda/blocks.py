@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tuner.tuning.cuda.functions import MOST_THREADS, Axis
-from tuner.tuning.cuda.indexing import asserted, body_of, divides, implied, shared_sizes
+from tuner.tuning.cuda.indexing import asserted, body_of, divisors, implied, shared_sizes
 from tuner.tuning.cuda.items import Item
 from tuner.tuning.cuda.launches import Launch
 from tuner.tuning.cuda.source import Source
@@ -54,7 +54,8 @@ def read_block(
             extent = implied(source, item, body, axis, values, names)
             if extent and axes[at].used:
                 axes[at] = replace(axes[at], extent=extent, implied=True)
-    axes[0] = replace(axes[0], split=tuple(name for name in names if divides(source, item, name)))
+    divided = divisors(body)
+    axes[0] = replace(axes[0], split=tuple(name for name in names if name in divided))
     return axes[0], axes[1], axes[2]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import ceil
+from math import ceil, isfinite
 
 from tuner.tuning.cuda.tokens import is_word, split_at_commas
 
@@ -57,9 +57,10 @@ def evaluate(words: Sequence[str], lookup: Lookup) -> int | float | None:
     if not words or len(words) > 4000:
         return None
     try:
-        return _Reader(list(words), lookup).whole()
+        value = _Reader(list(words), lookup).whole()
     except (_Unknown, ArithmeticError, RecursionError, ValueError, IndexError):
         return None
+    return value if isfinite(value) else None
 
 
 class _Reader:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from tuner.tuning.cuda.constants import evaluate
@@ -16,6 +17,11 @@ TUNED = re.compile(
     r"block_size(?:_[xyz])?$|tile_size(?:_[xyz])?$"
     r"|[A-Z_]*(?:BLOCK|TILE|CHUNK|UNROLL|VEC|STAGES|THREADS|ITEMS_PER|PER_THREAD)[A-Z_0-9]*$|work_per_thread|use_\w+$|[BTW][MNK]$|loop_unroll_factor|read_only$|reuse_|vector$"
 )
+
+_TYPES = {"int", "unsigned", "bool", "auto", "size_t", "float", "typename", "class", "long", "uint"}
+_OF_TYPES = {"struct", "enum", "using", "class", "typename"}
+_STATEMENTS = {"return", "else", "case", "goto"}
+_AFTER_DECLARED = {"=", "==", ";", "[", "(", ",", "{"}
 
 
 def as_macro(value: Any) -> str:
@@ -50,6 +56,7 @@ def without_defines(text: str, names: Collection[str]) -> str:
 def defines_of(source: Source) -> dict[str, int]:
     """Return macros and constants of the file that are numbers as they stand there."""
     found: dict[str, int] = {}
+    counts = _counts(source)
     for name, macro in source.macros.items():
         body = [each for each in macro.body if each not in ("(", ")")]
         if macro.arguments is None and 1 <= len(body) <= 2 and all(not is_word(each) for each in body):
@@ -64,28 +71,36 @@ def defines_of(source: Source) -> dict[str, int]:
         if {"const", "constexpr"} & set(words) and "=" in words and set(words) & (WHOLE | {"bool"}) and "[" not in words:
             after = words[words.index("=") + 1 : -1]
             value = evaluate(after, lambda other: None) if len(after) <= 2 else None
-            if isinstance(value, int) and _declared_once(name, source):
+            if isinstance(value, int) and counts[name] == 1:
                 found[name] = value
     return found
 
 
-def _declared_once(name: str, source: Source) -> bool:
-    """Return whether a constant's name has no other meaning in the file: a -D would replace that too."""
-    word = re.escape(name)
-    return (
-        len(
-            re.findall(
-                rf"(?:\b(?:int|unsigned|bool|auto|size_t|float|typename|class|long|uint|\w+_t)[\s*&]+){word}\b", source.read.code
-            )
-        )
-        == 1
-    )
+def _counts(source: Source) -> Counter[str]:
+    """Return how often each name stands behind a number's type: a -D would replace all of them."""
+    return Counter(name for name, before in _behind_types(source) if before in _TYPES or before.endswith("_t"))
 
 
-def is_declared(name: str, code: str) -> bool:
-    """Return whether the file gives a name its meaning: a variable, a function or a type."""
-    word = re.escape(name)
-    declared = (
-        rf"\b[\w>*&]+[\s*&]+{word}\s*(?:=|;|\[|\(|,|\{{)|\b\w+\s+{word}\s*\)|\b(?:struct|enum|using|class|typename)\s+{word}\b"
-    )
-    return re.search(declared, re.sub(r"\b(?:return|else|case|goto)\b", ";", code)) is not None
+def declared_names(source: Source) -> set[str]:
+    """Return the names that the file gives a meaning: variables, functions and types."""
+    words, found = source.words, set()
+    for at in range(1, len(words) - 1):
+        if is_word(words[at]) and words[at - 1] in _OF_TYPES:
+            found.add(words[at])
+    return found | {name for name, before in _behind_types(source, _AFTER_DECLARED) if before not in _STATEMENTS}
+
+
+def _behind_types(source: Source, followed_by: Collection[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yield (name, word before it): `type name`, `type *name`, `type &name`; of a name before one of these marks, if any."""
+    words = source.words
+    before = ""  # word or > before the stars and ampersands that stand here
+    for at, word in enumerate(words):
+        after = words[at + 1] if at + 1 < len(words) else ""
+        if is_word(word):
+            if before and (not followed_by or after in followed_by or (after == ")" and is_word(words[at - 1]))):
+                yield word, before
+            before = word
+        elif word == ">" and at and (is_word(words[at - 1]) or words[at - 1][0].isdigit() or words[at - 1] in (">", "*", "&")):
+            before = word
+        elif word not in ("*", "&", "&&"):
+            before = word if word[0].isdigit() else ""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.tuning.cuda.constants import evaluate
-from tuner.tuning.cuda.tokens import MAX_DEPTH, MAX_EXPANDED, is_word, split_words
+from tuner.tuning.cuda.tokens import MAX_DEPTH, MAX_EXPANDED, TextRefused, is_word, split_words
 
 # of NVRTC when it compiles for sm_90
 KNOWN = {
@@ -26,6 +26,7 @@ KNOWN = {
     "__linux__": "1",
 }
 MAX_MACROS = 20_000
+MAX_BRANCHES = 400  # within each other
 _DIRECTIVE = re.compile(r"[ \t]*#[ \t]*([a-z]+)\b[ \t]*(.*)", re.DOTALL)
 _DEFINED = re.compile(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))")
 _HAS = re.compile(r"\b__has_(?:include|builtin|attribute|feature)\w*\s*\([^)]*\)")
@@ -52,16 +53,16 @@ class Read:
 
 
 def read_directives(bare: str) -> Read:
-    """Return what a text without comments says to the preprocessor."""
+    """Return what a text without comments says to the preprocessor. Raises TextRefused."""
     read = Read("")
     out: list[str] = []
-    taken: list[list[bool]] = []  # of each open #if: is this branch taken, was one
+    taken: list[list[bool]] = []  # of each open #if: is this branch taken, with those around it; was one
     asked: list[str] = []  # by #ifndef, of each open #if
     at = 0
     for line in _logical_lines(bare):
         begin, at = at, at + len(line)
         match = _DIRECTIVE.match(line) if line.lstrip(" \t").startswith("#") else None
-        active = all(each[0] for each in taken)
+        active = not taken or taken[-1][0]
         if match is None:
             out.append(line if active else _blank(line))
             if not active:
@@ -71,13 +72,15 @@ def read_directives(bare: str) -> Read:
         read.directives.append((begin, at))
         name, rest = match[1], match[2].replace("\\\n", " ").strip()
         if name in ("if", "ifdef", "ifndef"):
+            if len(taken) == MAX_BRANCHES:
+                raise TextRefused(f"more than {MAX_BRANCHES} #if within each other")
             said = not active or (
                 _is_true(rest, read.macros) if name == "if" else (_is_defined(rest, read.macros) != (name == "ifndef"))
             )
             taken.append([active and said, said])
             asked.append(rest.split()[0] if name == "ifndef" and rest else "")
         elif name in ("elif", "else") and taken:
-            said = not taken[-1][1] and all(each[0] for each in taken[:-1]) and (name == "else" or _is_true(rest, read.macros))
+            said = not taken[-1][1] and (len(taken) < 2 or taken[-2][0]) and (name == "else" or _is_true(rest, read.macros))
             taken[-1] = [said, taken[-1][1] or said]
         elif name == "endif" and taken:
             taken.pop()
@@ -133,33 +136,42 @@ def _is_true(condition: str, macros: Mapping[str, Macro]) -> bool:
     return bool(value)
 
 
-def expand(words: Sequence[str], macros: Mapping[str, Macro], depth: int = 0, used: frozenset[str] = frozenset()) -> list[str]:
+def expand(words: Sequence[str], macros: Mapping[str, Macro]) -> list[str]:
     """Return tokens with macros replaced; as they are from where there would be too many."""
-    out: list[str] = []
-    at = 0
-    while at < len(words):
-        word = words[at]
-        macro = macros.get(word)
-        at += 1
-        if macro is None or word in used or depth > MAX_DEPTH or len(out) > MAX_EXPANDED:
-            out.append(word)
-            continue
-        if macro.arguments is None:
-            out += expand(macro.body, macros, depth + 1, used | {word})
-            continue
-        if at >= len(words) or words[at] != "(":
-            out.append(word)
-            continue
-        end, inside = at, 0
-        while end < len(words):
-            inside += (words[end] in ("(", "[", "{")) - (words[end] in (")", "]", "}"))
-            end += 1
-            if inside == 0:
-                break
-        given = [expand(each, macros, depth + 1, used) for each in _plain_split(words[at + 1 : end - 1])]
-        at = end
-        out += expand(_filled(macro, given), macros, depth + 1, used | {word})
-    return out[: MAX_EXPANDED * 2]
+    return _Expansion(macros).of(words, 0, frozenset())
+
+
+class _Expansion:
+    def __init__(self, macros: Mapping[str, Macro]) -> None:
+        self.macros, self.replaced = macros, 0
+
+    def of(self, words: Sequence[str], depth: int, used: frozenset[str]) -> list[str]:
+        out: list[str] = []
+        at = 0
+        while at < len(words):
+            word = words[at]
+            macro = self.macros.get(word)
+            at += 1
+            if macro is None or word in used or depth > MAX_DEPTH or len(out) > MAX_EXPANDED or self.replaced > MAX_EXPANDED:
+                out.append(word)
+                continue
+            self.replaced += 1
+            if macro.arguments is None:
+                out += self.of(macro.body, depth + 1, used | {word})
+                continue
+            if at >= len(words) or words[at] != "(":
+                out.append(word)
+                continue
+            end, inside = at, 0
+            while end < len(words):
+                inside += (words[end] in ("(", "[", "{")) - (words[end] in (")", "]", "}"))
+                end += 1
+                if inside == 0:
+                    break
+            given = [self.of(each, depth + 1, used) for each in _plain_split(words[at + 1 : end - 1])]
+            at = end
+            out += self.of(_filled(macro, given), depth + 1, used | {word})
+        return out[: MAX_EXPANDED * 2]
 
 
 def _plain_split(words: Sequence[str]) -> list[list[str]]:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 from tuner.tuning.cuda.constants import evaluate
 from tuner.tuning.cuda.functions import MOST_THREADS
 from tuner.tuning.cuda.items import Item
 from tuner.tuning.cuda.source import Source
 from tuner.tuning.cuda.symbolic import resolve
-from tuner.tuning.cuda.tokens import is_word, split_at_commas
+from tuner.tuning.cuda.tokens import closing_of, is_word, split_at_commas
 from tuner.tuning.cuda.values import Scope, Values
+
+MAX_EXPRESSION = 2_000  # tokens of one in brackets
+MAX_FACTORS = 40  # of a product
+MAX_ARRAYS = 200  # static shared arrays of a kernel
 
 
 def body_of(source: Source, item: Item) -> list[str]:
@@ -64,12 +69,7 @@ def implied(
 def _strides(body: Sequence[str], axis: str) -> Iterator[Sequence[str]]:
     for at, word in enumerate(body):
         if word == "for" and at + 1 < len(body) and body[at + 1] == "(":
-            end, depth = at + 1, 0
-            while end < len(body):
-                depth += (body[end] == "(") - (body[end] == ")")
-                if depth == 0:
-                    break
-                end += 1
+            end = _closing(body, at + 1)
             head = list(body[at + 2 : end])
             if head.count(";") != 2:
                 continue
@@ -93,12 +93,7 @@ def asserted(body: Sequence[str], axis: str) -> Iterator[Sequence[str]]:
     threads = f"blockDim.{axis}"
     for at, word in enumerate(body):
         if word in ("assert", "static_assert", "CUDA_KERNEL_ASSERT") and at + 1 < len(body) and body[at + 1] == "(":
-            end, depth = at + 1, 0
-            while end < len(body):
-                depth += (body[end] == "(") - (body[end] == ")")
-                if depth == 0:
-                    break
-                end += 1
+            end = _closing(body, at + 1)
             inside = list(body[at + 2 : end])
             if inside[-2:] == ["==", threads]:
                 yield inside[:-2]
@@ -113,12 +108,7 @@ def _rows(body: Sequence[str], axis: str) -> Iterator[Sequence[str]]:
             continue
         end = at + 2
         if body[end] == "(":
-            depth = 0
-            while end < len(body) - 1:
-                depth += (body[end] == "(") - (body[end] == ")")
-                if depth == 0:
-                    break
-                end += 1
+            end = min(_closing(body, end), len(body) - 1)
         factors = _factors_before(body, at - 1 if at and body[at - 1] == "(" else at)
         if len(factors) == 2 and any(each[0].startswith("blockIdx.") for each in factors):
             rows = next((each for each in factors if not each[0].startswith("blockIdx.")), None)
@@ -126,10 +116,9 @@ def _rows(body: Sequence[str], axis: str) -> Iterator[Sequence[str]]:
                 yield ["(", *rows, ")", "*", "(", *body[at + 2 : end + 1], ")"]
 
 
-def divides(source: Source, item: Item, name: str) -> bool:
-    """Return whether a kernel splits its thread's number by a name: that is then no number of threads along x."""
-    body = body_of(source, item)
-    return any(body[at] == "threadIdx.x" and body[at + 1] in ("/", "%") and body[at + 2] == name for at in range(len(body) - 2))
+def divisors(body: Sequence[str]) -> set[str]:
+    """Return the names by which a kernel splits its thread's number: none is a number of threads along x."""
+    return {body[at + 2] for at in range(len(body) - 2) if body[at] == "threadIdx.x" and body[at + 1] in ("/", "%")}
 
 
 def _products(body: Sequence[str], axis: str) -> Iterator[Sequence[str]]:
@@ -145,13 +134,14 @@ def _products(body: Sequence[str], axis: str) -> Iterator[Sequence[str]]:
 def _factors_before(body: Sequence[str], at: int) -> list[list[str]]:
     if at < 2 or body[at - 1] != "+":
         return []
-    place, factors = at - 2, []
+    place = at - 2
+    factors: list[list[str]] = []
     if body[place] == ")":  # (blockIdx.x * E) + threadIdx.x
         opening = _opening(body, place)
         inside = list(body[opening + 1 : place])
         if "*" in inside:
             return _split_product(inside)
-    while place >= 0:
+    while place >= 0 and len(factors) < MAX_FACTORS:
         if body[place] == ")":
             opening = _opening(body, place)
             factors.append(list(body[opening : place + 1]))
@@ -191,9 +181,14 @@ def _split_product(words: Sequence[str]) -> list[list[str]]:
     return parts
 
 
+def _closing(body: Sequence[str], opening: int) -> int:
+    """Return the place of a bracket's partner, as far as it is looked for."""
+    return opening + closing_of(body[opening : opening + MAX_EXPRESSION], 0)
+
+
 def _opening(words: Sequence[str], closing: int) -> int:
     depth = 0
-    for at in range(closing, -1, -1):
+    for at in range(closing, max(-1, closing - MAX_EXPRESSION), -1):
         depth += (words[at] == ")") - (words[at] == "(")
         if depth == 0:
             return at
@@ -211,7 +206,7 @@ def _arrays(body: Sequence[str]) -> Iterator[tuple[str, list[list[str]]]]:
                     name, extents = body[place], []
                     place += 1
                     while place < len(body) and body[place] == "[":
-                        end = place + body[place:].index("]") if "]" in body[place:] else len(body)
+                        end = _after(body, place)
                         extents.append(list(body[place + 1 : end]))
                         place = end + 1
                     yield name, extents
@@ -221,8 +216,14 @@ def _arrays(body: Sequence[str]) -> Iterator[tuple[str, list[list[str]]]]:
         at += 1
 
 
+def _after(body: Sequence[str], place: int) -> int:
+    """Return the place of the next `]`; the end of the tokens where there is none."""
+    return next((at for at in range(place, min(len(body), place + MAX_EXPRESSION)) if body[at] == "]"), len(body))
+
+
 def _shared(body: Sequence[str], axis: str) -> Iterator[Sequence[str]]:
-    for name, extents in _arrays(body):
+    arrays = dict(islice(_arrays(body), MAX_ARRAYS))
+    for name, extents in arrays.items():
         for at in range(len(body) - 1):
             if body[at] == name and body[at + 1] == "[":
                 place = at + 1
@@ -234,12 +235,12 @@ def _shared(body: Sequence[str], axis: str) -> Iterator[Sequence[str]]:
                         and body[place + 2] == "]"
                     ):
                         yield extent[:-2] if extent[-2:] == ["+", "1"] else extent
-                    place = place + body[place:].index("]") + 1 if "]" in body[place:] else len(body)
+                    place = _after(body, place) + 1
 
 
 def shared_sizes(body: Sequence[str], axis: str, values: Values) -> Iterator[int]:
     """Yield the sizes of static shared arrays that a thread's number indexes."""
     for extent in _shared(body, axis):
-        number = evaluate(extent, lambda name: known.value if (known := values.constant(name)) else None)
+        number = evaluate(extent, values.constant)
         if number is not None and number >= 1 and not any(is_word(each) for each in extent):
             yield int(number)

@@ -14,6 +14,8 @@ from tuner.tuning.cuda.tokens import TextRefused, close_angle, is_word
 
 MAX_ITEMS = 20_000
 MAX_SCOPES = 40
+MAX_GROUPS = 40  # brackets of a declaration: __launch_bounds__(…) f(…) noexcept(…)
+MAX_ANGLE = 400  # tokens of a template's arguments
 _NOT_NAMES = {
     "__launch_bounds__", "__attribute__", "__align__", "alignas", "decltype", "__declspec", "noexcept", "requires", "if",
     "__cluster_dims__", "__maxnreg__", "__block_size__", "throw", "sizeof", "defined", "asm",
@@ -238,11 +240,11 @@ class _Reader:
     def _function_name(self, groups: list[int], begin: int, until: int) -> tuple[int, int] | None:
         """Return the places of a function's name and of the `(` of its arguments: the last brackets after a name."""
         words = self.words
-        for opening in reversed(groups):
+        for opening in reversed(groups[-MAX_GROUPS:]):
             place = opening - 1
             if place >= begin and words[place] == ">":  # f<float>(…)
                 depth = 0
-                while place > begin:
+                while place > max(begin, opening - MAX_ANGLE):
                     depth += (words[place] == ">") - (words[place] == "<")
                     place -= 1
                     if depth == 0:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from tuner.tuning.cuda.items import Item
-from tuner.tuning.cuda.tokens import close_angle, is_word, split_at_commas
-from tuner.tuning.cuda.values import MAX_DEPTH, Scope, Values, closing_of
+from tuner.tuning.cuda.tokens import close_angle, closing_of, is_word, split_at_commas
+from tuner.tuning.cuda.values import MAX_DEPTH, Scope, Values
 
 MAX_LAUNCHES = 400
-_CALLS = {"cudaLaunchKernel": 0, "cudaLaunchCooperativeKernel": 0, "hipLaunchKernelGGL": 0}
+MAX_TOKENS = 4_000  # of one launch
+_CALLS = {"cudaLaunchKernel", "cudaLaunchCooperativeKernel", "hipLaunchKernelGGL"}
+_CALLS_EX = {"cudaLaunchKernelEx", "cudaLaunchKernelExC"}
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,6 @@ class Launch:
     """One `<<<…>>>`: tokens of the threads along each axis, of the template's values, and of the shared memory; () for none."""
 
     kernel: str
-    line: int
     scope: Scope
     block: tuple[tuple[str, ...], ...]
     grid: tuple[tuple[str, ...], ...]
@@ -39,48 +41,47 @@ class Launches:
         found: list[Launch] = []
         for item in self.values.source.items:
             if item.kind in ("function", "other", "variable") and len(found) < MAX_LAUNCHES:
-                found += self._launches(item)
+                found += islice(self._launches(item), MAX_LAUNCHES - len(found))
         return found
 
     def _launches(self, item: Item) -> Iterator[Launch]:
         words = self.values.body(item)
-        line = self.values.source.line_of(item.first)
         for at in range(len(words) - 3):
             if words[at] == words[at + 1] == words[at + 2] == "<" and at:
-                launch = self._chevrons(item, words, at, line)
+                launch = self._chevrons(item, words, at)
                 if launch is not None:
                     yield launch
             elif words[at] in _CALLS and words[at + 1] == "(":
-                given = split_at_commas(words[at + 2 : closing_of(words, at + 1)])
+                given = self._given(words, at + 1)
                 if len(given) >= 4:
                     kernel, template = _kernel_of(given[0])
-                    yield self._made(
-                        item, words, at, kernel, template, given[1], given[2], given[4] if len(given) > 4 else [], line
-                    )
-            elif words[at] in ("cudaLaunchKernelEx", "cudaLaunchKernelExC") and words[at + 1] == "(":
-                given = split_at_commas(words[at + 2 : closing_of(words, at + 1)])
+                    yield self._made(item, words, at, kernel, template, given[1], given[2], given[4] if len(given) > 4 else [])
+            elif words[at] in _CALLS_EX and words[at + 1] == "(":
+                given = self._given(words, at + 1)
                 if len(given) >= 2:
                     scope, holder = Scope(item, words, at), [each for each in given[0] if is_word(each)]
                     kernel, template = _kernel_of(given[1])
                     block = self.values.assigned(scope, holder[-1] if holder else "", "blockDim")
-                    yield self._made(item, words, at, kernel, template, [], block, [], line)
+                    yield self._made(item, words, at, kernel, template, [], block, [])
 
-    def _chevrons(self, item: Item, words: Sequence[str], at: int, line: int) -> Launch | None:
-        end, depth = at + 3, 0
-        while end + 2 < len(words):
+    def _chevrons(self, item: Item, words: Sequence[str], at: int) -> Launch | None:
+        end, depth, until = at + 3, 0, min(len(words), at + MAX_TOKENS)
+        while end + 2 < until:
             depth += (words[end] in ("(", "[", "{")) - (words[end] in (")", "]", "}"))
             if depth == 0 and words[end] == words[end + 1] == words[end + 2] == ">":
                 break
             if depth < 0 or words[end] == ";":
                 return None
             end += 1
+        if not self.values.may_look_at(end - at):
+            return None
         given = split_at_commas(words[at + 3 : end])
         if len(given) < 2:
             return None
         begin = at - 1
         if words[begin] == ">":
             depth = 0
-            while begin > 0:
+            while begin > max(0, at - MAX_TOKENS):
                 depth += (words[begin] == ">") - (words[begin] == "<")
                 begin -= 1
                 if depth == 0:
@@ -88,12 +89,18 @@ class Launches:
         kernel, template = _kernel_of(words[begin:at])
         if words[at - 1] == ")":  # (kernel<T>)<<<…>>>
             opening = at - 1
-            while opening > 0 and words[opening] != "(":
+            while opening > max(0, at - MAX_TOKENS) and words[opening] != "(":
                 opening -= 1
             kernel, template = _kernel_of(words[opening + 1 : at - 1])
-        call = words[end + 4 : closing_of(words, end + 3)] if end + 3 < len(words) and words[end + 3] == "(" else []
-        made = self._made(item, words, at, kernel, template, given[0], given[1], given[2] if len(given) > 2 else [], line)
-        return replace(made, arguments=tuple(tuple(each) for each in split_at_commas(call)))
+        call = self._given(words, end + 3) if end + 3 < len(words) and words[end + 3] == "(" else []
+        made = self._made(item, words, at, kernel, template, given[0], given[1], given[2] if len(given) > 2 else [])
+        return replace(made, arguments=tuple(tuple(each) for each in call))
+
+    def _given(self, words: Sequence[str], opening: int) -> list[list[str]]:
+        """Return the arguments of a call; [] where there are too many tokens."""
+        words = words[opening : opening + MAX_TOKENS]
+        closing = closing_of(words, 0)
+        return split_at_commas(words[1:closing]) if self.values.may_look_at(closing) else []
 
     def _made(
         self,
@@ -105,7 +112,6 @@ class Launches:
         grid: Sequence[str],
         block: Sequence[str],
         smem: Sequence[str],
-        line: int,
     ) -> Launch:
         scope = Scope(item, tuple(words), at)
         named = self.values.variable(scope, kernel)  # auto kernel = &f<128>;
@@ -113,7 +119,6 @@ class Launches:
             kernel, template = _kernel_of(named[0])
         return Launch(
             kernel,
-            line,
             scope,
             tuple(map(tuple, self.extents(scope, block))),
             tuple(map(tuple, self.extents(scope, grid))),

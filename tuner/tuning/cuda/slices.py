@@ -6,6 +6,7 @@ So neither code of the host, nor another kernel, nor a header that only those ne
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 
 from tuner.tuning.cuda.items import Item
@@ -103,7 +104,9 @@ def _is_for_device(source: Source, item: Item) -> bool:
 
 def _blank(source: Source, out: list[str], begin: int, end: int) -> None:
     """Blank characters, but for the directives among them that the preprocessor needs to find its way."""
-    kept = [(first, last) for first, last in source.read.directives if first < end and last > begin]
+    directives = source.read.directives
+    after = bisect_right(directives, begin, key=lambda each: each[1])
+    kept = directives[after : bisect_left(directives, end, key=lambda each: each[0])]
     at = begin
     for first, last in [*kept, (end, end)]:
         for place in range(at, max(at, min(first, end))):

@@ -11,7 +11,7 @@ from tuner.tuning.cuda.directives import Macro, Read, read_directives
 from tuner.tuning.cuda.items import Item, read_items
 from tuner.tuning.cuda.tokens import TextRefused, Tokens, blank_comments, close_angle, partners
 
-_LINE = re.compile(r'^#line (\d+) "([^"\n]*)"\n', re.MULTILINE)
+_LINE = re.compile(r'^#line (\d{1,9}) "([^"\n]*)"\n', re.MULTILINE)
 
 
 class Source:

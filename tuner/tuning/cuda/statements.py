@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner.tuning.cuda.tokens import close_angle, is_word
+from tuner.tuning.cuda.tokens import close_angle, closing_of, is_word, partners
 
 ASSIGNMENTS = {"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="}
 KEYWORDS = {
@@ -38,16 +38,14 @@ def without_templates(words: list[str]) -> list[str]:
 def statements(words: Sequence[str]) -> list[list[str]]:
     """Return the statements, those of a loop's head and the conditions of branches among them."""
     words = list(words)
-    open_heads: list[int] = []
+    closing = partners(words)
     for at, word in enumerate(words):
         if word in ("if", "for", "while", "switch"):
             opening = at + 1 + (at + 1 < len(words) and words[at + 1] == "constexpr")
             if opening < len(words) and words[opening] == "(":
-                closing = closing_of(words, opening)
                 words[at], words[opening] = ";", ";"
-                if closing < len(words):
-                    words[closing] = ";"
-                open_heads.append(opening)
+                if opening in closing:
+                    words[closing[opening]] = ";"
     out: list[list[str]] = [[]]
     depth = 0
     for word in words:
@@ -125,15 +123,6 @@ def right_of(segment: Sequence[str], at: int) -> list[str]:
             break
         out.append(word)
     return out
-
-
-def closing_of(words: Sequence[str], opening: int) -> int:
-    depth = 0
-    for at in range(opening, len(words)):
-        depth += (words[at] == "(") - (words[at] == ")")
-        if depth == 0:
-            return at
-    return len(words)
 
 
 def is_star(words: Sequence[str], at: int) -> bool:

@@ -11,6 +11,8 @@ from tuner.tuning.cuda.launches import Launch, bare
 from tuner.tuning.cuda.tokens import is_word
 from tuner.tuning.cuda.values import MAX_DEPTH, Scope, Values
 
+MAX_CHARACTERS = 2_000  # of an expression
+
 
 def resolve(values: Values, scope: Scope, words: Sequence[str], names: dict[str, str], depth: int = 0) -> str | None:
     """Return an expression over the kernel's own names as a text of Python; None where it rests on something else.
@@ -18,7 +20,7 @@ def resolve(values: Values, scope: Scope, words: Sequence[str], names: dict[str,
     names: a host's name → the kernel's, of what is passed as a template's value; and of each macro and constant itself.
     """
     words = bare(expand(list(words), values.expanded()) if depth == 0 else list(words))
-    if depth > MAX_DEPTH or not words or len(words) > 80:
+    if depth > MAX_DEPTH or not words or len(words) > 80 or not values.may_look_at(len(words)):
         return None
     out: list[str] = []
     skip = 0
@@ -48,15 +50,9 @@ def resolve(values: Values, scope: Scope, words: Sequence[str], names: dict[str,
             value: str | None = None
             if held is not None and held[0] != [word]:
                 value = resolve(values, scope, held[0], names, depth + 1)
-            elif word in values.source.macros and values.source.macros[word].arguments is None:
-                value = resolve(values, scope, values.source.macros[word].body, names, depth + 1)
-            elif (
-                found := next(
-                    (each for item in values.source.of_name.get(word, ()) if (each := values.constant_words(item, word))), None
-                )
-            ) is not None:
+            elif found := values.words_of(word):
                 value = resolve(values, scope, found, names, depth + 1)
-            if value is None:
+            if value is None or len(value) > MAX_CHARACTERS:
                 return None
             out.append(value if value.isidentifier() or value.isdecimal() else f"({value})")
         elif word == "/":

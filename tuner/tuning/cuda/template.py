@@ -32,7 +32,7 @@ def template_of(source: Source, item: Item, values: Values, own: Sequence[Launch
                 given[at].append(value)
     for instance in _instances(source, item):
         for at, value_words in enumerate(instance[: len(params)]):
-            number = evaluate(value_words, lambda name: known.value if (known := values.constant(name)) else None)
+            number = evaluate(value_words, values.constant)
             value = (
                 join(value_words)
                 if params[at].is_type or not (params[at].is_number or params[at].is_flag)

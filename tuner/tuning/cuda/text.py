@@ -8,12 +8,12 @@ Tuner's kernels want it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from tuner.tuning.cuda.blocks import read_block
 from tuner.tuning.cuda.constants import evaluate
-from tuner.tuning.cuda.defines import TUNED, defines_of, is_declared
+from tuner.tuning.cuda.defines import TUNED, declared_names, defines_of
 from tuner.tuning.cuda.directives import expand
 from tuner.tuning.cuda.functions import INTEGERS, NUMBERS, CudaArgument, CudaFunction, CudaText
 from tuner.tuning.cuda.includes import with_own_headers
@@ -23,7 +23,7 @@ from tuner.tuning.cuda.slices import cut, reached_by
 from tuner.tuning.cuda.source import Source
 from tuner.tuning.cuda.symbolic import grid_of, smem_of
 from tuner.tuning.cuda.template import template_of
-from tuner.tuning.cuda.tokens import TextRefused, blank_comments, is_word, join, split_at_commas
+from tuner.tuning.cuda.tokens import TextRefused, is_word, join, split_at_commas, split_words
 from tuner.tuning.cuda.values import Values
 from tuner.tuning.cuda.writes import Flow, Uses, parameter
 
@@ -64,7 +64,7 @@ def read_text(text: str, folder: Path | None = None) -> CudaText:
     for launch in Launches(values).all():
         by_kernel.setdefault(launch.kernel, []).append(launch)
     defines = defines_of(source)
-    flow, functions = Flow(source), []
+    flow, declared, functions = Flow(source), declared_names(source), []
     kernels = [
         item for item in source.items if item.kind in ("kernel", "broken") and (item.body >= 0) and not source.file_of(item.first)
     ]
@@ -78,7 +78,7 @@ def read_text(text: str, folder: Path | None = None) -> CudaText:
         functions.append(
             _broken(source, item)
             if item.kind == "broken"
-            else _function(source, item, values, by_kernel.get(item.names[0], []), defines, flow)
+            else _function(source, item, values, by_kernel.get(item.names[0], []), defines, declared, flow)
         )
     if functions and all(each.problem for each in functions):
         raise TextRefused(functions[0].problem)
@@ -88,11 +88,6 @@ def read_text(text: str, folder: Path | None = None) -> CudaText:
         frozenset(source.read.guarded) & defines.keys(),
         tuple(dict.fromkeys(name for item in source.items if item.kind in ("type", "enum", "using") for name in item.names)),
     )
-
-
-def without_comments(text: str) -> str:
-    """Return the text with comments and what stands in quotes as blanks, lines kept."""
-    return blank_comments(text)
 
 
 def without_host_code(text: str) -> str:
@@ -107,7 +102,13 @@ def _broken(source: Source, item: Item) -> CudaFunction:
 
 
 def _function(
-    source: Source, item: Item, values: Values, own: Sequence[Launch], defines: Mapping[str, int], flow: Flow
+    source: Source,
+    item: Item,
+    values: Values,
+    own: Sequence[Launch],
+    defines: Mapping[str, int],
+    declared: Collection[str],
+    flow: Flow,
 ) -> CudaFunction:
     reached = [source.items[at] for at in sorted(reached_by(source, [item]))]
     code = [
@@ -139,7 +140,7 @@ def _function(
     )
     known = {each.name for each in arguments} | {each.name for each in template} | source.macros.keys() | _BUILT_IN
     known |= set(_CALLED.findall(text)) | source.of_name.keys()
-    undefined = tuple(sorted(each for each in used - known if TUNED.match(each) and not is_declared(each, source.read.code)))
+    undefined = tuple(sorted(each for each in used - known if each not in declared and TUNED.match(each)))
     names |= dict.fromkeys(undefined)
     words = [word for each in code for word in expand(source.words[each.first : each.last + 1], source.macros)]
     block = read_block(source, item, words, values, own, names, [each.name for each in template])
@@ -151,7 +152,7 @@ def _function(
         undefined,
         used,
         _bounds(own_text, source, values, names),
-        dynamic_shared=re.search(r"\bextern\b[^;]*__shared__", text) is not None,
+        dynamic_shared=_is_dynamic(words),
         loops=re.search(r"\b(?:for|while)\b", own_text) is not None,
         scope=item.scope,
         block=block,
@@ -160,6 +161,16 @@ def _function(
         grid=grid_of(values, own, names, block, [each.name for each in template], arguments),
         problem=problem,
     )
+
+
+def _is_dynamic(words: Sequence[str]) -> bool:
+    """Return whether tokens declare an `extern … __shared__` array."""
+    is_extern = False
+    for word in words:
+        is_extern = (is_extern or word == "extern") and word != ";"
+        if is_extern and word == "__shared__":
+            return True
+    return False
 
 
 def _line(source: Source, item: Item) -> int:
@@ -210,12 +221,6 @@ def _bounds(text: str, source: Source, values: Values, names: Mapping[str, int |
     match = _BOUNDS.search(text)
     if match is None:
         return None
-    first = split_at_commas(expand(list(re.findall(r"\w+|[^\w\s]", match[1])), source.macros))[:1]
-    value = (
-        evaluate(
-            first[0], lambda name: known.value if names.get(name, 0) is not None and (known := values.constant(name)) else None
-        )
-        if first
-        else None
-    )
+    first = split_at_commas(expand(split_words(match[1]), source.macros))[:1]
+    value = evaluate(first[0], lambda name: values.constant(name) if names.get(name, 0) is not None else None) if first else None
     return int(value) if value is not None and 0 < value <= 1024 else None

@@ -14,8 +14,8 @@ _TOKEN = re.compile(
     r"""|(?P<mark><<=|>>=|<=|>=|==|!=|&&|\|\||\+\+|--|->|::|\.\.\.|\#\#|[-+*/%&|^]=|[^\s\w])"""
 )
 _COMMENT = re.compile(
-    r"""//[^\n]*(?:\\\n[^\n]*)*|/\*.*?(?:\*/|\Z)|R"(?P<tag>[^()\\\s]{0,16})\(.*?\)(?P=tag)\"|"(?:\\.|[^"\\\n])*"?"""
-    r"""|(?<!\w)'(?:\\.|[^'\\\n])+'""",
+    r"""//(?:\\.|[^\\\n])*|/\*.*?(?:\*/|\Z)|R"(?P<tag>[^()\\\s]{0,16})\(.*?(?:\)(?P=tag)\"|\Z)|"(?:\\.|[^"\\\n])*"?"""
+    r"""|(?<!\w)'(?:\\.|[^'\\\n]){1,16}'""",
     re.DOTALL,
 )
 
@@ -93,6 +93,16 @@ def close_angle(words: Sequence[str], opening: int, end: int, is_head: bool = Fa
             return -1
         at += 1
     return -1
+
+
+def closing_of(words: Sequence[str], opening: int, begin: str = "(", end: str = ")") -> int:
+    """Return the place of a bracket's partner; the end of the tokens where it has none."""
+    depth = 0
+    for at in range(opening, len(words)):
+        depth += (words[at] == begin) - (words[at] == end)
+        if depth == 0:
+            return at
+    return len(words)
 
 
 def split_at_commas(words: Sequence[str]) -> list[list[str]]:

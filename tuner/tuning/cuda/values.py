@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from tuner.tuning.cuda.constants import LARGE, evaluate
 from tuner.tuning.cuda.directives import Macro, expand
 from tuner.tuning.cuda.items import Item
 from tuner.tuning.cuda.source import Source
-from tuner.tuning.cuda.tokens import close_angle, is_word, split_at_commas
+from tuner.tuning.cuda.tokens import close_angle, closing_of, is_word, split_at_commas
 
 MAX_DEPTH = 12  # variables in variables, callers of callers
 MAX_CALLERS = 8
+MAX_EXPRESSION = 5_000  # tokens that are assigned to a variable
 MAX_LOOKED_AT = 10_000_000      # tokens, of all names of a file together
 
 
@@ -46,7 +48,14 @@ class Values:
     _bodies: dict[int, tuple[str, ...]] = field(default_factory=dict)
     _worth: dict[tuple[int, int, str], Number | None] = field(default_factory=dict)
     _open: set[tuple[int, int, str]] = field(default_factory=set)
+    _parameters: dict[int, dict[str, list[str]]] = field(default_factory=dict)
+    _constants: dict[str, int | float | None] = field(default_factory=dict)
     _looked_at: int = 0
+
+    def may_look_at(self, count: int) -> bool:
+        """Return whether so many tokens more may be looked at; they are counted."""
+        self._looked_at += count
+        return self._looked_at <= MAX_LOOKED_AT
 
     def body(self, item: Item) -> tuple[str, ...]:
         """Return the tokens of a host function with its macros replaced."""
@@ -65,8 +74,7 @@ class Values:
         The last assignment before the place that stands in a block around it.
         """
         words = scope.words
-        self._looked_at += scope.at
-        if self._looked_at > MAX_LOOKED_AT:
+        if not self.may_look_at(scope.at):
             return None
         stack: list[list[tuple[list[str], bool]]] = [[]]
         at = 0
@@ -89,9 +97,11 @@ class Values:
                 if after == "=" or (after == "{" and at and is_word(words[at - 1])):
                     begin = at + 2 if after == "=" else at + 1
                     end, depth = begin, 0
-                    while end < len(words) and not (depth == 0 and words[end] in (";", ",", ")")):
+                    while end < min(len(words), begin + MAX_EXPRESSION) and not (depth == 0 and words[end] in (";", ",", ")")):
                         depth += (words[end] in ("(", "[", "{")) - (words[end] in (")", "]", "}"))
                         end += 1
+                    if not self.may_look_at(end - begin):
+                        return None
                     is_dim3 = after == "{" and words[at - 1] == "dim3"
                     stack[-1].append((list(words[begin + 1 : end - 1]), True) if is_dim3 else (list(words[begin:end]), False))
                     at = end if after == "{" else at
@@ -104,30 +114,41 @@ class Values:
     def assigned(self, scope: Scope, holder: str, name: str) -> list[str]:
         """Return what is assigned to holder.name before a place."""
         words = scope.words
-        for at in range(scope.at - 4, -1, -1):
-            if words[at : at + 4] == (holder, ".", name, "="):
+        for at in range(scope.at - 4, -1, -1) if self.may_look_at(scope.at) else ():
+            if words[at] == holder and words[at : at + 4] == (holder, ".", name, "="):
                 end = next((place for place in range(at, len(words)) if words[place] == ";"), len(words))
                 return list(words[at + 4 : end])
         return []
 
     def parameters(self, item: Item) -> dict[str, list[str]]:
         """Return the arguments of a host function with their defaults."""
-        found = {}
-        for part in split_at_commas(self.source.arguments_of(item)):
-            at = part.index("=") if "=" in part else len(part)
-            names = [each for each in part[:at] if is_word(each)]
-            if names:
-                found[names[-1]] = part[at + 1 :]
-        return found
+        return self._defaults(item.opening, self.source.arguments_of(item)) if item.opening >= 0 else {}
 
     def template_parameters(self, item: Item) -> dict[str, list[str]]:
         """Return the template parameters of a host function with their defaults."""
-        found = {}
-        for part in split_at_commas(self.source.template_of(item)):
-            at = part.index("=") if "=" in part else len(part)
-            names = [each for each in part[:at] if is_word(each)]
-            if names:
-                found[names[-1]] = part[at + 1 :]
+        return self._defaults(item.template, self.source.template_of(item)) if item.template >= 0 else {}
+
+    def _defaults(self, opening: int, inside: Sequence[str]) -> dict[str, list[str]]:
+        if opening not in self._parameters:
+            found = self._parameters[opening] = {}
+            for part in split_at_commas(inside):
+                at = part.index("=") if "=" in part else len(part)
+                names = [each for each in part[:at] if is_word(each)]
+                if names:
+                    found[names[-1]] = part[at + 1 :]
+        return self._parameters[opening]
+
+    @cached_property
+    def _calls(self) -> dict[str, list[tuple[Item, int]]]:
+        """Name of a function of the file → the functions that may call it, with the place of each call."""
+        names = {item.names[0] for item in self.source.items if item.kind == "function" and item.names}
+        found: dict[str, list[tuple[Item, int]]] = {}
+        for caller in self.source.items:
+            if caller.kind == "function" and caller.body >= 0:
+                words = self.body(caller)
+                for at in range(len(words) - 1):
+                    if words[at] in names and words[at + 1] in ("<", "("):
+                        found.setdefault(words[at], []).append((caller, at))
         return found
 
     def given(self, scope: Scope, name: str) -> Iterator[tuple[Scope, list[str]]]:
@@ -137,24 +158,26 @@ class Values:
             return
         plain, template = list(self.parameters(item)), list(self.template_parameters(item))
         count = 0
-        for caller in self.source.items if scope.depth < 4 else []:
-            if caller.kind != "function" or caller is item or caller.body < 0:
-                continue
+        for caller, at in self._calls.get(item.names[0], ()) if scope.depth < 4 else ():
             words = self.body(caller)
-            for at in (place for place, word in enumerate(words) if word == item.names[0]):
-                after, angle = at + 1, []
-                if after < len(words) and words[after] == "<":
-                    closed = close_angle(words, after, len(words))
-                    if closed < 0:
-                        continue
-                    angle, after = split_at_commas(words[after + 1 : closed]), closed + 1
-                if after >= len(words) or words[after] != "(":
+            if caller is item or count == MAX_CALLERS or not self.may_look_at(100):
+                continue
+            after, angle = at + 1, []
+            if words[after] == "<":
+                closed = close_angle(words, after, len(words))
+                if closed < 0:
                     continue
-                arguments = split_at_commas(words[after + 1 : closing_of(words, after)])
-                values = dict(zip(template, angle, strict=False)) | dict(zip(plain, arguments, strict=False))
-                if name in values and count < MAX_CALLERS:
-                    count += 1
-                    yield Scope(caller, words, at, scope.depth + 1), values[name]
+                angle, after = split_at_commas(words[after + 1 : closed]), closed + 1
+            if after >= len(words) or words[after] != "(":
+                continue
+            closed = closing_of(words, after)
+            if not self.may_look_at(closed - after):
+                continue
+            arguments = split_at_commas(words[after + 1 : closed])
+            values = dict(zip(template, angle, strict=False)) | dict(zip(plain, arguments, strict=False))
+            if name in values:
+                count += 1
+                yield Scope(caller, words, at, scope.depth + 1), values[name]
         default = (self.parameters(item) | self.template_parameters(item)).get(name)
         if default:
             yield scope, default
@@ -216,28 +239,30 @@ class Values:
                 if value is not None:
                     return value
             return None
-        return self.constant(name, depth)
+        value_of = self.constant(name, depth)
+        return Number(value_of) if value_of is not None else None
 
-    def constant(self, name: str, depth: int = 0) -> Number | None:
+    def constant(self, name: str, depth: int = 0) -> int | float | None:
         """Return the number of a name at the top of the file: a macro, a constant, one of an enum; None of anything else."""
         if depth > MAX_DEPTH:
             return None
+        if name not in self._constants:
+            self._constants[name] = None  # of one that rests on itself
+            words = self.words_of(name)
+            if words:
+                self._constants[name] = evaluate(expand(words, self.source.macros), lambda each: self.constant(each, depth + 1))
+        return self._constants[name]
+
+    def words_of(self, name: str) -> Sequence[str] | None:
+        """Return the tokens of a macro without brackets, a constant or one of an enum; None of anything else."""
         macro = self.source.macros.get(name)
         if macro is not None and macro.arguments is None:
-            words: Sequence[str] | None = macro.body
-        else:
-            words = next(
-                (found for item in self.source.of_name.get(name, ()) if (found := self.constant_words(item, name)) is not None),
-                None,
-            )
-        if not words:
-            return None
-        value = evaluate(
-            expand(words, self.source.macros), lambda each: known.value if (known := self.constant(each, depth + 1)) else None
+            return macro.body
+        return next(
+            (found for item in self.source.of_name.get(name, ()) if (found := self._constant_words(item, name)) is not None), None
         )
-        return Number(value) if value is not None else None
 
-    def constant_words(self, item: Item, name: str) -> list[str] | None:
+    def _constant_words(self, item: Item, name: str) -> list[str] | None:
         words = self.source.words[item.first : item.last + 1]
         if (item.kind == "variable" and ("const" in words or "constexpr" in words)) or item.kind == "enum":
             at = next((place for place in range(len(words) - 1) if words[place] == name and words[place + 1] in ("=", "{")), -1)
@@ -278,12 +303,3 @@ def _sizes_of_calls(words: list[str]) -> list[str]:
         out.append(words[at])
         at += 1
     return ["_call_" if each == "#call" else each for each in out]
-
-
-def closing_of(words: Sequence[str], opening: int, begin: str = "(", end: str = ")") -> int:
-    depth = 0
-    for at in range(opening, len(words)):
-        depth += (words[at] == begin) - (words[at] == end)
-        if depth == 0:
-            return at
-    return len(words)

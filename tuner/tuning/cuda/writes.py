@@ -15,7 +15,6 @@ from tuner.tuning.cuda.source import Source
 from tuner.tuning.cuda.statements import (
     ASSIGNMENTS,
     KEYWORDS,
-    closing_of,
     declares,
     in_declaration,
     is_star,
@@ -26,9 +25,10 @@ from tuner.tuning.cuda.statements import (
     statements,
     without_templates,
 )
-from tuner.tuning.cuda.tokens import is_word, split_at_commas
+from tuner.tuning.cuda.tokens import closing_of, is_word, split_at_commas
 
 MAX_CALLS = 12  # functions within functions
+MAX_STATEMENT = 1_000  # tokens; what a longer one does is not told
 ROUNDS = 4  # names for names for addresses
 _SCALARS = {
     "int", "unsigned", "float", "double", "bool", "char", "short", "long", "size_t", "uint", "half", "__half", "half2",
@@ -94,6 +94,7 @@ class Flow:
     def __init__(self, source: Source) -> None:
         self.source = source
         self._made: dict[int, Uses] = {}
+        self._called: dict[tuple[str, int], Item | None] = {}
         self._open: set[int] = set()
 
     def of(self, item: Item) -> Uses:
@@ -116,11 +117,15 @@ class Flow:
 
     def function(self, name: str, count: int) -> Item | None:
         """Return the function of the file that a call with `count` arguments means."""
+        key = name, count
+        if key in self._called:
+            return self._called[key]
         found = [
             item for item in self.source.of_name.get(name, ()) if item.kind in ("function", "kernel") and item.names[0] == name
         ]
         fits = [item for item in found if item.body >= 0] or found
-        return next((item for item in fits if len(split_at_commas(self.source.arguments_of(item))) == count), None)
+        self._called[key] = next((item for item in fits if len(split_at_commas(self.source.arguments_of(item))) == count), None)
+        return self._called[key]
 
 
 class _Body:
@@ -131,17 +136,20 @@ class _Body:
         self.addresses = {each.name for each in params if each.pointer}
         self.values = {each.name for each in params if not each.pointer and not each.is_reference}  # no addresses themselves
         self.uses = Uses()
-        self.lambdas: set[str] = set()
 
     def follow(self) -> Uses:
         segments = list(statements(self.words))
         for _ in range(ROUNDS):
             before = {name: set(roots) for name, roots in self.roots.items()}
             for segment in segments:
-                self._names(segment)
+                if len(segment) <= MAX_STATEMENT:
+                    self._names(segment)
             if before == self.roots:
                 break
         for segment in segments:
+            if len(segment) > MAX_STATEMENT:
+                self.uses.unsure |= {at for name in set(segment) & self.roots.keys() for at in self.roots[name]}
+                continue
             self._stores(segment)
             self._calls(segment)
             self._reads(segment)
@@ -176,7 +184,6 @@ class _Body:
                 self.addresses.add(name)
             return
         if right[0] == "[" and is_auto:
-            self.lambdas.add(name)
             return
         plain = not points and not refers and bool(_SCALARS & set(types))
         if plain or (not points and not refers and not self._is_address(right)):
