@@ -152,7 +152,7 @@ def test_what_init_writes_is_an_operator_that_compiles(adapters: dict[str, Found
 
 
 REFERENCES = """
-import json, sys
+import json, sys, torch
 from dataclasses import replace
 from pathlib import Path
 from tuner.bring import child
@@ -162,6 +162,10 @@ references = {
     "sum": lambda args: args["A"] @ args["B"] * args["A"].sum().item(),
     "nonzero": lambda args: args["A"] @ args["B"] * args["A"].nonzero().sum(),
     "largest": lambda args: args["A"] @ args["B"] * float(args["A"].cpu().max()),
+    "mask": lambda args: args["A"][args["A"] > 0].sum() * (args["A"] @ args["B"]),
+    "rows": lambda args: (args["A"] @ args["B"])[args["A"][:3, 0].long()],
+    "no_rows": lambda args: args["A"][args["A"][0, :3].long(), args["A"][0, :4].long()],
+    "elsewhere": lambda args: args["A"] @ args["B"] + torch.ones(args["B"].shape[1]),
     "narrow": lambda args: args["A"] @ args["B"][:, 1:]}
 print(json.dumps({name: child.describe(replace(adapter, reference=each))["reference"] for name, each in references.items()}))
 """
@@ -171,8 +175,11 @@ print(json.dumps({name: child.describe(replace(adapter, reference=each))["refere
 def test_a_reference_may_compute_of_values_and_must_have_the_shape_of_the_result(write: Any) -> None:
     write(MATMUL)
     path = write(write_adapter(kernels_of(MATMUL)[0], "kernels").text, "kernels_ridgepoint.py")
-    assert json.loads(run_program(REFERENCES, str(path))[0]) == {
-        "sum": "", "nonzero": "", "largest": "",
+    told = json.loads(run_program(REFERENCES, str(path))[0])
+    assert all(told.pop(name).startswith("`reference` fails: RuntimeError: ") for name in ("no_rows", "elsewhere"))
+    assert told == {
+        "sum": "", "nonzero": "", "largest": "", "mask": "",
+        "rows": "`reference` gives [3, 4096], the kernel writes [4096, 4096]",
         "narrow": "`reference` gives [4096, 4095], the kernel writes [4096, 4096]"}
 
 

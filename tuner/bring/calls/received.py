@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 MAX_NODES, MAX_DEPTH, MAX_TEXT, MAX_WHOLE, MAX_LAUNCHES, MAX_RANK = 400_000, 12, 2000, 1 << 62, 64, 16
 NOT_FINITE = ("inf", "-inf", "nan")             # of a number that JSON has not, as `recorder` tells it
 _DTYPE = re.compile(r"[a-z][a-z0-9_]{0,24}\Z")
+_Kind = TypeVar("_Kind")
 
 
 class RecordRefused(ValueError):
@@ -78,8 +79,7 @@ def _value(told: Any) -> dict[str, Any]:
         return {"kind": kind, "value": _list(told["value"], _value)}
     if kind == "dtype":
         return {"kind": kind, "value": _dtype(told["value"])}
-    read = {"int": _whole, "bool": _flag, "float": _fraction, "str": _text, "none": _nothing}.get(kind, _scalar)
-    return {"kind": kind, "value": read(told["value"])}
+    return {"kind": kind, "value": _READERS.get(kind, _scalar)(told["value"])}
 
 
 def _tensor(told: Any) -> dict[str, Any]:
@@ -139,14 +139,16 @@ def _flag(told: Any) -> bool:
 
 
 def _nothing(told: Any) -> None:
-    return _of(told, type(None))
+    if told is not None:
+        raise RecordRefused("a value where none is expected")
 
 
 def _fraction(told: Any) -> float | str:
     return told if isinstance(told, str) and told in NOT_FINITE else _of(told, float)
 
 
-def _of(told: Any, kind: type) -> Any:
+def _of(told: Any, kind: type[_Kind]) -> _Kind:
+    """Return what is of this very type: a truth value is no whole number."""
     if type(told) is not kind:
         raise RecordRefused(f"no {kind.__name__} where one is expected")
     return told
@@ -184,3 +186,6 @@ def _plain(told: Any, depth: int, left: list[int]) -> Any:
     if isinstance(told, float) and math.isfinite(told):
         return told
     raise RecordRefused("a value that is no number and no text")
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {"int": _whole, "bool": _flag, "float": _fraction, "str": _text, "none": _nothing}
