@@ -29,6 +29,7 @@ from profiles.rooflines.selectors import by_device, point_of, rungs
 # ---- time of a kernel from a trace beside its counters from a report ----
 # The same family on the same GPU model, in one row.
 
+LEADING = 3                     # of NVIDIA's rules, on the summary
 MOST = 5                        # rows: the newest profiles of the other kind
 
 
@@ -156,7 +157,12 @@ class KernelPage:
 
     @cached_property
     def rules(self) -> list[dict[str, Any]]:
-        return rule_rows(self.kernel.counter_launches.filter(incomplete="").only("duration_ns", "rules", "kernel_id"))
+        rows = self.kernel.counter_launches.filter(incomplete="").only("duration_ns", "rules", "kernel_id")
+        return rule_rows(rows, self.kernel.total_ns, self.known)
+
+    @cached_property
+    def leading_rules(self) -> list[dict[str, Any]]:
+        return [rule for rule in self.rules if not rule["left_out"]][:LEADING]
 
     @cached_property
     def sol(self) -> list[dict[str, Any]]:

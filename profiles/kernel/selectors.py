@@ -10,7 +10,7 @@ from django.db.models import Q
 
 from profiles.analysis.core.sentences import time_text
 from profiles.counters.kernel_page import KernelPage
-from profiles.counters.rules import rule_rows
+from profiles.counters.rules import kernel_rules
 from profiles.kernel import tabs
 from profiles.kernel.measures import Overlay
 from profiles.kernel.rules_at import rules_at
@@ -42,7 +42,7 @@ def baseline_page(params: Mapping[str, str]) -> Baseline | None:
 
 def rules_for(kernel: KernelStat, part: str) -> list[Mapping[str, Any]]:
     """Return the rules that stand at one part, for the pages of a kernel that are not made of its counters."""
-    return rules_at(rule_rows(kernel.counter_launches.filter(incomplete="")))[part]
+    return rules_at(kernel_rules(kernel))[part]
 
 
 def candidates(kernel: KernelStat, find: str) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from profiles.analysis.kernel import rules, stalls
 from profiles.analysis.kernel.advising import units
 from profiles.analysis.kernel.advising.advice import Advice, advise
 from profiles.analysis.kernel.advising.causes import cause_of_nvidia
+from profiles.analysis.kernel.advising.left_out import needs_no_action
 from profiles.analysis.kernel.counters import combine_launches, launch_facts, limiter_words
 from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.analysis.kernel.occupancy import waves_text
@@ -34,9 +35,6 @@ LIMITS: dict[str, float] = {
     "stall_pct": 40.0,           # one reason's share of the cycles between two issues
     "nvidia_pct": 10.0,          # NVIDIA's estimates below this are left on the kernel page
 }
-
-# Rules that hardly anybody can follow: L2 compression needs memory allocated as compressible through the driver API.
-UNUSUAL = ("MemoryL2Compression",)
 
 
 @dataclass(frozen=True)
@@ -211,10 +209,9 @@ def _find_tensor(kernel: Kernel) -> Iterator[Finding]:
 
 def _find_nvidia(kernel: Kernel) -> Iterator[Finding]:
     """NVIDIA's estimate of what stands first in the kernel's advice, as theirs; of nothing in it, the greatest."""
-    known = [rule for rule in kernel.rules if rule.get("speedup_scope") == "global" and rule["identifier"] not in UNUSUAL
+    known = [rule for rule in kernel.rules if rule.get("speedup_scope") == "global" and not needs_no_action(rule)
              and (rule.get("speedup_pct") or 0) >= LIMITS["nvidia_pct"] and rule["worth_ns"]]
-    known = [rule for rule in known if not _is_full_tail(rule, kernel.whole)
-             and not (rule["identifier"].startswith("CPIStall") and rule["title"].startswith("Wait"))]      # needs no action
+    known = [rule for rule in known if not _is_full_tail(rule, kernel.whole)]
     listed = {each.cause: each for each in advise(kernel.whole, kernel.total_ns, [], kernel.rules, kernel.launches)}
     order = list(listed)
     keyed = [(cause.key if (cause := cause_of_nvidia(rule["identifier"], rule["title"])) else "", rule) for rule in known]

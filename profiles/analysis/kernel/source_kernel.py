@@ -1,6 +1,7 @@
 """Kernels of a report whose launches hold instructions, as `findings_source` looks at them: one launch each, its places in words.
 
-Worth: NVIDIA's own estimate for the same fault (`NVIDIA`), named as theirs, where a rule states none.
+Worth: NVIDIA's own estimate for the same fault (`NVIDIA`), named as theirs, where a rule states none; at most what the fault adds
+to the work of its unit (`advising.bounded`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ import numpy as np
 
 from profiles.analysis.core.result import Finding
 from profiles.analysis.core.sentences import pct_text
+from profiles.analysis.kernel.advising import bounded
+from profiles.analysis.kernel.counters import launch_facts
+from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.analysis.kernel.instructions import Instructions, Line, Numbers, lines
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import CounterLaunch, Report, SourceFile
@@ -68,6 +72,10 @@ class Kernel:
         return Instructions(self.launch.instructions)
 
     @cached_property
+    def facts(self) -> LaunchFacts:
+        return launch_facts(self.launch)
+
+    @cached_property
     def lines(self) -> list[Line]:
         return lines(self.instructions)
 
@@ -121,8 +129,11 @@ class Kernel:
             severity: str = "medium") -> Finding:
         known = dict(numbers)
         if worth_ns is None and (estimate := self.nvidia_pct(rule)) is not None:
-            worth_ns, known["nvidia_estimate_pct"] = self.total_ns * estimate / 100.0, estimate
+            most = bounded.most_pct(rule, self.facts)              # as the advice about the kernel caps it
+            pct = estimate if most is None else min(estimate, most)
+            worth_ns, known["nvidia_estimate_pct"] = self.total_ns * pct / 100.0, estimate
             title = f"{title}; NVIDIA estimates up to {pct_text(estimate)} less time"
+            title += f", here at most {pct_text(pct)}" if pct < estimate - 0.5 else ""
         if worth_ns is not None and worth_ns >= HIGH_PCT / 100.0 * self.report_ns:
             severity = "high"
         return Finding(f"source.{rule}", severity, f"{self.title}: {title}", advice or ADVICE[rule], known, worth_ns,

@@ -167,7 +167,7 @@ def _by_reason(metrics: Mapping[str, float | str], prefix: str, suffix: str) -> 
         if name.startswith(prefix) and name.endswith(suffix) and isinstance(value, (int, float)):
             reason = name[len(prefix):-len(suffix)]
             reason = ALIASES.get(reason, reason)        # nvprof's name beside ncu's own: one state
-            found[reason] = found.get(reason, 0.0) + float(value) if reason != name[len(prefix):-len(suffix)] else float(value)
+            found[reason] = found.get(reason, 0.0) + float(value)
     return found
 
 

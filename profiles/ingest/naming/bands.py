@@ -1,8 +1,8 @@
 """What a share of a unit's peak is called: the bands of public tuning guides, one table, each with its source.
 
-Every place that calls such a value low or high takes it from here: sampled counters of a log, hover texts of Nsight Compute's
-metrics, topics of a trace. A band names a value, it is no advice: a low share is no fault of a kernel that has no need of the "
-    "unit.
+Every place that calls such a value low or high takes it from here: sampled counters of a log, hover texts and measures of a
+kernel's page, topics of a trace. A band names a value, it is no advice: a low share is no fault of a kernel that has no need of
+the unit.
 """
 
 from __future__ import annotations

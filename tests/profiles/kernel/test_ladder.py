@@ -16,7 +16,9 @@ from profiles.analysis.kernel import counters, findings_counters, findings_sourc
 from profiles.analysis.kernel.advising import units
 from profiles.analysis.kernel.advising.advice import Advice, advise
 from profiles.analysis.kernel.advising.causes import cause as cause_called
+from profiles.analysis.kernel.advising.causes import cause_of_nvidia
 from profiles.analysis.kernel.advising.gains import Ours
+from profiles.analysis.kernel.advising.left_out import ADVICE, why_left_out
 from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.ingest.trace import CounterLaunch, Device, Report
 from tests.gpu.ladder.shorten import read, report_of
@@ -134,6 +136,46 @@ def test_what_hides_waiting_is_no_advice_at_a_roof(teaching, sgemm):
                    if each.kind == "fault" and each.gain_most_ns is not None), kernel
 
 
+def test_what_is_known_at_most_is_not_called_missing(teaching, sgemm):
+    known = [each for _, listed, *_ in (*teaching.values(), *sgemm.values()) for each in listed
+             if each.gain_ns is None and each.gain_most_ns is not None]
+    assert len(known) >= 20
+    assert not [each for each in known if "not in the report" in each.no_gain or "estimate" in each.no_gain]
+
+
+def test_nvidias_rules_are_filtered_as_the_advice_is():
+    """No rule stands as advice whose cause the kernel's own advice leaves out; each that is left out says why."""
+    reasons = []
+    for report, _ in (*read(DATA / "ladder/teaching.json.gz"), *read(DATA / "ladder/sgemm.json.gz")):
+        launches = [counters.launch_facts(each) for each in report.launches]
+        whole, listed = advice_about(report)
+        total_ns = sum(each.duration_ns or 0.0 for each in launches)
+        nvidia = rules.merge_launch_rules([(facts.duration_ns, [asdict(rule) for rule in launch.rules])
+                                           for facts, launch in zip(launches, report.launches, strict=True)])
+        for rule, reason in zip(nvidia, why_left_out(nvidia, whole, total_ns, launches), strict=True):
+            found = cause_of_nvidia(rule["identifier"], rule["title"])
+            if not reason and rule["severity"] in ADVICE and found is not None:
+                assert found.key in {each.cause for each in listed}, (report.launches[0].kernel, rule["title"])
+            if found is not None and found.hides_latency and units.saturated(whole):
+                assert "of the peak" in reason, (report.launches[0].kernel, rule["title"])
+            reasons.append(reason)
+    assert len([each for each in reasons if each]) >= 10
+    assert any("of the peak" in each for each in reasons) and any("less than 3 %" in each for each in reasons)
+
+
+def test_a_finding_at_a_line_wins_what_the_advice_wins(sgemm):
+    """One number on the kernel's page and in the profile's report: NVIDIA's estimate, at most what the fault adds to its unit."""
+    seen = 0
+    for report, _ in read(DATA / "ladder/sgemm.json.gz"):
+        kernel = report.launches[0].kernel.split("(")[0].split("<")[0].removeprefix("void ")
+        gains = {f"source.{each.cause}": each.gain_ns for each in sgemm[kernel][1] if each.gain_source.startswith("NVIDIA")}
+        for found in findings_source.find(report):
+            if "nvidia_estimate_pct" in found.numbers and found.rule in gains:
+                seen += "here at most" in found.title
+                assert found.worth_ns == pytest.approx(gains[found.rule], rel=1e-6), (kernel, found.title)
+    assert seen >= 2
+
+
 HEALTHY = ("h200/full.ncu-rep.gz", "captured/matmul_full.ncu-rep.gz")
 
 
@@ -193,6 +235,9 @@ def test_wait_needs_no_action_and_memory_throttle_is_lg_throttle():
                "smsp__warp_issue_stalled_memory_throttle_per_warp_active.pct": 30.0}
     found = counters.stalls.stalls(metrics)
     assert {each.reason: each.share_pct for each in found} == {"wait": 70.0, "lg_throttle": 30.0}
+    both = {**metrics, "smsp__warp_issue_stalled_lg_throttle_per_warp_active.pct": 5.0}
+    for order in (both, dict(reversed(both.items()))):                   # one state, whichever name comes first
+        assert {each.reason: each.share_pct for each in counters.stalls.stalls(order)}["lg_throttle"] == 35.0
     assert counters.stalls.explain("memory_throttle").title == "LG throttle"
     assert counters.stalls.explain("wait").fix.startswith("No action")
     assert (symptom := cause_called("latency")) is not None and not any("Wait" in word for _, word in symptom.nvidia)

@@ -43,6 +43,7 @@ LIMITS: dict[str, float] = {
 }
 _CHARS = 400
 _NO_TIME = "the report states no duration"
+_UPPER_BOUND = "an upper bound: how much of it the fix wins is not known"
 _LOCAL = "NVIDIA's estimate is of one unit by itself and says nothing of the kernel's time"
 
 
@@ -61,7 +62,7 @@ class Advice:
     gain_source: str = ""                   # who says the gain
     said_by: list[str] = field(default_factory=list)      # "Ridgepoint", "NVIDIA: <title>"
     kind: str = "fault"                     # `causes.Cause.kind`
-    no_gain: str = ""                       # why no gain is stated, "" where one is
+    no_gain: str = ""                       # why no least gain is stated, "" where one is
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -78,7 +79,7 @@ def advise(whole: LaunchFacts | None, total_ns: float, findings: Sequence[Ours],
     advice = [_advice(cause, _speaker(cause, whole, launches), total_ns,
                       [each for each in findings if cause_of_rule(each.rule) is cause],
                       [each for of, each in theirs if of is cause])
-              for cause in CAUSES if not is_idle(cause, whole, launches)]
+              for cause in CAUSES if not why_idle(cause, whole, launches)]
     return rank([each for each in advice if each is not None], whole, total_ns)
 
 
@@ -98,7 +99,7 @@ def _speaker(cause: Cause, whole: LaunchFacts | None, launches: Sequence[LaunchF
         return Speaker(whole, seen)
     total_ns = sum(each.duration_ns or 0.0 for each in launches)
     alike = [each for each in launches if each.duration_ns]
-    said = [(each, found) for each in alike for found in (cause.seen(each),) if found is not None and not is_idle(cause, each)]
+    said = [(each, found) for each in alike for found in (cause.seen(each),) if found is not None and not why_idle(cause, each)]
     if not total_ns or not said or (len(said) == len(alike) and seen is not None):
         return Speaker(whole, seen)                             # none of them, or all alike: their sum says it
     worst, found = max(said, key=lambda pair: (pair[0].duration_ns or 0.0) * (pair[1].least_pct or pair[1].most_pct or 1.0))
@@ -107,13 +108,20 @@ def _speaker(cause: Cause, whole: LaunchFacts | None, launches: Sequence[LaunchF
     return Speaker(worst, found, (worst.duration_ns or 0.0) / total_ns, name)
 
 
-def is_idle(cause: Cause, whole: LaunchFacts | None, launches: Sequence[LaunchFacts] = ()) -> bool:
-    """Whether a remedy wins nothing: it hides waiting where a unit is saturated, or gives up a tile of results for more warps."""
+def why_idle(cause: Cause, whole: LaunchFacts | None, launches: Sequence[LaunchFacts] = ()) -> str:
+    """Return why a remedy wins nothing, "" where it may win something.
+
+    It hides waiting where a unit is saturated, or gives up a tile of results for more warps.
+    """
     if whole is None:
-        return False
-    if cause.hides_latency and all(units.saturated(each) is not None for each in launches or (whole,)):
-        return True
-    return cause.key == "occupancy" and units.holds_results(whole)
+        return ""
+    roofs = [units.saturated(each) for each in launches or (whole,)]
+    if cause.hides_latency and all(roofs):
+        name, pct = max((roof for roof in roofs if roof), key=lambda roof: roof[1])
+        return f"{name} at {pct_text(pct)} of the peak: to hide more waiting wins nothing"
+    if cause.key == "occupancy" and units.holds_results(whole):
+        return "registers or shared memory hold its operands and results: more warps would cost that tile"
+    return ""
 
 
 def rank(advice: Sequence[Advice], whole: LaunchFacts | None, total_ns: float) -> list[Advice]:
@@ -133,12 +141,14 @@ def rank(advice: Sequence[Advice], whole: LaunchFacts | None, total_ns: float) -
         covers = [_covering(fault, each) for fault in faults]
         covered = any((value or 0.0) >= LIMITS["covers"] * gain for value in covers)
         return 0 if each.kind == "symptom" and gain and not covered and not _has_limit(advice) else 2
+
     def organises(each: Advice) -> bool:
         """Waste of much of the time leads the faults."""
         found = cause_called(each.cause)
         gain = each.gain_ns if each.gain_ns is not None else each.gain_most_ns
         wastes = found is not None and found.waste and 100.0 * (gain or 0.0) >= LIMITS["waste_pct"] * total_ns
         return not (each in faults and wastes)
+
     return sorted(advice, key=lambda each: (group(each), organises(each), -_score(each), CONFIDENCES.index(each.confidence)))
 
 
@@ -215,16 +225,19 @@ def _advice(cause: Cause, speaker: Speaker, total_ns: float, ours: Sequence[Ours
         gain_ns=least, gain_most_ns=most,
         gain_pct=100.0 * least / total_ns if least is not None and total_ns else None, gain_source=source,
         said_by=[*(["Ridgepoint"] if ours or seen else []), *(f"NVIDIA: {each['title']}" for each in nvidia)], kind=cause.kind,
-        no_gain="" if least is not None else _why_unknown(cause, seen, nvidia) if total_ns else _NO_TIME)
+        no_gain="" if least is not None else _why_unknown(cause, seen, nvidia, most) if total_ns else _NO_TIME)
 
 
 def _named(text: str, name: str) -> str:
     return f"{name}: {text}" if name else text
 
 
-def _why_unknown(cause: Cause, seen: Seen | None, nvidia: Sequence[Mapping[str, Any]]) -> str:
-    if seen and seen.why_unknown:
+def _why_unknown(cause: Cause, seen: Seen | None, nvidia: Sequence[Mapping[str, Any]], most_ns: float | None) -> str:
+    """Why no least gain is stated; where the most is known, what kind of estimate that is."""
+    if seen and seen.why_unknown and (most_ns is None or seen.most_pct is not None):
         return seen.why_unknown
+    if most_ns is not None:
+        return _UPPER_BOUND
     if any(each.get("speedup_scope") == "local" for each in nvidia):
         return _LOCAL
     return cause.why_unknown

@@ -1,7 +1,8 @@
 """How much a fault can cost at most: what it adds to the work of the unit that it loads, held against all of that unit's work.
 
-NVIDIA's estimate of one unit is no share of a kernel's time: one store of four bytes a block is 87 % of the bytes of its sectors
-and next to nothing of all sectors. So each estimate, theirs or ours, is at most what falls away with the fault (`units.freed_pct`).
+NVIDIA's estimate of one unit is no share of a kernel's time: one store of four bytes a block leaves 7/8 of its sector's bytes
+unused, next to nothing of all sectors. So each estimate, theirs or ours, is at most what falls away with the fault
+(`units.freed_pct`).
 """
 
 from __future__ import annotations

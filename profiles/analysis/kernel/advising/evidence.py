@@ -35,6 +35,7 @@ LIMITS: dict[str, float] = {
     "fewest_sms": 40,            # of a data-centre GPU since 2018: T4
     "poor_tensor_pct": 30.0,     # of their peak, tensor cores below it are little used (bands of profiling guides: 10, 30, 50)
     "unused_pct": 25.0,          # of the bytes of global sectors
+    "bandwidth_pct": 70.0,       # of the peak of DRAM or another level of memory: what bounds it is its bandwidth
     "reuse": 1.5,                # bytes asked of the L2 per byte of DRAM: below it there is little that could hit
 }
 
@@ -150,15 +151,17 @@ def idle_tensor(facts: LaunchFacts) -> Seen | None:
         return None
     if facts.tensor_instructions or point.precision not in ("fp32", "fp16"):
         return None
-    return Seen(f"its {point.precision} products run on the ordinary arithmetic pipes; the tensor cores are idle",
-                *_on_tensor(facts), why_unknown="the roofs of this GPU are not in the report")
+    most_pct = _on_tensor_pct(facts)
+    return Seen(f"its {point.precision} products run on the ordinary arithmetic pipes; the tensor cores are idle", None, most_pct,
+                "if tensor cores reach as much of their roof" if most_pct is not None else
+                "the roofs of this GPU are not in the report")
 
 
-def _on_tensor(facts: LaunchFacts) -> tuple[float | None, float | None]:
-    """Gain where tensor cores reached the share of their roof that the ordinary pipes reach of theirs: most only."""
+def _on_tensor_pct(facts: LaunchFacts) -> float | None:
+    """Return what is won at most: tensor cores reach the share of their roof that the ordinary pipes reach of theirs."""
     roof = facts.roofs.compute.get("tf32_tensor" if facts.point.precision == "fp32" else "fp16_tensor")
     now = facts.roofs.compute.get(facts.point.precision or "")
-    return None, 100.0 * (1.0 - now / roof) if roof and now and roof > now else None
+    return 100.0 * (1.0 - now / roof) if roof and now and roof > now else None
 
 
 def tensor_products_slow(facts: LaunchFacts) -> Seen | None:
@@ -191,7 +194,7 @@ def convolution(facts: LaunchFacts) -> Seen | None:
     if found is None or not has_tensor or facts.tensor_instructions or found.on_tensor_cores is not False:
         return None
     return Seen(f"cuDNN chose {found.algorithm} on the ordinary arithmetic pipes (by the kernel's name"
-                f"{' and its counts' if facts.point.flop else ''}); this GPU has tensor cores", *_on_tensor(facts),
+                f"{' and its counts' if facts.point.flop else ''}); this GPU has tensor cores", None, _on_tensor_pct(facts),
                 why_unknown="another algorithm does another number of operations: only a trial tells")
 
 
@@ -222,9 +225,9 @@ def cache_misses(facts: LaunchFacts) -> Seen | None:
 
 def saturated_memory(facts: LaunchFacts) -> Seen | None:
     bounded, dram = facts.bounded, facts.sol.dram_pct
-    if not facts.bound and dram is not None and dram >= judged.limit("dram"):
+    if not facts.bound and dram is not None and dram >= LIMITS["bandwidth_pct"]:
         return Seen(f"DRAM is used to {pct_text(dram)} of its peak", why_unknown="faster code wins at most the rest up to the peak")
-    if facts.bound != "memory" or bounded is None or bounded.reached_pct is None or bounded.reached_pct < judged.limit("dram"):
+    if facts.bound != "memory" or bounded is None or bounded.reached_pct is None or bounded.reached_pct < LIMITS["bandwidth_pct"]:
         return None
     inside = bounded.ceiling not in ("DRAM", "L2")
     one_word = (units.ratio(facts, "global_load_words", "global_load_inst") or 4.0) < 2.0

@@ -68,7 +68,7 @@ def operands(facts: LaunchFacts) -> Seen | None:
     if shared and loaded < 1.5:
         fix = ("Let each thread compute results in both dimensions (8 × 8 in registers in place of a column): as many operands "
                "then serve the product of their numbers.")
-    return Seen(text, None, gain, "the use of its units is not in the report", fix=fix)
+    return _at_most(text, gain, fix=fix)
 
 
 def conflicts(facts: LaunchFacts) -> Seen | None:
@@ -92,7 +92,7 @@ def conflicts(facts: LaunchFacts) -> Seen | None:
         fix = ("Give each warp a compact part of the block's tile (a warp tile), so that its threads read the same or neighbouring "
                "words: 128-bit loads then need no extra pass. A swizzled layout does the same.")
     gain = units.freed_pct(facts, {"lsu_data_pct": share * pct / 100.0})
-    return Seen(text, None, gain, "the use of its units is not in the report", title=title, fix=fix, always=bool(title))
+    return _at_most(text, gain, title=title, fix=fix, always=bool(title))
 
 
 def conflict_kind(facts: LaunchFacts) -> tuple[str, float]:
@@ -146,7 +146,7 @@ def narrow(facts: LaunchFacts) -> Seen | None:
             return None
         gain = waited * min(saved, 1.0 - dram / units.LIMITS["roof_pct"])      # four times the bytes in flight (Little's law)
         why = f"warps wait {pct_text(waited)} of their time for global memory, and DRAM is used to {pct_text(dram)}"
-    return Seen(f"a global load takes {width:.2g} words: {why}", None, gain, "the use of its units is not in the report")
+    return _at_most(f"a global load takes {width:.2g} words: {why}", gain)
 
 
 def work_a_thread(facts: LaunchFacts) -> Seen | None:
@@ -175,11 +175,11 @@ def work_a_thread(facts: LaunchFacts) -> Seen | None:
     text = (f"a thread loads {loads:.2g} word{'s' * (loads >= 1.5)} and executes {inst:.0f} instructions"
             + (f" and {barriers:.2g} barriers" if barriers >= 1.5 else "")
             + f": the units work for the block, not for its data (DRAM {pct_text(dram)})")
-    lanes, why = facts.signals.get("lanes", 32.0), "the use of its units is not in the report"
+    lanes = facts.signals.get("lanes", 32.0)
     if lanes > LIMITS["lanes"] or loads >= 1.5:
-        return Seen(text, None, gain, why)
+        return _at_most(text, gain)
     text = f"{lanes:.1f} of 32 threads are switched on per warp instruction\n{text}"
-    return Seen(text, None, gain, why, title="Most threads are idle most of the time", fix=(
+    return _at_most(text, gain, title="Most threads are idle most of the time", fix=(
         "Let the first threads of a block work on, not every second one, and let each thread add two words and more while it "
         "loads, so that none only loads; then a loop over the grid (grid-stride) with blocks that fill the GPU a few times."))
 
@@ -217,8 +217,7 @@ def reread(facts: LaunchFacts) -> Seen | None:
                                    "lsu_data_pct": again, "l2_pct": again})
     if units.bounds(facts) is None:
         gain = again * units.waited_pct(facts, "long_scoreboard", "lg_throttle") * (1.0 - dram / units.LIMITS["roof_pct"])
-    return Seen(f"each byte read from DRAM is loaded {reuse:.1f} times ({si_text(known['loaded_bytes'], 'B')} in all)", None, gain,
-                "the use of its units is not in the report")
+    return _at_most(f"each byte read from DRAM is loaded {reuse:.1f} times ({si_text(known['loaded_bytes'], 'B')} in all)", gain)
 
 
 def divergence(facts: LaunchFacts) -> Seen | None:
@@ -228,8 +227,12 @@ def divergence(facts: LaunchFacts) -> Seen | None:
         return None                                            # switched off by predicates, no branch parts them: idle threads
     lost = 1.0 - lanes / 32.0
     gain = units.freed_pct(facts, dict.fromkeys(("issue_pct", "alu_pct", "fma_pct", "xu_pct", "fp64_pct", "lsu_inst_pct"), lost))
-    return Seen(f"{lanes:.1f} of 32 threads are switched on per warp instruction", None, gain, "the use of its units is not in the "
-                "report")
+    return _at_most(f"{lanes:.1f} of 32 threads are switched on per warp instruction", gain)
+
+
+def _at_most(text: str, gain_pct: float | None, *, title: str = "", fix: str = "", always: bool = False) -> Seen:
+    return Seen(text, None, gain_pct, "" if gain_pct is not None else "the use of its units is not in the report", title=title,
+                fix=fix, always=always)
 
 
 def _is_product(facts: LaunchFacts) -> bool:

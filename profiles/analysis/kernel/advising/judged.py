@@ -2,11 +2,8 @@
 
 MEASURES is the table: thresholds are data, shown on the page with where they come from. What NVIDIA states is named with the
 place; what is only common practice says "rule of thumb", and a low value alone is never advice: a kernel that reads each byte
-once has nothing to hit in a cache.
-
-Sources: 60 and 80 % of peak: Nsight Compute's rule SOLBottleneck, whose text stands in every report, and "The
-Peak-Performance-Percentage Analysis Method for Optimizing Any GPU Workload" (NVIDIA developer blog, 2018). Metrics: Kernel
-Profiling Guide.
+once has nothing to hit in a cache. Shares of a unit's peak take theirs from `ingest.naming.bands`, as the texts beside them do:
+poor is the lowest band, good what lies above the second. Metrics: Kernel Profiling Guide.
 """
 
 from __future__ import annotations
@@ -15,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from profiles.analysis.kernel.facts import LaunchFacts
+from profiles.ingest.naming.bands import BANDS
 
-_NVIDIA = "80 %: NVIDIA's rule SOLBottleneck"
 _THUMB = "rule of thumb"
 
 
@@ -42,9 +39,10 @@ class Judged:
 
 
 MEASURES: tuple[Measure, ...] = (
-    Measure("sm_busy", "SM busy", "sm__instruction_throughput", 80.0, 50.0, f"{_NVIDIA}; 50 %: {_THUMB}",
+    Measure("sm_busy", "SM busy", "sm__instruction_throughput", BANDS["sm"].limits[1], BANDS["sm"].limits[0], BANDS["sm"].source,
             lambda facts: facts.signals.get("sm_busy_pct"), "A memory-bound kernel needs no busy SMs."),
-    Measure("dram", "DRAM bandwidth", "gpu__dram_throughput", 70.0, 40.0, _THUMB,
+    Measure("dram", "DRAM bandwidth", "gpu__dram_throughput", BANDS["dram"].limits[1], BANDS["dram"].limits[0],
+            BANDS["dram"].source,
             lambda facts: facts.sol.dram_pct, "Low is no fault where data stays in the caches."),
     Measure("l1_hit", "L1 hit rate, all accesses of the launch", "l1tex__t_sector_hit_rate", 80.0, 50.0, _THUMB,
             lambda facts: facts.caches.l1_hit_pct, "Of what is read once nothing can hit; TMA and cp.async.bulk pass by the L1."),

@@ -1,8 +1,7 @@
 """Which values of a metric are good and which are bad, where anything is stated of it, and by whom.
 
-The first pattern of RANGES that fits decides. Shares of a unit's peak are called by the bands of `ingest.naming.bands`. Of an "
-     "amount
-(bytes, cycles, instructions) no value is good in itself: that is said.
+The first pattern of RANGES that fits decides. Shares of a unit's peak are called by the bands of `ingest.naming.bands`. Of an
+amount (bytes, cycles, instructions) no value is good in itself: that is said.
 """
 
 from __future__ import annotations
@@ -57,7 +56,8 @@ RANGES: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (re.compile(r"dropped_"), "Good: 0. Bad: any, the samples are not all there.", _GUIDE),
     (re.compile(r"success_rate$"), "100 % where data is marked as compressible and is; 0 without compressible memory.", _GUIDE),
     (re.compile(r"^gpu__time_duration$"),
-     "Less is better. Below 10 µs a launch costs about as much as it runs.", BANDS["kernel_us"].source),
+     f"Less is better. Below {BANDS['kernel_us'].limits[0]:g} µs a launch costs about as much as it runs.",
+     BANDS["kernel_us"].source),
 )
 # the same as shares of what they can be at most (".pct")
 SHARES: tuple[tuple[re.Pattern[str], str, str], ...] = (

@@ -27,6 +27,7 @@ from profiles.analysis.trace.account.ranks import KERNEL_CAUSES, RankWait, rank_
 from profiles.analysis.trace.account.rows import Group, Row
 from profiles.analysis.trace.launching.order import order_of
 from profiles.analysis.trace.launching.short import short_kernels
+from profiles.analysis.trace.time.kinds import SMALL_NS
 from profiles.analysis.trace.time.steps import Steps, steps_of
 from profiles.analysis.trace.time.warmup import WARM_UP, StepVerdict, judge_steps
 from profiles.analysis.trace.time.work import DeviceWork, devices
@@ -187,7 +188,7 @@ def _split(frame: Frame, each: GpuTime, cause: str, ns: int, wall_ns: int, compu
     if cause == "pageable_copies" and gain is not None:     # pinned, the bytes still cross the link, beside what computes at best
         evidence["pinned_ns"] = _least_copy_ns(frame, each.work)
         gain = max(0, gain - max(0, (evidence["pinned_ns"] or 0) - computing_ns))
-    if cause == "small_kernels":                        # what a kernel under 10 µs would take as part of another is not known
+    if cause == "small_kernels":                        # what so short a kernel would take as part of another is not known
         gain = max(0, ns - int(evidence.get("running_ns") or 0))
     rows = []
     for name, part in out:
@@ -230,9 +231,9 @@ def _evidence(frame: Frame, each: GpuTime, cause: str) -> dict[str, Any]:
         out: dict[str, Any] = {"launches": int(kernels.size)}
         if cause == "small_kernels" and kernels.size:
             dur = frame["dur_ns"][kernels]
-            small = kernels[dur < 10_000]
+            small = kernels[dur < SMALL_NS]
             busy = intervals.union(frame["start_ns"][small], frame.end_ns[small]).length_ns
-            out = {"launches": int(small.size), "mean_kernel_ns": int(dur[dur < 10_000].mean()) if small.size else None,
+            out = {"launches": int(small.size), "mean_kernel_ns": int(dur[dur < SMALL_NS].mean()) if small.size else None,
                    "running_ns": busy}
         return out
     spent = {"host_ns": each.host_ns[cause]} if CAUSES[cause].side == "idle" and cause in each.host_ns else {}

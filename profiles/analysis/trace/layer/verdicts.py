@@ -9,17 +9,17 @@ weights for each of them, so it is bound by memory (ibid., "Math And Memory Boun
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.analysis.trace.layer.ceilings import Judged
+from profiles.analysis.trace.layer.folded import Row
 from profiles.analysis.trace.layer.ranges import GATE_UP, KV, SEPARATE
 from profiles.analysis.trace.operators.matmuls import BYTES
 from profiles.ingest.naming.bands import BANDS
 
 SMALL = 128                         # of each dimension: one tile
 FEW_ROWS = 64                       # below, a product's weights weigh more than its rows on every GPU with tensor cores
-BEST_PCT, GOOD_PCT, LOW_PCT = 80.0, 60.0, 30.0
+LOW_PCT, GOOD_PCT, BEST_PCT = BANDS["sm"].limits
 _SHORT_US, _ = BANDS["kernel_us"].limits
 _IN_A_ROW = {GATE_UP: 2, KV: 2, SEPARATE: 3}       # products of one input that one product could be
 
@@ -81,7 +81,7 @@ def gap_verdict(idle_pct: float, share_text: str) -> str:
     return "little: the host keeps up"
 
 
-def row_verdict(row: Any, passes: int, judged: Judged) -> str:
+def row_verdict(row: Row, passes: int, judged: Judged) -> str:
     """Return the verdict of a row of the layer's table."""
     return verdict_of(row.part, row.kind, row.dimensions, row.dtype, row.total_ns / max(row.calls, 1),
                       row.calls / passes if passes else None, judged)

@@ -14,7 +14,7 @@ from profiles.ingest.naming.names import operator_of, short_name
 from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
 
 LIMITS: dict[str, float] = {
-    "dram_pct": 70.0,            # read and written together: DRAM is what limits (a rule of thumb, as in kernel.advising.judged)
+    "dram_pct": 70.0,            # read and written together: DRAM is what limits (a rule of thumb, as in kernel.advising.evidence)
     "tensor_pct": 1.0,           # below it the tensor cores did nothing
     "sm_pct": BANDS["sm_active"].limits[-1],      # below it SMs stood without a warp while a kernel ran
     "share_pct": 10.0,           # of the kernels' time, to be a finding
