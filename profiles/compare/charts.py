@@ -7,14 +7,12 @@ from typing import Any
 
 from bokeh.models import ColumnDataSource, NumeralTickFormatter
 
-from profiles.analysis.compare.comparison import Comparison, Row, verdict_text
+from profiles.analysis.compare.comparison import SIGNS, Comparison, Row, verdict_text
 from profiles.analysis.core.sentences import time_text
 from profiles.charts.roofline_arrows import compare_figure, compare_point
 from profiles.theme import FASTER, NEUTRAL, SERIES, SLOWER, figure, item, kept_figure
 
 MOST_KERNELS = 16
-_SIGNS = {"slower": "▲", "faster": "▼", "new": "+", "gone": "−", "unchanged": "=", "unknown": "?",
-          "other_work": "≠"}
 # Bars of the new side: colour and word by verdict.
 _NEW = ((("slower",), " ▲ slower", SLOWER), (("faster",), " ▼ faster", FASTER),
         (("unchanged", "unknown", "other_work", "new", "gone"), "", SERIES[2]))
@@ -66,14 +64,14 @@ def _bars(rows: Sequence[Row], labels: Sequence[str], which: str, label: str, of
 
 def _change(row: Row) -> str:
     pct = f" {row.change_pct:+.1f} %" if row.change_pct is not None else ""
-    return f"{_SIGNS[row.verdict]} {verdict_text(row.verdict)}{pct}"
+    return f"{SIGNS[row.verdict]} {verdict_text(row.verdict)}{pct}"
 
 
 def _labels(rows: Sequence[Row]) -> list[str]:
     """Distinct factors of the axis: sign, short name, and which shape where one kernel has several."""
     labels: list[str] = []
     for row in rows:
-        label = f"{_SIGNS[row.verdict]} {_short(row.kernel, _LABEL_CHARS)}" + (f" ({row.shape})" if row.shape else "")
+        label = f"{SIGNS[row.verdict]} {_short(row.kernel, _LABEL_CHARS)}" + (f" ({row.shape})" if row.shape else "")
         while label in labels:
             label += "\N{ZERO WIDTH SPACE}"
         labels.append(label)

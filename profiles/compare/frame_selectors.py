@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from django.core.cache import cache
 
@@ -19,18 +19,18 @@ MOST_SLICES = 5_000_000         # of a larger trace nothing is made here: readin
 
 def page_frame(profile: Profile) -> Frame | None:
     """Return the frame of a trace; None where the profile has no timeline, or one of more than MOST_SLICES."""
+    return frame_read(profile) if 0 < slices(profile) <= MOST_SLICES else None
+
+
+def slices(profile: Profile) -> int:
+    """Return how many slices a trace has; 0 where the profile has no timeline."""
     try:
-        return None if has_too_many_slices(profile) else frame_read(profile)
+        return timeline(profile.pk).slices.rows
     except FileNotFoundError:
-        return None
-
-
-def has_too_many_slices(profile: Profile) -> bool:
-    """Return whether a trace is too large for a page. Raises FileNotFoundError where it has no timeline."""
-    return timeline(profile.pk).slices.rows > MOST_SLICES
+        return 0
 
 
 def kept(name: str, profile: Profile, pack: Callable[[], Packed]) -> Packed:
     """Return what `pack` made of a profile. `name` has a version, to be raised where the same profile is packed another way."""
-    packed: Packed = cache.get_or_set(f"{name}:{profile.pk}:{profile.attempts}:{profile.sha256}", pack, KEPT_S)
-    return packed
+    packed = cache.get_or_set(f"{name}:{profile.pk}:{profile.attempts}:{profile.sha256}", pack, KEPT_S)
+    return cast("Packed", packed)

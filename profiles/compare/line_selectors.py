@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from profiles.analysis.compare.comparison import KernelChange, Row, Side, name_shape, verdict_text
+from profiles.analysis.compare.comparison import SIGNS, KernelChange, Row, Side, name_shape, verdict_text
 from profiles.analysis.compare.counter_changes import CounterChange
 from profiles.analysis.compare.why import Why
 from profiles.analysis.core.sentences import pct_text, plain_number, si_text
@@ -17,7 +17,6 @@ _SHOWN: dict[str, Callable[[float], str]] = {
     "instructions": lambda value: si_text(value, ""), "wait": lambda value: f"{plain_number(value)} cycles",
     "warps": plain_number, "share": lambda value: pct_text(100 * value),
     "clock": lambda value: f"{value / 1e6:,.0f} MHz"}
-SIGNS = {"slower": "▲", "faster": "▼", "new": "+", "gone": "−", "unchanged": "=", "unknown": "?", "other_work": "≠"}
 
 
 def factor_bars(why: Why | None) -> list[dict[str, Any]]:

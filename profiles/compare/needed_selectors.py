@@ -69,9 +69,9 @@ class StepChange:
 
 def step_change(old: Sequence[Profile], new: Sequence[Profile]) -> StepChange | None:
     """Return how the step changed, None where one side has no steps or what it needs is not stored yet."""
-    if without_needs([*old, *new]):
-        return None
     sides = [[numbers for profile in profiles if (numbers := _numbers(profile)) is not None] for profiles in (old, new)]
+    if [len(side) for side in sides] != [len(old), len(new)]:
+        return None
     gpus = [[gpu for numbers in side for gpu in numbers["gpus"] if gpu["steps"]] for side in sides]
     if not all(gpus):
         return None

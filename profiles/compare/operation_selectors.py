@@ -14,7 +14,8 @@ import pyarrow as pa
 from profiles.analysis.compare.launch_operations import LaunchOperations, launch_operations
 from profiles.analysis.compare.operations import UNKNOWN, VERDICTS, Operation, OperationRow, compare_operations
 from profiles.analysis.core.sentences import time_text
-from profiles.compare.frame_selectors import kept, page_frame
+from profiles.analysis.trace.needed.facts import MOST_LAUNCHES
+from profiles.compare.frame_selectors import MOST_SLICES, kept, page_frame, slices
 from profiles.models import Profile
 
 _ARRAYS = (("operation", np.int32), ("by_kernel", np.int32), ("has_operator", np.bool_), ("flop", np.float64),
@@ -39,6 +40,17 @@ def _pack(profile: Profile) -> tuple[list[bytes], list[tuple[str, ...]]] | tuple
         return ()
     return ([zlib.compress(getattr(made, name).astype(dtype).tobytes(), 1) for name, dtype in _ARRAYS],
             [astuple(each) for each in made.operations])
+
+
+def too_large_text(profile: Profile) -> str:
+    """Return what is left out of a trace that `operations_of` is None of, as it is too large; "" where it is not."""
+    rows = slices(profile)
+    if rows > MOST_SLICES:
+        return f"{profile.name} has {rows:,} slices: of more than {MOST_SLICES:,} steps, operations and shapes are not told apart."
+    if profile.launches > MOST_LAUNCHES:
+        return f"{profile.name} has {profile.launches:,} launches: of more than {MOST_LAUNCHES:,} operations and a step's parts " \
+            "are not told apart."
+    return ""
 
 
 def with_operations(table: pa.Table, made: LaunchOperations | None, index: npt.NDArray[np.int64]) -> pa.Table:
@@ -94,6 +106,11 @@ class OperationLine:
 
     row: OperationRow
     parts: list[OperationLine]
+
+    @property
+    def lines(self) -> list[OperationLine]:
+        """Return the kind and its operations, as the table has them."""
+        return [self, *self.parts]
 
     @property
     def sign(self) -> str:

@@ -43,7 +43,7 @@ def compare(request: HttpRequest) -> HttpResponse:
                     "counter_names": [name for _, name, _ in selectors.COUNTERS],
                     "answer": line_selectors.answer(compared),
                     "operations": operation_lines(compared.operations), "operations_answer": operations_answer(compared.operations),
-                    "without_needs": without_needs([p for side in compared.sides for p in side.profiles]),
+                    "without_needs": [] if compared.step else without_needs([p for side in compared.sides for p in side.profiles]),
                     "rows": lines[:SHOWN], "unlisted": max(0, listed - SHOWN), "by_shape": by_shape,
                     "kernels": kernels[:SHOWN], "several": several[:SHAPES_SHOWN],
                     "more_several": len(several) - SHAPES_SHOWN,

@@ -18,7 +18,7 @@ from profiles.analysis.compare.launch_operations import LaunchOperations
 from profiles.analysis.compare.operations import OperationRow
 from profiles.analysis.compare.why import WANTED, Why, why
 from profiles.compare.needed_selectors import StepChange, step_change
-from profiles.compare.operation_selectors import operation_rows, operations_of, with_operations
+from profiles.compare.operation_selectors import operation_rows, operations_of, too_large_text, with_operations
 from profiles.compare.problem_selectors import problems
 from profiles.compare.step_selectors import Steady, steady
 from profiles.ingest.trace import TraceError
@@ -151,7 +151,7 @@ def comparison(query: Mapping[str, str]) -> KernelComparison:
     if kind == Profile.Kind.COUNTERS:
         facts, whys = _facts(old, new, result), _whys(old, new, result)
         counters = {at: counter_changes(before, after, COUNTERS) for at, (before, after) in facts.items()}
-    notes = [*_notes(old, new, per), *_left_out(old, new, counting)]
+    notes = [*_notes(old, new, per), *_left_out(old, new, counting), *_too_large(old, new, made)]
     step = step_change(old.profiles, new.profiles) if kind == Profile.Kind.TRACE else None
     operations = operation_rows(*launches, made.values(), old_units, new_units) if made else []
     return KernelComparison(old, new, str(kind), [str(each) for each in kinds], per, result, notes, counters, facts, whys, step,
@@ -197,6 +197,11 @@ def _left_out(old: ComparisonSide, new: ComparisonSide, counting: Mapping[int, S
     told = [(side.label, sum(counting[p.pk].left_out for p in side.profiles if p.pk in counting)) for side in (old, new)]
     words = [f"{count} of {label}" for label, count in told if count]
     return [f"Steps that compile, warm up or hold no GPU work are left out: {', '.join(words)}."] if words else []
+
+
+def _too_large(old: ComparisonSide, new: ComparisonSide, made: Mapping[int, LaunchOperations | None]) -> list[str]:
+    unknown = {p.pk: p for side in (old, new) for p in side.profiles if p.pk in made and made[p.pk] is None}
+    return [text for p in unknown.values() if (text := too_large_text(p))]
 
 
 def _launches(side: ComparisonSide, counting: Mapping[int, Steady], made: Mapping[int, LaunchOperations | None]) -> pa.Table:

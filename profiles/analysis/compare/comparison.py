@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-VERDICTS = ("slower", "faster", "unchanged", "unknown", "other_work", "new", "gone")
-
+SIGNS = {"slower": "▲", "faster": "▼", "unchanged": "=", "unknown": "?", "other_work": "≠", "new": "+", "gone": "−"}
+VERDICTS = tuple(SIGNS)
 _WORDS = {"unknown": "cannot tell", "other_work": "another amount of work"}
 
 

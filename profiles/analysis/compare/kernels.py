@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profiles.analysis.compare.comparison import Comparison, KernelChange, Row, Side, name_shape
+from profiles.analysis.compare.comparison import Comparison, KernelChange, Row, Side, name_shape, verdict_text
 from profiles.analysis.compare.launch_matching import NO_PROBLEM, match_problems, problems_of, shape_codes, shapes_of
 from profiles.analysis.compare.matching import Kernel, match
 from profiles.ingest.naming.names import short_names
@@ -132,7 +132,7 @@ def _say_shapes(rows: Sequence[Row], verdict: str) -> str:
     mine = [row for row in rows if row.verdict == verdict]
     if verdict == "unchanged":
         return f"all {len(rows)} shapes unchanged"
-    words = {"unknown": "cannot be told", "other_work": "another amount of work"}.get(verdict, verdict)
+    words = "cannot be told" if verdict == "unknown" else verdict_text(verdict)
     text = f"{len(mine)} of {len(rows)} shapes {words}"
     if verdict in ("slower", "faster"):
         worst = max(mine, key=lambda row: abs(row.change_pct or 0.0))

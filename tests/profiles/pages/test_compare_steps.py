@@ -9,6 +9,8 @@ from django.core.files.base import ContentFile
 from django.core.management import call_command
 from django.test import Client
 
+from profiles.analysis.trace.needed import facts
+from profiles.compare import frame_selectors, operation_selectors
 from profiles.models import Profile
 from profiles.topics.services import document_of
 from profiles.topics.table import topic_of
@@ -48,6 +50,23 @@ def test_what_went_is_said_with_what_was_foretold(bob):
     assert "A step takes 28.4 ms" in plain and "Gone: logits that nobody reads, of which 10.2 ms to 10.4 ms were foretold" in plain
     back = text(page(bob, "/compare/", a=new.pk, b=old.pk))
     assert "New: logits that nobody reads, 10.2 ms to 10.4 ms to win" in back
+
+
+@pytest.mark.parametrize(("limits", "said"), [
+    ((facts, operation_selectors, "MOST_LAUNCHES"), "of more than 50 operations and a step's parts are not told apart."),
+    ((frame_selectors, operation_selectors, "MOST_SLICES"), "of more than 50 steps, operations and shapes are not told apart.")])
+def test_a_trace_that_is_too_large_for_operations_is_named(bob, monkeypatch, limits, said):
+    old, new = ingested("h200/kineto_train.json.gz", needed=False), ingested("h200/kineto_layer.json.gz", needed=False)
+    *modules, name = limits
+    for module in modules:
+        monkeypatch.setattr(module, name, 50)
+    client = Client()
+    client.force_login(bob)
+    body = client.get("/api/compare/", {"a": old.pk, "b": new.pk}).json()
+    notes = [note for note in body["notes"] if note.endswith(said)]
+    assert [note.partition(" has ")[0] for note in notes] == [old.name, new.name] and body["operations"] == []
+    markup = page(bob, "/compare/", a=old.pk, b=new.pk)
+    assert all(note in text(markup) for note in notes) and 'id="operations"' not in markup
 
 
 def test_what_is_not_made_yet_is_named(bob):
