@@ -417,7 +417,7 @@ class Client:
             status, body = self.server.ask("/api/configs/snapshot/?" + urllib.parse.urlencode(asked), timeout, etag=etag)
             if status == 200:
                 self._adopt(Snapshot(json.loads(body)), "server")
-                self._write_file(body)
+                self._write_file(self.file, body)
                 if self.pinned:
                     self.check_revoked(timeout)
             elif self.file:                      # confirmed: as old as now
@@ -436,13 +436,13 @@ class Client:
             if self.server.url and asks:
                 query = urllib.parse.urlencode({"gpu": self.gpu, "revoked": "1"})
                 ids = json.loads(self.server.ask(f"/api/configs/snapshot/?{query}", timeout)[1]).get("revoked")
+        said = f"{self.file}.revoked"
         with suppress(*UNREADABLE):
             if ids is None:
-                with open(f"{self.file}.revoked", "rb") as file:
+                with open(said, "rb") as file:
                     ids = json.loads(file.read(MAX_BYTES))
-            elif self.file and ids:
-                with open(f"{self.file}.revoked", "w") as out:
-                    json.dump(ids, out)
+            elif self.file and (ids or os.path.exists(said)):       # none any more is said too
+                self._write_file(said, json.dumps(ids).encode())
         snapshot = self.snapshot
         gone = snapshot.revoke({one for one in ids if isinstance(one, int)}) if snapshot and isinstance(ids, list) else []
         if snapshot and gone:
@@ -472,16 +472,16 @@ class Client:
         for kernel in list(self.kernels):
             kernel.forget()
 
-    def _write_file(self, body: bytes) -> None:
+    def _write_file(self, path: str, body: bytes) -> None:
         """Write beside and rename: another rank may write the same."""
-        if not self.file:
+        if not path:
             return
         try:
-            os.makedirs(os.path.dirname(self.file) or ".", exist_ok=True)
-            beside = f"{self.file}.{socket.gethostname()}.{os.getpid()}"
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            beside = f"{path}.{socket.gethostname()}.{os.getpid()}"
             with open(beside, "wb") as file:
                 file.write(body)
-            os.replace(beside, self.file)
+            os.replace(beside, path)
         except OSError as error:
             self._warn(f"the snapshot was not kept: {error}")
 

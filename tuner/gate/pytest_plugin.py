@@ -42,6 +42,7 @@ Record = dict[str, Any]
 WARMUP_CALLS, WARMUP_S = 3, 0.1
 BATCH, LEAST_SAMPLES, MOST_SAMPLES = 10, 10, 20_000
 MOST_S = 5.0                        # of sampling one function; LEAST_SAMPLES are taken all the same
+LEAST_FLUSH_BYTES = 64 << 20
 FLUSH_BYTES = 256 << 20             # where the device does not say how large its L2 is
 CPU_SAMPLE_NS = 50_000              # faster functions are called several times a sample
 SENDING_TRIES, SEND_S = 4, 120.0
@@ -115,6 +116,8 @@ class Measured:
                 metrics: Mapping[str, float] | None = None, setup: Callable[[], Any] | None = None, flush: bool = True,
                 samples: int | None = None) -> Measurement:
         """Time a function: warmed up, on a GPU between CUDA events with the L2 cache flushed before (`flush`).
+
+        The flush is a write to a buffer of twice the L2. Lines that a kernel loads with the hint evict_last outlive it.
 
         name     of the kernel in the suite; default: the test's
         shape    plain values; default: the test's parameters that are plain
@@ -322,8 +325,9 @@ def _cpu_samples(function: Callable[[], Any], setup: Callable[[], Any], samples:
 def _cuda_samples(torch: Any, function: Callable[[], Any], setup: Callable[[], Any], flush: bool, samples: int) -> list[float]:
     """Return µs between two events around a call."""
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    size = max(2 * int(getattr(properties, "L2_cache_size", 0) or 0), 64 << 20) if flush else 0
-    buffer = torch.empty(size or FLUSH_BYTES, dtype=torch.int8, device="cuda") if flush else None
+    l2_bytes = int(getattr(properties, "L2_cache_size", 0) or 0)
+    size = max(2 * l2_bytes, LEAST_FLUSH_BYTES) if l2_bytes else FLUSH_BYTES
+    buffer = torch.empty(size, dtype=torch.int8, device="cuda") if flush else None
     _warm_up(function, setup, torch.cuda.synchronize)
     us: list[float] = []
     end_s = time.monotonic() + MOST_S

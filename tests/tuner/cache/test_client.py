@@ -394,6 +394,11 @@ def test_what_was_quarantined_since_leaves_a_pinned_snapshot_and_a_kept_file(web
     away = client.Client(url="http://127.0.0.1:9", file=str(tmp_path / "snapshot.json"), gpu=GPU, toolkit=NOW)
     web.clients.append(away)
     assert (away.source, away.best("matmul", **shape).rule) == ("file", "default"), "also while the server is away"
+    web.revoked = []
+    connect(web, tmp_path, snapshot=name)
+    again = client.Client(url="http://127.0.0.1:9", file=str(tmp_path / "snapshot.json"), gpu=GPU, toolkit=NOW)
+    web.clients.append(again)
+    assert (again.source, again.best("matmul", **shape).entry) == ("file", 7), "a quarantine that ended is over there too"
 
 
 def test_an_old_file_is_said_and_another_servers_is_not_read(web, tmp_path, caplog, monkeypatch):

@@ -148,6 +148,10 @@ def test_flushes(ridgepoint):
     torch.asked.clear()
     ridgepoint.measure(lambda: work(20), name="warm", flush=False)
     assert "flush" not in torch.asked
+    torch.asked.clear()
+    torch.cuda.get_device_properties(0).L2_cache_size = 0
+    ridgepoint.measure(lambda: work(20), name="unknown", samples=10)
+    assert torch.asked[0] == 256 << 20
 """
 
 

@@ -104,9 +104,7 @@ def hidden_by_timer(candidate: Floats, baseline: Floats, step_us: float) -> Time
     Runs that differ by more than a step average it away, and nothing is hidden. A timer reads whole steps: no step is longer than
     what it read.
     """
-    c, b = (min(step_us, us) / 2 / us if _is_stuck(values, step_us) else 0.0 for values in (candidate, baseline)
-            for us in [float(np.median(values))])
-    return TimerSteps((1 + c) / (1 - b) - 1, 1 - (1 - c) / (1 + b))
+    return _timer_steps(*(_half_step(step_us, values) if _is_stuck(values, step_us) else 0.0 for values in (candidate, baseline)))
 
 
 def hidden_in_mean(candidate: Side, baseline: Side, step_us: float) -> TimerSteps:
@@ -116,9 +114,18 @@ def hidden_in_mean(candidate: Side, baseline: Side, step_us: float) -> TimerStep
     """
     if candidate.mean is None or baseline.mean is None or not step_us:
         return TimerSteps()
-    c, b = (min(step_us, us) / 2 / us if _reads_two(side, step_us) else 0.0 for side in (candidate, baseline)
-            for us in [float(np.median(side.p50))])
-    return TimerSteps((1 + c) / (1 - b) - 1, 1 - (1 - c) / (1 + b))
+    return _timer_steps(*(_half_step(step_us, side.p50) if _reads_two(side, step_us) else 0.0 for side in (candidate, baseline)))
+
+
+def _half_step(step_us: float, values: Floats) -> float:
+    """Half a step as a fraction of what was read."""
+    us = float(np.median(values))
+    return min(step_us, us) / 2 / us
+
+
+def _timer_steps(candidate: float, baseline: float) -> TimerSteps:
+    """By half a step of each side, 0 where its readings average that away."""
+    return TimerSteps((1 + candidate) / (1 - baseline) - 1, 1 - (1 - candidate) / (1 + baseline))
 
 
 def _reads_two(side: Side, step_us: float) -> bool:

@@ -166,8 +166,9 @@ def baseline_offer(gate: Gate, judged: Judgement) -> dict[str, Any] | None:
     if env is None or judged.verdict.verdict != Verdict.NO_DATA or any(one.baseline.runs for one in judged.sides.kernels):
         return None
     found = sides_selectors.nearest_measured_build(gate, env)
-    is_first = found is None and not KernelRun.objects.filter(kernel__suite=gate.suite, rejected="").exclude(
-        build=gate.build_id).exists() and all(one.candidate for one in judged.sides.kernels)
+    others = KernelRun.objects.filter(kernel__suite=gate.suite, rejected="").exclude(build=gate.build_id)
+    seen = found is not None or others.exists()
+    is_first = not seen and all(one.candidate for one in judged.sides.kernels)
     if found is not None:
         there, build = found
         says = f"no baseline on {env.text}: {build.name}, the newest build before, was measured elsewhere " \
@@ -175,7 +176,6 @@ def baseline_offer(gate: Gate, judged: Judgement) -> dict[str, Any] | None:
     else:
         parent = Build.objects.filter(name=gate.build.parent).exclude(pk=gate.build_id).first() if gate.build.parent else None
         if parent is None:
-            seen = KernelRun.objects.filter(kernel__suite=gate.suite, rejected="").exclude(build=gate.build_id).exists()
             of = "these kernels" if seen else "this suite"
             return {"says": f"no baseline yet: the runs of {gate.build.name} are the first of {of}, and later builds are "
                             "compared with them", "baseline": "", "measurable": False, "first": is_first}

@@ -12,6 +12,7 @@ from django.urls import reverse
 
 from tuner.clocks.wish import is_asked, told_text
 from tuner.gate.builds.selectors import ENVIRONMENT
+from tuner.gate.reports import document
 from tuner.gate.reports.document import GateDocument
 from tuner.gate.stats.rule import ERROR_EXIT_CODE, EXIT_CODE, Verdict
 from tuner.gate.suites.selectors import why_waiting
@@ -46,7 +47,7 @@ def exit_code(gate: Gate) -> int | None:
 
 def is_first_of_suite(gate: Gate) -> bool:
     """Return whether there can be no verdict yet, as no other build was measured and this one was, whole: no failure."""
-    return gate.verdict == Verdict.NO_DATA and bool((gate.report.get("offer") or {}).get("first"))
+    return document.is_first_of_suite({"verdict": gate.verdict, "offer": gate.report.get("offer")})
 
 
 def gate_short(gate: Gate, base: str = "") -> dict[str, Any]:
