@@ -16,7 +16,7 @@ from tuner.jobs import selectors
 from tuner.jobs.comparison import best_shared_config, carried_losses
 from tuner.jobs.control_services import tune_pause, tune_resume, tune_stop
 from tuner.jobs.create_services import TuneError, tune_create
-from tuner.jobs.outcomes import job_outcome
+from tuner.jobs.outcomes import LIVE_STATUSES, job_outcome, library_text
 from tuner.jobs.selectors import ENDED
 from tuner.models import TuneGroup, TuneJob
 from tuner.texts import config_in_order, in_order
@@ -83,7 +83,6 @@ def _active_jobs(group: TuneGroup) -> Sequence[TuneJob]:
 
 
 CARRIED_SHOWN = 12       # shapes of one operator in the table of what carries
-LIVE_STATUSES = (TuneJob.Status.QUEUED, TuneJob.Status.RUNNING, TuneJob.Status.PAUSED)
 
 
 def group_rows(group: TuneGroup) -> list[dict[str, Any]]:
@@ -91,7 +90,7 @@ def group_rows(group: TuneGroup) -> list[dict[str, Any]]:
     jobs = selectors.job_list().filter(group=group).order_by("group_place", "id")
     ceilings = Ceilings()
     return [{"job": job, "shape": texts.in_order(job.operator, job.shape), "outcome": job_outcome(job), **selectors.speedups(job),
-             "ceiling": job_ceiling(job, ceilings),
+             "ceiling": job_ceiling(job, ceilings), "keep": library_text(job),
              "rate": texts.rate(job, job.best_ms), "progress": selectors.progress(job, job.n_trials),
              "config": texts.config_in_order(job.best_config) if job.best_config else None} for job in jobs]
 
@@ -153,5 +152,5 @@ def group_json(group: TuneGroup) -> dict[str, Any]:
         "ended": all(job.status in ENDED for job in jobs), "speedup": mean_speedup(jobs),
         "jobs": [{"id": job.pk, "operator": job.operator, "shape": in_order(job.operator, job.shape), "dtype": job.dtype,
                   "status": job.status, "best_ms": job.best_ms, "default_ms": job.default_ms, "library_ms": job.library_ms,
-                  "ceiling": job_ceiling(job, ceilings),
+                  "keep_library": library_text(job) or None, "ceiling": job_ceiling(job, ceilings),
                   "best_config": config_in_order(job.best_config) if job.best_config else None} for job in jobs]}

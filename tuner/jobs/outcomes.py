@@ -9,6 +9,7 @@ from tuner import texts
 from tuner.cache.default_check import check_library, library_gain
 from tuner.models import TuneJob
 
+LIVE_STATUSES = (TuneJob.Status.QUEUED, TuneJob.Status.RUNNING, TuneJob.Status.PAUSED)
 LEAST_GAIN = 0.01        # a best that is faster by less is no gain, as in tuner.tuning.search.loop
 TITLES = {"faster": "done", "default": "no gain", "tie": "no gain", "library": "library wins", "unknown": "done"}
 
@@ -45,8 +46,8 @@ def job_outcome(job: TuneJob) -> JobOutcome | None:
         return None
     if job.default_ms is None and job.library_ms is None:
         return JobOutcome("unknown", "neither the default configuration nor a library was measured to compare with")
-    if won := library_won(job):
-        return JobOutcome("library", texts.keep_library_text(job.operator, won))
+    if keep := library_text(job):
+        return JobOutcome("library", keep)
     if kind := _default_stands(job):
         words = {"default": "nothing faster than the default configuration found",
                  "tie": "nothing found that can be told apart from the default configuration"}[kind]
@@ -57,12 +58,24 @@ def job_outcome(job: TuneJob) -> JobOutcome | None:
 
 
 def library_won(job: TuneJob) -> float | None:
-    """Return how many times as fast the library is as what a finished job found; None where it is not surely faster."""
-    if job.status != TuneJob.Status.DONE or not job.best_ms:
+    """Return how many times as fast the library is as the best of a job; None where it is not surely faster.
+
+    The finalists of a job that is done were measured in turn with the library; of any other job medians alone are known.
+    """
+    if not job.best_ms:
         return None
-    first = next((each for each in job.finalists if each.get("median_ms")), {"median_ms": job.best_ms})
+    finalists = job.finalists if job.status == TuneJob.Status.DONE else []
+    first = next((each for each in finalists if each.get("median_ms")), {"median_ms": job.best_ms})
     check = check_library(first, job.library_ms)
     return library_gain(check.as_json()) if check else None
+
+
+def library_text(job: TuneJob) -> str:
+    """Return that the library is faster than the best of a job, in words; "" where it is not surely, or nothing was measured."""
+    won = library_won(job)
+    if won and job.status in LIVE_STATUSES:
+        return f"so far {texts.library_name(job.operator)} is {won:.2f}× faster"
+    return texts.keep_library_text(job.operator, won)
 
 
 def _default_stands(job: TuneJob) -> str:

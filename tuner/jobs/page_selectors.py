@@ -13,7 +13,7 @@ from tuner import devices, texts
 from tuner.ceilings.filling import job_grid
 from tuner.ceilings.selectors import job_ceiling
 from tuner.jobs import control_services, insight, selectors
-from tuner.jobs.outcomes import job_outcome
+from tuner.jobs.outcomes import job_outcome, library_text
 from tuner.models import TrialRow, TuneGroup, TuneJob
 from tuner.spaces.texts import edit_text
 from tuner.tuning.search.loop import PLATEAU_GAIN, Progress
@@ -163,7 +163,7 @@ def job_detail(job: TuneJob, trials: Sequence[Trial]) -> dict[str, Any]:
         "insight": insights, "effects_text": effects_text(insights), "levels_shown": LEVELS_SHOWN,
         "effects": [[effect.name, effect.share] for effect in insights.effects],
         "saved": job_savings(job, trials), "members": member_rows(job), "clocks": clock_range(trials),
-        "ended": ended_text(job, len(trials)), "outcome": job_outcome(job),
+        "ended": ended_text(job, len(trials)), "outcome": job_outcome(job), "keep": library_text(job),
         "ahead": jobs_ahead(job), "others": comparable_jobs(job)}
 
 

@@ -25,7 +25,7 @@ from tuner.jobs import (
     quarantine,
     selectors,
 )
-from tuner.jobs.outcomes import job_outcome
+from tuner.jobs.outcomes import job_outcome, library_text
 from tuner.models import Quarantine, TuneGroup, TuneJob
 from tuner.texts import config_in_order, in_order
 
@@ -47,7 +47,7 @@ def tune_list(request: HttpRequest) -> HttpResponse:
     rows: list[dict[str, Any]] = [
         {"job": job, "ceiling": job_ceiling(job, ceilings), "shape": texts.in_order(job.operator, job.shape),
          **selectors.speedups(job), "rate": texts.rate(job, job.best_ms), "progress": selectors.progress(job, job.n_trials),
-         "outcome": job_outcome(job)} for job in jobs[:LIST_LIMIT]]
+         "outcome": job_outcome(job), "keep": library_text(job)} for job in jobs[:LIST_LIMIT]]
     done = [row for row in rows if row["job"].status == TuneJob.Status.DONE and row["default"]]
     queue = page_selectors.queue_rows()
     return render(request, "tuner/job/list.html", {

@@ -11,7 +11,7 @@ from django.db.models.functions import Coalesce
 
 from tuner.ceilings.selectors import Ceilings, job_ceiling
 from tuner.devices import GPU
-from tuner.jobs.outcomes import job_outcome
+from tuner.jobs.outcomes import job_outcome, library_text
 from tuner.models import TrialRow, TuneJob, TuneMember
 from tuner.texts import config_in_order, in_order, rate
 from tuner.tuning.measure.quantiles import median_interval
@@ -113,7 +113,8 @@ def job_json(job: TuneJob, ceilings: Ceilings | None = None) -> dict[str, Any]:
             "rejected": counts["rejected"], "group": job.group_id, "prepare_s": (job.counters or {}).get("prepare_s"),
             "members": [member_json(one) for one in members(job)], "owner": job.owner.get_username() if job.owner else None,
             "rate": rate(job, job.best_ms), "ceiling": job_ceiling(job, ceilings), "plateau": plateau_of(job.strategy, job.plateau),
-            "outcome": {"kind": outcome.kind, "text": outcome.text} if outcome else None}
+            "outcome": {"kind": outcome.kind, "text": outcome.text} if outcome else None,
+            "keep_library": library_text(job) or None}
 
 
 def members(job: TuneJob) -> QuerySet[TuneMember]:

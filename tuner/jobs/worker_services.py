@@ -169,8 +169,9 @@ def tune_finish(job: TuneJob, worker: str, finalists: Sequence[Finalist], sessio
 def _requeue_if_extended(job: TuneJob) -> None:
     """Queue the job again where it was extended while its finalists were measured."""
     more = Q(budget_trials__gt=job.budget_trials) | Q(budget_seconds__gt=job.budget_seconds)
+    goal: dict[str, Any] = {"ceiling_pct": None} if job.ended_by == "ceiling" else {}       # reached: it would end at once
     if TuneJob.objects.filter(more, pk=job.pk, status=Status.DONE).update(
-            status=Status.QUEUED, finished=None, ended_by="", attempts=0):
+            **goal, status=Status.QUEUED, finished=None, ended_by="", attempts=0):
         enqueue_job(job)
         job.refresh_from_db()
 

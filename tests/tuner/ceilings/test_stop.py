@@ -53,6 +53,21 @@ def test_a_search_ends_at_the_share_that_was_asked_for_and_an_extension_goes_pas
     assert job.ceiling_pct is None and job.trials.count() > before
 
 
+def test_who_extends_it_while_its_finalists_are_measured_goes_past_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    job, real = make(ceiling_pct=15), ReplayRunner.finalists
+
+    def extends(runner: ReplayRunner, configs: list[Config]) -> Any:
+        control_services.tune_extend(job, trials=20)
+        monkeypatch.setattr(ReplayRunner, "finalists", real)
+        return real(runner, configs)
+
+    monkeypatch.setattr(ReplayRunner, "finalists", extends)
+    first = run(job)
+    before = first.trials.count()
+    assert (first.status, first.ceiling_pct) == ("queued", None)
+    assert run(first).trials.count() > before
+
+
 def test_a_share_that_is_out_of_reach_ends_nothing() -> None:
     assert run(make(ceiling_pct=95, budget_trials=40)).ended_by == "trials"
 

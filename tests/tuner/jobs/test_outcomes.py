@@ -50,7 +50,7 @@ def test_exhaustive_search_passes_every_plateau() -> None:
 
 
 def test_exhaustive_search_ends_with_the_space() -> None:
-    job = make(budget_trials=100_000)
+    job = make(budget_trials=100_000, budget_seconds=3600)
     lead.run(job.pk, "w", replay_speed=0)
     job.refresh_from_db()
     assert job.ended_by == "space"
@@ -100,6 +100,27 @@ def test_the_outcome_in_words(fields: dict[str, Any], kind: str, words: str) -> 
     assert outcome.kind == kind
     assert words in outcome.text
     assert (outcome.mark == "mark-ok") == (kind == "faster")
+
+
+@pytest.mark.parametrize(("status", "words"), [
+    ("done", "keep cuBLAS: 1.25× faster than the best found"), ("stopped", "keep cuBLAS: 1.25× faster than the best found"),
+    ("failed", "keep cuBLAS: 1.25× faster than the best found"), ("running", "so far cuBLAS is 1.25× faster"),
+    ("paused", "so far cuBLAS is 1.25× faster"), ("queued", "so far cuBLAS is 1.25× faster")])
+def test_a_job_in_every_state_says_that_the_library_is_faster(client: Any, alice: Any, status: str, words: str) -> None:
+    job = ended(status=status, best_ms=1.25, default_ms=2.0, library_ms=1.0, best_config={"BM": 64}, gpu="NVIDIA H200")
+    job.save()
+    assert selectors.job_json(job)["keep_library"] == words
+    client.force_login(alice)
+    page = client.get(reverse("tune", args=[job.pk])).content.decode()
+    said = f'id="keep-library">{words[0].upper() + words[1:]}<' in page
+    assert said == (status not in ("failed", "queued"))       # which say what they wait for, and what went wrong
+
+
+@pytest.mark.parametrize("library_ms", [None, 1.3, 1.245])      # unknown, slower, and not surely faster by medians alone
+def test_no_job_says_so_of_a_library_that_is_not_surely_faster(library_ms: float | None) -> None:
+    job = ended(status="stopped", best_ms=1.25, default_ms=2.0, library_ms=library_ms)
+    job.save()
+    assert selectors.job_json(job)["keep_library"] is None
 
 
 def test_only_a_job_that_is_done_has_an_outcome() -> None:

@@ -151,8 +151,10 @@ def test_a_job_is_started_stopped_and_written_down(site: Site, alice: Any, token
     stopped = AgentCall.objects.get(tool="stop_job")
     assert (stopped.outcome, stopped.writes, stopped.arguments) == ("ok", False, f'{{"job": {job.pk}}}')
     edited = call(site.mcp, token, "start_tune_job", {"operator": "softmax", "shape": {"R": 8192, "C": 4096}, "gpu": GPU,
-                                                      "values": {"num_warps": [4, 8]}, "constraints": ["STEPS < 4"]})
-    assert call(site.mcp, token, "get_job", {"job": edited["job"]})["space"]["parameters"] == {"num_warps": [4, 8]}
+                                                      "values": {"num_warps": [4, 8]}, "constraints": ["STEPS < 4"],
+                                                      "ceiling_pct": 95})
+    shown = call(site.mcp, token, "get_job", {"job": edited["job"]})
+    assert (shown["space"]["parameters"], shown["ceiling_pct"]) == ({"num_warps": [4, 8]}, 95)
     wrong = call(site.mcp, token, "start_tune_job", {"operator": "softmax", "shape": {"R": 8192, "C": 4096}, "gpu": GPU,
                                                      "constraints": ["STEP < 4"]})
     assert isinstance(wrong, Told) and "space.constraints[0]" in wrong and "STEP is none of" in wrong

@@ -225,8 +225,8 @@ def _line(row: dict[str, Any]) -> str:
         gain += f", {100 * ceiling['share']:.3g} % of the ceiling ({1e3 * ceiling['ms']:.4g} µs, {ceiling['source']})"
     trials = f"{row['trials']:5} trials  " if "trials" in row else ""
     outcome = row.get("outcome") or {}
-    if outcome.get("kind") == "library":        # before the time, which nobody should use
-        best = f"{outcome['text']}; {best}"
+    if keep := row.get("keep_library"):        # before the time, which nobody should use
+        best = f"{keep}; {best}"
     else:
         gain += f"; {outcome['text']}" if outcome.get("text") else ""
     gain += f", prepared in {row['prepare_s']:.1f} s" if row.get("prepare_s") else ""

@@ -11,8 +11,8 @@ from webapp.agents import caller, spending
 from webapp.agents.tools.arguments import Dtype, Job, Limit, Offset, Operator, Shape, cut, pick, top
 
 LINE = ("id", "operator", "shape", "dtype", "device", "status", "gpu", "recorded", "best_ms", "default_ms", "library_ms",
-        "elapsed_s", "trials", "rejected", "outcome", "owner", "created", "finished")
-WHOLE = (*LINE, "space", "strategy", "seed", "timing", "budget_trials", "budget_seconds", "plateau",
+        "elapsed_s", "trials", "rejected", "outcome", "keep_library", "owner", "created", "finished")
+WHOLE = (*LINE, "space", "strategy", "seed", "timing", "budget_trials", "budget_seconds", "plateau", "ceiling_pct", "ceiling",
          "best_config", "triton", "rate",
          "valid_size", "pruned", "failures", "ended_by", "error", "environment", "started")
 TRIAL = ("number", "outcome", "reason", "message", "config", "median_ms", "min_ms", "p90_ms", "n", "at_s", "facts")
@@ -37,7 +37,8 @@ async def get_job(
         after: Annotated[int, Field(ge=-1, le=10**9, description="only trials with a greater number; -1: from the first")] = -1,
         ) -> dict[str, Any]:
     """Show a tune job: progress, best, default and library time (milliseconds of one launch), its best configuration, failures by
-    reason, and trials in the order in which they were known. outcome "library" means: keep the vendor's library.
+    reason, and trials in the order in which they were known. keep_library: the vendor's library is faster, and by how much;
+    ceiling: the least time that the GPU allows (ms), and the share (0 to 1) that the best reached.
 
     next_after reads on in the trials, null when there are no more.
     """
@@ -56,6 +57,8 @@ async def start_tune_job(
             max_length=120, description='"gpu", "gpu:<model>" or "replay:<recording>"; empty: as get_problem says')] = "",
         budget_trials: Annotated[int, Field(ge=1, le=5000, description="configurations to try at most")] = DEFAULT_TRIALS,
         budget_seconds: Annotated[float, Field(ge=1, le=86_400, description="seconds of the job at most")] = DEFAULT_SECONDS,
+        ceiling_pct: Annotated[float | None, Field(
+            ge=1, le=100, description="end when the best reaches so many percent of what the GPU can do; null: never")] = None,
         strategy: Annotated[str, Field(max_length=40, description="search method; empty: the default")] = "",
         first: Annotated[list[dict[str, int | float | str | bool]] | None, Field(
             max_length=50, description="configurations to try before the search, each parameters by name")] = None,
@@ -71,7 +74,8 @@ async def start_tune_job(
         device = (await caller.get("/api/problem/", shape, operator=operator, dtype=dtype, gpu=gpu))["device"]["value"]
     asked: dict[str, Any] = {"operator": operator, "shape": shape, "device": device, "budget_trials": budget_trials,
                              "budget_seconds": budget_seconds}
-    asked |= {name: value for name, value in (("dtype", dtype), ("strategy", strategy), ("first", first)) if value}
+    asked |= {name: value for name, value in (("dtype", dtype), ("strategy", strategy), ("first", first),
+                                                     ("ceiling_pct", ceiling_pct)) if value}
     if values or constraints:
         asked["space"] = {"parameters": values or {}, "constraints": constraints or []}
     if not device.startswith("replay:"):
