@@ -63,7 +63,7 @@ def test_headline_bar_and_table_never_disagree_and_nothing_moves(watched: Any, s
     page.evaluate(LOOK)
     poll(page, "window.found.seen.length >= 6")
     page.get_by_role("button", name="Pause").click()
-    poll(page, "/^Paused/.test(document.querySelector('#tune-answer').innerText)")
+    poll(page, "/\\bPaused/.test(document.querySelector('#tune-answer').innerText)")
     assert page.inner_text("#tune-progress").startswith("paused") and page.is_visible("#resume") and not page.is_visible("#pause")
     page.wait_for_timeout(300)
     found = page.evaluate("window.found")
@@ -287,12 +287,12 @@ def test_the_queue_is_ordered_by_keys_and_by_drag_and_a_job_rests(watched: Any, 
     rests = tuner("/api/tune/", **MATMUL, shape=SHAPE, budget_trials=602)["id"]
     page.goto(f"{server_url}/tune/{rests}/")
     page.get_by_role("button", name="Pause").click()
-    poll(page, "/^Paused/.test(document.querySelector('#tune-answer').innerText)")
+    poll(page, "/\\bPaused/.test(document.querySelector('#tune-answer').innerText)")
     rested = tuner.get(f"/api/tune/{rests}/")["trials"]
     page.get_by_role("button", name="Resume").click()
-    poll(page, "/^Best so far/.test(document.querySelector('#tune-answer').innerText)")
+    poll(page, "/\\bBest so far/.test(document.querySelector('#tune-answer').innerText)")
     page.get_by_role("button", name="Stop").click()
-    poll(page, "/^Stopped/.test(document.querySelector('#tune-answer').innerText)")
+    poll(page, "/\\bStopped/.test(document.querySelector('#tune-answer').innerText)")
     assert tuner.get(f"/api/tune/{rests}/")["trials"] >= rested
 
 
