@@ -1,9 +1,16 @@
-"""A job with a rank on every GPU, started by the worker and captured whole: who is late is what was planted. Two GPUs or more."""
+"""A job with a rank on every GPU, started by the worker and captured whole: who is late is what was planted. Two GPUs or more.
+
+Ranks with equal work need not run alike: of them too the accused is who waits least in the all-reduces, counted here in the files.
+"""
 
 from __future__ import annotations
 
+import gzip
+import json
 import shutil
 import tempfile
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +20,20 @@ from tests.gpu.conftest import RESULTS, Report, Site
 from workers.core import gpu
 
 LATE_MS = 6.0
+MOST_OF = 0.8                   # of the all-reduces in which one rank waits least: it is late
+
+
+def waits_least(traces: list[Path]) -> list[str]:
+    """Return the rank whose all-reduce is the shortest in nearly all of them: who comes last waits for nobody. [] where none is."""
+    took: dict[int, list[float]] = {}
+    for path in traces:
+        told = json.loads(gzip.decompress(path.read_bytes()))
+        found = [each for each in told["traceEvents"] if each.get("cat") == "kernel" and "AllReduce" in each["name"]]
+        took[told["distributedInfo"]["rank"]] = [each["dur"] for each in sorted(found, key=lambda each: float(each["ts"]))]
+    count = min(len(each) for each in took.values())
+    assert count
+    (rank, times), = Counter(min(took, key=lambda rank: took[rank][at]) for at in range(count)).most_common(1)
+    return [f"rank {rank}"] if times >= MOST_OF * count else []
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["even", "late"])
@@ -33,10 +54,10 @@ def test_ranks_that_start_together_say_who_is_late(site: Site, report: Report, l
     report.add(f"{ranks} ranks said, {'late' if late else 'even'}", topics=topics, read=row["read"])
     folder = RESULTS / f"started_{'late' if late else 'even'}"
     folder.mkdir(parents=True, exist_ok=True)
-    for path in sorted((site.product.home / "store" / "uploads").glob("*/*")):
-        if path.stat().st_size < 2_000_000:
-            shutil.copyfile(path, folder / f"{path.parent.name}_{path.name}")
+    traces = sorted((site.product.home / "store" / "uploads").glob(f"*/capture-{row['id']}-trace-rank*"))
+    for path in traces:
+        shutil.copyfile(path, folder / f"{path.parent.name}_{path.name}")
     assert set(row["read"]["metadata"]["ranks"]) == {f"rank {rank}" for rank in range(ranks)}
     accused = [found["numbers"]["rank"] for found in topics["communication"]["findings"]
                if found["rule"] == "straggler" and found["severity"] == "high"]
-    assert accused == ([f"rank {planted}"] if late else [])
+    assert accused == ([f"rank {planted}"] if late else waits_least(traces))
