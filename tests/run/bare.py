@@ -21,7 +21,7 @@ from tests.product import PROJECT
 
 PACKAGES = ("torch", "triton")
 PROGRAMS = ("git", "chrom", "google-chrome")        # what the names of left out programs begin with
-CORE = ("--core", "-n", "2", "--dist", "worksteal")
+CORE = ("--core", "-n", "2", "--dist", "worksteal", "-p", "tests.run.passed", "--note-passed")
 
 
 def link_packages(target: Path) -> None:

@@ -1,0 +1,57 @@
+"""Plugin: what passed in one run is not run again in the next of the same change.
+
+RIDGEPOINT_PASSED names a file. A run with `--note-passed` adds to it each test that passed whole; every other run leaves those out.
+CI does so: what passes where torch, Triton, git and Chromium are missing needs none of them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+PASSED = "RIDGEPOINT_PASSED"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--note-passed", action="store_true", help=f"add what passes to the file that {PASSED} names")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    place = os.environ.get(PASSED)
+    if place and not config.option.note_passed:
+        config.pluginmanager.register(LeaveOut(Path(place)))
+    elif place and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Note(Path(place)))
+
+
+class Note:
+    """Writes the names of tests whose call passed and of which no other part failed, as the run ends."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.passed: set[str] = set()
+        self.failed: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed.add(report.nodeid)
+        elif report.when == "call" and report.passed:
+            self.passed.add(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        with self.place.open("a") as out:
+            out.writelines(f"{name}\n" for name in sorted(self.passed - self.failed))
+
+
+class LeaveOut:
+    """Deselects the tests that the file names; each process of a run reads the same file."""
+
+    def __init__(self, place: Path) -> None:
+        self.names = set(place.read_text().splitlines()) if place.is_file() else set()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in self.names])
+        items[:] = [item for item in items if item.nodeid not in self.names]

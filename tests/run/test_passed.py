@@ -1,0 +1,32 @@
+"""What passed whole is left out of the next run of the same change, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.run.passed import LeaveOut, Note
+
+A, B, C, D = (f"tests/test_a.py::test_{name}" for name in "abcd")
+
+
+def report(name: str, when: str, outcome: str) -> pytest.TestReport:
+    return pytest.TestReport(name, ("", None, ""), {}, outcome, None, when)         # type: ignore[arg-type]
+
+
+def test_what_passed_whole_is_left_out_of_the_next(tmp_path: Path) -> None:
+    place = tmp_path / "passed"
+    place.write_text("tests/test_b.py::test_of_another_run\n")
+    note = Note(place)
+    for name, when, outcome in ((A, "call", "passed"), (B, "call", "passed"), (B, "teardown", "failed"), (C, "setup", "skipped"),
+                                (D, "call", "failed")):
+        note.pytest_runtest_logreport(report(name, when, outcome))
+    note.pytest_sessionfinish()
+    assert place.read_text().splitlines() == ["tests/test_b.py::test_of_another_run", A]
+    items, left = [SimpleNamespace(nodeid=name) for name in (A, B, C, D)], []
+    config = SimpleNamespace(hook=SimpleNamespace(pytest_deselected=lambda items: left.extend(items)))
+    LeaveOut(place).pytest_collection_modifyitems(config, items)                    # type: ignore[arg-type]
+    assert [each.nodeid for each in items] == [B, C, D] and [each.nodeid for each in left] == [A]
+    assert not LeaveOut(tmp_path / "none").names
