@@ -62,7 +62,9 @@ def test_a_tool_that_is_killed_after_its_report_keeps_it(alice, host, told, tmp_
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(("at", "active", "status"), [(4, 50, "failed"), (9, 2, "done")])
+@pytest.mark.parametrize(("at", "active", "status"), [
+    (4, 50, "failed"),
+    pytest.param(9, 2, "done", marks=pytest.mark.deep_only)])      # test_a_tool_that_is_killed_after_its_report_keeps_it
 def test_a_program_that_is_killed(alice, host, told, tmp_store, at, active, status):  # noqa: F811
     """Before its trace is written nothing is left to keep; afterwards it is."""
     pytest.importorskip("torch")
@@ -93,6 +95,7 @@ def test_one_rank_of_torchrun_is_killed(alice, two_gpus, tmp_store):  # noqa: F8
 
 
 @pytest.mark.torch
+@pytest.mark.deep_only          # test_a_program_that_is_killed, test_one_rank_of_torchrun_is_killed
 def test_one_rank_is_killed_before_anything_was_recorded(alice, two_gpus, tmp_store):  # noqa: F811
     pytest.importorskip("torch")
     (two_gpus / "ranks.py").write_text(RANKS.format(at=1))

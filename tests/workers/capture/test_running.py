@@ -12,11 +12,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from django.core.management import call_command
 
 from tests.gpu.fleet.two_jobs import MAKE_TOKEN
 from tests.product import PROJECT, Product, clean_env, seed_database
@@ -35,6 +37,13 @@ while time.time() < end:
     torch.tanh(model(torch.randn(16, 64))).sum().backward()
     optimizer.step()
     time.sleep(0.005)
+"""
+LAUNCHER = """
+import os, signal, subprocess, sys, time, torch
+for rank in "34":
+    subprocess.Popen([sys.executable, "-c", *sys.argv[1:]], env={**os.environ, "RANK": rank})
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)           # what ended is gone at once
+time.sleep(600)
 """
 
 
@@ -94,44 +103,56 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
         own.close()
 
 
-def test_a_process_is_captured_by_its_number_and_read(host: Host) -> None:
-    job = host.job("tanh", 3, JOB, "--hf-token", "hf_secretsecret", "--lr", "0.1")
-    code, document = host.manage("capture", "running", "--pid", str(job.pid), "--seconds", "1")
-    assert (code, document["status"]) == (0, "ready"), document
-    profile = host.product.get_json(f"/api/profiles/{document['profile']}/")
-    assert profile["status"] == "ready" and {"fleet", "deep", "job:tanh", "rank:3"} <= set(profile["tags"])
-    (own,) = [each for each in host.processes() if each["pid"] == job.pid]
-    assert (own["job"], own["rank"], own["launcher"], own["on_gpu"]) == ("tanh", 3, False, False)
-    assert "--hf-token *** --lr 0.1" in own["command"] and "secretsecret" not in json.dumps(host.processes())
-    assert not list(host.traces.iterdir())                              # nothing is left of it
-
-
-def test_ranks_become_one_profile_and_their_launcher_is_not_captured(host: Host) -> None:
-    launcher = "import subprocess, sys, os, torch, time\n" \
-               "code = sys.argv[1]\n" \
-               "for rank in '01':\n" \
-               "    subprocess.Popen([sys.executable, '-c', code], env={**os.environ, 'RANK': rank})\n" \
-               "time.sleep(600)"
-    parent = host.job("pair", None, launcher, JOB)
+@pytest.fixture(scope="module")
+def ranks(host: Host) -> Iterator[tuple[int, dict[int, int]]]:
+    """The launcher of a job, and its processes by their rank."""
+    parent = host.job("tanh", None, LAUNCHER, JOB, "--hf-token", "hf_secretsecret", "--lr", "0.1")
     try:
-        until(lambda: len([each for each in host.processes() if each["job"] == "pair" and not each["launcher"]]) == 2
-              and any(each["launcher"] for each in host.processes()))
-        (starter,) = [each for each in host.processes() if each["launcher"]]
-        assert starter["pid"] == parent.pid
-        code, document = host.manage("capture", "running", "--job", "pair", "--ranks", "0-1", "--seconds", "0.5")
-        assert (code, document["status"]) == (0, "ready"), document
-        assert [each["rank"] for each in document["captures"]] in ([0, 1], [1, 0])
-        assert {each["profile"] for each in document["captures"]} == {document["profile"]}, document
-        profile = host.product.get_json(f"/api/profiles/{document['profile']}/")
-        assert profile["name"] == "pair: 2 ranks" and len(profile["metadata"]["files"]) == 2
+        own = until(lambda: found if len(found := [each for each in host.processes() if each["job"] == "tanh"]) == 3 else None)
+        yield parent.pid, {each["rank"]: each["pid"] for each in own if each["pid"] != parent.pid}
     finally:
         for child in psutil.Process(parent.pid).children():
             child.kill()
 
 
-def test_nothing_comes_of_a_process_that_does_not_ask(host: Host) -> None:
-    code, document = host.manage("capture", "running", "--pid", str(os.getpid()), "--seconds", "1", "--wait", "3")
-    assert code == 1 and document["profile"] is None and "KINETO_USE_DAEMON=1" in document["why"]
+def test_a_process_is_captured_by_its_number_and_read(host: Host, ranks: tuple[int, dict[int, int]]) -> None:
+    pid = ranks[1][3]
+    code, document = host.manage("capture", "running", "--pid", str(pid), "--seconds", "1")
+    assert (code, document["status"]) == (0, "ready"), document
+    profile = host.product.get_json(f"/api/profiles/{document['profile']}/")
+    assert profile["status"] == "ready" and {"fleet", "deep", "job:tanh", "rank:3"} <= set(profile["tags"])
+    (own,) = [each for each in host.processes() if each["pid"] == pid]
+    assert (own["job"], own["rank"], own["launcher"], own["on_gpu"]) == ("tanh", 3, False, False)
+    assert "--hf-token *** --lr 0.1" in own["command"] and "secretsecret" not in json.dumps(host.processes())
+    assert not list(host.traces.iterdir())                              # nothing is left of it
+
+
+def test_ranks_become_one_profile_and_one_that_ends_is_told(host: Host, ranks: tuple[int, dict[int, int]]) -> None:
+    """Their launcher is not captured."""
+    parent, pids = ranks
+    (starter,) = [each for each in host.processes() if each["launcher"]]
+    assert starter["pid"] == parent and set(pids) == {3, 4}
+    code, document = host.manage("capture", "running", "--job", "tanh", "--ranks", "3-4", "--seconds", "0.5")
+    assert (code, document["status"]) == (0, "ready"), document
+    assert [each["rank"] for each in document["captures"]] in ([3, 4], [4, 3])
+    assert {each["profile"] for each in document["captures"]} == {document["profile"]}, document
+    profile = host.product.get_json(f"/api/profiles/{document['profile']}/")
+    assert profile["name"] == "tanh: 2 ranks" and len(profile["metadata"]["files"]) == 2
+
+    running = host.start("capture", "running", "--pid", str(pids[4]), "--seconds", "9")
+    until(lambda: any(each["state"] == "asked" for each in host.product.get_json("/api/fleet/captures/?job=tanh")["captures"]))
+    os.kill(pids[4], signal.SIGKILL)
+    document = json.loads(running.communicate(timeout=60)[0])
+    assert running.returncode == 1 and document["why"] == "the process ended"
+
+
+@pytest.mark.django_db
+def test_nothing_comes_of_a_process_that_does_not_ask() -> None:
+    out = StringIO()
+    with pytest.raises(SystemExit) as ended:
+        call_command("capture", "running", "--pid", str(os.getpid()), "--seconds", "1", "--wait", "0.1", "--json", stdout=out)
+    document = json.loads(out.getvalue())
+    assert ended.value.code == 1 and document["profile"] is None and "KINETO_USE_DAEMON=1" in document["why"]
 
 
 @pytest.mark.deep_only
@@ -154,17 +175,6 @@ def test_a_worker_that_is_killed_meanwhile_leaves_a_clear_state(host: Host) -> N
 def _captures_again(host: Host, pid: int) -> bool:
     code, document = host.manage("capture", "running", "--pid", str(pid), "--seconds", "0.5", "--wait", "60")
     return code == 0 and document["status"] == "ready"
-
-
-def test_a_process_that_ends_meanwhile_is_told(host: Host) -> None:
-    job = host.job("ended")
-    until(lambda: any(each["pid"] == job.pid for each in host.processes()))
-    running = host.start("capture", "running", "--pid", str(job.pid), "--seconds", "9")
-    until(lambda: any(each["state"] == "asked" for each in host.product.get_json("/api/fleet/captures/?job=ended")["captures"]))
-    job.kill()
-    job.wait()
-    document = json.loads(running.communicate(timeout=60)[0])
-    assert running.returncode == 1 and document["why"] == "the process ended"
 
 
 @pytest.mark.deep
