@@ -6,6 +6,8 @@ Where there is no GPU, torch records no history: `sitecustomize` puts a recorded
 import threading
 import time
 from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from django.conf import settings
@@ -104,17 +106,24 @@ def test_a_snapshot_comes_while_the_program_runs_on(alice, api, host, told, tmp_
     assert Profile.objects.get(pk=first.pk).format == "torch-snapshot"      # it can be read before the capture has ended
     assert services.capture_dump(row) == 2
     wait_for(lambda: len(dump_files(row)) == 2)
+    assert [services.capture_dump(row) for _ in range(2, MOST_DUMPS)] == list(range(3, MOST_DUMPS + 1))
+    refused = api(alice).post(reverse("api-capture-dump", args=[row.pk]))
+    assert refused.status_code == 409 and "8 snapshots were asked for already" in refused.json()["error"]
+    wait_for(lambda: len(dump_files(row)) == MOST_DUMPS)
     made = steps_made(row)
     wait_for(lambda: steps_made(row) > made)
     row = ended(row, thread)
     assert row.status == "done" and "memory snapshot written (end)" in row.log, (row.error, row.log)
-    assert [each["name"] for each in selectors.file_rows(row)] == ["dump-1.pickle", "dump-2.pickle", "only-snapshot.pickle"]
+    assert [each["name"] for each in selectors.file_rows(row)] == [
+        *(f"dump-{number}.pickle" for number in range(1, MOST_DUMPS + 1)), "only-snapshot.pickle"]
+    assert len({each["profile"] for each in dump_files(row)}) == MOST_DUMPS
     assert row.profile_id not in {each["profile"] for each in dump_files(row)}
     print(f"asked for, written and stored in {took_s:.2f} s")
     assert took_s < 15          # "within a second or two" on an idle machine
 
 
 @pytest.mark.torch
+@pytest.mark.deep_only          # test_a_snapshot_comes_while_the_program_runs_on, test_what_the_launcher_answers
 def test_eight_at_once_and_no_ninth(alice, api, host, told, tmp_store, target):  # noqa: F811
     row, thread = started(target(), alice, memory="oom")
     assert [services.capture_dump(row) for _ in range(MOST_DUMPS)] == list(range(1, MOST_DUMPS + 1))
@@ -128,6 +137,7 @@ def test_eight_at_once_and_no_ninth(alice, api, host, told, tmp_store, target): 
 
 
 @pytest.mark.torch
+@pytest.mark.deep_only          # test_what_the_launcher_answers
 def test_a_snapshot_that_cannot_be_written_ends_nothing(alice, host, told, tmp_store, target):  # noqa: F811
     row, thread = started(target(fails=True), alice, memory="oom")
     services.capture_dump(row)
@@ -137,6 +147,7 @@ def test_a_snapshot_that_cannot_be_written_ends_nothing(alice, host, told, tmp_s
 
 
 @pytest.mark.torch
+@pytest.mark.deep_only          # test_what_the_launcher_answers, test_without_a_gpu_a_memory_snapshot_says_why_not
 def test_without_a_gpu_the_log_answers(alice, host, told, tmp_store, target):  # noqa: F811
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
@@ -146,6 +157,33 @@ def test_without_a_gpu_the_log_answers(alice, host, told, tmp_store, target):  #
     wait_for(lambda: "no memory snapshot 1: the allocator's history is not recorded" in Capture.objects.get(pk=row.pk).log)
     row = ended(row, thread)
     assert row.status == "cancelled" or row.error["what"] == "no memory snapshot was written"
+
+
+def no_room(path):
+    raise AssertionError("no room")
+
+
+@pytest.mark.parametrize(("gpu", "dump", "answer", "last"), [
+    (True, lambda path: Path(path).touch(), "memory snapshot 8 written (asked for)", True),
+    (True, no_room, "memory snapshot 8 could not be written: AssertionError: no room", False),
+    (False, no_room, "no memory snapshot 8: the allocator's history is not recorded", False)], ids=["written", "no room", "no GPU"])
+def test_what_the_launcher_answers(tmp_path, gpu, dump, answer, last):
+    """Waiting for an out-of-memory that never comes: eight requests are answered, nothing is raised, then the last state is due."""
+    said = []
+    allocator = SimpleNamespace(_record_memory_history=lambda enabled="all", max_entries=0: said.append((enabled, max_entries)),
+                                _dump_snapshot=lambda path: dump(path))
+    torch = SimpleNamespace(cuda=SimpleNamespace(memory=allocator, is_available=lambda: gpu), _C=None)
+    memory = torch_memory.Memory(torch, "oom", 5000, lambda name: f"{tmp_path}/{name.replace('*', '')}", said.append)
+    (tmp_path / dumps.ASKED).write_text("9")
+    memory.start()
+    wait_for(lambda: answer in said)
+    assert sum("memory snapshot" in each and any(digit in each for digit in "12345678") for each in said) == MOST_DUMPS
+    assert len(list(tmp_path.glob("dump-*.pickle"))) == MOST_DUMPS * last and not list(tmp_path.glob("*.part"))
+    assert (("all", 5000) in said) == gpu and ("no memory snapshot: torch sees no CUDA GPU" in said) == (not gpu)
+    if last or not gpu:
+        memory.end()
+    memory.close()
+    assert memory.written == last == (tmp_path / "snapshot.pickle").exists() == ("memory snapshot written (end)" in said)
 
 
 @pytest.fixture
