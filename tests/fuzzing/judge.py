@@ -17,6 +17,7 @@ import tempfile
 import time
 import traceback
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +36,19 @@ class Verdict:
     peak_bytes: int         # beyond what the child held when it began
 
 
+@cache
 def prepare() -> None:
     """Import what a case needs before the first fork: a child then starts in milliseconds."""
     for name in ("ingest", "store.trace", "analysis.compare.launches", "analysis.core.kernels", "analysis.core.summaries",
                  "analysis.kernel.counters", "analysis.kernel.findings_counters", "analysis.trace.breakdown",
                  "analysis.trace.findings", "analysis.trace.remarks"):
         importlib.import_module(f"profiles.{name}")
+    importlib.import_module("profiles.ingest").import_readers()
 
 
 def judged(path: Path, seconds: float = SECONDS, memory_bytes: int = MEMORY_BYTES) -> Verdict:
     """What the readers make of the file."""
+    prepare()
     read, write = os.pipe()
     began = time.monotonic()
     child = os.fork()

@@ -23,7 +23,7 @@ from profiles import ingest
 from profiles.analysis.core.kernels import kernel_table
 from profiles.ingest.trace import Category, Report, Trace
 from tests.fuzzing.seeds import seeds
-from tests.profiles.ingest.corpus import CORPUS, DATA
+from tests.profiles.ingest.corpus import CORPUS, DATA, mostly_deep
 
 PAGE = (Path(__file__).parents[3] / "docs" / "formats.md").read_text()
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| ")]
@@ -72,7 +72,10 @@ def test_three_forms_of_one_jax_profile_agree() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", sorted((CORPUS / "kineto").iterdir()), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", mostly_deep(       # test_kineto.py has the launches and the time of the others
+    sorted((CORPUS / "kineto").iterdir()), "tracelens_h100_qwen1.5-0.5b.json.gz", "vllm_mi300_decode_full_graph_execution.json.gz",
+    "hta_alexnet_a100_critical_path.json.gz", "hta_cuda_event_sync_multi_stream_a100.json.gz", "hta_large_integer.json.gz",
+    "kineto_docs_out_of_order_h100.json", "tracelens_mi300_torch_compile_triton.json.gz"), ids=lambda path: path.name)
 def test_every_kernel_name_device_and_stream_is_the_files(path: Path) -> None:
     """All of them, not only the largest: read here by the json module, added as decimals."""
     data = path.read_bytes()
@@ -107,7 +110,8 @@ MISNAMED: dict[str, Callable[[bytes], bytes]] = {
     "a.zip": zstandard.compress, "a.gz": zipped, "a.ncu-rep": lambda data: zipped(gzip.compress(data, 1))}
 
 
-@pytest.mark.parametrize("kind", ["xprof", "xplane", "proton", "nsys-stats", "cutlass", "snapshot", "perfetto"])
+@pytest.mark.parametrize("kind", mostly_deep(        # test_containers.py wraps every format
+    ["xprof", "xplane", "proton", "nsys-stats", "cutlass", "snapshot", "perfetto"], "xplane", "nsys-stats", "proton"))
 def test_wrappings_and_names_change_nothing(kind: str, tmp_path: Path) -> None:
     """Names, launches, times, devices, tracks and the integrity report are those of the bare file."""
     data, seen = seeds(kind)[-1], []

@@ -24,6 +24,7 @@ from profiles.ingest.logs.moments import parse_moment
 from profiles.ingest.naming.bands import BANDS
 from profiles.ingest.trace import Trace, TraceError
 from tests.profiles.ingest.corpus import DATA
+from tests.scale import DEEP
 
 LOGS = DATA / "logs"
 QUERY, NO_UNITS, DMON = (LOGS / name for name in ("nvidia_smi_query.csv", "nvidia_smi_query_nounits.csv", "nvidia_smi_dmon.txt"))
@@ -362,7 +363,7 @@ def test_absurd_numbers_are_not_known(tmp_path):
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if DEEP else 40, deadline=None)
 @given(data=st.data())
 def test_mutated_logs_are_read_or_refused(data, tmp_path_factory):
     reader, content = data.draw(st.sampled_from([

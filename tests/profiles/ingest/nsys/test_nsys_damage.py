@@ -14,6 +14,7 @@ from profiles import ingest
 from profiles.analysis.core.kernels import kernel_table
 from profiles.ingest.trace import Trace, TraceError
 from tests.profiles.ingest.corpus import CORPUS
+from tests.scale import DEEP
 
 SECONDS = 10
 EXPORTS = ("nsysai_healthy_minimal", "nways_jacobi_gh200_gpu_metrics_40ms")
@@ -40,7 +41,7 @@ def check(path: Path) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80 if DEEP else 25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(which=st.integers(0, 1),
        places=st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=16)), min_size=1, max_size=60))
 def test_changed_bytes(exports, tmp_path, which, places):
@@ -53,7 +54,7 @@ def test_changed_bytes(exports, tmp_path, which, places):
     check(path)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40 if DEEP else 15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(which=st.integers(0, 1), cut=st.floats(0, 1), header=st.binary(max_size=84))
 def test_cut_anywhere_and_headers_of_any_kind(exports, tmp_path, which, cut, header):
     data = bytearray(exports[which][:int(cut * len(exports[which]))])
@@ -65,7 +66,7 @@ def test_cut_anywhere_and_headers_of_any_kind(exports, tmp_path, which, cut, hea
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30 if DEEP else 10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(which=st.integers(0, 1), pages=st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), min_size=1, max_size=40))
 def test_pages_in_each_others_place(exports, tmp_path, which, pages):
     data = bytearray(exports[which])
