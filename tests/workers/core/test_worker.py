@@ -30,19 +30,21 @@ from tuner.jobs.control_services import tune_stop
 from tuner.jobs.create_services import tune_create
 from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel, TuneJob
 from tuner.tuning.measure.recorded_runs import load_recorded
-from workers import jobs
+from workers import jobs, tasks
 from workers.leases import STALE_AFTER
 from workers.process import Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 QUEUES = ("ingest", "replay")
-LAUNCHES = 30_000           # of a file that takes long enough to be killed over
+LAUNCHES = 15_000           # of a file that takes long enough to be killed over
 
 
 class Workers:
     """Workers of this test's database and queue: one that a test leaves serves the next, for a start takes seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, way: Path) -> None:
+        """`way`: a link to this test's Valkey, through which all of them find it."""
+        self.way = way
         self.running: list[Product] = []
         self.given: list[Product] = []              # to the test at hand
 
@@ -52,11 +54,7 @@ class Workers:
             if worker not in self.given:
                 self.given.append(worker)
                 return worker
-        return self.start(settings.REDIS_URL)
-
-    def start(self, redis_url: str) -> Product:
-        """Return a new worker. `redis_url`: a way to this test's Valkey."""
-        worker = Product(Path(settings.HOME), *QUEUES, env=servers(redis_url), command="worker")
+        worker = Product(Path(settings.HOME), *QUEUES, env=servers(f"unix://{self.way}"), command="worker")
         self.running.append(worker)
         self.given.append(worker)
         worker.wait_for(lambda line: "ready for" in line)
@@ -77,13 +75,16 @@ class Workers:
 
     def stop(self) -> None:
         for worker in self.alive():
-            worker.stop(signal.SIGTERM)
+            assert worker.stop(signal.SIGTERM) == 0         # idle ones
+            assert said_by(worker) is None
 
 
 @pytest.fixture(scope="module")
-def kept_workers() -> Iterator[Workers]:
+def kept_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
     jobs.connection().flushdb()
-    kept = Workers()
+    way = tmp_path_factory.mktemp("way") / "valkey.sock"
+    way.symlink_to(settings.REDIS_URL.removeprefix("unix://").partition("?")[0])
+    kept = Workers(way)
     yield kept
     kept.stop()
 
@@ -136,7 +137,6 @@ def large_trace() -> bytes:
 
 
 def test_a_job_whose_server_was_away_is_no_failed_one(no_workers: Workers) -> None:
-    from workers import tasks
     from workers.row_kinds import ROW_KINDS
     from workers.tune import lead
 
@@ -215,20 +215,6 @@ def test_a_worker_killed_in_a_tune_job_is_replaced_and_nothing_is_measured_twice
     assert measured.items() <= trials.items() and sorted(trials) == list(range(60))
 
 
-def test_a_worker_killed_in_an_ingest_is_replaced(workers: Workers) -> None:
-    first = workers.get()
-    profile = profile_create(owner=None, file=ContentFile(large_trace(), name="large.json.gz"))
-    wait_until(lambda: Profile.objects.get(pk=profile.pk).status == "ingesting")
-    os.kill(first.process.pid, signal.SIGKILL)
-    first.process.wait()
-    assert Profile.objects.get(pk=profile.pk).status == "ingesting"
-    Profile.objects.filter(pk=profile.pk).update(heartbeat=timezone.now() - STALE_AFTER)
-    workers.get()
-    wait_until(lambda: Profile.objects.get(pk=profile.pk).attempts == 2)
-    wait_until(lambda: Profile.objects.get(pk=profile.pk).status == "ready")
-    assert Profile.objects.get(pk=profile.pk).launches == LAUNCHES
-
-
 def test_a_stopped_worker_hands_its_row_back_at_once(workers: Workers) -> None:
     worker = workers.get()
     job = tune_job(60)
@@ -237,29 +223,39 @@ def test_a_stopped_worker_hands_its_row_back_at_once(workers: Workers) -> None:
     stopped = of_job(job)
     assert stopped.status == "queued" and stopped.worker == "" and stopped.attempts == 0
     assert jobs.waiting("tune") == {job.pk} and said_by(worker) is None
-    other = workers.get()
+    workers.get()
     wait_until(lambda: of_job(job).status == "running")
-    workers.rest()
-    assert other.stop(signal.SIGTERM) == 0              # an idle one
-    assert said_by(other) is None
 
 
-def test_a_worker_that_loses_valkey_in_a_task_begins_again(no_workers: Workers, tmp_path: Path) -> None:
-    way = tmp_path / "valkey.sock"
-    way.symlink_to(settings.REDIS_URL.removeprefix("unix://").partition("?")[0])
-    worker, job = no_workers.start(f"unix://{way}"), tune_job(20)
+def test_a_worker_that_loses_valkey_in_a_task_begins_again(workers: Workers) -> None:
+    worker, job = workers.get(), tune_job(20)
     wait_until(lambda: of_job(job).trials.count() >= 3)
-    kept = way.rename(tmp_path / "away.sock")
+    starts = worker.log.count("ready for")
+    kept = workers.way.rename(workers.way.with_name("away.sock"))
     for kind in ("normal", "pubsub"):
         jobs.connection().client_kill_filter(_type=kind, skipme=True)
     wait_until(lambda: of_job(job).status == "done")               # rows are the truth: nothing of a job is in Valkey
     worker.wait_for(lambda line: "begins again when Valkey answers" in line)
-    kept.rename(way)
-    worker.wait_for(lambda line: "ready for" in line)
+    kept.rename(workers.way)
+    wait_until(lambda: worker.log.count("ready for") > starts)
     later = tune_job(5)
     wait_until(lambda: of_job(later).status == "done")
     assert worker.process.poll() is None and of_job(job).attempts == 1 and of_job(job).trials.count() == 20
-    worker.stop(signal.SIGTERM)                         # its way to Valkey goes with this test
+
+
+def test_a_worker_killed_in_an_ingest_is_replaced(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By this process: that another worker finds what is left is shown by the tune job that is killed."""
+    first = workers.get()
+    profile = profile_create(owner=None, file=ContentFile(large_trace(), name="large.json.gz"))
+    wait_until(lambda: Profile.objects.get(pk=profile.pk).status == "ingesting")
+    os.kill(first.process.pid, signal.SIGKILL)
+    first.process.wait()
+    assert Profile.objects.get(pk=profile.pk).status == "ingesting"
+    Profile.objects.filter(pk=profile.pk).update(heartbeat=timezone.now() - STALE_AFTER)
+    monkeypatch.setenv("RQ_WORKER_ID", "another")
+    tasks.ingest_profile(profile.pk)
+    after = Profile.objects.get(pk=profile.pk)
+    assert (after.attempts, after.status, after.launches) == (2, "ready", LAUNCHES)
 
 
 BEFORE_RQ_LISTENS = """
