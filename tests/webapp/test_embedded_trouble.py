@@ -68,7 +68,7 @@ def starter(folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", START_VALKEY, str(folder)], stdout=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("lost", ["nothing", "pid file", "lock file"])
+@pytest.mark.parametrize("lost", ["nothing", "pid file", pytest.param("lock file", marks=pytest.mark.deep_only)])
 def test_a_stopped_valkey_is_waited_for(queue: Path, lost: str) -> None:
     """The pid file is empty after a full disk; files can be deleted by hand."""
     redis.start(queue)
@@ -145,7 +145,7 @@ def spoil(queue: Path, part: str) -> None:
     path.write_bytes(stored[:len(stored) // 2] + b"*3\r\nof another server\r\n" + stored[len(stored) // 2:])
 
 
-@pytest.mark.parametrize("part", [".incr.aof", ".manifest", ".base.rdb"])
+@pytest.mark.parametrize("part", [".incr.aof", ".manifest", pytest.param(".base.rdb", marks=pytest.mark.deep_only)])
 def test_a_damaged_file_of_valkey_is_set_aside(queue: Path, caplog: pytest.LogCaptureFixture, part: str) -> None:
     redis.start(queue)
     client_of(queue).rpush("queue", *range(100))

@@ -55,6 +55,7 @@ def test_the_torch_extra_has_versions_and_no_hashes() -> None:
     assert f"numpy=={LOCK['numpy'][0].version}" in versions
 
 
+@pytest.mark.deep_only          # of the lock's own lines: test_every_line_has_the_hashes_of_its_files
 @pytest.mark.process
 def test_pip_refuses_a_file_of_another_hash(tmp_path: Path) -> None:
     """With the options of the Makefile: `one` is asked for, its need `two` has its hash among the constraints."""

@@ -123,14 +123,14 @@ def test_stop_is_seen_at_once_while_every_compiler_hangs():
     assert time.monotonic() - began < 40
 
 
-@pytest.mark.parametrize("shape", [{"no_meta": 1}, {"compiler_dies": 1}])
+@pytest.mark.parametrize("shape", [pytest.param({"no_meta": 1}, marks=pytest.mark.deep_only), {"compiler_dies": 1}])
 def test_a_kernel_that_cannot_compile_ahead_is_compiled_by_the_child(shape):
     trials, use = search(make(2, **shape), space_of({}, {}, {}))
     assert [t.outcome.facts["compile_s"] for t in trials] == [0.25] * 3       # the child's own
     assert use.compilers == 0
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.deep_only)])
 def test_a_crashed_child_is_replaced_and_the_search_goes_on(count):
     trials, _ = search(make(count), space_of({}, {"do": "segfault"}, {"do": "exit"}, {}))
     outcomes = {t.config["n"]: t.outcome for t in trials}

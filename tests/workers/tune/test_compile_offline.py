@@ -50,7 +50,8 @@ def default(operator, shape, dtype, cc):
 
 
 @pytest.mark.parametrize(("which", "name"), [
-    *(pytest.param("best", *each.values, id=f"best-{each.values[0]}", marks=each.marks) for each in each_operator(*SHAPES)),
+    *(pytest.param("best", *each.values, id=f"best-{each.values[0]}", marks=each.marks)
+      for each in (*each_operator("softmax", "attention"), *each_operator("matmul", "layernorm", marks=(pytest.mark.deep_only,)))),
     *(pytest.param("others", *each.values, id=f"others-{each.values[0]}", marks=each.marks)
       for each in each_operator(*SHAPES, marks=(pytest.mark.deep_only,)))])
 def test_facts_are_those_the_gpu_reported(compiler, which, name):
@@ -126,8 +127,8 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.parametrize("name", [*each_operator("softmax", "attention"),
-                                  *each_operator("matmul", "layernorm", marks=(pytest.mark.deep_only,))])
+@pytest.mark.parametrize("name", [*each_operator("softmax"),
+                                  *each_operator("attention", "matmul", "layernorm", marks=(pytest.mark.deep_only,))])
 def test_tensors_with_memory_find_the_binaries_that_tensors_without_memory_made(compiler, folder, name):
     dtype = OPERATORS[name].dtypes[0]
     aim(compiler, name, SHAPES[name], dtype, "9.0")

@@ -176,6 +176,7 @@ def start_worker(db: None) -> Iterator[Callable[[str], None]]:
         worker.stop(signal.SIGTERM)
 
 
+@pytest.mark.deep_only          # test_another_host_compiles…; of the real compiler: test_compile_offline.py
 @pytest.mark.torch
 @pytest.mark.django_db(transaction=True)
 def test_a_worker_of_the_queue_compile_helps_as_soon_as_it_is_there(start_worker: Callable[[str], None]) -> None:

@@ -118,7 +118,8 @@ def test_two_gpus_of_a_host_share_a_job_each_under_its_own_lease(fake_gpus: None
     assert all(row.facts["samples_ms"] for row in rows)
 
 
-@pytest.mark.parametrize(("ask", "status"), [(control_services.tune_stop, "stopped"), (control_services.tune_pause, "paused")])
+@pytest.mark.parametrize(("ask", "status"), [
+    (control_services.tune_stop, "stopped"), pytest.param(control_services.tune_pause, "paused", marks=pytest.mark.deep_only)])
 def test_a_kernel_that_hangs_does_not_keep_the_job_from_ending(
         fake_gpus: None, monkeypatch: pytest.MonkeyPatch, ask: Callable[[TuneJob], TuneJob], status: str) -> None:
     monkeypatch.setitem(OPERATORS, "fake", operator(lambda *_: Space.listed(

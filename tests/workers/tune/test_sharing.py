@@ -249,6 +249,8 @@ def start_host(tmp_path: Path) -> Iterator[Callable[[str], Product]]:
                 worker.stop(signal.SIGTERM)
 
 
+# in threads: test_a_helper_measures_what_the_lead_gives_out; of a killed lead: tests/workers/core/test_worker.py
+@pytest.mark.deep_only
 def test_two_hosts_share_a_job_and_the_lead_may_be_killed(start_host: Callable[[str], Product]) -> None:
     hosts = {host.process.pid: host for host in (start_host("a"), start_host("b"))}
     job = make(budget_trials=600, budget_seconds=600)
