@@ -11,10 +11,14 @@ from profiles.ingest.trace import CounterLaunch, Report
 DATA = Path(__file__).resolve().parents[2] / "data"
 
 
+def read(path: str | Path) -> Report:
+    """The report of a path, or of one below tests/data. Nobody changes it."""
+    return _read(DATA / path)
+
+
 @cache
-def read(name: str) -> Report:
-    """The report of that path below tests/data. Nobody changes it."""
-    found = ingest.read(DATA / name)
+def _read(path: Path) -> Report:
+    found = ingest.read(path)
     assert isinstance(found, Report)
     return found
 

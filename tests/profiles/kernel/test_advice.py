@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import cache
 
 import pytest
 from django.core.files.base import ContentFile
@@ -14,7 +15,6 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import Client
 
-from profiles import ingest
 from profiles.advice.services import decisions_check
 from profiles.analysis.kernel import counters, findings_counters, findings_source, rules, source_kernel
 from profiles.analysis.kernel.advising import convolutions, tensor_products
@@ -28,6 +28,7 @@ from profiles.topics.services import topic_make
 from profiles.topics.table import topic_of
 from profiles.upload.services import profile_create, profile_ingest
 from tests.profiles.ingest.corpus import DATA
+from tests.profiles.kernel import reports
 from tests.profiles.pages.test_pages import page, ready, text
 
 CAUSES_DATA = DATA / "causes"
@@ -48,17 +49,24 @@ TRITON = {
 }
 
 
+@cache
+def read(build: str):
+    """The report with its findings, of the counters and of lines and SASS, and its launches with their facts."""
+    report = reports.read(f"causes/{build}.ncu-rep.gz")
+    return (findings_counters.find(report), findings_source.find(report),
+            [(launch, counters.launch_facts(launch)) for launch in report.launches])
+
+
 def advice_in(build: str, *, source: bool = True, said: Callable[[Rule], bool] = lambda rule: True):
     """The advice about each kernel; without what lines and SASS say, and of NVIDIA's rules those that are `said`."""
-    report = ingest.read(CAUSES_DATA / f"{build}.ncu-rep.gz")
+    of_counters, of_source, launches = read(build)
     ours = defaultdict(list)
-    for found in (*findings_counters.find(report), *(findings_source.find(report) if source else [])):
+    for found in (*of_counters, *(of_source if source else [])):
         worth = None if "nvidia_estimate_pct" in found.numbers else found.worth_ns
         ours[found.kernel].append(Ours(found.rule, found.title, found.advice, worth,
                                        findings_source.most_pct(found.rule, found.numbers)))
     out = {}
-    for launch in report.launches:
-        facts = counters.launch_facts(launch)
+    for launch, facts in launches:
         nvidia = rules.merge_launch_rules([(facts.duration_ns, [asdict(rule) for rule in launch.rules if said(rule)])])
         out[launch.kernel.split("(")[0]] = advise(counters.combine_launches([facts]), facts.duration_ns, ours[launch.kernel],
                                                   nvidia)
@@ -120,7 +128,7 @@ def test_each_advice_has_a_gain_or_says_why_not(planted, mended):
 
 @pytest.mark.slow
 def test_what_leaves_the_work_as_it_is_wins_at_most_the_distance_to_the_roof():
-    report = ingest.read(DATA / "h200/buildB.ncu-rep.gz")
+    report = reports.read("h200/buildB.ncu-rep.gz")
     launch = next(each for each in report.launches if each.kernel == "layernorm_row")
     facts = counters.launch_facts(launch)
     nvidia = rules.merge_launch_rules([(facts.duration_ns, [asdict(rule) for rule in launch.rules])])
@@ -135,14 +143,14 @@ def test_what_leaves_the_work_as_it_is_wins_at_most_the_distance_to_the_roof():
 
 @pytest.mark.slow
 def test_slow_products_say_which_side_the_counters_support():
-    report = ingest.read(DATA / "h200/buildB.ncu-rep.gz")
+    report = reports.read("h200/buildB.ncu-rep.gz")
     slow = max((counters.launch_facts(each) for each in report.launches if each.kernel == "matmul"),
                key=lambda each: each.duration_ns)
     said = {side.name: side.supported for side in tensor_products.sides(slow)}
     assert said["pipeline depth"] is True and said["tile"] is None and said["alignment"] is None
     assert tensor_products.is_below_ceiling(slow) and tensor_products.gain_pct(slow)[0] == pytest.approx(
         100 * (1 - slow.point.flop_s / slow.point.compute_roof / 0.6))
-    fast = ingest.read(DATA / "h200/full.ncu-rep.gz").launches[0]
+    fast = reports.read("h200/full.ncu-rep.gz").launches[0]
     assert not tensor_products.is_below_ceiling(counters.launch_facts(fast))
     assert tensor_products.tile_of("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT") == (256, 128)
 

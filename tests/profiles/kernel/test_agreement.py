@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from django.test import Client
 
-from profiles import ingest
 from profiles.analysis.kernel import counters
 from profiles.analysis.kernel.advising.gains import headroom
 from profiles.analysis.kernel.occupancy import waves, waves_sentence, waves_text
@@ -17,7 +16,8 @@ from profiles.families.follow_services import shapes_make
 from profiles.families.services import family_merge
 from profiles.ingest.trace import Report, TraceError
 from profiles.models import KernelShape, KernelStat
-from tests.profiles.ingest.corpus import DATA
+from tests.profiles.ingest.corpus import DATA, larger_are_deep
+from tests.profiles.kernel import reports
 from tests.profiles.pages.test_pages import page, ready, text
 
 REPORTS = sorted([*DATA.glob("h200/**/*.ncu-rep.gz"), *DATA.glob("causes/*.ncu-rep.gz"), *DATA.glob("corpus/ncu/*.ncu-rep*"),
@@ -26,10 +26,10 @@ REPORTS = [path for path in REPORTS if path.name != "base-everything.ncu-rep.gz"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", larger_are_deep(REPORTS, 700_000), ids=lambda path: path.name)
 def test_every_report_says_one_thing(path: Path) -> None:
     try:
-        report = ingest.read(path)
+        report = reports.read(path)
     except TraceError:
         return                                              # of the damaged ones what is said stands in other tests
     assert isinstance(report, Report)

@@ -15,7 +15,6 @@ from django.core.files.base import File
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from profiles import ingest
 from profiles.analysis.kernel.anatomy import Anatomy, anatomy
 from profiles.analysis.kernel.memory_chart import chart
 from profiles.analysis.kernel.pipes import GROUPS, MIX, group_of
@@ -24,6 +23,7 @@ from profiles.charts.memory_chart import heat, memory_chart
 from profiles.ingest.trace import CounterLaunch, Report
 from profiles.models import KernelStat, Profile
 from profiles.upload import services
+from tests.profiles.kernel import reports
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 REPORTS = [*sorted((DATA / "h200").glob("*.ncu-rep.gz")), *sorted((DATA / "causes").glob("*.ncu-rep.gz")),
@@ -33,7 +33,7 @@ Launches = dict[str, tuple[CounterLaunch, Anatomy]]
 
 @cache
 def taken_apart(path: Path) -> list[tuple[CounterLaunch, Anatomy]]:
-    report = ingest.read(path)
+    report = reports.read(path)
     assert isinstance(report, Report)
     return [(launch, anatomy(launch.metrics, report.metadata.get("breakdowns", {}))) for launch in report.launches
             if not launch.incomplete]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -24,19 +24,29 @@ DATA = Path(__file__).resolve().parents[2] / "data"
 Read = Callable[[str], Profile]
 
 
+FILES = ("h200/full.ncu-rep.gz", "h200/buildA.ncu-rep.gz", "h200/buildB.ncu-rep.gz", "h200/buildA_raw.csv.gz",
+         "h200/kineto_layer.json.gz", "corpus/ncu/esmm_a10g_incomplete_last_kernel.ncu-rep")
+
+
+@pytest.fixture(scope="module")
+def stored(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, int]]:
+    """Files of tests/data, uploaded and ingested once: no test changes them."""
+    with django_db_blocker.unblock():
+        made = {}
+        for name in FILES:
+            file = File(io.BytesIO((DATA / name).read_bytes()), name=name.rpartition("/")[2])
+            made[name] = services.profile_create(owner=None, file=file).pk
+            profile = services.profile_ingest(made[name], "test")
+            assert profile is not None and profile.status == Profile.Status.READY, name
+        yield made
+        for number in made.values():
+            services.profile_delete(profile=Profile.objects.get(pk=number))
+
+
 @pytest.fixture
-def read(alice: Any, tmp_store: Path) -> Read:
-    """Upload and ingest one file of tests/data, here and now."""
-    def ingested(name: str) -> Profile:
-        path = DATA / name
-        profile = services.profile_create(
-            owner=alice, file=File(io.BytesIO(path.read_bytes()), name=path.name), name=path.name, build="", model="", tags=[],
-            notes="")
-        services.profile_ingest(profile.pk, "test")
-        profile.refresh_from_db()
-        assert profile.status == Profile.Status.READY, profile.error
-        return profile
-    return ingested
+def read(stored: dict[str, int], db: None) -> Read:
+    """The stored profile of one of FILES."""
+    return lambda name: Profile.objects.get(pk=stored[name])
 
 
 def text_of(answer: Any) -> str:
@@ -77,7 +87,7 @@ def test_rows_and_object_of_a_report(read: Read) -> None:
     assert metrics["gpu__time_duration.sum"] == {"metric": "gpu__time_duration.sum", "unit": "ns", "value": 174848.0}
     assert metrics["launch__func_cache_config"]["value"] == "CachePreferNone"
     assert store_counters.metrics_of(profile.pk, 99) == []
-    assert store_counters.metrics_of(profile.pk + 1, 0) == []
+    assert store_counters.metrics_of(profile.pk + 1000, 0) == []
     for form in ("json", "csv", "parquet"):
         answer = Client().get(f"/api/profiles/{profile.pk}/counters/?launch=0&format={form}")
         assert answer.status_code == 200 and "counters" in answer.headers["Content-Disposition"]

@@ -18,6 +18,7 @@ from profiles.ingest.ncu.sections import LABELS, sections
 from profiles.ingest.ncu.units import base_unit
 from profiles.ingest.trace import Report
 from profiles.store.counters import launch_rows
+from tests.profiles.kernel import reports
 
 H200 = Path(__file__).resolve().parents[2] / "data" / "h200"
 CORPUS = H200.parent / "corpus" / "ncu"
@@ -49,7 +50,7 @@ FACTS = {
 
 @pytest.fixture(scope="module")
 def full() -> Report:
-    report = ingest.read(H200 / "full.ncu-rep.gz")
+    report = reports.read(H200 / "full.ncu-rep.gz")
     assert isinstance(report, Report)
     return report
 
@@ -187,7 +188,7 @@ def test_impossible_numbers_are_unknown_and_break_nothing(value: float) -> None:
 
 
 def test_launches_of_one_kernel_are_summed() -> None:
-    report = ingest.read(H200 / "buildA.ncu-rep.gz")
+    report = reports.read(H200 / "buildA.ncu-rep.gz")
     assert isinstance(report, Report)
     table = {row.name: row for row in counters.kernel_table(report)}
     assert {name: row.launches for name, row in table.items()} == {

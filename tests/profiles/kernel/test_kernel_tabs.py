@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,32 @@ from profiles.upload import services
 DATA = Path(__file__).resolve().parents[2] / "data" / "h200"
 
 
-def read(owner: Any, name: str) -> Profile:
-    made = services.profile_create(owner=owner, file=File(io.BytesIO((DATA / name).read_bytes()), name=name), name=name)
+def read(name: str) -> Profile:
+    made = services.profile_create(owner=None, file=File(io.BytesIO((DATA / name).read_bytes()), name=name), name=name)
     return services.profile_ingest(made.pk, "test")
 
 
+@pytest.fixture(scope="module")
+def stored(django_db_setup: None, django_db_blocker: Any) -> Iterator[list[Profile]]:
+    """Two builds and a trace, which no test changes."""
+    with django_db_blocker.unblock():
+        made = [read(name) for name in ("buildA.ncu-rep.gz", "buildB.ncu-rep.gz", "kineto_layer.json.gz")]
+        yield made
+        for profile in made:
+            services.profile_delete(profile=profile)
+
+
 @pytest.fixture
-def builds(alice: Any, tmp_store: Path) -> tuple[KernelStat, KernelStat]:
+def builds(stored: list[Profile], db: None) -> tuple[KernelStat, KernelStat]:
     """The same softmax of two builds."""
-    first, second = (read(alice, f"build{name}.ncu-rep.gz").kernels.get(short_name="softmax_row") for name in "AB")
+    first, second = (profile.kernels.get(short_name="softmax_row") for profile in stored[:2])
     return first, second
+
+
+@pytest.fixture
+def of_trace(stored: list[Profile], db: None) -> KernelStat:
+    """A kernel without counters."""
+    return stored[2].kernels.all()[0]
 
 
 def address(kernel: KernelStat, tab: str = "") -> str:
@@ -121,8 +138,8 @@ def test_each_rule_stands_at_its_chart_and_all_under_rules(builds: tuple[KernelS
     assert len(placed) >= 3
 
 
-def test_tabs_without_data_are_absent_and_their_addresses_say_why(alice: Any, tmp_store: Path, client: Client) -> None:
-    kernel = read(alice, "kineto_layer.json.gz").kernels.all()[0]
+def test_tabs_without_data_are_absent_and_their_addresses_say_why(of_trace: KernelStat, client: Client) -> None:
+    kernel = of_trace
     page = client.get(address(kernel)).content.decode()
     bar = page[page.index("kernel-tabs"):]
     bar = bar[:bar.index("</nav>")]
@@ -187,8 +204,9 @@ def test_over_time_draws_the_baseline_behind(builds: tuple[KernelStat, KernelSta
     assert ">Baseline</th>" in page and "Dotted: baseline" in page
 
 
-def test_over_time_says_why_a_baseline_has_no_curves(alice: Any, builds: tuple[KernelStat, KernelStat], client: Client) -> None:
-    other = read(alice, "kineto_layer.json.gz").kernels.all()[0]
+def test_over_time_says_why_a_baseline_has_no_curves(of_trace: KernelStat, builds: tuple[KernelStat, KernelStat],
+                                                     client: Client) -> None:
+    other = of_trace
     page = client.get(f"{address(builds[1])}sampling/?baseline={other.pk}").content.decode()
     assert "holds no periodic samples" in page and ">Baseline</th>" not in page
     for tab in tabs.NAMES:                                 # its times are all that lies over the other tabs

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from functools import cache
 
 import pytest
 
-from profiles import ingest
 from profiles.analysis.kernel import counters, findings_counters, findings_source, rules
 from profiles.analysis.kernel.advising import units
 from profiles.analysis.kernel.advising.advice import Advice, advise
@@ -23,6 +23,7 @@ from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.ingest.trace import CounterLaunch, Device, Report
 from tests.gpu.ladder.shorten import read, report_of
 from tests.profiles.ingest.corpus import DATA
+from tests.profiles.kernel import reports
 
 HIDING = {"occupancy", "barriers", "small_grid", "imbalance"}
 
@@ -59,10 +60,18 @@ def advice_about(report: Report) -> tuple[LaunchFacts, list[Advice]]:
     return whole, advise(whole, total_ns, ours, nvidia, launches)
 
 
+@cache
+def ladder(name: str) -> list[tuple[Report, float | None]]:
+    return read(DATA / f"ladder/{name}.json.gz")
+
+
+def kernel_of(report: Report) -> str:
+    return report.launches[0].kernel.split("(")[0].split("<")[0].removeprefix("void ")
+
+
 def steps(name: str) -> Iterator[tuple[str, LaunchFacts, list[Advice], float | None]]:
-    for report, us in read(DATA / f"ladder/{name}.json.gz"):
-        kernel = report.launches[0].kernel.split("(")[0].split("<")[0].removeprefix("void ")
-        yield kernel, *advice_about(report), us
+    for report, us in ladder(name):
+        yield kernel_of(report), *advice_about(report), us
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +132,7 @@ def test_no_store_of_four_bytes_a_block_is_a_fault(teaching):
     """NVIDIA: 7/8 of the sectors of its stores are not used; of all sectors that is 2.7 %."""
     facts, listed, _ = teaching["reduce_sequential"]
     assert "uncoalesced" not in [each.cause for each in listed]
-    assert any(rule.identifier == "MemoryCacheAccessPattern" for report, _ in read(DATA / "ladder/teaching.json.gz")
+    assert any(rule.identifier == "MemoryCacheAccessPattern" for report, _ in ladder("teaching")
                for rule in report.launches[0].rules if report.launches[0].kernel.startswith("reduce_sequential"))
     assert facts.signals["sector_excess_pct"] < 3
 
@@ -143,12 +152,12 @@ def test_what_is_known_at_most_is_not_called_missing(teaching, sgemm):
     assert not [each for each in known if "not in the report" in each.no_gain or "estimate" in each.no_gain]
 
 
-def test_nvidias_rules_are_filtered_as_the_advice_is():
+def test_nvidias_rules_are_filtered_as_the_advice_is(teaching, sgemm):
     """No rule stands as advice whose cause the kernel's own advice leaves out; each that is left out says why."""
     reasons = []
-    for report, _ in (*read(DATA / "ladder/teaching.json.gz"), *read(DATA / "ladder/sgemm.json.gz")):
+    for report, _ in (*ladder("teaching"), *ladder("sgemm")):
         launches = [counters.launch_facts(each) for each in report.launches]
-        whole, listed = advice_about(report)
+        whole, listed = {**teaching, **sgemm}[kernel_of(report)][:2]
         total_ns = sum(each.duration_ns or 0.0 for each in launches)
         nvidia = rules.merge_launch_rules([(facts.duration_ns, [asdict(rule) for rule in launch.rules])
                                            for facts, launch in zip(launches, report.launches, strict=True)])
@@ -166,8 +175,8 @@ def test_nvidias_rules_are_filtered_as_the_advice_is():
 def test_a_finding_at_a_line_wins_what_the_advice_wins(sgemm):
     """One number on the kernel's page and in the profile's report: NVIDIA's estimate, at most what the fault adds to its unit."""
     seen = 0
-    for report, _ in read(DATA / "ladder/sgemm.json.gz"):
-        kernel = report.launches[0].kernel.split("(")[0].split("<")[0].removeprefix("void ")
+    for report, _ in ladder("sgemm"):
+        kernel = kernel_of(report)
         gains = {f"source.{each.cause}": each.gain_ns for each in sgemm[kernel][1] if each.gain_source.startswith("NVIDIA")}
         for found in findings_source.find(report):
             if "nvidia_estimate_pct" in found.numbers and found.rule in gains:
@@ -183,10 +192,10 @@ HEALTHY = ("h200/full.ncu-rep.gz", "captured/matmul_full.ncu-rep.gz")
 @pytest.mark.parametrize("name", HEALTHY)
 def test_kernels_at_their_roof_have_no_fault(name):
     """cuBLAS, PyTorch's element-wise kernels and a tuned product, at 85 % and more of DRAM or a pipe."""
-    report, seen = ingest.read(DATA / name), 0
+    report, seen = reports.read(name), 0
     for launch in report.launches:
-        facts, listed = advice_about(replace(report, launches=[launch]))
-        if units.at_roof(facts):
+        if units.at_roof(counters.combine_launches([counters.launch_facts(launch)])):
+            _, listed = advice_about(replace(report, launches=[launch]))
             seen += 1
             assert listed[0].kind == "limit" and not [each.cause for each in listed if each.kind == "fault"], launch.kernel
     assert seen >= 1
@@ -218,7 +227,7 @@ def test_metrics_collected_singly_give_what_they_allow():
 
 def test_the_worst_launch_speaks_not_the_mean():
     """A good launch and one whose tile conflicts: the second is named, with its own numbers and its share of the time."""
-    both = [report.launches[0] for report, _ in read(DATA / "ladder/teaching.json.gz")
+    both = [report.launches[0] for report, _ in ladder("teaching")
             if report.launches[0].kernel.startswith(("transpose_tile", "transpose_padded"))]
     launches = [replace(each, index=at, kernel="transpose", grid=(256 - at, 256, 1)) for at, each in enumerate(both)]
     whole, listed = advice_about(report_of(launches))

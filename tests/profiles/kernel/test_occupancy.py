@@ -14,6 +14,7 @@ from profiles.analysis.core import gpus
 from profiles.analysis.kernel import counters
 from profiles.analysis.kernel.occupancy import occupancy, waves
 from profiles.ingest.trace import Report
+from tests.profiles.kernel import reports
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 REPORTS = [
@@ -25,7 +26,7 @@ OLD = ("mistic", "speedy")      # ncu before 2022.2 computes with the most share
 
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.name)
 def test_limits_are_those_of_the_report(path: Path) -> None:
-    report = ingest.read(path)
+    report = reports.read(path)
     assert isinstance(report, Report)
     seen = 0
     for launch in report.launches:

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from profiles import ingest
 from profiles.analysis.kernel import counters, roofline
 from profiles.analysis.kernel.roofline import Metrics, Roofs, Work
 from profiles.ingest.trace import CounterLaunch, Report
+from tests.profiles.kernel import reports
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 H200, CORPUS = DATA / "h200", DATA / "corpus" / "ncu"
 
 
 def launches(path: Path) -> list[CounterLaunch]:
-    report = ingest.read(path)
+    report = reports.read(path)
     assert isinstance(report, Report)
     return report.launches
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from profiles import ingest
 from profiles.analysis.core import gpus
 from profiles.analysis.kernel import bounds, counters
 from profiles.analysis.kernel.facts import LaunchFacts
@@ -21,6 +20,7 @@ from profiles.analysis.kernel.roofs import Roofs, levels
 from profiles.analysis.kernel.stalls import Stall
 from profiles.analysis.kernel.work import half_moves, work
 from profiles.ingest.trace import CounterLaunch, Report
+from tests.profiles.kernel import reports
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 UNITS = {"": 1.0, "byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "Tbyte": 1e12, "hz": 1.0, "Khz": 1e3, "Mhz": 1e6,
@@ -45,7 +45,7 @@ def raw(path: Path) -> list[dict[str, float]]:
 
 @cache
 def facts_of(path: Path) -> tuple[list[CounterLaunch], list[LaunchFacts]]:
-    report = ingest.read(path)
+    report = reports.read(path)
     assert isinstance(report, Report)
     return report.launches, [counters.launch_facts(launch) for launch in report.launches]
 

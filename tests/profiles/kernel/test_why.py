@@ -8,9 +8,9 @@ import io
 
 import pytest
 
-from profiles import ingest
 from profiles.analysis.compare.why import INSTRUCTIONS, TIME, WARPS, why
 from tests.profiles.ingest.corpus import DATA
+from tests.profiles.kernel import reports
 
 CAUSES, H200 = DATA / "causes", DATA / "h200"
 
@@ -18,7 +18,7 @@ CAUSES, H200 = DATA / "causes", DATA / "h200"
 @pytest.fixture(scope="module")
 def planted():
     """Kernel -> (raw metrics mended, raw metrics planted)."""
-    sides = [ingest.read(CAUSES / f"causes_{build}.ncu-rep.gz") for build in ("mended", "planted")]
+    sides = [reports.read(CAUSES / f"causes_{build}.ncu-rep.gz") for build in ("mended", "planted")]
     by_name = [{launch.kernel.split("(")[0]: launch.metrics for launch in side.launches} for side in sides]
     return {name: (by_name[0][name], by_name[1][name]) for name in by_name[0]}
 
@@ -57,10 +57,10 @@ def test_unchanged_code_has_no_cause_of_its_own(planted, name):
 
 def test_parts_add_up_and_factors_are_what_the_raw_page_says():
     """Recomputed from NVIDIA's own CSV of the same reports, from other counters: issue rate and cycles."""
-    reports = [ingest.read(H200 / f"build{build}.ncu-rep.gz") for build in "AB"]
+    both = [reports.read(H200 / f"build{build}.ncu-rep.gz") for build in "AB"]
     pages = [list(csv.DictReader(io.StringIO(gzip.decompress((H200 / f"build{build}_raw.csv.gz").read_bytes()).decode())))[1:]
              for build in "AB"]
-    for at, (old, new) in enumerate(zip(reports[0].launches, reports[1].launches, strict=True)):
+    for at, (old, new) in enumerate(zip(both[0].launches, both[1].launches, strict=True)):
         found = why([old.metrics], [new.metrics])
         assert sum(factor.part_ns for factor in found.factors) == pytest.approx(found.delta_ns, abs=1e-6 * old.metrics[TIME])
         factors = {factor.key: factor for factor in found.factors}
@@ -77,7 +77,7 @@ def test_parts_add_up_and_factors_are_what_the_raw_page_says():
 
 def test_softmax_of_build_b_lost_its_warps():
     """Build B runs one warp where A ran sixteen: known from the program."""
-    old, new = ([launch.metrics for launch in ingest.read(H200 / f"build{build}.ncu-rep.gz").launches
+    old, new = ([launch.metrics for launch in reports.read(H200 / f"build{build}.ncu-rep.gz").launches
                  if launch.kernel == "softmax_row"] for build in "AB")
     first = why(old, new).factors[0]
     assert first.key == "warps" and first.old > 14 and first.new < 1.1
