@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError, call_command, execute_from_command_line
 
 pytestmark = pytest.mark.process
 
@@ -48,33 +48,48 @@ def files(tmp_path):
 
 def test_in_a_process_of_its_own_without_servers(tmp_path, files):
     environment = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
-    environment["RIDGEPOINT_HOME"] = str(tmp_path / "home")
-    baseline, same, slower = files
+    environment |= {"RIDGEPOINT_HOME": str(tmp_path / "home"), "PYTHONIOENCODING": "ascii"}
+    baseline, _, slower = files
 
     def run(*arguments):
         return subprocess.run([sys.executable, str(ROOT / "manage.py"), "gate", *arguments], capture_output=True, text=True,
                               env=environment, cwd=tmp_path, timeout=120)
 
-    found = run("--baseline", baseline, "--candidate", slower, "--json")
-    assert found.returncode == 1 and not found.stderr
-    document = json.loads(found.stdout)
+    os.mkfifo(tmp_path / "pipe")            # gate --baseline <(…), on a terminal that knows no "→"
+    with subprocess.Popen(["cp", slower, str(tmp_path / "pipe")]):
+        piped = run("--baseline", baseline, "--candidate", str(tmp_path / "pipe"), "--json", "out.json")
+    assert piped.returncode == 1 and piped.stdout.startswith("SLOWER") and not piped.stderr
+    check_document((tmp_path / "out.json").read_text())
+    assert not (tmp_path / "home" / "pg").exists(), "no database was started"
+    environment |= {"DATABASE_URL": "postgresql://x@127.0.0.1:1/x", "REDIS_URL": "redis://127.0.0.1:1/0"}
+    away = run("--suite", "serving", "--build", "b1")
+    assert away.returncode == 3 and "Connection refused" in away.stderr, "Python's 1 would say SLOWER"
+
+
+def check_document(text):
+    document = json.loads(text)
     assert document["verdict"] == "SLOWER" and len(document["kernels"]) == 13
     first = document["kernels"][0]
     assert first["op"] == "matmul" and first["shape"] == {"M": 4096, "N": 4096, "K": 4096} and first["config"]["BN"] == 256
     assert first["ratio_p50"] == pytest.approx(1.08, abs=0.004) and first["ci"][0] < 1.08 < first["ci"][1]
     assert {each["verdict"] for each in document["kernels"][1:]} == {"PASS"}
-    assert not (tmp_path / "home" / "pg").exists(), "no database was started"
-    environment |= {"DATABASE_URL": "postgresql://x@127.0.0.1:1/x", "REDIS_URL": "redis://127.0.0.1:1/0"}
-    away = run("--suite", "serving", "--build", "b1")
-    assert away.returncode == 3 and "Connection refused" in away.stderr, "Python's 1 would say SLOWER"
-    os.mkfifo(tmp_path / "pipe")            # gate --baseline <(…), on a terminal that knows no "→"
-    environment["PYTHONIOENCODING"] = "ascii"
-    with subprocess.Popen(["cp", slower, str(tmp_path / "pipe")]):
-        piped = run("--baseline", baseline, "--candidate", str(tmp_path / "pipe"))
-    assert piped.returncode == 1 and piped.stdout.startswith("SLOWER") and not piped.stderr
-    wrong = run("--baseline", str(tmp_path / "none"), "--candidate", same)
-    assert wrong.returncode == 3 and "No such file" in wrong.stderr and "Traceback" not in wrong.stderr
-    assert run("--baseline", baseline, "--candidate", same, "--target", "x").returncode == 3
+
+
+def test_what_a_pipeline_reads(tmp_path, files, capsys):
+    """As manage.py runs it, in this process: its exit code, and what stands on both outputs."""
+    baseline, same, slower = files
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            execute_from_command_line(["manage.py", "gate", *arguments])
+        return ended.value.code, *capsys.readouterr()
+
+    code, out, err = run("--baseline", baseline, "--candidate", slower, "--json")
+    assert code == 1 and not err
+    check_document(out)
+    code, _, err = run("--baseline", str(tmp_path / "none"), "--candidate", same)
+    assert code == 3 and "No such file" in err and "Traceback" not in err
+    assert run("--baseline", baseline, "--candidate", same, "--target", "x")[0] == 3
 
 
 def test_exit_codes_and_the_table(tmp_path, files):

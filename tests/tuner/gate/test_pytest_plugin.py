@@ -109,9 +109,12 @@ def test_each_process_is_a_run_in_the_form_that_the_gate_takes(tmp_path: Path) -
 
 
 def test_without_a_gpu_a_test_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    """Without torch, and with one that finds no GPU: a stand-in, for the real one takes 4 s to say so."""
+    (tmp_path / "torch.py").write_text("raise ImportError('No module named torch')")
     out = tmp_path / "runs.jsonl"
     code, said = run(tmp_path, "--ridgepoint-out", str(out), "-rs")
     assert code == 0 and "3 skipped" in said and "no CUDA device here: --ridgepoint-device cpu" in said and written(out) == []
+    (tmp_path / "torch.py").write_text(FAKE_TORCH.replace("lambda: True", "lambda: False"))
     assert run(tmp_path, "--ridgepoint-out", str(out), "--ridgepoint-device", "auto")[0] == 0
     assert {each["gpu"] for each in written(out)} == {"cpu"}
 
@@ -198,8 +201,10 @@ def test_workers_of_xdist_measure_one_at_a_time_and_the_controller_writes(tmp_pa
 @pytest.mark.parametrize(("options", "words"), [
     (["--ridgepoint-url", "https://guard.example"], "needs --ridgepoint-suite and --ridgepoint-commit"),
     (["--ridgepoint-url", "file:///etc/passwd", "--ridgepoint-suite", "s", "--ridgepoint-commit", "c"], "write an address like"),
-    (["--ridgepoint-url", "https://me:pw@x.example", "--ridgepoint-suite", "s", "--ridgepoint-commit", "c"], "write an address"),
-    (["--ridgepoint-runs", "99"], "1 to 50"), (["--ridgepoint-samples", "1"], "10 to 20,000"),
+    pytest.param(["--ridgepoint-url", "https://me:pw@x.example", "--ridgepoint-suite", "s", "--ridgepoint-commit", "c"],
+                 "write an address", marks=pytest.mark.deep_only),
+    (["--ridgepoint-runs", "99"], "1 to 50"),
+    pytest.param(["--ridgepoint-samples", "1"], "10 to 20,000", marks=pytest.mark.deep_only),
 ])
 def test_options_that_cannot_be_are_named_before_anything_runs(tmp_path: Path, options: list[str], words: str) -> None:
     code, said = run(tmp_path, *options)
@@ -250,21 +255,35 @@ def test_runs_are_sent_with_the_token_again_after_a_bad_moment_and_never_to_else
     assert code == 1 and "the server redirects to http://127.0.0.1:1/stolen" in said and len(server.asked) == 1
 
 
-@pytest.mark.django_db(transaction=True, available_apps=django_settings.INSTALLED_APPS)
-def test_from_a_test_file_to_a_verdict(live_server: Any, tmp_path: Path, alice: Any, api: Any) -> None:
+def send_build(server: str, folder: Path, token: str, commit: str, slower: str = "1", runs: int = 6) -> str:
+    code, said = run(folder, "--ridgepoint-url", server, "--ridgepoint-suite", "kernels", "--ridgepoint-commit", commit,
+                     "--ridgepoint-device", "cpu", "--ridgepoint-runs", str(runs),
+                     environ={"RIDGEPOINT_TOKEN": token, "SLOWER": slower})
+    assert code == 0, said
+    return said
+
+
+@pytest.fixture
+def token(alice: Any) -> str:
     Suite.objects.create(name="kernels", kind="uploaded", device="")
-    _, token = ApiToken.objects.create(alice, name="ci", scope="write")
+    return str(ApiToken.objects.create(alice, name="ci", scope="write")[1])
 
-    def measure(commit: str, slower: str, runs: int = 6) -> str:
-        code, said = run(tmp_path, "--ridgepoint-url", live_server.url, "--ridgepoint-suite", "kernels", "--ridgepoint-commit",
-                         commit, "--ridgepoint-device", "cpu", "--ridgepoint-runs", str(runs),
-                         environ={"RIDGEPOINT_TOKEN": token, "SLOWER": slower})
-        assert code == 0, said
-        return said
 
-    assert "sent to kernels: 18 stored" in measure("before", "1")
-    measure("same", "1")
-    measure("after", "1.5")
+@pytest.mark.django_db(transaction=True, available_apps=django_settings.INSTALLED_APPS)
+def test_a_server_takes_what_the_plugin_sends(live_server: Any, tmp_path: Path, token: str, alice: Any, api: Any) -> None:
+    assert "sent to kernels: 6 stored" in send_build(live_server.url, tmp_path, token, "before", runs=2)
+    suite = Suite.objects.get()
+    assert KernelRun.objects.filter(kernel__suite=suite).count() == 6 and suite.kernels.count() == 3
+    handed = api(alice).get(reverse("api-gate-client", args=["ridgepoint_pytest.py"]))
+    assert handed.content == PLUGIN.read_bytes() and "ridgepoint_pytest.py" in handed["Content-Disposition"]
+
+
+@pytest.mark.deep_only          # of sending: the test above; of verdicts over uploaded runs: test_gates_api.py, test_gates.py
+@pytest.mark.django_db(transaction=True, available_apps=django_settings.INSTALLED_APPS)
+def test_from_a_test_file_to_a_verdict(live_server: Any, tmp_path: Path, token: str, alice: Any, api: Any) -> None:
+    assert "sent to kernels: 18 stored" in send_build(live_server.url, tmp_path, token, "before")
+    send_build(live_server.url, tmp_path, token, "same")
+    send_build(live_server.url, tmp_path, token, "after", "1.5")
     suite = Suite.objects.get()
     assert KernelRun.objects.filter(kernel__suite=suite).count() == 54 and suite.kernels.count() == 3
     verdicts = {}
@@ -275,5 +294,3 @@ def test_from_a_test_file_to_a_verdict(live_server: Any, tmp_path: Path, alice: 
         verdicts[build] = {each["key"]: each["verdict"] for each in gate["kernels"]}
     assert set(verdicts["after"].values()) == {"SLOWER"}, verdicts
     assert "SLOWER" not in verdicts["same"].values(), verdicts
-    handed = api(alice).get(reverse("api-gate-client", args=["ridgepoint_pytest.py"]))
-    assert handed.content == PLUGIN.read_bytes() and "ridgepoint_pytest.py" in handed["Content-Disposition"]

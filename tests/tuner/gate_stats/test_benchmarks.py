@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from django.core.management import call_command
 
 from tests.product import PROJECT, clean_env
 from tuner.gate.benchmarks.document import ResultsError
@@ -119,12 +120,8 @@ def test_samples_are_read_beside_the_file_alone(tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.process
-def test_the_gate_judges_what_the_command_writes(tmp_path: Path) -> None:
+def test_the_gate_judges_what_the_command_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(7)
-
-    def manage(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, str(PROJECT / "manage.py"), *arguments], capture_output=True, text=True, timeout=120,
-                              env=clean_env(tmp_path / "home"))
 
     for build, median in (("before", 1.0e-3), ("after", 1.2e-3)):
         files = []
@@ -133,10 +130,12 @@ def test_the_gate_judges_what_the_command_writes(tmp_path: Path) -> None:
             document["benchmarks"][0]["stats"]["data"] = list(median * (1 + 0.002 * rng.standard_normal(100)))
             files.append(tmp_path / f"{build}-{process}.json")
             files[-1].write_text(json.dumps(document))
-        made = manage("runs", *map(str, files), "--out", str(tmp_path / f"{build}.jsonl"))
-        assert made.returncode == 0 and "6 runs of 1 kernels from 6 files" in made.stderr
-    judged = manage("gate", "--baseline", str(tmp_path / "before.jsonl"), "--candidate", str(tmp_path / "after.jsonl"))
-    assert judged.returncode == 1 and judged.stdout.startswith("SLOWER")
-    refused = manage("runs", str(tmp_path / "none.json"))
+        call_command("runs", *map(str, files), "--out", str(tmp_path / f"{build}.jsonl"))
+        assert "6 runs of 1 kernels from 6 files" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as judged:
+        call_command("gate", "--baseline", str(tmp_path / "before.jsonl"), "--candidate", str(tmp_path / "after.jsonl"))
+    assert judged.value.code == 1 and capsys.readouterr().out.startswith("SLOWER")
+    refused = subprocess.run([sys.executable, str(PROJECT / "manage.py"), "runs", str(tmp_path / "none.json")],
+                             capture_output=True, text=True, timeout=120, env=clean_env(tmp_path / "home"))
     assert refused.returncode == 3 and "No such file" in refused.stderr
     assert not (tmp_path / "home").exists()
