@@ -14,6 +14,7 @@ from tuner.tuning.measure import timing
 from tuner.tuning.measure.runner import Incumbent
 from tuner.tuning.trial import Measured, Reason, Rejected
 from workers.core.child import SandboxError
+from workers.tune import gpu_child
 from workers.tune.gpu_child import Limits
 from workers.tune.sandbox import SandboxRunner
 
@@ -26,6 +27,13 @@ POLICY = {"max_samples": 10, "min_samples": 5, "rounds": 2}
 def make(operator="softmax", shape=None, dtype="fp16") -> SandboxRunner:
     return SandboxRunner(operator, shape or {"R": 4, "C": 100}, dtype, policy=POLICY, seed=7, limits=Limits(open_s=60),
                          child_module="tests.workers.tune.interpreted_child")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_spares():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu_child, "SPARES", 0)           # each imports torch
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +99,11 @@ def test_an_incumbent_without_a_time_is_no_race(runner):
     assert isinstance(outcome, Measured) and outcome.facts["ended"] != "raced" and "racing" not in outcome.facts
 
 
-def test_a_shape_the_kernel_cannot_take_is_refused_with_words():
+def test_a_shape_the_kernel_cannot_take_is_refused_with_words(runner):
+    """The last of this child: it is asked for another operator."""
+    runner.move("attention", {"B": 1, "H": 1, "N": 16, "D": 24, "causal": 0}, "fp16")
     with pytest.raises(SandboxError, match="D must be a power of two"):
-        make("attention", {"B": 1, "H": 1, "N": 16, "D": 24, "causal": 0}).open()
+        runner.open()
 
 
 def test_the_interval_of_the_median_is_distribution_free():

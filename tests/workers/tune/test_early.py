@@ -3,16 +3,19 @@
 import importlib
 import os
 import sys
+from zlib import crc32
 
 import pytest
 import torch
 
+from tests.scale import DEEP
 from tuner.tuning.measure import child, offline
 from tuner.tuning.operators import OPERATORS
 from tuner.tuning.search.loop import Budget, tune
 from tuner.tuning.space import Space
 from tuner.tuning.trial import Measured, Rejected, config_key
 from workers.core.child import SandboxError
+from workers.tune import gpu_child
 from workers.tune.gpu_child import Limits
 from workers.tune.sandbox import EarlyStart, SandboxRunner
 
@@ -20,6 +23,11 @@ pytestmark = pytest.mark.process
 
 CONFIGS = [{"build": "fine", "do": "fine", "n": n} for n in range(4)]
 LIMITS = Limits(open_s=20, compile_s=10, run_s=10)
+
+
+@pytest.fixture(autouse=True)
+def without_spares(monkeypatch):
+    monkeypatch.setattr(gpu_child, "SPARES", 0)         # no child dies here
 
 
 def search(early, configs=CONFIGS, **shape):
@@ -106,7 +114,8 @@ def test_the_source_of_a_kernel_has_one_hash_whatever_else_is_imported():
     def hash_of(operator):
         return child.source_hash(importlib.import_module(operator.kernel_module), operator.name)
 
-    each = {name: _in_fork(lambda operator=operator: alone(operator)) for name, operator in OPERATORS.items()}
+    some = {name: operator for name, operator in OPERATORS.items() if DEEP or crc32(name.encode()) % 3 == 0}
+    each = {name: _in_fork(lambda operator=operator: alone(operator)) for name, operator in some.items()}
     for operator in OPERATORS.values():
         importlib.import_module(operator.kernel_module)
-    assert {name: hash_of(operator) for name, operator in OPERATORS.items()} == each
+    assert len(some) >= 3 and {name: hash_of(operator) for name, operator in some.items()} == each

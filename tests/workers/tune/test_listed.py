@@ -53,8 +53,7 @@ def ended(job: TuneJob) -> TuneJob:
     return job
 
 
-def test_what_the_child_lists_is_searched_stored_and_cached(alice: Any) -> None:
-    job = ended(job_of(alice))
+def assert_searched_stored_and_cached(job: TuneJob) -> None:
     assert (job.status, job.error, job.ended_by) == ("done", None, "space")
     assert (job.valid_size, job.space_size, job.pruned) == (12, 15, {"too small a matrix": 3})
     assert job.environment["host_products"] == "1.0" and "offer" not in job.environment
@@ -67,7 +66,8 @@ def test_what_the_child_lists_is_searched_stored_and_cached(alice: Any) -> None:
     assert CachedConfig.objects.get(job=job).config in kept
 
 
-def test_the_form_shows_what_was_listed_last(alice: Any, client: Any) -> None:
+def test_what_the_child_lists_is_searched_stored_cached_and_shown_in_the_form(alice: Any, client: Any) -> None:
+    """Each job has a child, which imports torch: one lists, one measures what was edited."""
     def asked(**more: Any) -> dict[str, Any]:
         given = {"operator": NAME, "shape": {"M": 64}, "dtype": "fp32", "device": "gpu", **more}
         answer = client.post(reverse("api-tune-space"), json.dumps(given), content_type="application/json")
@@ -79,7 +79,7 @@ def test_the_form_shows_what_was_listed_last(alice: Any, client: Any) -> None:
     assert before["valid"] is None and before["parameters"] == [] and "lists the space" in before["unknown"]
     edit = {"parameters": {"WAY": ["rows"]}, "constraints": []}
     assert "nothing can be edited" in asked(space=edit)["fields"][""]
-    ended(job_of(alice, budget_trials=1))
+    assert_searched_stored_and_cached(ended(job_of(alice)))
     after = asked()
     assert (after["valid"], after["size"], after["unknown"], after["gpu"]) == (12, 15, "", "CPU")
     assert {each["name"]: each["values"] for each in after["parameters"]}["BLOCK"] == [8, 16, 32]
