@@ -44,7 +44,7 @@ def counted(alice: Any, tmp_store: Path) -> Profile:
     return profile
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.deep_only)])
 def test_every_tool_says_what_it_is_for_and_what_it_takes(
         site: Site, alice: Any, token_of: Callable[..., str], mode: str) -> None:
     token = token_of(alice)

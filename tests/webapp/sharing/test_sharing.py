@@ -114,8 +114,8 @@ def test_nothing_can_be_changed(shared: Profile) -> None:
         if path.startswith("/accounts/"):
             continue            # signing in and out, as for anybody
         for mine in {path, path.replace(str(PK), str(shared.pk))}:
-            methods = ("post", "put", "patch", "delete")
-            for method in methods if DEEP else {"post", methods[crc32(mine.encode()) % 4]}:
+            methods = ("post", "put", "patch", "delete") if path.startswith("/api/") or DEEP else ("post",)
+            for method in methods if DEEP else [methods[crc32(mine.encode()) % len(methods)]]:
                 answer = getattr(browser, method)(mine, {"name": "mine now", "text": "mine now"}, content_type="application/json")
                 assert answer.status_code in (302, 400, 401, 403, 404, 405, 429), (method, mine, answer.status_code)
     assert {model: model._base_manager.count() for model in scoped_models()} == count
