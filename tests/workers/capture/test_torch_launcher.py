@@ -14,6 +14,7 @@ from profiles.capture.command import build_command
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.tool import Paths
 from profiles.capture.tools.torch_profiler import LAUNCHER, TorchOptions
+from tests.tuner.measure.forks import run_program
 from workers.capture.facts import NAME, said_by_tool
 
 pytestmark = [pytest.mark.torch, pytest.mark.process]
@@ -31,17 +32,43 @@ for number in range(int(sys.argv[1])):
 """
 
 
-@pytest.fixture
-def launched(tmp_path):
-    pytest.importorskip("torch")
+# As `python LAUNCHER …` in a folder, in a process that has torch: importing it takes longer than all else here.
+AS_COMMAND = """import os, runpy, sys, traceback
+os.dup2(1, 2)
+os.chdir(sys.argv[1])
+sys.argv = sys.argv[2:]
+sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+    status = 0
+except SystemExit as end:
+    status = end.code
+except BaseException:
+    traceback.print_exc()
+    status = 1
+print("\\nstatus", status)
+"""
 
-    def launch(made=30, program=STEPS, **options):
+
+def run(folder, argv):
+    """Return the exit status of a Python program and what it said."""
+    said, _, status = run_program(AS_COMMAND, str(folder), *map(str, argv))[0].rpartition("\nstatus ")
+    return int(status), said
+
+
+@pytest.fixture
+def command(tmp_path):
+    def make(made=30, program=STEPS, **options):
         (tmp_path / "program.py").write_text(program)
         (tmp_path / "out").mkdir(exist_ok=True)
-        argv = build_command(TorchOptions.parse(options), ["{python}", str(tmp_path / "program.py"), str(made)],
+        return build_command(TorchOptions.parse(options), ["{python}", str(tmp_path / "program.py"), str(made)],
                              Paths(python=sys.executable, project=str(PROJECT), folder=str(tmp_path / "out")))
-        return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path)
-    return launch
+    return make
+
+
+@pytest.fixture
+def launched(tmp_path, command):
+    return lambda *given, **options: run(tmp_path, command(*given, **options)[1:])
 
 
 def steps_in(path):
@@ -50,31 +77,28 @@ def steps_in(path):
 
 
 def test_every_cycle_is_a_trace_of_its_own_steps(launched, tmp_path):
-    process = launched(skip_first=2, wait=2, warmup=1, active=2, repeat=2)
-    said, _ = process.communicate(timeout=120)
+    status, said = launched(skip_first=2, wait=2, warmup=1, active=2, repeat=2)
     out = tmp_path / "out"
-    assert process.returncode == 0, said
+    assert status == 0, said
     assert sorted(path.name for path in out.iterdir()) == ["cycle-2.json.gz", NAME, "trace.json.gz"]
     assert steps_in(out / "trace.json.gz") == [5, 6] and steps_in(out / "cycle-2.json.gz") == [10, 11]
     assert "trace of 2 steps written (2 of 2)" in said and "made 14" in said and "made 15" not in said  # three more
+    assert said_by_tool(out)["cycles"] == 2
 
 
-def test_what_recording_costs_is_measured(launched, tmp_path):
-    assert launched(wait=3, warmup=1, active=2).communicate(timeout=120)
+def test_what_recording_costs_is_measured_and_an_execution_trace_lies_beside_the_trace(launched, tmp_path):
+    _, text = launched(wait=3, warmup=1, active=2, execution_trace=True, all_threads=True, sync_events=True, with_flops=True,
+                       with_modules=True, memory="end")
     facts = said_by_tool(tmp_path / "out")
     assert {phase: said["n"] for phase, said in facts["steps"].items()} == {
         "first": 1, "before": 2, "warmup": 1, "recording": 2, "after": 3}
     assert all(said["min_ms"] <= said["median_ms"] <= said["max_ms"] for said in facts["steps"].values())
     assert all(said["min_ms"] >= 10 for said in facts["steps"].values())            # the program sleeps for as long
     assert facts["write_s"] > 0 and facts["cycles"] == 1
-
-
-def test_an_execution_trace_lies_beside_the_trace(launched, tmp_path):
-    said, _ = launched(active=2, execution_trace=True, all_threads=True, sync_events=True, with_flops=True,
-                       with_modules=True).communicate(timeout=120)
     recorded = json.loads(gzip.decompress((tmp_path / "out" / "execution_trace.json.gz").read_bytes()))
     assert "chakra" in recorded["schema"] and any(node["name"] == "aten::addmm" for node in recorded["nodes"])
-    assert not (tmp_path / "out" / "execution_trace.json").exists() and "left out" not in said
+    assert not (tmp_path / "out" / "execution_trace.json").exists() and "left out" not in text
+    assert "no memory snapshot: torch sees no CUDA GPU" in text         # none is given to the process
 
 
 def test_what_a_torch_lacks_is_said_and_left_out(launched, tmp_path):
@@ -96,17 +120,17 @@ sys.exit(launcher.main(sys.argv[1:]))
 """
     (tmp_path / "older.py").write_text(older)
     (tmp_path / "program.py").write_text(STEPS)
-    done = subprocess.run([sys.executable, "older.py", str(PROJECT / LAUNCHER), "--out", str(tmp_path / "trace.json.gz"),
-                           "--all-threads",
-                           "--sync-events", "--execution-trace", "--end-after", "--", str(tmp_path / "program.py"), "20"],
-                          cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert "has no profile_all_threads: left out" in done.stdout and "has no enable_cuda_sync_events: left out" in done.stdout
-    assert "writes no execution trace beside a trace: left out" in done.stdout
-    assert done.returncode == 0 and steps_in(tmp_path / "trace.json.gz") == [2, 3, 4], done.stdout + done.stderr
+    status, said = run(tmp_path, ["older.py", PROJECT / LAUNCHER, "--out", tmp_path / "trace.json.gz", "--all-threads",
+                                  "--sync-events", "--execution-trace", "--end-after", "--", tmp_path / "program.py", "20"])
+    assert "has no profile_all_threads: left out" in said and "has no enable_cuda_sync_events: left out" in said
+    assert "writes no execution trace beside a trace: left out" in said
+    assert status == 0 and steps_in(tmp_path / "trace.json.gz") == [2, 3, 4], said
 
 
-def test_a_stop_keeps_what_was_recorded(launched, tmp_path):
-    process = launched(made=10_000, wait=1, warmup=1, active=1000)
+def test_a_stop_keeps_what_was_recorded(command, tmp_path):
+    pytest.importorskip("torch")
+    process = subprocess.Popen(command(made=10_000, wait=1, warmup=1, active=1000), cwd=tmp_path, text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     for line in process.stdout:
         if line.startswith("made 6"):
             break
@@ -118,20 +142,15 @@ def test_a_stop_keeps_what_was_recorded(launched, tmp_path):
 
 
 def test_a_program_that_fails_leaves_its_trace(launched, tmp_path):
-    process = launched(program=STEPS.replace("    step()", "    step()\n    assert number < 4, 'on purpose'"), active=50)
-    said, _ = process.communicate(timeout=120)
-    assert process.returncode == 1 and "on purpose" in said
+    status, said = launched(program=STEPS.replace("    step()", "    step()\n    assert number < 4, 'on purpose'"), active=50)
+    assert status == 1 and "on purpose" in said
     assert steps_in(tmp_path / "out" / "trace.json.gz") == [2, 3, 4]
 
 
 def test_without_a_gpu_a_memory_snapshot_says_why_not(launched, tmp_path):
-    torch = pytest.importorskip("torch")
-    if torch.cuda.is_available():
-        pytest.skip("there is a GPU here")
-    said, _ = launched(made=3, memory="end", wait=0, warmup=0, active=1).communicate(timeout=120)
-    assert "no memory snapshot: torch sees no CUDA GPU" in said and steps_in(tmp_path / "out" / "trace.json.gz") == [0]
-    alone = launched(made=3, memory="request", steps="none")
-    assert "no memory snapshot was written" in alone.communicate(timeout=120)[0] and alone.returncode == 75
+    status, said = launched(made=3, memory="request", steps="none")
+    assert "no memory snapshot: torch sees no CUDA GPU" in said and "no memory snapshot was written" in said
+    assert status == 75 and not list((tmp_path / "out").glob("trace*"))
 
 
 def test_the_launcher_needs_torch_alone():
