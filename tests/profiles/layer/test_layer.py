@@ -27,7 +27,7 @@ from profiles.analysis.trace.layer.work import Work
 from profiles.analysis.trace.merge import merge
 from profiles.ingest.trace import Category, Trace, TraceError
 from tests.profiles.analysis.test_operators import drawn
-from tests.profiles.ingest.corpus import DATA
+from tests.profiles.ingest.corpus import DATA, larger_are_deep
 
 H, B = "c10::Half", "c10::BFloat16"
 KINETO = sorted(path for folder in ("corpus/kineto", "h200", "captured", "causes", "recorded")
@@ -298,7 +298,7 @@ def test_what_cannot_be_is_marked_with_what_may_be_wrong() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", KINETO, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", larger_are_deep(KINETO, 50_000), ids=lambda path: path.name)
 def test_every_file_adds_up(path: Path) -> None:
     """Nothing negative, every launch once, the work of calls as often as they were made, no share above 100 % without its mark."""
     if path.stat().st_size > 2_000_000:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profiles.analysis.trace.needed.topic import needed_result
+from tests.profiles.ingest.corpus import mostly_deep
 from tests.profiles.needed.natural import frame, needs
 
 # file of tests/data/corpus/kineto -> kinds but for `passes`, which every run has that is not compiled
@@ -24,7 +25,9 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("file", sorted(SAID))
+@pytest.mark.parametrize("file", mostly_deep(
+    sorted(SAID), "alexnet_a100_critical_path.json.gz", "gp100.json.gz", "hta_triton_example_a100.json.gz",
+    "h100_qwen1.5-0.5b.json.gz", "qwen3-8b_decode.json.gz", "torch_compile_triton.json.gz", "full_graph_execution.json.gz"))
 def test_nothing_else_is_said_of_a_public_trace(file: str) -> None:
     name = f"corpus/kineto/{file}"
     result = needed_result(frame(name), needs(name))

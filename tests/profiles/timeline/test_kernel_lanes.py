@@ -16,7 +16,7 @@ from profiles.store import trace as store
 from profiles.store.timeline import timeline
 from profiles.timeline import kernel_lanes
 from tests.builders import trace
-from tests.profiles.ingest.corpus import H200
+from tests.profiles.ingest.corpus import H200, mostly_deep
 from tests.profiles.timeline.test_timeline_api import unpack
 
 pytestmark = pytest.mark.django_db
@@ -62,7 +62,7 @@ def test_a_tile_shows_long_launches_alone_and_merges_short_ones(get) -> None:
     assert (rows.columns["start_ns"] + rows.columns["dur_ns"]).max() == 55_000
 
 
-@pytest.mark.parametrize("level", [pytest.param(0, marks=pytest.mark.deep_only), 3, 6, 10])
+@pytest.mark.parametrize("level", mostly_deep([0, 3, 6, 10], "3", "10"))
 def test_no_launch_of_a_recording_is_lost_or_counted_twice_at_any_level(level: int) -> None:
     found = ingest.read(H200 / "kineto_train.json.gz")
     profile = stored(found)

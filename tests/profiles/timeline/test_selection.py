@@ -58,7 +58,8 @@ def expected(found: Trace, start: int, end: int, tracks: set[int], key) -> dict:
 WINDOWS = [(0, 10**12, None), (3_000_000, 9_000_000, None), (5_000_000, 30_000_000, "GPU")]
 
 
-@pytest.mark.parametrize(("start", "end", "group"), WINDOWS)
+@pytest.mark.parametrize(("start", "end", "group"), [pytest.param(*each, marks=[pytest.mark.deep_only] * (each[2] is None))
+                                                     for each in WINDOWS])
 @pytest.mark.parametrize(("by", "key"), [
     ("name,category", lambda row: (row["name"], Category(row["category"]).name.lower())),
     ("grid", lambda row: (" × ".join(str(row[f"grid_{a}"]) for a in "xyz") if row["grid_x"] is not None else None,)),

@@ -20,14 +20,14 @@ from profiles.ingest.core.spill import Numbers
 from profiles.ingest.spool import Spool
 from profiles.ingest.trace import TraceError
 from tests.profiles.ingest.chrome.test_kineto import record, written
-from tests.profiles.ingest.corpus import CORPUS, H200
+from tests.profiles.ingest.corpus import CORPUS, H200, mostly_deep
 
-FILES = [
+FILES = mostly_deep([
     CORPUS / "kineto/hta_nccl_data_a100_rank0of2.json.gz",
-    pytest.param(CORPUS / "kineto/kineto_tbplugin_resnet50_v100_1623143089861.pt.trace.json.gz", marks=pytest.mark.deep_only),
+    CORPUS / "kineto/kineto_tbplugin_resnet50_v100_1623143089861.pt.trace.json.gz",
     CORPUS / "kineto/hta_mi250_minitoy_rocm62.json.gz",
     H200 / "kineto_train.json.gz", H200 / "kineto_layer_stack.json.gz", H200 / "ddp_even_rank0.json.gz",
-]
+], "hta_mi250_minitoy_rocm62.json.gz", "kineto_train.json.gz", "kineto_layer_stack.json.gz")
 
 
 @pytest.fixture
