@@ -57,7 +57,7 @@ def test_a_demonstration_shows_what_it_is_for_and_goes_without_a_trace(tmp_path:
     demo = Demo(4, 3, now)
     write = write_records(tmp_path / "real.jsonl.gz", make_records(400))
     real = ask("feed", str(write))["records"]
-    send(demo, 7)
+    send(demo, 6)
     fleet_store().roll_up(services.days_to_sum(now=None) or [])
     top = ask("top", "--simulated", "yes")
     assert top["simulated"] and {row["kernel"] for row in top["rows"]} <= {
@@ -88,8 +88,8 @@ def test_the_build_that_made_a_kernel_slower_is_told() -> None:
     from tuner.gate.production.services import watch_production
     from tuner.models import ProductionRegression
 
-    demo = Demo(3, 2, int(time.time() // 60))
-    send(demo, 12)
+    demo = Demo(3, 1, int(time.time() // 60))
+    send(demo, 9)
     fleet_store().roll_up([day.toordinal() - 719_163 for day in FleetDay.objects.values_list("day", flat=True)])
     watch_production()
     rows = [row for row in ProductionRegression.objects.all() if SLOW_KERNEL in row.kernel]
