@@ -1,4 +1,8 @@
-"""A real installation is backed up while people upload and delete, and restored into an empty folder: nothing differs."""
+"""A real installation is backed up while people upload and delete, and restored into an empty folder: nothing differs.
+
+`make test` has what a restore refuses, of an installation at rest; the way there and back is that of tests/ways/test_backup.py, and
+what is copied, kept and cleared that of test_backup_parts.py.
+"""
 
 from __future__ import annotations
 
@@ -123,6 +127,25 @@ def wait_for_gates(visitor: Visitor, product: Product) -> None:
         time.sleep(0.5)
 
 
+@dataclass
+class Resting:
+    home: Path
+    place: Path                             # of its backup
+
+
+@pytest.fixture(scope="module")
+def resting(tmp_path_factory: pytest.TempPathFactory) -> Resting:
+    """An installation that nobody started since it was made, with two objects that are no row's."""
+    home, place = tmp_path_factory.mktemp("resting") / "home", tmp_path_factory.mktemp("place") / "backups"
+    seed_database(home, Path(os.environ[SHARED]))
+    (home / "store" / "shared").mkdir(parents=True)
+    for name in ("slices.parquet", "timeline.json"):
+        (home / "store" / "shared" / name).write_bytes(name.encode() * 1000)
+    made = manage(home, "backup", str(place), **SEALED)
+    assert made.returncode == 0, made.stderr
+    return Resting(home, place)
+
+
 @pytest.fixture
 def copied(original: Original, tmp_path: Path) -> Path:
     """The backup, to be harmed."""
@@ -176,6 +199,7 @@ def test_it_comes_back_as_it_was(original: Original, tmp_path: Path) -> None:
         product.stop()
 
 
+@pytest.mark.deep_only          # test_keeping_the_newest_removes_what_only_older_ones_need, test_equal_bytes_lie_once
 def test_a_second_backup_copies_only_what_is_new(original: Original, copied: Path) -> None:
     pool = {path.name for path in (copied / "objects").rglob("*") if path.is_file()}
     store = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in (original.home / "store").rglob("*") if path.is_file()}
@@ -190,13 +214,18 @@ def test_a_second_backup_copies_only_what_is_new(original: Original, copied: Pat
     assert manage(original.home, "backup", str(copied), "--check").returncode == 0
 
 
-def test_a_restore_refuses_data_and_a_wrong_passphrase(original: Original, tmp_path: Path) -> None:
-    refused = manage(original.home, "restore", str(original.place), **SEALED)
+def test_a_restore_refuses_data_and_a_wrong_passphrase(resting: Resting, tmp_path: Path) -> None:
+    refused = manage(resting.home, "restore", str(resting.place), **SEALED)
     assert refused.returncode == 4 and "holds data (" in refused.stderr and "--replace" in refused.stderr
+    wrong = manage(tmp_path, "restore", str(resting.place), RIDGEPOINT_BACKUP_PASSPHRASE="another long passphrase")
+    assert wrong.returncode == 1 and "the passphrase is not the one" in wrong.stderr
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.deep_only          # of the passphrase: test_the_passphrase_comes_from_the_environment_or_a_file
+def test_a_restore_refuses_what_is_half_said(original: Original, tmp_path: Path) -> None:
     shortened = manage(original.home, "restore", str(original.place), "--repl", **SEALED)
     assert shortened.returncode == 2 and "unrecognized arguments: --repl" in shortened.stderr
-    wrong = manage(tmp_path, "restore", str(original.place), RIDGEPOINT_BACKUP_PASSPHRASE="another long passphrase")
-    assert wrong.returncode == 1 and "the passphrase is not the one" in wrong.stderr
     none = manage(tmp_path, "restore", str(original.place))
     assert none.returncode == 1 and "RIDGEPOINT_BACKUP_PASSPHRASE" in none.stderr and "--without-keys" in none.stderr
     foreign = manage(tmp_path, "restore", str(original.place), "--to", str(tmp_path / "x"), DATABASE_URL="postgresql://x@127.0.0.1:1/x")
@@ -204,7 +233,8 @@ def test_a_restore_refuses_data_and_a_wrong_passphrase(original: Original, tmp_p
     assert not (tmp_path / "store").exists()
 
 
-def test_a_restore_refuses_a_damaged_backup_and_changes_nothing(original: Original, copied: Path, tmp_path: Path) -> None:
+def test_a_restore_refuses_a_damaged_backup_and_changes_nothing(resting: Resting, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(resting.place, tmp_path / "copied"))
     lost = next(each for each in listed(copied) if each["key"].endswith(".parquet"))
     damaged = copied / "objects" / lost["sha256"][:2] / lost["sha256"]
     content = bytearray(damaged.read_bytes())
@@ -247,6 +277,7 @@ def test_a_killed_restore_says_so_and_is_begun_anew(half_restored: Path, origina
     assert manage(half_restored, "createowner", "eve", RIDGEPOINT_PASSWORD="a-long-enough-1").returncode == 0
 
 
+@pytest.mark.deep_only          # test_half_a_source_leaves_nothing, test_an_unfinished_backup_of_today_in_a_bucket_is_left_alone
 def test_a_killed_backup_is_no_backup_and_the_next_one_clears_it(original: Original, tmp_path: Path) -> None:
     place = tmp_path / "place"
     process = subprocess.Popen([sys.executable, str(PROJECT / "manage.py"), "backup", str(place)], cwd=PROJECT,

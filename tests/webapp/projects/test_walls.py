@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import uuid
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -169,10 +170,10 @@ def test_nothing_of_another_project_is_shown(role: str, other: Filler, mine: Pro
     page, program = Client(raise_request_exception=False), Client(raise_request_exception=False)
     page.force_login(user)
     token_header = {"authorization": f"Token {token}"}
-    every = [(page, {}, ""), (page, {}, f"?{ASKED}"), (program, token_header, ""), (program, token_header, f"?{ASKED}")]
+    every = [(page, {}, f"?{ASKED}"), (program, token_header, f"?{ASKED}"), (page, {}, ""), (program, token_header, "")]
     asked = 0
     for path, holds in routes():
-        for client, headers, query in every if DEEP else every[1:3]:
+        for client, headers, query in every if DEEP else every[path.startswith("/api/"):][:1]:
             if client is not program or path.startswith("/api/"):
                 answer = client.get(path + query, headers=headers)
                 told = text_of(answer)
@@ -188,8 +189,9 @@ def test_the_same_addresses_show_it_to_its_own_people(other: Filler, mine: Proje
     """So that the test above cannot pass because nothing is there."""
     page = Client(raise_request_exception=False)
     page.force_login(person("theirs", PK, "viewer"))
-    shown = {path for path, holds in routes() if HIDDEN in text_of(page.get(path))}
-    assert len(shown) > 25, sorted(shown)
+    shown = (path for path, holds in routes() if HIDDEN in text_of(page.get(path)))
+    enough = set(shown if DEEP else islice(shown, 26))
+    assert len(enough) > 25, sorted(enough)
 
 
 @pytest.mark.parametrize("role", ["owner"])         # who may most is stopped least
@@ -202,15 +204,17 @@ def test_nothing_of_another_project_is_changed(role: str, other: Filler, mine: P
                              "profiles": [PK], "ids": [PK], "state": "acknowledged", "text": "mine now"}
     for path, _ in routes():
         refused: Any = None
-        for method in ("post", "put", "patch", "delete") if path.startswith("/api/") else ("post",):
+        for method in ("post", "put", "patch", "delete") if path.startswith("/api/") else ("post",) * DEEP:      # pages take forms
             if refused is not None and method.upper() not in refused.headers["Allow"] and not DEEP:
                 continue
             answer = getattr(page, method)(path, given, content_type="application/json")
             assert answer.status_code != 500, (method, path, text_of(answer)[:300])
             assert HIDDEN not in text_of(answer), (method, path)
             refused = answer if answer.status_code == 405 else refused
-        if refused is None or DEEP:
-            page.post(path, {**given, "profiles": PK, "ids": PK})
+        if not path.startswith("/api/") or DEEP:
+            answer = page.post(path, {**given, "profiles": PK, "ids": PK})
+            assert answer.status_code != 500, (path, text_of(answer)[:300])
+            assert HIDDEN not in text_of(answer), path
     assert everything(other) == before
 
 
