@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.tuner.bring.test_cases import CASES
+from tests.tuner.measure.forks import run_program
 from tuner.bring.calls.adapting import write_called
 from tuner.bring.calls.expression import CallRefused, is_expression, read_call
 from tuner.bring.calls.fitting import fit
@@ -72,90 +74,6 @@ class Calls:
         return line
 
 
-@pytest.fixture
-def calls(request: pytest.FixtureRequest) -> Any:
-    opened = Calls(next(CASES.rglob(request.param)))
-    yield opened
-    opened.asked._child.end()
-
-
-def of(file: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("calls", [file], indirect=True)
-
-
-def parameters(found: Found) -> dict[str, list[Any]]:
-    return {each["name"]: each["values"] for each in found.parameters if each["name"] not in ("num_warps", "num_stages")}
-
-
-@pytest.mark.torch
-@of("s01_*.py")
-def test_blocks_grid_strides_and_default_come_from_one_call(calls: Calls) -> None:
-    mm = calls.record("matmul(randn(512, 1024), randn(1024, 2048))")["mm"]
-    assert set(parameters(mm)) == {"BM", "BN", "BK"}
-    assert mm.default == {"BM": 64, "BN": 64, "BK": 32, "num_warps": 8, "num_stages": 3} and not mm.problems
-    assert mm.recorded is not None and mm.recorded["grid"] == [8, 32]
-    adapter = calls.adapters["mm"]
-    assert 'GRID = lambda meta: (triton.cdiv(meta["M"], meta["BM"]), triton.cdiv(meta["N"], meta["BN"]))' in adapter
-    assert '"sam": K, "sbk": N, "scm": N' in adapter and "not independent" in adapter and "NotImplementedError" not in adapter
-    assert calls.compile("mm")["registers"] > 0
-
-
-@pytest.mark.torch
-@of("s02_*.py")
-def test_a_capped_block_is_tuned_and_one_that_follows_the_row_only_so_far(calls: Calls) -> None:
-    found = calls.record("run(randn(512, 2048))")["rowsum"]
-    assert set(parameters(found)) == {"BLOCK_SIZE"} and found.default["BLOCK_SIZE"] == 2048
-    assert 'GRID = lambda meta: (meta["x_ptr"].shape[0],)' in calls.adapters["rowsum"]
-
-
-@pytest.mark.torch
-@of("s03_*.py")
-def test_a_block_that_follows_its_row_is_computed_as_the_host_does(calls: Calls) -> None:
-    found = calls.record("run(randn(512, 1000), randn(512, 1000), True)")["norm"]
-    assert not parameters(found) and found.recorded is not None
-    assert found.recorded["constexprs"]["BLOCK_SIZE"] == {"value": 1024, "chosen": "covers a size: n"}
-    assert '"BLOCK_SIZE": triton.next_power_of_2(n)' in calls.adapters["norm"]
-
-
-@pytest.mark.torch
-@of("s13_*.py")
-def test_every_tensor_has_the_type_that_the_host_gives_it(calls: Calls) -> None:
-    found = calls.record("run(randn(4096), randn(300))")
-    assert {each["name"]: each["dtype"] for each in found["guarded"].arguments if "dtype" in each} == {
-        "x_ptr": "bfloat16", "scale_ptr": "float32", "label_ptr": "int64", "y_ptr": "bfloat16"}
-    assert "error" not in calls.compile("prefix") and "error" not in calls.compile("guarded")
-
-
-@pytest.mark.torch
-@of("s04_*.py")
-def test_heuristics_stay_the_file_s(calls: Calls) -> None:
-    found = calls.record("run(randn(512, 96), randn(96), randn(512, 96))")["scale"]
-    assert set(parameters(found)) == {"BLOCK_M"} and found.recorded is not None
-    assert found.recorded["heuristics"] == ["BLOCK_D", "HAS_BIAS"] and "BLOCK_D" not in calls.adapters["scale"]
-    assert "error" not in calls.compile("scale")
-
-
-@pytest.mark.torch
-@of("s10_*.py")
-def test_a_file_that_asks_for_a_gpu_is_answered(calls: Calls) -> None:
-    found = calls.record("run(randn(100000, dtype=fp32))")["add"]
-    assert found.default["BLOCK"] == 1024 and {each["name"]: each.get("dtype") for each in found.arguments}["x_ptr"] == "float32"
-    assert 'triton.cdiv(meta["n"], meta["BLOCK"])' in calls.adapters["add"]
-
-
-def imported(case: str) -> dict[str, Any]:
-    asked = Asked(next(CASES.rglob(case)), [], 30.0)
-    asked._child.end()
-    return asked.imported
-
-
-@pytest.mark.torch
-def test_what_a_kernel_does_not_need_stops_no_import() -> None:
-    for case in ("add.py", "k.py", "s07_*.py", "s17_*.py"):
-        assert "failed" not in imported(case), case
-    assert "my_company" in imported("s17_*.py")["stood_in"]
-
-
 REFUSED = """
 import torch, triton, triton.language as tl
 
@@ -209,37 +127,116 @@ def fails(x):
     return x.view(3, 3)
 """
 
+TOGETHER = ("s01", "s02", "s03", "s04", "s10", "s13")       # a process that imports torch takes 4 s of processor time
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calls]:
+    """REFUSED and cases in one file, which one process imports: each case's `run` has its number."""
+    path = tmp_path_factory.mktemp("calls") / "kernels.py"
+    texts = [next(CASES.glob(f"{case}_*.py")).read_text().replace("def run(", f"def run_{case}(") for case in TOGETHER]
+    path.write_text("\n\n".join((REFUSED, *texts)))
+    opened = Calls(path)
+    yield opened
+    opened.asked._child.end()
+
+
+def parameters(found: Found) -> dict[str, list[Any]]:
+    return {each["name"]: each["values"] for each in found.parameters if each["name"] not in ("num_warps", "num_stages")}
+
 
 @pytest.mark.torch
-def test_what_a_call_cannot_tell_is_asked_and_never_written_as_if_known(tmp_path: Path) -> None:
-    path = tmp_path / "kernels.py"
-    path.write_text(REFUSED)
-    opened = Calls(path)
-    try:
-        opened.record("run(randn(4096))")
-        assert "NotImplementedError" in opened.adapters["twice"] and "read and written" in opened.adapters["twice"]
-        for call in ("counts(randn(4096))", "literal(randn(4096))"):
-            opened.record(call)
-            assert 'GRID = lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)' in opened.adapters["count"], call
-        opened.record("sorts(randn(4096))")
-        assert "what x_ptr holds" in opened.adapters["count"]
-        assert "values of tensors" in opened.asked.record("looks(randn(4096))")["failed"]
-        assert "holds no nothing" in opened.asked.record("nothing(randn(4096))")["failed"]
-        assert opened.record("lengths(3000)")["count"].recorded["grid"] == [6]        # type: ignore[index]
-        opened.record("clamps(randn(4096))")
-        assert "\"low\": float('-inf')" in opened.adapters["clamp"]
-        read_record(json.loads(json.dumps(opened.told, allow_nan=False)))
-        at = REFUSED[:REFUSED.index("x.view(3, 3)")].count("\n") + 1
-        assert opened.asked.record("fails(randn(4096))")["failed"].endswith(f"(line {at} of kernels.py)")
-        for call, words in (("run(arange(0, 8, 0))", "arange: "), ("run(randperm())", "randperm: it is given nothing"),
-                            ("run(randn(3, dtype='x'))", "randn: "), ("run(tensor([[1, 2], [3]]))", "tensor: "),
-                            ("run(arange(1000000000000 * 1000000))", "at most 8, 1,099,511,627,776")):
-            failed = opened.asked.record(call)["failed"]
-            assert words in failed and ".py)" not in failed, call
-        fractions = opened.asked.record("run(arange(0, 1, 0.25))")["inputs"][0]
-        assert (fractions["dtype"], fractions["shape"]) == ("bfloat16", [4])
-    finally:
-        opened.asked._child.end()
+def test_blocks_grid_strides_and_default_come_from_one_call(calls: Calls) -> None:
+    mm = calls.record("matmul(randn(512, 1024), randn(1024, 2048))")["mm"]
+    assert set(parameters(mm)) == {"BM", "BN", "BK"}
+    assert mm.default == {"BM": 64, "BN": 64, "BK": 32, "num_warps": 8, "num_stages": 3} and not mm.problems
+    assert mm.recorded is not None and mm.recorded["grid"] == [8, 32]
+    adapter = calls.adapters["mm"]
+    assert 'GRID = lambda meta: (triton.cdiv(meta["M"], meta["BM"]), triton.cdiv(meta["N"], meta["BN"]))' in adapter
+    assert '"sam": K, "sbk": N, "scm": N' in adapter and "not independent" in adapter and "NotImplementedError" not in adapter
+    assert calls.compile("mm")["registers"] > 0
+
+
+@pytest.mark.torch
+def test_a_capped_block_is_tuned_and_one_that_follows_the_row_only_so_far(calls: Calls) -> None:
+    found = calls.record("run_s02(randn(512, 2048))")["rowsum"]
+    assert set(parameters(found)) == {"BLOCK_SIZE"} and found.default["BLOCK_SIZE"] == 2048
+    assert 'GRID = lambda meta: (meta["x_ptr"].shape[0],)' in calls.adapters["rowsum"]
+
+
+@pytest.mark.torch
+def test_a_block_that_follows_its_row_is_computed_as_the_host_does(calls: Calls) -> None:
+    found = calls.record("run_s03(randn(512, 1000), randn(512, 1000), True)")["norm"]
+    assert not parameters(found) and found.recorded is not None
+    assert found.recorded["constexprs"]["BLOCK_SIZE"] == {"value": 1024, "chosen": "covers a size: n"}
+    assert '"BLOCK_SIZE": triton.next_power_of_2(n)' in calls.adapters["norm"]
+
+
+@pytest.mark.torch
+def test_every_tensor_has_the_type_that_the_host_gives_it(calls: Calls) -> None:
+    found = calls.record("run_s13(randn(4096), randn(300))")
+    assert {each["name"]: each["dtype"] for each in found["guarded"].arguments if "dtype" in each} == {
+        "x_ptr": "bfloat16", "scale_ptr": "float32", "label_ptr": "int64", "y_ptr": "bfloat16"}
+    assert "error" not in calls.compile("prefix") and "error" not in calls.compile("guarded")
+
+
+@pytest.mark.torch
+def test_heuristics_stay_the_file_s(calls: Calls) -> None:
+    found = calls.record("run_s04(randn(512, 96), randn(96), randn(512, 96))")["scale"]
+    assert set(parameters(found)) == {"BLOCK_M"} and found.recorded is not None
+    assert found.recorded["heuristics"] == ["BLOCK_D", "HAS_BIAS"] and "BLOCK_D" not in calls.adapters["scale"]
+    assert "error" not in calls.compile("scale")
+
+
+@pytest.mark.torch
+def test_a_file_that_asks_for_a_gpu_is_answered(calls: Calls) -> None:
+    found = calls.record("run_s10(randn(100000, dtype=fp32))")["add"]
+    assert found.default["BLOCK"] == 1024 and {each["name"]: each.get("dtype") for each in found.arguments}["x_ptr"] == "float32"
+    assert 'triton.cdiv(meta["n"], meta["BLOCK"])' in calls.adapters["add"]
+
+
+IMPORT = """
+import json, sys
+from pathlib import Path
+from tuner.bring import child
+
+_, seen, _ = child.load_file(Path(sys.argv[1]), child.Choices(), False)
+print(json.dumps(seen.modules))
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("case", "missing"), [
+    ("add.py", ""), ("k.py", ""), ("s07_*.py", "my_company"), ("s17_*.py", "my_company")])
+def test_what_a_kernel_does_not_need_stops_no_import(case: str, missing: str) -> None:
+    stood_in = json.loads(run_program(IMPORT, str(next(CASES.rglob(case))))[0].splitlines()[-1])
+    assert not missing or missing in stood_in
+
+
+@pytest.mark.torch
+def test_what_a_call_cannot_tell_is_asked_and_never_written_as_if_known(calls: Calls) -> None:
+    calls.record("run(randn(4096))")
+    assert "NotImplementedError" in calls.adapters["twice"] and "read and written" in calls.adapters["twice"]
+    for call in ("counts(randn(4096))", "literal(randn(4096))"):
+        calls.record(call)
+        assert 'GRID = lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)' in calls.adapters["count"], call
+    calls.record("sorts(randn(4096))")
+    assert "what x_ptr holds" in calls.adapters["count"]
+    assert "values of tensors" in calls.asked.record("looks(randn(4096))")["failed"]
+    assert "holds no nothing" in calls.asked.record("nothing(randn(4096))")["failed"]
+    assert calls.record("lengths(3000)")["count"].recorded["grid"] == [6]        # type: ignore[index]
+    calls.record("clamps(randn(4096))")
+    assert "\"low\": float('-inf')" in calls.adapters["clamp"]
+    read_record(json.loads(json.dumps(calls.told, allow_nan=False)))
+    at = REFUSED[:REFUSED.index("x.view(3, 3)")].count("\n") + 1
+    assert calls.asked.record("fails(randn(4096))")["failed"].endswith(f"(line {at} of kernels.py)")
+    for call, words in (("run(arange(0, 8, 0))", "arange: "), ("run(randperm())", "randperm: it is given nothing"),
+                        ("run(randn(3, dtype='x'))", "randn: "), ("run(tensor([[1, 2], [3]]))", "tensor: "),
+                        ("run(arange(1000000000000 * 1000000))", "at most 8, 1,099,511,627,776")):
+        failed = calls.asked.record(call)["failed"]
+        assert words in failed and ".py)" not in failed, call
+    fractions = calls.asked.record("run(arange(0, 1, 0.25))")["inputs"][0]
+    assert (fractions["dtype"], fractions["shape"]) == ("bfloat16", [4])
 
 
 @pytest.mark.torch

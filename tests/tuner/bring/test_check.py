@@ -107,8 +107,9 @@ def test_a_compile_without_end_is_ended(write: Any, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.torch
 @pytest.mark.parametrize(("line", "said"), [
-    ("raise ValueError('no driver')", "ValueError: no driver"), ("import os; os._exit(7)", "ended with 7"),
+    ("raise ValueError('no driver')", "ValueError: no driver"),
     *(pytest.param(*each, marks=pytest.mark.deep_only) for each in (
+        ("import os; os._exit(7)", "ended with 7"),
         ("import nothing_of_this_name", "nothing_of_this_name"), ("raise SystemExit(3)", "SystemExit: 3")))],
     ids=["raises", "ends", "lacks", "leaves"])
 def test_a_file_that_cannot_be_imported_is_still_read(write: Any, line: str, said: str) -> None:
@@ -183,6 +184,26 @@ def test_a_reference_may_compute_of_values_and_must_have_the_shape_of_the_result
         "narrow": "`reference` gives [4096, 4095], the kernel writes [4096, 4096]"}
 
 
+DESCRIBED = """
+import json, sys
+from pathlib import Path
+from tuner.bring import child
+
+adapter, = child.adapters_of(child.load_file(Path(sys.argv[1]), child.Choices(), False)[0])
+print(json.dumps(child.describe(adapter)))
+"""
+
+
+@pytest.mark.torch
+def test_a_reference_that_is_not_written_is_said(write: Any) -> None:
+    write(GATHER)
+    path = write(write_adapter(kernels_of(GATHER)[0], "kernels").text, "kernels_ridgepoint.py")
+    described = json.loads(run_program(DESCRIBED, str(path))[0])
+    found, jobs = check._read_adapter(described, {}, "", kernels_of(path.read_text()))
+    assert [(each.missing, "write the reference" in each.what) for each in found.problems] == [(True, True)] and jobs
+
+
+@pytest.mark.deep_only          # the test above, and what compiles
 @pytest.mark.torch
 def test_a_reference_that_is_not_written_is_missing(adapters: dict[str, Found]) -> None:
     assert [(each.missing, "write the reference" in each.what) for each in adapters["gather"].problems] == [(True, True)]
@@ -255,11 +276,12 @@ def test_the_command_starts_nothing_and_its_exit_codes_tell(tmp_path: Path, writ
     told = json.loads(out)
     assert code == 1 and [each["name"] for each in told["operators"]] == ["add_kernel"]
     assert {"name", "parameters", "size", "valid", "problems", "compiled"} <= told["operators"][0].keys()
+    assert not home.exists()
     path = write(ADD)
     call_command("operators", "init", str(path))
-    code, _, err = command(home, "init", str(path))
-    assert code == 2 and "is there already" in err
-    assert not home.exists()
+    with pytest.raises(CommandError, match="is there already") as told_again:
+        call_command("operators", "init", str(path))
+    assert told_again.value.returncode == 2             # which Django ends the process with
 
 
 def test_wrong_use_of_the_command_is_told(write: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

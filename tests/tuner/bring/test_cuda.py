@@ -153,13 +153,20 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_init_writes_the_kernel_of_a_script_beside_it(here: Path) -> None:
+    write(here, "add.py", KERNEL_TUNER)
+    call_command("operators", "init", "add.py")
+    assert (here / "add.cu").read_text().startswith("\n__global__ void vector_add")
+    assert "CudaOperator(" in (here / "add_ridgepoint.py").read_text()
+
+
+@pytest.mark.deep_only          # the test above, and the next, which compiles what init writes of a template
 @pytest.mark.process
 @compiled
 @pytest.mark.torch
 def test_init_writes_an_operator_that_compiles(here: Path) -> None:
     write(here, "add.py", KERNEL_TUNER)
     call_command("operators", "init", "add.py")
-    assert (here / "add.cu").read_text().startswith("\n__global__ void vector_add")
     operator = few_samples(here / "add_ridgepoint.py")["vector_add"]
     assert operator.kind == "CudaOperator" and not operator.problems, operator.problems
     assert operator.valid == operator.size - sum(operator.pruned.values()) and operator.compiled[0]["registers"] > 4
