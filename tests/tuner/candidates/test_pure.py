@@ -137,8 +137,10 @@ def test_code_is_coloured_and_never_lost() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", ["x\n" * 100_000, "def f():\n" * 20_000, "(" * 200_000, "a" * 250_000,
-                                  "\n".join(f"{n % 7}" for n in range(3000))])
+@pytest.mark.parametrize("text", [          # in `make test` the one of many lines, and the one that repeats itself
+    "x\n" * 100_000, *(pytest.param(each, marks=pytest.mark.deep_only) for each in ("def f():\n" * 20_000, "(" * 200_000,
+                                                                                   "a" * 250_000)),
+    "\n".join(f"{n % 7}" for n in range(3000))])
 def test_hostile_texts_are_shown_soon(text: str) -> None:
     began_s = time.monotonic()
     code_view.compare(OWN.text, text)
