@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.scale import DEEP
 from tuner.cache import buckets, client, listener, rules
 from tuner.cache.buckets import BUCKETS, Buckets
 from tuner.cache.serve import resolve
@@ -71,9 +72,9 @@ def caches(draw):
 
 @pytest.mark.slow
 @given(caches())
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150 if DEEP else 60, deadline=None, derandomize=True)
 def test_the_client_serves_what_the_server_would(drawn):
-    """150 random caches × 8 shapes: tuner.cache.rules.look_up decides, the client must agree without knowing a rule."""
+    """Random caches × 8 shapes: tuner.cache.rules.look_up decides, the client must agree without knowing a rule."""
     policy, entries, shapes, guarded = drawn
 
     def loss(rule, key, wanted, distance):

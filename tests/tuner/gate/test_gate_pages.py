@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
+from django.db import transaction
 from django.urls import reverse
 from django.utils import timezone
 
@@ -25,17 +27,27 @@ from workers.gate import suite
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture(autouse=True)
-def unwatched(monkeypatch: Any) -> None:
-    nobody_watches(monkeypatch)
+@pytest.fixture(scope="module", autouse=True)
+def unwatched() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        nobody_watches(patch)
+        yield
+
+
+@pytest.fixture(scope="module")
+def baseline_once(unwatched: None, django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """A suite whose first build was measured; what a test changes of its rows is undone after it."""
+    with django_db_blocker.unblock(), transaction.atomic():
+        row = suite_made(TWO)
+        ensure_build("b1", at=timezone.now() - timedelta(days=2))
+        suite.run(job_create(row, builds=["b1"], runs=10).pk, "w0", pace=0)
+        yield
+        transaction.set_rollback(True)
 
 
 @pytest.fixture
-def nightly() -> Suite:
-    row = suite_made(TWO)
-    ensure_build("b1", at=timezone.now() - timedelta(days=2))
-    suite.run(job_create(row, builds=["b1"], runs=10).pk, "w0", pace=0)
-    return row
+def nightly(baseline_once: None, db: None) -> Suite:
+    return Suite.objects.get()
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def test_exhaustive_search_passes_every_plateau() -> None:
 
 
 def test_exhaustive_search_ends_with_the_space() -> None:
-    job = make(budget_trials=100_000, budget_seconds=3600)
+    job = make(budget_trials=100_000, budget_seconds=3600, space={"parameters": {"BM": [128], "BN": [64, 128]}})
     lead.run(job.pk, "w", replay_speed=0)
     job.refresh_from_db()
     assert job.ended_by == "space"

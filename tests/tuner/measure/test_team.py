@@ -118,6 +118,14 @@ def test_what_is_no_description_is_refused(body):
 
 # ---- the package ----
 
+PRUNE = """
+import json, sys
+from tuner.tuning.team import child, packages
+packages.provide()
+print(json.dumps(child.prune(*sys.argv[1:3], json.loads(sys.argv[3]))))
+"""
+
+
 def test_packages_are_found_without_running_their_code(acme):
     assert {"package": "acme-kernels", "version": "0.3"} in packages.installed_packages()
     assert not any(name.startswith("acme_kernels") for name in sys.modules)
@@ -125,7 +133,7 @@ def test_packages_are_found_without_running_their_code(acme):
 
 @pytest.mark.torch
 @pytest.mark.django_db
-def test_a_worker_describes_an_enabled_package(acme, olga):
+def test_a_worker_describes_an_enabled_package(acme, olga, monkeypatch):
     package = services.package_enable("Acme_Kernels", by=olga)
     assert (package.name, package.status) == ("acme-kernels", "waiting") and operators.find("acme_clamp") is None
     team.describe_package(package.pk, "worker-1")
@@ -140,7 +148,8 @@ def test_a_worker_describes_an_enabled_package(acme, olga):
     # @triton.jit: the adapter's own parameters and constraints
     space = clamp.space({"N": 600}, "fp16", H200)
     assert space.pruned == {"elements per thread": 8, "no larger than the vector": 1} and len(space) == 7
-    # prune_configs_by, run by a child (early_config_prune: in the job below)
+    # prune_configs_by, run by a fork (early_config_prune, by the worker's child: in the job below)
+    monkeypatch.setattr(team, "_run_child", lambda what, *given: json.loads(python(PRUNE, *given)))
     kept = team.prune_space("acme_scale_add", {"N": 1 << 20}, "fp16", scale.space({"N": 1 << 20}, "fp16", H200))
     assert len(kept) == 5 and kept.pruned == {"perf_model's top_k": 4}
     assert team.prune_space("acme_clamp", {"N": 600}, "fp16", space) is space
