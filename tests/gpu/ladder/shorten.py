@@ -1,15 +1,15 @@
-"""A report of a ladder as JSON, with what advice reads of it alone: a few kilobytes a launch in place of some hundred.
+"""Reports of a ladder as JSON, with what advice reads of them alone: a few kilobytes a launch in place of some hundred.
 
-    .venv/bin/python -m tests.gpu.ladder.shorten REPORT TIMES OUT
+    .venv/bin/python -m tests.gpu.ladder.shorten TIMES OUT REPORT…
 
-REPORT: ladder.ncu-rep.gz, TIMES: times.jsonl, both of record.sh (TIMES "-": none). Every metric, instruction column and rule
-that is kept stands in OUT as in the report; periodic samples and source text are left out.
+REPORT: ladder.ncu-rep.gz, TIMES: times.jsonl, both of record.sh (TIMES "-": none). OUT is packed with xz. Every metric, instruction
+column and rule that is kept stands in OUT as in the report; periodic samples and source text are left out.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
+import lzma
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -79,7 +79,7 @@ def _columns(table: pa.Table | None) -> dict[str, Any] | None:
 
 def read(path: Path) -> list[tuple[Report, float | None]]:
     """Return a report of each launch, with its time without a profiler in µs where it was measured."""
-    document = json.loads(gzip.decompress(path.read_bytes()))
+    document = json.loads(lzma.decompress(path.read_bytes()))
     return [(report_of([_launch(index, each)]), each["us"]) for index, each in enumerate(document["launches"])]
 
 
@@ -110,7 +110,8 @@ def _table(columns: dict[str, Any]) -> pa.Table:
 
 
 if __name__ == "__main__":
-    where, measured, out = sys.argv[1:4]
+    measured, out, *reports = sys.argv[1:]
     lines = [] if measured == "-" else [json.loads(line) for line in Path(measured).read_text().splitlines()]
-    short = shorten(ingest.read(Path(where)), {line["kernel"]: line["median_us"] for line in lines})
-    Path(out).write_bytes(gzip.compress(json.dumps(short, separators=(",", ":")).encode(), 9, mtime=0))
+    known = {line["kernel"]: line["median_us"] for line in lines}
+    short = {"launches": [launch for report in reports for launch in shorten(ingest.read(Path(report)), known)["launches"]]}
+    Path(out).write_bytes(lzma.compress(json.dumps(short, separators=(",", ":")).encode(), preset=9 | lzma.PRESET_EXTREME))

@@ -177,7 +177,8 @@ def _explains(each: Advice, whole: LaunchFacts | None, total_ns: float) -> bool:
         return False
     gain = each.gain_ns if each.gain_ns is not None else each.gain_most_ns
     least = "explains_pct" if whole is None or units.at_roof(whole) else "explains_below_pct"
-    loaded = found.key == "divergence" and bool(whole and whole.signals.get("divergent_branches"))
+    loaded = whole is not None and ((found.key == "divergence" and bool(whole.signals.get("divergent_branches")))
+                                    or (found.key == "uncoalesced" and units.waits_for_sectors(whole)))
     return 100.0 * (gain or 0.0) / total_ns >= LIMITS[least] and (loaded or _is_loaded(found.unit, whole))
 
 

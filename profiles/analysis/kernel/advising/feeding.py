@@ -25,6 +25,8 @@ LIMITS: dict[str, float] = {
     "wait_pct": 30.0,            # of their time that warps wait for global memory
     "stream_pct": 4.0,           # of all instructions: loads and stores of global memory
     "loads_a_thread": 2.0,       # at most as many: a thread ends before it has begun
+    "few_loads": 4.0,            # at most as many: each operand once, no loop
+    "scattered_pct": 50.0,       # of the L1's passes, beyond one for each 128 bytes asked for
     "lanes": 25.0,               # switched on of 32
     "inst_a_thread": 120.0,      # above it a thread computes; it does not only meet the others
     "overhead_inst": 6.0,        # instructions for each global load or store that a stream needs: index, address, arithmetic
@@ -45,8 +47,10 @@ def operands(facts: LaunchFacts) -> Seen | None:
     """Operands that come from L1 or shared memory for each product anew, where loading them is busier than multiplying."""
     known, loaded = facts.signals, units.words_a_product(facts)
     share, reuse = units.ratio(facts, "fma_inst", "inst"), _reuse(facts)
-    if loaded is None or share is None or loaded < LIMITS["operand_words"] or 100.0 * share < LIMITS["fma_pct"]:
+    if loaded is None or share is None or 100.0 * share < LIMITS["fma_pct"]:
         return None
+    if loaded < LIMITS["operand_words"]:
+        return _unstaged(facts)
     unit = max(("lsu_data_pct", "lsu_inst_pct"), key=lambda name: known.get(name, 0.0))
     lsu, shared = known.get(unit, 0.0), known.get("shared_load_inst", 0.0) > known.get("global_load_inst", 0.0)
     # what is read through shared memory is read again: else nobody would put it there
@@ -69,6 +73,22 @@ def operands(facts: LaunchFacts) -> Seen | None:
         fix = ("Let each thread compute results in both dimensions (8 × 8 in registers in place of a column): as many operands "
                "then serve the product of their numbers.")
     return _at_most(text, gain, fix=fix)
+
+
+def _unstaged(facts: LaunchFacts) -> Seen | None:
+    """Operands of a tile in registers that come from the L1 itself, by loads whose threads lie apart: a pass for each of them."""
+    known = facts.signals
+    scattered, lsu = known.get("scattered_pct", 0.0), known.get("lsu_data_pct", 0.0)
+    staged = known.get("shared_load_inst", 0.0) + known.get("async_inst", 0.0)
+    if staged or not units.has_register_tile(facts) or scattered < LIMITS["scattered_pct"] or lsu < units.LIMITS["bound_pct"]:
+        return None
+    gain = units.freed_pct(facts, {"lsu_data_pct": scattered / 100.0})
+    text = (f"{pct_text(scattered)} of the passes through the L1's data path are loads whose threads lie apart, one pass for each: "
+            f"it is used to {pct_text(lsu)}, the FMA pipe to {pct_text(known.get('fma_pct', 0.0))}; "
+            "nothing is staged in shared memory")
+    return _at_most(text, gain, title="Operands come from the L1 piece by piece", fix=(
+        "Load a tile of each operand into shared memory together, neighbouring threads neighbouring addresses, and read the "
+        "operands from there."))
 
 
 def conflicts(facts: LaunchFacts) -> Seen | None:
@@ -128,8 +148,8 @@ def narrow(facts: LaunchFacts) -> Seen | None:
     share = units.ratio(facts, "global_load_inst", "inst")
     if width is None or share is None or width >= LIMITS["words_a_load"] or dram is None or dram >= units.LIMITS["roof_pct"]:
         return None
-    if facts.bound == "launch":
-        return None                                            # over before its loads matter
+    if facts.bound == "launch" or units.waits_for_sectors(facts):
+        return None                                            # over before its loads matter; or neighbours first
     stores = (units.ratio(facts, "global_store_inst", "inst") or 0.0)
     chained = units.ratio(facts, "chained_load_inst", "global_load_inst") or 0.0
     if 100.0 * (share + stores) < LIMITS["stream_pct"] or _is_product(facts) or chained >= LIMITS["chained"]:
@@ -139,7 +159,8 @@ def narrow(facts: LaunchFacts) -> Seen | None:
     if top is not None:
         loads = share + stores
         gain = units.freed_pct(facts, {"issue_pct": saved * min(1.0, 2.0 * loads), "lsu_inst_pct": saved * _of_lsu(facts)})
-        why = f"{top[0]} is used to {pct_text(top[1])}, DRAM to {pct_text(dram)}"
+        gain = max(gain or 0.0, _of_short_threads(facts, saved) or 0.0)
+        why = f"{top[0]} at {pct_text(top[1])} of the peak, DRAM at {pct_text(dram)}"
     else:
         waited = units.waited_pct(facts, "long_scoreboard", "lg_throttle")
         if waited < LIMITS["wait_pct"]:
@@ -147,6 +168,20 @@ def narrow(facts: LaunchFacts) -> Seen | None:
         gain = waited * min(saved, 1.0 - dram / units.LIMITS["roof_pct"])      # four times the bytes in flight (Little's law)
         why = f"warps wait {pct_text(waited)} of their time for global memory, and DRAM is used to {pct_text(dram)}"
     return _at_most(f"a global load takes {width:.2g} words: {why}", gain)
+
+
+def _of_short_threads(facts: LaunchFacts, saved: float) -> float | None:
+    """What wide loads win where a thread loads each operand once: as many fewer threads find their place and count addresses."""
+    loads, inst = units.ratio(facts, "global_load_inst", "warps"), units.ratio(facts, "inst", "warps")
+    if not loads or not inst or loads > LIMITS["few_loads"] or inst > LIMITS["inst_a_thread"]:
+        return None
+    return units.freed_pct(facts, dict.fromkeys(OF_THE_BLOCK, saved * _overhead(facts, loads, inst)))
+
+
+def _overhead(facts: LaunchFacts, loads: float, inst: float) -> float:
+    """The share of a thread's instructions, 0-1, that is for itself and not for what it moves."""
+    moved = loads + (units.ratio(facts, "global_store_inst", "warps") or 0.0)
+    return 1.0 - min(1.0, LIMITS["overhead_inst"] * moved / inst)
 
 
 def work_a_thread(facts: LaunchFacts) -> Seen | None:
@@ -160,8 +195,7 @@ def work_a_thread(facts: LaunchFacts) -> Seen | None:
         return None
     if facts.bound == "launch" or (waves is not None and waves < LIMITS["short_waves"]):
         return None
-    moved = loads + (units.ratio(facts, "global_store_inst", "warps") or 0.0)
-    overhead = 1.0 - min(1.0, LIMITS["overhead_inst"] * moved / inst)
+    overhead = _overhead(facts, loads, inst)
     barriers = units.ratio(facts, "barrier_inst", "warps") or 0.0
     if overhead <= 0.2:
         return None

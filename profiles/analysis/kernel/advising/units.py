@@ -24,6 +24,8 @@ LIMITS: dict[str, float] = {
     "pipe_fma_pct": 25.0,        # of its peak, the FMA pipe, where instructions were not counted by opcode …
     "pipe_integers": 0.3,        # … and what integer multiply-adds may be of its use, of all that is issued
     "tile_words": 0.6,           # … and at most as many words loaded for each of them
+    "sector_excess_pct": 50.0,   # of the sectors, that neighbouring threads would not need …
+    "sector_wait_pct": 50.0,     # … and of their time that warps wait for them: the access is what the time goes to
 }
 UNITS: dict[str, str] = {        # signal -> how a sentence calls the unit
     "issue_pct": "the issue slots", "lsu_data_pct": "the L1's data path", "lsu_inst_pct": "the load and store unit",
@@ -101,6 +103,13 @@ def freed_pct(facts: LaunchFacts, removed: Mapping[str, float]) -> float | None:
 def waited_pct(facts: LaunchFacts, *reasons: str) -> float:
     """Return the share of the time between two issues that warps are in these states, 0-100."""
     return sum(each.share_pct for each in facts.stalls if each.reason in reasons)
+
+
+def waits_for_sectors(facts: LaunchFacts) -> bool:
+    """Whether warps wait for global memory, and most sectors are there because the threads of a warp lie apart."""
+    excess = facts.signals.get("sector_excess_pct", 0.0)
+    waited = waited_pct(facts, "long_scoreboard", "lg_throttle")
+    return excess >= LIMITS["sector_excess_pct"] and waited >= LIMITS["sector_wait_pct"]
 
 
 def ratio(facts: LaunchFacts, above: str, below: str) -> float | None:
