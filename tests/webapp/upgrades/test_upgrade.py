@@ -70,7 +70,6 @@ def test_an_earlier_database_is_migrated_with_all_it_holds(earlier: str, tmp_pat
     migrated = run(earlier, tmp_path, "manage.py", "migrate", "-v0")
     assert migrated.returncode == 0, migrated.stderr
     assert "lock" not in migrated.stderr            # its tables are small
-    assert run(earlier, tmp_path, "manage.py", "migrate", "--check").returncode == 0
     after = counts(earlier)
     assert {table: after[table] for table in before} == before
     pages = [*PAGES, *(f"/profiles/{pk}/" for pk in ids), *(f"/profiles/{pk}/kernels/" for pk in ids)]
