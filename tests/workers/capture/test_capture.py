@@ -250,6 +250,7 @@ def test_targets_do_not_see_the_products_secrets(alice, host, told, tmp_store, t
 
 
 @pytest.mark.torch
+@pytest.mark.deep_only          # test_steps_that_a_program_counts_itself; optimizers: test_every_rank_of_torchrun_is_in_one_profile
 def test_a_torch_trace_of_a_real_program(alice, host, told, tmp_store):
     pytest.importorskip("torch")
     row = ran(queued(alice, ["{python}", "-m", "workers.targets.layer", "--steps", "9"], tool="torch", active=2))
@@ -278,8 +279,10 @@ def test_steps_that_a_program_counts_itself(alice, host, told, tmp_store, tmp_pa
     )
     row = ran(queued(alice, ["{python}", str(tmp_path / "serve.py")], tool="torch", wait=0, warmup=0, active=2))
     assert row.status == "done" and "trace of 2 steps" in row.log
-    late = Capture.objects.create(target=row.target, tool="torch", options={"wait": 9}, owner=alice)
-    assert ran(late).error["what"] == "the program ended before recording began"
+    assert row.profile.file_name.endswith("trace.json.gz") and row.profile.name == "target: torch.profiler"
+    layer = CaptureTarget.objects.create(name="layer", argv=["{python}", "-m", "workers.targets.layer", "--steps", "4"])
+    late = ran(Capture.objects.create(target=layer, tool="torch", options={"wait": 9}, owner=alice))
+    assert late.error["what"] == "the program ended before recording began" and "step 3" in late.log
 
 
 def test_the_log_is_bounded_and_clean(alice, told):
