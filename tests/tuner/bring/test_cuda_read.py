@@ -35,7 +35,9 @@ def unsure(source: CudaSource) -> list[str]:
 
 @pytest.mark.process
 @compiled
-@pytest.mark.parametrize("case", ["c01_host_template", "c02_header_missing", "c05_extern_c", "c06_written_by_macro"])
+@pytest.mark.parametrize("case", [
+    "c01_host_template", "c05_extern_c", "c06_written_by_macro",
+    pytest.param("c02_header_missing", marks=pytest.mark.deep_only)])        # of the host: the next test; of PyTorch: ATen's below
 def test_what_only_the_host_needs_stops_no_kernel(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.bring.cuda_check.SAMPLES", 0)
     for found in check_file(CASES / f"{case}.cu"):
@@ -232,7 +234,8 @@ def test_a_file_with_no_kernel_that_can_be_read_is_refused(tmp_path: Path) -> No
 @pytest.mark.process
 @compiled
 @pytest.mark.parametrize("include", [
-    "", "#include <cstdint>\n#include <algorithm>\n", "#include <ATen/ATen.h>\n#include <c10/util/Half.h>\n"])
+    "", "#include <ATen/ATen.h>\n#include <c10/util/Half.h>\n",
+    pytest.param("#include <cstdint>\n#include <algorithm>\n", marks=pytest.mark.deep_only)])
 def test_fixed_widths_and_what_pytorch_names_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, include: str) -> None:
     monkeypatch.setattr("tuner.bring.cuda_check.SAMPLES", 0)
     body = "h[0] = at::Half(1.f); gpuAtomicAdd((float *)x, WARP_SHFL(1.f, 2)); " if "ATen" in include else ""

@@ -57,7 +57,8 @@ def test_norm_and_sum_are_right_on_every_gpu():
 
 @pytest.mark.torch
 @about(NAME)
-@pytest.mark.parametrize(("gpus", "shots"), [(2, 1), (2, 2), (3, 1), (3, 2)])
+@pytest.mark.parametrize(("gpus", "shots"), [(2, 1), (3, 2), *(
+    pytest.param(*each, marks=pytest.mark.deep_only) for each in ((2, 2), (3, 1)))])
 def test_barriers_hold_gpus_that_are_not_equally_fast_before_they_read_and_after_they_wrote(gpus, shots):
     """As processes over shared memory: inputs change as soon as a launch has ended. Without either barrier numbers are wrong."""
     assert run_program(RANKS, str(gpus), str(shots), TRITON_INTERPRET="1")[0] == "all right\n"

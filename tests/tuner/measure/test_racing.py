@@ -18,7 +18,8 @@ def test_the_six_public_spaces_are_here():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", SPACES, ids=lambda path: path.name.split(".")[0])
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.name.split(".")[0], marks=[pytest.mark.deep_only] * (at % 3 > 0))
+                                  for at, path in enumerate(SPACES)])          # of three each: make test-deep takes all
 def test_four_fifths_of_the_measuring_time_are_saved_and_no_winner_is_lost(path):
     """`python -m bench racing` has the long version."""
     samples = load_samples(path)
