@@ -12,20 +12,24 @@ from urllib.request import urlopen
 import pytest
 
 from tests.browser.timeline.test_timeline import APP, settled, window
-from tests.browser.visit import WORKED_MS, eventually, fits, poll, reads, shows
+from tests.browser.visit import H200, READ, WORKED_MS, eventually, fits, poll, reads, shows, uploaded
 from tests.product import Product, seed_database
+from tests.scale import DEEP
 
 READ_WITHIN_MS = 180_000       # seven recordings on a shared machine
 KERNEL = "nvjet"               # the training trace's matrix multiplications
-WRONG = "holiday.json"
+WRONG, ONE, OTHER = "holiday.json", "one of the examples", "came while home was open"
 # those that tests/browser/test_frame.py does not look at
 PAGES = ("/profiles/upload/", "/compare/", "/builds/", "/gates/", "/suites/", "/suites/new/", "/regressions/", "/environments/",
          "/notified/", "/cache/revalidations/", "/captures/", "/search/?q=gemm", "/accounts/tokens/")
 
 
 @pytest.fixture(scope="module")
-def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
-    """Everything as `make run` starts it: nothing in the database but its tables."""
+def fresh(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    """Everything as `make run` starts it: nothing in the database but its tables. In `make test` the product that all share."""
+    if not DEEP:
+        yield request.getfixturevalue("product")
+        return
     home = tmp_path_factory.mktemp("fresh")
     seed_database(home)
     started = Product(home)
@@ -52,17 +56,27 @@ def profiles(page: Any, fresh: Product) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def examples(visitor: Any, fresh: Product) -> list[dict[str, Any]]:
-    """The example recordings, all read: one click on the home page, which shows what they hold without a reload."""
-    if not profiles(visitor, fresh):
+def examples(visitor: Any, fresh: Product, playwright: Any) -> list[dict[str, Any]]:
+    """The example recordings, all read: one click on the home page, which shows what they hold without a reload.
+
+    In `make test` one of them, and another that comes while home is open.
+    """
+    if not DEEP:
+        if not any(row["name"] == OTHER for row in profiles(visitor, fresh)):
+            uploaded(playwright, fresh.url, H200 / "kineto_train.json.gz", name=ONE)
+            visitor.goto(fresh.url)
+            uploaded(playwright, fresh.url, H200.parent / "causes/serial_copies.json.gz", name=OTHER)
+            poll(visitor, f"document.querySelector('#live-recent').innerText.includes('{OTHER}')")        # without a reload
+    elif not profiles(visitor, fresh):
         visitor.goto(fresh.url)
         visitor.get_by_role("button", name="Load the example recordings").click()
         poll(visitor, "!document.querySelector('[data-topic]') && document.querySelector('#live-fixes a')", READ_WITHIN_MS)
     rows = [row for row in profiles(visitor, fresh) if row["file_name"] != WRONG]
-    assert {row["status"] for row in rows} == {"ready"}, [row["error"] for row in rows]
+    assert not DEEP or {row["status"] for row in rows} == {"ready"}, [row["error"] for row in rows]
     return rows
 
 
+@pytest.mark.deep_only              # what one click makes: tests/webapp/test_examples.py; that home follows: `examples`
 @pytest.mark.timeout(900)           # eleven recordings are read: half a minute when idle
 def test_one_click_fills_home_without_a_reload(visitor: Any, fresh: Product, examples: list[dict[str, Any]]) -> None:
     if visitor.url == "about:blank":          # an earlier test clicked
@@ -179,7 +193,7 @@ def two_builds_side_by_side(page: Any, fresh: Product) -> None:
 def test_a_wrong_file_is_told_on_the_page_and_disturbs_nothing(visitor: Any, fresh: Product, tmp_path: Path) -> None:
     page, wrong = visitor, tmp_path / WRONG
     wrong.write_text('{"photos": ["beach.jpg"]}')
-    before = {row["id"]: row["status"] for row in profiles(page, fresh)}
+    before = {row["id"]: row["status"] for row in profiles(page, fresh) if row["status"] in READ}
     page.goto(f"{fresh.url}/profiles/upload/")
     page.set_input_files("input[type=file]", [str(wrong)])
     submit = page.get_by_role("button", name=re.compile("^Import"))

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from tests.browser.conftest import _OURS, _kept_context, context, page, watched
+from tests.browser.conftest import _OURS, _kept_context, browser_type_launch_args, context, page, watched
 from tests.browser.visit import WITHIN_MS, WORKED_MS, poll
 from tests.product import PROJECT, Product, clean_env, seed_database
 from tests.servers import SHARED
 
-__all__ = ["_kept_context", "context", "page", "watched"]
+__all__ = ["_kept_context", "browser_type_launch_args", "context", "page", "watched"]
 OWNER, PASSWORD = "olga", "correct horse battery"
 
 

@@ -51,6 +51,7 @@ def test_without_a_worker_the_page_says_what_the_text_tells_and_how_to_start_one
     shows(page.locator(".answer"), "Stopped")
 
 
+@pytest.mark.deep_only          # tests/ways/test_own_kernel.py goes the same way, and on to an operator
 def test_a_pasted_kernel_is_compiled_and_its_space_edited(watched: Any, server_url: str, worker: None, tmp_path: Path) -> None:
     page = watched
     path = tmp_path / "add.py"

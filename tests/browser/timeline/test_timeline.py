@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -25,12 +25,9 @@ def profile_id(server_url: str, playwright: Any) -> int:
 
 
 @pytest.fixture
-def timeline(watched: Any, server_url: str, profile_id: int) -> Iterator[Any]:
+def timeline(shared: Callable[[str], Any], profile_id: int) -> Any:
     """The opened timeline without gliding."""
-    page = watched
-    page.emulate_media(reduced_motion="reduce")
-    page.set_viewport_size({"width": 1440, "height": 900})
-    page.goto(f"{server_url}/profiles/{profile_id}/timeline/")
+    page = shared(f"/profiles/{profile_id}/timeline/")
     settled(page)
     return page
 
@@ -57,13 +54,22 @@ def place(page: Any, slice_: dict[str, Any]) -> tuple[float, float]:
     return x, y
 
 
-def pixels(page: Any, canvas: str) -> list[int]:
-    """Every fourth pixel of a canvas in both directions, as 0xAABBGGRR."""
-    found: list[int] = page.evaluate("""(selector) => {
+def pixels(page: Any, canvas: str) -> dict[str, Any]:
+    """Of every fourth pixel of a canvas in both directions: the first as 0xAABBGGRR, how many colours and drawn ones, a hash.
+
+    They are counted in the page: all of them as numbers took three processes half a second.
+    """
+    found: dict[str, Any] = page.evaluate("""(selector) => {
       const c = document.querySelector(selector), d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
-      const all = new Uint32Array(d.buffer), some = [];
-      for (let y = 0; y < c.height; y += 4) for (let x = 0; x < c.width; x += 4) some.push(all[y * c.width + x]);
-      return some;
+      const all = new Uint32Array(d.buffer), colours = new Set();
+      let drawn = 0, hash = 0;
+      for (let y = 0; y < c.height; y += 4) for (let x = 0; x < c.width; x += 4) {
+        const pixel = all[y * c.width + x];
+        colours.add(pixel);
+        drawn += pixel !== 0;
+        hash = (Math.imul(hash, 31) + pixel) | 0;
+      }
+      return { first: all[0], colours: colours.size, drawn, hash };
     }""", canvas)
     return found
 
@@ -102,7 +108,7 @@ def test_it_opens_on_all_slices(timeline: Any, profile_id: int) -> None:
     assert any("stream 7" in name for name in names) and any("GPU 0" in name for name in names)
     drawn = timeline.evaluate(f"{APP}.stage.entries")
     assert drawn > 500
-    eventually(lambda: len(set(pixels(timeline, ".tl-main canvas"))) > 20)   # slices in their colours, not an empty canvas
+    eventually(lambda: pixels(timeline, ".tl-main canvas")["colours"] > 20)   # slices in their colours, not an empty canvas
     assert "tracks" in poll(timeline, "document.getElementById('tl-live').textContent")
 
 
@@ -159,10 +165,10 @@ def test_a_click_tells_about_the_launch_and_draws_its_arrow(timeline: Any, profi
     assert exact == f"{kernel['dur_ns']:,} ns"
     link = timeline.evaluate(f"{APP}.chosen.slice.links.find((l) => l.role === 'launched by')")
     assert link["start_ns"] <= kernel["start_ns"]
-    with_arrow = len([p for p in pixels(timeline, ".tl-overlay") if p])
+    with_arrow = pixels(timeline, ".tl-overlay")["drawn"]
     timeline.evaluate(f"{APP}.chosen.slice.links = {APP}.chosen.slice.arrows = []; {APP}.changed('overlay')")
     settled(timeline)
-    assert with_arrow > len([p for p in pixels(timeline, ".tl-overlay") if p]) + 50
+    assert with_arrow > pixels(timeline, ".tl-overlay")["drawn"] + 50
     timeline.locator(".tl-links .tl-jump").first.click()
     poll(timeline, f"{APP}.chosen.slice?.category && {APP}.chosen.slice.id !== {kernel['id']}")
 
@@ -249,10 +255,10 @@ def test_filter_fold_keys_and_themes(timeline: Any) -> None:
     timeline.keyboard.press("?")
     shows(timeline.locator("dialog[open]").first, "Zoom in and out at the pointer")
     timeline.keyboard.press("Escape")
-    light = pixels(timeline, ".tl-main canvas")[0]
+    light = pixels(timeline, ".tl-main canvas")["first"]
     timeline.click("#theme-switch")
     settled(timeline)
-    eventually(lambda: pixels(timeline, ".tl-main canvas")[0] != light)
+    eventually(lambda: pixels(timeline, ".tl-main canvas")["first"] != light)
 
 
 def test_zoom_to_nanoseconds_keeps_slices_in_place(timeline: Any, profile_id: int) -> None:

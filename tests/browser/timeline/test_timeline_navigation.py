@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,11 +20,8 @@ def run(server_url: str, playwright: Any) -> int:
 
 
 @pytest.fixture
-def timeline(watched: Any, server_url: str, run: int) -> Iterator[Any]:
-    page = watched
-    page.emulate_media(reduced_motion="reduce")
-    page.set_viewport_size({"width": 1440, "height": 900})
-    page.goto(f"{server_url}/profiles/{run}/timeline/")
+def timeline(shared: Callable[[str], Any], run: int) -> Any:
+    page = shared(f"/profiles/{run}/timeline/")
     settled(page)
     return page
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,11 +22,8 @@ def runs(server_url: str, playwright: Any) -> tuple[int, int]:
 
 
 @pytest.fixture
-def pair(watched: Any, server_url: str, runs: tuple[int, int]) -> Iterator[Any]:
-    page = watched
-    page.emulate_media(reduced_motion="reduce")
-    page.set_viewport_size({"width": 1440, "height": 900})
-    page.goto(f"{server_url}/timelines/{runs[0]}/{runs[1]}/")
+def pair(shared: Callable[[str], Any], runs: tuple[int, int]) -> Any:
+    page = shared(f"/timelines/{runs[0]}/{runs[1]}/")
     settled(page)
     return page
 
