@@ -128,6 +128,7 @@ def test_budgets_of_job_and_host_hold_over_restarts(daemon: KinetoDaemon, tmp_pa
     assert "this host made its 2" in captures.ask(3, {"job": "c"})
 
 
+@pytest.mark.deep_only          # capture/test_running.py, running/test_hosts.py
 @pytest.mark.process
 @pytest.mark.slow
 def test_a_real_job_is_captured_and_its_trace_arrives(tmp_path: Path, server: Server) -> None:
