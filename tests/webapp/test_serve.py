@@ -1,6 +1,7 @@
 """`make run` as a person meets it: one process that starts everything, says where it is, and leaves nothing behind.
 
-A start takes seconds of processor time, so one product serves all tests; those that end it come last.
+A start takes seconds of processor time, so one product serves all tests, over a bucket; the first one is killed as soon as
+everything of it runs, and what ends the other comes last.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import logging
 import os
 import signal
 import socket
@@ -18,9 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import boto3
 import psutil
 import pytest
 import requests
+from moto.server import ThreadedMotoServer
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
@@ -33,6 +37,7 @@ from webapp.management.commands.serve import DEFAULT_PORT
 
 pytestmark = [pytest.mark.process, pytest.mark.servers]
 PASSWORD = "correct horse battery"
+SERVED = "ridgepoint-serve"         # the bucket of the module's product
 MAKE_TOKEN = """
 from django.contrib.auth import get_user_model
 from profiles.models import Profile
@@ -75,8 +80,9 @@ def first_visit(home: Path) -> FirstVisit:
 class Kept:
     """The product over the module's folder: one for all tests, started again only after a test that ends it."""
 
-    def __init__(self, home: Path) -> None:
-        self.home = home
+    def __init__(self, home: Path, bucket: dict[str, str]) -> None:
+        """`bucket`: the environment that names one."""
+        self.home, self.bucket = home, bucket
         self.product: Product | None = None
 
     def start(self, *arguments: str, **env: str) -> Product:
@@ -95,9 +101,23 @@ class Kept:
 
 
 @pytest.fixture(scope="module")
-def kept(home: Path, first_visit: FirstVisit) -> Iterator[Kept]:
+def store() -> Iterator[Any]:
+    """A client of a bucket on an S3-compatible server of this process."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    client = boto3.client("s3", endpoint_url="http://{}:{}".format(*server.get_host_and_port()), aws_access_key_id="test",
+                          aws_secret_access_key="test", region_name="us-east-1")
+    client.create_bucket(Bucket=SERVED)
+    yield client
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def kept(home: Path, first_visit: FirstVisit, store: Any) -> Iterator[Kept]:
     """The usual port is taken: by another test's product, else here."""
-    one = Kept(home)
+    one = Kept(home, {"RIDGEPOINT_S3_BUCKET": SERVED, "AWS_ENDPOINT_URL_S3": store.meta.endpoint_url, "AWS_ACCESS_KEY_ID": "test",
+                      "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"})
     with socket.socket() as ours:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with contextlib.suppress(OSError):
@@ -111,7 +131,7 @@ def kept(home: Path, first_visit: FirstVisit) -> Iterator[Kept]:
 
 @pytest.fixture
 def running(kept: Kept) -> Product:
-    return kept.product if kept.product is not None and kept.product.process.poll() is None else kept.start()
+    return kept.product if kept.product is not None and kept.product.process.poll() is None else kept.start(**kept.bucket)
 
 
 def left_over(home: Path) -> list[str]:
@@ -150,6 +170,13 @@ def test_a_command_on_a_fresh_checkout_starts_migrates_answers_and_leaves(first_
     """So do several at once: they share the servers, and one of them makes the tables."""
     assert [(run.returncode, run.stdout) for run in first_visit.runs] == [(0, "")] * 2, [run.stderr for run in first_visit.runs]
     assert first_visit.profiles == "0" and first_visit.left == []
+
+
+def test_killed_it_takes_its_children_with_it(kept: Kept) -> None:
+    """The tests below are those of the next start."""
+    product = kept.start(**kept.bucket)
+    until(lambda: set(children(product)) == EVERYTHING, START_WITHIN_S)
+    assert kept.kill() == []
 
 
 def test_everything_is_there(running: Product) -> None:
@@ -247,10 +274,19 @@ def stops_clean(product: Product, number: int) -> None:
     assert not psutil.wait_procs(mine, timeout=10)[1]
 
 
-def test_killed_it_takes_its_children_with_it(running: Product, kept: Kept) -> None:
-    assert kept.kill() == []
+def test_a_trace_goes_up_and_is_read_back_from_the_bucket_and_it_stops_clean(
+        running: Product, kept: Kept, first_visit: FirstVisit, store: Any) -> None:
+    upload_and_read(running, first_visit.token)
+    with ask_socket(running):                       # an open page does not hold it up
+        stops_clean(running, signal.SIGINT)
+    until(lambda: not left_over(kept.home))         # nor the servers: nobody is there any more
+    keys = {row["Key"] for row in store.list_objects_v2(Bucket=SERVED)["Contents"]}
+    assert any(key.startswith("uploads/") and key.endswith("/t.json") for key in keys), keys
+    assert any(key.endswith("slices.parquet") for key in keys), keys
+    assert not (kept.home / "store").exists()
 
 
+@pytest.mark.deep_only          # tests/ways/ signs in to every product that it walks through
 def test_the_next_start_after_a_kill_works_for_people_who_sign_in_and_over_a_bucket(
         kept: Kept, first_visit: FirstVisit, bucket: Any) -> None:
     """On all interfaces people sign in. A trace goes up with a token, is ingested and read back: columns live in S3."""
@@ -299,6 +335,7 @@ def upload_and_read(product: Product, token: str) -> None:
     assert timeline.get("tracks"), (timeline, product.log)
 
 
+@pytest.mark.deep_only          # every worker of tests/workers/core/test_worker.py has them named
 def test_named_servers_are_used_and_left_alone(tmp_path: Path) -> None:
     """DATABASE_URL and REDIS_URL of the environment: here, those of this test run."""
     named = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL")}
@@ -310,7 +347,8 @@ def test_named_servers_are_used_and_left_alone(tmp_path: Path) -> None:
         redis.connect(named["REDIS_URL"].removeprefix("unix://"))
 
 
-@pytest.mark.parametrize(("arguments", "code"), [(("worker", "ingest"), 1), (("gate", "somewhere", "build"), 3)])
+@pytest.mark.parametrize(("arguments", "code"), [
+    pytest.param(("worker", "ingest"), 1, marks=pytest.mark.deep_only), (("gate", "somewhere", "build"), 3)])
 def test_a_command_says_in_a_sentence_that_a_server_is_away(tmp_path: Path, arguments: tuple[str, ...], code: int) -> None:
     away = {"DATABASE_URL": f"postgresql://ridgepoint@/postgres?host={tmp_path}&port=1", "REDIS_URL": f"unix://{tmp_path}/none"}
     answer = manage(tmp_path, *arguments, **away)
