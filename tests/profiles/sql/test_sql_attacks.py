@@ -17,6 +17,7 @@ import pytest
 from profiles.models import Profile
 from profiles.sql.process import ROOT, Limits, QueryError, run
 from profiles.sql.services import SQL_CHARS, query_run, query_stop
+from profiles.sql.tables import NAMES
 from tests.builders import trace
 from tests.profiles.timeline.test_timeline_api import STEP, profile_of
 
@@ -80,14 +81,44 @@ STATEMENTS = [
 ]
 
 
-@pytest.mark.parametrize("sql", FILES)
+def test_what_reaches_further_is_refused_where_it_is_read(tmp_path, monkeypatch):
+    """In this process, as the child of a query does it, but for the kernel's walls and the files of a profile."""
+    # imported here: of a process that froze its objects it complains at its end
+    import duckdb
+
+    from profiles.sql import child
+    from profiles.sql.check import Refused, check
+
+    monkeypatch.chdir(tmp_path)
+    connection = child._database({"files": [], "threads": 1, "memory_bytes": 256 << 20, "spill_bytes": 64 << 20})
+    for name in NAMES:
+        connection.execute(f"CREATE VIEW {name} AS SELECT 'a' AS name, 1 AS dur_ns")
+    connection.execute("SET lock_configuration = true")
+
+    def is_answered(sql: str) -> bool:
+        try:
+            check(connection, sql, NAMES)
+            connection.sql(sql).limit(1).fetchall()
+        except (Refused, duckdb.Error):
+            return False
+        return True
+    assert is_answered("SELECT count(*) FROM slices")
+    assert [sql for sql in (*FILES, *STATEMENTS) if is_answered(sql.replace("{pk}", "1"))] == []
+
+
+def some(queries: list[str], every: int) -> list[object]:
+    """Every so manieth goes the whole way in `make test`: test_what_reaches_further_is_refused_where_it_is_read asks all."""
+    return [sql if at % every == 0 else pytest.param(sql, marks=pytest.mark.deep_only) for at, sql in enumerate(queries)]
+
+
+@pytest.mark.parametrize("sql", some(FILES, 5))
 def test_no_file_and_no_network(profile, sql):
     error = refused(sql.replace("{pk}", str(profile.pk)), profile)
     assert error.kind in ("refused", "query")
     assert "root:" not in str(error)
 
 
-@pytest.mark.parametrize("sql", STATEMENTS)
+@pytest.mark.parametrize("sql", some(STATEMENTS, 6))
 def test_nothing_but_reading(profile, sql):
     assert refused(sql, profile).kind in ("refused", "query")
     assert not Path("/tmp/x.csv").exists()
@@ -111,7 +142,12 @@ COSTLY = {
 }
 
 
-@pytest.mark.parametrize("sql", COSTLY.values(), ids=COSTLY.keys())
+# each takes all the time or memory that it may: `make test` asks one that runs, one that spills, one that is large, one that grows
+COSTLIEST = ("cross join", "sort of everything", "one text", "texts together")
+
+
+@pytest.mark.parametrize("sql", [pytest.param(sql, id=name, marks=[pytest.mark.deep_only] * (name not in COSTLIEST))
+                                 for name, sql in COSTLY.items()])
 def test_costs_are_bounded(profile, sql):
     before, began = _children_peak_bytes(), time.monotonic()
     error = refused(sql, profile)
