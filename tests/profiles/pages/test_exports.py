@@ -22,7 +22,7 @@ from profiles.models import KernelStat, LaunchCounters, Profile
 from profiles.store import area as area_store
 from profiles.store import launches as store_launches
 from tests.builders import flows, trace
-from tests.profiles.ingest.corpus import H200
+from tests.profiles.ingest.corpus import H200, mostly_deep
 from tests.profiles.timeline.test_timeline_api import STEP, profile_of
 
 pytestmark = pytest.mark.django_db
@@ -58,8 +58,10 @@ def again(path: Path, content: bytes) -> Trace:
     return found
 
 
-@pytest.mark.parametrize("file", ["kineto_train.json.gz", "kineto_layer_stack.json.gz"])
-@pytest.mark.parametrize("rows", [500, 400_000])
+@pytest.mark.parametrize(("file", "rows"), [
+    ("kineto_train.json.gz", 500), ("kineto_layer_stack.json.gz", 400_000),
+    pytest.param("kineto_layer_stack.json.gz", 500, marks=pytest.mark.deep_only),
+    pytest.param("kineto_train.json.gz", 400_000, marks=pytest.mark.deep_only)])
 def test_the_whole_trace_is_read_again_as_it_was(client, tmp_path, monkeypatch, file, rows):
     monkeypatch.setattr(area_store.windows, "__defaults__", ((), rows))
     first = ingest.read(H200 / file)
@@ -108,7 +110,7 @@ def test_a_window_of_some_tracks(client, tmp_path):
     assert f"-{start}-{end}" in answer["Content-Disposition"]
 
 
-@pytest.mark.parametrize("kind", ["csv", "json", "parquet", "arrow"])
+@pytest.mark.parametrize("kind", mostly_deep(["csv", "json", "parquet", "arrow"], "csv", "parquet"))     # below the others
 def test_slices_as_a_table(client, monkeypatch, kind):
     monkeypatch.setattr(area_store.windows, "__defaults__", ((), 700))
     first = ingest.read(H200 / "kineto_train.json.gz")
@@ -181,7 +183,7 @@ def test_an_exported_profile_says_where_it_comes_from(client):
     assert head["PT_VERSION"] == "2.9" and "secret" not in head
 
 
-@pytest.mark.parametrize("kind", ["csv", "json", "parquet", "arrow"])
+@pytest.mark.parametrize("kind", mostly_deep(["csv", "json", "parquet", "arrow"], "json", "arrow"))
 def test_lists_of_the_api_come_as_files(client, kind):
     first = ingest.read(H200 / "kineto_train.json.gz")
     assert isinstance(first, Trace)

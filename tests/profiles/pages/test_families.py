@@ -28,6 +28,7 @@ from profiles.store.frame import frame_read
 from profiles.upload.services import profile_delete, profile_ingest, profile_update
 from tests.profiles.ingest.corpus import CORPUS, TRUTH
 from tests.profiles.pages.test_services import create, recording, upload
+from tests.scale import DEEP
 from tuner.models import CachedConfig
 from webapp import overview
 
@@ -388,7 +389,7 @@ def test_sums_on_home_kernels_and_family_pages_agree_and_are_those_of_their_rows
     assert overview.totals()["gpu_time_ns"] == own_ns
     in_words = time_text(own_ns)
     assert in_words in shown(client, "/") and in_words in shown(client, "/kernels/")
-    for row in everything["families"]:
+    for row in everything["families"][::1 if DEEP else 3]:
         family = client.get(f"/api/kernels/{row['family']}/").json()
         traces = [each for each in family["profiles"] if each["kind"] == "trace"]
         assert family["worth"]["total_ns"] == row["total_ns"] == sum(each["total_ns"] for each in traces if each["same_as"] is None)

@@ -26,16 +26,19 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def database(home: Path) -> str:
-    """An empty database on this run's server: the command migrates it by itself."""
+    """A database with its tables on this run's server: that a command migrates an empty one stands in webapp/test_serve.py."""
     import psycopg
     from django.db import connection
+
+    from tests.kept.cluster import WITH_TABLES
 
     name = f"ingest_command_{os.getpid()}"          # workers of `pytest -n` share a server
     url = os.environ["DATABASE_URL"]
     parameters = {**connection.get_connection_params(), "dbname": "postgres"}
     parameters = {key: parameters[key] for key in ("host", "port", "user", "dbname") if parameters.get(key)}
     with psycopg.connect(**parameters, autocommit=True) as server:
-        server.execute(f"CREATE DATABASE {name}")
+        there = server.execute("SELECT FROM pg_database WHERE datname = %s", [WITH_TABLES]).fetchone()
+        server.execute(f"CREATE DATABASE {name}" + (f" TEMPLATE {WITH_TABLES}" if there else ""))
     path, _, query = url.partition("?")
     return f"{path.rsplit('/', 1)[0]}/{name}" + (f"?{query}" if query else "")
 
@@ -48,14 +51,21 @@ def run(home: Path, database: str, *arguments: str | Path) -> tuple[int, Any, st
     return done.returncode, document, done.stderr
 
 
-def test_files_become_one_document_with_their_numbers(home, database):
-    good = [DATA / "h200" / "kineto_train.json.gz", DATA / "h200" / "buildA.ncu-rep.gz"]
-    code, document, _ = run(home, database, *good, "--json", "--build", "b1", "--tags", "x,y")
+GOOD = [DATA / "h200" / "kineto_train.json.gz", DATA / "captured" / "matmul_full.ncu-rep.gz"]
+
+
+@pytest.fixture(scope="module")
+def two(home: Path, database: str) -> tuple[int, Any, str]:
+    return run(home, database, *GOOD, "--json", "--build", "b1", "--tags", "x,y")
+
+
+def test_files_become_one_document_with_their_numbers(two):
+    code, document, _ = two
     assert code == 0
     trace, report = document["profiles"]
     assert set(trace) == {"id", "file", "format", "status", "error", "records_read", "records_kept", "integrity",
                           "launches", "gpu_time_ns", "top_kernels", "seconds", "peak_rss_bytes", "stored_bytes"}
-    assert (trace["file"], trace["format"], trace["status"], trace["error"]) == (str(good[0]), "kineto", "ready", None)
+    assert (trace["file"], trace["format"], trace["status"], trace["error"]) == (str(GOOD[0]), "kineto", "ready", None)
     assert (trace["records_read"], trace["records_kept"], trace["launches"], trace["gpu_time_ns"]) == (
         10_949, 10_949, 948, 10_876_979)
     assert trace["integrity"]["records_read"] == 10_949
@@ -66,19 +76,27 @@ def test_files_become_one_document_with_their_numbers(home, database):
     assert trace["top_kernels"] == sorted(trace["top_kernels"], key=lambda kernel: -kernel["total_ns"])
     assert trace["seconds"] > 0 and 20e6 < trace["peak_rss_bytes"] < 400e6 and 0 < trace["stored_bytes"] < 1e6
     assert "948 launches" in _line(trace) and "\n" not in _line(trace)          # what people see of it
-    assert (report["format"], report["launches"], report["gpu_time_ns"]) == ("ncu-rep", 15, 1_661_568)
+    assert (report["format"], report["launches"], report["gpu_time_ns"]) == ("ncu-rep", 1, 184_480)
 
 
-def test_any_failure_is_exit_1_and_the_others_are_ingested(home, database, tmp_path):
+def test_any_failure_is_exit_1_and_the_others_are_ingested_whatever_waits_in_the_queue(home, database, two, tmp_path):
+    """Uploads of others are taken in turn by workers: the command leaves them alone."""
+    import psycopg
+
     empty = tmp_path / "empty.json"
     empty.write_bytes(b"")
-    code, document, errors = run(home, database, empty, tmp_path / "missing.json", DATA / "h200" / "kineto_layer.json.gz",
-                                 "--json")
+    waits = two[1]["profiles"][0]["id"]
+    with psycopg.connect(database, autocommit=True) as rows:
+        rows.execute("UPDATE profiles_profile SET status = 'uploaded', worker = '', heartbeat = NULL, attempts = 0, "
+                     "created = created - interval '1 hour' WHERE id = %s", [waits])
+        code, document, errors = run(home, database, empty, tmp_path / "missing.json", DATA / "h200" / "kineto_layer.json.gz",
+                                     "--json")
+        assert rows.execute("SELECT status FROM profiles_profile WHERE id = %s", [waits]).fetchone() == ("uploaded",)
     assert code == 1
     failed, missing, ready = document["profiles"]
     assert failed["status"] == "failed" and failed["id"] and failed["error"]["what"] == "the file is empty"
     assert missing["status"] == "failed" and missing["id"] is None and "No such file" in missing["error"]["what"]
-    assert ready["status"] == "ready" and ready["launches"] == 52
+    assert ready["status"] == "ready" and ready["launches"] == 52 and ready["id"] != waits
     assert "the file is empty" in errors and "Traceback" not in errors
 
 
@@ -89,21 +107,6 @@ def test_group_makes_one_profile_of_the_ranks(home, database):
     both, = document["profiles"]
     assert both["files"] == [str(rank) for rank in ranks] and both["launches"] == 5010
     assert both["gpu_time_ns"] == 220_684_462
-
-
-def test_a_command_reads_its_own_file_whatever_waits_in_the_queue(home, database):
-    """Uploads of others are taken in turn by workers: the command leaves them alone."""
-    import psycopg
-
-    _, document, _ = run(home, database, DATA / "h200" / "kineto_layer.json.gz", "--json")
-    waits = document["profiles"][0]["id"]
-    with psycopg.connect(database, autocommit=True) as rows:
-        rows.execute("UPDATE profiles_profile SET status = 'uploaded', worker = '', heartbeat = NULL, attempts = 0, "
-                     "created = created - interval '1 hour' WHERE id = %s", [waits])
-        code, document, errors = run(home, database, DATA / "h200" / "kineto_layer.json.gz", "--json")
-        assert (code, document["profiles"][0]["status"]) == (0, "ready"), errors
-        assert document["profiles"][0]["id"] != waits
-        assert rows.execute("SELECT status FROM profiles_profile WHERE id = %s", [waits]).fetchone() == ("uploaded",)
 
 
 @pytest.mark.deep_only
