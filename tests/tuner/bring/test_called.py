@@ -114,6 +114,9 @@ def test_a_call_is_made_behind_walls_and_its_adapter_replaces_that_of_the_text(o
     assert check.status == "done", check.error
     kernel, = check.result["operators"]
     assert kernel["recorded"]["grid"] == [98] and kernel["default"] == {"BLOCK_SIZE": 1024, "num_warps": 8, "num_stages": 3}
+    assert check.compiled == check.samples == len(kernel["compiled"])
+    assert {line["gpu"] for line in kernel["compiled"]} == {"sm_80", "sm_90", "sm_100"}
+    assert all(line["registers"] > 0 and line["occupancy_pct"] for line in kernel["compiled"])
     adapter, = check.adapters
     assert "from the call add(randn(100000)" in adapter["text"]
     assert 'GRID = lambda meta: (triton.cdiv(meta["n_elements"], meta["BLOCK_SIZE"]),)' in adapter["text"]

@@ -17,8 +17,14 @@ PROGRAM = "import sys; from tests.tuner.candidates.every_operator import main; m
 ON_ONE_GPU = [name for name, operator in OPERATORS.items() if not operator.on_several_gpus]          # as candidates are
 
 
+FIRST = {OPERATORS[name].kernel_module: name for name in reversed(ON_ONE_GPU)}.values()         # of each file of kernels
+OTHERS = [name for name in ON_ONE_GPU if name not in FIRST]
+
+
 @pytest.mark.torch
-@pytest.mark.parametrize("name", [*each_operator(*ON_ONE_GPU), "acme_scale_add", "acme_column_sum", "acme_clamp"])
+@pytest.mark.parametrize("name", [*each_operator(*FIRST), *each_operator(*OTHERS, marks=(pytest.mark.deep_only,)),
+                                  "acme_scale_add", *(pytest.param(name, marks=pytest.mark.deep_only)
+                                                      for name in ("acme_column_sum", "acme_clamp"))])
 def test_the_text_of_an_operator_is_a_right_candidate_of_it_in_each_form(name: str, tmp_path: Path) -> None:
     found = json.loads(run_program(PROGRAM, name, str(tmp_path), TRITON_INTERPRET="1", PYTHONPATH=str(PACKAGES),
                                    RIDGEPOINT_OPERATOR_PACKAGES="acme-kernels")[0])

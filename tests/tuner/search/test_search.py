@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.conformance import bowl, bowl_outcome
+from tests.scale import DEEP
 from tuner.scores.arena import arenas, play, strategy_player
 from tuner.scores.methodology import random_trials_to_within, trials_to_within
 from tuner.tuning.measure.landscape import Landscape
@@ -64,7 +65,8 @@ def medians(known_of):
 @pytest.mark.slow
 def test_cold_bars():
     """Median ≤ 6 where random expects ≥ 30, worst of all searches ≤ 20, eight times fewer than random over all."""
-    runs = [[trials_to_5_pct(landscape, index, other_devices.recorded_knowledge(landscape, index), n) for n in range(2 * SEEDS)]
+    runs = [[trials_to_5_pct(landscape, index, other_devices.recorded_knowledge(landscape, index), n)
+             for n in range(2 * SEEDS if DEEP else SEEDS)]
             for landscape, index in SHAPES]
     found, random = [statistics.median(each) for each in runs], [expected_of_random(*shape) for shape in SHAPES]
     assert all(n <= 6 for n, r in zip(found, random, strict=True) if r >= 30), found
