@@ -16,6 +16,7 @@ from profiles.fleet.models import FleetBatch
 from profiles.fleet.store import Question, Window
 from tests.profiles.fleet.chdb_server import chdb_server
 from tests.profiles.fleet.records import HOUR_NS, START_NS, make_records, write_records
+from tests.scale import DEEP
 from workers.agent.wire import pack
 
 pytest.importorskip("chdb")
@@ -59,7 +60,8 @@ def test_a_merge_that_dies_at_any_insert_is_done_again_once(tmp_path: Path, addr
     for sql in create_sql():
         good.client.command(f"TRUNCATE TABLE {sql.split('EXISTS ')[1].split()[0]}")
     inserts = 9                                             # of a merge without sensors: five tables, four of them with sketches
-    for seed, (left, after) in enumerate([*((n, False) for n in range(inserts)), (0, True), (3, True), (6, True)], 1):
+    moments = [*((n, False) for n in range(inserts)), (0, True), (3, True), (6, True)]
+    for seed, (left, after) in enumerate(moments if DEEP else (*moments[:2], *moments[5:9:3], *moments[-2:]), 1):
         total_ns += accept(tmp_path, 2 * seed)
         dying = Dying(address)
         dying.left, dying.after = left, after
