@@ -208,7 +208,7 @@ def test_what_shrinks_like_no_trace_is_refused_early(tmp_path):
     path = tmp_path / "bomb.json.gz"
     with gzip.open(path, "wb", compresslevel=9) as file:
         file.write(b'{"schemaVersion":1,"traceEvents":[' + json.dumps(GOOD).encode() + b",")
-        for _ in range(24):
+        for _ in range(12):
             file.write(b" " * (1 << 20))
     found, _ = elapsed(path, Limits(free_bytes=8 << 20))
     assert isinstance(found, TraceError) and "times the upload" in found.what and found.hint

@@ -20,7 +20,7 @@ from tests.profiles.ingest.corpus import CORPUS
 from tests.scale import DEEP, scale
 
 pytestmark = pytest.mark.slow
-QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=60 if DEEP else 25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @st.composite
@@ -142,7 +142,7 @@ KEYS = (
 )
 
 
-@settings(max_examples=150 if DEEP else 40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150 if DEEP else 25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.fixed_dictionaries(
@@ -233,7 +233,7 @@ def test_deep_nesting_of_values(tmp_path):
 
 def test_deep_nesting_of_slices(tmp_path):
     path = tmp_path / "deep.json"
-    n = 100_000
+    n = 100_000 if DEEP else 40_000
     path.write_bytes(b"[" + b",".join([b'{"ph":"B","name":"a","pid":1,"tid":1,"ts":%d}' % i for i in range(n)]) + b"]")
     found = within(60, 500, path)
     assert isinstance(found, Trace)

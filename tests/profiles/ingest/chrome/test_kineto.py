@@ -12,9 +12,9 @@ from profiles.analysis.core.kernels import kernel_table, numbers
 from profiles.analysis.trace.breakdown import breakdown
 from profiles.analysis.trace.remarks import remark
 from profiles.ingest.trace import Category, Trace
-from tests.profiles.ingest.corpus import CORPUS, H200, TRUTH
+from tests.profiles.ingest.corpus import CORPUS, H200, TRUTH, larger_are_deep
 
-FILES = [*(CORPUS / "kineto").iterdir(), *H200.glob("kineto*.json.gz"), *H200.glob("ddp*.json.gz")]
+FILES = sorted([*(CORPUS / "kineto").iterdir(), *H200.glob("kineto*.json.gz"), *H200.glob("ddp*.json.gz")])
 
 
 def read(path) -> Trace:
@@ -42,7 +42,7 @@ def test_kernels_are_what_independent_scripts_counted(truth):
     assert not trace.integrity.truncated_at
 
 
-@pytest.fixture(scope="module", params=FILES, ids=lambda path: path.name)
+@pytest.fixture(scope="module", params=larger_are_deep(FILES, 50_000), ids=lambda path: path.name)
 def path(request):
     """Each file in turn: pytest runs all tests of one before it goes on to the next."""
     return request.param

@@ -247,9 +247,9 @@ def test_one_launch_of_a_graph_owns_hundreds_of_kernels():
 @pytest.mark.parametrize(
     "name",
     [
-        "tracelens_h100_timesformer.json.gz",
         "tracelens_h100_qwen1.5-0.5b.json.gz",
-        "vllm_mi300_decode_full_graph_capture_rank0.pt.trace.json.gz",
+        pytest.param("tracelens_h100_timesformer.json.gz", marks=pytest.mark.deep_only),
+        pytest.param("vllm_mi300_decode_full_graph_capture_rank0.pt.trace.json.gz", marks=pytest.mark.deep_only),
     ],
 )
 def test_python_stacks_nest_as_their_ids_say(name):

@@ -23,9 +23,10 @@ from profiles.ingest import read
 from profiles.ingest.chrome.rank_owners import label_of
 from profiles.ingest.trace import Trace
 from tests.builders import trace as build
+from tests.profiles.ingest.corpus import mostly_deep
 
 DATA = Path(__file__).parents[3] / "data"
-RANKS = [DATA / "h200" / f"ddp_even_rank{rank}.json.gz" for rank in (0, 1)]
+RANKS = {name: [DATA / f"{name}_rank{rank}.json.gz" for rank in (0, 1)] for name in ("causes/straggler_data", "h200/ddp_even")}
 
 
 def _operators(trace: Trace) -> Counter[tuple[str, str, str]]:
@@ -93,11 +94,12 @@ WAYS: dict[str, Any] = {
 }
 
 
+@pytest.mark.parametrize("job", mostly_deep(RANKS, "straggler_data"))
 @pytest.mark.parametrize("way", WAYS)
-def test_recorded_ranks_in_one_file_are_what_they_are_apart(way: str, tmp_path: Path):
+def test_recorded_ranks_in_one_file_are_what_they_are_apart(way: str, job: str, tmp_path: Path):
     """Every kernel, by rank and operator, is as in the two files."""
     events, expected, names = [], Counter[tuple[str, str]](), dict[Any, str | None]()
-    for rank, path in enumerate(RANKS):
+    for rank, path in enumerate(RANKS[job]):
         document = json.loads(gzip.decompress(path.read_bytes()))
         for each in document["traceEvents"]:
             if isinstance(each.get("pid"), int) and each["pid"] >= 0:
@@ -120,7 +122,7 @@ def test_recorded_ranks_in_one_file_are_what_they_are_apart(way: str, tmp_path: 
         got[operator, kernel] += ns
     assert got == expected
     assert _wrong_ranks(trace) == 0
-    assert [each.busy_ns for each in breakdown(trace).devices] == [breakdown(read(path)).devices[0].busy_ns for path in RANKS]
+    assert [each.busy_ns for each in breakdown(trace).devices] == [breakdown(read(path)).devices[0].busy_ns for path in RANKS[job]]
 
 
 def test_ids_that_repeat_make_ranks_of_processes_on_one_lane(tmp_path: Path):
