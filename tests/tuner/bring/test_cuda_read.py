@@ -37,7 +37,7 @@ def unsure(source: CudaSource) -> list[str]:
 @compiled
 @pytest.mark.parametrize("case", [
     "c01_host_template", "c05_extern_c", "c06_written_by_macro",
-    pytest.param("c02_header_missing", marks=pytest.mark.deep_only)])        # of the host: the next test; of PyTorch: ATen's below
+    pytest.param("c02_header_missing", marks=pytest.mark.deep_only)])        # PyTorch's: the headers of a repository, below
 def test_what_only_the_host_needs_stops_no_kernel(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.bring.cuda_check.SAMPLES", 0)
     for found in check_file(CASES / f"{case}.cu"):
@@ -197,18 +197,21 @@ def test_a_constant_reaches_the_machine_code(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.process
 @compiled
-def test_headers_of_the_repository_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_of_the_repository_are_found_and_what_pytorch_names_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                                            ) -> None:
+    """One file for both: each compile beside PyTorch's names takes 4 s of processor time."""
     monkeypatch.setattr("tuner.bring.cuda_check.SAMPLES", 0)
     (tmp_path / "setup.py").touch()
     (tmp_path / "csrc" / "ops").mkdir(parents=True)
     write(tmp_path / "csrc", "common.h", "#pragma once\n#include <torch/all.h>\n#define WARP 32\nvoid check(torch::Tensor t);\n"
           "__device__ inline float twice(float x) { return 2 * x; }\n")
-    path = write(tmp_path / "csrc" / "ops", "k.cu", '#include "common.h"\n\n'
-                 "__global__ void f(float *x) { x[threadIdx.x] = twice(WARP); }\n"
+    path = write(tmp_path / "csrc" / "ops", "k.cu", '#include "common.h"\n#include <ATen/ATen.h>\n#include <c10/util/Half.h>\n'
+                 "__global__ void f(float *x, at::Half *h, int64_t *n) { h[0] = at::Half(1.f); "
+                 "gpuAtomicAdd((float *)n, WARP_SHFL(1.f, 2)); x[threadIdx.x] = twice(WARP); }\n"
                  "__global__ void g(float *x) { x[threadIdx.x] = nowhere; }\n")
     good, bad = check_file(path)
-    assert good.line == 3 and not [line for line in good.compiled if "error" in line]
-    assert bad.compiled[0]["error"].startswith('line 4: identifier "nowhere" is undefined')
+    assert good.line == 4 and len(good.compiled) == 3 and not [line for line in good.compiled if "error" in line]
+    assert bad.compiled[0]["error"].startswith('line 5: identifier "nowhere" is undefined')
 
 
 def test_what_a_name_is_worth_is_looked_for_once(tmp_path: Path) -> None:
@@ -234,8 +237,8 @@ def test_a_file_with_no_kernel_that_can_be_read_is_refused(tmp_path: Path) -> No
 @pytest.mark.process
 @compiled
 @pytest.mark.parametrize("include", [
-    "", "#include <ATen/ATen.h>\n#include <c10/util/Half.h>\n",
-    pytest.param("#include <cstdint>\n#include <algorithm>\n", marks=pytest.mark.deep_only)])
+    "", *(pytest.param(each, marks=pytest.mark.deep_only) for each in (           # the headers of a repository, above
+        "#include <cstdint>\n#include <algorithm>\n", "#include <ATen/ATen.h>\n#include <c10/util/Half.h>\n"))])
 def test_fixed_widths_and_what_pytorch_names_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, include: str) -> None:
     monkeypatch.setattr("tuner.bring.cuda_check.SAMPLES", 0)
     body = "h[0] = at::Half(1.f); gpuAtomicAdd((float *)x, WARP_SHFL(1.f, 2)); " if "ATen" in include else ""
