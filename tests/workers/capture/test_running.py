@@ -105,8 +105,8 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 @pytest.fixture(scope="module")
 def ranks(host: Host) -> Iterator[tuple[int, dict[int, int]]]:
-    """The launcher of a job, and its processes by their rank."""
-    parent = host.job("tanh", None, LAUNCHER, JOB, "--hf-token", "hf_secretsecret", "--lr", "0.1")
+    """The launcher of a job, and its processes by their rank; their steps leave the machine to the others."""
+    parent = host.job("tanh", None, LAUNCHER, JOB.replace("0.005", "0.05"), "--hf-token", "hf_secretsecret", "--lr", "0.1")
     try:
         own = until(lambda: found if len(found := [each for each in host.processes() if each["job"] == "tanh"]) == 3 else None)
         yield parent.pid, {each["rank"]: each["pid"] for each in own if each["pid"] != parent.pid}
