@@ -202,6 +202,7 @@ def test_an_answer_is_read_like_an_upload(olga: Any) -> None:
             answer.read_operators(told)
 
 
+@pytest.mark.deep_only          # of a call's kernel: test_called.py
 @behind_walls
 @pytest.mark.torch
 @in_threads
@@ -264,13 +265,14 @@ HARM = {
 @behind_walls
 @pytest.mark.torch
 @in_threads
-@pytest.mark.parametrize("harm", ["fork", *(pytest.param(each, marks=pytest.mark.deep_only) for each in HARM
-                                                    if each != "fork")])
+@pytest.mark.parametrize("harm", ["memory", *(pytest.param(each, marks=pytest.mark.deep_only) for each in HARM
+                                              if each != "memory")])        # their walls: tests/workers/core/test_sandboxed.py
 def test_a_file_that_means_harm_is_contained(olga: Any, harm: str) -> None:
-    check = compiled(ADD + HARM[harm], olga, sandboxed.Bounds(**{**vars(SMALL), "wall_s": 20, "data_mb": 1024}))
+    check = compiled(ADD + HARM[harm], olga, SMALL if harm == "memory" else sandboxed.Bounds(**{**vars(SMALL), "wall_s": 20}))
     kernel = check.result["operators"][0]
     problems = [each["what"] for each in kernel["problems"] if not each["missing"]]
     assert check.status in ("failed", "done") and (check.error or problems), harm
+    assert harm != "memory" or "MemoryError" in problems[0], (check.error, problems)      # the file's, torch was imported
     assert kernel["compiled"] == [] and kernel["size"] == 25
 
 
@@ -309,6 +311,7 @@ def test_a_forged_answer_brings_no_adapter_and_no_markup(owner: Client, olga: An
     assert "<script>alert" not in owner.get(reverse("kernel-check", args=[check.pk])).content.decode()
 
 
+@pytest.mark.deep_only          # of what bounds the process: test_sandboxed.py; of a compile: test_check.py
 @behind_walls
 @pytest.mark.torch
 @in_threads
