@@ -89,7 +89,7 @@ def refused(product: Product, path: str) -> None:
 
 def test_pages_come_back_with_the_database_and_the_gate_client_waits_for_it(running: Product, home: Path) -> None:
     with ThreadPoolExecutor(12) as pool:        # several connections, all of which will be broken
-        assert set(pool.map(lambda _: status(running, "/profiles/"), range(24))) == {200}
+        assert set(pool.map(lambda _: status(running, "/profiles/"), range(12))) == {200}
         postmaster = postgres.alive(home / "pg" / "data")
         assert postmaster is not None
         with nobody_restarts(running):
@@ -107,7 +107,7 @@ def test_pages_come_back_with_the_database_and_the_gate_client_waits_for_it(runn
         began = time.monotonic()
         until(lambda: status(running, "/profiles/") == 200)
         assert time.monotonic() - began < 10
-        assert set(pool.map(lambda _: status(running, "/profiles/"), range(24))) == {200}
+        assert set(pool.map(lambda _: status(running, "/profiles/"), range(12))) == {200}
         assert json.loads(asked.result(90))["results"] == running.get_json("/api/profiles/")["results"]
         assert "answers 503; trying again" in said[0]
     assert "Traceback" not in running.log, running.log
@@ -154,9 +154,9 @@ def test_many_at_once_are_answered_or_told_to_come_again_by_few_threads(running:
         while not done.wait(0.02):
             most.append(web.num_threads())
 
-    with ThreadPoolExecutor(201) as pool:
+    with ThreadPoolExecutor(81) as pool:
         pool.submit(count)
-        answers = list(pool.map(lambda number: requests.get(f"{running.url}/profiles/?q={number}", timeout=120), range(200)))
+        answers = list(pool.map(lambda number: requests.get(f"{running.url}/profiles/?q={number}", timeout=120), range(80)))
         done.set()
     assert {answer.status_code for answer in answers} <= {200, 503} and answers[0].status_code == 200
     assert all(answer.headers["Retry-After"] for answer in answers if answer.status_code == 503)

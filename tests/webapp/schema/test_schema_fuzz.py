@@ -38,7 +38,7 @@ __all__ = ["other"]
 H200 = Path(__file__).parents[2] / "data" / "h200"
 EXAMPLES = 100 if DEEP else 1       # the first is the simplest: all of it aimed at rows that are there
 REFUSED_FOR_NOW = (503, 507)
-ATTEMPTS = 100                      # at an argument that is not allowed; where there is one at all, the eleventh at the latest is
+ATTEMPTS = 20                       # at an argument that is not allowed; where there is one at all, the eleventh at the latest is
 
 
 @pytest.fixture
