@@ -13,6 +13,7 @@ from django.urls import reverse
 
 from profiles.models import Profile
 from profiles.upload.services import profile_create, profile_ingest
+from tests.profiles.ingest.corpus import mostly_deep
 
 DATA = Path(__file__).parents[1] / "data"
 # file -> kind, launches, ns of kernels
@@ -27,7 +28,8 @@ EXPECTED: dict[str, tuple[str, int, int | None]] = {
 }
 
 
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("name", mostly_deep(       # of every format tests/truth asks a file; each reader's tests have its sums
+    EXPECTED, "rocpd.db", "counter_collection.csv", "trace_view.json", "metric_nan.hatchet"))
 def test_from_upload_to_page(name: str, db: Any, settings: Any, tmp_path: Path, admin_client: Client) -> None:
     settings.MEDIA_ROOT = tmp_path
     profile = profile_create(owner=None, file=ContentFile((DATA / name).read_bytes(), name=Path(name).name))

@@ -115,8 +115,8 @@ def test_kernels_that_stand_alone_are_said_to():
 @pytest.mark.slow
 def test_documents_stay_small_whatever_names_are():
     long = "x" * 20_000
-    work = " | ".join(f"{long}{i}_kernel {i * 10}-{i * 10 + 4} corr={i} | add_kernel {i * 10 + 5}-{i * 10 + 9}" for i in range(120))
-    calls = " | ".join(f"cudaLaunchKernel {i}-{i + 0.5} corr={i}" for i in range(120))
+    work = " | ".join(f"{long}{i}_kernel {i * 10}-{i * 10 + 4} corr={i} | add_kernel {i * 10 + 5}-{i * 10 + 9}" for i in range(80))
+    calls = " | ".join(f"cudaLaunchKernel {i}-{i + 0.5} corr={i}" for i in range(80))
     frame = frame_of(trace(f"python (1) / main: {calls}\nGPU 0 / stream 7: {work}"))
     for compute in (launches_result, critical_result, sequences_result):
         result = compute(frame)

@@ -49,7 +49,7 @@ def stored(track, depth, start, dur, edges=()):
 @pytest.mark.slow
 @pytest.mark.parametrize("edges", [(), (700_000, 700_001, 1_500_000, 2_000_000), tuple(range(1000, 3_000_000, 9_973))])
 def test_merged_entries_hold_every_shorter_slice_once(edges):
-    track, depth, start, dur = many(5000)
+    track, depth, start, dur = many(2000)
     top, tables = stored(track, depth, start, dur, edges)
     home = np.minimum(tiles.home_levels(dur), top)
     for level in range(1, top + 1):

@@ -20,6 +20,7 @@ def told(tmp_path, document, name="execution_trace.json.gz"):
 
 
 @pytest.mark.slow
+@pytest.mark.deep_only          # torch is imported for it; test_counts_collectives_and_depth has each number of the sentence
 def test_what_torch_writes(tmp_path):
     torch = pytest.importorskip("torch")
     path = tmp_path / "et.json"
