@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.visit import H200, eventually, fits, follow, poll, reads, shows, uploaded
+from tests.browser.visit import H200, eventually, fits, follow, poll, read_once, reads, shows
 
 REPORT = H200 / "full.ncu-rep.gz"
 DOTS = "Bokeh.documents.flatMap(d => [0, 1, 2, 3].map(i => d.get_model_by_name('points-' + i))).filter(Boolean)"
@@ -22,7 +22,7 @@ AT = """() => {
 @pytest.fixture(scope="module")
 def report_id(server_url: str, playwright: Any) -> int:
     """The recorded report, uploaded and read."""
-    return uploaded(playwright, server_url, REPORT, name="eleven kernels")
+    return read_once(playwright, server_url, REPORT)
 
 
 def test_filters_act_on_dots_rows_and_address(watched: Any, server_url: str, report_id: int) -> None:

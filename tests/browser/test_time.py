@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.visit import H200, eventually, fits, poll, shows, uploaded
+from tests.browser.visit import H200, eventually, fits, poll, read_once, shows
 
 
 @pytest.fixture(scope="module")
 def profile_id(server_url: str, playwright: Any) -> int:
-    return uploaded(playwright, server_url, H200 / "kineto_train.json.gz", name="timed")
+    return read_once(playwright, server_url, H200 / "kineto_train.json.gz")
 
 
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.deep_only)])

@@ -12,13 +12,13 @@ from urllib.request import urlopen
 import pytest
 
 from tests.browser.timeline.test_timeline import APP, settled, window
-from tests.browser.visit import H200, READ, WORKED_MS, eventually, fits, poll, reads, shows, uploaded
+from tests.browser.visit import H200, READ, WORKED_MS, eventually, fits, poll, read_once, reads, shows, uploaded
 from tests.product import Product, seed_database
 from tests.scale import DEEP
 
 READ_WITHIN_MS = 180_000       # seven recordings on a shared machine
 KERNEL = "nvjet"               # the training trace's matrix multiplications
-WRONG, ONE, OTHER = "holiday.json", "one of the examples", "came while home was open"
+WRONG, OTHER = "holiday.json", "came while home was open"
 # those that tests/browser/test_frame.py does not look at
 PAGES = ("/profiles/upload/", "/compare/", "/builds/", "/gates/", "/suites/", "/suites/new/", "/regressions/", "/environments/",
          "/notified/", "/cache/revalidations/", "/captures/", "/search/?q=gemm", "/accounts/tokens/")
@@ -63,7 +63,7 @@ def examples(visitor: Any, fresh: Product, playwright: Any) -> list[dict[str, An
     """
     if not DEEP:
         if not any(row["name"] == OTHER for row in profiles(visitor, fresh)):
-            uploaded(playwright, fresh.url, H200 / "kineto_train.json.gz", name=ONE)
+            read_once(playwright, fresh.url, H200 / "kineto_train.json.gz")
             visitor.goto(fresh.url)
             uploaded(playwright, fresh.url, H200.parent / "causes/serial_copies.json.gz", name=OTHER)
             poll(visitor, f"document.querySelector('#live-recent').innerText.includes('{OTHER}')")        # without a reload

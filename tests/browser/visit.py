@@ -106,3 +106,13 @@ def uploaded(playwright: Any, server_url: str, recording: Path, **fields: str) -
             time.sleep(0.3)
     assert profile["status"] == "ready", profile["error"]
     return pk
+
+
+def read_once(playwright: Any, server_url: str, recording: Path) -> int:
+    """The profile of a recording that tests only look at: those of all files look at the same one, under the file's name."""
+    if (server_url, recording) not in _READ:
+        _READ[server_url, recording] = uploaded(playwright, server_url, recording)
+    return _READ[server_url, recording]
+
+
+_READ: dict[tuple[str, Path], int] = {}

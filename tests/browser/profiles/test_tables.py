@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.visit import H200, eventually, fits, poll, uploaded
+from tests.browser.visit import H200, eventually, fits, poll, read_once
 
 SHIFTS = """window.shifts = []; new PerformanceObserver((list) => { for (const entry of list.getEntries())
   if (!entry.hadRecentInput) window.shifts.push(entry.value); }).observe({ type: 'layout-shift', buffered: true });"""
@@ -17,7 +17,7 @@ ROWS = "#table-kernels tbody tr:not(.grid-space)"
 
 @pytest.fixture(scope="module")
 def kernels(server_url: str, playwright: Any) -> str:
-    return f"{server_url}/profiles/{uploaded(playwright, server_url, H200 / 'kineto_train.json.gz', name='tables')}/kernels/"
+    return f"{server_url}/profiles/{read_once(playwright, server_url, H200 / 'kineto_train.json.gz')}/kernels/"
 
 
 def _of_many(page: Any, address: str, times: int) -> None:

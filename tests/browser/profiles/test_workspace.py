@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.visit import H200, eventually, fits, poll, uploaded
+from tests.browser.visit import H200, eventually, fits, poll, read_once
 
 SHIFTS = """window.shifted = 0;
 new PerformanceObserver((list) => { for (const each of list.getEntries()) if (!each.hadRecentInput) window.shifted += each.value; })
@@ -16,7 +16,7 @@ new PerformanceObserver((list) => { for (const each of list.getEntries()) if (!e
 
 @pytest.fixture(scope="module")
 def profile_id(server_url: str, playwright: Any) -> int:
-    return uploaded(playwright, server_url, H200 / "kineto_train.json.gz", name="workspace")
+    return read_once(playwright, server_url, H200 / "kineto_train.json.gz")
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1440), ("dark", 1000)])

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.visit import H200, eventually, poll, reads, shows, uploaded
+from tests.browser.visit import H200, eventually, poll, read_once, reads, shows
 
 RECORDING = H200 / "kineto_train.json.gz"
 APP = "document.getElementById('timeline').timeline"
@@ -21,7 +21,7 @@ GEMM = "nvjet"                       # the recording's matrix multiplications
 @pytest.fixture(scope="session")
 def profile_id(server_url: str, playwright: Any) -> int:
     """The recorded training run, uploaded through the API as a browser would, and read."""
-    return uploaded(playwright, server_url, RECORDING, name="train-step", build="4f2c1e")
+    return read_once(playwright, server_url, RECORDING)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,12 +24,10 @@ def job(server_url: str, playwright: Any, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture
-def timeline(watched: Any, server_url: str, job: int) -> Iterator[Any]:
-    watched.emulate_media(reduced_motion="reduce")
-    watched.set_viewport_size({"width": 1440, "height": 900})
-    watched.goto(f"{server_url}/profiles/{job}/timeline/")
-    settled(watched)
-    return watched
+def timeline(shared: Callable[[str], Any], job: int) -> Any:
+    page = shared(f"/profiles/{job}/timeline/")
+    settled(page)
+    return page
 
 
 def groups(page: Any) -> list[str]:
@@ -103,8 +101,14 @@ def test_every_launch_of_a_kernel_stands_on_its_lanes_and_is_chosen_there(timeli
     poll(timeline, f"{APP}.chosen.slice.links && {APP}.chosen.slice.track === {lanes[0][2]}")
 
 
-@pytest.mark.parametrize(("width", "height"), [(1440, 900), (390, 800)])
-def test_the_tip_follows_the_pointer_and_stays_in_the_view(timeline: Any, width: int, height: int) -> None:
+@pytest.mark.parametrize(("width", "height"), [pytest.param(1440, 900, marks=pytest.mark.deep_only), (390, 800)])
+def test_the_tip_follows_the_pointer_and_stays_in_the_view(watched: Any, server_url: str, job: int, width: int,
+                                                           height: int) -> None:
+    timeline = watched
+    timeline.emulate_media(reduced_motion="reduce")
+    timeline.set_viewport_size({"width": 1440, "height": 900})
+    timeline.goto(f"{server_url}/profiles/{job}/timeline/")
+    settled(timeline)
     timeline.set_viewport_size({"width": width, "height": height})
     settled(timeline)
     box = timeline.locator(".tl-stage").bounding_box()

@@ -9,14 +9,14 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.timeline.test_timeline import APP, GEMM, RECORDING, get_json, place, query, settled, window
-from tests.browser.visit import eventually, poll, reads, shows, uploaded
+from tests.browser.visit import eventually, poll, read_once, reads, shows
 
 _PLACES = f"['{{first}}', '{{second}}'].map((name) => {APP}.stage.main.rows.rows.findIndex((row) => row.track?.name === name))"
 
 
 @pytest.fixture(scope="session")
 def run(server_url: str, playwright: Any) -> int:
-    return uploaded(playwright, server_url, RECORDING, name="navigated", build="7a1c")
+    return read_once(playwright, server_url, RECORDING)
 
 
 @pytest.fixture

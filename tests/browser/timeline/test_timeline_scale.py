@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,9 +21,9 @@ MB = 2**20
 
 @pytest.fixture(scope="session")
 def long_trace(server_url: str, playwright: Any, tmp_path_factory: Any) -> int:
-    """Four ranks, 300,000 slices, 14 tracks."""
+    """Four ranks, 300,000 slices (in `make test` half), 14 tracks."""
     file = tmp_path_factory.mktemp("long") / "long.json.gz"
-    generator.write(file, slices=300_000, ranks=4)
+    generator.write(file, slices=300_000 if DEEP else 150_000, ranks=4)
     return uploaded(playwright, server_url, file, name="long")
 
 
@@ -49,38 +49,20 @@ def overlapping(server_url: str, playwright: Any, tmp_path_factory: Any) -> int:
 
 
 @pytest.fixture
-def opened(watched: Any, server_url: str) -> Iterator[Any]:
-    def call(pk: int, query: str = "") -> Any:
-        watched.emulate_media(reduced_motion="reduce")
-        watched.set_viewport_size({"width": 1440, "height": 900})
-        watched.goto(f"{server_url}/profiles/{pk}/timeline/{query}")
-        watched.wait_for_selector(".tl[data-ready]")
-        poll(watched, QUIET)
-        return watched
-    yield call
-
-
-def test_memory_stays_bounded_however_long_one_scrolls(opened: Any, long_trace: int) -> None:
-    page = opened(long_trace)
-    limit, steps = (2 * MB, 36) if DEEP else (MB, 18)
-    page.evaluate(f"{APP}.tiles.maxBytes = {limit}; performance.setResourceTimingBufferSize(5000)")
-    for step in range(steps):
-        page.evaluate(f"""(step) => {{
-          const app = {APP}, {{ viewport, stage }} = app, whole = viewport.max - viewport.min;
-          const span = whole / [4, 40, 400][step % 3];
-          const from = viewport.min + (whole - span) * ((step * 0.618034) % 1);
-          stage.main.element.scrollTop = (step * 0.381966 % 1) * stage.main.rows.height;
-          app.moved(() => viewport.set(from, from + span));
-        }}""", step)
+def opened(shared: Callable[[str], Any]) -> Callable[[int], Any]:
+    def call(pk: int) -> Any:
+        page = shared(f"/profiles/{pk}/timeline/")
+        page.wait_for_selector(".tl[data-ready]")
         poll(page, QUIET)
-        held, cells, cached = page.evaluate(f"[{APP}.tiles.bytes, {APP}.tiles.cells.size, {APP}.tiles.runCache.size]")
-        assert held <= limit + 600_000 and cells < 400 and cached < 2000
-    fetched = page.evaluate("performance.getEntriesByType('resource').filter((e) => e.name.includes('/tiles/'))"
-                            ".reduce((sum, e) => sum + e.decodedBodySize, 0)")
-    assert fetched > 1.5 * limit                                  # more went through than is held
-    heap = page.evaluate("performance.memory.usedJSHeapSize")
-    assert heap < 100 * MB
-    eventually(lambda: page.locator(".tl-label").count() < 60)                 # rows far away are not in the page
+        return page
+    return call
+
+
+def test_a_page_of_scripts_is_light(opened: Any, long_trace: int) -> None:
+    page = opened(long_trace)
+    static = page.evaluate("performance.getEntriesByType('resource').filter((e) => e.name.includes('/static/'))"
+                           ".reduce((sum, e) => sum + e.encodedBodySize, 0)")
+    assert 0 < static < 300_000
 
 
 def test_requests_are_small_and_the_server_says_how_long_each_took(opened: Any, long_trace: int) -> None:
@@ -111,6 +93,30 @@ def test_the_overview_shows_how_busy_each_gpu_is(opened: Any, long_trace: int) -
     colours = page.evaluate("""() => { const c = document.querySelector('.tl-overview');
       return new Set(new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer)).size; }""")
     assert colours > 20
+
+
+def test_memory_stays_bounded_however_long_one_scrolls(opened: Any, long_trace: int) -> None:
+    page = opened(long_trace)
+    limit, steps = (2 * MB, 36) if DEEP else (MB, 18)
+    page.evaluate(f"{APP}.tiles.maxBytes = {limit}; performance.clearResourceTimings(); "
+                  "performance.setResourceTimingBufferSize(5000)")
+    for step in range(steps):
+        page.evaluate(f"""(step) => {{
+          const app = {APP}, {{ viewport, stage }} = app, whole = viewport.max - viewport.min;
+          const span = whole / [4, 40, 400][step % 3];
+          const from = viewport.min + (whole - span) * ((step * 0.618034) % 1);
+          stage.main.element.scrollTop = (step * 0.381966 % 1) * stage.main.rows.height;
+          app.moved(() => viewport.set(from, from + span));
+        }}""", step)
+        poll(page, QUIET)
+        held, cells, cached = page.evaluate(f"[{APP}.tiles.bytes, {APP}.tiles.cells.size, {APP}.tiles.runCache.size]")
+        assert held <= limit + 600_000 and cells < 400 and cached < 2000
+    fetched = page.evaluate("performance.getEntriesByType('resource').filter((e) => e.name.includes('/tiles/'))"
+                            ".reduce((sum, e) => sum + e.decodedBodySize, 0)")
+    assert fetched > 1.5 * limit                                  # more went through than is held
+    heap = page.evaluate("performance.memory.usedJSHeapSize")
+    assert heap < 100 * MB
+    eventually(lambda: page.locator(".tl-label").count() < 60)                 # rows far away are not in the page
 
 
 def test_names_say_how_busy_their_tracks_are_in_the_window(opened: Any, overlapping: int) -> None:
@@ -156,10 +162,3 @@ def test_derived_counters_are_drawn_with_their_scale(opened: Any, overlapping: i
     page.mouse.move(x, y)
     page.wait_for_selector(".tl-tip:not([hidden])")
     shows(page.locator(".tl-tip").first, "3 launches")
-
-
-def test_a_page_of_scripts_is_light(opened: Any, long_trace: int) -> None:
-    page = opened(long_trace)
-    static = page.evaluate("performance.getEntriesByType('resource').filter((e) => e.name.includes('/static/'))"
-                           ".reduce((sum, e) => sum + e.encodedBodySize, 0)")
-    assert 0 < static < 300_000

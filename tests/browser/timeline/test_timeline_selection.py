@@ -20,7 +20,7 @@ from playwright.sync_api import expect
 from profiles import ingest
 from profiles.ingest.trace import Trace
 from tests.browser.timeline.test_timeline import APP, GEMM, RECORDING, get_json, pixels, settled, window
-from tests.browser.visit import H200, eventually, poll, reads, shows, uploaded
+from tests.browser.visit import H200, eventually, poll, read_once, reads, shows, uploaded
 
 PANEL = f"{APP}.chosen.areaPanel"
 ROWS = ".tl-groups .tabulator-row"
@@ -28,7 +28,7 @@ ROWS = ".tl-groups .tabulator-row"
 
 @pytest.fixture(scope="session")
 def selection_id(server_url: str, playwright: Any) -> int:
-    return uploaded(playwright, server_url, RECORDING, name="selected step", build="4f2c1e")
+    return read_once(playwright, server_url, RECORDING)
 
 
 @pytest.fixture(scope="session")
@@ -389,4 +389,4 @@ def test_open_in_perfetto_hands_over_the_window(page: Any, server_url: str, sele
     packed = base64.b64decode(viewer.evaluate(BASE64).rpartition(",")[2])
     events = json.loads(gzip.decompress(packed))["traceEvents"]
     assert sum(event["ph"] in "Xi" for event in events) > 5000
-    eventually(lambda: viewer.evaluate("window.got.title").startswith("selected step"))
+    eventually(lambda: viewer.evaluate("window.got.title").startswith(RECORDING.name))
