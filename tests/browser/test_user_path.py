@@ -50,7 +50,7 @@ def visitor(watched: Any, fresh: Product) -> Any:
 
 
 def profiles(page: Any, fresh: Product) -> list[dict[str, Any]]:
-    found = page.request.get(f"{fresh.url}/api/profiles/").json()
+    found = page.request.get(f"{fresh.url}/api/profiles/", max_retries=3).json()      # of a connection that the server just closed
     rows: list[dict[str, Any]] = found["results"]
     return rows
 

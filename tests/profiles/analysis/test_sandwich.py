@@ -77,7 +77,7 @@ def test_the_sums_of_every_function_agree_with_the_tree(kind: str) -> None:
 
 
 def test_the_page_shows_a_function_between_both(alice: Any, tmp_store: Any, client: Client) -> None:
-    profile = read(alice, "kineto_layer_stack.json.gz")
+    profile = read("kineto_layer_stack.json.gz")
     address = f"/profiles/{profile.pk}/analysis/operators/"
     assert TOPIC is not None
     services.topic_make(profile, TOPIC)

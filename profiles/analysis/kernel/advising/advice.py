@@ -111,7 +111,7 @@ def _speaker(cause: Cause, whole: LaunchFacts | None, launches: Sequence[LaunchF
 def why_idle(cause: Cause, whole: LaunchFacts | None, launches: Sequence[LaunchFacts] = ()) -> str:
     """Return why a remedy wins nothing, "" where it may win something.
 
-    It hides waiting where a unit is saturated, or gives up a tile of results for more warps.
+    It hides waiting where a unit is saturated, gives up a tile of results for more warps, or mends what the kernel does not do.
     """
     if whole is None:
         return ""
@@ -121,6 +121,8 @@ def why_idle(cause: Cause, whole: LaunchFacts | None, launches: Sequence[LaunchF
         return f"{name} at {pct_text(pct)} of the peak: to hide more waiting wins nothing"
     if cause.key == "occupancy" and units.holds_results(whole):
         return "registers or shared memory hold its operands and results: more warps would cost that tile"
+    if cause.key == "atomics" and all(each.signals.get("atomic_busiest_pct") == 0 for each in launches or (whole,)):
+        return "it has no atomics: what its warps wait for as they end are stores"
     return ""
 
 

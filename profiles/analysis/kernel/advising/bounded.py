@@ -28,7 +28,20 @@ def _uncoalesced(facts: LaunchFacts) -> dict[str, float] | None:
     if excess is None:
         return None
     passes = min(known["scattered_pct"], excess) if "scattered_pct" in known else _of_passes(facts) * excess
-    return {"lsu_data_pct": passes / 100.0, "l2_pct": excess / 100.0, "dram_pct": excess / 100.0}
+    beyond = _beyond_l1(facts)
+    behind = excess / 100.0 if beyond is None else min(beyond, excess / 100.0)
+    return {"lsu_data_pct": passes / 100.0, "l2_pct": behind, "dram_pct": behind}
+
+
+def _beyond_l1(facts: LaunchFacts) -> float | None:
+    """The share, 0-1, of the sectors that pass the L1 and that nobody asked for: two loads of a thread that take half a sector each
+    are counted as two halves too many, and the second one hits."""
+    known = facts.signals
+    if not {"ld_sectors", "load_hit_pct", "loaded_bytes", "stored_bytes"} <= known.keys():
+        return None
+    loads, stores = known["ld_sectors"] * (1.0 - known["load_hit_pct"] / 100.0), known.get("st_sectors", 0.0)
+    beyond = max(0.0, loads - known["loaded_bytes"] / 32.0) + max(0.0, stores - known["stored_bytes"] / 32.0)
+    return beyond / (loads + stores) if loads + stores else None
 
 
 def _of_passes(facts: LaunchFacts) -> float:
@@ -39,6 +52,17 @@ def _of_passes(facts: LaunchFacts) -> float:
 def _conflicts(facts: LaunchFacts) -> dict[str, float] | None:
     pct = facts.signals.get("conflict_pct")
     return None if pct is None else {"lsu_data_pct": feeding.conflict_kind(facts)[1] * pct / 100.0}
+
+
+def _spills(facts: LaunchFacts) -> dict[str, float] | None:
+    """Loads and stores of local memory, of all that is executed and of all that goes to memory."""
+    known = facts.signals
+    local, inst = known.get("local_inst"), known.get("inst")
+    if local is None or not inst:
+        return None
+    moved = local + sum(known.get(f"{space}_{way}_inst", 0.0) for space in ("global", "shared") for way in ("load", "store"))
+    share = local / moved if moved else 0.0
+    return {"issue_pct": local / inst, "lsu_inst_pct": share, "lsu_data_pct": share, "l2_pct": share, "dram_pct": share}
 
 
 def _lanes(facts: LaunchFacts) -> dict[str, float] | None:
@@ -57,5 +81,5 @@ def _unfused(facts: LaunchFacts) -> dict[str, float] | None:
 
 
 REMOVED: dict[str, Callable[[LaunchFacts], dict[str, float] | None]] = {
-    "uncoalesced": _uncoalesced, "bank_conflicts": _conflicts, "divergence": _lanes, "unfused": _unfused,
+    "uncoalesced": _uncoalesced, "bank_conflicts": _conflicts, "divergence": _lanes, "spills": _spills, "unfused": _unfused,
 }
