@@ -153,12 +153,13 @@ def test_what_does_not_run_has_failed_with_its_reason(alice: Any, card: gpu.Gpu,
 
 @pytest.mark.parametrize("harm", few(HARM, "memory"))
 def test_harm_is_contained_and_the_next_is_timed_beside_the_best_known(alice: Any, card: gpu.Gpu, harm: str) -> None:
-    bounds = sandboxed.Bounds(**{**vars(SMALL), "wall_s": 20, "data_mb": 1024, "memory_mb": 1536})
+    bounds = sandboxed.Bounds(**{**vars(SMALL), "wall_s": 20, "data_mb": 2048, "memory_mb": 2560})
     candidate = judged(alice, LAUNCH + HARM[harm], bounds)
     assert candidate.status == "done"
     if harm == "kill":          # the first process of a namespace hears no signal from within
         return
     assert candidate.verdict == "FAILED" and candidate.reason.startswith(("its process", "it cannot be"))
+    assert harm != "memory" or "MemoryError" in candidate.reason        # of the file, not of what starts it
     check_best(alice)           # the worker goes on
 
 
