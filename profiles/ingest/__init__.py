@@ -76,10 +76,11 @@ def is_known(head: bytes) -> bool:
 
 
 def read(path: str | Path, progress: Progress | None = None, limits: Limits | None = None,
-         entry: int | None = None) -> Trace | Report | Summary:
+         entry: int | None = None, written: str = "") -> Trace | Report | Summary:
     """Read one profile.
 
     Of a zip archive of several, the one with the number `entry` (see SeveralProfiles).
+    `written`: when the file was last written, in words, "" where nobody knows.
 
     Raises TraceError when nothing in it can be read.
     """
@@ -88,6 +89,7 @@ def read(path: str | Path, progress: Progress | None = None, limits: Limits | No
     from profiles.ingest.core.unknown import refuse
 
     with Source(path, progress, limits, wanted=is_known, entry=entry) as source:
+        source.written = written
         head = source.peek()
         for reader in READERS:
             if reader.sniff(head):

@@ -128,6 +128,8 @@ class UploadSerializer(serializers.Serializer[None]):
     tags = serializers.CharField(required=False, allow_blank=True, help_text="Separated by commas or spaces")
     notes = serializers.CharField(required=False, allow_blank=True)
     together = serializers.BooleanField(required=False, default=False, help_text="The files are ranks of one job: one profile")
+    written = serializers.DateTimeField(required=False, help_text="When the file was last written: when a log ends whose rows "
+                                        "have no time")
 
 
 class EditSerializer(serializers.Serializer[None]):
@@ -177,7 +179,7 @@ class ProfileListApi(APIView):
         if not isinstance(request.data, Mapping):
             raise TraceError("request", "this is no form", "send multipart/form-data with one or several files in the field `file`")
         files = request.FILES.getlist("file") or list(request.FILES.values())
-        known = ("name", "build", "model", "tags", "notes", "together")
+        known = ("name", "build", "model", "tags", "notes", "together", "written")
         fields = UploadSerializer(data={key: request.data[key] for key in known if key in request.data})
         fields.is_valid(raise_exception=True)
         given = {**fields.validated_data, "tags": services.tags_parse(fields.validated_data.get("tags", "")), "owner": request.user}

@@ -42,6 +42,7 @@ from profiles.store import trace as store
 from profiles.store.launches import launches_write
 
 RANKS_BY_FILE = "ranks_by_file"         # of a profile's metadata: its files' numbers are their ranks
+WRITTEN = "file written"                # … when the file was last written, as its sender says
 KERNEL_ROWS = 5_000        # rows of the kernel table; honest traces hold hundreds of names
 _BEYOND_TABLE = f"kernel names beyond the {KERNEL_ROWS:,} of most time: in all sums, in the table as one row, {FURTHER_NAMES}"
 
@@ -83,7 +84,7 @@ def _read_all(profile: Profile, progress: Progress) -> tuple[Trace | Report | Su
         parts: list[tuple[str, Path, int | None]] = [(name, path, None) for name, path in zip(names, paths, strict=True)]
         return _with_ranks(_read_group(parts, progress, bool(profile.metadata.get(RANKS_BY_FILE))))
     try:
-        return _with_ranks(ingest.read(paths[0], progress))
+        return _with_ranks(ingest.read(paths[0], progress, written=profile.metadata.get(WRITTEN, "")))
     except SeveralProfiles as several:
         if not several.ranks:
             raise

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 from django.conf import settings
@@ -57,13 +58,15 @@ def upload_check(file: File[bytes] | None) -> File[bytes]:
 
 def profile_create(*, owner: Any, file: File[bytes], name: str = "", build: str = "", model: str = "",
                    tags: Iterable[str] = (), notes: str = "", recorded: str = "", worker: str = "",
-                   more_files: Sequence[File[bytes]] = (), ranks_by_file: bool = False, request_key: str = "") -> Profile:
+                   more_files: Sequence[File[bytes]] = (), ranks_by_file: bool = False, request_key: str = "",
+                   written: datetime | None = None) -> Profile:
     """Store the bytes and the row, wake an ingest worker on commit.
 
     `worker`: born claimed by that worker, nobody is woken (the command line ingests in its own child).
     `more_files`: further files of the same job (ranks); one profile holds them all, named for the job where nothing is typed.
     `request_key`: of the request that sent it (profiles.upload.request_services).
     `ranks_by_file`: their ranks are their numbers among the files, whatever they state.
+    `written`: when the file was last written, where its sender knows.
     Where it fails, neither row nor bytes stay.
     """
     shown = text(plain_name(file) or "upload", 300)
@@ -78,6 +81,8 @@ def profile_create(*, owner: Any, file: File[bytes], name: str = "", build: str 
         _uploads_store(profile, [file, *more_files])
         if ranks_by_file and more_files:
             profile.metadata = {**profile.metadata, ingest_run.RANKS_BY_FILE: True}
+        if written is not None:
+            profile.metadata = {**profile.metadata, ingest_run.WRITTEN: f"{written.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"}
         profile.save()
         if not worker:
             jobs.enqueue_on_commit("ingest", "ingest", profile.pk)
@@ -258,8 +263,8 @@ def _keep(profile_id: int, worker: str, result: ingest_run.IngestResult, opened_
 
 
 def row_metadata(before: dict[str, Any], result: ingest_run.IngestResult) -> dict[str, Any]:
-    """Return what the file states; the list of uploaded files of a group stays."""
-    kept = {"files": before["files"]} if "files" in before else {}
+    """Return what the file states; the list of uploaded files of a group, and what their sender said of them, stay."""
+    kept = {name: before[name] for name in ("files", ingest_run.WRITTEN) if name in before}
     return {**json_safe(result.metadata), **kept}
 
 

@@ -60,6 +60,7 @@ class Source:
         self.total_bytes = self.path.stat().st_size
         self.layers: list[str] = []              # "gzip", "zstd", "zip", "tar", "UTF-16" for every wrapping taken off
         self.position = 0                        # expanded bytes handed out
+        self.written = ""                        # when the file was last written, where its sender says so
         self._progress = progress
         self._wanted, self._entry = wanted, entry
         self._archive_damage: str | None = None

@@ -89,6 +89,8 @@ def read(source: Source) -> Trace:
         elif _take(log, header, match, rows):
             start = start or _when(match)
     known = f"first row {start}" + ("" if log.form == "epoch" else ", time zone not stated") if start else "not stated"
+    if not start and source.written:
+        known += f"; the file was last written {source.written}, no row is later"
     trace = log.finish(_HINT, {"clock": known})
     if rows:
         integrity.notes.insert(0, UNTIMED)

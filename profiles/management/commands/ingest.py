@@ -13,6 +13,7 @@ import uuid
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,8 @@ def _ingest(names: list[str], fields: dict[str, Any]) -> dict[str, Any]:
         disk.require_room()
         with ExitStack() as opened:
             files = [File(opened.enter_context(Path(name).open("rb")), name=Path(name).name) for name in names]
-            profile = profile_create(owner=None, file=files[0], more_files=files[1:], worker=worker, **fields)
+            written = datetime.fromtimestamp(Path(names[0]).stat().st_mtime, UTC) if len(names) == 1 else None
+            profile = profile_create(owner=None, file=files[0], more_files=files[1:], worker=worker, written=written, **fields)
     except disk.NoRoom as error:
         return _entry(names, None, {"where": names[0], "what": error.what, "hint": error.hint})
     except OSError as error:

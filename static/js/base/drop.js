@@ -123,6 +123,7 @@ class Drop {
         const data = new FormData();
         for (const file of files) data.append("file", file);
         if (files.length > 1) data.append("together", "true");
+        else data.append("written", new Date(files[0].lastModified).toISOString());
         rows.push(await upload(this.url, data, (sent) => { bar.value = Math.min(total, before + sent); said.textContent = `${bytes(bar.value)} of ${bytes(total)}`; }, { signal: this.abort.signal }));
         before += files.reduce((sum, file) => sum + file.size, 0);
       }

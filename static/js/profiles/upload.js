@@ -188,6 +188,7 @@ class Upload {
     const data = new FormData();
     for (const file of this.files) data.append("file", file);
     if (this.files.length > 1) data.append("together", "true");
+    else data.append("written", new Date(this.files[0].lastModified).toISOString());
     for (const [name, value] of Object.entries(this.fields)) if (value) data.append(name, value);
     const began = performance.now();
     try {

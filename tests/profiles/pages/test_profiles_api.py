@@ -41,6 +41,20 @@ def test_upload_with_a_token_answers_201_with_the_profile(api, alice):
     assert body["links"]["self"].endswith(f"/api/profiles/{row.pk}/")
 
 
+def test_a_log_without_times_ends_when_its_file_was_written(api, alice):
+    """dcgmi states no time: who sends the file says when it was last written, in any zone, and reading it again keeps that."""
+    log = b"#Entity   SMACT   POWER\nID\nGPU 0  0.9  600.5\nGPU 0  0.7  500.0\n"
+    answer = api(alice).post(URL, {"file": sent(log, "gpus.txt"), "written": "2026-11-29T23:10:05+01:00"})
+    pk = answer.json()["id"]
+    for _ in range(2):
+        profile_ingest(pk, "test")
+        metadata = api(alice).get(f"{URL}{pk}/").json()["metadata"]
+        assert metadata["clock"] == "not stated; the file was last written 2026-11-29 22:10:05 UTC, no row is later"
+        Profile.objects.filter(pk=pk).update(status="uploaded", worker="")
+    refused = api(alice).post(URL, {"file": sent(log, "gpus.txt"), "written": "yesterday"})
+    assert refused.status_code == 400 and "written" in refused.content.decode()
+
+
 def test_several_files_are_several_profiles_and_one_bad_one_spoils_nothing(api, alice):
     answer = api(alice).post(URL, {"file": [sent(name="a.json"), sent(b"", "empty.json"), sent(name="b.json")]})
     assert answer.status_code == 201
