@@ -60,7 +60,7 @@ def test_tables_are_cut_to_what_a_profile_holds_and_the_rest_is_counted(monkeypa
 
 @pytest.fixture
 def profile(monkeypatch, tmp_store, db) -> Profile:
-    monkeypatch.setattr(ingest, "read", lambda *_: summary())
+    monkeypatch.setattr(ingest, "read", lambda *_, **__: summary())
     return ingested(create(upload("sums.csv", b"x")))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +21,7 @@ from profiles.analysis.kernel.advising.causes import cause_of_nvidia
 from profiles.analysis.kernel.advising.gains import Ours
 from profiles.analysis.kernel.advising.left_out import ADVICE, why_left_out
 from profiles.analysis.kernel.facts import LaunchFacts
+from profiles.counters.rules import rule_rows
 from profiles.ingest.trace import CounterLaunch, Device, Report
 from tests.gpu.ladder.shorten import read, report_of
 from tests.profiles.ingest.corpus import DATA
@@ -158,6 +160,23 @@ def test_public_ladders_first_advice_is_what_their_authors_mend_next(public):
         # a row a thread becomes a row a warp: the number of threads that load grows as well, which no unit's use tells
         more = 20 if kernel == "layernorm_forward_kernel1" else 2
         assert 3 <= won_pct <= most_pct + more, (kernel, won_pct, most_pct)
+
+
+def test_a_rule_of_nvidias_wins_no_more_than_the_advice_of_its_cause(public):
+    """One number in both lists of a kernel's page: "46 % global" of one unit is 9 % of the kernel."""
+    capped = 0
+    for report, _ in ladder("llm_c"):
+        facts, listed = advice_about(report)
+        known = {each.cause: max(each.gain_ns or 0.0, each.gain_most_ns or 0.0) for each in listed}
+        launch = SimpleNamespace(duration_ns=facts.duration_ns, rules=[asdict(rule) for rule in report.launches[0].rules])
+        rows = rule_rows([launch], facts.duration_ns, [facts])
+        assert rows == sorted(rows, key=lambda row: bool(row["left_out"]))
+        for row in rows:
+            found = cause_of_nvidia(row["identifier"], row["title"])
+            if row["capped"] and not row["left_out"] and found is not None:
+                capped += 1
+                assert row["worth_ns"] <= known[found.key] * (1 + 1e-6), (report.launches[0].kernel, row["title"])
+    assert capped >= 3
 
 
 def test_what_lies_apart_is_brought_together_before_it_is_widened(public):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from profiles.analysis.kernel.advising import bounded
 from profiles.analysis.kernel.advising.advice import advise, why_idle
 from profiles.analysis.kernel.advising.causes import cause_of_nvidia
 from profiles.analysis.kernel.advising.gains import LEAST_PCT
@@ -21,6 +22,13 @@ def needs_no_action(rule: Mapping[str, Any]) -> str:
     if rule["identifier"].startswith("CPIStall") and rule["title"].startswith("Wait"):
         return "every instruction has such a latency, and other warps issue meanwhile"
     return ""
+
+
+def most_ns(rule: Mapping[str, Any], whole: LaunchFacts | None, total_ns: float) -> float | None:
+    """Return what a rule's fault costs at most, as the advice bounds it; None where the counts for it are not in the report."""
+    cause = cause_of_nvidia(rule["identifier"], rule["title"])
+    pct = bounded.most_pct(cause.key, whole) if cause is not None and whole is not None else None
+    return None if pct is None else total_ns * pct / 100.0
 
 
 def why_left_out(nvidia: Sequence[Mapping[str, Any]], whole: LaunchFacts | None, total_ns: float,
