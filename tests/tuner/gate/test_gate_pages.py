@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
-from django.db import transaction
 from django.urls import reverse
 from django.utils import timezone
 
 from profiles.models import Profile
-from tests.tuner.gate.recorded_suite import KEY, SLOWER, TWO, nobody_watches, suite_made
+from tests.tuner.gate.recorded_suite import KEY, SLOWER, TWO, suite_made
 from tuner.gate.builds.services import ensure_build
 from tuner.gate.suites.job_services import job_create
 from tuner.gate.suites.run_services import run_record
@@ -24,25 +22,15 @@ from tuner.models import Build, Gate, GateKernel, KernelRun, Regression, Suite, 
 from webapp import finder, overview
 from workers.gate import suite
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(scope="module", autouse=True)
-def unwatched() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        nobody_watches(patch)
-        yield
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("unwatched")]
 
 
 @pytest.fixture(scope="module")
-def baseline_once(unwatched: None, django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+def baseline_once(unwatched: None, made_once: None) -> None:
     """A suite whose first build was measured; what a test changes of its rows is undone after it."""
-    with django_db_blocker.unblock(), transaction.atomic():
-        row = suite_made(TWO)
-        ensure_build("b1", at=timezone.now() - timedelta(days=2))
-        suite.run(job_create(row, builds=["b1"], runs=10).pk, "w0", pace=0)
-        yield
-        transaction.set_rollback(True)
+    row = suite_made(TWO)
+    ensure_build("b1", at=timezone.now() - timedelta(days=2))
+    suite.run(job_create(row, builds=["b1"], runs=10).pk, "w0", pace=0)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from tests.tuner.gate.recorded_suite import KEY, SIMILAR, SLOWER, SOFTMAX, THREE, nobody_watches, suite_made
+from tests.tuner.gate.recorded_suite import KEY, SIMILAR, SLOWER, SOFTMAX, THREE, suite_made
 from tuner.gate.builds.services import ensure_build
 from tuner.gate.errors import Refusal
 from tuner.gate.suites.job_services import job_create, job_fail, job_stop
@@ -21,12 +21,7 @@ from tuner.models import Gate, KernelRun, Suite, SuiteJob
 from workers import jobs
 from workers.gate import suite
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def unwatched(monkeypatch: Any) -> None:
-    nobody_watches(monkeypatch)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("unwatched")]
 
 
 @pytest.fixture

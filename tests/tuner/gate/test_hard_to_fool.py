@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import transaction
 from django.urls import reverse
 from django.utils import timezone
 
-from tests.tuner.gate.recorded_suite import nobody_watches
 from tests.tuner.gate.test_gates import H200, gate, records
 from tuner.gate.baselines.services import record_baseline_change
 from tuner.gate.builds.services import ensure_build
@@ -24,23 +21,15 @@ from tuner.gate.verdicts import selectors, services
 from tuner.gate.verdicts.sides_selectors import candidate_runs, spread_over
 from tuner.models import Gate, GateKernel, KernelRun, Regression, Suite
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def unwatched(monkeypatch: Any) -> None:
-    nobody_watches(monkeypatch)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("unwatched")]
 
 
 @pytest.fixture(scope="module")
-def sent_once(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+def sent_once(made_once: None) -> None:
     """A suite of uploaded runs in which b2 is SLOWER in softmax; what a test changes of its rows is undone after it."""
-    with django_db_blocker.unblock(), transaction.atomic():
-        suite = Suite.objects.create(name="sent", kind=Suite.Kind.UPLOADED, device="")
-        gate(suite, "b1", range(1, 11))
-        assert gate(suite, "b2", range(11, 16), {"softmax": 1.08}, hour=1).verdict == "SLOWER"
-        yield
-        transaction.set_rollback(True)
+    suite = Suite.objects.create(name="sent", kind=Suite.Kind.UPLOADED, device="")
+    gate(suite, "b1", range(1, 11))
+    assert gate(suite, "b2", range(11, 16), {"softmax": 1.08}, hour=1).verdict == "SLOWER"
 
 
 @pytest.fixture

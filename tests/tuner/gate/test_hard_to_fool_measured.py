@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import transaction
 from django.urls import reverse
 
-from tests.tuner.gate.recorded_suite import KEY, SIMILAR, SLOWER, THREE, nobody_watches, suite_made
+from tests.tuner.gate.recorded_suite import KEY, SIMILAR, SLOWER, THREE, suite_made
 from tests.tuner.gate.test_gates_measured import at, base, measured
 from tests.tuner.gate.test_hard_to_fool import stays
 from tuner.gate.builds.services import ensure_build
@@ -18,25 +16,15 @@ from tuner.gate.suites.run_services import run_record
 from tuner.gate.verdicts import selectors, services
 from tuner.models import KernelRun, Regression, SlowerVerdict, Suite
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(scope="module", autouse=True)
-def unwatched() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        nobody_watches(patch)
-        yield
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("unwatched")]
 
 
 @pytest.fixture(scope="module")
-def measured_once(unwatched: None, django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+def measured_once(unwatched: None, made_once: None) -> None:
     """What a test changes of its rows is undone after it."""
-    with django_db_blocker.unblock(), transaction.atomic():
-        suite = suite_made(THREE)
-        base(suite)
-        assert measured(services.create_gate(suite, "b2", at=at(1), configs={KEY: SLOWER})).verdict == "SLOWER"
-        yield
-        transaction.set_rollback(True)
+    suite = suite_made(THREE)
+    base(suite)
+    assert measured(services.create_gate(suite, "b2", at=at(1), configs={KEY: SLOWER})).verdict == "SLOWER"
 
 
 @pytest.fixture

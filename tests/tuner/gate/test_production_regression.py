@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 import pytest
 from django.core.management import call_command
-from django.db import transaction
 from django.test import TestCase
 from django.urls import reverse
 from django.utils import timezone
@@ -34,19 +32,17 @@ class Look(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def look(django_db_setup: None, django_db_blocker: Any) -> Iterator[Look]:
+def look(made_once: None) -> Look:
     """Sixteen days, the gemm slower from the eleventh on, looked at once; what a test changes of the rows is undone after it."""
-    with django_db_blocker.unblock(), transaction.atomic():
-        add_destination(kind="email", address="team@example.org")
-        schedule_save(name="regressions", when="regression", options={"milliseconds": 300})
-        fleet_days(16, slow_from=11)
-        FleetAgent.objects.create(name="asks", host="host-1", last_seen=timezone.now(), run=1, state={
-            "asking": [{"pid": 7, "job": "train", "rank": 0}, {"pid": 8, "job": "other"}]})
-        waiting = len(days_to_keep())
-        with TestCase.captureOnCommitCallbacks(execute=True):
-            found = services.watch_production()
-        yield Look(waiting, found)
-        transaction.set_rollback(True)
+    add_destination(kind="email", address="team@example.org")
+    schedule_save(name="regressions", when="regression", options={"milliseconds": 300})
+    fleet_days(16, slow_from=11)
+    FleetAgent.objects.create(name="asks", host="host-1", last_seen=timezone.now(), run=1, state={
+        "asking": [{"pid": 7, "job": "train", "rank": 0}, {"pid": 8, "job": "other"}]})
+    waiting = len(days_to_keep())
+    with TestCase.captureOnCommitCallbacks(execute=True):
+        found = services.watch_production()
+    return Look(waiting, found)
 
 
 @pytest.fixture
