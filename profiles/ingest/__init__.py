@@ -88,8 +88,7 @@ def read(path: str | Path, progress: Progress | None = None, limits: Limits | No
     from profiles.ingest.core.source import Source
     from profiles.ingest.core.unknown import refuse
 
-    with Source(path, progress, limits, wanted=is_known, entry=entry) as source:
-        source.written = written
+    with Source(path, progress, limits, wanted=is_known, entry=entry, written=written) as source:
         head = source.peek()
         for reader in READERS:
             if reader.sniff(head):

@@ -32,7 +32,7 @@ from profiles.profile import selectors as selectors_profile
 from profiles.profile.counted_selectors import counted_in
 from profiles.profile.finding_selectors import rows_once
 from profiles.profile.integrity_selectors import integrity_mark
-from profiles.upload import reread_services, services
+from profiles.upload import group_services, reread_services, services
 from profiles.upload.request_services import KeyTaken, profile_upload
 from workers.scope import account_name
 
@@ -192,7 +192,7 @@ class ProfileListApi(APIView):
         created, errors = [], []
         for number, file in enumerate(files):
             try:
-                profile = profile_upload([file], key and f"{key}/{number}", **{**given, "name": ""})
+                profile = profile_upload([file], key and f"{key}/{number}", **{**given, "name": "", "written": None})
                 created.append(self._detail_json(profile))
             except TraceError as error:
                 errors.append({"file": file.name, "error": error.what, "where": error.where, "hint": error.hint})
@@ -219,7 +219,7 @@ class NamesApi(APIView):
         """Whether names of files speak for the ranks of one job; nothing is stored."""
         fields = NamesSerializer(data=request.data)
         fields.is_valid(raise_exception=True)
-        return Response(services.files_asked(fields.validated_data["files"]))
+        return Response(group_services.files_asked(fields.validated_data["files"]))
 
 
 class ApartApi(APIView):
@@ -229,7 +229,7 @@ class ApartApi(APIView):
     def post(self, request: Request, pk: int) -> Response:
         """Files that were refused as ranks of different jobs: each becomes a profile, the refused one goes. 201 with
         {"profiles": […]}."""
-        made = services.profile_apart(get_object_or_404(Profile, pk=pk))
+        made = group_services.profile_apart(get_object_or_404(Profile, pk=pk))
         return Response({"profiles": ProfileSerializer(made, many=True, context={"request": request}).data}, status=201)
 
 
@@ -239,7 +239,7 @@ class NumberApi(APIView):
     @extend_schema(operation_id="profiles_number", request=None, responses={202: ProfileSerializer})
     def post(self, request: Request, pk: int) -> Response:
         """Files that were refused since several state one rank are read once more, with their numbers as ranks."""
-        profile = services.profile_number_by_file(get_object_or_404(Profile, pk=pk))
+        profile = group_services.profile_number_by_file(get_object_or_404(Profile, pk=pk))
         return Response(ProfileSerializer(profile, context={"request": request}).data, status=202)
 
 

@@ -36,7 +36,7 @@ from profiles.profile.top_kernels import sort_columns, time_by_bound, top_kernel
 from profiles.retention.services import freed_bytes
 from profiles.topics.selectors import lines_without_doubt, topic_lines
 from profiles.topics.time import overview as time_overview
-from profiles.upload import reread_services, services
+from profiles.upload import group_services, reread_services, services
 
 PAGE_ROWS = 200
 KERNELS = 300               # rows of a profile's kernels; all of them with ?kernels=all
@@ -211,7 +211,7 @@ def profile_delete(request: HttpRequest, pk: int) -> HttpResponse:
 def profile_apart(request: HttpRequest, pk: int) -> HttpResponse:
     """Files that were refused as ranks of different jobs become profiles of their own."""
     try:
-        made = services.profile_apart(get_object_or_404(Profile, pk=pk))
+        made = group_services.profile_apart(get_object_or_404(Profile, pk=pk))
     except TraceError as error:
         messages.error(request, f"{error.what}. {error.hint}")
         return redirect("profile", pk)
@@ -224,7 +224,7 @@ def profile_apart(request: HttpRequest, pk: int) -> HttpResponse:
 def profile_number(request: HttpRequest, pk: int) -> HttpResponse:
     """Files that were refused since several state one rank are read once more, numbered by file."""
     try:
-        services.profile_number_by_file(get_object_or_404(Profile, pk=pk))
+        group_services.profile_number_by_file(get_object_or_404(Profile, pk=pk))
     except TraceError as error:
         messages.error(request, f"{error.what}. {error.hint}")
     return redirect("profile", pk)

@@ -12,15 +12,14 @@ from typing import Any
 
 from django.conf import settings
 from django.core.files.base import File
-from django.core.files.storage import default_storage
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 from django.utils import timezone
 
 from profiles.analysis.trace.account.covered import COVERED
-from profiles.analysis.trace.job_names import job_name, like_ranks
+from profiles.analysis.trace.job_names import job_name
 from profiles.families.assign_services import families_assign
-from profiles.ingest.trace import DifferentJobs, TraceError
+from profiles.ingest.trace import TraceError
 from profiles.models import INGEST_LEASES, Finding, Profile
 from profiles.progress import Progress, Superseded
 from profiles.retention.services import require_quota
@@ -86,55 +85,8 @@ def profile_create(*, owner: Any, file: File[bytes], name: str = "", build: str 
         profile.save()
         if not worker:
             jobs.enqueue_on_commit("ingest", "ingest", profile.pk)
-    _publish(profile)
+    profile_publish(profile)
     return profile
-
-
-def files_asked(names: Sequence[str]) -> dict[str, Any]:
-    """What a page that was handed several files has to ask: whether they look like ranks of one job, and that job's name."""
-    return {"ranks": like_ranks(names), "job": job_name(names)}
-
-
-def profile_apart(profile: Profile) -> list[Profile]:
-    """Load the files that were refused as ranks of one job as profiles of their own, in place of the refused row.
-
-    They are read from the store: nobody sends them again. Raises TraceError where the row was not refused for that.
-    """
-    made: list[Profile] = []
-    try:
-        with transaction.atomic():
-            row = Profile.objects.select_for_update().get(pk=profile.pk)
-            stored = row.metadata.get("files") or []
-            if row.status != Profile.Status.FAILED or (row.error or {}).get("kind") != DifferentJobs.KIND or len(stored) < 2:
-                raise TraceError(row.name, "these files were not refused as ranks of different jobs", "open the profile as it is")
-            for each in stored:
-                with default_storage.open(each["key"], "rb") as file:
-                    made.append(profile_create(
-                        owner=row.owner, file=File(file, name=each["name"]), build=row.build, model=row.model, tags=row.tags,
-                        notes=row.notes, recorded=row.recorded))
-            profile_delete(row)
-    except BaseException:                   # the rows go with the transaction, their objects with this
-        for each_made in made:
-            uploads_discard(each_made)
-        raise
-    return made
-
-
-def profile_number_by_file(profile: Profile) -> Profile:
-    """Read the files once more that were refused since several state one rank: each file's number among them is its rank.
-
-    Raises TraceError where the row was not refused for that alone.
-    """
-    with transaction.atomic():
-        row = Profile.objects.select_for_update().get(pk=profile.pk)
-        if row.status != Profile.Status.FAILED or (row.error or {}).get("why") != DifferentJobs.SAME_RANK:
-            raise TraceError(row.name, "these files were not refused for stating the same rank", "open the profile as it is")
-        row.metadata = {**row.metadata, ingest_run.RANKS_BY_FILE: True}
-        row.status, row.error, row.worker, row.attempts = Profile.Status.UPLOADED, None, "", 0
-        row.save(update_fields=["metadata", "status", "error", "worker", "attempts"])
-        jobs.enqueue_on_commit("ingest", "ingest", row.pk)
-    _publish(row)
-    return row
 
 
 def _job_name(files: Sequence[File[bytes]]) -> str:
@@ -183,7 +135,7 @@ def profile_ingest(profile_id: int, worker: str) -> Profile | None:
     profile = _claim(profile_id, worker)
     if profile is None:
         return Profile.objects.filter(pk=profile_id).first()
-    _publish(profile)
+    profile_publish(profile)
     opened_s = time.monotonic()
     try:
         result = ingest_run.read_and_store(profile, Progress(profile_id, worker))
@@ -208,7 +160,7 @@ def profile_ingest(profile_id: int, worker: str) -> Profile | None:
             _note_room(profile_id)
     profile = Profile.objects.filter(pk=profile_id).first()
     if profile is not None:
-        _publish(profile)
+        profile_publish(profile)
     return profile
 
 
@@ -273,7 +225,7 @@ def profile_fail(profile_id: int, worker: str, *, what: str, hint: str) -> None:
     _fail(profile_id, worker, {"where": "ingest", "what": what, "hint": hint}, time.monotonic())
     profile = Profile.objects.filter(pk=profile_id).first()
     if profile is not None:
-        _publish(profile)
+        profile_publish(profile)
 
 
 def part_note(profile_id: int, part: str, why: str) -> None:
@@ -388,10 +340,11 @@ def profiles_retry_without_room() -> None:
                 status=Profile.Status.UPLOADED, error=None, worker="", attempts=0):
             log.info("profile %s: there is room again, it is read once more", profile.pk)
             profile.refresh_from_db()
-            _publish(profile)
+            profile_publish(profile)
 
 
-def _publish(profile: Profile) -> None:
+def profile_publish(profile: Profile) -> None:
+    """Tell the pages that watch a profile, and home, how it stands."""
     data = {
         "status": profile.status, "error": profile.error, "format": profile.format, "kind": profile.kind,
         "launches": profile.launches, "gpu_time_ns": profile.gpu_time_ns, "gpu": profile.gpu, "name": profile.name,

@@ -54,13 +54,13 @@ class Source:
     """
 
     def __init__(self, path: str | Path, progress: Progress | None = None, limits: Limits | None = None,
-                 wanted: Callable[[bytes], bool] | None = None, entry: int | None = None) -> None:
+                 wanted: Callable[[bytes], bool] | None = None, entry: int | None = None, written: str = "") -> None:
         self.path = Path(path)
         self.limits = limits or Limits()
         self.total_bytes = self.path.stat().st_size
         self.layers: list[str] = []              # "gzip", "zstd", "zip", "tar", "UTF-16" for every wrapping taken off
         self.position = 0                        # expanded bytes handed out
-        self.written = ""                        # when the file was last written, where its sender says so
+        self.written = written                   # when the file was last written, in words; "" where nobody says so
         self._progress = progress
         self._wanted, self._entry = wanted, entry
         self._archive_damage: str | None = None
