@@ -60,7 +60,7 @@ BANDS: Mapping[str, Bands] = {
         (80, "high: enough for effective use, not yet a proof of it")),
         "NVIDIA DCGM user guide, Profiling Metrics: 80 % and more is necessary for effective use, below 50 % is likely "
         "ineffective"),
-    "idle": Bands("time without GPU work", "%", ((0, "no more than half"), (50, "idle more than half of the time")),
+    "idle": Bands("time without GPU work", "%", ((0, "idle at most half of the time"), (50, "idle more than half of the time")),
                   f"{_GUIDES}: idle above 50 % is looked at before any kernel"),
     "kernel_us": Bands("length of a kernel", "µs", (
         (0, "mostly its launch: fuse it, or replay it in a CUDA graph"), (10, "short: launch and tail weigh"), (100, "long")),

@@ -274,7 +274,8 @@ def test_dcgmi_prints_no_time(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "mean", "reads"), [
-    ("GRACT", 0.4, "idle more than half of the time"), ("GRACT", 0.95, "no more than half"), ("GPUTL", 30.0, "idle more than half"),
+    ("GRACT", 0.4, "idle more than half of the time"), ("GRACT", 0.95, "idle at most half of the time"),
+    ("GPUTL", 30.0, "idle more than half"),
     ("SMACT", 0.49, "low"), ("TENSO", 0.09, "hardly used"), ("THMMA", 0.5, "high"), ("DRAMA", 0.8, "near its peak"),
     ("FP32A", 0.7, "busy"), ("XIDER", 0.0, "no error"), ("XIDER", 31.0, "the driver reported"), ("PCITX", 5e9, NO_BAND)])
 def test_each_field_of_dcgm_has_a_verdict(name, mean, reads):
