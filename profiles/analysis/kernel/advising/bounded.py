@@ -28,20 +28,23 @@ def _uncoalesced(facts: LaunchFacts) -> dict[str, float] | None:
     if excess is None:
         return None
     passes = min(known["scattered_pct"], excess) if "scattered_pct" in known else _of_passes(facts) * excess
-    beyond = _beyond_l1(facts)
-    behind = excess / 100.0 if beyond is None else min(beyond, excess / 100.0)
+    behind = excess / 100.0 * _beyond_l1(facts, excess)
     return {"lsu_data_pct": passes / 100.0, "l2_pct": behind, "dram_pct": behind}
 
 
-def _beyond_l1(facts: LaunchFacts) -> float | None:
-    """The share, 0-1, of the sectors that pass the L1 and that nobody asked for: two loads of a thread that take half a sector each
-    are counted as two halves too many, and the second one hits."""
+def _beyond_l1(facts: LaunchFacts, excess: float) -> float:
+    """Of what is too much, the share (0-1) that passes the L1: of two loads of a thread that take half a sector each, each is
+    counted as half too many, and the second one hits."""
     known = facts.signals
-    if not {"ld_sectors", "load_hit_pct", "loaded_bytes", "stored_bytes"} <= known.keys():
-        return None
-    loads, stores = known["ld_sectors"] * (1.0 - known["load_hit_pct"] / 100.0), known.get("st_sectors", 0.0)
-    beyond = max(0.0, loads - known["loaded_bytes"] / 32.0) + max(0.0, stores - known["stored_bytes"] / 32.0)
-    return beyond / (loads + stores) if loads + stores else None
+    if "ld_sectors" not in known or "load_hit_pct" not in known or not excess:
+        return 1.0
+    loads, stores = known["ld_sectors"], known.get("st_sectors", 0.0)
+    passing = loads * (1.0 - known["load_hit_pct"] / 100.0) + stores
+    too_many = (loads + stores) * excess / 100.0
+    if not passing:
+        return 0.0
+    beyond = max(0.0, passing - (loads + stores - too_many)) / passing
+    return min(1.0, beyond * 100.0 / excess)
 
 
 def _of_passes(facts: LaunchFacts) -> float:
