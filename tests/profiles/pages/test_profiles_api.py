@@ -51,6 +51,8 @@ def test_a_log_without_times_ends_when_its_file_was_written(api, alice):
         metadata = api(alice).get(f"{URL}{pk}/").json()["metadata"]
         assert metadata["clock"] == "not stated; the file was last written 2026-11-29 22:10:05 UTC, no row is later"
         Profile.objects.filter(pk=pk).update(status="uploaded", worker="")
+    several = api(alice).post(URL, {"file": [sent(log, "a.txt"), sent(log, "b.txt")], "written": "2026-11-29T23:10:05Z"})
+    assert [each["metadata"] for each in several.json()["profiles"]] == [{}, {}], "one time is not that of several files"
     refused = api(alice).post(URL, {"file": sent(log, "gpus.txt"), "written": "yesterday"})
     assert refused.status_code == 400 and "written" in refused.content.decode()
 
