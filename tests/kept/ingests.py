@@ -69,4 +69,5 @@ def _storage() -> FileSystemStorage:
 
 def _name(profile: Profile) -> str:
     files = [(each["name"], each["sha256"]) for each in profile.metadata.get("files", [])] or [(profile.file_name, profile.sha256)]
-    return hashlib.sha256(repr(files).encode()).hexdigest()[:20]
+    asked = sorted((name, repr(value)) for name, value in profile.metadata.items() if name != "files")     # ranks by file, written
+    return hashlib.sha256(repr((files, asked)).encode()).hexdigest()[:20]

@@ -30,8 +30,8 @@ def without_spares(monkeypatch):
     monkeypatch.setattr(gpu_child, "SPARES", 0)         # no child dies here
 
 
-def search(early, configs=CONFIGS, **shape):
-    runner = SandboxRunner("fake", shape, "fp16", limits=LIMITS, compilers=2, child_module="tests.workers.core.fake_child",
+def search(early, configs=CONFIGS, compilers=2, **shape):
+    runner = SandboxRunner("fake", shape, "fp16", limits=LIMITS, compilers=compilers, child_module="tests.workers.core.fake_child",
                            compiler_module="tests.workers.tune.fake_compiler", early=early)
     try:
         runner.open()
@@ -50,7 +50,7 @@ def test_what_began_early_is_compiled_once_and_measured_in_its_turn():
 
 def test_a_configuration_that_nobody_asks_for_is_no_trial():
     other = [{"build": "refuse", "do": "fine", "n": 9}, {"build": "fine", "do": "fine", "n": 10}]
-    _, trials, use = search(lambda: EarlyStart("9.0", 1, "", other))
+    _, trials, use = search(lambda: EarlyStart("9.0", 1, "", other), compilers=1)       # in turn: a search waits for none of these
     assert [trial.config["n"] for trial in trials] == [0, 1, 2, 3] and use.compiled == 6
 
 
