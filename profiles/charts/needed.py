@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from profiles.analysis.trace.needed.needs import PARTS
-from profiles.analysis.trace.needed.topic import part_title
+from profiles.analysis.trace.needed.topic import LEAST_TAIL, part_title
 from profiles.charts.trace import Part
 
 # Part -> category whose colour it has, and the pattern of `time.css` where the colour is not its own. A kind has KIND_LOOK.
@@ -19,20 +19,29 @@ FIRST = ("needed", "slower")        # of the bar; then kinds, then the rest
 
 @dataclass(frozen=True)
 class NeededBar:
-    """One GPU. `parts` add up to `wall_ns`; `step_ns` None where no steps are known, `needed_pct` where the least time is not."""
+    """One GPU. `parts` add up to `wall_ns`; `step_ns` None where no steps are known, `needed_pct` where the least time is not.
+
+    `tail_ns`: of the last step, what ran on behind its end on the CPU; 0 where that is too little to matter.
+    """
 
     label: str
     wall_ns: int
     steps: int
     step_ns: float | None
     needed_pct: float | None
+    tail_ns: int
     parts: list[Part]
 
 
 def needed_bars(numbers: Mapping[str, Any]) -> list[NeededBar]:
     """Return a bar for each GPU of the topic's numbers."""
     return [NeededBar(gpu["label"], gpu["wall_ns"], gpu["steps"], gpu["wall_ns"] / gpu["steps"] if gpu["steps"] else None,
-                      gpu["needed_pct"], _parts(gpu)) for gpu in numbers.get("gpus", ())]
+                      gpu["needed_pct"], _tail_ns(gpu), _parts(gpu)) for gpu in numbers.get("gpus", ())]
+
+
+def _tail_ns(gpu: Mapping[str, Any]) -> int:
+    tail_ns: int = gpu.get("tail_ns", 0)
+    return tail_ns if gpu["steps"] and tail_ns >= LEAST_TAIL * gpu["wall_ns"] / gpu["steps"] else 0
 
 
 def _parts(gpu: Mapping[str, Any]) -> list[Part]:

@@ -16,9 +16,10 @@ from profiles.analysis.compare.counter_changes import CounterChange, counter_cha
 from profiles.analysis.compare.kernels import compare
 from profiles.analysis.compare.launch_operations import LaunchOperations
 from profiles.analysis.compare.operations import OperationRow
+from profiles.analysis.compare.step import StepChange
 from profiles.analysis.compare.why import WANTED, Why, why
-from profiles.compare.needed_selectors import StepChange, step_change
-from profiles.compare.operation_selectors import operation_rows, operations_of, too_large_text, with_operations
+from profiles.compare.needed_selectors import step_of_profiles
+from profiles.compare.operation_selectors import operation_rows, operations_answer, operations_of, too_large_text, with_operations
 from profiles.compare.problem_selectors import problems
 from profiles.compare.step_selectors import Steady, steady
 from profiles.ingest.trace import TraceError
@@ -110,8 +111,14 @@ class KernelComparison:
         """Times of different GPUs say nothing about a build."""
         return not (self.old.gpus and self.new.gpus) or self.old.gpus == self.new.gpus
 
+    @property
+    def answer(self) -> str:
+        """Return what a page says first of traces: the step, and the operations that changed most; "" of counter reports."""
+        return " ".join(each for each in (self.step.answer if self.step else "", operations_answer(self.operations)) if each)
+
     def as_json(self) -> dict[str, Any]:
         return {
+            "answer": self.answer,
             "a": self.old.as_json(), "b": self.new.as_json(), "kind": self.kind, "kinds": list(self.kinds), "per": self.per,
             "comparable": self.comparable, "notes": list(self.notes), "old_total_ns": self.result.old_total_ns,
             "new_total_ns": self.result.new_total_ns, "delta_ns": self.result.delta_ns, "verdicts": self.result.verdicts(),
@@ -152,7 +159,7 @@ def comparison(query: Mapping[str, str]) -> KernelComparison:
         facts, whys = _facts(old, new, result), _whys(old, new, result)
         counters = {at: counter_changes(before, after, COUNTERS) for at, (before, after) in facts.items()}
     notes = [*_notes(old, new, per), *_left_out(old, new, counting), *_too_large(old, new, made)]
-    step = step_change(old.profiles, new.profiles) if kind == Profile.Kind.TRACE else None
+    step = step_of_profiles(old.profiles, new.profiles) if kind == Profile.Kind.TRACE else None
     operations = operation_rows(*launches, made.values(), old_units, new_units) if made else []
     return KernelComparison(old, new, str(kind), [str(each) for each in kinds], per, result, notes, counters, facts, whys, step,
                             operations)

@@ -12,6 +12,7 @@ from profiles.analysis.trace.communication.result import communication_result
 from profiles.analysis.trace.critical.topic import critical_result
 from profiles.analysis.trace.launching.topic import launches_result
 from profiles.analysis.trace.layer.topic import layer_result
+from profiles.analysis.trace.account.result import VERSION as CAUSES_VERSION
 from profiles.analysis.trace.lead import causes_with_lead, needed_with_lead
 from profiles.analysis.trace.memory.result import memory_result
 from profiles.analysis.trace.needed.topic import VERSION as NEEDED_VERSION
@@ -40,7 +41,7 @@ class Topic:
 
 
 TOPICS: tuple[Topic, ...] = (
-    Topic("causes", "Causes", "What did the time of each GPU go to, where does that start, and what is there to win?", 6,
+    Topic("causes", "Causes", "What did the time of each GPU go to, where does that start, and what is there to win?", CAUSES_VERSION,
           causes_with_lead),
     Topic("needed", "Needed", "What does a step need at least, what does it do besides, and what would each change win?",
           NEEDED_VERSION, needed_with_lead, ceilings_given),

@@ -9,8 +9,8 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from profiles.analysis.compare.comparison import KernelChange, name_shape, verdict_text
+from profiles.analysis.compare.step import StepChange
 from profiles.analysis.core.sentences import time_text
-from profiles.compare.needed_selectors import StepChange
 from profiles.compare.operation_selectors import operation_lines
 from profiles.compare.selectors import PER, KernelComparison, comparison
 from profiles.ingest.trace import TraceError
@@ -59,7 +59,7 @@ class Command(ProjectCommand):
     def _write_step(self, step: StepChange | None) -> None:
         if step is None:
             return
-        self.stdout.write(f"A step takes {time_text(step.old_ns)} → {time_text(step.new_ns)}, {step.change_pct:+.1f} %")
+        self.stdout.write(step.answer)
         for each in step.foretold:
             foretold = f"{time_text(each.least_ns)} to {time_text(each.most_ns)}"
             self.stdout.write(f"  {'new' if each.came else 'gone'}: {each.title.lower()}, foretold {foretold}")

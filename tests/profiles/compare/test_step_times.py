@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiles.compare.needed_selectors import step_times
+from profiles.analysis.compare.step import step_times
 from tests.profiles.needed.natural import needs
 
 

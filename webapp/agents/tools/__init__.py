@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from webapp.agents.tools import candidates, captures, checks, configs, jobs, kernels, problems, profiles, search
+from webapp.agents.tools import candidates, captures, checks, comparisons, configs, jobs, kernels, problems, profiles, search
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ TOOLS = (
     AgentTool(kernels.get_family, "Show a kernel family"),
     AgentTool(kernels.get_kernel, "Show a kernel with its evidence"),
     AgentTool(kernels.get_source, "Show a kernel's hot lines"),
+    AgentTool(comparisons.compare_profiles, "Compare two profiles"),
     AgentTool(problems.list_operators, "List operators"),
     AgentTool(problems.get_operator, "Show an operator's search space"),
     AgentTool(problems.get_problem, "Show a kernel problem"),

@@ -74,6 +74,7 @@ class GpuNeeds:
     flop: float
     launches: int
     step_ns: tuple[int, ...] = ()       # of each step on the CPU, as the Time page has it
+    tail_ns: int = 0                    # within `wall_ns`: work of the last step that ran on behind its end on the CPU
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,8 @@ def _gpu(frame: Frame, facts: Facts, work: DeviceWork, steps: Steps, claims: Seq
     parts[IDLE] = window.length_ns - int(portion.sum())
     flop = facts.every.flop[(ns > 0) & left]
     return GpuNeeds(work.index, work.label, work.name, window.length_ns, len(spans), parts, float(np.nansum(flop)),
-                    int((ns > 0).sum()), tuple(span.end_ns - span.start_ns for span in spans[:MOST_STEPS]))
+                    int((ns > 0).sum()), tuple(span.end_ns - span.start_ns for span in spans[:MOST_STEPS]),
+                    int(window.end_ns.max()) - max(span.end_ns for span in spans) if spans else 0)
 
 
 def _window(frame: Frame, rows: Ints, start: Ints, end: Ints, step_start: Ints, step_end: Ints) -> Intervals:

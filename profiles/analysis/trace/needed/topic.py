@@ -14,10 +14,11 @@ from profiles.analysis.trace.needed.table import BY_NAME, KINDS
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
 
-VERSION = 3                         # of what the topic's document holds
+VERSION = 4                         # of what the topic's document holds
 HIGH_PCT, MEDIUM_PCT, LEAST_PCT = 20.0, 5.0, 1.0        # of the time, of GPU time that goes: severities, and the least that is said
 GENERIC = "passes"                  # found in nearly every run that is not compiled: said behind kinds with one cause
 MOST_SAID = 4
+LEAST_TAIL = 0.01                   # of a step, that what runs behind the last one is said
 MOST_PLACES = 50
 
 
@@ -99,6 +100,7 @@ def claim_json(needs: Needs, claim: Claim) -> dict[str, Any]:
 
 def _gpu_json(gpu: GpuNeeds) -> dict[str, Any]:
     return {"gpu": gpu.gpu, "label": gpu.label, "model": gpu.model, "wall_ns": gpu.wall_ns, "steps": gpu.steps,
+            "tail_ns": gpu.tail_ns,
             "parts": {name: ns for name, ns in gpu.parts.items() if ns}, "flop": gpu.flop, "step_ns": list(gpu.step_ns),
             "needed_pct": 100 * gpu.parts[NEEDED] / gpu.wall_ns if _is_known(gpu) else None}
 
@@ -120,19 +122,28 @@ def _answer(needs: Needs, gpus: Sequence[GpuNeeds], claims: Sequence[Claim]) -> 
         for name, ns in gpu.parts.items():
             sums[name] = sums.get(name, 0) + ns
     took, need = sum(gpu.wall_ns for gpu in gpus) / count, sums[NEEDED] / count
+    tail = tail_text(max((gpu.tail_ns for gpu in gpus), default=0), steps, took)
     who = "A step" if steps else "The GPU's run" if len(gpus) == 1 else "Each GPU's run"
     besides = sorted(((name, ns / count) for name, ns in sums.items()
                       if name not in (NEEDED, NOT_KNOWN) and 50 * ns >= sum(sums.values())), key=lambda pair: -pair[1])[:MOST_SAID]
     said = ", ".join(f"{_said(name)} {time_text(ns)}" for name, ns in besides)
     if not sums[NEEDED]:
         why = "record with `record_shapes=True`" if not needs.has_shapes else "no ceilings are known of this GPU"
-        return f"{who} takes {time_text(took)}; what it needs is not known: {why}.{f' Of it: {said}.' if said else ''}"
+        return f"{who} takes {time_text(took)}; what it needs is not known: {why}.{f' Of it: {said}.' if said else ''}{tail}"
     flop = sum(gpu.flop for gpu in gpus) / count
     most = need + sums[NOT_KNOWN] / count
     least = time_text(need) if sums[NOT_KNOWN] * 50 < sum(sums.values()) else interval_text(need, most)
     work = f" ({si_text(flop, 'FLOP')} at the ceilings, each weight and cache read once)" if flop else ""
-    return f"{who} takes {time_text(took)}; its work needs {least} at least{work}. Besides: {said}." if said else \
-        f"{who} takes {time_text(took)}; its work needs {least} at least{work}."
+    return f"{who} takes {time_text(took)}; its work needs {least} at least{work}.{f' Besides: {said}.' if said else ''}{tail}"
+
+
+def tail_text(tail_ns: float, steps: int, step_ns: float) -> str:
+    """Return a sentence that says what of the steps' time ran on behind the last one, "" where that is little (LEAST_TAIL)."""
+    if not steps or tail_ns < LEAST_TAIL * step_ns:
+        return ""
+    last = "The last step" if steps > 1 else "The step"
+    mean = f"; the mean of {steps:,} steps holds it" if steps > 1 else ""
+    return f" {last} holds {time_text(tail_ns)} of the recording's tail: GPU work that ran on behind its end on the CPU{mean}."
 
 
 def _said(name: str) -> str:
@@ -148,7 +159,8 @@ def _parts_table(gpus: Sequence[GpuNeeds]) -> SummaryTable:
     return SummaryTable("What the time of each GPU was for", [
         SummaryColumn("GPU", text=True), SummaryColumn("what for", text=True), SummaryColumn("time", "ns"),
         SummaryColumn("of the time", "pct"), SummaryColumn("a step", "ns")], rows,
-        "Every nanosecond of each GPU's steps is in one row (of its whole run where no steps are known).")
+        "Every nanosecond of each GPU's steps is in one row (of its whole run where no steps are known); the last step "
+        "lasts to the end of what it launched.")
 
 
 def _kinds_table(needs: Needs, claims: Sequence[Claim]) -> SummaryTable:
