@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from tests.browser.visit import H200, eventually, fits, follow, poll, read_once, reads, shows
 
-REPORT = H200 / "full.ncu-rep.gz"
+REPORT = H200 / "full.ncu-rep.zst"
 DOTS = "Bokeh.documents.flatMap(d => [0, 1, 2, 3].map(i => d.get_model_by_name('points-' + i))).filter(Boolean)"
 # where the first dot of a group stands on the page
 AT = """() => {

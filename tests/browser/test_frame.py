@@ -148,7 +148,7 @@ def test_axe_objects_to_nothing(product: Product, watched: Any, playwright: Any,
     """Nor is a list without its answer, or a page wider than the window. `python -m tests.tour --axe` visits all pages."""
     page, axe, found = watched, Axe(), []
     ids = {"trace": read_once(playwright, server_url, H200 / "kineto_train.json.gz"),
-           "report": read_once(playwright, server_url, H200 / "full.ncu-rep.gz")}
+           "report": read_once(playwright, server_url, H200 / "full.ncu-rep.zst")}
     page.emulate_media(color_scheme=theme)
     page.set_viewport_size({"width": 1000, "height": 800})
     for each in PAGES:

@@ -96,7 +96,7 @@ def test_an_empty_file_is_refused_before_it_is_sent(watched: Any, tmp_path: Path
 def test_the_page_of_a_waiting_profile_opens_it_when_it_is_ready(watched: Any, product: Any) -> None:
     page = watched
     page.goto("/profiles/upload/")
-    page.set_input_files("#file", [H200 / "full.ncu-rep.gz"])
+    page.set_input_files("#file", [H200 / "full.ncu-rep.zst"])
     page.click("[data-submit]")
     poll(page, "!!document.querySelector('[data-files] a')")
     page.goto(page.get_attribute("[data-files] a", "href"))

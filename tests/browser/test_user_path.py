@@ -121,7 +121,7 @@ def test_a_new_user_goes_from_examples_to_a_comparison(visitor: Any, fresh: Prod
     by_file = {row["file_name"]: row for row in examples}
     where_the_time_went(visitor, f"{fresh.url}/profiles/{by_file['kineto_train.json.gz']['id']}/")
     a_kernel_in_the_timeline(visitor)
-    from_the_roofline_to_a_kernel(visitor, f"{fresh.url}/profiles/{by_file['buildA.ncu-rep.gz']['id']}/roofline/")
+    from_the_roofline_to_a_kernel(visitor, f"{fresh.url}/profiles/{by_file['buildA.ncu-rep.zst']['id']}/roofline/")
     a_tune_job_watched_to_its_end(visitor, fresh)
     two_builds_side_by_side(visitor, fresh)
 

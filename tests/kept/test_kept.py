@@ -61,7 +61,7 @@ def test_a_changed_file_is_another_state(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("name", ["kineto_layer.json.gz", pytest.param("buildA.ncu-rep.gz", marks=pytest.mark.deep_only)])
+@pytest.mark.parametrize("name", ["kineto_layer.json.gz", pytest.param("buildA.ncu-rep.zst", marks=pytest.mark.deep_only)])
 def test_a_kept_ingest_is_the_one_that_was_read(name: str, tmp_store: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three times: read anew, read and kept, and from what was kept; the same rows and objects each time."""
     monkeypatch.setattr(ingests, "is_asked", False)

@@ -54,7 +54,7 @@ FORMATS = (
     ("cases/rocprofv3*.json", "rocprofv3-json", TRACE),
     ("cases/rocprofv3*.csv", "rocprof-csv", TRACE), ("cases/ncu*.txt", "ncu-text", COUNTERS),
     ("cases/nsys*.txt", "nsys-stats", SUMMARY),
-    ("*.ncu-rep", "ncu-rep", COUNTERS), ("*.ncu-rep.gz", "ncu-rep", COUNTERS),
+    ("*.ncu-rep", "ncu-rep", COUNTERS), ("*.ncu-rep.gz", "ncu-rep", COUNTERS), ("*.ncu-rep.zst", "ncu-rep", COUNTERS),
     ("*ncu_csv/*.csv", "ncu-csv", COUNTERS), ("ncu/*.csv", "ncu-csv", COUNTERS),
     ("*_raw.csv.gz", "ncu-csv", COUNTERS), ("*_details.csv.gz", "ncu-csv", COUNTERS),
     ("*.sqlite", "nsys-sqlite", TRACE), ("*.sqlite.gz", "nsys-sqlite", TRACE),

@@ -36,7 +36,7 @@ NSYS = {"h200/nsys/node.sqlite.gz": "h200/nsys/node_cuda_gpu_kern_sum.csv",
         "corpus/nsys/fuser_h200_report1.sqlite.gz": "corpus/nsys_stats/fuser_h200_cuda_gpu_kern_sum.csv"}
 TRACED = """SELECT name FROM sqlite_master WHERE name IN ('CUPTI_ACTIVITY_KIND_KERNEL', 'CUPTI_ACTIVITY_KIND_GRAPH_TRACE')"""
 # report -> what `ncu --page raw --csv` says of it
-NCU = {f"h200/{name}.ncu-rep.gz": f"h200/{name}_raw.csv.gz" for name in ("full", "buildA", "buildB")}
+NCU = {f"h200/{name}.ncu-rep.zst": f"h200/{name}_raw.csv.gz" for name in ("full", "buildA", "buildB")}
 # why another tool's number is another: what it counts by its own definition
 DEFINITIONS = dict.fromkeys((
     "hta_alexnet_a100_critical_path.json.gz", "hta_cuda_event_sync_multi_stream_a100.json.gz", "hta_triton_example_a100.json.gz",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.visit import WORKED_MS, poll, reads, shows
+from tests.unpack import unpacked
 from tests.ways.test_drop_trace import DATA, states
 
 ncu_report = pytest.importorskip("ncu_report")
@@ -50,8 +50,8 @@ class Launch:
 
 
 def launches_of(path: Path, folder: Path) -> list[Launch]:
-    plain = folder / path.name.removesuffix(".gz")
-    plain.write_bytes(gzip.decompress(path.read_bytes()))
+    plain = folder / path.stem
+    plain.write_bytes(unpacked(path))
     context = ncu_report.load_report(str(plain))
     return [launch_of(action) for at in range(context.num_ranges()) for action in context.range_by_idx(at)]
 

@@ -42,7 +42,7 @@ def test_stored_bytes_are_the_recording(alice: User) -> None:
     with default_storage.open(row.upload_key) as stored:
         assert (
             hashlib.sha256(stored.read()).hexdigest()
-            == hashlib.sha256((profiles.FOLDER / "buildA.ncu-rep.gz").read_bytes()).hexdigest()
+            == hashlib.sha256((profiles.FOLDER / "buildA.ncu-rep.zst").read_bytes()).hexdigest()
         )
 
 

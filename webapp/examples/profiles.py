@@ -45,14 +45,14 @@ EXAMPLES: tuple[Example, ...] = (  # as they stand in lists: the newest first, s
         notes="8-block MLP, bf16 autocast, AdamW; loss.item() in every step.",
     ),
     Example(
-        ("full.ncu-rep.gz",),
+        ("full.ncu-rep.zst",),
         "Eleven kernels, all counters",
         COUNTED,
         tags=("example", "counters"),
         notes="ncu --set full: two GEMMs, elementwise, softmax, layer norm, transpose, cumsum, sum, cast, double.",
     ),
     Example(
-        ("buildB.ncu-rep.gz",),
+        ("buildB.ncu-rep.zst",),
         "Triton program, build B",
         COUNTED,
         build="buildB",
@@ -61,7 +61,7 @@ EXAMPLES: tuple[Example, ...] = (  # as they stand in lists: the newest first, s
         notes="The same program with other configurations.",
     ),
     Example(
-        ("buildA.ncu-rep.gz",),
+        ("buildA.ncu-rep.zst",),
         "Triton program, build A",
         COUNTED,
         build="buildA",

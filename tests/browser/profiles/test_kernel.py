@@ -13,8 +13,8 @@ from tests.browser.visit import H200, eventually, fits, poll, uploaded
 @pytest.fixture(scope="module")
 def address(server_url: str, playwright: Any) -> str:
     """The softmax of build B; build A is there to be its baseline."""
-    uploaded(playwright, server_url, H200 / "buildA.ncu-rep.gz", name="softmax before", build="A")
-    pk = uploaded(playwright, server_url, H200 / "buildB.ncu-rep.gz", name="softmax after", build="B")
+    uploaded(playwright, server_url, H200 / "buildA.ncu-rep.zst", name="softmax before", build="A")
+    pk = uploaded(playwright, server_url, H200 / "buildB.ncu-rep.zst", name="softmax after", build="B")
     client = playwright.request.new_context(base_url=server_url)
     rows = client.get(f"/api/profiles/{pk}/kernels/").json()["kernels"]
     client.dispose()

@@ -27,7 +27,7 @@ _DEVICE = ("wall_ns", "busy_ns", "compute_ns", "communication_ns", "memory_ns", 
 _STEP = ("start_ns", "end_ns", "busy_ns", "idle_ns", "compute_ns", "communication_ns", "memory_ns")
 
 
-@pytest.mark.parametrize("recording", ["kineto_train.json.gz", "buildA.ncu-rep.gz"])
+@pytest.mark.parametrize("recording", ["kineto_train.json.gz", "buildA.ncu-rep.zst"])
 def test_what_is_said_of_a_recording(recording: str) -> None:
     found = ingest.read(H200 / recording)
     if isinstance(found, Trace):

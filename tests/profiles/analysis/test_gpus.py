@@ -40,7 +40,7 @@ def test_a_near_miss_is_no_match() -> None:
 
 @pytest.mark.slow
 def test_the_h200_as_a_report_states_it() -> None:
-    report = ingest.read(DATA / "h200" / "full.ncu-rep.gz")
+    report = ingest.read(DATA / "h200" / "full.ncu-rep.zst")
     assert isinstance(report, Report)
     metrics, row = report.launches[0].metrics, gpus.lookup("NVIDIA H200")
     assert row is not None

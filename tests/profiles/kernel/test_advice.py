@@ -52,7 +52,7 @@ TRITON = {
 @cache
 def read(build: str):
     """The report with its findings, of the counters and of lines and SASS, and its launches with their facts."""
-    report = reports.read(f"causes/{build}.ncu-rep.gz")
+    report = reports.read(f"causes/{build}.ncu-rep.zst")
     return (findings_counters.find(report), findings_source.find(report),
             [(launch, counters.launch_facts(launch)) for launch in report.launches])
 
@@ -128,7 +128,7 @@ def test_each_advice_has_a_gain_or_says_why_not(planted, mended):
 
 @pytest.mark.slow
 def test_what_leaves_the_work_as_it_is_wins_at_most_the_distance_to_the_roof():
-    report = reports.read("h200/buildB.ncu-rep.gz")
+    report = reports.read("h200/buildB.ncu-rep.zst")
     launch = next(each for each in report.launches if each.kernel == "layernorm_row")
     facts = counters.launch_facts(launch)
     nvidia = rules.merge_launch_rules([(facts.duration_ns, [asdict(rule) for rule in launch.rules])])
@@ -143,14 +143,14 @@ def test_what_leaves_the_work_as_it_is_wins_at_most_the_distance_to_the_roof():
 
 @pytest.mark.slow
 def test_slow_products_say_which_side_the_counters_support():
-    report = reports.read("h200/buildB.ncu-rep.gz")
+    report = reports.read("h200/buildB.ncu-rep.zst")
     slow = max((counters.launch_facts(each) for each in report.launches if each.kernel == "matmul"),
                key=lambda each: each.duration_ns)
     said = {side.name: side.supported for side in tensor_products.sides(slow)}
     assert said["pipeline depth"] is True and said["tile"] is None and said["alignment"] is None
     assert tensor_products.is_below_ceiling(slow) and tensor_products.gain_pct(slow)[0] == pytest.approx(
         100 * (1 - slow.point.flop_s / slow.point.compute_roof / 0.6))
-    fast = reports.read("h200/full.ncu-rep.gz").launches[0]
+    fast = reports.read("h200/full.ncu-rep.zst").launches[0]
     assert not tensor_products.is_below_ceiling(counters.launch_facts(fast))
     assert tensor_products.tile_of("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT") == (256, 128)
 
@@ -204,7 +204,7 @@ def test_every_rule_has_one_cause_and_every_cause_its_words():
 @pytest.fixture
 def taken_up(tmp_store, sign_in_mode, alice):
     """The report with planted causes, two of its pieces of advice taken up and one dismissed."""
-    raw = (CAUSES_DATA / "causes_planted.ncu-rep.gz").read_bytes()
+    raw = (CAUSES_DATA / "causes_planted.ncu-rep.zst").read_bytes()
     profile = profile_ingest(profile_create(owner=alice, file=ContentFile(raw, name="planted.ncu-rep.gz"), build="1").pk, "test")
     client = Client()
     client.force_login(alice)
@@ -222,7 +222,7 @@ def test_what_was_taken_up_is_closed_by_a_later_build(taken_up, alice):
     kernel = taken_up.kernels.get(short_name__startswith="uncoalesced_copy")
     shown = text(page(alice, f"/profiles/{taken_up.pk}/kernels/{kernel.pk}/"))
     assert "Taken up by alice" in shown and "“look at uncoalesced_copy”" in shown and "Not measured yet." in shown
-    raw = (CAUSES_DATA / "causes_mended.ncu-rep.gz").read_bytes()
+    raw = (CAUSES_DATA / "causes_mended.ncu-rep.zst").read_bytes()
     same = profile_ingest(profile_create(owner=alice, file=ContentFile(raw, name="same.ncu-rep.gz"), build="1").pk, "test")
     assert decisions_check(same.pk) == 0                             # of the same build: no change to judge
     later = profile_ingest(profile_create(owner=alice, file=ContentFile(raw, name="mended.ncu-rep.gz"), build="2").pk, "test")
@@ -244,14 +244,14 @@ def test_what_was_taken_up_is_closed_by_a_later_build(taken_up, alice):
 @pytest.mark.django_db
 def test_no_gain_is_refuted(tmp_store, sign_in_mode, alice, bob):
     """Build B's softmax is slower than A's: whoever took advice up on A and delivered B is refuted, with the reason."""
-    old = ready("buildA.ncu-rep.gz", build="A")
+    old = ready("buildA.ncu-rep.zst", build="A")
     kernel = old.kernels.get(short_name="softmax_row")
     client = Client()
     client.force_login(alice)
     url = f"/api/profiles/{old.pk}/kernels/{kernel.pk}/advice/"
     cause = client.get(url).json()["advice"][0]["cause"]
     assert client.post(url, {"cause": cause, "state": "taken"}, content_type="application/json").status_code == 201
-    new = ready("buildB.ncu-rep.gz", build="B")
+    new = ready("buildB.ncu-rep.zst", build="B")
     decisions_check(new.pk)
     decision = AdviceDecision.objects.get()
     assert decision.outcome == "refuted" and decision.gain_pct < -150 and "warps in flight" in decision.why
@@ -295,7 +295,7 @@ def test_a_finding_of_a_whole_run_can_be_decided_too(tmp_store, sign_in_mode, al
 
 @pytest.mark.django_db
 def test_commands_say_the_same(tmp_store, alice, capsys):
-    old, new = ready("buildA.ncu-rep.gz", build="A"), ready("buildB.ncu-rep.gz", build="B")
+    old, new = ready("buildA.ncu-rep.zst", build="A"), ready("buildB.ncu-rep.zst", build="B")
     call_command("advice", str(new.pk), "--kernel", "softmax")
     said = capsys.readouterr().out
     assert "softmax_row: 253 µs" in said and "1. Too little parallelism, " in said and "high confidence" in said
@@ -313,7 +313,7 @@ def test_commands_say_the_same(tmp_store, alice, capsys):
 
 @pytest.mark.django_db
 def test_a_decision_stays_with_its_kernel_when_families_merge(tmp_store, sign_in_mode, alice):
-    old = ready("buildA.ncu-rep.gz", build="A")
+    old = ready("buildA.ncu-rep.zst", build="A")
     kernel, other = old.kernels.get(short_name="softmax_row"), old.kernels.get(short_name="layernorm_row")
     client = Client()
     client.force_login(alice)
@@ -324,5 +324,5 @@ def test_a_decision_stays_with_its_kernel_when_families_merge(tmp_store, sign_in
     kernel.refresh_from_db()
     assert kernel.family_id == other.family_id
     assert next(each for each in client.get(url).json()["advice"] if each["cause"] == cause)["decision"]["state"] == "taken"
-    new = ready("buildB.ncu-rep.gz", build="B")
+    new = ready("buildB.ncu-rep.zst", build="B")
     assert decisions_check(new.pk) == 1 and AdviceDecision.objects.get().outcome == "refuted"

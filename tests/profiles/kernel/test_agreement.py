@@ -20,7 +20,7 @@ from tests.profiles.ingest.corpus import DATA, larger_are_deep
 from tests.profiles.kernel import reports
 from tests.profiles.pages.test_pages import page, ready, text
 
-REPORTS = sorted([*DATA.glob("h200/**/*.ncu-rep.gz"), *DATA.glob("causes/*.ncu-rep.gz"), *DATA.glob("corpus/ncu/*.ncu-rep*"),
+REPORTS = sorted([*DATA.glob("h200/**/*.ncu-rep.*"), *DATA.glob("causes/*.ncu-rep.zst"), *DATA.glob("corpus/ncu/*.ncu-rep*"),
                   *DATA.glob("corpus/ncu_csv/*.csv")])
 REPORTS = [path for path in REPORTS if path.name != "base-everything.ncu-rep.gz"]      # as slow-everything, and large
 
@@ -71,7 +71,7 @@ def test_every_report_says_one_thing(path: Path) -> None:
 @pytest.mark.django_db
 def test_pages_say_the_same(tmp_store, sign_in_mode, alice):
     """The kernels table, the kernel's page, its advice and the roofline of one report."""
-    profile = ready("buildB.ncu-rep.gz")
+    profile = ready("buildB.ncu-rep.zst")
     client = Client()
     client.force_login(alice)
     points = {point["kernel_id"]: point for point in client.get(f"/api/profiles/{profile.pk}/roofline/").json()["points"]}
@@ -95,7 +95,7 @@ def test_pages_say_the_same(tmp_store, sign_in_mode, alice):
 @pytest.mark.django_db
 def test_time_and_counters_of_a_kernel_stand_in_one_row(tmp_store, sign_in_mode, alice):
     """A trace and a report of one GPU model: the row names both origins, from either side."""
-    trace, report = ready("kineto_train.json.gz"), ready("full.ncu-rep.gz")
+    trace, report = ready("kineto_train.json.gz"), ready("full.ncu-rep.zst")
     timed, counted = trace.kernels.first(), report.kernels.first()
     family_merge(timed.family, counted.family, by=alice)
     for profile, kernel in ((trace, timed), (report, counted)):

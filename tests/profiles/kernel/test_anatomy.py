@@ -26,7 +26,7 @@ from profiles.upload import services
 from tests.profiles.kernel import reports
 
 DATA = Path(__file__).resolve().parents[2] / "data"
-REPORTS = [*sorted((DATA / "h200").glob("*.ncu-rep.gz")), *sorted((DATA / "causes").glob("*.ncu-rep.gz")),
+REPORTS = [*sorted((DATA / "h200").glob("*.ncu-rep.zst")), *sorted((DATA / "causes").glob("*.ncu-rep.zst")),
            *sorted(path for path in (DATA / "corpus" / "ncu").iterdir() if ".ncu-rep" in path.name)]
 Launches = dict[str, tuple[CounterLaunch, Anatomy]]
 
@@ -42,18 +42,18 @@ def taken_apart(path: Path) -> list[tuple[CounterLaunch, Anatomy]]:
 @pytest.fixture(scope="module")
 def planted() -> Launches:
     return {launch.kernel.partition("(")[0]: (launch, found)
-            for launch, found in taken_apart(DATA / "causes" / "causes_planted.ncu-rep.gz")}
+            for launch, found in taken_apart(DATA / "causes" / "causes_planted.ncu-rep.zst")}
 
 
 @pytest.fixture(scope="module")
 def mended() -> Launches:
     return {launch.kernel.partition("(")[0]: (launch, found)
-            for launch, found in taken_apart(DATA / "causes" / "causes_mended.ncu-rep.gz")}
+            for launch, found in taken_apart(DATA / "causes" / "causes_mended.ncu-rep.zst")}
 
 
 @pytest.fixture(scope="module")
 def gemm() -> tuple[CounterLaunch, Anatomy]:
-    return taken_apart(DATA / "h200" / "full.ncu-rep.gz")[0]
+    return taken_apart(DATA / "h200" / "full.ncu-rep.zst")[0]
 
 
 @pytest.mark.slow
@@ -87,7 +87,7 @@ def test_hit_rates_are_those_the_report_states() -> None:
               "Local loads": "l1tex__t_sector_pipe_lsu_mem_local_op_ld_hit_rate.pct"}
     seen = 0
     for name in ("h200/full", "causes/causes_planted", "h200/buildA"):
-        for launch, found in taken_apart(DATA / f"{name}.ncu-rep.gz"):
+        for launch, found in taken_apart(DATA / f"{name}.ncu-rep.zst"):
             for table in found.tables:
                 for row in table.rows if table.title == "L1 cache" else []:
                     metric = stated.get(str(row[0]))
@@ -123,7 +123,7 @@ def test_a_copy_moves_what_it_says(planted: Launches) -> None:
 def test_asynchronous_copies_and_matrix_loads_are_counted_once() -> None:
     """16 × 4096 × 4096 in bf16 by 64 blocks: each reads all of the small matrix and a 64th of the large one, by cp.async of 512
     bytes a warp, and takes it from shared memory with ldmatrix.x4: four wavefronts, no conflict."""
-    found = next(found for launch, found in taken_apart(DATA / "h200" / "buildA.ncu-rep.gz") if launch.index == 4)
+    found = next(found for launch, found in taken_apart(DATA / "h200" / "buildA.ncu-rep.zst") if launch.index == 4)
     link = {(each.source, each.target): each for each in found.chart.links}
     read = 64 * (16 * 4096 * 2) + 4096 * 4096 * 2
     assert link["l2", "smem"].amount == read and link["ldgsts", "l1"].amount == read / 512
@@ -196,7 +196,7 @@ def test_opcodes_and_parts_have_a_place() -> None:
 
 @pytest.fixture
 def kernels(alice: Any, tmp_store: Path) -> dict[str, KernelStat]:
-    path = DATA / "h200" / "buildA.ncu-rep.gz"
+    path = DATA / "h200" / "buildA.ncu-rep.zst"
     profile = services.profile_create(owner=alice, file=File(io.BytesIO(path.read_bytes()), name=path.name), name=path.name,
                                       build="A", model="", tags=[], notes="")
     services.profile_ingest(profile.pk, "test")

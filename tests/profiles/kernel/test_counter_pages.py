@@ -24,7 +24,7 @@ DATA = Path(__file__).resolve().parents[2] / "data"
 Read = Callable[[str], Profile]
 
 
-FILES = ("h200/full.ncu-rep.gz", "h200/buildA.ncu-rep.gz", "h200/buildB.ncu-rep.gz", "h200/buildA_raw.csv.gz",
+FILES = ("h200/full.ncu-rep.zst", "h200/buildA.ncu-rep.zst", "h200/buildB.ncu-rep.zst", "h200/buildA_raw.csv.gz",
          "h200/kineto_layer.json.gz", "corpus/ncu/esmm_a10g_incomplete_last_kernel.ncu-rep")
 
 
@@ -76,7 +76,7 @@ def test_pages_of_a_report_that_was_tampered_with(columns: str, cell: str, clien
 
 
 def test_rows_and_object_of_a_report(read: Read) -> None:
-    profile = read("h200/full.ncu-rep.gz")
+    profile = read("h200/full.ncu-rep.zst")
     assert (profile.kind, profile.launches, profile.gpu_time_ns, profile.gpu) == ("counters", 11, 1749184, "NVIDIA H200")
     assert LaunchCounters.objects.filter(profile=profile).count() == 11
     assert profile.findings.filter(rule="counters.bound").exists()
@@ -101,7 +101,7 @@ def test_rows_and_object_of_a_report(read: Read) -> None:
 
 
 def test_the_kernel_page_answers_first_and_cleans_the_vendors_markup(read: Read) -> None:
-    profile = read("h200/full.ncu-rep.gz")
+    profile = read("h200/full.ncu-rep.zst")
     gemm = profile.kernels.get(name__startswith="nvjet_sm90_tst_256x128")
     page = text_of(Client().get(f"/profiles/{profile.pk}/kernels/{gemm.pk}/"))
     assert "Compute-bound: compute 90 % of peak (BF16 tensor 786 TFLOP/s of 870 TFLOP/s)" in page
@@ -115,7 +115,7 @@ def test_the_kernel_page_answers_first_and_cleans_the_vendors_markup(read: Read)
 
 
 def test_two_kernels_of_equal_time_get_opposite_advice(read: Read) -> None:
-    profile = read("h200/full.ncu-rep.gz")
+    profile = read("h200/full.ncu-rep.zst")
     pages = {name: text_of(Client().get(f"/profiles/{profile.pk}/kernels/{profile.kernels.get(name__contains=name).pk}/"))
              for name in ("MulFunctor", "direct_copy_kernel_cuda(at::TensorIteratorBase &)::[lambda() (instance 3)]")
              if profile.kernels.filter(name__contains=name).count() == 1}
@@ -145,15 +145,33 @@ def test_unknown_is_never_zero(read: Read) -> None:
     assert "No dot: no FLOP counters" in text_of(Client().get(f"/profiles/{profile.pk}/kernels/{kernel.pk}/"))
 
 
+def test_the_launch_at_which_a_report_breaks_off_is_a_kernel_without_a_time(read: Read) -> None:
+    profile = read("corpus/ncu/esmm_a10g_incomplete_last_kernel.ncu-rep")
+    last = profile.kernels.last()
+    assert profile.launches == sum(row.launches for row in profile.kernels.all()) == 4
+    assert last is not None and (last.launches, last.total_ns) == (1, None)
+    overview = text_of(Client().get(f"/profiles/{profile.pk}/"))
+    assert "1 of 4 launches was not measured to the end. The other 3 take 321" in overview
+    page = text_of(Client().get(f"/profiles/{profile.pk}/kernels/{last.pk}/"))
+    assert "Not measured: profiling stopped before this launch was measured" in page
+    assert "incomplete" in text_of(Client().get(f"/profiles/{profile.pk}/kernels/{last.pk}/launches/"))
+    for tab in ("memory", "warps", "rules", "raw"):
+        page = text_of(Client().get(f"/profiles/{profile.pk}/kernels/{last.pk}/{tab}/"))
+        assert "no launch of this kernel was counted whole" in page
+    pages = (f"/profiles/{profile.pk}/kernels/{last.pk}/source/", f"/profiles/{profile.pk}/kernels/{last.pk}/sampling/",
+             f"/kernels/{last.family_id}/", f"/api/kernels/{last.family_id}/", f"/occupancy/?kernel={last.pk}")
+    assert {page: Client().get(page).status_code for page in pages} == dict.fromkeys(pages, 200)
+
+
 def test_a_csv_of_the_same_report_gives_the_same_kernels(read: Read) -> None:
-    report, table = read("h200/buildA.ncu-rep.gz"), read("h200/buildA_raw.csv.gz")
+    report, table = read("h200/buildA.ncu-rep.zst"), read("h200/buildA_raw.csv.gz")
     def facts(profile: Profile) -> list[tuple[str, int, str]]:
         return [(kernel.name, kernel.total_ns, kernel.bound) for kernel in profile.kernels.all()]
     assert facts(report) == facts(table)
 
 
 def test_roofline_points_and_api(read: Read) -> None:
-    profile = read("h200/buildA.ncu-rep.gz")
+    profile = read("h200/buildA.ncu-rep.zst")
     read_once = rooflines.launches_of([profile])
     kernels = rooflines.points_of(read_once)
     assert [point["launches"] for point in kernels] == [3, 6, 3, 3]
@@ -173,7 +191,7 @@ def test_roofline_points_and_api(read: Read) -> None:
 
 @pytest.mark.parametrize("query", ["", "?per=launch", "?colour=precision", "?per=nonsense&colour=nonsense"])
 def test_the_roofline_page_in_its_variants(read: Read, query: str) -> None:
-    profile = read("h200/buildA.ncu-rep.gz")
+    profile = read("h200/buildA.ncu-rep.zst")
     answer = Client().get(f"/profiles/{profile.pk}/roofline/{query}")
     page = text_of(answer)
     assert "memory-bound" in page.split("Filters")[0] and "under the memory roof" not in page      # one classification, once
@@ -190,7 +208,7 @@ def test_names_of_dots_cover_no_other() -> None:
 
 
 def test_arrows_from_before_to_after(read: Read) -> None:
-    old, new = read("h200/buildA.ncu-rep.gz"), read("h200/buildB.ncu-rep.gz")
+    old, new = read("h200/buildA.ncu-rep.zst"), read("h200/buildB.ncu-rep.zst")
 
     def points(profile: Profile) -> list[Any]:
         return [roofline_arrows.compare_point(kernel.short_name, [row.facts for row in kernel.counter_launches.all()])

@@ -50,7 +50,7 @@ FACTS = {
 
 @pytest.fixture(scope="module")
 def full() -> Report:
-    report = reports.read(H200 / "full.ncu-rep.gz")
+    report = reports.read(H200 / "full.ncu-rep.zst")
     assert isinstance(report, Report)
     return report
 
@@ -103,9 +103,9 @@ def test_every_label_known_names_the_right_metric(full: Report) -> None:
 
 
 @pytest.mark.parametrize(("name", "page", "least"), [
-    ("h200/full.ncu-rep.gz", "h200/full_details.csv.gz", 900),
-    ("causes/causes_planted.ncu-rep.gz", "causes/causes_planted_details.csv.gz", 900),
-    ("causes/causes_mended.ncu-rep.gz", "causes/causes_mended_details.csv.gz", 900),
+    ("h200/full.ncu-rep.zst", "h200/full_details.csv.gz", 900),
+    ("causes/causes_planted.ncu-rep.zst", "causes/causes_planted_details.csv.gz", 900),
+    ("causes/causes_mended.ncu-rep.zst", "causes/causes_mended_details.csv.gz", 900),
     ("corpus/ncu/hyperspec_rtx2060maxq.ncu-rep", "corpus/ncu_csv/hyperspec_rtx2060maxq.details.csv", 300),    # Turing, another ncu
 ])
 def test_sections_are_the_vendors_details_page(name: str, page: str, least: int) -> None:
@@ -169,7 +169,23 @@ def test_the_kernel_table_sums_and_leaves_out_what_was_not_measured(full: Report
     assert sum(row.share_pct for row in table) == pytest.approx(100)
     partly = ingest.read(CORPUS / "esmm_a10g_incomplete_last_kernel.ncu-rep")
     assert isinstance(partly, Report)
-    assert [row.total_ns for row in counters.kernel_table(partly)] == [139914240, 90892608, 90236288]
+    kernels = counters.kernel_table(partly)
+    assert [row.total_ns for row in kernels] == [139914240, 90892608, 90236288, None]
+    last = kernels[-1]
+    assert (last.launches, last.share_pct, last.mean_ns, last.bound) == (1, None, None, "")
+    assert last.bound_reason == "profiling stopped before this launch was measured"
+    one_name = replace(partly, launches=[replace(launch, kernel="one") for launch in partly.launches])
+    [row] = counters.kernel_table(one_name)
+    assert (row.launches, row.total_ns, row.min_ns) == (4, 321043136, 90236288)
+    assert row.mean_ns == pytest.approx(321043136 / 3)          # of those that were measured
+
+
+def test_a_launch_without_a_time_is_a_launch() -> None:
+    partly = ingest.read(CORPUS / "esmm_a10g_incomplete_last_kernel.ncu-rep")
+    assert isinstance(partly, Report)
+    rows = launches_of_report(partly).sort_by("index").to_pylist()
+    assert [row["dur_ns"] for row in rows] == [139914240, 90892608, 90236288, None]
+    assert [row["grid_x"] for row in rows] == [128, 128, 128, None]
 
 
 @pytest.mark.parametrize("value", [-7.0, 0.0, 1e12, 1e300])
@@ -184,11 +200,12 @@ def test_impossible_numbers_are_unknown_and_break_nothing(value: float) -> None:
     for row in counters.kernel_table(broken):
         assert 0 <= row.time_ns < 2**63 and (row.registers_per_thread or 0) < 2**31 and (row.smem_bytes or 0) < 2**63
     assert all(len(row["grid"]) <= 60 and len(row["block"]) <= 60 for row in launch_rows(broken))
-    assert len(launches_of_report(broken)) == (len(launches) if 0 <= value < counters.MOST_NS else 0)
+    times = launches_of_report(broken)["dur_ns"]
+    assert (len(times), times.null_count) == (len(launches), 0 if 0 <= value < counters.MOST_NS else len(launches))
 
 
 def test_launches_of_one_kernel_are_summed() -> None:
-    report = reports.read(H200 / "buildA.ncu-rep.gz")
+    report = reports.read(H200 / "buildA.ncu-rep.zst")
     assert isinstance(report, Report)
     table = {row.name: row for row in counters.kernel_table(report)}
     assert {name: row.launches for name, row in table.items()} == {

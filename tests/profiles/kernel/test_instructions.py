@@ -27,7 +27,7 @@ from profiles.analysis.kernel.waits import Waits
 from profiles.ingest.trace import INSTRUCTIONS
 from tests.profiles.kernel.reports import DATA, launches, read
 
-REPORTS = ["causes/causes_planted.ncu-rep.gz", "causes/causes_mended.ncu-rep.gz", "h200/full.ncu-rep.gz",
+REPORTS = ["causes/causes_planted.ncu-rep.zst", "causes/causes_mended.ncu-rep.zst", "h200/full.ncu-rep.zst",
            "captured/matmul_full.ncu-rep.gz",
            "corpus/ncu/cutlass_fork_a100_report75.ncu-rep.gz", "corpus/ncu/speedy_scan_rtx3070.ncu-rep",
            "corpus/ncu/mistic_a100_TINYK1.ncu-rep"]
@@ -144,7 +144,7 @@ def test_shares_are_those_of_nvidias_marks(name: str) -> None:
                 share = 100 * found.values(f"derived__{metric}_excessive")[row] / found.values(metric)[row]
                 assert share == pytest.approx(float(wasted[1]), abs=0.0051)
                 seen += 1
-    assert seen >= {"causes/causes_planted.ncu-rep.gz": 20, "h200/full.ncu-rep.gz": 40}.get(name, 0)
+    assert seen >= {"causes/causes_planted.ncu-rep.zst": 20, "h200/full.ncu-rep.zst": 40}.get(name, 0)
 
 
 VENDOR = {      # columns of `ncu --page source --csv`, as we call them
@@ -189,8 +189,8 @@ def words(sass: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("report", "page"), [("causes/causes_planted.ncu-rep.gz", "causes/causes_planted_sass.csv.gz"),
-                                              ("h200/buildA.ncu-rep.gz", "h200/buildA_sass.csv.gz")])
+@pytest.mark.parametrize(("report", "page"), [("causes/causes_planted.ncu-rep.zst", "causes/causes_planted_sass.csv.gz"),
+                                              ("h200/buildA.ncu-rep.zst", "h200/buildA_sass.csv.gz")])
 def test_every_cell_of_the_vendors_source_page(report: str, page: str) -> None:
     tables, found = vendor_tables(DATA / page), launches(report)
     assert len(tables) == len(found)
@@ -239,7 +239,7 @@ PLANTED = {     # kernel -> rule, and the line of tests/gpu/causes.cu where it w
 
 
 def test_every_planted_cause_is_found_at_its_line() -> None:
-    found = findings_source.find(read("causes/causes_planted.ncu-rep.gz"))
+    found = findings_source.find(read("causes/causes_planted.ncu-rep.zst"))
     for kernel, (rule, words) in PLANTED.items():
         own = [each for each in found if each.title.startswith(f"{kernel}: ") and each.rule == rule]
         assert len(own) == 1 and words in own[0].title, (kernel, own)
@@ -248,7 +248,7 @@ def test_every_planted_cause_is_found_at_its_line() -> None:
 
 def test_nothing_is_found_where_the_cause_was_mended() -> None:
     """`pointer_chase` is unchanged code: its loads are as scattered as before."""
-    found = findings_source.find(read("causes/causes_mended.ncu-rep.gz"))
+    found = findings_source.find(read("causes/causes_mended.ncu-rep.zst"))
     assert {(each.title.split(":")[0], each.rule) for each in found if each.rule != "source.wait"} == {
         ("pointer_chase", "source.uncoalesced")}
     waits = {each.title.split(":")[0]: each.title for each in found if each.rule == "source.wait"}
@@ -257,15 +257,15 @@ def test_nothing_is_found_where_the_cause_was_mended() -> None:
 
 def test_what_the_tail_is_worth_is_what_mending_it_won() -> None:
     """Periodic samples say what is idle; the same kernel without the second wave says what that took."""
-    planted, mended = (next(each for each in launches(f"causes/causes_{build}.ncu-rep.gz") if each.kernel.startswith("tail_wave"))
+    planted, mended = (next(each for each in launches(f"causes/causes_{build}.ncu-rep.zst") if each.kernel.startswith("tail_wave"))
                        for build in ("planted", "mended"))
-    found = next(each for each in findings_source.find(read("causes/causes_planted.ncu-rep.gz")) if each.rule == "source.tail")
+    found = next(each for each in findings_source.find(read("causes/causes_planted.ncu-rep.zst")) if each.rule == "source.tail")
     won_ns = float(planted.metrics["gpu__time_duration.sum"]) - float(mended.metrics["gpu__time_duration.sum"])
     assert found.worth_ns == pytest.approx(won_ns, rel=0.03)
 
 
 def test_nvidias_estimate_for_the_same_fault_is_named_as_theirs() -> None:
-    found = {each.rule: each for each in findings_source.find(read("causes/causes_planted.ncu-rep.gz"))}
+    found = {each.rule: each for each in findings_source.find(read("causes/causes_planted.ncu-rep.zst"))}
     spills = found["source.spills"]
     assert "NVIDIA estimates up to 59 % less time" in spills.title                  # the lower of theirs: 58.9 and 73.5 %
     assert spills.worth_ns == pytest.approx(2_739_392 * 0.589, rel=1e-3)

@@ -32,7 +32,7 @@ def read(name: str) -> Profile:
 def stored(django_db_setup: None, django_db_blocker: Any) -> Iterator[list[Profile]]:
     """Two builds and a trace, which no test changes."""
     with django_db_blocker.unblock():
-        made = [read(name) for name in ("buildA.ncu-rep.gz", "buildB.ncu-rep.gz", "kineto_layer.json.gz")]
+        made = [read(name) for name in ("buildA.ncu-rep.zst", "buildB.ncu-rep.zst", "kineto_layer.json.gz")]
         yield made
         for profile in made:
             services.profile_delete(profile=profile)
@@ -113,10 +113,10 @@ def test_the_list_of_baselines_is_searched_and_begins_with_the_same_kernel(build
     assert listed[0]["baseline"] == str(old.pk) and listed[0]["is_same"]
     assert str(new.pk) not in {each["baseline"] for each in listed} and len(listed) > 3
     found = client.get(f"/api{address(new)}baselines/?q=matmul buildA").json()["baselines"]
-    assert {(each["kernel"], each["profile"]) for each in found} == {("matmul", "buildA.ncu-rep.gz")}
+    assert {(each["kernel"], each["profile"]) for each in found} == {("matmul", "buildA.ncu-rep.zst")}
     assert client.get(f"/api{address(new)}baselines/?q=nowhere").json() == {"baselines": [], "choices": []}
     line = client.get(f"/api{address(new)}baselines/?q=softmax buildA").json()["choices"][0]
-    assert line["value"] == str(old.pk) and line["title"] == "buildA.ncu-rep.gz"
+    assert line["value"] == str(old.pk) and line["title"] == "buildA.ncu-rep.zst"
     assert line["note"].startswith("NVIDIA H200 · 20") and "mean" in line["note"]          # GPU, date, time; no build was given
 
 

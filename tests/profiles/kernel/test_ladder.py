@@ -249,7 +249,7 @@ def test_a_finding_at_a_line_wins_what_the_advice_wins(sgemm):
     assert seen >= 2
 
 
-HEALTHY = ("h200/full.ncu-rep.gz", "captured/matmul_full.ncu-rep.gz")
+HEALTHY = ("h200/full.ncu-rep.zst", "captured/matmul_full.ncu-rep.gz")
 
 
 @pytest.mark.slow

@@ -15,10 +15,11 @@ from profiles.analysis.kernel import counters
 from profiles.analysis.kernel.occupancy import occupancy, waves
 from profiles.ingest.trace import Report
 from tests.profiles.kernel import reports
+from tests.unpack import PACKED, unpacked
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 REPORTS = [
-    *sorted((DATA / "h200").glob("*.ncu-rep.gz")),
+    *sorted((DATA / "h200").glob("*.ncu-rep.zst")),
     *sorted(path for path in (DATA / "corpus" / "ncu").iterdir() if ".ncu-rep" in path.name),
 ]
 OLD = ("mistic", "speedy")      # ncu before 2022.2 computes with the most shared memory an SM can give
@@ -107,9 +108,9 @@ def _swept(path: Path, folder: Path) -> list[tuple[dict[str, int], dict[str, lis
     """What each launch asks for, and NVIDIA's sweeps, read with NVIDIA's own library."""
     import ncu_report
 
-    if path.suffix == ".gz":
+    if path.suffix in PACKED:
         plain = folder / path.stem
-        plain.write_bytes(gzip.decompress(path.read_bytes()))
+        plain.write_bytes(unpacked(path))
         path = plain
     found = []
     context = ncu_report.load_report(str(path))

@@ -27,7 +27,7 @@ def of(launch: CounterLaunch) -> roofline.Point:
 
 @pytest.fixture(scope="module")
 def full() -> list[CounterLaunch]:
-    return launches(H200 / "full.ncu-rep.gz")
+    return launches(H200 / "full.ncu-rep.zst")
 
 
 def test_a_bf16_gemm_is_two_n_cubed(full: list[CounterLaunch]) -> None:
@@ -72,7 +72,7 @@ def test_dram_roof_is_that_of_the_report(full: list[CounterLaunch]) -> None:
 @pytest.mark.parametrize("name", ["full", "buildA", "buildB"])
 def test_operations_of_paths_equal_those_of_executed_instructions(name: str) -> None:
     """Two independent counts of the same work: hardware paths, and SASS opcodes times their shape."""
-    for launch in launches(H200 / f"{name}.ncu-rep.gz"):
+    for launch in launches(H200 / f"{name}.ncu-rep.zst"):
         counted = {p: v for p, v in roofline.work(launch.metrics).by_precision.items() if p.endswith("_tensor")}
         by_opcode = roofline.tensor_opcodes(launch.metrics)
         assert by_opcode is not None

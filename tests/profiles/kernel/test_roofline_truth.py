@@ -53,7 +53,7 @@ def facts_of(path: Path) -> tuple[list[CounterLaunch], list[LaunchFacts]]:
 @pytest.mark.parametrize("name", ["h200/full", "h200/buildA", "h200/buildB", "causes/causes_planted"])
 def test_positions_are_those_of_the_raw_page(name: str) -> None:
     """Rates from rates (per second, per cycle × clock), never from counts over durations as the code has them: ≤ 0.1 %."""
-    _, facts = facts_of(DATA / f"{name}.ncu-rep.gz")
+    _, facts = facts_of(DATA / f"{name}.ncu-rep.zst")
     pages, seen = raw(DATA / f"{name}_raw.csv.gz"), 0
     assert len(pages) == len(facts)
     for page, found in zip(pages, facts, strict=True):
@@ -100,7 +100,7 @@ def test_every_precision_is_counted_as_the_product_that_ran() -> None:
 
 def test_setting_a_register_is_no_half_precision_work() -> None:
     """Six kernels of this report hold HFMA2.MMA R, -RZ, RZ, … and no half-precision arithmetic at all."""
-    launches, facts = facts_of(DATA / "h200" / "full.ncu-rep.gz")
+    launches, facts = facts_of(DATA / "h200" / "full.ncu-rep.zst")
     counted = [launch for launch in launches if launch.metrics.get(f"{SASS}hfma_pred_on.sum.per_cycle_elapsed")]
     assert len(counted) >= 5
     for launch in counted:
@@ -117,7 +117,7 @@ def test_setting_a_register_is_no_half_precision_work() -> None:
 
 def test_a_conversion_is_no_half_precision_work() -> None:
     """Triton's softmax reads fp16 and computes in fp32: HADD2.F32 R, -RZ, … converts 16,384 × 2,048 values, nothing is added."""
-    launches, facts = facts_of(DATA / "h200" / "buildA.ncu-rep.gz")
+    launches, facts = facts_of(DATA / "h200" / "buildA.ncu-rep.zst")
     chosen = [(launch, found) for launch, found in zip(launches, facts, strict=True) if launch.kernel == "softmax_row"]
     assert len(chosen) == 3
     for launch, found in chosen:
@@ -158,7 +158,7 @@ def test_measured_ceilings_do_what_they_claim(index: int) -> None:
 # --- what bounds a kernel, and what moves it -----------------------------------------------------------------------------
 
 def test_kernels_of_equal_time_and_opposite_fixes_get_opposite_advice() -> None:
-    _, facts = facts_of(DATA / "causes" / "causes_planted.ncu-rep.gz")
+    _, facts = facts_of(DATA / "causes" / "causes_planted.ncu-rep.zst")
     memory = next(found for found in facts if found.kernel.startswith("memory_twin")).bounded
     compute = next(found for found in facts if found.kernel.startswith("compute_twin")).bounded
     assert memory and compute

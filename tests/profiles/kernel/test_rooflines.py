@@ -29,8 +29,8 @@ def builds(django_db_setup: Any, django_db_blocker: Any) -> Any:
     with django_db_blocker.unblock():
         made = []
         for build in ("buildA", "buildB"):
-            data = (DATA / "h200" / f"{build}.ncu-rep.gz").read_bytes()
-            made.append(services.profile_create(owner=None, file=File(io.BytesIO(data), name=f"{build}.ncu-rep.gz"), name="five",
+            data = (DATA / "h200" / f"{build}.ncu-rep.zst").read_bytes()
+            made.append(services.profile_create(owner=None, file=File(io.BytesIO(data), name=f"{build}.ncu-rep.zst"), name="five",
                                                 build=build))
             services.profile_ingest(made[-1].pk, "w1")
             made[-1].refresh_from_db()

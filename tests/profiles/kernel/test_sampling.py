@@ -51,7 +51,7 @@ def test_one_merged_sample_does_not_make_the_rest_a_tail() -> None:
     assert (found.tail_ns, found.start_up_ns, found.active_pct) == (0, 0, 100.0)
 
 
-@pytest.mark.parametrize("name", ["h200/buildA.ncu-rep.gz", "causes/causes_planted.ncu-rep.gz",
+@pytest.mark.parametrize("name", ["h200/buildA.ncu-rep.zst", "causes/causes_planted.ncu-rep.zst",
                                   "corpus/ncu/cutlass_fork_a100_report75.ncu-rep.gz"])
 def test_samples_add_up_to_the_launchs_counters(name: str) -> None:
     """Another run of the kernel, and counters of the whole GPU that count in steps of 64 or 128 blocks: within 10 %."""
@@ -68,7 +68,7 @@ def test_samples_add_up_to_the_launchs_counters(name: str) -> None:
 
 def test_the_planted_second_wave_is_half_of_the_time() -> None:
     """133 blocks where 132 fit: for the second half one SM of 132 works, (1 − 1/132) / 2 of the SM time is idle."""
-    launch = next(each for each in read("causes/causes_planted.ncu-rep.gz").launches if each.kernel.startswith("tail_wave"))
+    launch = next(each for each in read("causes/causes_planted.ncu-rep.zst").launches if each.kernel.startswith("tail_wave"))
     assert launch.periodic is not None
     found = window(series_of(launch.periodic))
     assert found is not None and found.tail_lost_pct == pytest.approx(100 * (1 - 1 / 132) / 2, abs=0.5)

@@ -14,9 +14,9 @@ from profiles.analysis.kernel.sass.operands import PREDICATE, UNIFORM, parse, sp
 from profiles.ingest.trace import SourceFile
 from tests.profiles.kernel.reports import DATA, launches
 
-PLANTED = "causes/causes_planted.ncu-rep.gz"
-EVERY = ("h200/full.ncu-rep.gz", "h200/buildA.ncu-rep.gz", "h200/buildB.ncu-rep.gz", "causes/triton_planted.ncu-rep.gz", PLANTED,
-         "corpus/ncu/cutlass_fork_a100_report75.ncu-rep.gz")
+PLANTED = "causes/causes_planted.ncu-rep.zst"
+EVERY = ("h200/full.ncu-rep.zst", "h200/buildA.ncu-rep.zst", "h200/buildB.ncu-rep.zst", "causes/triton_planted.ncu-rep.zst",
+         PLANTED, "corpus/ncu/cutlass_fork_a100_report75.ncu-rep.gz")
 
 
 def made(*lines: str) -> Program:

@@ -105,7 +105,7 @@ def test_the_kernel_page_leads_there_and_findings_name_the_line(matmul: Profile)
 
 def test_finding_sentence_and_side_by_side_view_name_one_hottest_instruction(alice: Any) -> None:
     """That of the line that is named, with what it waits for in its own state; where that is unknown, none says anything."""
-    planted = ingested(alice, "causes/causes_planted.ncu-rep.gz")
+    planted = ingested(alice, "causes/causes_planted.ncu-rep.zst")
     told = []
     for finding in Finding.objects.filter(profile=planted, rule="source.wait"):
         longest = planted.counter_launches.filter(kernel=finding.kernel).order_by("-duration_ns")[0]
@@ -221,7 +221,7 @@ def test_the_program_of_a_launch_over_http(matmul: Profile) -> None:
 
 
 def test_a_baselines_counters_stand_beside_lines_and_instructions(alice: Any, tmp_store: Path) -> None:
-    old, new = (ingested(alice, f"h200/build{name}.ncu-rep.gz") for name in "AB")
+    old, new = (ingested(alice, f"h200/build{name}.ncu-rep.zst") for name in "AB")
     mine, other = (profile.kernels.get(short_name="softmax_row") for profile in (new, old))
     index = mine.counter_launches.order_by("-duration_ns")[0].index
     address = f"/api/profiles/{new.pk}/source/{index}/beside/"

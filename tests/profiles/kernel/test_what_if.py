@@ -56,7 +56,7 @@ def test_a_launch_that_cannot_start_says_why() -> None:
 
 @pytest.fixture
 def gemm(alice: Any, tmp_store: Path) -> KernelStat:
-    path = DATA / "h200" / "full.ncu-rep.gz"
+    path = DATA / "h200" / "full.ncu-rep.zst"
     profile = services.profile_create(owner=alice, file=File(io.BytesIO(path.read_bytes()), name=path.name), name=path.name,
                                       build="", model="", tags=[], notes="")
     services.profile_ingest(profile.pk, "test")

@@ -18,7 +18,7 @@ CAUSES, H200 = DATA / "causes", DATA / "h200"
 @pytest.fixture(scope="module")
 def planted():
     """Kernel -> (raw metrics mended, raw metrics planted)."""
-    sides = [reports.read(CAUSES / f"causes_{build}.ncu-rep.gz") for build in ("mended", "planted")]
+    sides = [reports.read(CAUSES / f"causes_{build}.ncu-rep.zst") for build in ("mended", "planted")]
     by_name = [{launch.kernel.split("(")[0]: launch.metrics for launch in side.launches} for side in sides]
     return {name: (by_name[0][name], by_name[1][name]) for name in by_name[0]}
 
@@ -57,7 +57,7 @@ def test_unchanged_code_has_no_cause_of_its_own(planted, name):
 
 def test_parts_add_up_and_factors_are_what_the_raw_page_says():
     """Recomputed from NVIDIA's own CSV of the same reports, from other counters: issue rate and cycles."""
-    both = [reports.read(H200 / f"build{build}.ncu-rep.gz") for build in "AB"]
+    both = [reports.read(H200 / f"build{build}.ncu-rep.zst") for build in "AB"]
     pages = [list(csv.DictReader(io.StringIO(gzip.decompress((H200 / f"build{build}_raw.csv.gz").read_bytes()).decode())))[1:]
              for build in "AB"]
     for at, (old, new) in enumerate(zip(both[0].launches, both[1].launches, strict=True)):
@@ -77,7 +77,7 @@ def test_parts_add_up_and_factors_are_what_the_raw_page_says():
 
 def test_softmax_of_build_b_lost_its_warps():
     """Build B runs one warp where A ran sixteen: known from the program."""
-    old, new = ([launch.metrics for launch in reports.read(H200 / f"build{build}.ncu-rep.gz").launches
+    old, new = ([launch.metrics for launch in reports.read(H200 / f"build{build}.ncu-rep.zst").launches
                  if launch.kernel == "softmax_row"] for build in "AB")
     first = why(old, new).factors[0]
     assert first.key == "warps" and first.old > 14 and first.new < 1.1

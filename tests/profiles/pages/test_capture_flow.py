@@ -95,7 +95,7 @@ def test_a_kernel_that_is_asked_about_is_not_mixed_with_the_last_one(client, ali
 
 
 def test_a_capture_of_counters_ends_as_its_kernel_beside_the_baseline(client, api, alice, target):
-    old, new = (profile_ingest(recording(f"build{build}.ncu-rep.gz").pk, "test") for build in "AB")
+    old, new = (profile_ingest(recording(f"build{build}.ncu-rep.zst").pk, "test") for build in "AB")
     capture = done(target, alice, tool="ncu", profile=new, baseline=old)
     kernel = new.kernels.first()
     beside = old.kernels.filter(short_name=kernel.short_name).first()
@@ -152,14 +152,14 @@ def test_the_program_is_the_one_that_made_what_is_named(client, alice, target):
 
 
 def test_counters_of_a_kernel_that_has_some_are_taken_beside_them(client, alice, target):
-    old = profile_ingest(recording("buildA.ncu-rep.gz").pk, "test")
+    old = profile_ingest(recording("buildA.ncu-rep.zst").pk, "test")
     client.force_login(alice)
     page = client.get(reverse("kernel-capture", args=[old.pk, old.kernels.first().pk]), follow=True)
     assert page.context["what"].initial["baseline"] == str(old.pk) and f'value="{old.pk}" selected' in page.content.decode()
 
 
 def test_the_baseline_is_chosen_on_the_form(client, alice, target):
-    old = profile_ingest(recording("buildA.ncu-rep.gz").pk, "test")
+    old = profile_ingest(recording("buildA.ncu-rep.zst").pk, "test")
     assert str(old.pk) in form(client, alice, tool="ncu", baseline=old.pk).content.decode()
     asked = {"tool": "ncu", "target": target.pk, "ncu-set": "basic", "baseline": old.pk}
     assert client.post(reverse("capture-new"), asked).status_code == 302

@@ -45,7 +45,7 @@ def by_label(rows: list[Row]) -> dict[str, Row]:
 
 
 def test_builds_a_and_b_three_slower_one_faster_one_unchanged():
-    a, b = (launches_of_report(read(H200 / f"build{build}.ncu-rep.gz")) for build in "AB")
+    a, b = (launches_of_report(read(H200 / f"build{build}.ncu-rep.zst")) for build in "AB")
     found = by_label(compare(a, b).rows)
     assert {name: row.verdict for name, row in found.items()} == {
         "matmul 1 of 2": "slower", "matmul 2 of 2": "unchanged", "softmax_row": "slower", "layernorm_row": "slower",
@@ -58,7 +58,7 @@ def test_builds_a_and_b_three_slower_one_faster_one_unchanged():
 
 
 def test_the_other_way_round_gives_the_mirrored_verdicts():
-    a, b = (launches_of_report(read(H200 / f"build{build}.ncu-rep.gz")) for build in "AB")
+    a, b = (launches_of_report(read(H200 / f"build{build}.ncu-rep.zst")) for build in "AB")
     there, back = compare(a, b), compare(b, a)
     assert there.delta_ns == -back.delta_ns
     assert back.verdicts() == {

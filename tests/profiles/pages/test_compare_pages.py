@@ -29,8 +29,8 @@ def stored(name: str, content: bytes, owner=None, **fields):
 
 
 def test_the_page_says_why_each_kernel_changed(bob):
-    ready("buildA.ncu-rep.gz", build="A")
-    ready("buildB.ncu-rep.gz", build="B")
+    ready("buildA.ncu-rep.zst", build="A")
+    ready("buildB.ncu-rep.zst", build="B")
     plain = text(page(bob, "/compare/", build_a="A", build_b="B"))
     why = plain[plain.index("Why "):]
     assert "▲ slower softmax_row +52.5 µs/launch" in why
@@ -54,8 +54,8 @@ def test_the_page_says_why_each_kernel_changed(bob):
 
 def test_the_table_of_the_page_is_bounded(bob, monkeypatch):
     monkeypatch.setattr(pages, "SHOWN", 2)
-    ready("buildA.ncu-rep.gz", build="A")
-    ready("buildB.ncu-rep.gz", build="B")
+    ready("buildA.ncu-rep.zst", build="A")
+    ready("buildB.ncu-rep.zst", build="B")
     found = page(bob, "/compare/", build_a="A", build_b="B")
     assert found.count('class="verdict verdict-') == 2 + 4 + 3      # in the table, before each reason, and matmul's two shapes
     assert "2 more rows of less change: .csv" in text(found)

@@ -166,8 +166,8 @@ def shown(client: Client, url: str, **query: str) -> str:
 def test_two_builds_name_exactly_the_three_regressions_and_worth_agrees_with_the_report(client: Client, alice: Any) -> None:
     """buildB: matmul 4096³, softmax and layer norm slower, attention faster, the small matmul unchanged (recordings' README)."""
     client.force_login(alice)
-    ready("buildA.ncu-rep.gz", build="buildA", model="five")
-    ready("buildB.ncu-rep.gz", build="buildB", model="five")
+    ready("buildA.ncu-rep.zst", build="buildA", model="five")
+    ready("buildB.ncu-rep.zst", build="buildB", model="five")
     [pair] = home_selectors.got_slower(5)
     assert [each.change.name for each in pair.slower] == ["matmul", "softmax_row", "layernorm_row"] and pair.more == 0
     assert all("occupancy" in each.change.why for each in pair.slower)          # the recordings' own cause: other tiles
@@ -203,7 +203,7 @@ def test_a_trace_beside_counters_of_the_same_kernel(client: Client, alice: Any) 
     """kineto_layer ran fp16 products; full.ncu-rep counted a bf16 one: another type says nothing about it."""
     client.force_login(alice)
     trace = ready("kineto_layer.json.gz", build="b1", model="layer")
-    ready("full.ncu-rep.gz")
+    ready("full.ncu-rep.zst")
     found = {line.name: line for line in selectors.ranking({}).lines}
     gemm = found["cuBLAS GEMM · fp16"]
     assert gemm.worth.recoverable_ns is None and gemm.worth.at_most_ns == gemm.worth.total_ns
@@ -379,7 +379,7 @@ def test_sums_on_home_kernels_and_family_pages_agree_and_are_those_of_their_rows
     ready("kineto_layer.json.gz", build="b1", model="layer", owner=alice)
     again = ready("kineto_layer.json.gz", build="b2", model="layer", owner=bob)
     ready("kineto_train.json.gz", build="b1", model="train")
-    ready("full.ncu-rep.gz")
+    ready("full.ncu-rep.zst")
     first = Profile.objects.get(sha256=again.sha256, build="b1")
     own_ns = sum(each.gpu_time_ns for each in Profile.objects.filter(kind="trace").exclude(pk=again.pk))
 

@@ -54,7 +54,7 @@ def test_every_page_names_the_same_roof(client: Client, alice: Any) -> None:
     trace = ready("../recorded/logits_of_all_tokens.json.gz", build="b1", model="head")
     topics_make(trace.pk)
     before = client.get("/api/kernels/").json()["families"]
-    ready("full.ncu-rep.gz")
+    ready("full.ncu-rep.zst")
 
     # the roofline: one sentence, its shares are those of all kernels' time
     page = roofline_page([trace], {})
@@ -104,7 +104,7 @@ def test_every_page_names_the_same_roof(client: Client, alice: Any) -> None:
 def test_the_gain_of_a_kernel_is_one_number(client: Client, alice: Any) -> None:
     """`matmul` was counted with 4096 and with 16 rows: each launch is held against its own roof, on every page."""
     client.force_login(alice)
-    report = ready("buildA.ncu-rep.gz", build="a", model="five")
+    report = ready("buildA.ncu-rep.zst", build="a", model="five")
     points = {point["kernel_id"]: point for point in client.get(f"/api/profiles/{report.pk}/roofline/").json()["points"]}
     families = {row["family"]: row for row in client.get("/api/kernels/", {"kind": "counters"}).json()["families"]}
     compared = 0

@@ -62,7 +62,7 @@ def test_profile_page_of_a_trace(alice):
 
 
 def test_profile_page_of_counters(alice):
-    profile = ready("buildA.ncu-rep.gz", build="A")
+    profile = ready("buildA.ncu-rep.zst", build="A")
     plain = text(page(alice, f"/profiles/{profile.pk}/"))
     assert "15 launches of 4 kernels take 1.66 ms; attn_fwd takes 52 % of it, latency-bound." in plain
     assert "Roofline" in plain and "Counted launches" in plain
@@ -155,7 +155,7 @@ def test_forms_need_the_csrf_token(alice):
 
 def test_compare_and_builds_pages(bob):
     for build in "AB":
-        ready(f"build{build}.ncu-rep.gz", build=build)
+        ready(f"build{build}.ncu-rep.zst", build=build)
     shown = page(bob, "/compare/", build_a="A", build_b="B")
     plain = text(shown)
     assert "A → B: ▲ +853 µs (+51.4 %)" in plain
@@ -168,7 +168,7 @@ def test_compare_and_builds_pages(bob):
 
 def test_compare_on_other_gpus_is_said_in_bold(bob):
     for build in "AB":
-        ready(f"build{build}.ncu-rep.gz", build=build)
+        ready(f"build{build}.ncu-rep.zst", build=build)
     Profile.objects.filter(build="B").update(gpu="NVIDIA A100")
     assert "<b>Not comparable: different GPUs.</b> A: NVIDIA H200; B: NVIDIA A100" in page(
         bob, "/compare/", build_a="A", build_b="B")
@@ -176,7 +176,7 @@ def test_compare_on_other_gpus_is_said_in_bold(bob):
 
 def test_fleet_of_kernels(bob):
     ready("kineto_train.json.gz", build="b1")
-    ready("buildA.ncu-rep.gz", build="A")
+    ready("buildA.ncu-rep.zst", build="A")
     plain = text(page(bob, "/kernels/"))
     assert "of 10.9 ms of kernel time" in plain and "1 trace" in plain and "1 build" in plain
     assert "attn_fwd" not in plain                          # chosen launches of a counter report own no GPU-hours
@@ -185,7 +185,7 @@ def test_fleet_of_kernels(bob):
 
 
 def test_kernel_and_roofline_pages_are_reached(bob):
-    profile = ready("buildA.ncu-rep.gz", build="A")
+    profile = ready("buildA.ncu-rep.zst", build="A")
     kernel = profile.kernels.first()
     assert kernel.short_name in page(bob, f"/profiles/{profile.pk}/kernels/{kernel.pk}/")
     assert "matmul" in page(bob, f"/profiles/{profile.pk}/roofline/")
@@ -194,7 +194,7 @@ def test_kernel_and_roofline_pages_are_reached(bob):
 
 def test_the_kernels_of_a_profile_are_bounded(bob, monkeypatch):
     monkeypatch.setattr(profile_pages, "KERNELS", 2)
-    profile = ready("buildA.ncu-rep.gz", build="A")
+    profile = ready("buildA.ncu-rep.zst", build="A")
     kernels = [kernel.short_name for kernel in profile.kernels.all()]
 
     def listed(**params):

@@ -173,8 +173,8 @@ def test_names_from_files_are_no_formulas_in_a_spreadsheet(api, bob):
 
 
 def test_compare_builds(api, bob):
-    ready("buildA.ncu-rep.gz", build="A")
-    ready("buildB.ncu-rep.gz", build="B")
+    ready("buildA.ncu-rep.zst", build="A")
+    ready("buildB.ncu-rep.zst", build="B")
     body = api(bob).get("/api/compare/", {"build_a": "A", "build_b": "B"}).json()
     assert body["verdicts"] == {
         "slower": 3, "faster": 1, "unchanged": 1, "unknown": 0, "other_work": 0, "new": 0, "gone": 0}

@@ -130,7 +130,7 @@ def test_what_is_remarkable_is_in_the_integrity_report():
 
 
 def test_counter_report_becomes_ready_with_its_launches():
-    profile = ingested(recording("buildA.ncu-rep.gz", build="A"))
+    profile = ingested(recording("buildA.ncu-rep.zst", build="A"))
     assert (profile.status, profile.kind, profile.launches, profile.gpu_time_ns) == ("ready", "counters", 15, 1_661_568)
     assert LaunchCounters.objects.filter(profile=profile).count() == 15
     assert profile.findings.exists() and profile.findings.first().kernel is not None

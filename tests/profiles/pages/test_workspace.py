@@ -66,10 +66,10 @@ def test_tabs_follow_an_analysis_that_is_made(alice):
 
 
 def test_a_report_of_counters_has_neither_timeline_nor_analyses(alice):
-    profile = ready("full.ncu-rep.gz")
+    profile = ready("full.ncu-rep.zst")
     titles = [title for title, _ in bar(page(alice, f"/profiles/{profile.pk}/"))]
     assert titles == ["Overview", "Kernels", "Roofline", "SQL", "Report"]
-    assert not bar_of(alice, f"/sql/?profiles={profile.pk},{ready('buildA.ncu-rep.gz').pk}")       # of several profiles: of none
+    assert not bar_of(alice, f"/sql/?profiles={profile.pk},{ready('buildA.ncu-rep.zst').pk}")       # of several profiles: of none
     kernel = KernelStat.objects.filter(profile=profile).first()
     for part in ("", "source/", "sampling/"):
         assert ("Kernels", True) in bar(page(alice, f"/profiles/{profile.pk}/kernels/{kernel.pk}/{part}"))

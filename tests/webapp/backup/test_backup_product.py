@@ -32,7 +32,7 @@ from tests.webapp.backup.installation import PASSPHRASE, Visitor, differences, m
 pytestmark = [pytest.mark.process, pytest.mark.servers, pytest.mark.slow]
 
 RECORDED = PROJECT / "tests" / "data" / "h200"
-FILES = ("kineto_layer.json.gz", "buildA.ncu-rep.gz")
+FILES = ("kineto_layer.json.gz", "buildA.ncu-rep.zst")
 LISTS = ("/", "/profiles/", "/kernels/", "/tune/", "/gates/", "/suites/", "/builds/", "/cache/", "/environments/", "/captures/",
          "/ceilings/", "/regressions/", "/fleet/")
 SEALED = {"RIDGEPOINT_BACKUP_PASSPHRASE": PASSPHRASE}

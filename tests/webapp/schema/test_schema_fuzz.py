@@ -46,7 +46,7 @@ def ids(other: Filler, sign_in_mode: None) -> list[int]:
     """Numbers of rows: those of one of each kind, of a trace, and of a report."""
     found = [PK]
     with within(PK):
-        for name in ("ddp_even_rank0.json.gz", "buildA.ncu-rep.gz"):
+        for name in ("ddp_even_rank0.json.gz", "buildA.ncu-rep.zst"):
             with (H200 / name).open("rb") as file:
                 profile = profile_create(owner=None, file=File(file, name=name), worker="test")
             profile_ingest(profile.pk, "test")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[3]
-REPORT = PROJECT / "tests" / "data" / "h200" / "full.ncu-rep.gz"
+REPORT = PROJECT / "tests" / "data" / "h200" / "full.ncu-rep.zst"
 SMI_LINE = "0, GPU-11111111-2222-3333-4444-555555555555, NVIDIA H200, 9.0, 580.159.04, 143771"
 
 NCU = """#!/bin/sh

@@ -19,7 +19,7 @@ DATA = Path(__file__).resolve().parents[3] / "data"
 H200 = DATA / "h200"
 CORPUS = DATA / "corpus" / "ncu"
 DURATIONS = {
-    H200 / "full.ncu-rep.gz": [
+    H200 / "full.ncu-rep.zst": [
         174848, 124544, 107264, 86784, 461088, 200896, 12000, 4000, 37536, 273856, 266368],
     CORPUS / "mistic_a100_TINYK1.ncu-rep": [51950734880],
     CORPUS / "speedy_scan_rtx3070.ncu-rep": [336704],
@@ -46,7 +46,7 @@ def test_durations_of_every_launch(path: Path) -> None:
 
 
 def test_a_launch_carries_its_facts_units_and_rules() -> None:
-    report = read(H200 / "full.ncu-rep.gz")
+    report = read(H200 / "full.ncu-rep.zst")
     gemm = report.launches[0]
     assert (gemm.grid, gemm.block, gemm.context, gemm.stream) == ((2, 66, 1), (384, 1, 1), 1, 7)
     assert (gemm.device.name, gemm.device.compute_capability, gemm.device.sm_count) == ("NVIDIA H200", "9.0", 132)
@@ -63,7 +63,7 @@ def test_a_launch_carries_its_facts_units_and_rules() -> None:
 
 
 def test_sampling_totals_add_up() -> None:
-    for launch in read(H200 / "full.ncu-rep.gz").launches:
+    for launch in read(H200 / "full.ncu-rep.zst").launches:
         sampled = sum(value for name, value in launch.metrics.items()
                       if name.startswith("smsp__pcsamp_warps_issue_stalled_") and not name.endswith("_not_issued"))
         assert sampled == launch.metrics["smsp__pcsamp_sample_count"]
@@ -164,7 +164,7 @@ def test_fields_refuses_what_is_no_message() -> None:
 def test_an_optional_section_that_is_empty_or_cut_loses_only_itself(
         section: dict[str, object], repaired: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the last launch, as an interrupted capture leaves it."""
-    path = H200 / "full.ncu-rep.gz"
+    path = H200 / "full.ncu-rep.zst"
     whole = read(path)
     ask = ncu_report._documents
 

@@ -1,0 +1,18 @@
+"""Content of recordings, whatever packs them."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import zstandard
+
+PACKED = (".gz", ".zst")
+
+
+def unpacked(path: Path) -> bytes:
+    """Return a file's content without its gzip or zstd."""
+    content = path.read_bytes()
+    if path.suffix == ".gz":
+        return gzip.decompress(content)
+    return zstandard.ZstdDecompressor().decompressobj().decompress(content) if path.suffix == ".zst" else content
