@@ -281,6 +281,10 @@ def make_parser() -> argparse.ArgumentParser:
         parser.add_argument("--" + name, default="", help="of the environment to measure in")
     parser.add_argument("--runs", metavar="FILE", help="runs that were measured here (JSON Lines, gzip or not), where the suite is "
                                                        "of kind uploaded")
+    parser.add_argument("--shard", default="", metavar="I/N", help="of --runs: one of N jobs with parts of the build; the gate "
+                                                                  "waits for all of them")
+    parser.add_argument("--attempt", default=None, help="of --runs: the pipeline's job and try; in another one equal names of "
+                                                        "runs are other processes; default: by the CI's variables")
     parser.add_argument("--fresh-runs", type=int, metavar="N", help="fresh processes to measure; default: the suite's")
     parser.add_argument("--configs", metavar="FILE", help="JSON: kernel key -> configuration that this build is measured with")
     parser.add_argument("--allow-gone", action="store_true", help="kernels that the baseline has and this build has not are meant; "
@@ -315,8 +319,12 @@ def gate_request(given: argparse.Namespace) -> Document:
         asked["allow_gone"] = True
     if given.runs and given.fresh_runs is not None:
         raise GateError("--runs and --fresh-runs: one of them")
+    if given.shard and not given.runs:
+        raise GateError("--shard is said of --runs")
     if given.runs:
         asked["runs"] = read_runs(given.runs)
+        said = {"shard": given.shard, "attempt": ci_attempt(os.environ) if given.attempt is None else given.attempt}
+        asked.update({name: value for name, value in said.items() if value})
     elif given.fresh_runs is not None:
         asked["runs"] = given.fresh_runs
     if given.configs:
@@ -326,6 +334,27 @@ def gate_request(given: argparse.Namespace) -> Document:
         except (OSError, ValueError, RecursionError) as error:
             raise GateError(f"{given.configs}: {error}") from error
     return asked
+
+
+# ---- which job and try ----
+
+ATTEMPT_VARIABLES = (("GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"), ("CI_JOB_ID",), ("BUILDKITE_JOB_ID",), ("CIRCLE_WORKFLOW_JOB_ID",),
+                     ("CIRCLE_BUILD_NUM",), ("BUILD_BUILDID", "SYSTEM_STAGEATTEMPT", "SYSTEM_JOBATTEMPT"),
+                     ("DRONE_BUILD_NUMBER", "DRONE_STAGE_NUMBER"), ("BITBUCKET_BUILD_NUMBER", "BITBUCKET_STEP_RUN_NUMBER"),
+                     ("BUILD_TAG",))
+MOST_ATTEMPT = 120               # characters that the server takes
+
+
+def ci_attempt(env: Mapping[str, str]) -> str:
+    """What tells this try of a pipeline's job from every other, by the CI's variables; "" outside of one.
+
+    A job that is run again measures other processes, though they are called 1 to 5 as before. The jobs of one matrix of GitHub
+    have no variable that tells them apart: those say --shard.
+    """
+    for names in ATTEMPT_VARIABLES:
+        if env.get(names[0]):
+            return ".".join(env[name] for name in names if env.get(name))[-MOST_ATTEMPT:]
+    return ""
 
 
 # ---- which branch, by the variables that each CI documents ----

@@ -27,6 +27,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     for name in PLACES:
         rows.add_argument(f"--{name}", default="", help="of the environment to measure in")
     rows.add_argument("--runs", metavar="FILE", help="runs that were measured elsewhere, for a suite of uploaded runs")
+    rows.add_argument("--shard", default="", metavar="I/N", help="of --runs: one of N jobs that measure parts of the build")
+    rows.add_argument("--attempt", default="", help="of --runs: the pipeline's job and try (default: by the CI's variables)")
     rows.add_argument("--fresh-runs", type=int, metavar="N", help="fresh processes to measure (default: the suite's)")
     rows.add_argument("--configs", metavar="FILE", help="JSON: kernel key -> configuration that this build is measured with")
     parser.add_argument("--allow-gone", action="store_true",

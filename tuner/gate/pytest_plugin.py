@@ -58,6 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--ridgepoint-suite", metavar="NAME", default="", help="… to this suite, of kind uploaded")
     group.addoption("--ridgepoint-commit", metavar="SHA", default=next(filter(None, map(os.environ.get, COMMITS)), ""),
                     help="… as runs of this build; default: the CI's own variable")
+    group.addoption("--ridgepoint-shard", metavar="I/N", default="", help="… as one of N jobs that measure parts of the build")
     group.addoption("--ridgepoint-runs", metavar="N", type=int, default=1, help="fresh processes, this one included (default 1)")
     group.addoption("--ridgepoint-samples", metavar="N", type=int, default=50, help="of a function in a process (default 50)")
     group.addoption("--ridgepoint-device", choices=["cuda", "cpu", "auto"], default="cuda",
@@ -240,7 +241,8 @@ class Measurements:
                 Path(given.ridgepoint_out).write_bytes(as_lines(records))
                 self._lines.append(f"written to {given.ridgepoint_out}")
             if given.ridgepoint_url and records:
-                self._lines.append(send(given.ridgepoint_url, given.ridgepoint_suite, given.ridgepoint_commit, records))
+                self._lines.append(send(given.ridgepoint_url, given.ridgepoint_suite, given.ridgepoint_commit, records,
+                                        given.ridgepoint_shard))
         except (OSError, ValueError) as error:
             self._lines.append(f"not sent or not written: {error}")
             return False
@@ -390,9 +392,9 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         raise ValueError(f"the server redirects to {newurl[:200]}: give that address")
 
 
-def send(url: str, suite: str, commit: str, records: list[Record]) -> str:
+def send(url: str, suite: str, commit: str, records: list[Record], shard: str = "") -> str:
     """Send runs; return what the server stored. Raises ValueError or OSError with what went wrong."""
-    query = urllib.parse.urlencode({"suite": suite, "build": commit})
+    query = urllib.parse.urlencode({"suite": suite, "build": commit, **({"shard": shard} if shard else {})})
     token = os.environ.get("RIDGEPOINT_TOKEN", "").strip()
     headers = {"Content-Type": "application/gzip", "Accept": "application/json", "User-Agent": "ridgepoint-pytest",
                **({"Authorization": f"Token {token}"} if token else {})}

@@ -264,12 +264,6 @@ class TestUpload:
         assert upload_services.runs_store(uploaded, "b", steady, gpu="NVIDIA H200").stored == 5
         assert upload_services.runs_store(uploaded, "b", steady, gpu="NVIDIA H200").known == 5
 
-    def test_other_runs_under_the_same_number_are_other_runs(self, uploaded: Suite) -> None:
-        upload_services.runs_store(uploaded, "a", lines(runs=range(1, 3)), gpu="NVIDIA H200")
-        other = [{**each, "run": at} for at, each in enumerate(lines(runs=range(3, 5)), start=1)]
-        assert upload_services.runs_store(uploaded, "a", other, gpu="NVIDIA H200").stored == 2
-        assert sorted(KernelRun.objects.values_list("run", flat=True)) == ["1", "1#2", "2", "2#2"]
-
     def test_lines_of_one_process_are_one_run(self, uploaded: Suite) -> None:
         halves = [{**each, "us": each["us"][part::2]} for each in lines(runs=range(1, 3)) for part in (0, 1)]
         first = upload_services.runs_store(uploaded, "a", halves, gpu="NVIDIA H200")

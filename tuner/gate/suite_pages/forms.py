@@ -145,6 +145,7 @@ class UploadForm(forms.Form):
     gpu = forms.CharField(label="GPU", max_length=120, required=False, help_text="as its driver names it; empty: the lines say it")
     toolkit = forms.CharField(max_length=80, required=False, help_text="for example cuda 13.0, triton 3.6.0")
     driver = forms.CharField(max_length=40, required=False)
+    shard = forms.CharField(max_length=20, required=False, help_text="i/n, of n jobs with parts of the build; gates wait for all")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"auto_id": "upload_%s", **kwargs})

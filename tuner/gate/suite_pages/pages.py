@@ -19,6 +19,7 @@ from tuner.gate.suite_pages.forms import RunForm, SuiteForm, UploadForm, initial
 from tuner.gate.suites import job_services, records, selectors, suite_services
 from tuner.gate.suites.checks import DefinitionError
 from tuner.gate.suites.formats import MAX_BYTES, definition_toml, read_toml
+from tuner.gate.suites.processes import repeated_note
 from tuner.gate.suites.selectors import environment_text, places, why_waiting
 from tuner.gate.verdicts import services as gate_services
 from tuner.models import Suite, SuiteCode, SuiteJob, SuiteKernel
@@ -136,7 +137,7 @@ def suite_upload(request: HttpRequest, pk: int) -> HttpResponse:
         try:
             stored = gate_services.upload_runs(
                 suite, given["build"], given["file"].read(records.MAX_BYTES + 1), owner=request.user,
-                **{name: given[name] for name in ("gpu", "toolkit", "driver")})
+                **{name: given[name] for name in ("gpu", "toolkit", "driver", "shard")})
         except Refusal as error:
             _add_errors(form, error.renamed({"runs": "file"}))
         else:
@@ -144,6 +145,8 @@ def suite_upload(request: HttpRequest, pk: int) -> HttpResponse:
             bad = f", {stored.rejected:,} of them rejected ({stored.why[0]})" if stored.rejected else ""
             kernels = f"{len(stored.kernels):,} kernel{pluralize(len(stored.kernels))}"
             messages.success(request, f"{stored.stored:,} run{pluralize(stored.stored)} of {kernels} stored{bad}{known}.")
+            if stored.repeated:
+                messages.warning(request, f"{repeated_note(stored.repeated)}.")
             return redirect("suite", pk=pk)
     return _render_suite(request, suite, RunForm(initial={"runs": suite.runs}), form, status=400)
 

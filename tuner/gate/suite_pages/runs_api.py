@@ -51,6 +51,8 @@ class RunsRequest(serializers.Serializer[None]):
     toolkit = Checked(is_text, "text", required=False)
     driver = Checked(is_text, "text", required=False)
     recorded = Checked(is_text, "text", required=False)
+    shard = Checked(is_text, "i/n: one of n jobs that measure parts of the build", required=False)
+    attempt = Checked(is_text, "the pipeline's job and try: in another one the same names are other processes", required=False)
     environment = Checked(lambda value: isinstance(value, dict), "a table: cuda, triton, driver …", required=False)
     runs = Checked(lambda value: isinstance(value, list | bytes), "a list of runs in the format of timing_runs.jsonl")
 
@@ -79,7 +81,8 @@ class RunsApi(APIView):
 
     @extend_schema(operation_id="runs_store", request=RunsRequest, responses={201: JSON})
     def post(self, request: Request) -> Response:
-        """Runs that CI measured itself: {"suite", "build", "gpu", "toolkit"?, "driver"?, "environment"?, "recorded"?, "runs"}.
+        """Runs that CI measured itself: {"suite", "build", "gpu", "toolkit"?, "driver"?, "environment"?, "recorded"?, "shard"?,
+        "attempt"?, "runs"}.
 
         Or the lines alone as the body (application/x-ndjson, application/gzip), with the rest in the query.
         """

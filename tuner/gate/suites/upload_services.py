@@ -21,6 +21,7 @@ from tuner.gate.builds.services import ensure_build
 from tuner.gate.errors import Refusal
 from tuner.gate.suites.definition import config_text, kernel_key
 from tuner.gate.suites.names import driver_spelling, gpu_spelling, toolkit_spelling
+from tuner.gate.suites.processes import UPLOAD, Upload, read_upload
 from tuner.gate.suites.records import Record, read_records
 from tuner.gate.suites.run_services import copy_runs, plain_facts, run_percentiles, runs_publish
 from tuner.models import Build, KernelRun, Suite, SuiteKernel
@@ -30,13 +31,16 @@ from tuner.tuning.trial import config_key
 MAX_KERNELS = 5_000             # of one suite
 MAX_KEY = 300
 TELLING_SAMPLES = 5             # timers count in 32 ns: five samples that are equal one by one are one run sent twice
+WHERE = ("gpu", "toolkit", "driver", "recorded")
 Same = tuple[int, tuple[float, ...], str]
+Process = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class StoredRuns:
     stored: int                              # new rows
     known: int                               # runs that were there already, sample for sample
+    repeated: int                            # of processes that are there already, with other samples: the first ones count
     rejected: int                            # of the new ones: kept with the reason, never judged
     kernels: list[str] = field(default_factory=list)             # keys
     runs: list[int] = field(default_factory=list)                # ids of the rows, new and known, in the order in which they came
@@ -44,12 +48,16 @@ class StoredRuns:
 
 
 def runs_store(suite: Suite, build: str | Build, records: bytes | Iterable[Any], *, gpu: str = "", toolkit: str = "",
-               driver: str = "", recorded: str = "", environment: Mapping[str, Any] | None = None, owner: Any = None) -> StoredRuns:
+               driver: str = "", recorded: str = "", environment: Mapping[str, Any] | None = None, shard: str = "",
+               attempt: str = "", owner: Any = None) -> StoredRuns:
     """Store uploaded runs of one build, all or none. Refusal: "line 7: us: …". What a line says of its GPU goes before `gpu`.
 
-    Safe twice: a run whose samples stand already for this kernel and build is not stored again.
+    Safe twice: a run whose samples stand already for this kernel and build is not stored again, nor is another measurement under
+    the name of a process that is there, unless `shard` ("2/4") or `attempt` (of the pipeline) says that it is another process.
     """
-    lines, environment = read_records(records), plain_facts(environment or {})
+    upload = read_upload(shard, attempt)
+    lines = [replace(line, run=upload.label(line.run)) for line in read_records(records)]
+    environment = {name: value for name, value in plain_facts(environment or {}).items() if name != UPLOAD}
     said = {"gpu": gpu[:120], "toolkit": (toolkit or cache_toolkit(environment))[:80],
             "driver": (driver or str(environment.get("driver") or ""))[:40], "recorded": recorded[:120]}
     if not said["gpu"] and not all(line.words.get("gpu") for line in lines):
@@ -59,7 +67,7 @@ def runs_store(suite: Suite, build: str | Build, records: bytes | Iterable[Any],
         row_build = build if isinstance(build, Build) else ensure_build(build)
         lines, kernels = _join_lines(lines, _match_kernels(suite, lines))
         lines, said = _spell_alike(lines, said, kernels)
-        stored = _store_rows(lines, kernels, row_build, said, environment)
+        stored = _store_rows(lines, kernels, row_build, said, environment, upload)
         transaction.on_commit(lambda: runs_publish(suite), robust=True)
     return stored
 
@@ -174,19 +182,22 @@ def _join_lines(lines: Sequence[Record], kernels: Sequence[SuiteKernel]) -> tupl
 
 
 def _store_rows(lines: Sequence[Record], kernels: Sequence[SuiteKernel], build: Build, said: Mapping[str, str],
-          environment: Mapping[str, Any]) -> StoredRuns:
+                environment: Mapping[str, Any], upload: Upload) -> StoredRuns:
     standing = KernelRun.objects.filter(build=build, kernel__in={kernel.pk for kernel in kernels})
     samples: dict[Same, int] = {}
     labels: dict[tuple[int, str], int] = {}
-    for pk, kernel_id, run, us in standing.values_list("pk", "kernel_id", "run", "us"):
-        labels[kernel_id, run] = pk
-        if us:
-            samples[_run_identity(kernel_id, run, us)] = pk
+    processes: dict[Process, int] = {}
+    for row in standing.only("kernel_id", "run", "us", "job_id", "environment", "config", "gpu_uuid", *WHERE):
+        labels[row.kernel_id, row.run] = row.pk
+        if row.us:
+            samples[_run_identity(row.kernel_id, row.run, row.us)] = row.pk
+            if row.job_id is None:
+                processes.setdefault(_process_of(row), row.pk)
     others = _runs_of_other_builds(lines, kernels, build) if not said["recorded"] else {}
     numbers: dict[str, int] = {}
     fresh: list[tuple[int, KernelRun]] = []
     ids: list[int | None] = []
-    known = 0
+    known = repeated = 0
     pending: set[Same] = set()
     for line, kernel in zip(lines, kernels, strict=True):
         same = _run_identity(kernel.pk, line.run, line.us)
@@ -196,25 +207,30 @@ def _store_rows(lines: Sequence[Record], kernels: Sequence[SuiteKernel], build: 
             ids.append(at)
             continue
         pending.add(same)
+        label = _free_label(line.run, kernel.pk, labels)
+        row = _make_row(line, kernel, build, label, 0, said, environment, upload)
+        if line.us and (at := processes.get(_process_of(row))) is not None:
+            repeated += 1
+            ids.append(at)
+            continue
         if (owner := others.get((kernel.pk, line.us))) is not None:
             if (at := labels.get((kernel.pk, line.run))) is not None:
                 known += 1
                 ids.append(at)
                 continue
-            line = replace(line, us=(), rejected=f"these are the samples of a run of {owner}: a run counts for one build")
-        label = _free_label(line.run, kernel.pk, labels)
+            row.us, row.n, row.rejected = [], 0, f"these are the samples of a run of {owner}: a run counts for one build"
         labels[kernel.pk, label] = 0
-        number = numbers.setdefault(line.run, len(numbers))
-        fresh.append((len(ids), _make_row(line, kernel, build, label, number, said, environment)))
+        row.number = numbers.setdefault(line.run, len(numbers))
+        fresh.append((len(ids), row))
         ids.append(None)
     made = [row for _, row in fresh]
     for row, told in zip(made, run_percentiles(row.us for row in made), strict=True):
         row.p50_us, row.p95_us = told["p50_us"], told["p95_us"]
     for (place, _), pk in zip(fresh, copy_runs(made), strict=True):
         ids[place] = pk
-    return StoredRuns(len(made), known, sum(bool(row.rejected) for row in made),
+    return StoredRuns(len(made), known, repeated, sum(bool(row.rejected) for row in made),
                       list(dict.fromkeys(kernel.key for kernel in kernels)),
-                  [pk for pk in ids if pk], list(dict.fromkeys(row.rejected for row in made if row.rejected))[:10])
+                      [pk for pk in ids if pk], list(dict.fromkeys(row.rejected for row in made if row.rejected))[:10])
 
 
 def _runs_of_other_builds(lines: Sequence[Record], kernels: Sequence[SuiteKernel],
@@ -239,6 +255,13 @@ def _run_identity(kernel: int, run: str, us: Sequence[float]) -> Same:
     return kernel, tuple(us), run if len(us) < TELLING_SAMPLES or len(set(us)) == 1 else ""
 
 
+def _process_of(row: KernelRun) -> Process:
+    """What two runs of one process share: its name, in one attempt of the pipeline, of one kernel in one place."""
+    told = row.environment.get(UPLOAD) or {}
+    return (row.kernel_id, told.get("process") or row.run, told.get("attempt") or "", row.gpu_uuid, config_key(row.config or {}),
+            *(getattr(row, name) for name in WHERE))
+
+
 def _free_label(run: str, kernel: int, labels: Mapping[tuple[int, str], int]) -> str:
     """The run's own name, or the next free one: another upload of this build may count from 1 too."""
     label, again = run, 1
@@ -249,12 +272,13 @@ def _free_label(run: str, kernel: int, labels: Mapping[tuple[int, str], int]) ->
 
 
 def _make_row(line: Record, kernel: SuiteKernel, build: Build, label: str, number: int, said: Mapping[str, str],
-         environment: Mapping[str, Any]) -> KernelRun:
-    words = line.words
+              environment: Mapping[str, Any], upload: Upload) -> KernelRun:
+    words, facts = line.words, upload.facts(line.run, label)
     return KernelRun(
         kernel=kernel, build=build, run=label[:80], number=number, us=list(line.us), n=len(line.us), rejected=line.rejected,
         sm_clock_mhz=line.sm_clock_mhz, facts=dict(line.facts),
         config=dict(line.config) if line.config else None, source_hash=words.get("source_hash", ""),
         gpu=words.get("gpu") or said["gpu"], gpu_uuid=words.get("gpu_uuid", ""),
         toolkit=(words.get("toolkit") or cache_toolkit(words) or said["toolkit"])[:80],
-        driver=words.get("driver") or said["driver"], environment=dict(environment), recorded=said["recorded"])
+        driver=words.get("driver") or said["driver"],
+        environment={**environment, **({UPLOAD: facts} if facts else {})}, recorded=said["recorded"])

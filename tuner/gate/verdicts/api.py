@@ -23,6 +23,7 @@ from tuner.gate.baselines.selectors import Expected
 from tuner.gate.builds.selectors import ENVIRONMENT
 from tuner.gate.regressions.services import change_baseline
 from tuner.gate.reports import REPORTS, document, github
+from tuner.gate.suites.processes import MOST_ATTEMPT
 from tuner.gate.verdicts import gone_services, selectors, services
 from tuner.models import Gate, Suite
 from tuner.query_api import read_whole, validated
@@ -58,6 +59,10 @@ class GateRequest(serializers.Serializer[None]):
     url = Text(max_length=500, required=False, allow_blank=True, help_text="of the pull request or commit; http(s)")
     at = serializers.DateTimeField(required=False, help_text="when the build was committed")
     allow_gone = serializers.BooleanField(required=False, help_text="kernels that the baseline has and the build has not are meant")
+    shard = Text(max_length=20, required=False, allow_blank=True, help_text="of runs that come along: i/n, one of n jobs with "
+                                                                           "parts of the build; the gate waits for all of them")
+    attempt = Text(max_length=MOST_ATTEMPT, required=False, allow_blank=True,
+                   help_text="of runs that come along: the pipeline's job and try; in another one equal names are other processes")
     configs = serializers.JSONField(required=False, help_text="kernel key → configuration that this build is measured with")
     runs = serializers.JSONField(required=False, help_text="how many fresh runs to measure (a number), or the runs themselves "
                                                            "(a list of objects in the format of runs files)")

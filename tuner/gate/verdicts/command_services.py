@@ -7,6 +7,7 @@ is in the command itself: it needs no rows.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -60,9 +61,12 @@ def _create_gate(options: Mapping[str, Any]) -> Gate:
         raise client.GateError("name --suite and --build, or --gate")
     if options["runs"] and options["fresh_runs"] is not None:
         raise client.GateError("--runs and --fresh-runs: one of them")
+    if options["shard"] and not options["runs"]:
+        raise client.GateError("--shard is said of --runs")
     environment = {name: options[name] for name in PLACES if options[name]}
     return services.create_gate(
         options["suite"], options["build"], environment=environment or None, **{name: options[name] for name in TEXTS},
+        shard=options["shard"], attempt=(options["attempt"] or client.ci_attempt(os.environ)) if options["runs"] else "",
         allow_gone=options["allow_gone"], runs=options["fresh_runs"],
         configs=_load_configs(options["configs"]) if options["configs"] else None,
         records=client.read_runs(options["runs"]) if options["runs"] else None)

@@ -74,11 +74,21 @@ def _advance_locked(gate_id: int) -> Gate | None:
             pk=gate_id, status__in=Gate.UNDER_WAY).first()
         if gate is None or gate.jobs.filter(status__in=LIVE).exists():
             return None
-        if gate.status == Status.WAITING and not sides_selectors.candidate_runs(gate):
+        if gate.status == Status.WAITING and not _has_all_runs(gate):
             return None
         _advance_row(gate)
         transaction.on_commit(lambda: publish_gate(gate), robust=True)       # a page that hears nothing is no reason to fail
     return gate
+
+
+def _has_all_runs(gate: Gate) -> bool:
+    """Return whether a gate that waits for uploads has runs of all shards; its reason says which are missing."""
+    rows = sides_selectors.candidate_runs(gate)
+    awaited = sides_selectors.shards_awaited(gate, rows)
+    if awaited != gate.reason and (awaited or gate.reason.startswith("waits for shard")):
+        Gate.objects.filter(pk=gate.pk).update(reason=awaited)
+        transaction.on_commit(lambda: publish_gate(gate), robust=True)
+    return bool(rows) and not awaited
 
 
 def _advance_row(gate: Gate) -> None:

@@ -61,6 +61,8 @@ def gate_short(gate: Gate, base: str = "") -> dict[str, Any]:
 
 def progress(gate: Gate, asks_workers: bool = False) -> dict[str, Any]:
     """Return kernel runs of the round that is measured now, {} without one; `asks_workers`: with why its job waits."""
+    if gate.status == Gate.Status.WAITING and gate.reason.startswith("waits for shard"):
+        return {"says": gate.reason}
     if gate.status != Gate.Status.MEASURING:
         return {}
     job = gate.jobs.filter(status__in=(SuiteJob.Status.QUEUED, SuiteJob.Status.RUNNING)).order_by("-id").first()

@@ -41,16 +41,19 @@ def create_gate(suite: Suite | str, build: str, *, owner: Any = None, environmen
                 against: str = "", parent: str = "", branch: str = "", title: str = "", author: str = "", url: str = "",
                 at: datetime | None = None, configs: Mapping[str, Any] | None = None, runs: int | None = None,
                 records: Sequence[Any] | bytes | None = None, request_key: str = "", allow_gone: bool = False,
-                ancestors: Sequence[str] = ()) -> Gate:
+                ancestors: Sequence[str] = (), shard: str = "", attempt: str = "") -> Gate:
     """Create a gate for a build of a suite and order or judge its runs. Raises Refusal, and then nothing was made.
 
     runs     fresh runs of the build to measure; None: the suite's
     records  runs that CI measured itself, as lines of a runs file; the answer is then known at once
     against  a build to compare with, instead of the baseline
+    shard    "2/4": the records are those of one of so many jobs; the gate waits for the others
+    attempt  of the pipeline's job that took the records: another attempt's processes are others, whatever their names
     allow_gone  kernels that the baseline has and this build has not are meant; else they are NO DATA
     request_key  of the caller's making: a request that is sent again, because its answer was lost, finds the gate it made
     """
-    request = _request_digest(environment, against, configs, runs, records) if request_key else ""
+    parts = filter(None, (shard, attempt))
+    request = _request_digest(environment, against, configs, runs, records, *parts) if request_key else ""
     if request_key and (standing := _existing_gate(request_key, owner, suite, build, request)) is not None:
         return standing
     found = find_suite(suite)
@@ -58,6 +61,8 @@ def create_gate(suite: Suite | str, build: str, *, owner: Any = None, environmen
     uploaded = found.kind == Suite.Kind.UPLOADED
     if records is not None and not uploaded:
         raise Refusal({"runs": f"suite {found.name} is measured by workers: give a number; only an uploaded suite takes runs"})
+    if records is None and (shard or attempt):
+        raise Refusal({"shard" if shard else "attempt": "it is said of runs that come along"})
     if uploaded and runs is not None:
         raise Refusal({"runs": f"suite {found.name} is not measured here: send its runs, not their number"})
     if not found.enabled:
@@ -73,7 +78,7 @@ def create_gate(suite: Suite | str, build: str, *, owner: Any = None, environmen
                                        request_key=request_key, report={"request": request} if request else {},
                                        status=Gate.Status.WAITING if uploaded else Gate.Status.MEASURING)
             if uploaded:
-                _store_runs(gate, records)
+                _store_runs(gate, records, shard, attempt)
             else:
                 _queue_first_round(gate, runs)
             transaction.on_commit(lambda: publish_gate(gate), robust=True)
@@ -85,6 +90,8 @@ def create_gate(suite: Suite | str, build: str, *, owner: Any = None, environmen
         raise refused.renamed({"builds": "build", "records": "runs", "": "runs"}) from refused
     if uploaded:
         advance_gate(gate.pk)
+        if records is not None:                    # others of the build may have waited for these runs
+            advance_gates_of_build(found, gate.build)
         gate.refresh_from_db()
     return gate
 
@@ -149,20 +156,21 @@ def _comparison_build(name: str, build: Build, suite: Suite) -> Build | None:
     return known or ensure_build(name)
 
 
-def _store_runs(gate: Gate, records: Sequence[Any] | bytes | None) -> None:
+def _store_runs(gate: Gate, records: Sequence[Any] | bytes | None, shard: str, attempt: str) -> None:
     """Store uploaded runs; the gate speaks of the environment they were taken in. Raises Refusal."""
     if records is None:
         return
     asked = gate.environment
     where = {name: asked.get(name, "") for name in ENVIRONMENT}
-    stored = runs_store(gate.suite, gate.build, records, **where, owner=gate.owner)
+    stored = runs_store(gate.suite, gate.build, records, **where, shard=shard, attempt=attempt, owner=gate.owner)
     if not stored.runs:
         raise Refusal({"runs": "no run in what was sent"})
     rows = gate.build.runs.filter(pk__in=stored.runs, rejected="").order_by()
     places = [Env(*place) for place in rows.values_list(*ENVIRONMENT).distinct()[:MOST_PLACES]]
     if len(places) == 1:
         gate.gpu, gate.toolkit, gate.driver, gate.recorded = places[0].where().values()
-    gate.report = {**gate.report, **({"mixed": sorted(place.text for place in places)} if len(places) > 1 else {})}
+    gate.report = {**gate.report, **({"mixed": sorted(place.text for place in places)} if len(places) > 1 else {}),
+                   **({"repeated": stored.repeated} if stored.repeated else {})}
     gate.save(update_fields=[*ENVIRONMENT, "report"])
 
 

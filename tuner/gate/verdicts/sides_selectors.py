@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from tuner.clocks.wish import says_locked
 from tuner.gate.baselines.selectors import MOST_RUNS, Baseline, Env, environment_counts, environment_of, load_baselines
 from tuner.gate.builds.selectors import ENVIRONMENT
+from tuner.gate.suites.processes import expected_kernels, missing_shards, shard_of, shards_note
 from tuner.gate.verdicts import gone_selectors
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob, SuiteKernel
 
@@ -179,16 +180,26 @@ def _kernels(gate: Gate, rows: Sequence[KernelRun]) -> list[SuiteKernel]:
 def absent_lines(rows: Sequence[KernelRun]) -> dict[int, str]:
     """Return kernel -> which of the build's whole processes have no line of it; a process is whole that has most of the kernels."""
     of: dict[str, set[int]] = defaultdict(set)
+    shards: dict[str, str] = {}
     for row in rows:
         of[row.run].add(row.kernel_id)
-    kernels = {row.kernel_id for row in rows}
-    whole = {run: had for run, had in of.items() if 2 * len(had) > len(kernels)}
+        shards[row.run] = shard_of(row.environment)
+    wanted = expected_kernels((shards[row.run], row.kernel_id) for row in rows)
+    whole = {run: had for run, had in of.items() if 2 * len(had) > len(wanted[shards[run]])}
     found = {}
-    for kernel in kernels:
-        missing = sorted(run for run, had in whole.items() if kernel not in had)
+    for kernel in {row.kernel_id for row in rows}:
+        asked = [run for run in whole if kernel in wanted[shards[run]]]
+        missing = sorted(run for run in asked if kernel not in whole[run])
         if missing:
-            found[kernel] = f"{len(missing)} of {len(whole)} processes have no line of it (the first: {missing[0]})"
+            found[kernel] = f"{len(missing)} of {len(asked)} processes have no line of it (the first: {missing[0]})"
     return found
+
+
+def shards_awaited(gate: Gate, rows: Sequence[KernelRun]) -> str:
+    """Return which shards of an upload have not come yet, in words; "" where none is missing. `rows`: newest first."""
+    if gate.suite.kind != Suite.Kind.UPLOADED:
+        return ""
+    return shards_note(*missing_shards(shard_of(row.environment) for row in rows))
 
 
 # ---- measured in turn ----

@@ -21,6 +21,7 @@ from tuner.gate.stats.results import KernelVerdict, SuiteVerdict, interval_json,
 from tuner.gate.stats.rule import ORDER, Verdict, rule_of, worst_verdict
 from tuner.gate.stats.runs import EarlierLevel, KernelRuns
 from tuner.gate.stats.suite import judge, suite_reason
+from tuner.gate.suites.processes import repeated_note
 from tuner.gate.suites.selectors import kernel_runs_of
 from tuner.gate.verdicts import session_selectors, sides_selectors
 from tuner.gate.verdicts.card_selectors import doubt_other_cards
@@ -139,11 +140,12 @@ def write_verdict(gate: Gate, judged: Judgement, notes: Sequence[str] = (), offe
     gate.verdict, gate.reason = judged.verdict.verdict, judged.verdict.reason
     told = suite_json(judged.verdict)
     environment, says = attribute_kernels(gate, judged.sides)
-    kept = {name: gate.report[name] for name in ("mixed", "request") if gate.report.get(name)}
+    kept = {name: gate.report[name] for name in ("mixed", "request", "repeated") if gate.report.get(name)}
     gate.report = {**kept, **{name: value for name, value in told.items() if name not in ("kernels", "verdict", "reason")},
                    "rule": asdict(rule_of(gate.suite.rule)),
                    "rules": {one.kernel.key: one.kernel.rule for one in judged.sides.kernels if one.kernel.rule},
-                   "notes": [*judged.sides.notes, *notes, *filter(None, [says])], "offer": offer,
+                   "notes": [*judged.sides.notes, *notes, *filter(None, [says, repeated_note(gate.report.get("repeated", 0))])],
+                   "offer": offer,
                    "standing": [dict(each) for each in judged.standing if each["says"]], "green": judged.green,
                    "rounds": [_round_json(job) for job in gate.jobs.order_by("id")]}
     compared = {one.kernel.key: one for one in judged.sides.kernels}

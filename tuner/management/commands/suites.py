@@ -18,6 +18,7 @@ from tuner.gate.suites import counters, job_services, records, selectors, suite_
 from tuner.gate.suites.checks import DefinitionError
 from tuner.gate.suites.definition import definition_document
 from tuner.gate.suites.formats import MAX_BYTES, definition_toml, read_toml
+from tuner.gate.suites.processes import repeated_note
 from tuner.gate.verdicts import services as gate_services
 from tuner.models import CodeFetch, Suite, SuiteJob
 from webapp.management.in_project import ProjectCommand
@@ -78,6 +79,8 @@ class Command(ProjectCommand):
         sent.add_argument("--build", required=True)
         for where in ("gpu", "toolkit", "driver", "recorded"):
             sent.add_argument(f"--{where}", default="")
+        sent.add_argument("--shard", default="", metavar="I/N", help="of N jobs with parts of the build; gates wait for all")
+        sent.add_argument("--attempt", default="", help="the pipeline's job and try; in another the same names are other processes")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -196,12 +199,14 @@ class Command(ProjectCommand):
         data = _bytes(options["file"], records.MAX_BYTES)
         stored = gate_services.upload_runs(
             _suite(options["suite"]), options["build"], data,
-            **{name: options[name] for name in ("gpu", "toolkit", "driver", "recorded")})
+            **{name: options[name] for name in ("gpu", "toolkit", "driver", "recorded", "shard", "attempt")})
         why = f" ({stored.why[0]})" if stored.why else ""
-        return {"stored": stored.stored, "known": stored.known, "rejected": stored.rejected, "kernels": stored.kernels}, (
+        again = f" {note}." if (note := repeated_note(stored.repeated)) else ""
+        counts = {name: getattr(stored, name) for name in ("stored", "known", "repeated", "rejected", "kernels")}
+        return counts, (
             f"{plural(stored.stored, 'run')} of {plural(len(stored.kernels), 'kernel')} stored, "
             f"{stored.rejected} of them rejected{why}; "
-            f"{stored.known} {'was' if stored.known == 1 else 'were'} there already.")
+            f"{stored.known} {'was' if stored.known == 1 else 'were'} there already.{again}")
 
 
 def _waited(job: SuiteJob, wait: bool) -> SuiteJob:
