@@ -217,6 +217,9 @@ ARROWS = {
         "tuner.tuning.trial tuner.tuning.operators profiles.theme workers.jobs profiles.models tuner.tuning.measure "
         "tuner.tuning.search tuner.models tuner.query_api tuner.cache.rules tuner.texts tuner.cache.entries tuner.devices "
         "tuner.spaces tuner.ceilings",
+    "tuner.bring.own":
+        "tuner.tuning.operators workers.jobs tuner.tuning.team tuner.tuning.search tuner.models tuner.query_api tuner.bring "
+        "tuner.devices tuner.bring.checks tuner.jobs",
     "tuner.revalidation":
         "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats tuner.tuning.measure tuner.tuning.search tuner.models "
         "tuner.clocks tuner.cache.formats tuner.cache.rules tuner.texts tuner.cache.entries tuner.devices tuner.gate.errors "
@@ -246,8 +249,8 @@ ARROWS = {
     "workers.tune":
         "tuner.tuning.trial tuner.tuning.operators tuner.tuning.wire tuner.gate.stats workers.jobs profiles.capture.tools "
         "tuner.tuning.team tuner.tuning.measure tuner.tuning.search tuner.models tuner.clocks tuner.cache.rules tuner.team "
-        "tuner.cache.entries tuner.devices tuner.spaces tuner.bring.checks tuner.candidates tuner.jobs workers.core "
-        "workers.clocks tuner.ceilings",
+        "tuner.cache.entries tuner.devices tuner.spaces tuner.bring tuner.bring.checks tuner.bring.own tuner.candidates tuner.jobs "
+        "workers.core workers.clocks tuner.ceilings",
     "workers.code": "workers.jobs tuner.models tuner.gate.suites tuner.gate.code workers.core",
     "workers.fresh":
         "tuner.tuning.trial tuner.tuning.operators profiles.models profiles.capture.tools tuner.tuning.measure tuner.models "
@@ -315,7 +318,8 @@ PACKAGES = {
     "rq": ("webapp.*", "workers.*"),
     "scipy": ("tuner.gate.stats.*", "tuner.scores.*", "tuner.tuning.search.*"),
     "threadpoolctl": ("tuner.tuning.search.*",),
-    "torch": ("tuner.bring.child", "tuner.bring.calls.*", "tuner.candidates.judge.*", "tuner.tuning.kernels.*",
+    "torch": ("tuner.bring.child", "tuner.bring.calls.*", "tuner.bring.travel.measuring", "tuner.candidates.judge.*",
+              "tuner.tuning.kernels.*",
               "tuner.tuning.measure.*", "tuner.tuning.team.*",
               "workers.capture.torch_capture",
               "workers.capture.proton_capture", "workers.targets.*"),

@@ -167,6 +167,7 @@ class CachedConfig(OfProject):
 
 
 from tuner.bring.checks.models import CHECK_LEASES, KernelCheck  # noqa: E402
+from tuner.bring.own.models import OwnKernel  # noqa: E402
 from tuner.cache.compiled.models import CompiledFile  # noqa: E402
 from tuner.cache.entries.models import BucketPolicy, GpuEnvironment, ImportedFile  # noqa: E402
 from tuner.cache.serve.models import ConfigSnapshot, ServedCount, SnapshotView  # noqa: E402
@@ -187,6 +188,7 @@ from tuner.team.models import OperatorAudit, OperatorPackage  # noqa: E402
 __all__ = ["CANDIDATE_LEASES", "CHECK_LEASES", "CODE_LEASES", "BaselineChange", "BucketPolicy", "Build", "CachedConfig",
            "Candidate", "CandidatePermit", "CodeFetch", "CompiledFile", "ConfigSnapshot", "Delivery", "Gate", "GateKernel",
            "GpuClockRule", "GpuEnvironment", "ImportedFile", "KernelCheck", "KernelRun", "KernelSeries", "ListedSpace", "Notified",
-           "OperatorAudit", "OperatorPackage", "ProductionDay", "ProductionPoint", "ProductionRegression", "Quarantine",
-           "Regression", "RevalidationPolicy", "ServedCount", "SlowerVerdict", "SnapshotView", "Suite", "SuiteArchive",
-           "SuiteCapture", "SuiteCode", "SuiteJob", "SuiteKernel", "TrialRow", "TuneGroup", "TuneJob", "TuneMember", "TuneTask"]
+           "OperatorAudit", "OperatorPackage", "OwnKernel", "ProductionDay", "ProductionPoint",
+           "ProductionRegression", "Quarantine", "Regression", "RevalidationPolicy", "ServedCount",
+           "SlowerVerdict", "SnapshotView", "Suite", "SuiteArchive", "SuiteCapture", "SuiteCode", "SuiteJob",
+           "SuiteKernel", "TrialRow", "TuneGroup", "TuneJob", "TuneMember", "TuneTask"]

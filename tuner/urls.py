@@ -4,6 +4,8 @@ from django.urls import path
 
 from tuner.bring.checks import api as bring_api
 from tuner.bring.checks import pages as bring_pages
+from tuner.bring.own import api as own_api
+from tuner.bring.own import pages as own_pages
 from tuner.cache.browse import api as browse_api
 from tuner.cache.browse import pages as browse_pages
 from tuner.cache.compiled import api as compiled_api
@@ -120,6 +122,8 @@ urlpatterns = [
     path("tune/operators/check/", bring_pages.check_new, name="kernel-check-new"),  # POST: owners
     path("tune/operators/check/<int:pk>/", bring_pages.check_detail, name="kernel-check"),
     path("tune/operators/check/<int:pk>/stop/", bring_pages.check_stop, name="kernel-check-stop"),  # POST, owners
+    path("tune/operators/check/<int:pk>/tune/", own_pages.own_tune, name="kernel-check-tune"),  # POST, owners
+    path("tune/operators/own/<str:name>/", own_pages.own_detail, name="own-kernel"),
     path("tune/operators/enable/", team_pages.package_enable, name="operator-enable"),  # POST, owners
     path("tune/operators/<int:pk>/", team_pages.package_change, name="operator-package"),  # POST, owners
     path("tune/candidates/", candidates_pages.candidate_list, name="candidate-list"),          # ?operator=&status=&verdict=&review=
@@ -234,6 +238,9 @@ urlpatterns = [
     path("api/operators/check/", bring_api.CheckListApi.as_view(), name="api-kernel-checks"),
     path("api/operators/check/<int:pk>/", bring_api.CheckApi.as_view(), name="api-kernel-check"),
     path("api/operators/check/<int:pk>/stop/", bring_api.CheckStopApi.as_view(), name="api-kernel-check-stop"),
+    path("api/operators/check/<int:pk>/tune/", own_api.OwnTuneApi.as_view(), name="api-kernel-check-tune"),
+    path("api/operators/own/", own_api.OwnListApi.as_view(), name="api-own-kernels"),
+    path("api/operators/own/<str:name>/", own_api.OwnApi.as_view(), name="api-own-kernel"),
     path("api/operators/space/", bring_api.SpaceApi.as_view(), name="api-kernel-space"),
     path("api/operators/<str:name>/", team_api.OperatorApi.as_view(), name="api-operator"),      # ?dtype=&gpu=&M=…; after packages/
     path("api/compiled/<str:tool>/", compiled_api.CompiledListApi.as_view(), name="api-compiled-list"),

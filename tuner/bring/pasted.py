@@ -1,9 +1,10 @@
 """The process that checks a pasted kernel file: `python -m tuner.bring.pasted`, the request as JSON on standard input.
 
-{"file": "add.py", "text": …, "shape": {…}, "dtype": …, "compiles": true, "call": …}: behind walls (workers.core.sandboxed), the
-file is imported, its call made and samples are compiled. With "compiles": false its text alone is read; with "recorded" adapters
-are written of what another process told of the call. Each line of the answer is JSON: {"progress": [done, of]} now and then, at
-the end {"operators": […], "adapters": […], "proposals": […], "recorded": {…}} or {"refused": why}.
+{"file": "add.py", "text": …, "folder": "", "siblings": {path: text}, "shape": {…}, "dtype": …, "compiles": true, "call": …}: behind
+walls (workers.core.sandboxed), the file is imported, its call made and samples are compiled. With "compiles": false its text alone
+is read; with "recorded" adapters are written of what another process told of the call. Each line of the answer is JSON:
+{"progress": [done, of]} now and then, at the end {"operators": […], "adapters": […], "proposals": […], "recorded": {…}} or
+{"refused": why}.
 """
 
 from __future__ import annotations
@@ -13,27 +14,34 @@ import os
 import resource
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tuner.bring import edited
-from tuner.bring.calls.adapting import write_called
-from tuner.bring.calls.expression import CallRefused, read_call
+from tuner.bring.calls.adapting import names_of_reference, write_called
+from tuner.bring.calls.expression import CallExpression, CallRefused, read_call
 from tuner.bring.calls.found import found_of, read_recorded
+from tuner.bring.calls.loading_places import package_of
 from tuner.bring.calls.proposals import propose_calls
 from tuner.bring.calls.received import RecordRefused, read_record
+from tuner.bring.calls.understand import Recorded
 from tuner.bring.check import check_file, read_file
 from tuner.bring.cuda_check import read_sources
 from tuner.bring.cuda_write import file_beside, write_cuda_adapter
 from tuner.bring.forked import bound_data
 from tuner.bring.report import Found
-from tuner.bring.source import OPERATORS, FileRefused
+from tuner.bring.source import OPERATORS, FileRefused, Kernel
+from tuner.bring.travel.described import UNWRITTEN
+from tuner.bring.travel.files import FilesRefused, check_folder, lay_out, read_files
 from tuner.bring.write import Draft, module_of, write_adapter
+from tuner.tuning.team.description import MAX_CONFIGS
 
 TEXT_S, TEXT_BYTES = 5, 1 << 30        # of reading a text alone
 ADAPTER = "{}_ridgepoint.py"
 MOST_ADAPTERS = 40
+MOST_REFERENCES = 4
 
 
 def main() -> int:
@@ -58,40 +66,100 @@ def main() -> int:
 
 def check_text(folder: Path, request: dict[str, Any], say: Callable[[int, int], None]) -> dict[str, Any]:
     """Return what is found in the request's text, which is written into the folder. Raises FileRefused."""
-    path = folder / request["file"]
-    path.write_text(request["text"])
+    folder = folder.resolve()
+    path = lay_out_request(folder, request)
     call = request.get("call", "")
     if "recorded" in request:
-        return {"operators": [], "adapters": called_adapters(path, call, request["recorded"])}
+        return {"operators": [], "adapters": called_adapters(path, call, request["recorded"], folder)}
     recorded: dict[str, Any] = {}
     found = check_file(path, "", request["shape"], request["dtype"], compiles=request["compiles"], say=say,
                        call=call if request["compiles"] else "", keep=recorded.update)
     told = {"operators": [each.as_json() for each in found], "adapters": [] if request["compiles"] else adapters_of(path, found)}
     if not request["compiles"]:
         return {**told, "proposals": propose_calls(request["text"]) if path.suffix == ".py" else []}
+    for launch in recorded.get("launches", ()):         # the folder is another one where the adapters are written
+        launch["file"] = str(launch.get("file", "")).removeprefix(f"{folder}/")
     return {**told, "recorded": recorded} if recorded else told
 
 
-def called_adapters(path: Path, call: str, told: Any) -> list[dict[str, Any]]:
-    """Return the adapter of each kernel of the text that a recorded call launches. Raises FileRefused for what is no record."""
+def lay_out_request(folder: Path, request: Mapping[str, Any]) -> Path:
+    """Write the request's files below the folder; return where the kernel's lies. Modules of the tree are found from its root."""
+    try:
+        siblings, below = read_files(request.get("siblings") or {}), check_folder(request.get("folder") or "")
+    except FilesRefused as refused:
+        raise FileRefused(str(refused)) from refused
+    path = folder / below / request["file"]
+    lay_out(folder, {**siblings, str(path.relative_to(folder)): request["text"]})
+    if siblings:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(folder))))
+    return path
+
+
+def called_adapters(path: Path, call: str, told: Any, root: Path | None = None) -> list[dict[str, Any]]:
+    """Return the adapter of each kernel of the text that a recorded call launches. Raises FileRefused for what is no record.
+
+    root  where the files lie that came with the text: a kernel may stand in one of them
+    """
     try:
         record, expression = read_record(told), read_call(call)
     except (RecordRefused, CallRefused) as refused:
         raise FileRefused(str(refused)) from refused
     adapters: list[dict[str, Any]] = []
-    for each, kernel in read_recorded(path, {**record, "launches": [{**one, "file": ""} for one in record["launches"]]}):
+    launches = [{**one, "file": str(_place_of(one["file"], path, root))} for one in record["launches"]]
+    for each, kernel in read_recorded(path, {**record, "launches": launches}):
         if kernel is None:
             adapters.append({"kernel": each.name, "why": "it stands in another file: give that one"})
             continue
         found, _ = found_of(each, kernel, record, {}, 0)
         try:
-            draft = write_called(each, kernel, record, expression, module_of(path.stem))
+            module = module_at(Path(each.launch["file"]), path)
+            draft = write_called(each, kernel, record, expression, module)
         except FileRefused as refused:
             adapters.append({"kernel": kernel.name, "why": str(refused)})
             continue
+        references = _references(path, each, kernel, record, expression, module)
         adapters.append({"kernel": kernel.name, "file": ADAPTER.format(f"{path.stem}_{kernel.name}"[:80]), "text": draft.text,
-                         "to_do": list(draft.to_do), "beside": None, "space": _space_of(draft.text, found)})
+                         "to_do": list(draft.to_do), "beside": None, "space": _space_of(draft.text, found), "called": True,
+                         "references": references, "configs": _listed(each.configs)})
     return adapters[:MOST_ADAPTERS]
+
+
+def _place_of(told: str, path: Path, root: Path | None) -> Path:
+    """Return the file that a launch's kernel stands in: one of those that were given, else the kernel's own."""
+    place = (root / told).resolve() if root is not None and told.endswith(".py") else path
+    return place if root is not None and place.is_relative_to(root) and place.is_file() else path
+
+
+def module_at(place: Path, path: Path) -> str:
+    """Return the name by which an adapter imports a file, from the folder that `path` is imported from. Raises FileRefused."""
+    root, names = package_of(path)
+    place = place.resolve()
+    if place == path.resolve():
+        return ".".join(map(module_of, names))
+    if not place.is_relative_to(root):
+        raise FileRefused(f"{place.name} lies where {path.name} cannot import it from")
+    return ".".join(map(module_of, place.relative_to(root).with_suffix("").parts))
+
+
+def _references(path: Path, each: Recorded, kernel: Kernel, record: Any, expression: CallExpression, module: str) -> dict[str, str]:
+    """Return name → adapter, for functions of the kernel's file that may say what is right and are called as the call is."""
+    found = {}
+    for name in islice(names_of_reference(path.read_text()), MOST_REFERENCES) if module_at(path, path) == module else ():
+        try:
+            text = write_called(each, kernel, record, expression, module, name).text
+        except (FileRefused, AssertionError):
+            continue
+        if UNWRITTEN not in text:
+            found[name] = text
+    return found
+
+
+def _listed(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return an autotuner's list as names and rows, whose order jsonb keeps; None where there is none, or it is uneven."""
+    names = list(configs[0]) if configs else []
+    if not names or any(sorted(names) != sorted(config) for config in configs):
+        return None
+    return {"names": names, "rows": [[config[name] for name in names] for config in configs[:MAX_CONFIGS]]}
 
 
 def adapters_of(path: Path, found: Sequence[Found]) -> list[dict[str, Any]]:

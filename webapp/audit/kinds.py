@@ -41,7 +41,7 @@ KINDS = (
     Kind("profiles.CaptureSchedule", ("name", "when", "enabled")),
     Kind("tuner.OperatorPackage", ("name", "enabled")),
     Kind("tuner.GpuClockRule", ("graphics", "memory_mhz", "persistence", "required")),
-    Kind("tuner.KernelCheck", ("file",)),
+    Kind("tuner.KernelCheck", ("file",)), Kind("tuner.OwnKernel", ("name", "file", "source_hash")),
     Kind("tuner.CandidatePermit", ("operator", "per_day", "seconds")), Kind("tuner.Candidate", ("review", "review_note")),
     Kind("tuner.SuiteCode", ("kind", "address", "folder")), Kind("tuner.SuiteArchive", ("build", "sha256")),
     Kind("tuner.Notified", ("kind", "address", "enabled"), {"address": host_of}),

@@ -71,14 +71,18 @@ class Child:
         self._output = tempfile.TemporaryFile()      # noqa: SIM115  closed with the child
         self._decoder = wire.Decoder()
         try:
-            self.process = warm.fork(module, environ, to_child, from_child, self._output.fileno()) or warm.spawner(
-                os.getpid()).submit(
-                subprocess.Popen, [sys.executable, "-m", module, str(to_child), str(from_child), str(os.getpid())],
-                cwd=PROJECT, env={**safe_environment(), **environ}, stdin=subprocess.DEVNULL, stdout=self._output,
-                stderr=subprocess.STDOUT, pass_fds=(to_child, from_child), start_new_session=True).result()
+            self.process = self._start(module, environ, to_child, from_child)
         finally:
             os.close(to_child)
             os.close(from_child)
+
+    def _start(self, module: str, environ: Mapping[str, str], to_child: int, from_child: int
+               ) -> subprocess.Popen[bytes] | warm.ForkedProcess:
+        """Return the process that serves the two pipes."""
+        return warm.fork(module, environ, to_child, from_child, self._output.fileno()) or warm.spawner(os.getpid()).submit(
+            subprocess.Popen, [sys.executable, "-m", module, str(to_child), str(from_child), str(os.getpid())],
+            cwd=PROJECT, env={**safe_environment(), **environ}, stdin=subprocess.DEVNULL, stdout=self._output,
+            stderr=subprocess.STDOUT, pass_fds=(to_child, from_child), start_new_session=True).result()
 
     @property
     def alive(self) -> bool:

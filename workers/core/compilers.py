@@ -55,10 +55,12 @@ class Compilers:
 
     limit_s  for one configuration; what takes longer is killed and is an outcome
     helpers  makers of others that answer as such a process does; one that is Away is not asked again
+    spawn    starts a process of `module` with its variables
     """
 
     def __init__(self, module: str, environ: Mapping[str, str], count: int, *, limit_s: float, open_s: float,
-                 helpers: Sequence[Callable[[], CompileProcess]] = ()) -> None:
+                 helpers: Sequence[Callable[[], CompileProcess]] = (),
+                 spawn: Callable[[str, Mapping[str, str]], CompileProcess] = Child) -> None:
         self._environ, self._limit_s, self._open_s = dict(environ), limit_s, open_s
         self._tasks: queue.SimpleQueue[tuple[int, Config] | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[tuple[int, Config, Mapping[str, Any] | Rejected]] = queue.SimpleQueue()
@@ -66,7 +68,7 @@ class Compilers:
         self._opening: dict[str, Any] = {}
         self._aim = 0                            # which of the openings that were asked for is the present one
         self._aimed, self._stop, self._lock = threading.Event(), threading.Event(), threading.Lock()
-        places = [*[lambda: Child(module, self._environ)] * count, *helpers]
+        places = [*[lambda: spawn(module, self._environ)] * count, *helpers]
         self.count = self._serving = len(places)
         self.compiled, self.compile_s, self.replaced = 0, 0.0, 0
         self.useless = ""                        # why no process could be opened: the measuring child compiles then

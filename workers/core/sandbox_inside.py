@@ -133,6 +133,9 @@ def build_root(spec: dict[str, Any], owner: int) -> None:
         elif path.exists():
             bind(path.resolve(), place(root, path))
             set_attributes(place(root, path), ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV, AT_RECURSIVE)
+    for path in map(Path, spec.get("write", ())):
+        bind(path.resolve(), place(root, path))
+        set_attributes(place(root, path), ATTR_NOSUID | ATTR_NODEV, AT_RECURSIVE)
     plain = (*DEVICES, *WITH_A_GPU) if spec["devices"] else DEVICES
     for node in (*(Path("/dev", name) for name in plain), *map(Path, spec["devices"])):
         if not (node.is_char_device() and node.is_relative_to("/dev") and ".." not in node.parts):

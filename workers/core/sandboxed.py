@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from workers.core.sandbox_inside import NO_WALLS, ROOM
 
@@ -66,11 +67,7 @@ def run(command: Sequence[str], given: bytes = b"", *, read: Sequence[Path] = ()
     is_over  asked every LOOK_S: True ends it
     """
     root = Path(tempfile.mkdtemp(prefix="ridgepoint-sandbox-"))
-    home = ROOM if walls else str(root)
-    spec = {**vars(bounds), "command": list(command), "walls": walls, "root": str(root),
-            "read": sorted(map(str, {*_python_folders(), *read}), key=len), "devices": list(map(str, devices)),
-            "env": {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "USER": "nobody", "HOME": home, "TMPDIR": home,
-                    "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **(environ or {})}}
+    spec = spec_of(command, root, read=read, devices=devices, environ=environ, bounds=bounds, walls=walls)
     try:
         process = subprocess.Popen([sys.executable, "-I", "-S", str(INSIDE), json.dumps(spec)], stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={}, cwd="/", start_new_session=True)
@@ -85,6 +82,18 @@ def run(command: Sequence[str], given: bytes = b"", *, read: Sequence[Path] = ()
     if process.returncode == NO_WALLS and not watch.why:
         return Ending(f"this host lets no sandbox be made: {said}"[:300], NO_WALLS, said)
     return Ending(watch.why, process.returncode, said)
+
+
+def spec_of(command: Sequence[str], root: Path, *, read: Sequence[Path] = (), write: Sequence[Path] = (),
+            devices: Sequence[Path] = (), environ: Mapping[str, str] | None = None, bounds: Bounds = Bounds(),
+            walls: bool = True) -> dict[str, Any]:
+    """Return what `sandbox_inside` is told: the command, its walls below `root`, its bounds; `write`: folders that it writes to."""
+    home = ROOM if walls else str(root)
+    return {**vars(bounds), "command": list(command), "walls": walls, "root": str(root),
+            "read": sorted(map(str, {*_python_folders(), *read}), key=len), "write": list(map(str, write)),
+            "devices": list(map(str, devices)),
+            "env": {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "USER": "nobody", "HOME": home, "TMPDIR": home,
+                    "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **(environ or {})}}
 
 
 def _python_folders() -> set[Path]:

@@ -54,7 +54,8 @@ def _compile(check: KernelCheck, worker: str, bounds: sandboxed.Bounds, walls: b
         elif "operators" in told or "refused" in told:
             answer.update(told)
 
-    request = {"file": check.file, "text": check.text, "shape": check.shape, "dtype": check.dtype, "compiles": True,
+    request = {"file": check.file, "text": check.text, "folder": check.folder, "siblings": check.siblings, "shape": check.shape,
+               "dtype": check.dtype, "compiles": True,
                "call": check.result.get("call", "")}
     with watch_for_stop(lambda: not CHECK_LEASES.is_held(check.pk, worker)) as stop:
         ending = sandboxed.run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from workers.core import warm
 from workers.core.child import Child, ChildDied, ChildHung, SandboxError, Stopped
 
 SPARES = 2                      # two crashes may follow each other closely
+Spawn = Callable[[str, Mapping[str, str]], Child]       # module, environment
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,8 @@ class Limits:
 class GpuChild:
     """Asks the child and replaces it when it dies; `opening` is sent to each new child."""
 
-    def __init__(self, module: str, environ: Mapping[str, str], limits: Limits) -> None:
-        self._module, self._environ, self.limits = module, environ, limits
+    def __init__(self, module: str, environ: Mapping[str, str], limits: Limits, spawn: Spawn = Child) -> None:
+        self._module, self._environ, self.limits, self._start = module, environ, limits, spawn
         self._child: Child | None = None
         self.spares: list[Child] = []
         self.opening: dict[str, Any] = {}
@@ -118,7 +119,7 @@ class GpuChild:
         self._child = None
 
     def _spawn(self) -> Child:
-        return Child(self._module, self._environ)
+        return self._start(self._module, self._environ)
 
 
 def rejection_of(answer: Mapping[str, Any]) -> Rejected:

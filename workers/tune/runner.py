@@ -12,6 +12,7 @@ from typing import Any
 
 from profiles.capture.tools.installed import package_version
 from tuner import devices
+from tuner.bring.own import selectors as own_selectors
 from tuner.jobs import selectors, sharing_services
 from tuner.jobs.sharing_services import Role
 from tuner.models import TrialRow, TuneJob, TuneMember
@@ -30,7 +31,7 @@ from workers.core import gpu
 from workers.core.child import SandboxError
 from workers.core.periodic import run_periodically
 from workers.core.stopping import Stop
-from workers.tune import compile_queue, team
+from workers.tune import compile_queue, own, team
 from workers.tune.sandbox import EarlyStart, SandboxRunner
 
 log = logging.getLogger(__name__)
@@ -61,14 +62,18 @@ def open_runner(job: TuneJob, worker: str, stop: Stop, replay_speed: float, *, m
     with gpu.seat(cards, should_stop=stop, wait_s=wait_s) as card, ExitStack() as held:
         together = [card, *_others(job, card)]
         lock, *_ = [held.enter_context(hold.hold_clocks(each.uuid, f"tune job {job.pk} on {worker}")) for each in together]
-        elsewhere = compile_queue.make_helpers(job.pk)
+        mine = own_selectors.kernel_named(job.operator)
+        walled = held.enter_context(own.behind_walls(mine, card)) if mine is not None else {}
+        elsewhere = [] if walled else compile_queue.make_helpers(job.pk)        # where no walls are, no own kernel is compiled
         shared = compile_queue.cache_environment() if elsewhere else {}
-        about = {"clock_lock": lock, **({"gpus": len(together)} if len(together) > 1 else {})}
+        about = {"clock_lock": lock, **({"gpus": len(together)} if len(together) > 1 else {}),
+                 **({"source_hash": mine.source_hash} if mine is not None else {})}
         runner = SandboxRunner(job.operator, job.shape, job.dtype, card.index, seed=job.seed,
                                gpu_uuid=",".join(each.uuid for each in together),
-                               policy={"kind": job.timing}, environ={**team.child_environment(), **shared}, helpers=elsewhere,
+                               policy={"kind": job.timing, **(own.PROGRAMS.policy if walled else {})},
+                               environ={} if walled else {**team.child_environment(), **shared}, helpers=elsewhere,
                                turn=gpu.Turn(card, stop, others=together[1:]), environment=about, conditions=hold.compact(lock),
-                               early=lambda: early_start(job, card))
+                               early=lambda: early_start(job, card), **walled)
         try:
             stop.tell(runner)
             yield runner, card

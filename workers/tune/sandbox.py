@@ -19,13 +19,13 @@ from typing import Any
 
 from tuner.tuning.measure.runner import Compiled, Incumbent, Session, SessionUse
 from tuner.tuning.offer import Offer, read_offer
-from tuner.tuning.operators import OPERATORS, find
+from tuner.tuning.operators import OPERATORS, Operator, find
 from tuner.tuning.trial import Config, Measured, Outcome, Rejected, config_key
 from workers.core.cache_folder import cache_folder
-from workers.core.child import SandboxError, Stopped
+from workers.core.child import Child, SandboxError, Stopped
 from workers.core.compilers import CompileProcess, Compilers, cores
 from workers.core.gpu import NoLease
-from workers.tune.gpu_child import GpuChild, Limits, rejection_of
+from workers.tune.gpu_child import GpuChild, Limits, Spawn, rejection_of
 
 log = logging.getLogger(__name__)
 CHILD, COMPILER = "tuner.tuning.measure.child", "tuner.tuning.measure.compiler"
@@ -56,6 +56,8 @@ class SandboxRunner:
     conditions               facts of everything that is measured here
     early                    asked while the child opens: what to compile meanwhile; None where that is not known
     child_module             the program of the child; tests give their own, and their own compiler_module
+    spawn                    starts child and compilers, behind walls where their code is not ours
+    known                    the operator, where the child's program is not the usual one
     """
 
     _aimed: dict[str, Any]                          # what the compilers were opened for
@@ -68,8 +70,9 @@ class SandboxRunner:
                  compilers: int | None = None, child_module: str = CHILD, compiler_module: str = "",
                  environ: Mapping[str, str] | None = None, helpers: Sequence[Callable[[], CompileProcess]] = (),
                  turn: Callable[[], AbstractContextManager[Any]] = nullcontext, environment: Mapping[str, Any] | None = None,
-                 conditions: Mapping[str, Any] | None = None, early: Callable[[], EarlyStart | None] = lambda: None) -> None:
-        self._module, self.seed = child_module, seed
+                 conditions: Mapping[str, Any] | None = None, early: Callable[[], EarlyStart | None] = lambda: None,
+                 spawn: Spawn = Child, known: Operator | None = None) -> None:
+        self._module, self.seed, self._spawn, self._of_child = child_module, seed, spawn, known
         self._compilers: Compilers | None = None
         self.move(operator, shape, dtype)
         self.gpu_index, self.policy = gpu_index, dict(policy or {})
@@ -82,7 +85,7 @@ class SandboxRunner:
         self._began_s = self._open_s = self._busy_s = self._waited_s = 0.0
         self._load_s = self._compile_s = self._slowest_s = 0.0
         self._environ = {**(environ or {}), "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpu_uuid or str(gpu_index)}
-        self._child = GpuChild(child_module, self._environ, limits or Limits())
+        self._child = GpuChild(child_module, self._environ, limits or Limits(), spawn)
 
     @property
     def limits(self) -> Limits:
@@ -142,7 +145,7 @@ class SandboxRunner:
 
     def move(self, operator: str, shape: Mapping[str, int], dtype: str) -> None:
         """Go to another shape with the same processes: open() then takes 1 s, not 10."""
-        self._known = OPERATORS.get(operator) or (find(operator) if self._module == CHILD else None)
+        self._known = self._of_child or OPERATORS.get(operator) or (find(operator) if self._module == CHILD else None)
         self._is_compiled = self._known is not None and self._known.listed_on_gpu      # a vendor's kernels are
         if self._known is None and self._module == CHILD:
             raise SandboxError(f"unknown operator {operator!r}", f"one of {', '.join(OPERATORS)}")
@@ -162,7 +165,8 @@ class SandboxRunner:
         if self._folder is not None and not self._has_prepared:
             self._has_prepared = True
             self._compilers = Compilers(self._compiler_module, self._environ, self._count,
-                                        limit_s=self.limits.compile_s, open_s=self.limits.open_s, helpers=self._helpers)
+                                        limit_s=self.limits.compile_s, open_s=self.limits.open_s, helpers=self._helpers,
+                                        spawn=self._spawn)
 
     def _aim(self, facts: Mapping[str, Any]) -> None:
         if self._compilers is None or self._is_compiled:

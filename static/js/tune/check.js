@@ -86,4 +86,14 @@ document.addEventListener("click", (event) => {
 });
 
 if (form) takeFiles(form, /** @type {HTMLInputElement} */ (document.getElementById("check-open")), take);
-for (const section of document.querySelectorAll("[data-space]")) edit(/** @type {HTMLElement} */ (section));
+/** Sections that came with a refresh are edited as well. @type {WeakSet<Element>} */
+const edited = new WeakSet();
+function editAll() {
+  for (const section of document.querySelectorAll("[data-space]")) {
+    if (edited.has(section)) continue;
+    edited.add(section);
+    edit(/** @type {HTMLElement} */ (section));
+  }
+}
+document.addEventListener("refreshed", editAll);
+editAll();

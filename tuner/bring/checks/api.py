@@ -33,6 +33,10 @@ class CheckRequest(serializers.Serializer[None]):
     dtype = serializers.CharField(required=False, allow_blank=True, max_length=8)
     call = serializers.CharField(required=False, allow_blank=True, max_length=2000,
                                  help_text='one call of a function of the file: "softmax(randn(8192, 4096))"')
+    siblings = Checked(lambda given: isinstance(given, dict), "an object: path → text", required=False,
+                       help_text="files that come with it, as it imports them: path below a root → text")
+    folder = serializers.CharField(required=False, allow_blank=True, max_length=240,
+                                   help_text="where the file itself lies below that root")
 
 
 class CheckListApi(APIView):
@@ -60,7 +64,8 @@ class CheckListApi(APIView):
             text, name = upload.read().decode(errors="replace"), name or upload.name
         try:
             check = services.check_create(text, file=name, shape=given.get("shape", ""), dtype=given.get("dtype", ""),
-                                          call=given.get("call", ""), owner=request.user)
+                                          call=given.get("call", ""), siblings=given.get("siblings"),
+                                          folder=given.get("folder", ""), owner=request.user)
         except services.CheckRefused as refused:
             raise ValidationError({refused.field: [str(refused)]}) from refused
         return Response(selectors.check_json(check), status=201)

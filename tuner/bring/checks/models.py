@@ -21,6 +21,8 @@ class KernelCheck(OfProject):
 
     file = models.CharField(max_length=80)             # a name, without a folder
     text = models.TextField()
+    folder = models.CharField(max_length=250, blank=True, db_default="")         # of the file, below the root of `siblings`
+    siblings = models.JSONField(null=True, blank=True)          # {path: text} of files that come with it, as it imports them
     shape = models.JSONField(default=dict, blank=True)           # {"M": 4096, …}: values of dimensions and other whole numbers
     dtype = models.CharField(max_length=8, blank=True)
     status = models.CharField(max_length=8, choices=Status, default=Status.WAITING)

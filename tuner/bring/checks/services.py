@@ -18,6 +18,7 @@ from tuner.bring import edited
 from tuner.bring.calls.expression import CallRefused, read_call
 from tuner.bring.checks import selectors
 from tuner.bring.checks.answer import AnswerRefused, read_operators
+from tuner.bring.travel.files import FilesRefused, check_folder, read_files
 from tuner.models import CHECK_LEASES, KernelCheck
 from tuner.tuning.trial import cleaned
 from workers import jobs
@@ -43,8 +44,12 @@ class CheckRefused(ValueError):
 
 
 def check_create(text: str, *, file: str = "", shape: str | Mapping[str, Any] = "", dtype: str = "", call: str = "",
-                 owner: Any) -> KernelCheck:
-    """Store a pasted file with what its text says, and wake a worker that compiles samples of it. Raises CheckRefused."""
+                 siblings: Mapping[str, str] | None = None, folder: str = "", owner: Any) -> KernelCheck:
+    """Store a pasted file with what its text says, and wake a worker that compiles samples of it. Raises CheckRefused.
+
+    siblings  {path: text} of files that come with it, below a root
+    folder    where the file itself lies below that root
+    """
     if not text.strip():
         raise CheckRefused("text", "paste a kernel file, or drop one")
     if len(text.encode(errors="replace")) > MAX_TEXT_BYTES:
@@ -64,10 +69,15 @@ def check_create(text: str, *, file: str = "", shape: str | Mapping[str, Any] = 
             raise CheckRefused("call", "a call is made of Python's functions")
     numbers = read_shape(shape)
     text = text.replace("\0", "")
+    try:
+        files, below = read_files(siblings or {}), check_folder(folder.strip("/"))
+    except FilesRefused as refused:
+        raise CheckRefused("siblings", str(refused)) from refused
+    files.pop(f"{below}/{name}".lstrip("/"), None)
     told = read_alone({"file": name, "text": text, "shape": numbers, "dtype": dtype})
     with transaction.atomic():
         check = KernelCheck.objects.create(
-            file=name, text=text, shape=numbers, dtype=dtype, owner=owner, adapters=told["adapters"],
+            file=name, text=text, folder=below, siblings=files, shape=numbers, dtype=dtype, owner=owner, adapters=told["adapters"],
             result={"file": name, "operators": told["operators"], "call": call, "proposals": told["proposals"]})
         old = KernelCheck.objects.filter(project=check.project_id).order_by("-pk").values_list("pk", flat=True)[KEPT:]
         for each in KernelCheck.objects.filter(pk__in=list(old)):
@@ -168,7 +178,8 @@ def _adapters_of_call(check: KernelCheck, told: Mapping[str, Any]) -> list[dict[
     call = check.result.get("call")
     if not call or "recorded" not in told:
         return list(check.adapters)
-    asked = {"file": check.file, "text": check.text, "shape": check.shape, "dtype": check.dtype, "call": call}
+    asked = {"file": check.file, "text": check.text, "folder": check.folder, "siblings": check.siblings, "shape": check.shape,
+             "dtype": check.dtype, "call": call}
     try:
         written: list[dict[str, Any]] = read_alone({**asked, "recorded": told["recorded"]})["adapters"]
     except CheckRefused:                # no record, or one made to take all time: what the text tells stays
@@ -194,9 +205,10 @@ def queue_of(check: KernelCheck) -> str:
 
 
 def count_space(params: Mapping[str, str | Sequence[Any]], constraints: Sequence[str], *, check: KernelCheck | None = None,
-                kernel: str = "") -> dict[str, Any]:
+                kernel: str = "", text: str = "") -> dict[str, Any]:
     """Return how many configurations of an edited space can run, and the adapter with it where a check's kernel is named.
 
+    text  of the adapter, where it is another one than the check's own
     Raises edited.SpaceRefused; its `where` names the parameter, or "constraints".
     """
     adapter = selectors.adapter_of(check, kernel) if check is not None else None
@@ -214,4 +226,5 @@ def count_space(params: Mapping[str, str | Sequence[Any]], constraints: Sequence
     return {"size": counted.size, "valid": counted.valid, "default": space.default, "default_breaks": counted.default_breaks,
             "constraints": [{"reason": reason, "expression": rules.get(reason, ""), "left_out": left_out}
                             for reason, left_out in counted.left_out.items()],
-            "adapter": (adapter["text"] if unchanged else edited.write_space(adapter["text"], space)) if adapter else None}
+            "adapter": ((text or adapter["text"]) if unchanged else edited.write_space(text or adapter["text"], space))
+            if adapter else None}

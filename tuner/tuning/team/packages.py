@@ -75,6 +75,11 @@ def _load_operators() -> Mapping[str, Operator]:
     return {name: make_operator(describe_adapter(adapter)) for name, adapter in _loaded.items()}
 
 
+def offer(adapter: TritonOperator) -> None:
+    """Let `adapter_of` know an operator of no package: that of a kernel file."""
+    _loaded[adapter.name] = adapter
+
+
 def adapter_of(name: str) -> TritonOperator:
     """Return the adapter of an operator."""
     return _loaded[name]

@@ -1,0 +1,49 @@
+"""Kernel files that nobody packaged: with the file that they import, with a torch function beside them, and one that lies."""
+
+SOFTMAX = '''
+import torch, triton, triton.language as tl
+from near import scaled
+
+@triton.jit
+def softmax_kernel(out_ptr, in_ptr, n_cols, stride, scale, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+    for i in range(ROWS):
+        row = tl.program_id(0) * ROWS + i
+        at = tl.arange(0, BLOCK)
+        x = tl.load(in_ptr + row * stride + at, mask=at < n_cols, other=-float("inf")).to(tl.float32) * scale
+        e = tl.exp(x - tl.max(x, axis=0))
+        tl.store(out_ptr + row * stride + at, e / tl.sum(e, axis=0), mask=at < n_cols)
+
+def softmax(x):
+    out = torch.empty_like(x)
+    rows, cols = x.shape
+    grid = lambda meta: (triton.cdiv(rows, meta["ROWS"]),)
+    softmax_kernel[grid](out, x, cols, x.stride(0), scaled(1.0), BLOCK=triton.next_power_of_2(cols), ROWS=4)
+    return out
+
+def softmax_torch(x):
+    return torch.softmax(x, dim=1)
+'''
+NEAR = "def scaled(x):\n    return 1.0 * x\n"
+
+ADD = '''
+import torch, triton, triton.language as tl
+from near import WIDTH
+
+@triton.jit
+def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < n
+    tl.store(out_ptr + at, tl.load(x_ptr + at, mask=mask) + tl.load(y_ptr + at, mask=mask), mask=mask)
+
+def add(x, y):
+    out = torch.empty_like(x)
+    n = out.numel()
+    grid = lambda meta: (triton.cdiv(n, meta["BLOCK"]),)
+    add_kernel[grid](x, y, out, n, BLOCK=WIDTH)
+    return out
+
+def add_torch(x, y):
+    return x + y
+'''
+WIDTH = "WIDTH = 256\n"
+CALL = "add(randn(3000, dtype=fp16), randn(3000, dtype=fp16))"       # the interpreter does not compute with bf16

@@ -1,0 +1,60 @@
+"""From a file that nobody packaged to a tuned entry: checked, tuned behind walls on Triton's interpreter, served."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from tests.tuner.bring.own.files import ADD, CALL, WIDTH
+from tests.tuner.measure.chosen import WITHOUT_TORCH
+from tuner.bring.checks import services as checks
+from tuner.bring.own import selectors, services
+from tuner.models import CachedConfig, KernelCheck, OwnKernel
+from workers.core import gpu, sandboxed
+from workers.tune import check as check_worker
+from workers.tune import gpu_child, lead, own
+
+pytest.importorskip("torch", reason=WITHOUT_TORCH)
+pytest.importorskip("triton", reason=WITHOUT_TORCH)
+pytestmark = [pytest.mark.torch, pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS),
+              pytest.mark.skipif(bool(sandboxed.why_not()), reason=f"no sandbox here: {sandboxed.why_not()}")]
+CARD = gpu.Gpu(0, "GPU-interpreted", "Triton's interpreter", "9.0", "", 1)
+ON_THE_CPU = own.Programs(child="tests.workers.tune.own_child", compilers=0, policy={"max_samples": 5, "rounds": 2},
+                          read=(own.PROJECT / "tuner", own.PROJECT / "profiles", own.PROJECT / "tests"))
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr(gpu_child, "SPARES", 0)
+    monkeypatch.setattr(own, "PROGRAMS", ON_THE_CPU)
+    monkeypatch.setattr(gpu, "gpus", lambda: [CARD])
+    monkeypatch.setattr(gpu.tempfile, "gettempdir", lambda: str(tmp_path))
+
+
+def checked(olga: Any, text: str = ADD, call: str = CALL, siblings: dict[str, str] | None = None, **more: Any) -> KernelCheck:
+    check = checks.check_create(text, file="mine.py", call=call, siblings={"near.py": WIDTH} if siblings is None else siblings,
+                                owner=olga, **more)
+    check_worker.run(check.pk, "here")
+    return KernelCheck.objects.get(pk=check.pk)
+
+
+def test_a_file_with_what_it_imports_is_tuned_and_served(olga: Any) -> None:
+    check = checked(olga)
+    assert check.status == "done", check.error
+    assert list(check.adapters[0]["references"]) == ["add_torch"]
+    kernel, job = services.own_tune(check, params={"BLOCK": "128, 256", "num_warps": "4", "num_stages": "1"}, reference="add_torch",
+                                    owner=olga, device="gpu", strategy="random", effort="quick")
+    assert (job.operator, job.shape, job.dtype) == (kernel.name, {"n": 3000}, "fp16")
+    lead.run(job.pk, "worker-1")
+    job.refresh_from_db()
+    assert (job.status, job.error, job.ended_by) == ("done", None, "space"), [each.message for each in job.trials.all()]
+    assert {row.config["BLOCK"] for row in job.trials.all()} == {128, 256}
+    assert all(row.outcome == "measured" and row.facts["relative_error"] < 1e-2 for row in job.trials.all())
+    entry = CachedConfig.objects.get(job=job)
+    assert entry.operator == kernel.name and entry.source_hash == kernel.source_hash and job.library_ms
+    assert json.loads(kernel.description)["kernel_names"] == ["add_kernel"]
+    assert [each.pk for each in selectors.jobs_of(check)] == [job.pk]
+    assert OwnKernel.objects.count() == 1

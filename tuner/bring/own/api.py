@@ -1,0 +1,84 @@
+"""JSON over HTTP: tune a kernel of a checked file; own kernels with their versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import NotFound, ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from tuner import devices
+from tuner.bring.own import selectors, services
+from tuner.jobs.create_services import DEFAULT_EFFORT, TuneError
+from tuner.jobs.selectors import job_json
+from tuner.models import KernelCheck, OwnKernel
+from tuner.query_api import Checked, validated
+from tuner.tuning.search.strategies import DEFAULT
+
+JSON = OpenApiTypes.OBJECT
+MAY_TUNE = "tuner.add_kernelcheck"          # it runs the file on a GPU
+
+
+class OwnTuneRequest(serializers.Serializer[None]):
+    """All of it may be left out where the check holds one kernel that can be tuned."""
+
+    kernel = serializers.CharField(required=False, allow_blank=True, max_length=120, help_text="of the check")
+    reference = serializers.CharField(required=False, allow_blank=True, max_length=120, help_text=(
+        "a function of the file that computes the same in torch; none: the default configuration's own result, not independent"))
+    params = Checked(lambda given: isinstance(given, dict) and all(isinstance(each, str | list) for each in given.values()),
+                     "an object: parameter → values", required=False, help_text="the space; none: as the check shows it")
+    constraints = Checked(lambda given: isinstance(given, list) and all(isinstance(each, str) for each in given),
+                          "a list of expressions", required=False)
+    shape = Checked(lambda given: isinstance(given, dict) and all(type(each) is int for each in given.values()),
+                    "an object of numbers", required=False, help_text="none: that of the call")
+    device = serializers.CharField(required=False, max_length=120, help_text='"gpu", or "gpu:NVIDIA H200"')
+    strategy = serializers.CharField(required=False, max_length=40)
+    effort = serializers.CharField(required=False, max_length=16)
+    budget_trials = serializers.IntegerField(required=False, min_value=1)
+    budget_seconds = serializers.FloatField(required=False, min_value=1)
+    seed = serializers.IntegerField(required=False, min_value=0, max_value=2**63 - 1)
+    timing = serializers.CharField(required=False, max_length=8)
+
+
+class OwnTuneApi(APIView):
+    write_permission = MAY_TUNE
+
+    @extend_schema(operation_id="kernel_check_tune", request=OwnTuneRequest, responses={201: JSON})
+    def post(self, request: Request, pk: int) -> Response:
+        """Tune a kernel of a checked file: its source travels with the job, behind walls. Owners only: it runs on a GPU."""
+        check = get_object_or_404(KernelCheck, pk=pk)
+        given: dict[str, Any] = dict(validated(OwnTuneRequest, request.data))
+        named = {name: given.pop(name) for name in ("kernel", "reference", "params", "constraints", "shape") if name in given}
+        if given.get("device", devices.GPU) != devices.GPU and not devices.is_gpu(given["device"]):
+            raise ValidationError({"device": ["an own kernel is measured on a GPU"]})
+        job = {"device": devices.GPU, "strategy": DEFAULT, "effort": DEFAULT_EFFORT, **given}
+        try:
+            kernel, made = services.own_tune(check, **named, **job, owner=request.user)
+        except services.OwnRefused as refused:
+            raise ValidationError({refused.field: [str(refused)]}) from refused
+        except TuneError as error:
+            raise ValidationError({name: [problem] for name, problem in error.fields.items()}) from error
+        return Response({**selectors.kernel_json(kernel), "job": job_json(made)}, status=201)
+
+
+class OwnListApi(APIView):
+    @extend_schema(operation_id="own_kernels", responses=JSON)
+    def get(self, request: Request) -> Response:
+        """Versions of own kernels, newest first."""
+        return Response({"results": [selectors.kernel_json(each) for each in OwnKernel.objects.all()[:services.KEPT]]})
+
+
+class OwnApi(APIView):
+    @extend_schema(operation_id="own_kernel", responses=JSON)
+    def get(self, request: Request, name: str) -> Response:
+        """One version: the texts that travel with its jobs, and its adapter."""
+        kernel = selectors.kernel_named(name)
+        if kernel is None:
+            raise NotFound("no own kernel has this name")
+        return Response({**selectors.kernel_json(kernel), "sources": kernel.sources, "adapter": kernel.adapter})

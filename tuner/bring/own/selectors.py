@@ -1,0 +1,113 @@
+"""Own kernels from their rows: as operators, for pages, and for the workers that run them. Nothing of them is imported."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from tuner.bring.travel.described import describe_text
+from tuner.models import KernelCheck, OwnKernel, TuneJob
+from tuner.tuning.operators import Operator
+from tuner.tuning.team.description import DescriptionError, make_operator
+from workers import scope
+
+FRESH_S = 1.0                # an answer so young stands for the rows
+MOST_LISTED = 50             # of a project, the newest version of each kernel
+MOST_JOBS = 20
+NOT_INDEPENDENT = "compared with the default configuration's own result: not independent"
+_memo: dict[int | None, tuple[float, dict[str, int]]] = {}
+
+
+def kernel_named(name: str) -> OwnKernel | None:
+    """Return the version of this name that the current scope sees."""
+    pk = _names().get(name)
+    return None if pk is None else OwnKernel.objects.filter(pk=pk).first()
+
+
+def find_operator(name: str) -> Operator | None:
+    """Return the operator of an own kernel that the current scope sees, an older version too."""
+    pk = _names().get(name)
+    return None if pk is None else _operator(pk)
+
+
+def usable_operators() -> Mapping[str, Operator]:
+    """Return the newest version of each of the newest own kernels, by name."""
+    pks = list(_names().values())
+    newest: dict[tuple[str, str], int] = {}
+    for pk, file, kernel in OwnKernel.objects.filter(pk__in=pks[:4 * MOST_LISTED]).values_list("pk", "file", "kernel"):
+        newest.setdefault((file, kernel), pk)
+    found = (_operator(pk) for pk in list(newest.values())[:MOST_LISTED])
+    return {each.name: each for each in found if each is not None}
+
+
+def operator_of(kernel: OwnKernel) -> Operator:
+    """Return the operator of a row. Raises DescriptionError for a row that an older version of this code wrote."""
+    try:
+        told = json.loads(kernel.description)
+    except ValueError as error:
+        raise DescriptionError(f"{kernel.name}: no description that this version reads") from error
+    return make_operator(told)
+
+
+def _names() -> dict[str, int]:
+    """Return name → row of what the current scope sees, the newest first, read again every FRESH_S."""
+    sees = scope.current().sees
+    read_at, names = _memo.get(sees, (float("-inf"), {}))
+    if time.monotonic() - read_at >= FRESH_S:
+        names = dict(OwnKernel.objects.values_list("name", "pk"))
+        _memo[sees] = (time.monotonic(), names)
+    return names
+
+
+def forget() -> None:
+    """Read again at once in this process; others follow within FRESH_S."""
+    _memo.clear()
+
+
+@lru_cache(maxsize=256)
+def _operator(pk: int) -> Operator | None:
+    row = OwnKernel.objects.filter(pk=pk).first()
+    try:
+        return None if row is None else operator_of(row)
+    except DescriptionError:      # described by an older version of this code
+        return None
+
+
+def why_not(check: KernelCheck, adapter: Mapping[str, Any]) -> str:
+    """Return why an adapter of a check cannot be tuned as it stands; "" where it can."""
+    if adapter.get("why"):
+        return str(adapter["why"])
+    if check.file.endswith(".py") and not adapter.get("called"):
+        if check.result.get("call") and check.status in (KernelCheck.Status.WAITING, KernelCheck.Status.RUNNING):
+            return "a worker makes the call first"
+        return "the call was not recorded" if check.result.get("call") else "give one call of the file's function above"
+    try:
+        describe_text(adapter["text"], "own", title="", kernel=str(adapter["kernel"]), source_hash="",
+                      configs=configs_of(adapter))
+    except DescriptionError as error:
+        return f"{error}: see what is left to do"
+    return ""
+
+
+def configs_of(adapter: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the list of an autotuner, its parameters in their order; empty where the adapter states a space."""
+    listed = adapter.get("configs") or {"names": [], "rows": []}
+    return [dict(zip(listed["names"], row, strict=True)) for row in listed["rows"]]
+
+
+def jobs_of(check: KernelCheck) -> list[TuneJob]:
+    """Return the newest tune jobs of kernels of a check."""
+    names = list(check.own_kernels.values_list("name", flat=True))
+    return list(TuneJob.objects.filter(operator__in=names)[:MOST_JOBS]) if names else []
+
+
+def kernel_json(kernel: OwnKernel) -> dict[str, Any]:
+    """Return what a program reads of a version: no text of it."""
+    known = _operator(kernel.pk)
+    return {"operator": kernel.name, "kernel": kernel.kernel, "file": kernel.file, "files": sorted(kernel.sources),
+            "call": kernel.call, "reference": kernel.reference or None, "independent": bool(kernel.reference),
+            "source_hash": kernel.source_hash, "created": kernel.created.isoformat(),
+            "presets": [dict(each) for each in known.presets] if known else []}

@@ -1,0 +1,124 @@
+"""A child that answers over two pipes from behind the walls of `sandboxed`: for code of others that is asked again and again.
+
+What it sends is read like an upload by who asks; here it is kept within its bounds of memory, and it ends with its asker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workers.core import sandboxed, warm
+from workers.core.child import Child, ChildDied, SandboxError
+from workers.core.sandbox_inside import NO_WALLS
+
+OUTSIDE = "0"               # the parent of the first process of a process namespace, as that sees it
+
+
+@dataclass(frozen=True)
+class Walls:
+    """What the child sees beside the system's programs and this Python, and its bounds (`sandboxed.run` has the words).
+
+    write    folders that it may write to, which the children of one session share
+    environ  variables of every child, before those of one
+    """
+
+    read: Sequence[Path] = ()
+    write: Sequence[Path] = ()
+    devices: Sequence[Path] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
+    bounds: sandboxed.Bounds = field(default_factory=sandboxed.Bounds)
+
+    def spawn(self, module: str, environ: Mapping[str, str]) -> WalledChild:
+        """Start `python -m module` behind them."""
+        return WalledChild(module, environ, self)
+
+    def without_gpu(self) -> Walls:
+        """Return the same walls without the nodes of a GPU."""
+        return Walls(self.read, self.write, (), self.environ, self.bounds)
+
+
+class WalledChild(Child):
+    """See Child. Where the host allows no walls it is not started, unless its owner lets files run with limits alone."""
+
+    process: subprocess.Popen[bytes]
+
+    def __init__(self, module: str, environ: Mapping[str, str], walls: Walls) -> None:
+        self._walls = walls
+        self.over = ""                                  # the bound that it was ended for
+        self._ended = threading.Event()
+        self._root = Path(tempfile.mkdtemp(prefix="ridgepoint-sandbox-"))
+        try:
+            super().__init__(module, environ)
+        except BaseException:
+            shutil.rmtree(self._root, ignore_errors=True)
+            raise
+        threading.Thread(target=self._watch, name="bounds", daemon=True).start()
+
+    def _start(self, module: str, environ: Mapping[str, str], to_child: int, from_child: int) -> subprocess.Popen[bytes]:
+        why = sandboxed.why_not()
+        if why and not sandboxed.may_go_without():
+            raise SandboxError(f"not run: {why}", "allow user namespaces on the worker's host, or read docs/bring.md: The sandbox")
+        spec = sandboxed.spec_of(
+            [sys.executable, "-m", module, str(to_child), str(from_child), str(os.getpid()) if why else OUTSIDE], self._root,
+            read=self._walls.read, write=self._walls.write, devices=self._walls.devices, walls=not why,
+            environ={**self._walls.environ, **environ}, bounds=self._walls.bounds)
+        process: subprocess.Popen[bytes] = warm.spawner(os.getpid()).submit(
+            subprocess.Popen, [sys.executable, "-I", "-S", str(sandboxed.INSIDE), json.dumps(spec)], cwd="/", env={},
+            stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.STDOUT, pass_fds=(to_child, from_child),
+            start_new_session=True).result()
+        return process
+
+    def ask(self, message: dict[str, Any], limit_s: float, stop: threading.Event) -> dict[str, Any]:
+        """See Child.ask. Raises ChildDied for what is no answer, too."""
+        try:
+            answer = super().ask(message, limit_s, stop)
+        except RecursionError as error:
+            raise ChildDied(f"sent a message without end; {self.kill()}") from error
+        except ChildDied as died:
+            raise ChildDied(f"was ended: {self.over}" if self.over else str(died)) from died
+        if self.process.poll() == NO_WALLS:
+            raise ChildDied(f"was not started: {self.kill()}")
+        return answer
+
+    def _watch(self) -> None:
+        """End it where it takes more than it may, all of its processes together."""
+        bounds = self._walls.bounds
+        while not self._ended.wait(sandboxed.LOOK_S) and self.process.poll() is None:
+            if sandboxed.memory_of(self.process.pid) > bounds.memory_mb << 20:
+                self.over = f"it needs more memory than {bounds.memory_mb:,} MiB"
+            elif sandboxed.available_bytes() < sandboxed.LEFT_MB << 20:
+                self.over = "the machine has too little memory left"
+            elif (size := sum(map(size_of, self._walls.write))) > bounds.room_mb << 20:
+                self.over = f"it wrote {size >> 20:,} MiB; at most {bounds.room_mb:,}"
+            if self.over:
+                with suppress(ProcessLookupError):
+                    os.killpg(self.process.pid, signal.SIGKILL)
+                return
+
+    def close(self) -> None:
+        """End it, and all that it started."""
+        self._ended.set()
+        super().close()
+        shutil.rmtree(self._root, ignore_errors=True)
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes of the files in a folder, as many as are there while it looks."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_size
+    return total
