@@ -13,6 +13,7 @@ from profiles.analysis.core.result import SEVERITIES
 from profiles.analysis.core.sentences import pct_text, plural, time_text
 from profiles.families.kept_selectors import cached_answer
 from profiles.families.selectors import UNREAD, Actions, Line, estimate_text, ranking, shape_actions
+from profiles.families.timed import TIMED, timed_launches
 from profiles.models import (
     AdviceDecision,
     BuildChange,
@@ -70,6 +71,7 @@ class Run:
     stat: KernelStat            # its kernel of most time there
     names: int
     launches: int
+    timed: int                  # of them, those whose time is known
     total_ns: int
     p50_ns: float | None        # where one kernel is all of the family there
     p95_ns: float | None
@@ -78,7 +80,7 @@ class Run:
 
     @property
     def mean_ns(self) -> float | None:
-        return self.total_ns / self.launches if self.launches else None
+        return self.total_ns / self.timed if self.timed else None
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ def _runs(stats: QuerySet[KernelStat]) -> list[Run]:
 def _run(group: Sequence[KernelStat], oldest: Profile | None) -> Run:
     alone = group[0] if len(group) == 1 else None
     again = oldest if oldest is not None and oldest.pk != group[0].profile_id else None
-    return Run(group[0].profile, group[0], len(group), sum(each.launches for each in group),
+    return Run(group[0].profile, group[0], len(group), sum(each.launches for each in group), sum(map(timed_launches, group)),
                sum(each.total_ns or 0 for each in group), alone.p50_ns if alone else None, alone.p95_ns if alone else None,
                sum(each.share_pct or 0.0 for each in group), again)
 
@@ -296,9 +298,10 @@ def series(runs: Sequence[Run]) -> list[Mapping[str, Any]]:
 def builds(stats: QuerySet[KernelStat]) -> list[dict[str, Any]]:
     """Its builds, oldest first: launches, time, mean."""
     rows = (stats.exclude(profile__build="").order_by().values("profile__build", "profile__gpu", "profile__kind")
-            .annotate(count=Sum("launches"), total=Sum("total_ns"), first=Min("profile__created"), last=Max("profile__created"))
+            .annotate(count=Sum("launches"), timed=Sum(TIMED), total=Sum("total_ns"), first=Min("profile__created"),
+                      last=Max("profile__created"))
             .order_by("first"))
     return [{"build": row["profile__build"], "gpu": row["profile__gpu"], "kind": row["profile__kind"],
              "launches": int(row["count"]), "total_ns": int(row["total"]),
-             "mean_ns": float(row["total"]) / int(row["count"]) if row["count"] else None,
+             "mean_ns": float(row["total"]) / int(row["timed"]) if row["timed"] else None,
              "last": row["last"].isoformat()} for row in rows]

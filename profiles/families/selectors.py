@@ -43,6 +43,7 @@ from profiles.analysis.kernel.worth import (
     worth,
 )
 from profiles.families.kept_selectors import cached_answer
+from profiles.families.timed import TIMED
 from profiles.library.selectors import fleet, fleet_kind
 from profiles.models import KernelFamily, KernelShape, KernelStat, Profile
 
@@ -242,7 +243,7 @@ def family_times(stats: QuerySet[KernelStat], counted: Sequence[FamilyCounters] 
     """
     totals: dict[tuple[int, str], list[Any]] = {}
     for row in (stats.order_by().values("family", "profile__gpu")
-                .annotate(total=Sum("total_ns"), count=Sum("launches"), kind=Max("category"))):
+                .annotate(total=Sum("total_ns"), count=Sum(TIMED), kind=Max("category"))):
         totals[row["family"], row["profile__gpu"]] = [float(row["total"] or 0), int(row["count"] or 0), row["kind"]]
     out = []
     # a floor above the mean launch is wrong (what lies in a cache need not come from memory): that shape has none

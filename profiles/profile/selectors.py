@@ -171,16 +171,21 @@ def _lower(title: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
 
 
 def _counters_answer(profile: Profile) -> list[tuple[str, bool]]:
+    """What profiling did not measure comes first: its time is in no sum."""
     top = profile.kernels.first()
     kernels = profile.kernels.count()
-    if top is None:
+    broken_off = profile.counter_launches.exclude(incomplete="").count()
+    if top is None or broken_off == profile.launches:
         return [(f"{plural(profile.launches, 'launch')}, none of them measured to its end.", False)]
-    bound = f", {top.bound}-bound" if top.bound else ""
+    lacking = f"{broken_off} of {plural(profile.launches, 'launch')} {verb(broken_off, 'was', 'were')} not measured to the end. " \
+        if broken_off else ""
     if top.share_pct is None:
-        return [(f"{plural(profile.launches, 'launch')} of {plural(kernels, 'kernel')}; the report states no duration: "
+        return [(f"{lacking}{plural(profile.launches, 'launch')} of {plural(kernels, 'kernel')}; the report states no duration: "
                  "which takes most time is unknown.", False)]
-    takes = verb(profile.launches, "takes", "take")
-    text = f"{plural(profile.launches, 'launch')} of {plural(kernels, 'kernel')} {takes} {time_text(profile.gpu_time_ns or 0)}"
+    bound = f", {top.bound}-bound" if top.bound else ""
+    whole = profile.launches - broken_off
+    who = f"The other {whole}" if broken_off else f"{plural(whole, 'launch')} of {plural(kernels, 'kernel')}"
+    text = f"{lacking}{who} {verb(whole, 'takes', 'take')} {time_text(profile.gpu_time_ns or 0)}"
     return [(f"{text}; ", False), (top.short_name, True), (f" takes {pct_text(top.share_pct)} of it{bound}.", False)]
 
 

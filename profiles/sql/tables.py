@@ -83,7 +83,7 @@ TABLES = (
     Table("launches", "Kernel launches of traces and of counter reports, ordered by kernel, then by start.", _columns(f"""
 name VARCHAR full name of the kernel
 launch BIGINT position among the profile's kernels, by start; in counter reports the launch's number: joins with counters.launch
-dur_ns DOUBLE ns
+dur_ns DOUBLE ns; NULL where counters were taken without it
 {_LAUNCH.strip()}
 """), "SELECT name, min(dur_ns), max(dur_ns) FROM launches GROUP BY name HAVING count(*) > 10"),
     Table("kernel_stats", "One row per kernel, as on the profile's page; also where a tool gave sums and no launches.",

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from django.db.models import F
 
 from profiles.ingest.trace import KERNELS
 from profiles.models import KernelShape, KernelStat, Profile
@@ -148,7 +149,7 @@ def _profile(profile: Profile) -> dict[str, Any]:
 
 def _kernel_stats(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
     names = [each.name for each in table("kernel_stats").columns if each.name != "profile"]
-    rows = KernelStat.objects.filter(profile__in=profiles).order_by("profile_id", "-total_ns", "pk")
+    rows = KernelStat.objects.filter(profile__in=profiles).order_by("profile_id", F("total_ns").desc(nulls_last=True), "pk")
     for row in rows.values("profile_id", *names):
         yield {"profile": row.pop("profile_id"), **row}
 

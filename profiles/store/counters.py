@@ -120,11 +120,7 @@ def launch_rows(report: Report) -> Iterator[dict[str, Any]]:
 
 
 def write_rows(profile_id: int, kernel_ids: dict[str, int], report: Report) -> None:
-    """Write LaunchCounters of a report.
-
-    A kernel of which no launch was measured has no row to belong to: it is counted in the integrity report and its metrics are in
-    the object.
-    """
+    """Write LaunchCounters of a report."""
     rows = []
     for fields in launch_rows(report):
         kernel_id = kernel_ids.get(fields.pop("kernel_name"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
@@ -29,10 +30,10 @@ def launches_write(profile_id: int, launches: pa.Table) -> int:
 
 
 def launches_read(profile_id: int) -> pa.Table:
-    """LAUNCHES; an empty table where the profile has none stored."""
+    """LAUNCHES with a time; an empty table where the profile has none stored."""
     try:
         with default_storage.open(key(profile_id), "rb") as file:
             table = pq.read_table(pa.BufferReader(file.read()))
     except FileNotFoundError:
         return LAUNCHES.empty_table()
-    return table.cast(LAUNCHES).combine_chunks()
+    return table.filter(pc.is_valid(table["dur_ns"])).cast(LAUNCHES).combine_chunks()

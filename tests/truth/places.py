@@ -60,6 +60,11 @@ class Asked:
     def is_trace(self) -> bool:
         return bool(self.profile.kind == Profile.Kind.TRACE)
 
+    @property
+    def untimed(self) -> int:
+        """Return how many launches have counters and no time: shapes are of launches with a time."""
+        return int(self.profile.counter_launches.filter(duration_ns=None).count())
+
 
 def place(name: str) -> Callable[[Place], Place]:
     def keep(read: Place) -> Place:
@@ -101,7 +106,14 @@ def of_kernels_api(at: Asked) -> Said:
 @place("API, shapes")
 def of_shapes_api(at: Asked) -> Said | None:
     rows = at.ask.json("api/kernel-shapes/")["kernel_shapes"]
-    return of_rows(rows) if rows else None
+    return _of_shapes(at, of_rows(rows)) if rows else None
+
+
+def _of_shapes(at: Asked, said: Said) -> Said:
+    """With the launches that are of no shape; which kernels those are is not told there."""
+    if at.untimed and said.launches is not None:
+        said.launches, said.kernels = said.launches + at.untimed, None
+    return said
 
 
 @place("API, GPUs of the summary")
@@ -149,7 +161,7 @@ def of_shapes_page(at: Asked) -> Said | None:
     if not at.ask.json("api/kernel-shapes/")["kernel_shapes"]:
         return None
     rows = _cells(at.ask.grid("kernels/?kernels=all-shapes"), 2 + 6)
-    return of_rows([{"name": row[0], "launches": row[3], "total_ns": row[4]} for row in rows])
+    return _of_shapes(at, of_rows([{"name": row[0], "launches": row[3], "total_ns": row[4]} for row in rows]))
 
 
 def _cells(grid: list[list[str]], least: int) -> list[list[str]]:
@@ -202,7 +214,7 @@ def of_sql_kernel_stats(at: Asked) -> Said:
 
 @place("SQL, kernel_shapes")
 def of_sql_kernel_shapes(at: Asked) -> Said | None:
-    return _of_sql(at.sql["kernel_shapes"]) if at.sql["kernel_shapes"].by_kernel else None
+    return _of_shapes(at, _of_sql(at.sql["kernel_shapes"])) if at.sql["kernel_shapes"].by_kernel else None
 
 
 @place("SQL, launches")
@@ -235,7 +247,7 @@ for _kind in ("csv", "json", "parquet", "arrow"):
 @page("export of shapes")
 def of_exported_shapes(at: Asked) -> Said | None:
     rows = at.ask.table("api/kernel-shapes/", "parquet")
-    return of_rows(rows) if rows else None
+    return _of_shapes(at, of_rows(rows)) if rows else None
 
 
 @page("export of launches")
@@ -257,8 +269,8 @@ def of_exported_slices(at: Asked) -> Said | None:
 
 
 def _of_launches(table: pa.Table) -> Said:
-    rows = table.group_by("name").aggregate([("dur_ns", "sum"), ("dur_ns", "count")]).to_pylist()
-    return of_rows([{"name": row["name"], "launches": row["dur_ns_count"], "total_ns": row["dur_ns_sum"]} for row in rows])
+    rows = table.group_by("name").aggregate([("dur_ns", "sum"), ([], "count_all")]).to_pylist()
+    return of_rows([{"name": row["name"], "launches": row["count_all"], "total_ns": row["dur_ns_sum"]} for row in rows])
 
 
 @place("the file itself")

@@ -23,7 +23,7 @@ LAUNCHES = pa.schema([
     ("block_x", pa.int32()), ("block_y", pa.int32()), ("block_z", pa.int32()),
     ("registers_per_thread", pa.int32()),
     ("smem_bytes", pa.int64()),
-    ("dur_ns", pa.float64()),
+    ("dur_ns", pa.float64()),           # null: not measured (counters alone)
     ("index", pa.int64()),              # position among the kernels of the profile, by start
 ])
 
@@ -43,18 +43,18 @@ def launches_of_trace(trace: Trace) -> pa.Table:
 
 
 def launches_of_report(report: Report) -> pa.Table:
-    """LAUNCHES of the launches with a duration; those that profiling left incomplete stay out."""
+    """LAUNCHES of all launches; `dur_ns` is null where the report states none, or broke off in the launch."""
     rows = []
     for launch in report.launches:
         duration = launch.metrics.get("gpu__time_duration.sum")
         if launch.incomplete or not isinstance(duration, (int, float)) or not 0 <= duration < MOST_NS:
-            continue
-        grid, block = ([_whole(side) for side in sides or (None,) * 3] for sides in (launch.grid, launch.block))
+            duration = None
+        grid, block = ([_whole(side) or None for side in sides or (None,) * 3] for sides in (launch.grid, launch.block))
         rows.append({
             "name": launch.kernel, "grid_x": grid[0], "grid_y": grid[1], "grid_z": grid[2],
             "block_x": block[0], "block_y": block[1], "block_z": block[2],
             "registers_per_thread": _whole(launch.metrics.get("launch__registers_per_thread")),
-            "smem_bytes": _smem_bytes(launch.metrics), "dur_ns": float(duration), "index": launch.index,
+            "smem_bytes": _smem_bytes(launch.metrics), "dur_ns": duration, "index": launch.index,
         })
     return _sort_launches(pa.Table.from_pylist(rows, LAUNCHES))
 

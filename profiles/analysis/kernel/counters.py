@@ -265,21 +265,21 @@ def _weighted_mean(pairs: Iterable[tuple[float | None, float | None]]) -> float 
 def kernel_table(report: Report) -> list[KernelRow]:
     """Return the kernels of a report, most time first.
 
-    Incomplete launches are no part of it. A kernel whose launches state no duration has None for its times and comes last.
+    A launch that profiling broke off counts as one and has no part in times and counters. A kernel whose launches state no
+    duration has None for its times and comes last.
     """
     groups: dict[str, list[LaunchFacts]] = defaultdict(list)
     for launch in report.launches:
-        if not launch.incomplete:
-            groups[launch.kernel].append(launch_facts(launch))
+        groups[launch.kernel].append(launch_facts(launch))
     everything = sum(each.duration_ns or 0.0 for group in groups.values() for each in group)
     rows = [_kernel_row(name, group, everything) for name, group in groups.items()]
     return labelled(sorted(rows, key=lambda row: -row.time_ns))
 
 
 def _kernel_row(name: str, group: list[LaunchFacts], everything_ns: float) -> KernelRow:
-    durations = np.array([each.duration_ns or 0.0 for each in group])
-    timed = any(each.duration_ns is not None for each in group)
-    whole = combine_launches(group)
+    durations = np.array([each.duration_ns for each in group if each.duration_ns is not None])
+    timed = bool(durations.size)
+    whole = combine_launches([each for each in group if not each.incomplete])
     launch = whole.launch if whole else {}
     smem = [_possible(launch.get(f"smem_{part}_bytes")) for part in ("static", "dynamic")]
     return KernelRow(
@@ -289,8 +289,8 @@ def _kernel_row(name: str, group: list[LaunchFacts], everything_ns: float) -> Ke
         p50_ns=float(np.percentile(durations, 50)) if timed else None,
         p95_ns=float(np.percentile(durations, 95)) if timed else None,
         min_ns=round(float(durations.min())) if timed else None, max_ns=round(float(durations.max())) if timed else None,
-        share_pct=100.0 * float(durations.sum()) / everything_ns if everything_ns else 0.0 if timed else None,
-        bound=whole.bound if whole else "", bound_reason=whole.bound_reason if whole else "",
+        share_pct=None if not timed else 100.0 * float(durations.sum()) / everything_ns if everything_ns else 0.0,
+        bound=whole.bound if whole else "", bound_reason=whole.bound_reason if whole else group[0].incomplete or "",
         registers_per_thread=_possible(launch.get("registers_per_thread")),
         smem_bytes=sum(part for part in smem if part is not None) if None not in smem else None,
         occupancy_pct=whole.occupancy.achieved_pct if whole and whole.occupancy.achieved_pct is not None

@@ -159,7 +159,7 @@ def test_the_launch_at_which_a_report_breaks_off_is_a_kernel_without_a_time(read
         page = text_of(Client().get(f"/profiles/{profile.pk}/kernels/{last.pk}/{tab}/"))
         assert "no launch of this kernel was counted whole" in page
     pages = (f"/profiles/{profile.pk}/kernels/{last.pk}/source/", f"/profiles/{profile.pk}/kernels/{last.pk}/sampling/",
-             f"/kernels/{last.family_id}/", f"/api/kernels/{last.family_id}/", f"/occupancy/?kernel={last.pk}")
+             f"/profiles/{profile.pk}/kernels/", f"/occupancy/?kernel={last.pk}")
     assert {page: Client().get(page).status_code for page in pages} == dict.fromkeys(pages, 200)
 
 

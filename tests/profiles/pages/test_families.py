@@ -20,7 +20,7 @@ from profiles.analysis.core.sentences import time_text
 from profiles.analysis.kernel import counters
 from profiles.analysis.trace.layer.ceilings import ceilings_of
 from profiles.analysis.trace.layer.records import work_of
-from profiles.families import home_selectors, selectors, services
+from profiles.families import home_selectors, page_selectors, selectors, services
 from profiles.families.assign_services import assign_missing, families_assign
 from profiles.families.follow_services import families_catch_up, families_follow, pairs_refresh
 from profiles.models import BuildPair, FamilyEdit, FamilyRule, KernelFamily, KernelShape, KernelStat, LaunchCounters, Profile
@@ -77,6 +77,18 @@ def test_kernels_of_several_profiles_share_a_family_and_families_are_made_once()
     assert family_of("void f<float>(float*)").dtype == "fp32"
     KernelStat.objects.update(family=None)
     assert assign_missing() == 6 and assign_missing() == 0
+
+
+def test_a_mean_is_of_the_launches_that_were_measured() -> None:
+    """The third launch is the one at which the report broke off."""
+    report = Profile.objects.create(name="cut", status="ready", kind="counters", gpu="NVIDIA H200", file_name="f", upload_key="k",
+                                    build="one")
+    kernels("softmax_row", profile=report, launches=3, total_ns=1_000_000, mean_ns=5e5)
+    family = family_of("softmax_row")
+    page = page_selectors.family_page(family)
+    assert [(run.launches, run.mean_ns) for run in page["runs"]] == [(3, 5e5)]
+    assert [row["mean_ns"] for row in page_selectors.builds(KernelStat.objects.filter(family=family))] == [5e5]
+    assert page["line"].mean_ns == 5e5
 
 
 def test_a_configuration_that_nobody_timed_shows_without_a_gain() -> None:
