@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import check_jsonschema
 import helm_python
 import pytest
 import yaml
@@ -47,6 +46,8 @@ def containers(documents: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def test_compose_follows_the_schema_of_its_specification(tmp_path: Path) -> None:
+    import check_jsonschema  # takes longest of all that tests import: only where it is asked
+
     def check(path: Path) -> Result:
         return CliRunner().invoke(check_jsonschema.main, ["--builtin-schema", "vendor.compose-spec", str(path)])
 

@@ -22,7 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
-PYTEST = (sys.executable, "-m", "pytest", "-m", "not gpu", "--dist", "loadfile", "--no-loadscope-reorder", "-p", "tests.run.passed")
+GPU = "tests/gpu"           # all of it needs one: it is not even imported
+PYTEST = (sys.executable, "-m", "pytest", "-m", "not gpu", f"--ignore={GPU}", "--dist", "loadfile", "--no-loadscope-reorder",
+          "-p", "tests.run.passed")
 COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")           # pytest's closing line
 NODE_COUNTED = re.compile(r"^(?:#|ℹ) (pass|fail|skipped) (\d+)$")           # those of node --test
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?::.+?)(?: - .*)?$")              # of pytest's short summary

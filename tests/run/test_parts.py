@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.parts import MOST_ALONE, PARTS, PROJECT, Part, Sum, count_tests, failures_of, run_alone, run_parts
+from tests.run.parts import GPU, MOST_ALONE, PARTS, PROJECT, Part, Sum, count_tests, failures_of, run_alone, run_parts
 from tests.scale import DEEP
 
 
@@ -42,7 +42,7 @@ def test_a_part_waits_for_the_one_that_it_follows_and_for_no_other(tmp_path: Pat
 def test_the_parts_name_every_test_once() -> None:
     left_out = {word.partition("=")[2] for word in PARTS[0].command if word.startswith("--ignore=")}
     taken = [word for part in PARTS[1:] for word in part.command if word.startswith("tests/")]
-    assert sorted(taken) == sorted(left_out) and all((PROJECT / path).is_dir() for path in taken)
+    assert sorted([*taken, GPU]) == sorted(left_out) and all((PROJECT / path).is_dir() for path in taken)
 
 
 @pytest.mark.parametrize(("printed", "counts"), [
