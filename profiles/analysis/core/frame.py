@@ -309,7 +309,16 @@ class Frame:
         "rank 3" of a job of several ranks, "" of a trace of one.
         """
         labels = list(self.metadata.get("ranks") or ())
-        return [next((label for label in labels if track.group.startswith(f"{label}: ")), "") for track in self.tracks]
+        of_group = {group: next((label for label in labels if group.startswith(f"{label}: ")), "")
+                    for group in {track.group for track in self.tracks}}
+        return [of_group[track.group] for track in self.tracks]
+
+    @cached_property
+    def rank_numbers(self) -> tuple[list[str], Ints]:
+        """Return the ranks in order of first sight, and for each track the number of its rank among them; [0] without tracks."""
+        labels = list(dict.fromkeys(self.rank_of_track))
+        number = {label: at for at, label in enumerate(labels)}
+        return labels, np.array([number[label] for label in self.rank_of_track] or [0], np.int64)
 
 
 def _among(kinds: Sequence[int]) -> npt.NDArray[np.bool_]:

@@ -96,7 +96,7 @@ class Host:
     def activities(self, each: Sequence[Gaps]) -> list[Activity]:
         """Return `activity` of several GPUs, in one pass over the CPU's slices."""
         made = [_Sum(gaps) for gaps in each]
-        if any(one.starved for one in made):
+        if any(one.total for one in made):
             for rows in self.digest.host_rows():
                 for one in made:
                     one.add(rows)
@@ -117,30 +117,27 @@ class Host:
                      _counts(waits["outermost"], names), _counts(waits["name"], names))
 
 
-
 class _Sum:
     """What the threads that starve one GPU spend the starved time in, added up piece by piece."""
 
     def __init__(self, gaps: Gaps) -> None:
-        self.starved: dict[int, tuple[Ints, Ints]] = {}
-        for track in np.unique(gaps.track[gaps.starved_ns > 0]).tolist():
-            mine = (gaps.track == track) & (gaps.starved_ns > 0)
-            self.starved[track] = gaps.start_ns[mine], gaps.start_ns[mine] + gaps.starved_ns[mine]
-        self.total = sum(int((ends - begins).sum()) for begins, ends in self.starved.values())
+        starved = np.flatnonzero(gaps.starved_ns > 0)
+        self.starved = _Starved(gaps.track[starved], gaps.start_ns[starved], gaps.starved_ns[starved])
+        self.total = int(gaps.starved_ns[starved].sum())
         self.kinds = np.zeros(NO_KIND + 1, np.int64)
         self.names: dict[int, int] = {}
 
     def add(self, piece: npt.NDArray[np.void]) -> None:
         """Add a piece: time within a slice less that within the slices it encloses."""
-        for track, (begins, ends) in self.starved.items():
-            rows = piece[(piece["track"] == track) & (piece["kind"] != NO_KIND) & (piece["end_ns"] > begins[0])
-                         & (piece["start_ns"] < ends[-1])]
-            inclusive = _covered_before(begins, ends, rows["end_ns"]) - _covered_before(begins, ends, rows["start_ns"])
-            np.add.at(self.kinds, rows["kind"], inclusive)
-            np.subtract.at(self.kinds, rows["within"], inclusive)
-            outermost = (rows["kind"] == Nesting.OPERATOR) & ~rows["under_operator"] & (inclusive > 0)
-            for code, ns in zip(rows["name"][outermost].tolist(), inclusive[outermost].tolist(), strict=True):
-                self.names[code] = self.names.get(code, 0) + ns
+        rows = piece[piece["kind"] != NO_KIND]
+        rows = rows[self.starved.has_thread(rows["track"])]
+        rows = rows[np.argsort(rows["track"], kind="stable")]
+        inclusive = self.starved.before(rows["track"], rows["end_ns"]) - self.starved.before(rows["track"], rows["start_ns"])
+        np.add.at(self.kinds, rows["kind"], inclusive)
+        np.subtract.at(self.kinds, rows["within"], inclusive)
+        outermost = (rows["kind"] == Nesting.OPERATOR) & ~rows["under_operator"] & (inclusive > 0)
+        for code, ns in zip(rows["name"][outermost].tolist(), inclusive[outermost].tolist(), strict=True):
+            self.names[code] = self.names.get(code, 0) + ns
 
     def result(self, names: Sequence[str]) -> Activity:
         wait, runtime, operator, _, profiler = self.kinds[:5].tolist()
@@ -155,11 +152,32 @@ def _counts(codes: npt.NDArray[np.int32], names: Sequence[str]) -> dict[str, int
     return {names[distinct[i]] if distinct[i] >= 0 else "": int(count[i]) for i in np.argsort(first).tolist()}
 
 
-def _covered_before(begins: Ints, ends: Ints, time_ns: Ints) -> Ints:
-    """Length of the disjoint, ordered intervals before each time."""
-    lengths = np.r_[0, np.cumsum(ends - begins)]
-    at = np.searchsorted(begins, time_ns, side="right")
-    last = np.maximum(at - 1, 0)
-    partial = np.where(at > 0, np.minimum(time_ns, ends[last]) - begins[last], 0)
-    covered: Ints = np.where(at > 0, lengths[last] + partial, 0)
-    return covered
+class _Starved:
+    """Disjoint intervals of several threads, asked for all threads at once.
+
+    `track`, `start_ns`, `length_ns`: of one thread ordered by start. A place is thread and moment in one number, the moment
+    counted in starts: a pass for each thread would cost threads times slices.
+    """
+
+    def __init__(self, track: Ints, start_ns: Ints, length_ns: Ints) -> None:
+        order = np.argsort(track, kind="stable")
+        self._start_ns, self._length_ns = start_ns[order], length_ns[order]
+        self._moments = np.unique(start_ns)
+        self._threads, self._first = np.unique(track[order], return_index=True)
+        self._place = self._at(track[order], self._start_ns)
+        self._sum_ns = np.r_[0, np.cumsum(self._length_ns)]
+
+    def has_thread(self, track: Ints) -> npt.NDArray[np.bool_]:
+        return np.isin(track, self._threads)
+
+    def before(self, track: Ints, time_ns: Ints) -> Ints:
+        """Return the length of a thread's intervals before each time; the threads are among those of the intervals."""
+        last = np.searchsorted(self._place, self._at(track, time_ns), side="right") - 1
+        first = self._first[np.searchsorted(self._threads, track)]
+        inside = np.minimum(time_ns - self._start_ns[last], self._length_ns[last])
+        covered: Ints = np.where(last >= first, self._sum_ns[last] - self._sum_ns[first] + inside, 0)
+        return covered
+
+    def _at(self, track: Ints, time_ns: Ints) -> Ints:
+        moment = np.searchsorted(self._moments, time_ns, side="right")
+        return np.searchsorted(self._threads, track) * (self._moments.size + 1) + moment

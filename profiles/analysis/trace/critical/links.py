@@ -220,18 +220,16 @@ class Links:
 def _ranks(frame: Frame, order: Order) -> tuple[list[str], Ints]:
     """Whose each track is: a rank's, or where the file names none, a process's that launched GPU work (its threads, and the
     streams that it launched most on)."""
-    labels = list(dict.fromkeys(frame.rank_of_track)) or [""]
-    if len(labels) == 1:
+    labels, number_of_track = frame.rank_numbers
+    if len(labels) <= 1:
         call = order.call[order.has_call]
         thread, stream = frame["track"][call], order.track[order.has_call]
         groups = [frame.tracks[track].group for track in np.unique(thread).tolist()]
-        names = list(dict.fromkeys(groups))
+        names = {group: at for at, group in enumerate(dict.fromkeys(groups))}
         if len(names) > 1:
-            number = np.array([names.index(track.group) if track.group in names else 0 for track in frame.tracks], np.int64)
-            votes = np.zeros((len(frame.tracks), len(names)), np.int64)
-            np.add.at(votes, (stream, number[thread]), 1)
-            return names, np.where(votes.any(1), votes.argmax(1), number)
-    return labels, np.array([labels.index(label) for label in frame.rank_of_track] or [0], np.int64)
+            number = np.array([names.get(track.group, 0) for track in frame.tracks], np.int64)
+            return list(names), most_votes(stream, number[thread], number)
+    return labels or [""], number_of_track
 
 
 def last_before(order: Order) -> Ints:
@@ -248,3 +246,15 @@ def last_before(order: Order) -> Ints:
         best = np.maximum.accumulate(np.where(ends >= np.maximum.accumulate(ends), np.arange(hi - lo), 0))
         last[by_track[lo + 1:hi]] = by_track[lo + best[:-1]]
     return last
+
+
+def most_votes(of: Ints, who: Ints, otherwise: Ints) -> Ints:
+    """Return for each number of `of` (an index into `otherwise`) whom most pairs name, the first of several; else `otherwise`.
+
+    Only the pairs that occur are counted: a table of both has the square of what a hostile file names.
+    """
+    pairs, votes = np.unique(np.stack((of.astype(np.int64), who.astype(np.int64))), axis=1, return_counts=True)
+    order = np.lexsort((-pairs[1], votes, pairs[0]))
+    out = otherwise.copy()
+    out[pairs[0][order]] = pairs[1][order]          # of each the last one stays
+    return out

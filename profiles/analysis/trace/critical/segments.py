@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from profiles.analysis.core import intervals
+from profiles.analysis.core.columns import rows_by_value
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.trace.critical.walk import BEFORE, BETWEEN, CPU, DEPENDENCY, HANDED, LAUNCHING, RETURNING, UNEXPLAINED, Path
 
@@ -36,8 +37,8 @@ def path_segments(frame: Frame, path: Path, start_ns: int, end_ns: int) -> dict[
                                                            strict=True)]}
     pixel = max(1, (end_ns - start_ns) // PIXELS)
     segments = []
-    for track in np.unique(path.track[inside]).tolist():
-        mine = inside[path.track[inside] == track]
+    for track, places in rows_by_value(path.track[inside]).items():
+        mine = inside[places]
         joined = intervals.union(path.from_ns[mine], path.to_ns[mine] + pixel)
         what = "host" if frame.tracks[track].kind == "thread" else "GPU"
         segments += [[track, 0, lo, hi - pixel, what, None] for lo,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiles.analysis.core import intervals
+from profiles.analysis.core.columns import rows_by_value
 from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.core.intervals import Intervals
 from profiles.analysis.trace.critical.walk import BEFORE, BETWEEN, CPU, DEPENDENCY, HANDED, LAUNCHING, RETURNING, UNEXPLAINED, Path
@@ -59,8 +60,7 @@ class Shares:
         for kind in np.unique(path.kind).tolist():
             if kind != CPU:
                 sums[_OF_SEGMENT[kind]] += int(length[path.kind == kind].sum())
-        for track in np.unique(path.track[path.kind == CPU]).tolist():
-            mine = (path.kind == CPU) & (path.track == track)
+        for track, mine in _by_thread(path).items():
             lo, hi = path.from_ns[mine], path.to_ns[mine]
             runtime, both = self._thread(track)
             in_runtime, in_both = (int(intervals.overlap_ns(each, lo, hi).sum()) for each in (runtime, both))
@@ -73,7 +73,8 @@ class Shares:
         """When a thread was in runtime calls; in runtime calls or operators."""
         if track not in self._busy:
             frame = self.frame
-            mine = np.flatnonzero((frame["track"] == track) & ~frame["instant"])
+            mine = frame.rows_of_track(track)
+            mine = mine[~frame["instant"][mine]]
             start, end, kind = frame["start_ns"][mine], frame.end_ns[mine], frame["category"][mine]
             calls, both = kind == Category.RUNTIME, np.isin(kind, [int(Category.RUNTIME), int(Category.CPU_OP)])
             self._busy[track] = intervals.union(start[calls], end[calls]), intervals.union(start[both], end[both])
@@ -86,10 +87,10 @@ class Shares:
         """
         frame, own = self.frame, np.zeros(self.frame.rows, np.int64)
         kinds = [int(each) for each in (Category.CPU_OP, Category.RUNTIME, Category.PYTHON, Category.ANNOTATION)]
-        for track in np.unique(path.track[path.kind == CPU]).tolist():
-            mine = (path.kind == CPU) & (path.track == track)
+        for track, mine in _by_thread(path).items():
             stretches = Intervals(path.from_ns[mine], path.to_ns[mine])
-            rows = np.flatnonzero((frame["track"] == track) & ~frame["instant"] & np.isin(frame["category"], kinds))
+            rows = frame.rows_of_track(track)
+            rows = rows[~frame["instant"][rows] & np.isin(frame["category"][rows], kinds)]
             inclusive = intervals.overlap_ns(stretches, frame["start_ns"][rows], frame.end_ns[rows])
             rows, inclusive = rows[inclusive > 0], inclusive[inclusive > 0]
             np.add.at(own, rows, inclusive)
@@ -98,3 +99,9 @@ class Shares:
             np.subtract.at(own, around[inner], inclusive[inner])
         owners = np.flatnonzero(own > 0)
         return owners, own[owners]
+
+
+def _by_thread(path: Path) -> dict[int, Ints]:
+    """Return the stretches of a path on each thread that it takes, in their order."""
+    stretches = np.flatnonzero(path.kind == CPU)
+    return {track: stretches[places] for track, places in rows_by_value(path.track[stretches]).items()}

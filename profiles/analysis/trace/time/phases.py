@@ -95,7 +95,7 @@ class Phases:
         Per rank when at least one of its threads is in one, summed.
         """
         frame, out = self.frame, {}
-        rank = np.array([list(dict.fromkeys(frame.rank_of_track)).index(label) for label in frame.rank_of_track] or [0])
+        _, rank = frame.rank_numbers
         for number, phase in enumerate(ORDER[:-1]):
             rows = self.rows[self.flag[self.rows] == number]
             whose = rank[frame["track"][rows]]

@@ -105,8 +105,7 @@ def _repeating(frame: Frame) -> Rows | None:
     stems = [_NUMBER.sub("#", frame.names[code][:ASKED_CHARS] if code >= 0 else "") for code in codes.tolist()]
     number = {stem: i for i, stem in enumerate(dict.fromkeys(stems))}
     stem = np.array([number[each] for each in stems])[at]
-    labels = list(dict.fromkeys(frame.rank_of_track))
-    rank = np.array([labels.index(label) for label in frame.rank_of_track])[frame["track"][rows]]
+    rank = frame.rank_numbers[1][frame["track"][rows]]
     best: tuple[bool, float, Rows] | None = None
     counts, texts = np.bincount(stem), list(number)
     likely = np.flatnonzero((counts >= FEWEST) & (counts <= MOST_STEPS))
