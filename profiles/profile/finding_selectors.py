@@ -13,7 +13,8 @@ from profiles.models import AdviceDecision, Finding, Profile
 _UNITS = (("_ns", "ns"), ("_pct", "pct"), ("_bytes", "bytes"))
 # rule -> the kinds of work that need not be (`analysis.trace.needed`) that say the same with its gain
 SAID_BY = {"fusion": ("passes",),
-           "casts_and_copies": ("passes", "scores_in_memory", "layouts", "remade_weights", "repeated_keys", "pieces")}
+           "casts_and_copies": ("passes", "scores_in_memory", "layouts", "remade_weights", "repeated_keys", "pieces",
+                                "copied_operands")}
 
 
 def finding_rows(profile: Profile) -> list[Finding]:

@@ -24,6 +24,7 @@ class Avoidable:
     certain: bool = True                # shapes or names prove it; else it looks so
     host_shares: tuple[float, float] = (0.0, 1.0)   # of the host time of these launches that goes with them, least and most
     is_region: bool = False             # everything launched from the first to the last of them goes, waits for the GPU too
+    rows: Sequence[int] = ()            # of the frame: copies that go with them, or alone
     numbers: dict[str, Any] = field(default_factory=dict)
 
 

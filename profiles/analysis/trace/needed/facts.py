@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -174,6 +174,11 @@ class Facts:
         """Return what the launch's GPU does of a precision, operations/s, "dram": bytes/s."""
         known = self.ceilings[self.models[int(self.model[position])]].rate(precision)
         return known[0] if known else None
+
+
+def steps_of_names(names: Sequence[str]) -> int:
+    """Return how many steps torch.profiler marked, 1 where none."""
+    return max(1, sum(1 for name in names if name.startswith(STEP)))
 
 
 def facts_of(frame: Frame, given: Mapping[str, Any] | None = None) -> Facts | None:

@@ -106,7 +106,7 @@ def _claims(facts: Facts, recording: Recording) -> list[Claim]:
         found = []
         for one in kind.find(facts):
             left = [position for position in dict.fromkeys(one.positions) if not facts.taken[position]]
-            if len(left) == len(set(one.positions)) and left:
+            if len(left) == len(set(one.positions)) and (left or one.rows):
                 facts.taken[left] = True
                 found.append(one)
         if found:
@@ -115,20 +115,26 @@ def _claims(facts: Facts, recording: Recording) -> list[Claim]:
 
 
 def _claim(facts: Facts, recording: Recording, kind: Kind, found: Sequence[Avoidable], wall_ns: int) -> Claim:
-    takes = sum(facts.total_ns(list(one.positions)) for one in found)
+    takes = sum(facts.total_ns(list(one.positions)) for one in found) + sum(_copied_ns(facts, one) for one in found)
     stays = tuple(round(sum(one.stays_ns[at] for one in found)) for at in (0, 1))
     # Without the profiler, which slows the host, the GPU may be what holds the run back: at most all of its time goes.
     bounds = [takes - stays[at] + (wall_ns if any(one.is_region for one in found) else _host_ns(facts, recording, found, at))
               for at in (0, 1)]
     most, least = (min(bounds[at], max(0, recording.saved_ns(_change(facts, recording, found, at)))) for at in (0, 1))
-    return Claim(kind, tuple(found), sum(len(one.positions) for one in found), takes, (stays[0], stays[1]),
+    return Claim(kind, tuple(found), sum(len(one.positions) + len(one.rows) for one in found), takes, (stays[0], stays[1]),
                  (min(least, most), max(most, least, takes - stays[0])))
 
 
+def _copied_ns(facts: Facts, one: Avoidable) -> int:
+    return int(facts.frame["dur_ns"][list(one.rows)].sum()) if one.rows else 0
+
+
 def _host_ns(facts: Facts, recording: Recording, found: Sequence[Avoidable], at: int) -> int:
-    """Return the host time that goes with the launches: `at` 0 at most, 1 at least."""
-    return sum(round(one.host_shares[1 - at] * recording.host_of.get(row, 0))
-               for one in found for row in facts.every.rows[list(one.positions)].tolist())
+    """Return the host time that goes with the launches: `at` 0 at most, 1 at least. Of a copy the call itself, which may block."""
+    launched = sum(round(one.host_shares[1 - at] * recording.host_of.get(row, 0))
+                   for one in found for row in facts.every.rows[list(one.positions)].tolist())
+    calls = np.unique([call for one in found for row in one.rows if (call := int(facts.frame.call[row])) >= 0]).astype(np.int64)
+    return launched + (int(facts.frame["dur_ns"][calls].sum()) if at == 0 else 0)
 
 
 def _change(facts: Facts, recording: Recording, found: Sequence[Avoidable], at: int) -> Change:
@@ -138,7 +144,8 @@ def _change(facts: Facts, recording: Recording, found: Sequence[Avoidable], at: 
         positions, stays = list(one.positions), one.stays_ns[at]
         rows = facts.every.rows[positions].tolist()
         share = one.host_shares[1 - at]
-        host |= {row: round(share * recording.host_of.get(row, 0)) for row in rows}
+        host |= {row: round(share * recording.host_of.get(row, 0)) for row in [*rows, *one.rows]}
+        ns |= dict.fromkeys(one.rows, 0)
         if one.is_region:
             ns |= dict.fromkeys(rows, 0) | {rows[0]: max(1, round(stays))}
             calls = [recording.call_of[row] for row in rows if row in recording.call_of]
@@ -169,18 +176,22 @@ def _gpu(frame: Frame, facts: Facts, work: DeviceWork, steps: Steps, claims: Seq
     mine = np.flatnonzero(place >= 0)
     ns = np.zeros(facts.every.rows.size, np.int64)
     ns[place[mine]] = portion[mine]
+    has_copies = any(one.rows for claim in claims for one in claim.found)
+    copied = dict(zip(rows.tolist(), portion.tolist(), strict=True)) if has_copies else {}
     left = np.ones(ns.size, np.bool_)
     for claim in claims:
         for one in claim.found:
             positions = np.array(list(one.positions), np.int64)
             left[positions] = False
             inside = int(ns[positions].sum())
+            moved = sum(copied.get(row, 0) for row in one.rows)
+            parts[COPIES] -= moved
             whole = max(1, facts.total_ns(positions.tolist()))
             least, most = (min(inside, round(each * inside / whole)) for each in one.stays_ns)
             middle = (least + most) // 2
             parts[NEEDED] += least
             parts[SLOWER] += middle - least
-            parts[claim.kind.name] = parts.get(claim.kind.name, 0) + inside - middle
+            parts[claim.kind.name] = parts.get(claim.kind.name, 0) + moved + inside - middle
     floors = facts.floor_ns
     helper = np.array([item.is_part for item in facts.items])[facts.item]
     known = left & ~np.isnan(floors)

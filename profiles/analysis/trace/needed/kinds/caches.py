@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+from profiles.analysis.trace.layer.arguments import Shape
 from profiles.analysis.trace.needed.avoidable import Avoidable, times
 from profiles.analysis.trace.needed.facts import Facts, Item
 
@@ -15,8 +16,8 @@ FEWEST = 4
 def find(facts: Facts) -> Iterator[Avoidable]:
     """Find concatenations of a large tensor with a small one along one dimension, whose large one grows from call to call."""
     grown: dict[tuple[object, ...], list[tuple[int, int]]] = {}
-    for position in facts.where("cat"):
-        if facts.is_backward[position]:
+    for position in (each for each, number in enumerate(facts.item) if is_concatenation(facts.items[number])):
+        if facts.is_backward[position] or facts.taken[position]:
             continue
         found = growth(facts.at(position))
         if found is not None:
@@ -37,6 +38,8 @@ def find(facts: Facts) -> Iterator[Avoidable]:
 def growth(item: Item) -> tuple[tuple[object, ...], int] | None:
     """Return what tells one cache from another, and the length that it holds; None where the call appends to none."""
     shapes = [shape for shape in item.shapes if shape]
+    if item.is_fused:
+        shapes = _concatenated(shapes)
     if len(shapes) != 2 or len(shapes[0]) != len(shapes[1]) or len(shapes[0]) < 3:
         return None
     apart = [at for at, (a, b) in enumerate(zip(*shapes, strict=True)) if a != b]
@@ -47,6 +50,23 @@ def growth(item: Item) -> tuple[tuple[object, ...], int] | None:
         return None
     rest = tuple(size for at, size in enumerate(shapes[0]) if at != apart[0])
     return (times(rest), apart[0], added), held
+
+
+def is_concatenation(item: Item) -> bool:
+    """Return whether a launch concatenates; also in a kernel that a compiler made of one ("triton_poi_fused_cat_3")."""
+    return item.role == "cat" or (item.is_fused and "_cat" in item.kernel[:200])
+
+
+def _concatenated(shapes: list[Shape]) -> list[Shape]:
+    """Return the two operands of a fused concatenation: those whose sizes make that of the largest tensor along one dimension."""
+    whole = max(shapes, key=prod, default=())
+    for held in shapes:
+        for added in shapes:
+            apart = [at for at, (a, b, c) in enumerate(zip(held, added, whole, strict=False)) if not a == b == c]
+            if len(held) == len(added) == len(whole) and len(apart) == 1 and held[apart[0]] >= added[apart[0]] \
+                    and held[apart[0]] + added[apart[0]] == whole[apart[0]]:
+                return [held, added]
+    return []
 
 
 def _is_cache(facts: Facts, mine: list[tuple[int, int]]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from math import prod
 
 from profiles.analysis.trace.needed.avoidable import Avoidable, times
-from profiles.analysis.trace.needed.facts import Facts
+from profiles.analysis.trace.needed.facts import Facts, steps_of_names
 
 _MAKERS = ("where", "masked_fill", "le", "lt", "ge", "gt", "eq", "ne", "tril", "triu", "logical_and", "logical_not", "bitwise_and",
            "bitwise_not", "full", "fill", "sub", "rsub")
@@ -25,7 +25,7 @@ def find(facts: Facts) -> Iterator[Avoidable]:
             and prod(shape[:-2]) <= 64 and prod(shape) >= LEAST_ELEMENTS and not facts.is_backward[position]
         if is_mask:
             made.setdefault((shape[-2], shape[-1]), []).append(position)
-    steps = max(1, sum(1 for name in facts.frame.names if name.startswith("ProfilerStep#")))
+    steps = steps_of_names(facts.frame.names)
     for square, mine in made.items():
         often = Counter(facts.item[position] for position in mine)
         again = [position for position in mine if often[facts.item[position]] >= FEWEST * steps]

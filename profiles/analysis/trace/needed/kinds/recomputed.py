@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from profiles.analysis.trace.needed.avoidable import Avoidable
-from profiles.analysis.trace.needed.facts import Facts
+from profiles.analysis.core.sentences import si_text
+from profiles.analysis.trace.needed.avoidable import Avoidable, sizes_of
+from profiles.analysis.trace.needed.facts import Facts, steps_of_names
 
 # Operators that autograd's formulas never call: where one runs inside a gradient, a forward pass does.
 _FORWARD_ONLY = frozenset((
@@ -35,11 +36,23 @@ def find(facts: Facts) -> Iterator[Avoidable]:
     if len(mine) < LEAST_LAUNCHES:
         return
     positions = sorted({*mine, *other})
+    kept = sum(result_bytes(facts, each) for each in positions) / steps_of_names(facts.frame.names)
     share = 100.0 * facts.total_ns(positions) / max(1, int(facts.ns.sum()))
     yield Avoidable(positions, (0.0, float(facts.total_ns(other))),
                     f"the forward pass is computed again within the backward pass ({len(positions):,} launches)",
-                    "the memory of the activations is there",
-                    numbers={"launches": len(positions), "share_pct": share})
+                    "the memory of the activations is there" + (f", {si_text(kept, 'B')} at most" if kept else ""),
+                    numbers={"launches": len(positions), "share_pct": share, "kept_bytes": round(kept)})
+
+
+def result_bytes(facts: Facts, position: int) -> int:
+    """Return the bytes that a launch leaves behind, 0 where shapes are not known: what a checkpoint need not keep, at most."""
+    item, sizes = facts.at(position), sizes_of(facts.at(position))
+    size = next((tensor.size for tensor in item.tensors if tensor.size), 0) or 0
+    if len(sizes) == 4:
+        return size * sizes[0] * sizes[1] * sizes[2]
+    if len(sizes) == 6:
+        return size * sizes[0] * sizes[1] * sizes[3] * sizes[5]
+    return size * item.elements
 
 
 def _is_forward(facts: Facts, position: int) -> bool:

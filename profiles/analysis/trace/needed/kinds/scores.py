@@ -8,6 +8,7 @@ from math import prod
 from profiles.analysis.trace.layer.launches import precision_of
 from profiles.analysis.trace.needed.avoidable import Avoidable, floor_ns, sizes_of
 from profiles.analysis.trace.needed.facts import Facts, Item
+from profiles.analysis.trace.needed.kinds.backends import fallback_reason
 
 LOOKED = 30                         # launches between a product and the softmax over its result
 TILE = 64                           # queries that a fused kernel computes at once (FlashAttention's smallest)
@@ -65,8 +66,10 @@ def _around(facts: Facts, sequence: list[int], at: int) -> tuple[int, Avoidable]
     precision = precision_of(a.work, a.kernel) if a.work else ""
     floor = floor_ns(facts, sequence[first], flop, moved, precision)
     whole = float(facts.total_ns(claimed))
+    reason = fallback_reason(facts, sequence[first]) if a.is_within("_scaled_dot_product_attention_math") else ""
     return second, Avoidable(claimed, _stays(floor, whole, rows, columns, 0.4),
-                             f"attention's scores are written to memory ({batch} × {rows} × {columns})",
+                             f"attention's scores are written to memory ({batch} × {rows} × {columns}"
+                             f"{f'; no fused kernel takes {reason}' if reason else ''})",
                              numbers={"batch": batch, "queries": rows, "keys": columns, "head_size": inner,
                                       "score_elements": batch * rows * columns})
 

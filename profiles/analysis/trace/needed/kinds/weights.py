@@ -10,6 +10,7 @@ from profiles.analysis.trace.needed.facts import Facts, Item
 LOOKED_AHEAD = 6                    # launches between the weight and its product
 FEWEST = 2
 LEAST_ELEMENTS = 1 << 18
+_GENERATORS = ("normal_", "uniform_", "random_", "bernoulli_", "exponential_")     # what they wrote was no weight before
 
 
 def find(facts: Facts) -> Iterator[Avoidable]:
@@ -20,6 +21,8 @@ def find(facts: Facts) -> Iterator[Avoidable]:
             item = facts.at(position)
             if facts.taken[position] or facts.is_backward[position] or facts.is_update[position] or not _changes_type(item):
                 continue
+            if at and _is_generated(facts.at(sequence[at - 1]), item):
+                continue
             shape, scaled = item.shapes[0], list[int]()
             for after in sequence[at + 1:at + 1 + LOOKED_AHEAD]:
                 sizes = sizes_of(facts.at(after))
@@ -27,16 +30,22 @@ def find(facts: Facts) -> Iterator[Avoidable]:
                     if sorted(shape) == sorted(sizes[2:]) and _is_weight(facts.at(after), sizes, shape):
                         made += [position, *scaled]
                     break
-                if facts.at(after).role == "elementwise" and facts.at(after).shapes[:1] == [shape] and not facts.taken[after]:
+                if facts.at(after).role == "elementwise" and facts.at(after).shapes[:1] == [shape] and not facts.taken[after] \
+                        and facts.at(after).path[:1] and facts.at(after).path[0] not in _GENERATORS:
                     scaled.append(after)
     if len(made) >= FEWEST and facts.total_ns(made) > 0:
-        names = {_from(facts.at(each)) for each in made}
+        names = {_from(facts.at(each)) for each in made if _changes_type(facts.at(each))}       # not what is scaled
         training = facts.has_backward
         yield Avoidable(made, (0.0, 0.1 * facts.total_ns(made)) if not training else (0.0, 0.5 * facts.total_ns(made)),
                         f"weights are made anew {len(made):,} times ({', '.join(sorted(names)[:3])})",
                         "they stay the same between the steps" if not training else
                         "the optimizer can write the narrow copy, or the model is kept in it",
                         numbers={"launches": len(made)})
+
+
+def _is_generated(before: Item, item: Item) -> bool:
+    """Return whether the launch before wrote random numbers of that shape: a tensor is made, not a weight made anew."""
+    return before.path[:1] != () and before.path[0] in _GENERATORS and item.shapes[1] in before.shapes
 
 
 def _changes_type(item: Item) -> bool:

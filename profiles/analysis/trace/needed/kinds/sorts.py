@@ -1,0 +1,45 @@
+"""Whole rows sorted, of which the largest few are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from profiles.analysis.trace.needed.avoidable import Avoidable
+from profiles.analysis.trace.needed.facts import Facts, Item
+
+LEAST_ROW = 4_096                   # elements that are sorted together
+_SORTS = ("sort", "argsort", "msort")
+_WHOLE = ("topk", "unique", "_unique2", "unique_consecutive", "median", "kthvalue", "index_put_", "_index_put_impl_", "randperm",
+          "embedding_dense_backward", "multinomial")
+
+
+def find(facts: Facts) -> Iterator[Avoidable]:
+    """Find sorts of floating-point rows of LEAST_ROW and more; a selection reads each element once or twice instead."""
+    mine = [position for position, number in enumerate(facts.item)
+            if not facts.taken[position] and not facts.is_backward[position] and _row(facts.items[number])]
+    if not mine:
+        return
+    total, least = float(facts.total_ns(mine)), 0.0
+    for position in mine:
+        item, dram = facts.at(position), float(facts.dram_bytes_s[position])
+        size = max((tensor.bytes or 0 for tensor in item.tensors), default=0)
+        least += 1e9 * size / dram / max(1, _launches(facts, position)) if dram > 0 else 0.0
+    row = max(_row(facts.at(position)) for position in mine)
+    yield Avoidable(mine, (min(total, least), min(total, max(2 * least, 0.5 * total))),
+                    f"rows of {row:,} elements are sorted whole",
+                    "only the largest few of a row are read (top-p sampling reads them all)",
+                    numbers={"launches": len(mine), "row": row})
+
+
+def _row(item: Item) -> int:
+    """Return the elements of a sorted row, 0 where the launch sorts none or what is sorted are numbers of rows."""
+    if not any(name in _SORTS for name in item.path) or item.is_within(*_WHOLE):
+        return 0
+    value = next((tensor for tensor in item.tensors if tensor.shape and tensor.dtype in ("fp16", "bf16", "fp32", "fp64")), None)
+    return value.shape[-1] if value is not None and value.shape[-1] >= LEAST_ROW else 0
+
+
+def _launches(facts: Facts, position: int) -> int:
+    """Return into how many launches a sort of one item is cut, so that its bytes count once."""
+    same = facts.positions_of[facts.item[position]]
+    return max(1, round(sum(1 for each in facts.item if facts.items[each].path == facts.at(position).path) / max(1, len(same))))
