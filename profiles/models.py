@@ -292,6 +292,17 @@ class CaptureFile(BelowProject):
 
 INGEST_LEASES = Leases(Profile, Profile.Status.UPLOADED, Profile.Status.INGESTING)
 CAPTURE_LEASES = Leases(Capture, Capture.Status.QUEUED, Capture.Status.RUNNING)
+SMALL_UPLOAD_BYTES = 4_000_000          # as it came, packed or not
+
+
+def is_small_upload() -> Q:
+    """Match uploads that wait in the queue of small ones: what took a worker down, or lost one, is read with the large ones."""
+    return Q(upload_bytes__lte=SMALL_UPLOAD_BYTES, attempts=0)
+
+
+def ingest_queue(profile: Profile) -> str:
+    """Return the queue in which an upload waits (`workers.jobs.QUEUES`)."""
+    return "small" if profile.upload_bytes <= SMALL_UPLOAD_BYTES and not profile.attempts else "ingest"
 
 
 class TimelineNote(BelowProject):

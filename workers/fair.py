@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from django.db.models import Count
+from django.db.models import Count, Q
 
 from workers import jobs
 from workers.leases import Leases
@@ -21,11 +21,11 @@ MOST = 1000                 # projects that wait at once
 MOST_TAKEN = 64             # rows of a project that other workers choose at this moment
 
 
-def next_row(leases: Leases[Any], task: str, row_id: int) -> int:
-    """Return the id of the row that a worker takes now, woken for `row_id`: that one where no other waits."""
+def next_row(leases: Leases[Any], task: str, row_id: int, among: Q | None = None) -> int:
+    """Return the id of the row that a worker takes now, woken for `row_id`: that one where no other (of `among`) waits."""
     client = jobs.connection()
     rows = leases.model._base_manager
-    free = rows.filter(leases.is_free())
+    free = rows.filter(leases.is_free()).filter(among or Q())
     running = Counter(dict(_counts(rows.filter(status=leases.running))))
     waiting = list(free.order_by("project", "created", "pk").distinct("project").values_list("project", "created", "pk")[:MOST])
     served = {int(project): float(at) for project, at in client.hgetall(_SERVED.format(task)).items()}     

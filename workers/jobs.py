@@ -10,7 +10,7 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -26,7 +26,11 @@ from workers import clock, spans, trail
 from workers.scope import Scope, current
 
 log = logging.getLogger(__name__)
-QUEUES = ("ingest", "compile", "gpu", "replay", "messages")
+QUEUES = ("ingest", "small", "compile", "gpu", "replay", "messages")
+# Small uploads have a queue of their own: whoever reads files serves it, and so does the replay worker, so that a large file,
+# or one that takes long, keeps nobody waiting.
+SMALL = "small"
+WITH_SMALL = {"ingest", "replay"}
 TASKS = {
     "ingest": "workers.tasks.ingest_profile",
     "analyse": "workers.tasks.analyse_profile",
@@ -70,6 +74,11 @@ def connection() -> redis.Redis:
     retry = Retry(ConstantBackoff(0.1), retries=2, supported_errors=(redis.ConnectionError,))
     return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2, retry=retry,
                                 **settings.REDIS_OPTIONS)
+
+
+def served_by(queues: Sequence[str]) -> list[str]:
+    """Return the queues that a worker started for `queues` serves."""
+    return list(dict.fromkeys([*queues, *([SMALL] if WITH_SMALL & set(queues) else [])]))
 
 
 def enqueue(queue: str, task: str, row_id: int) -> None:

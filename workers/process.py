@@ -26,6 +26,7 @@ from rq import Queue
 from rq import Worker as RqWorker
 from rq.exceptions import StopRequested
 from rq.job import Job
+from rq.worker import DequeueStrategy
 
 from workers import clock, disk, jobs, spans, trail
 from workers.clocks import hold
@@ -39,7 +40,7 @@ SWEEP_EVERY_S = 3.0
 AGAIN_EVERY_S = 2.0
 INSIST_AFTER_S = 3.0            # a stop that nothing came of is asked for again
 WAIT_AT_MOST_S = 60             # for an entry, in one question to Valkey
-SMALL = "messages"              # a worker of this queue alone sweeps nothing else: it is spared the imports
+LIGHT = "messages"              # a worker of this queue alone sweeps nothing else: it is spared the imports
 COUNTED_BY_ROW = ("ingest", "tune", "check", "candidate", "code", "capture", "engine", "ceilings", "suite")
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
@@ -126,7 +127,7 @@ class Worker(RqWorker):
 
 def work(queues: list[str]) -> bool:
     """Serve the queues until a signal says stop. Return False where RQ's worker ended by itself: Valkey was lost in a task."""
-    name = f"{'-'.join(queues)}@{socket.gethostname()}-{os.getpid()}"
+    name, queues = f"{'-'.join(queues)}@{socket.gethostname()}-{os.getpid()}", jobs.served_by(queues)
     client = redis.Redis.from_url(settings.REDIS_URL, health_check_interval=30, socket_connect_timeout=jobs.CONNECT_S,
                                  **settings.REDIS_OPTIONS)
     worker = Worker([Queue(queue, connection=client) for queue in queues], name=name, connection=client,
@@ -143,7 +144,10 @@ def work(queues: list[str]) -> bool:
         threading.Thread(target=listen, args=(done,), name="listen", daemon=True).start()
     log.info("ready for %s", ", ".join(queues))
     try:
-        worker.work(logging_level="CRITICAL")
+        # files in turn, small ones and large ones: neither kind waits for the end of the other
+        in_turn = {"ingest", jobs.SMALL} <= set(queues)
+        worker.work(logging_level="CRITICAL",
+                    dequeue_strategy=DequeueStrategy.ROUND_ROBIN if in_turn else DequeueStrategy.DEFAULT)
     except StopRequested:                   # in the moment between RQ's handlers and its loop
         pass
     except redis.RedisError as error:       # of its last words; at the start nobody was told of it yet
@@ -187,7 +191,7 @@ def _sweep_functions(queues: list[str]) -> tuple[Callable[[], object], Callable[
 
     The tasks are imported here, once, and not by each forked child again.
     """
-    if queues == [SMALL]:
+    if queues == [LIGHT]:
         from workers import messages
 
         return messages.wake, lambda name: None         # a message in flight is due again by itself
@@ -198,7 +202,7 @@ def _sweep_functions(queues: list[str]) -> tuple[Callable[[], object], Callable[
         from workers.tune import assist, lead  # noqa: F401  a job's first second is not spent on imports
 
         lead.load_strategies()
-    if "ingest" in queues:
+    if jobs.SMALL in queues:
         from profiles.ingest import import_readers
 
         import_readers()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from profiles.ceilings.models import CEILING_LEASES
-from profiles.models import CAPTURE_LEASES, INGEST_LEASES
+from profiles.models import CAPTURE_LEASES, INGEST_LEASES, ingest_queue
 from profiles.running.models import ENGINE_LEASES
 from tuner.gate.suites.models import SUITE_LEASES
 from tuner.models import (
@@ -69,7 +69,7 @@ def _code_queue(fetch: CodeFetch) -> str:
 
 
 ROW_KINDS = {held.task: held for held in (
-    RowKind(INGEST_LEASES, "ingest", "profile", lambda row: "ingest", fills_disk=True),
+    RowKind(INGEST_LEASES, "ingest", "profile", ingest_queue, fills_disk=True),
     RowKind(TUNE_LEASES, "tune", "tune", _tune_queue),
     RowKind(CHECK_LEASES, "check", "check", _check_queue),
     RowKind(CANDIDATE_LEASES, "candidate", "candidate", _candidate_queue),

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from django.db.models import Model
 from rq import get_current_job
 
-from profiles.models import FleetCapture, Profile
+from profiles.models import FleetCapture, Profile, is_small_upload
 from profiles.upload.services import profile_ingest
 from tuner.models import Suite, SuiteJob, TuneJob
 from tuner.tuning.trial import cleaned
@@ -45,9 +45,11 @@ def in_project_of(model: type[Model]) -> Callable[[Callable[[int], R]], Callable
 
 
 def ingest_profile(profile_id: int) -> str:
-    """Read the upload whose turn it is and do what follows on it; the entry only wakes the worker. Return why the process that read
-    it ended early, "" where it did not."""
-    return ingest_this(fair.next_row(ROW_KINDS["ingest"].leases, "ingest", profile_id))
+    """Read the upload whose turn it is among the small ones or the large ones, and do what follows on it; the entry only wakes the
+    worker. Return why the process that read it ended early, "" where it did not."""
+    small = Profile._base_manager.filter(is_small_upload(), pk=profile_id).exists()
+    among = is_small_upload() if small else ~is_small_upload()
+    return ingest_this(fair.next_row(ROW_KINDS["ingest"].leases, "ingest", profile_id, among))
 
 
 def ingest_this(profile_id: int) -> str:

@@ -11,7 +11,7 @@ from django.db import transaction
 
 from profiles.analysis.trace.job_names import job_name, like_ranks
 from profiles.ingest.trace import DifferentJobs, TraceError
-from profiles.models import Profile
+from profiles.models import Profile, ingest_queue
 from profiles.upload import ingest_run
 from profiles.upload.files_services import uploads_discard
 from profiles.upload.services import profile_create, profile_delete, profile_publish
@@ -60,6 +60,6 @@ def profile_number_by_file(profile: Profile) -> Profile:
         row.metadata = {**row.metadata, ingest_run.RANKS_BY_FILE: True}
         row.status, row.error, row.worker, row.attempts = Profile.Status.UPLOADED, None, "", 0
         row.save(update_fields=["metadata", "status", "error", "worker", "attempts"])
-        jobs.enqueue_on_commit("ingest", "ingest", row.pk)
+        jobs.enqueue_on_commit(ingest_queue(row), "ingest", row.pk)
     profile_publish(row)
     return row

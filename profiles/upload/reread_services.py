@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from profiles.models import Profile
+from profiles.models import Profile, ingest_queue
 from profiles.store import trace as store
 from workers import jobs
 
@@ -32,5 +32,6 @@ def profile_reread(profile: Profile) -> str:
             status=Profile.Status.UPLOADED, error=None, worker="", heartbeat=None, attempts=0)
         if not waits:
             return "it is being read"
-        jobs.enqueue_on_commit("ingest", "ingest", profile.pk)
+        profile.attempts = 0
+        jobs.enqueue_on_commit(ingest_queue(profile), "ingest", profile.pk)
     return ""

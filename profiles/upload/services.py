@@ -20,7 +20,7 @@ from profiles.analysis.trace.account.covered import COVERED
 from profiles.analysis.trace.job_names import job_name
 from profiles.families.assign_services import families_assign
 from profiles.ingest.trace import TraceError
-from profiles.models import INGEST_LEASES, Finding, Profile
+from profiles.models import INGEST_LEASES, Finding, Profile, ingest_queue
 from profiles.progress import Progress, Superseded
 from profiles.retention.services import require_quota
 from profiles.rows import json_safe, kernels_copy, text
@@ -84,7 +84,7 @@ def profile_create(*, owner: Any, file: File[bytes], name: str = "", build: str 
             profile.metadata = {**profile.metadata, ingest_run.WRITTEN: f"{written.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"}
         profile.save()
         if not worker:
-            jobs.enqueue_on_commit("ingest", "ingest", profile.pk)
+            jobs.enqueue_on_commit(ingest_queue(profile), "ingest", profile.pk)
     profile_publish(profile)
     return profile
 

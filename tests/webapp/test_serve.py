@@ -185,7 +185,7 @@ def test_everything_is_there(running: Product) -> None:
     assert running.get("/")[0] == 200 and running.get("/static/bokeh/js/bokeh.min.js")[0] == 200
     # the web first, then the workers, as many at once as there are cores
     until(lambda: {queue for worker in running.get_json("/api/workers/")["workers"] for queue in worker["queues"]}
-          == {"ingest", "replay", "messages"}, START_WITHIN_S)
+          == {"ingest", "small", "replay", "messages"}, START_WITHIN_S)
     assert set(children(running)) == EVERYTHING
 
 

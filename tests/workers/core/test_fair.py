@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from profiles.models import INGEST_LEASES, Profile
+from profiles.models import INGEST_LEASES, SMALL_UPLOAD_BYTES, Profile, ingest_queue
 from webapp.models import Project
-from workers import fair, jobs
+from workers import fair, jobs, tasks
 from workers.scope import within
 
 pytestmark = [pytest.mark.django_db, pytest.mark.servers]
@@ -75,3 +75,28 @@ def test_where_nothing_waits_the_entry_s_own_row_is_named() -> None:
 def test_a_row_whose_worker_died_waits_with_the_others() -> None:
     lost = uploads(project("a"), 1, status="ingesting", worker="dead", heartbeat=timezone.now() - timedelta(minutes=5))
     assert serve(1, 0) == lost
+
+
+def wake(row_id: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The row that the task of an entry takes."""
+    taken: list[int] = []
+    monkeypatch.setattr(tasks, "ingest_this", lambda row_id: taken.append(row_id) or "")
+    tasks.ingest_profile(row_id)
+    return taken[0]
+
+
+def test_an_entry_of_a_small_upload_takes_a_small_one_and_one_of_a_large_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever serves the small ones alone is never held by a large one, and no entry is spent on a row that has another."""
+    of = project("a")
+    large = uploads(of, 2, 100, upload_bytes=SMALL_UPLOAD_BYTES + 1)
+    small, tried = uploads(of, 2, 50, upload_bytes=1), uploads(of, 1, 40, upload_bytes=1, attempts=1)
+    assert [wake(row_id, monkeypatch) for row_id in (small[1], large[1], small[0], large[0], tried[0])] \
+        == [small[0], large[0], small[1], large[1], tried[0]]
+    assert [ingest_queue(Profile._base_manager.get(pk=row_id)) for row_id in (small[0], large[0], tried[0])] \
+        == [jobs.SMALL, "ingest", "ingest"]
+
+
+def test_small_uploads_are_served_by_whoever_reads_files_and_by_one_process_more() -> None:
+    assert [jobs.served_by([queue]) for queue in ("ingest", "replay", "messages")] \
+        == [["ingest", "small"], ["replay", "small"], ["messages"]]
+    assert jobs.served_by(["ingest", "replay"]) == ["ingest", "replay", "small"] and jobs.served_by(["small"]) == ["small"]

@@ -164,7 +164,7 @@ def test_an_idle_worker_announces_itself(workers: Workers) -> None:
     worker = workers.get()
     wait_until(lambda: (said_by(worker) or {"busy": ""})["busy"] is None)
     said = said_by(worker)
-    assert said is not None and said["queues"] == list(QUEUES) and said["since"] > 0
+    assert said is not None and said["queues"] == [*QUEUES, jobs.SMALL] and said["since"] > 0
     assert "softmax" in " ".join(map(str, said["replay"]))
 
 
