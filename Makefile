@@ -2,7 +2,10 @@
 VENV := .venv
 BIN := $(VENV)/bin
 # the first Python of 3.11 to 3.13 that runs here, those that are tested, else a later one
-PYTHON ?= $(shell for last in 14 99; do for p in python3 python3.13 python3.12 python3.11 python; do \
+# of an archive (make archive) the one that its wheels fit
+FITS = $(wildcard wheels/fits.json)
+PYTHON ?= $(shell for last in 14 99; do for p in $(if $(FITS),python$$(sed -n 's/.*"python": "\([0-9.]*\)".*/\1/p' $(FITS))) \
+	python3 python3.13 python3.12 python3.11 python; do \
 	$$p -c "import sys; sys.exit(not (3, 11) <= sys.version_info < (3, $$last))" 2>/dev/null && echo $$p && exit; done; done)
 # what pyproject.toml asks for, with the extras named after it, in the versions of requirements.lock; a file whose hash is not there
 # is refused. An archive (make archive) brings the files in wheels/: then no network is asked
@@ -25,6 +28,7 @@ install: $(VENV)/.installed $(if $(GPU),$(VENV)/.installed-gpu $(VENV)/.installe
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "Ridgepoint needs Python 3.11 or later: make install PYTHON=/path/to/python3.11"; exit 1; }
+	@$(if $(FITS),$(PYTHON) webapp/supply/fits.py wheels)
 	@echo "creating $(VENV) with $$($(PYTHON) --version)"
 	@head -c 1000000 /dev/zero 2>/dev/null > $(VENV)-room || { rm -f $(VENV)-room; \
 		echo "nothing can be written to $(CURDIR): it is read-only, another user's, or its disk is full"; exit 1; }
@@ -39,6 +43,7 @@ ifeq ($(WHEELS),)
 	@$(PINS) pip | $(PIP) --require-hashes -r /dev/stdin
 	@$(PINS) roots | $(INSTALL)
 else
+	@$(if $(FITS),$(BIN)/python webapp/supply/fits.py wheels)
 	@$(PIP) --no-index --no-deps --require-hashes --find-links wheels -r $(WHEELS)
 endif
 	@pwd > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ridgepoint.pth"
