@@ -289,3 +289,17 @@ def test_a_cache_that_a_compiler_concatenates(tmp_path: Path) -> None:
         program.launch("triton_poi_fused_cat_0", tensors((4, 8, length, 128), (4, 8, 1, 128), (4, 8, length + 1, 128)), 20.0,
                        "triton_poi_fused_cat_0")
     assert program.claims(tmp_path)["growing_caches"].found[0].numbers["entries"] == 2005
+
+
+@pytest.mark.parametrize(("behind", "said"), [("aten::sum", True), ("aten::linear aten::mm", False)])
+def test_scores_that_are_averaged_say_on_which_condition_they_go(tmp_path: Path, behind: str, said: bool) -> None:
+    """`nn.MultiheadAttention` returns the mean of its scores unless it is told not to."""
+    program, scores = Program(), (16, 8, 512, 512)
+    for _ in range(2):
+        program.launch("aten::bmm", tensors((128, 512, 64), (128, 64, 512)), 60.0, GEMM)
+        program.launch("aten::softmax aten::_softmax", tensors(scores), 60.0, "void softmax_warp_forward<float>")
+        program.launch("aten::bmm", tensors((128, 512, 512), (128, 512, 64)), 60.0, GEMM)
+        program.launch("aten::contiguous aten::clone aten::copy_", tensors((16, 512, 8, 64), (16, 512, 8, 64)), 6.0, COPY)
+        program.launch(behind, tensors(scores), 20.0, "void at::native::reduce_kernel<128, 4>" if "sum" in behind else GEMM)
+    claim = program.claims(tmp_path)["scores_in_memory"]
+    assert all(("need_weights=False" in one.condition) is said for one in claim.found) and len(claim.found) == 2

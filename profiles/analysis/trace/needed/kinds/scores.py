@@ -70,8 +70,17 @@ def _around(facts: Facts, sequence: list[int], at: int) -> tuple[int, Avoidable]
     return second, Avoidable(claimed, _stays(floor, whole, rows, columns, 0.4),
                              f"attention's scores are written to memory ({batch} × {rows} × {columns}"
                              f"{f'; no fused kernel takes {reason}' if reason else ''})",
+                             _condition(facts, sequence, second, columns),
                              numbers={"batch": batch, "queries": rows, "keys": columns, "head_size": inner,
                                       "score_elements": batch * rows * columns})
+
+
+def _condition(facts: Facts, sequence: list[int], second: int, columns: int) -> str:
+    """Return what must hold where the scores are averaged over the heads behind it, as `nn.MultiheadAttention` does by default."""
+    behind = (facts.at(position) for position in sequence[second + 1:second + 5])
+    averaged = any(item.role == "reduction" and any(len(shape) == 4 and shape[-1] == columns for shape in item.shapes)
+                   for item in behind)
+    return "the mean of the scores over the heads is not read (`need_weights=False`)" if averaged else ""
 
 
 def _stays(floor: float | None, whole: float, rows: int, columns: int, worst: float) -> tuple[float, float]:
