@@ -254,7 +254,8 @@ ARROWS = {
     "workers.code": "workers.jobs tuner.models tuner.gate.suites tuner.gate.code workers.core",
     "workers.fresh":
         "tuner.tuning.trial tuner.tuning.operators profiles.models profiles.capture.tools tuner.tuning.measure tuner.models "
-        "tuner.cache.rules tuner.cache.entries tuner.gate.suites workers.core workers.clocks workers.tune workers.code",
+        "tuner.cache.rules tuner.cache.entries tuner.gate.suites tuner.bring.own workers.core workers.clocks workers.tune "
+        "workers.code",
     "workers.capture":
         "profiles.ingest.trace workers.agent workers.jobs profiles.models profiles.rows profiles.upload profiles.capture.tools "
         "profiles.capture profiles.ceilings profiles.fleet profiles.running tuner.models tuner.clocks workers.core workers.code "
@@ -303,6 +304,7 @@ PACKAGES = {
     "ncu_report": ("profiles.ingest.ncu.ncu_child",),
     "numpy": ("profiles.*", "tuner.*", "workers.*", "webapp.examples.*"),
     "opentelemetry": ("workers.metrics.otlp", "workers.spans"),
+    "packaging": ("webapp.supply.archive",),
     "prometheus_client": ("workers.metrics.prometheus", "webapp.operate.observed"),
     "psutil": ("webapp.*", "workers.*"),
     "psycopg": ("webapp.*", "workers.away"),

@@ -66,6 +66,7 @@ class Category(IntEnum):
 
 KERNELS = (Category.COMPUTE, Category.COMMUNICATION)
 GPU_WORK = (Category.COMPUTE, Category.COMMUNICATION, Category.MEMCPY, Category.MEMSET)
+MAX_GPUS = 1_024            # of a trace: many analyses look at each on its own
 
 # Counter samples (ph "C", GPU metrics): one row per sample.
 SAMPLES = pa.schema([("track", pa.int32()), ("time_ns", pa.int64()), ("value", pa.float64())])

@@ -23,7 +23,7 @@ from django.core.files.storage import default_storage
 from profiles.analysis.core.derived import Stairs, bandwidth, queue_depth
 from profiles.analysis.core.tile_bytes import downsample
 from profiles.ingest import scratch
-from profiles.ingest.trace import GPU_WORK, Category
+from profiles.ingest.trace import GPU_WORK, MAX_GPUS, Category
 from profiles.store import trace as store
 from profiles.store.tables import ROW_GROUP
 
@@ -84,7 +84,12 @@ def _save(profile_id: int, document: dict[str, Any], folder: Path, tracks: list[
 def _derive_tracks(profile_id: int, document: dict[str, Any], folder: Path) -> tuple[list[dict[str, Any]], list[Stairs]]:
     import duckdb  # here: of all who read derived counters, only who writes them needs it
 
-    streams = [track for track in document["tracks"] if track["kind"] == "stream" and track["device"] is not None]
+    first: dict[int, dict[str, Any]] = {}               # the first stream of each GPU
+    last: dict[str, int] = {}                           # where the tracks of a group end
+    for track in document["tracks"]:
+        last[track["group"]] = max(track["sort"], last.get(track["group"], track["sort"]))
+        if track["kind"] == "stream" and track["device"] is not None:
+            first.setdefault(track["device"], track)
     tracks: list[dict[str, Any]] = []
     counters: list[Stairs] = []
     config: dict[str, str | bool | int | float | list[str]] = {"memory_limit": MEMORY, "temp_directory": str(folder / "spilled"),
@@ -93,25 +98,24 @@ def _derive_tracks(profile_id: int, document: dict[str, Any], folder: Path) -> t
         for name in ("slices", "arguments"):
             path = str(store.local_path(store.key(profile_id, f"{name}.parquet"))).replace("'", "''")
             connection.execute(f"create view {name} as select * from read_parquet('{path}')")
-        for device in sorted({track["device"] for track in streams}):
-            track = next(track for track in streams if track["device"] == device)
+        for device, track in sorted(first.items())[:MAX_GPUS]:
             launched = connection.execute(_LAUNCHED, [device]).fetchnumpy()
             if 0 < launched["end_ns"].size <= MOST_PAIRS:
                 counters.append(queue_depth(launched["launch_ns"], launched["end_ns"]))
-                tracks.append(_track(document, tracks, track, "launches waiting or running (derived)", "launches", counters[-1]))
+                tracks.append(_track(document, tracks, last, track, "launches waiting or running (derived)", "launches",
+                                     counters[-1]))
             copies = connection.execute(_COPIES, [device]).fetchnumpy()
             if 0 < copies["bytes"].size <= MOST_PAIRS:
                 counters.append(bandwidth(copies["start_ns"], copies["dur_ns"], copies["bytes"].astype(np.float64)))
-                tracks.append(_track(document, tracks, track, "copy bandwidth (derived)", "B/s", counters[-1]))
+                tracks.append(_track(document, tracks, last, track, "copy bandwidth (derived)", "B/s", counters[-1]))
     return tracks, counters
 
 
-def _track(document: dict[str, Any], before: list[dict[str, Any]], stream: dict[str, Any], name: str, unit: str,
-           steps: Stairs) -> dict[str, Any]:
-    last = max(track["sort"] for track in document["tracks"] if track["group"] == stream["group"])
+def _track(document: dict[str, Any], before: list[dict[str, Any]], last: dict[str, int], stream: dict[str, Any], name: str,
+           unit: str, steps: Stairs) -> dict[str, Any]:
     return {"id": len(document["tracks"]) + len(before), "kind": "counter", "name": name, "group": stream["group"],
             "pid": stream["pid"], "tid": None, "device": stream["device"], "stream": None, "unit": unit, "depths": 0,
-            "slices": 0, "samples": int(steps[0].size), "sort": last + 1, "derived": True,
+            "slices": 0, "samples": int(steps[0].size), "sort": last[stream["group"]] + 1, "derived": True,
             "least": float(min(steps[1].min(initial=0), 0)), "greatest": float(steps[1].max(initial=0))}
 
 

@@ -33,7 +33,7 @@ from profiles.ingest.core.source import Source
 from profiles.ingest.core.spill import Spill
 from profiles.ingest.core.spool import Columns, Runs, narrow
 from profiles.ingest.core.spooled import SpooledSlices
-from profiles.ingest.trace import Category, Device, Integrity, Trace, TraceError, Track
+from profiles.ingest.trace import MAX_GPUS, Category, Device, Integrity, Trace, TraceError, Track
 from profiles.ingest.windows import MISSING, MISSING32, table_of
 
 MAX_LANES = 65_536
@@ -65,7 +65,7 @@ class TraceBuilder:
         self._used: set[int] = set()
         self._devices: set[int] = set()
         self._call_ids: dict[int, tuple[int, int]] = {}
-        self._further = 0
+        self._further = self._beyond_gpus = 0
         self._spill = Spill()
         self._samples = Batches(SAMPLE)
         self._flows = Batches(FLOW)
@@ -140,9 +140,20 @@ class TraceBuilder:
         if self.shared is not None:
             self._further += int(np.count_nonzero(track == self.shared))
         self._used.update(np.unique(track).tolist())
-        self._devices.update(each for each in np.unique(columns["device"]).tolist() if each != MISSING32)
+        columns["device"] = self._keep_gpus(columns["device"])
         self._spill.add(columns)
         self.rows += n
+
+    def _keep_gpus(self, device: Int32) -> Int32:
+        """Return the GPUs of some rows, those beyond the first MAX_GPUS as unknown ones, which are counted."""
+        new = [each for each in np.unique(device).tolist() if each != MISSING32 and each not in self._devices]
+        room = MAX_GPUS - len(self._devices)
+        self._devices.update(new[:room])
+        if len(new) <= room:
+            return device
+        beyond = (device != MISSING32) & ~np.isin(device, sorted(self._devices))
+        self._beyond_gpus += int(np.count_nonzero(beyond))
+        return np.where(beyond, np.int32(MISSING32), device)
 
     def _note_calls(self, columns: Columns) -> None:
         called = (columns["category"] == Category.RUNTIME) & (columns["correlation"] != MISSING)
@@ -224,6 +235,7 @@ class TraceBuilder:
         far = slices.misplaced - zeros + self._samples.outside(axis.low, axis.high)
         clock.count(self.integrity, axis, zeros, max(far, 0))
         self.integrity.repair(f"records of lanes beyond the first {MAX_LANES:,}: drawn on one track", self._further)
+        self.integrity.repair(f"records of GPUs beyond the first {MAX_GPUS:,}: of an unknown GPU", self._beyond_gpus)
         self.integrity.repair(f"names longer than {NAME_CHARS} characters were clipped", self.names.clipped)
         self.integrity.repair(f"names beyond the first {MAX_NAMES:,} (or {MAX_NAME_CHARS >> 20} MB of them): shown as one",
                               self.names.beyond)

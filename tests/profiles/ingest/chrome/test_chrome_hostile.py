@@ -276,6 +276,18 @@ def test_more_threads_chains_and_counters_than_tracks(tmp_path, monkeypatch):
     assert found.slices.num_rows == scale(75_000)
 
 
+def test_more_gpus_than_any_job_has_are_unknown_ones(tmp_path, monkeypatch):
+    """Many analyses look at each GPU on its own: a file whose kernels each name another one kept a worker for minutes."""
+    monkeypatch.setattr(build, "MAX_GPUS", 3)
+    kernel = '{"ph":"X","cat":"kernel","name":"k","pid":%d,"tid":7,"ts":%d,"dur":1,"args":{"device":%d,"stream":7}}'
+    path = tmp_path / "gpus.json"
+    path.write_text('{"schemaVersion":1,"traceEvents":[' + ",".join(kernel % (i, 2 * i, i) for i in range(9)) + "]}")
+    found = ingest.read(path)
+    assert found.slices["device"].to_pylist() == [0, 1, 2] + [None] * 6
+    assert found.integrity.records_kept == 9
+    assert found.integrity.repaired["records of GPUs beyond the first 3: of an unknown GPU"] == 6
+
+
 @pytest.mark.parametrize(
     "number", ["NaN", "-Infinity", "N/A", "1e400", "-1e-400", "99999999999999999999999999", "1" * 5000, '"x"', "true", "{}", "[1]"]
 )
