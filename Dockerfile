@@ -2,7 +2,8 @@
 #   web            python manage.py web --host 0.0.0.0
 #   ingest worker  python manage.py worker ingest
 #   messages       python manage.py worker messages     (webhooks and mails)
-#   gpu worker     python manage.py worker gpu          (built with --build-arg EXTRAS=gpu, run with --gpus)
+#   gpu worker     python manage.py worker gpu          (built with --build-arg EXTRAS=gpu, run with --gpus; ncu and nsys come
+#                  from the host or from NVIDIA's packages: docs/operate-deploy.md, "Image")
 #   everything     python manage.py serve --host 0.0.0.0     (the default; data in the volume /data)
 #   what is wrong  docker exec … python manage.py doctor
 # An orchestrator asks /health/live (204) and /health/ready (200, 503): docs/operate.md.
@@ -22,6 +23,16 @@ RUN python webapp/supply/pins.py pip | pip install --require-hashes -r /dev/stdi
     && python webapp/supply/pins.py roots | pip install --require-hashes -c requirements.lock -r /dev/stdin \
     && if [ -n "$EXTRAS" ]; then python webapp/supply/pins.py versions > /tmp/versions \
         && python webapp/supply/pins.py unpinned $EXTRAS | pip install -c /tmp/versions -r /dev/stdin; fi
+
+# Triton compiles the launcher of each kernel with the host's C compiler, against Python's headers: an image that cannot ends here
+RUN case " $EXTRAS " in *" gpu "*) \
+        headers() { test -e "$(python -c "import sysconfig; print(sysconfig.get_path('include'))")/Python.h"; } \
+        && apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev \
+        && { headers || apt-get install -y --no-install-recommends python3-dev; } \
+        && rm -rf /var/lib/apt/lists/* \
+        && echo '#include <Python.h>' | gcc -shared -fPIC -x c -o /dev/null \
+            -I"$(python -c "import sysconfig; print(sysconfig.get_path('include'))")" - ;; \
+    esac
 
 COPY . .
 RUN useradd --uid 10001 --create-home ridgepoint && mkdir /data && chown ridgepoint /data

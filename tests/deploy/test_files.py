@@ -137,3 +137,39 @@ def test_units_start_what_there_is() -> None:
     worker = (FOLDER / "systemd/ridgepoint-worker@.service").read_text()
     for instance in re.findall(r"@([a-z-]+)", worker.splitlines()[0]):
         assert set(instance.split("-")) <= set(jobs.QUEUES)
+
+
+FAKE = """#!/bin/sh
+echo "${0##*/} $*" >> "$SAID"
+case "${0##*/} $*" in
+    "python -c"*) echo "$INCLUDE" ;;
+    *gcc*"-x c"*) cat > "$SAID.c" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(("extras", "headers", "installs"), [
+    ("", True, []), ("cuda", True, []), ("gpu", True, ["gcc libc6-dev"]), ("cuda gpu", True, ["gcc libc6-dev"]),
+    ("gpu", False, ["gcc libc6-dev", "python3-dev"])])
+def test_the_gpu_image_brings_a_compiler_and_tries_it(tmp_path: Path, extras: str, headers: bool, installs: list[str]) -> None:
+    """Without one the first launch of a Triton kernel fails. The programs of the step are stand-ins that write down their calls."""
+    (step,) = re.findall(r'^RUN (case " \$EXTRAS.+?esac)$', (PROJECT / "Dockerfile").read_text(), re.M | re.S)
+    programs, said = tmp_path / "programs", tmp_path / "said"
+    programs.mkdir()
+    (tmp_path / "include").mkdir()
+    for name in ("apt-get", "gcc", "rm", "python"):
+        (programs / name).write_text(FAKE)
+        (programs / name).chmod(0o755)
+    if headers:
+        (tmp_path / "include" / "Python.h").touch()
+    cat = shutil.which("cat")
+    assert cat
+    (programs / "cat").symlink_to(cat)
+    done = subprocess.run(["/bin/sh", "-c", step], capture_output=True, text=True, env={
+        "PATH": str(programs), "EXTRAS": extras, "SAID": str(said), "INCLUDE": str(tmp_path / "include")})
+    assert done.returncode == 0, done.stderr
+    calls = said.read_text().splitlines() if said.exists() else []
+    assert [call.removeprefix("apt-get install -y --no-install-recommends ") for call in calls
+            if call.startswith("apt-get install")] == installs
+    assert [f"-I{tmp_path / 'include'}" in call for call in calls if call.startswith("gcc")] == [True] * bool(installs)
+    assert not installs or said.with_name("said.c").read_text() == "#include <Python.h>\n"
