@@ -20,6 +20,7 @@ A launch reads one dictionary: no lock, no network. A snapshot is fetched once, 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import difflib
 import glob
 import hashlib
@@ -44,7 +45,7 @@ from contextlib import contextmanager, suppress
 from importlib import metadata
 from itertools import islice
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 log = logging.getLogger("ridgepoint")
 MAX_BYTES = 64 * 2**20           # of a snapshot
@@ -307,7 +308,8 @@ class Client:
                              env("RIDGEPOINT_TOKEN", "") if token is None else token)
         self.pinned = env("RIDGEPOINT_SNAPSHOT", "") if snapshot is None else snapshot
         self.verified = env("RIDGEPOINT_VERIFIED", "").lower() in ("1", "true", "yes") if verified is None else verified
-        self.gpu, self.toolkit = gpu or gpu_name(), toolkit_name() if toolkit is None else toolkit
+        self.device = Device(gpu) if gpu else device()
+        self.gpu, self.toolkit = self.device.name, toolkit_name() if toolkit is None else toolkit
         whose = f"{self.server.url}|{self.server.token}"
         kept = env("RIDGEPOINT_SNAPSHOT_FILE", "") or _snapshot_path(self.gpu, self.toolkit, self.verified, whose)
         self.file = kept if file is None else file
@@ -368,7 +370,8 @@ class Client:
 
     def status(self) -> dict[str, Any]:
         return {"snapshot": self.snapshot.id if self.snapshot else None, "from": self.source, "pinned": bool(self.pinned),
-                "gpu": self.gpu, "toolkit": self.toolkit, "file": self.file, "problem": self.problem,
+                "gpu": self.gpu, "compute_capability": self.device.compute_capability, "sms": self.device.sms,
+                "toolkit": self.toolkit, "file": self.file, "problem": self.problem,
                 "revoked": list(self.revoked), "age_days": self.age_days()}
 
     def age_days(self) -> float | None:
@@ -411,6 +414,8 @@ class Client:
         if not self.server.url:
             return False
         asked = {"gpu": self.gpu, "toolkit": self.toolkit, **({"id": self.pinned} if self.pinned else {}),
+                 **({"compute_capability": self.device.compute_capability} if self.device.compute_capability else {}),
+                 **({"sms": str(self.device.sms)} if self.device.sms else {}),
                  **({"verified": "1"} if self.verified else {})}
         etag = f'"{self.snapshot.id}"' if self.snapshot else ""
         try:
@@ -702,18 +707,136 @@ def tuned(operator: str, **options: Any) -> Callable[[Any], Tuned]:
     return lambda fn: Tuned(fn, operator, **options)
 
 
+class Device(NamedTuple):
+    """The GPU that this process computes on; "" and 0 where nobody says."""
+
+    name: str                        # as the driver names it; of a MIG slice with its profile: "… MIG 1g.10gb"
+    compute_capability: str = ""     # "9.0"
+    sms: int = 0                     # of a slice those of the slice
+
+
 def gpu_name() -> str:
-    """Return the driver's name; starts CUDA only where the host has several models."""
+    """Return the driver's name of the GPU that this process computes on; "" where nobody says."""
+    return device().name
+
+
+def device() -> Device:
+    """Return the process's GPU: of torch where it has started CUDA, else of the driver's NVML, which starts nothing.
+
+    A process in which CUDA was started cannot fork workers that use it; so only where the host has several models, and nobody says
+    which one is meant, torch is asked in any case.
+    """
     if os.environ.get("RIDGEPOINT_GPU"):
-        return os.environ["RIDGEPOINT_GPU"]
-    models = set()
+        return Device(os.environ["RIDGEPOINT_GPU"])
+    torch: Any = sys.modules.get("torch")
+    if torch and torch.cuda.is_initialized():
+        return _torch_device(torch)
+    visible, by_bus = os.environ.get("CUDA_VISIBLE_DEVICES", ""), os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    cards = _driver_cards()
+    chosen = choose_device(cards, visible, by_bus)
+    if chosen is not None:
+        return chosen
+    models = set() if cards else _proc_models()
+    if len(models) == 1:            # a slice of it is another GPU: fewer SMs, less memory
+        return Device(models.pop() + (" MIG" if visible.startswith("MIG-") else ""))
+    return _torch_device(torch) if torch and torch.cuda.is_available() else Device("")
+
+
+def _torch_device(torch: Any) -> Device:
+    told = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return Device(str(told.name), f"{told.major}.{told.minor}", int(told.multi_processor_count))
+
+
+def _proc_models() -> set[str]:
+    models: set[str] = set()
     for path in glob.glob("/proc/driver/nvidia/gpus/*/information"):
         with suppress(OSError), open(path) as file:
             models |= set(re.findall(r"^Model:\s*(.+?)\s*$", file.read(), re.MULTILINE))
-    if len(models) == 1:            # a slice of it is another GPU: fewer SMs, less memory
-        return str(models.pop()) + (" MIG" if os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-") else "")
-    torch = sys.modules.get("torch")
-    return str(torch.cuda.get_device_name()) if torch and torch.cuda.is_available() else ""
+    return models
+
+
+class Card(NamedTuple):
+    """A card as NVML shows it, in the order of the bus, with the slices that it is cut into."""
+
+    uuid: str
+    whole: Device
+    slices: dict[str, Device]        # UUID → slice; of a card in MIG mode CUDA sees the first one alone
+
+
+def choose_device(cards: Sequence[Card], visible: str, by_bus: bool) -> Device | None:
+    """Return which of the cards CUDA takes for its first, by CUDA_VISIBLE_DEVICES; None where that cannot be told."""
+    first = visible.split(",")[0].strip()
+    if first.startswith("MIG-"):
+        slices = {uuid: one for card in cards for uuid, one in card.slices.items()}
+        named = [one for uuid, one in slices.items() if uuid.startswith(first)]
+        parents = {card.whole.name for card in cards if card.slices} or {card.whole.name for card in cards}
+        unknown = Device(f"{parents.pop()} MIG") if len(parents) == 1 else None          # a slice whose profile nobody tells
+        return named[0] if named else unknown
+    if first.startswith("GPU-"):
+        cards = [card for card in cards if card.uuid.startswith(first)]
+    elif first.isdigit() and by_bus:
+        cards = cards[int(first):int(first) + 1]
+    seen = {next(iter(card.slices.values()), card.whole) for card in cards}
+    return seen.pop() if len(seen) == 1 else None
+
+
+# Cores that CUDA counts in an SM (CUDA C++ Programming Guide, "Compute Capabilities"): NVML counts a card's cores.
+CORES_PER_SM = {"7.0": 64, "7.5": 64, "8.0": 64}
+_MIG_ATTRIBUTES = ctypes.c_uint * 10         # nvmlDeviceAttributes_t: 8 numbers, the first of SMs, and 8 bytes of memory
+
+
+def _driver_cards() -> list[Card]:
+    """Return the cards that NVML shows; [] without a driver."""
+    with suppress(OSError, AttributeError):
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        if nvml.nvmlInit_v2() == 0:
+            return read_cards(nvml)
+    return []
+
+
+def read_cards(nvml: Any) -> list[Card]:
+    """Return the cards of an NVML that was initialised; what an older one does not tell is left out."""
+    count, cards = ctypes.c_uint(), []
+    if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
+        return []
+    for index in range(count.value):
+        handle, most = ctypes.c_void_p(), ctypes.c_uint()
+        if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)):
+            continue
+        card, slices = _read_device(nvml, handle), {}
+        now, later = ctypes.c_uint(), ctypes.c_uint()
+        with suppress(AttributeError):           # a driver from before MIG
+            is_cut = not nvml.nvmlDeviceGetMigMode(handle, ctypes.byref(now), ctypes.byref(later)) and now.value == 1
+            if is_cut and not nvml.nvmlDeviceGetMaxMigDeviceCount(handle, ctypes.byref(most)):
+                for place in range(most.value):
+                    part = ctypes.c_void_p()
+                    if not nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place, ctypes.byref(part)):
+                        slices[_nvml_text(nvml.nvmlDeviceGetUUID, part)] = _read_slice(nvml, part, card)
+        cards.append(Card(_nvml_text(nvml.nvmlDeviceGetUUID, handle), card, slices))
+    return cards
+
+
+def _read_device(nvml: Any, handle: Any) -> Device:
+    major, minor, cores = ctypes.c_int(), ctypes.c_int(), ctypes.c_uint()
+    known = not nvml.nvmlDeviceGetCudaComputeCapability(handle, ctypes.byref(major), ctypes.byref(minor))
+    capability = f"{major.value}.{minor.value}" if known else ""
+    with suppress(AttributeError):               # a driver from before it counted cores
+        nvml.nvmlDeviceGetNumGpuCores(handle, ctypes.byref(cores))
+    sms, left = divmod(cores.value, CORES_PER_SM.get(capability, 128))
+    return Device(_nvml_text(nvml.nvmlDeviceGetName, handle), capability, 0 if left else sms)
+
+
+def _read_slice(nvml: Any, handle: Any, card: Device) -> Device:
+    told, name = _MIG_ATTRIBUTES(), _nvml_text(nvml.nvmlDeviceGetName, handle)
+    sms = 0 if nvml.nvmlDeviceGetAttributes_v2(handle, ctypes.byref(told)) else int(told[0])
+    if "MIG" not in name:
+        name = f"{card.name} MIG" + (f" {sms} SMs" if sms else "")
+    return Device(name, card.compute_capability, sms)
+
+
+def _nvml_text(call: Callable[..., int], handle: Any) -> str:
+    text = ctypes.create_string_buffer(96)
+    return text.value.decode(errors="replace") if call(handle, text, 96) == 0 else ""
 
 
 def toolkit_name() -> str:

@@ -68,8 +68,10 @@ class Listener:
 
     def _post(self, findings: list[dict[str, Any]], limit_s: float) -> bool:
         try:
+            device = client.Device(self.gpu) if self.gpu else client.device()
             self.server.ask("/api/configs/listened/", limit_s, send={
-                "gpu": self.gpu or client.gpu_name(), "toolkit": self.toolkit or client.toolkit_name(),
+                "gpu": device.name, "compute_capability": device.compute_capability, "sms": device.sms,
+                "toolkit": self.toolkit or client.toolkit_name(),
                 "host": socket.gethostname(), "found": findings})
         except (OSError, ValueError) as error:
             refused = getattr(error, "code", 0) == 400          # one of them; it must not keep the others from the server

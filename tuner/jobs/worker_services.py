@@ -15,7 +15,7 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from tuner.cache import rules
-from tuner.cache.entries.services import config_put
+from tuner.cache.entries.services import config_in_force, config_put
 from tuner.jobs import quarantine, selectors
 from tuner.jobs.create_services import enqueue_job, publish_status
 from tuner.models import TUNE_LEASES, TrialRow, TuneJob, TuneMember, TuneTask
@@ -150,9 +150,12 @@ def tune_finish(job: TuneJob, worker: str, finalists: Sequence[Finalist], sessio
         return tune_fail(job, worker, "search", f"no configuration could be measured ({told})",
                          "The trials below have the messages; try another shape or dtype.")
     default_key = config_key(default) if default is not None else None
+    in_force = config_in_force(job, session, source_hash)
+    in_force_key = config_key(in_force) if in_force is not None else None
     fields: dict[str, Any] = {
         "best_ms": winner.outcome.median_ms, "best_config": dict(winner.config), "ended_by": ended_by,
-        "finalists": [{**one.as_json(), "default": config_key(one.config) == default_key} for one in finalists]}
+        "finalists": [{**one.as_json(), "default": config_key(one.config) == default_key,
+                       **({"in_force": True} if config_key(one.config) == in_force_key else {})} for one in finalists]}
     again = next((f.median_ms for f in finalists if config_key(f.config) == default_key), None)
     if again is not None:
         fields["default_ms"] = again

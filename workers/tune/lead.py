@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.cache.entries.services import config_in_force
 from tuner.ceilings.selectors import Ceilings, believe_below, good_ms
 from tuner.jobs import create_services, quarantine, selectors, worker_services
 from tuner.jobs.prior_trials import prior_knowledge
@@ -97,11 +98,11 @@ class Lead:
             self._begin_search()
             ended_by = self._run_search(space, session, starts)
             self.stop.check()
+            source_hash = str(session.environment.get("source_hash") or "")
             finalists = measure_finalists(self.runner, selectors.stored_trials(self.job), self.default, space,
-                                          partial(believe_below, self.least))
+                                          partial(believe_below, self.least), config_in_force(self.job, session, source_hash))
             self.stop.check()
             self._count()
-            source_hash = str(session.environment.get("source_hash") or "")
             worker_services.tune_finish(self.job, self.worker, finalists, session, default=self.default, source_hash=source_hash,
                                  ended_by=ended_by)
 

@@ -31,7 +31,7 @@ from tuner.revalidation import services as revalidation_services
 from tuner.tuning.measure.runner import Session
 from tuner.tuning.operators import OPERATORS, limits
 from tuner.tuning.search.finalists import Finalist
-from tuner.tuning.trial import Measured, config_key
+from tuner.tuning.trial import Measured, Reason, Rejected, config_key
 
 pytestmark = pytest.mark.django_db
 
@@ -106,6 +106,48 @@ def test_a_library_that_wins_is_kept_on_the_jobs_page_and_by_the_cache(client, a
     client.force_login(alice)
     for page in (f"/tune/{job.pk}/", f"/cache/{job.cached.get().pk}/"):
         assert ("Keep cuBLAS: 1.04× faster than the best found" in client.get(page).content.decode()) == bool(gain)
+
+
+# ---- the entry in force, measured again ----
+
+def put_beside(config, ms, entry_config, entry_ms, tie, state="verified"):
+    """A job that measured what is served now in turn with its own winner; the stored time is of a luckier day."""
+    put(config=entry_config, ms=0.18)
+    CachedConfig.objects.update(state=state)
+    job = TuneJob.objects.create(
+        operator="matmul", shape=SHAPE, dtype="bf16", device="gpu", strategy="local", budget_trials=9, budget_seconds=9,
+        status="done", gpu=GPU, environment=ENVIRONMENT, best_ms=ms, best_config=config, default_ms=0.3, finished=timezone.now())
+    session = Session(gpu=GPU, compute_capability="9.0", environment=ENVIRONMENT, policy={"kind": "cold"})
+    assert services.config_in_force(job, session, "ab12") == (entry_config if state == "verified" else None)
+    outcome = measured(ms)
+    served = Finalist(entry_config, measured(entry_ms) if entry_ms else Rejected(Reason.CRASH, "illegal access"), tie,
+                      entry_ms / ms - 1 if entry_ms else None)
+    winner = Finalist(config, outcome, True, 0.0)
+    finalists = [winner, Finalist(DEFAULT, measured(0.3), False, 0.5), *([served] if config != entry_config else [])]
+    return services.config_put(job, session, outcome, "ab12", finalists=finalists, default=DEFAULT), CachedConfig.objects.get()
+
+
+@pytest.mark.parametrize(("entry_ms", "tie", "replaced"), [
+    (0.22, False, True), (0.2, True, False), (0.19, True, False), (None, False, True)])
+def test_an_entry_whose_stored_time_is_too_good_is_measured_again_and_replaced_where_it_is_slower(entry_ms, tie, replaced):
+    written, entry = put_beside(OTHER, 0.2, FAST, entry_ms, tie)
+    assert (written is not None) == replaced and entry.config == (OTHER if replaced else FAST)
+    assert entry.median_ms == (0.2 if replaced else 0.18)
+    if not replaced:
+        assert entry.evidence["history"][-1]["in_force_ms"] == entry_ms and entry.evidence["history"][-1]["kept"] is False
+
+
+def test_the_same_winner_again_has_the_time_of_the_last_session():
+    written, entry = put_beside(FAST, 0.2, FAST, 0.2, True)
+    assert written == entry and (entry.config, entry.median_ms) == (FAST, 0.2)
+
+
+def test_an_entry_in_quarantine_is_not_run_and_blocks_no_other_winner():
+    _, entry = put_beside(OTHER, 0.2, FAST, None, False, state="quarantined")
+    assert (entry.config, entry.state) == (OTHER, "verified")
+    CachedConfig.objects.all().delete()
+    _, entry = put_beside(FAST, 0.17, FAST, 0.17, True, state="quarantined")
+    assert (entry.config, entry.state) == (FAST, "quarantined")
 
 
 # ---- never worse than the default ----

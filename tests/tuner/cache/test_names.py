@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from tuner.cache import client
-from tuner.cache.client import Client, UnknownName, dtype_name, name_problem
+from tuner.cache.client import Card, Client, Device, UnknownName, choose_device, dtype_name, name_problem
+from tuner.cache.entries.gpu_names import capability_of, served_as
 
 OPERATORS = {"matmul": {"dims": ["M", "N", "K"], "dtypes": ["bf16", "fp16", "fp8"], "exact": [],
                         "policy": {"steps_per_doubling": 2, "exact_up_to": 64}},
@@ -67,12 +68,132 @@ def test_a_wrong_name_warns_once_and_raises_where_the_job_is_strict(tmp_path: Pa
     job.close()
 
 
+H100, NVL, H20 = (Device(f"NVIDIA {name}", "9.0", sms) for name, sms in (("H100 80GB HBM3", 132), ("H100 NVL", 132), ("H20", 78)))
+SLICES = {"MIG-1a": Device("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "9.0", 16),
+          "MIG-2b": Device("NVIDIA H100 80GB HBM3 MIG 3g.40gb", "9.0", 60)}
+
+
+@pytest.mark.parametrize(("cards", "visible", "by_bus", "chosen"), [
+    ([Card("GPU-1", NVL, {})], "", False, NVL), ([Card("GPU-1", NVL, {}), Card("GPU-2", NVL, {})], "1", False, NVL),
+    ([Card("GPU-1", NVL, {}), Card("GPU-2", H20, {})], "1", True, H20),
+    ([Card("GPU-1", NVL, {}), Card("GPU-2", H20, {})], "1", False, None),                  # CUDA's own order: the fastest first
+    ([Card("GPU-1", NVL, {}), Card("GPU-2", H20, {})], "GPU-2,GPU-1", False, H20),
+    ([Card("GPU-1", H100, SLICES)], "", False, SLICES["MIG-1a"]),                          # CUDA takes the first slice
+    ([Card("GPU-1", H100, SLICES)], "0", False, SLICES["MIG-1a"]),
+    ([Card("GPU-1", H100, SLICES)], "MIG-2b", False, SLICES["MIG-2b"]),
+    ([Card("GPU-1", H100, {}), Card("GPU-2", H100, SLICES)], "0", False, None), ([], "0", False, None),
+    ([Card("GPU-1", H100, {})], "MIG-9c", False, Device("NVIDIA H100 80GB HBM3 MIG")), ([Card("GPU-1", H20, {})], "7", True, None)])
+def test_the_device_is_the_one_that_cuda_takes_first(cards: list[Card], visible: str, by_bus: bool, chosen: Device | None) -> None:
+    assert choose_device(cards, visible, by_bus) == chosen
+
+
+class Nvml:
+    """NVML's C functions over a host with an H20, and an H100 that is cut into two slices."""
+
+    def __init__(self, with_mig: bool = True) -> None:
+        self.handles = {1: ("GPU-h20", "NVIDIA H20", 78), 2: ("GPU-h100", "NVIDIA H100 80GB HBM3", 132),
+                        11: ("MIG-1a", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", 16), 12: ("MIG-2b", "NVIDIA H100 80GB HBM3", 60)}
+        if not with_mig:
+            self.nvmlDeviceGetMigMode = None                 # type: ignore[assignment]
+            del self.handles[11], self.handles[12]
+
+    def __getattribute__(self, name: str) -> Any:
+        found = object.__getattribute__(self, name)
+        if found is None:
+            raise AttributeError(name)
+        return found
+
+    def nvmlDeviceGetCount_v2(self, count: Any) -> int:
+        count._obj.value = 2
+        return 0
+
+    def nvmlDeviceGetHandleByIndex_v2(self, index: int, handle: Any) -> int:
+        handle._obj.value = index + 1
+        return 0
+
+    def nvmlDeviceGetCudaComputeCapability(self, handle: Any, major: Any, minor: Any) -> int:
+        major._obj.value, minor._obj.value = 9, 0
+        return 0
+
+    def nvmlDeviceGetName(self, handle: Any, text: Any, size: int) -> int:
+        text.value = self.handles[handle.value][1].encode()
+        return 0
+
+    def nvmlDeviceGetUUID(self, handle: Any, text: Any, size: int) -> int:
+        text.value = self.handles[handle.value][0].encode()
+        return 0
+
+    def nvmlDeviceGetNumGpuCores(self, handle: Any, cores: Any) -> int:
+        cores._obj.value = 128 * self.handles[handle.value][2]
+        return 0
+
+    def nvmlDeviceGetMigMode(self, handle: Any, now: Any, later: Any) -> int:
+        now._obj.value = int(handle.value == 2)
+        return 0 if handle.value == 2 else 3                                              # NVML_ERROR_NOT_SUPPORTED
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: Any, most: Any) -> int:
+        most._obj.value = 7
+        return 0
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: Any, place: int, part: Any) -> int:
+        part._obj.value = 11 + place
+        return 0 if place < 2 else 6                                                      # NVML_ERROR_NOT_FOUND
+
+    def nvmlDeviceGetAttributes_v2(self, handle: Any, told: Any) -> int:
+        told._obj[0] = self.handles[handle.value][2]
+        return 0
+
+
+def test_cards_and_slices_are_read_of_the_driver() -> None:
+    h20, h100 = client.read_cards(Nvml())
+    assert h20 == Card("GPU-h20", H20, {}) and h100.whole == H100
+    assert h100.slices == {"MIG-1a": SLICES["MIG-1a"], "MIG-2b": Device("NVIDIA H100 80GB HBM3 MIG 60 SMs", "9.0", 60)}
+    assert [card.slices for card in client.read_cards(Nvml(with_mig=False))] == [{}, {}], "a driver from before MIG"
+
+
 def test_a_slice_is_not_the_whole_card(monkeypatch: Any, tmp_path: Path) -> None:
     told = tmp_path / "information"
     told.write_text("Model: \t\t NVIDIA H100 80GB HBM3\nIRQ: 1\n")
     monkeypatch.delenv("RIDGEPOINT_GPU", raising=False)
+    monkeypatch.setattr(client, "_driver_cards", list)
     monkeypatch.setattr(client.glob, "glob", lambda pattern: [str(told)])
+    monkeypatch.setitem(client.sys.modules, "torch", None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     assert client.gpu_name() == "NVIDIA H100 80GB HBM3"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-5e7cd9fb")
     assert client.gpu_name() == "NVIDIA H100 80GB HBM3 MIG"
+
+
+def test_the_client_asks_with_capability_and_sms(monkeypatch: Any) -> None:
+    monkeypatch.delenv("RIDGEPOINT_GPU", raising=False)
+    monkeypatch.setattr(client, "device", lambda: SLICES["MIG-1a"])
+    asked: list[str] = []
+
+    def answer(self: Any, path: str, timeout: float, **more: Any) -> tuple[int, bytes]:
+        asked.append(path)
+        raise OSError("away")
+
+    monkeypatch.setattr(client.Server, "ask", answer)
+    job = Client("http://guard.example", "", snapshot="", file="", toolkit="")
+    assert "gpu=NVIDIA+H100+80GB+HBM3+MIG+1g.10gb" in asked[0] and "compute_capability=9.0" in asked[0] and "sms=16" in asked[0]
+    assert (job.status()["compute_capability"], job.status()["sms"]) == ("9.0", 16)
+    job.close()
+
+
+@pytest.mark.parametrize(("name", "capability"), [
+    ("NVIDIA H100 NVL", "9.0"), ("NVIDIA H200 NVL", "9.0"), ("NVIDIA GH200 480GB", "9.0"), ("NVIDIA GH200 144G HBM3e", "9.0"),
+    ("NVIDIA H20", "9.0"), ("NVIDIA H20-3e", "9.0"), ("NVIDIA H800", "9.0"), ("NVIDIA B200", "10.0"), ("NVIDIA GB200", "10.0"),
+    ("NVIDIA B300 SXM6 AC", "10.3"), ("NVIDIA GB300", "10.3"), ("NVIDIA GB10", "12.1"), ("NVIDIA RTX A6000", "8.6"),
+    ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "12.0"), ("NVIDIA RTX 6000 Ada Generation", "8.9"), ("NVIDIA L40", "8.9"),
+    ("NVIDIA GeForce RTX 4080 SUPER", "8.9"), ("NVIDIA GeForce RTX 5070 Ti", "12.0"), ("Quadro RTX 8000", "7.5"),
+    ("NVIDIA A10G", "8.6"), ("NVIDIA H100 80GB HBM3 MIG 3g.40gb", "9.0"), ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", "8.0"),
+    ("Tesla V100-PCIE-16GB", "7.0"), ("NVIDIA H2000", ""), ("", "")])
+def test_models_have_their_compute_capability(name: str, capability: str) -> None:
+    assert capability_of(name) == capability
+
+
+def test_fewer_sms_than_the_card_has_are_a_slice() -> None:
+    assert served_as("NVIDIA H100 NVL", 132) == served_as("NVIDIA H100 NVL") == "NVIDIA H100 NVL"
+    assert served_as("NVIDIA H100 80GB HBM3", 16) == "NVIDIA H100 80GB HBM3 MIG 16 SMs" != served_as("NVIDIA H20", 16)
+    assert served_as("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 16) == "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
+    assert served_as("NVIDIA Z1", 16) == "NVIDIA Z1", "nobody knows how many it has"

@@ -84,6 +84,21 @@ def test_a_pinned_snapshot_stays_what_it_was(api, bob):
     assert snapshot(http, id="unheard-of").status_code == 404
 
 
+def test_a_slice_of_a_card_is_served_as_another_gpu_of_its_architecture(api, bob):
+    http = api(bob)
+    entry(square(4096))
+    whole = snapshot(http, sms=132).json()
+    part = snapshot(http, sms=16, compute_capability="9.0").json()
+    assert [each["entries"][0]["home"][1] for each in (whole, part)] == ["bucket", "same architecture"]
+    assert (part["gpu"], part["id"]) == (GPU, whole["id"]), "the client keeps its file under the name that it asked with"
+    entry(square(4096), {**CONFIG, "BM": 64}, gpu="NVIDIA H200 MIG 1g.18gb")
+    own = snapshot(http, gpu="NVIDIA H200 MIG 1g.18gb", sms=16).json()
+    assert own["compute_capability"] == "9.0", "by its card's name"
+    assert [(each["config"]["BM"], each["home"][1]) for each in own["entries"] if each["home"]] == [(64, "bucket")]
+    assert snapshot(http, gpu="NVIDIA H100 NVL").json()["compute_capability"] == "9.0", "an older client does not say"
+    assert snapshot(http, sms="many").status_code == 400
+
+
 def test_an_unchanged_snapshot_is_not_sent_again(api, bob):
     entry(square(4096))
     answer = snapshot(api(bob))

@@ -115,6 +115,15 @@ def test_a_configuration_that_lost_its_race_is_no_finalist():
     assert choose_finalists(trials, {"a": 3}) == [{"a": 0}, {"a": 2}, {"a": 3}]
 
 
+def test_what_the_cache_serves_is_measured_beside_them_and_wins_only_where_it_was_tried():
+    machine = Machine({0: 1.0, 1: 1.05, 7: 0.9})
+    found = measure_finalists(machine, [trial(0, 1.0), trial(1, 1.05)], in_force={"a": 7})
+    assert machine.calls == [[0, 1, 7]] and [(one.config["a"], one.tie) for one in found] == [(0, False), (1, False), (7, True)]
+    assert measure_finalists(machine, [trial(0, 1.0), trial(7, 1.2)], in_force={"a": 7})[0].config == {"a": 7}
+    assert machine.calls[-1] == [0, 7], "too slow when it was tried, and measured again all the same"
+    assert measure_finalists(machine, [], in_force={"a": 7}) == []
+
+
 def test_one_that_kills_the_session_does_not_take_the_others_along():
     machine = Machine({0: 1.0, 1: 1.001, 2: 1.03}, deadly={1})
     found = measure_finalists(machine, [trial(0, 1.0), trial(1, 1.0), trial(2, 1.03)])

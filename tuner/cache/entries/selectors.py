@@ -13,6 +13,7 @@ from django.db.models import Count, Max, QuerySet
 from tuner.cache import buckets, rules
 from tuner.cache.buckets import BUCKETS, Buckets
 from tuner.cache.default_check import check_library, library_gain
+from tuner.cache.entries.gpu_names import capability_of
 from tuner.cache.formats import triton_text
 from tuner.cache.portability import (
     Cell,
@@ -198,7 +199,7 @@ def kept_library(row: CachedConfig) -> float | None:
 
 def wanted_key(operator: str, dtype: str, gpu: str, shape: Mapping[str, int], **environment: str) -> rules.Key:
     """Return the key of a launch; `environment` fields (toolkit, driver, …) may be "" for any."""
-    capability = environment.pop("compute_capability", "") or limits(gpu).compute_capability
+    capability = environment.pop("compute_capability", "") or capability_of(gpu)
     return rules.Key(operator, dtype, bucket(operator, shape), gpu, capability, **environment)
 
 

@@ -16,6 +16,7 @@ from django.utils import timezone
 from tuner.cache import buckets, rules
 from tuner.cache.buckets import Buckets
 from tuner.cache.default_check import DefaultCheck, Verdict, check_default, check_library, winner_is_default
+from tuner.cache.entries.gpu_names import capability_of
 from tuner.cache.entries.selectors import bucket, exact_dims
 from tuner.clocks.wish import locked_text
 from tuner.models import BucketPolicy, CachedConfig, GpuEnvironment, ImportedFile, TuneJob
@@ -118,24 +119,24 @@ def config_put(job: TuneJob, session: Session, winner: Measured, source_hash: st
                default: Config | None = None) -> CachedConfig | None:
     """Write or replace the entry of the job's key; None when the one that stands is as fast for the same shape.
 
-    Times under locked clocks and under others cannot be compared: the newer entry stands then.
+    Where the entry that stands was measured among the finalists, that decides, and not its stored time: one of a luckier day would
+    block every winner. Times under locked clocks and under others cannot be compared: the newer entry stands then.
 
     The default configuration itself is cached when the winner is not faster than it by the whole interval of its gain.
     """
     environment, recorded = session.environment, session.recorded
-    driver = str(environment.get("driver") or "")[:40]
-    key: dict[str, Any] = {"operator": job.operator, "dtype": job.dtype, "shape_key": shape_key(job.shape), "gpu": session.gpu,
-           "toolkit": rules.toolkit_text(environment), "driver": driver, "policy": _policy(session.policy, recorded),
-           "source_hash": source_hash, "recorded": recorded, "origin": rules.Origin.TUNE}
+    key = _entry_key(job, session, source_hash)
+    driver = key["driver"]
     if not recorded:
         record_environment(session.gpu, key["toolkit"], driver)
     entry = CachedConfig.objects.select_for_update().filter(**key).first()
     history = list(entry.evidence.get("history", [])) if entry else []
     finding = {"job": job.pk, "at": timezone.now().isoformat(), "config": job.best_config, "median_ms": winner.median_ms,
                "shape": job.shape}
-    same_clocks = entry is not None and _locked(entry.evidence.get("environment")) == _locked(environment)
-    if entry and same_clocks and entry.median_ms is not None and entry.median_ms <= winner.median_ms * SAME_SPEED:
-        entry.evidence["history"] = [*history, {**finding, "kept": False}][-HISTORY:]
+    here = None if recorded else _measured_here(entry, finalists)          # a recording says the same every time
+    if entry and _stands(entry, winner, environment, here):
+        beside = {"in_force_ms": here.median_ms} if here is not None and here.median_ms is not None else {}
+        entry.evidence["history"] = [*history, {**finding, **beside, "kept": False}][-HISTORY:]
         entry.save(update_fields=["evidence", "updated"])
         return None
     check, config, median_ms = _choose_never_worse(job, winner, finalists, default)
@@ -149,8 +150,10 @@ def config_put(job: TuneJob, session: Session, winner: Measured, source_hash: st
         "policy": job.policy, "environment": job.environment, "ties": [f["config"] for f in job.finalists if f.get("tie")][1:],
         "history": [*history, {**finding, "kept": True}][-HISTORY:],
     }
-    capability = session.compute_capability or limits(session.gpu).compute_capability
+    capability = session.compute_capability or capability_of(session.gpu)
     state, why = initial_state(session.gpu, key["toolkit"], driver) if not recorded else (State.VERIFIED, "")
+    if entry and entry.state == State.QUARANTINED and config_key(entry.config) == config_key(config):
+        state, why = State.QUARANTINED, entry.state_why                    # the same again is no reason to let it serve
     values = {"compute_capability": capability, "config": config, "job": job, "shape": job.shape,
               "shape_bucket": bucket(job.operator, job.shape), "median_ms": median_ms, "default_ms": job.default_ms,
               "library_ms": job.library_ms, "evidence": evidence, "state": state, "state_why": why}
@@ -159,6 +162,47 @@ def config_put(job: TuneJob, session: Session, winner: Measured, source_hash: st
         mark_older_stale(written, f"tune job {job.pk}")
         mark_other_sources_unverified(written)
     return written
+
+
+def _entry_key(job: TuneJob, session: Session, source_hash: str) -> dict[str, Any]:
+    """Return the fields that tell one entry of a tune job from another."""
+    return {"operator": job.operator, "dtype": job.dtype, "shape_key": shape_key(job.shape), "gpu": session.gpu,
+            "toolkit": rules.toolkit_text(session.environment), "driver": str(session.environment.get("driver") or "")[:40],
+            "policy": _policy(session.policy, session.recorded), "source_hash": source_hash, "recorded": session.recorded,
+            "origin": rules.Origin.TUNE}
+
+
+def config_in_force(job: TuneJob, session: Session, source_hash: str) -> Config | None:
+    """Return what the entry of the job's key holds, for the job to measure in its own session; None without one.
+
+    A recording says the same every time, and what is in quarantine is not run.
+    """
+    if session.recorded:
+        return None
+    rows = CachedConfig.objects.filter(**_entry_key(job, session, source_hash)).exclude(state=State.QUARANTINED)
+    entry = rows.first()
+    return dict(entry.config) if entry else None
+
+
+def _measured_here(entry: CachedConfig | None, finalists: Sequence[Finalist]) -> Finalist | None:
+    """Return the entry's configuration as it was measured in turn with the others; None where it was not."""
+    if entry is None:
+        return None
+    wanted = config_key(entry.config)
+    return next((one for one in finalists if config_key(one.config) == wanted
+                 and (one.slower_by is not None or not isinstance(one.outcome, Measured))), None)
+
+
+def _stands(entry: CachedConfig, winner: Measured, environment: Mapping[str, Any], here: Finalist | None) -> bool:
+    """Return whether the entry is kept: it was not told apart from the fastest here, else by its stored time."""
+    if entry.state == State.QUARANTINED:
+        return False
+    if here is not None and isinstance(here.outcome, Measured) and here.outcome is not winner:
+        return here.tie
+    if here is not None:                   # the winner itself, whose time is now the one that was measured last; or it failed
+        return False
+    same_clocks = _locked(entry.evidence.get("environment")) == _locked(environment)
+    return bool(same_clocks and entry.median_ms is not None and entry.median_ms <= winner.median_ms * SAME_SPEED)
 
 
 def _locked(environment: Mapping[str, Any] | None) -> str:
@@ -221,7 +265,7 @@ def evidence_put(*, origin: str, operator: str, dtype: str, shape: Mapping[str, 
                    "shape": dict(shape), "kept": True, "origin": origin, "file": imported.name if imported else ""}
         values = {
             "shape": dict(shape), "shape_bucket": bucket(operator, shape), "config": dict(config), "median_ms": median_ms,
-            "default_ms": default_ms, "compute_capability": compute_capability or limits(gpu).compute_capability,
+            "default_ms": default_ms, "compute_capability": compute_capability or capability_of(gpu),
             "evidence": {**(evidence or {}), "shape": dict(shape), "history": [*history, finding][-HISTORY:]},
             "state": State.UNVERIFIED, "state_why": _UNPROVEN[rules.Origin(origin)], "imported": imported}
         if entry and entry.state == State.QUARANTINED and config_key(entry.config) == config_key(config):

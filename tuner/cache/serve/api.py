@@ -34,7 +34,7 @@ class SnapshotApi(APIView):
         etag = f'"{name}"'
         if request.headers.get("If-None-Match") == etag:
             return HttpResponse(status=304, headers={"ETag": etag})
-        document = services.snapshot_view(name, asked["gpu"], asked["compute_capability"], asked["toolkit"])
+        document = services.snapshot_view(name, asked["gpu"], asked["compute_capability"], asked["toolkit"], asked["sms"])
         if document is None:
             raise NotFound("no such snapshot; leave out id for the newest")
         if asked["verified"] and not document.get("verified"):

@@ -24,6 +24,8 @@ class SnapshotQuery(serializers.Serializer[None]):
                                 error_messages={"required": _NAME_THE_GPU, "blank": _NAME_THE_GPU})
     compute_capability = serializers.CharField(max_length=8, default="", allow_blank=True,
                                                help_text="where the server's table may not know the GPU")
+    sms = serializers.IntegerField(min_value=0, max_value=10_000, default=0,
+                                   help_text="as the driver counts them: with fewer than its card has, a GPU is a slice")
     toolkit = serializers.CharField(max_length=80, default="", allow_blank=True, help_text='"cuda 13.0, triton 3.6.0"')
     id = serializers.CharField(max_length=32, default="", allow_blank=True,
                                help_text="a snapshot that stays what it was; without it, the newest")
@@ -151,6 +153,8 @@ class AutotunerFinding(serializers.Serializer[None]):
 
 class ListenedReport(serializers.Serializer[None]):
     gpu = serializers.CharField(max_length=120)
+    compute_capability = serializers.CharField(max_length=8, default="", allow_blank=True)
+    sms = Whole(min_value=0, max_value=10_000, default=0)
     toolkit = serializers.CharField(max_length=80, allow_blank=True)
     host = serializers.CharField(max_length=120, allow_blank=True)
     found = serializers.ListField(child=AutotunerFinding(), max_length=MAX_FOUND)

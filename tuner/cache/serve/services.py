@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from tuner.cache.entries import selectors as configs
 from tuner.cache.entries import services as config_services
+from tuner.cache.entries.gpu_names import capability_of, served_as
 from tuner.cache.rules import Key, Rule
 from tuner.cache.serve import resolve, selectors
 from tuner.models import CachedConfig, ConfigSnapshot, SnapshotView
@@ -44,22 +45,23 @@ def take_snapshot(verified: bool = False) -> str:
         return name
 
 
-def snapshot_view(name: str, gpu: str, compute_capability: str, toolkit: str) -> dict[str, Any] | None:
-    """Return a snapshot for this GPU and toolkit; None when it does not exist."""
-    capability = compute_capability or limits(gpu).compute_capability
-    key = {"snapshot_id": name, "gpu": gpu, "compute_capability": capability, "toolkit": toolkit}
+def snapshot_view(name: str, gpu: str, compute_capability: str, toolkit: str, sms: int = 0) -> dict[str, Any] | None:
+    """Return a snapshot for this GPU and toolkit; None when it does not exist. `sms`: as the driver counts, 0 not asked."""
+    capability = compute_capability or capability_of(gpu)
+    served = served_as(gpu, sms)[:120]
+    key = {"snapshot_id": name, "gpu": served, "compute_capability": capability, "toolkit": toolkit}
     view = SnapshotView.objects.filter(**key).first()
     if view is None:
         snapshot = ConfigSnapshot.objects.filter(pk=name).first()
         if snapshot is None:
             return None
-        document = resolve.resolve(name, snapshot.content, Key("", "", "", gpu, capability, toolkit), configs.expected_losses())
+        document = resolve.resolve(name, snapshot.content, Key("", "", "", served, capability, toolkit), configs.expected_losses())
         if snapshot.views.count() >= MAX_VIEWS:        # whoever may read may ask for any name: no row for each
-            return document
+            return {**document, "gpu": gpu}
         view, _ = SnapshotView.objects.get_or_create(**key, defaults={"document": document})
     day_ago = timezone.now() - timedelta(days=1)
     ConfigSnapshot.objects.filter(pk=name, used__lt=day_ago).update(used=timezone.now())
-    return resolve.name_bucket_hits(view.document)
+    return {**resolve.name_bucket_hits(view.document), "gpu": gpu}           # as it asked: it keeps the file under that name
 
 
 def record_launches(*, reporter: Any, snapshot: str, gpu: str, toolkit: str, host: str, form: int,
@@ -96,17 +98,19 @@ def record_launches(*, reporter: Any, snapshot: str, gpu: str, toolkit: str, hos
 PREFIX = "triton:"               # of kernels that no operator here is
 
 
-def record_findings(*, gpu: str, toolkit: str, host: str, found: Sequence[Mapping[str, Any]]) -> list[CachedConfig]:
+def record_findings(*, gpu: str, toolkit: str, host: str, found: Sequence[Mapping[str, Any]], compute_capability: str = "",
+                    sms: int = 0) -> list[CachedConfig]:
     """Write an entry per kernel, shape, dtype, GPU and toolkit (`reports_api.ListenedReport`)."""
-    return [_put_finding(each, gpu, toolkit, host) for each in found]
+    return [_put_finding(each, served_as(gpu, sms)[:120], compute_capability, toolkit, host) for each in found]
 
 
-def _put_finding(told: Mapping[str, Any], gpu: str, toolkit: str, host: str) -> CachedConfig:
+def _put_finding(told: Mapping[str, Any], gpu: str, capability: str, toolkit: str, host: str) -> CachedConfig:
     dtypes, shape = told["dtypes"], told["shape"]
     dtype = dtypes[0] if dtypes else ""
     operator = matching_operator(told["name"], shape, dtype, told["config"], gpu)
     return config_services.evidence_put(
-        origin="listener", gpu=gpu, toolkit=toolkit, dtype=dtype, config=told["config"], median_ms=told["median_ms"],
+        origin="listener", gpu=gpu, compute_capability=capability, toolkit=toolkit, dtype=dtype, config=told["config"],
+        median_ms=told["median_ms"],
         operator=operator.name if operator else _kernel_label(told["kernel"], told["name"], told["variant"]),
         shape={dim.name: shape[dim.name] for dim in operator.dims} if operator else shape, source_hash=told["source_hash"],
         evidence={"kernel": told["kernel"], "dtypes": dtypes, "variant": told["variant"], "trials": told["tried"],
@@ -114,10 +118,11 @@ def _put_finding(told: Mapping[str, Any], gpu: str, toolkit: str, host: str) -> 
 
 
 def matching_operator(name: str, shape: Mapping[str, int], dtype: str, config: Config, gpu: str) -> Operator | None:
-    """Return the operator with this kernel's name, dimensions and parameters; None without one."""
+    """Return the operator with this kernel's name, dimensions and parameters; None without one. Which version of an own kernel a
+    launch was of, its name does not tell."""
     for operator in all_operators().values():
         dims = {dim.name for dim in operator.dims}
-        if name not in operator.kernel_names or not dims <= shape.keys() or dtype not in operator.dtypes:
+        if operator.version or name not in operator.kernel_names or not dims <= shape.keys() or dtype not in operator.dtypes:
             continue
         own = {dim: shape[dim] for dim in dims}
         if not operator.problems(own, dtype) and operator.default_config(own, dtype, limits(gpu)).keys() == config.keys():

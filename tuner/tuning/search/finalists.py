@@ -59,15 +59,20 @@ def best_trial(trials: Sequence[Trial]) -> Trial | None:
 
 
 def measure_finalists(runner: Runner, trials: Sequence[Trial], default: Config | None = None, space: Space | None = None,
-                      judge: Callable[[Outcome], Outcome] = lambda outcome: outcome) -> list[Finalist]:
+                      judge: Callable[[Outcome], Outcome] = lambda outcome: outcome,
+                      in_force: Config | None = None) -> list[Finalist]:
     """Measure the fastest trials and the default again, in turn; return winner, equals, then by time.
 
     Empty when nothing was measured. What was rejected comes last. A default that the searched `space` lacks is measured all the
     same, as what the winner is compared with: it stands behind what the space has, and never wins.
-    `judge` makes of an outcome what is believed of it.
+    `judge` makes of an outcome what is believed of it. `in_force`: what the cache serves for this problem now; it is measured
+    beside them, and wins only where this search tried it.
     """
     outside = default is not None and space is not None and default not in space
     configs = choose_finalists(trials, default, always=outside)
+    tried = {config_key(trial.config) for trial in trials}
+    if configs and in_force is not None and config_key(in_force) not in map(config_key, configs):
+        configs.append(in_force)
     again = [(config, judge(outcome)) for config, outcome in (_measure_again(runner, configs) if configs else [])]
     static = {config_key(trial.config): trial.outcome.facts for trial in trials}
     fine = [(config, outcome) for config, outcome in again if isinstance(outcome, Measured)]
@@ -79,7 +84,9 @@ def measure_finalists(runner: Runner, trials: Sequence[Trial], default: Config |
     ranked.sort(key=lambda one: one[0])
     measured = [finalist for _, finalist in ranked]
     rejected = [Finalist(config, outcome) for config, outcome in again if isinstance(outcome, Rejected)]
-    beside = [one for one in measured if outside and default is not None and config_key(one.config) == config_key(default)]
+    apart = {config_key(default)} if outside and default is not None else set()
+    apart |= {config_key(in_force)} - tried if in_force is not None else set()
+    beside = [one for one in measured if config_key(one.config) in apart]
     found = [one for one in measured if one not in beside]
     return [*found, *beside, *rejected] if found else [*rejected, *beside]
 
