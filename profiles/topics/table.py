@@ -45,7 +45,7 @@ TOPICS: tuple[Topic, ...] = (
           causes_with_lead),
     Topic("needed", "Needed", "What does a step need at least, what does it do besides, and what would each change win?",
           NEEDED_VERSION, needed_with_lead, ceilings_given),
-    Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 9, time_result),
+    Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 10, time_result),
     Topic("operators", "Operators", "Which operators and modules own the GPU's time, and could more of it run on tensor cores?", 5,
           operators_result),
     Topic("layer", "Layer", "What do the kernels of a layer compute and move, and how near are they to the GPU's ceilings?", 4,

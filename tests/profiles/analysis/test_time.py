@@ -447,7 +447,12 @@ def test_stragglers_differ_in_what_takes_their_time(name: str, part: str):
     ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128>>", "compute"),
     ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<adam>", "memory"),
     ("void at::native::layer_norm_grad_input_kernel<float>", "memory"), ("jacobi", "unknown"), ("", "unknown"),
-    ("void split_embedding_codegen_forward_kernel<float>(fbgemm_gpu::PackedTensorAccessor<float>, int)", "memory")])
+    ("void split_embedding_codegen_forward_kernel<float>(fbgemm_gpu::PackedTensorAccessor<float>, int)", "memory"),
+    # named after the operators that read what they write
+    ("triton_poi_fused__scaled_dot_product_cudnn_attention__to_copy_clone_expand_6", "memory"),
+    ("triton_poi_fused_convolution_relu_3", "memory"), ("triton_red_fused__scaled_dot_product_flash_attention_sum_2", "memory"),
+    ("triton_per_fused_convolution_mean_9", "memory"), ("triton_tem_fused_convolution_1", "compute"),
+    ("triton_tem_fused_flex_attention_0", "compute")])
 def test_regimes_told_from_names(name: str, regime: str):
     assert kind_of(name)[1] == regime
 

@@ -29,6 +29,11 @@ REGIMES = COMPUTE, MEMORY, UNKNOWN = "compute", "memory", "unknown"
 
 # (what it is, regime, pattern on the words of the kernel's name in lower case): the first that is found decides.
 KINDS: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple((what, regime, re.compile(pattern)) for what, regime, pattern in (
+    # What Inductor fuses pointwise or into a reduction multiplies no matrices, whichever operators it names itself after
+    # (torch/_inductor/codegen/triton.py: "poi", "per" and "red"; templates that multiply are "tem").
+    ("elementwise", MEMORY, r"^triton_poi_fused"),
+    ("normalisation and softmax", MEMORY, r"^triton_(?:per|red)_fused\w*(?:softmax|layer_norm|rms_norm|group_norm|batch_norm)"),
+    ("reduction", MEMORY, r"^triton_(?:per|red)_fused"),
     ("matrix times vector", MEMORY, r"gemv|gevm|gemmk1"),
     ("splits and transforms around matrix products", MEMORY, r"splitkreduce|nchwtonhwc|nhwctonchw|im2col|col2im|"
                                                              r"generate_winograd|winograd.*transform|cask.*transform"),
