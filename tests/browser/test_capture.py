@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -12,16 +13,22 @@ from tests.browser.visit import shows
 WAIT_MS = 60_000
 
 
+@pytest.fixture(scope="module")
+def address(browser: Any, server_url: str) -> str:
+    """The form of a new capture of one of the bundled example programs."""
+    with closing(browser.new_page()) as page:
+        page.goto(f"{server_url}/captures/targets/")
+        page.get_by_role("button", name="Add the example programs").click()
+        page.goto(f"{server_url}/captures/new/?kernel=void%20at::native::softmax_warp%3C4%3E(int)")
+        expect(page.locator('[name="target"]')).to_have_value("")   # which program launches it is not known: none is guessed
+        choose(page, "Example: transformer layer")
+        return str(page.url)
+
+
 @pytest.fixture
-def form(watched: Any, server_url: str) -> Any:
-    """The form of a new capture, with the bundled example programs."""
-    page = watched
-    page.goto(f"{server_url}/captures/targets/")
-    page.get_by_role("button", name="Add the example programs").click()
-    page.goto(f"{server_url}/captures/new/?kernel=void%20at::native::softmax_warp%3C4%3E(int)")
-    expect(page.locator('[name="target"]')).to_have_value("")       # which program launches it is not known: none is guessed
-    choose(page, "Example: transformer layer")
-    return page
+def form(watched: Any, address: str) -> Any:
+    watched.goto(address)
+    return watched
 
 
 def choose(form: Any, program: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from playwright.sync_api import expect
 
 from tests.browser.timeline.test_timeline import APP, settled
-from tests.browser.visit import H200, eventually, poll, shows, uploaded
+from tests.browser.visit import H200, eventually, poll, read_once, shows
 
 # pixels of the overlay that are nearly the colour of the path
 RED = """(() => { const canvas = document.querySelector(".tl-overlay"); if (canvas.hidden) return 0;
@@ -22,7 +22,7 @@ RED = """(() => { const canvas = document.querySelector(".tl-overlay"); if (canv
 
 
 def test_the_path_is_drawn_from_its_page_and_by_keys(watched: Any, server_url: str, playwright: Any):
-    page, pk = watched, uploaded(playwright, server_url, H200 / "kineto_train.json.gz", name="critical")
+    page, pk = watched, read_once(playwright, server_url, H200 / "kineto_train.json.gz")
     page.emulate_media(reduced_motion="reduce")
     page.set_viewport_size({"width": 1440, "height": 900})
     for name in ("launches", "sequences"):

@@ -81,6 +81,7 @@ def pipeline(product: Product, token: str, folder: Path, *options: str) -> subpr
                           capture_output=True, timeout=WITHIN_S)
 
 
+@pytest.mark.deep_only          # exit codes: tests/tuner/gate/test_gate_client.py; builds alike: test_gates_measured.py
 def test_an_identical_build_passes(product: Product, token: str, measured: dict[str, Any], tmp_path: Path) -> None:
     done = pipeline(product, token, tmp_path, "--build", "good-2", "--json", "gate.json")
     assert done.returncode == 0, done.stderr

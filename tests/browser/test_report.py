@@ -9,14 +9,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.browser.visit import H200, eventually, poll, shows, uploaded
+from tests.browser.visit import H200, eventually, poll, read_once, shows, uploaded
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture(scope="module")
 def trace_id(server_url: str, playwright: Any) -> int:
-    return uploaded(playwright, server_url, H200 / "kineto_layer_stack.json.gz", name="a layer")
+    return read_once(playwright, server_url, H200 / "kineto_layer_stack.json.gz")
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.visit import H200, eventually, poll, shows, uploaded
+from tests.browser.visit import H200, eventually, poll, read_once, shows
 
 RECORDING = H200 / "kineto_train.json.gz"
 EDITOR = "#sql .cm-content"
@@ -16,13 +16,12 @@ APP = "document.getElementById('timeline').timeline"
 
 @pytest.fixture(scope="module")
 def profile_id(server_url: str, playwright: Any) -> int:
-    return uploaded(playwright, server_url, RECORDING, name="asked", build="q1")
+    return read_once(playwright, server_url, RECORDING)
 
 
 def opened(page: Any, server_url: str, profile_id: int) -> Any:
     page.set_viewport_size({"width": 1440, "height": 900})
-    page.goto(f"{server_url}/profiles/{profile_id}/")
-    page.get_by_role("link", name="SQL", exact=True).click()
+    page.goto(f"{server_url}/sql/?profiles={profile_id}")           # from a profile by a click: tests/ways/test_first_query.py
     page.wait_for_selector("#sql[data-ready]")
     return page
 
@@ -53,7 +52,7 @@ def ran(page: Any) -> str:
 
 def test_a_query_gives_a_table(console: Any, profile_id: int) -> None:
     write(console, "SELECT category, count(*) AS n, sum(dur_ns) AS total_ns FROM slices GROUP BY ALL ORDER BY n DESC")
-    assert "rows of asked in" in ran(console)
+    assert f"rows of {RECORDING.name} in" in ran(console)
     first = console.locator("#sql-table .tabulator-row").first
     first.wait_for()
     shows(first, "cpu_op")
@@ -86,6 +85,7 @@ def test_a_long_query_can_be_stopped(refusing: Any) -> None:
     expect(refusing.locator("#sql-run")).to_be_enabled()
 
 
+@pytest.mark.deep_only          # tests/js/sql/editor.test.js
 def test_keys_of_the_editor(console: Any) -> None:
     for sql in ("SELECT 1 AS one", "SELECT 2 AS two"):
         write(console, sql)
@@ -125,7 +125,7 @@ def test_tables_and_columns_are_completed_and_coloured(console: Any) -> None:
     keyword, plain = (console.locator(f"{EDITOR} {part}").first.evaluate("e => getComputedStyle(e).color")
                       for part in (".tok-keyword", ".cm-line"))
     assert keyword != plain
-    assert "1 row of asked" in ran(console)
+    assert f"1 row of {RECORDING.name}" in ran(console)
 
 
 def test_without_its_library_the_field_is_plain(page: Any, server_url: str, profile_id: int) -> None:

@@ -216,6 +216,7 @@ def test_a_space_that_nobody_listed_is_said_to_be_unknown(watched: Any, server_u
     assert page.query_selector("#space-rules") is not None
 
 
+@pytest.mark.deep_only          # tests/tuner/spaces/test_added.py, tests/js/tune/space_edit.test.js; edited here: two tests above
 def test_values_are_added_to_an_operator_of_ours_and_refused_at_their_field(watched: Any, server_url: str, tuner: Any) -> None:
     page, valid = watched, "document.querySelector('[data-space-valid]').textContent"
     page.goto(f"{server_url}/tune/new/?operator=matmul&device=gpu&M=4096&N=4096&K=4096")

@@ -15,7 +15,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.timeline.test_timeline import settled
-from tests.browser.visit import H200, WORKED_MS, eventually, reads, shows, uploaded
+from tests.browser.visit import H200, WORKED_MS, eventually, read_once, reads, shows
+from tests.ways.conftest import follow
 
 DATA = H200.parent
 NS = {"ns": 1.0, "µs": 1e3, "ms": 1e6, "s": 1e9, "min": 6e10, "h": 3.6e12}
@@ -140,7 +141,7 @@ def test_from_a_dropped_trace_to_a_slice(watched: Any, file: str, words: str, ca
     page, slices = watched, slices_of(DATA / file)
     page.emulate_media(reduced_motion="reduce")
     page.goto("/")
-    page.get_by_role("link", name=re.compile("^Import")).click()
+    follow(page, page.get_by_role("link", name=re.compile("^Import")))       # with its scripts: what takes the drop is one
     drop_files(page, page.locator("[data-dropzone]"), DATA / file)
     row = page.locator("[data-files] > li")
     expect(row).to_contain_text("✓ ready", timeout=WORKED_MS)
@@ -157,7 +158,7 @@ def test_from_a_dropped_trace_to_a_slice(watched: Any, file: str, words: str, ca
 def test_a_trace_dropped_at_home_opens_on_its_timeline(watched: Any, playwright: Any, server_url: str) -> None:
     """An installation with profiles takes files on every page."""
     page, file = watched, DATA / "causes/serial_copies.json.gz"
-    uploaded(playwright, server_url, DATA / "causes/fault_tf32_off.json.gz")
+    read_once(playwright, server_url, H200 / "kineto_train.json.gz")
     page.goto("/")
     drop_files(page, page.locator("main"), file)
     page.wait_for_url("**/timeline/**", timeout=WORKED_MS)

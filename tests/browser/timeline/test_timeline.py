@@ -271,6 +271,7 @@ def test_zoom_to_nanoseconds_keeps_slices_in_place(timeline: Any, profile_id: in
     eventually(lambda: "m" not in re.sub(r"ms|µs", "", timeline.inner_text(".tl-base")))
 
 
+@pytest.mark.deep_only          # tests/js/timeline/tiles.test.js
 def test_a_tile_that_cannot_be_had_is_reported_and_tried_again(page: Any, server_url: str, profile_id: int) -> None:
     page.route(re.compile(r"/tiles/[0-3]/"), lambda route: route.abort())
     page.goto(f"{server_url}/profiles/{profile_id}/timeline/?w=2000000-2050000")

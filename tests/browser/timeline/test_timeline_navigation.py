@@ -76,6 +76,7 @@ def shown(page: Any) -> list[str]:
 
 # keys and wheel
 
+@pytest.mark.deep_only          # every key is explained: tests/js/timeline/keymap.test.js
 def test_the_help_sheet_lists_every_key_of_the_table(timeline: Any) -> None:
     timeline.keyboard.press("?")
     text = timeline.inner_text("dialog[open]")
@@ -105,6 +106,7 @@ def test_the_wheel_zooms_at_the_pointer(timeline: Any) -> None:
     assert window(timeline)[0] > a
 
 
+@pytest.mark.deep_only          # tests/js/timeline/keymap.test.js, neighbours.test.js
 def test_arrows_pan_until_a_slice_is_selected_and_then_walk(timeline: Any, run: int) -> None:
     timeline.keyboard.press("w")
     timeline.wait_for_timeout(200)
@@ -145,6 +147,7 @@ def test_brackets_go_from_op_to_call_to_kernel_and_back(timeline: Any, run: int)
     assert press(timeline, "]", "/kernel|compute/.test(s.category)")["correlation"] == onward["correlation"]
 
 
+@pytest.mark.deep_only          # tests/js/timeline/flows.test.js; brackets: the test above
 def test_braces_visit_the_other_ends_and_reach_the_backward_pass(timeline: Any, run: int) -> None:
     ops = (get_json(timeline, f"/api/profiles/{run}/slices/{op['id']}/") for op in hits(timeline, run, "aten::addmm"))
     forward = next(op for op in ops if any(link["role"] == "backward" for link in op["links"]))
@@ -178,6 +181,7 @@ def test_tracks_hide_by_key_and_by_mouse_and_come_back(timeline: Any, run: int) 
     expect(timeline.locator("#tl-show-all")).to_be_hidden()
 
 
+@pytest.mark.deep_only          # tests/js/timeline/arrange.test.js; the field: test_filter_fold_keys_and_themes
 def test_a_filter_is_words_or_a_pattern(timeline: Any) -> None:
     timeline.fill("#tl-filter", "^stream|overhead$|overhead")
     assert [name for name in shown(timeline) if name in ("stream 7", "overhead")] == ["stream 7", "overhead"]
@@ -227,6 +231,7 @@ def test_names_are_walked_folded_and_pinned_by_keys(timeline: Any) -> None:
 
 # measuring
 
+@pytest.mark.deep_only          # tests/js/timeline/flows.test.js; test_the_ruler_measures_and_its_edges_move
 def test_edges_of_a_drag_snap_to_slices_unless_alt_is_held(timeline: Any, run: int) -> None:
     kernel = select(timeline, hits(timeline, run, GEMM)[3])
     _, y = place(timeline, kernel)
@@ -327,6 +332,7 @@ def test_a_note_is_written_shared_changed_and_deleted(timeline: Any, context: An
     other.close()
 
 
+@pytest.mark.deep_only          # tests/js/timeline/notes.test.js; the panel: the test above
 def test_bookmarks_by_key_and_mouse_and_going_from_one_to_the_next(timeline: Any, run: int) -> None:
     cleared(timeline)
     kernels = hits(timeline, run, GEMM)
@@ -417,6 +423,7 @@ def test_a_link_restores_the_exact_view(timeline: Any, context: Any, run: int) -
     fresh.close()
 
 
+@pytest.mark.deep_only          # tests/js/timeline/url.test.js
 def test_a_link_of_the_first_version_still_opens(page: Any, server_url: str, run: int) -> None:
     page.goto(f"{server_url}/profiles/{run}/timeline/?w=2000000-3000000&q=gemm&f=GPU&fold=g:python3+(506)&m=2100000-2200000")
     settled(page)
@@ -426,6 +433,7 @@ def test_a_link_of_the_first_version_still_opens(page: Any, server_url: str, run
     eventually(lambda: page.evaluate(f"{APP}.marks") == [{"start": 2_100_000, "end": 2_200_000}])
 
 
+@pytest.mark.deep_only          # tests/js/timeline/url.test.js
 def test_other_keys_of_an_address_are_kept(timeline: Any) -> None:
     timeline.goto(timeline.url.split("?")[0] + "?from=mail")
     settled(timeline)
@@ -500,6 +508,7 @@ def test_search_by_pattern_says_what_is_wrong_with_it(timeline: Any, run: int) -
     poll(timeline, f"document.getElementById('tl-hits').textContent.endsWith('/ {expected:,}')")
 
 
+@pytest.mark.deep_only          # tests/js/timeline/search.test.js: a failed search says so and can be repeated
 def test_a_pattern_that_is_none_is_told(page: Any, server_url: str, run: int) -> None:
     page.goto(f"{server_url}/profiles/{run}/timeline/?qm=regex&q=nvjet(")
     settled(page)
@@ -542,6 +551,7 @@ def test_the_strip_of_hits_shows_where_they_are_and_goes_there(timeline: Any, ru
     poll(timeline, f"{APP}.chosen.slice?.start_ns > {picked['start_ns']}")
 
 
+@pytest.mark.deep_only          # tests/js/timeline/summary.test.js
 def test_the_view_is_summed_up_in_a_sentence_on_demand(timeline: Any, run: int) -> None:
     timeline.evaluate(f"{APP}.go(2700000, 3000000)")
     settled(timeline)

@@ -20,7 +20,7 @@ from playwright.sync_api import expect
 from profiles import ingest
 from profiles.ingest.trace import Trace
 from tests.browser.timeline.test_timeline import APP, GEMM, RECORDING, get_json, pixels, settled, window
-from tests.browser.visit import H200, eventually, poll, read_once, reads, shows, uploaded
+from tests.browser.visit import H200, eventually, poll, read_once, reads, shows
 
 PANEL = f"{APP}.chosen.areaPanel"
 ROWS = ".tl-groups .tabulator-row"
@@ -34,7 +34,7 @@ def selection_id(server_url: str, playwright: Any) -> int:
 @pytest.fixture(scope="session")
 def stacks_id(server_url: str, playwright: Any) -> int:
     """A recording with Python stacks."""
-    return uploaded(playwright, server_url, H200 / "kineto_layer_stack.json.gz", name="stacks")
+    return read_once(playwright, server_url, H200 / "kineto_layer_stack.json.gz")
 
 
 def opened(page: Any, server_url: str, pk: int, query: str = "") -> Any:
@@ -189,6 +189,7 @@ def test_keys_reach_into_the_table(page_of: Any) -> None:
     page.wait_for_selector(".tl-flame-view")
 
 
+@pytest.mark.deep_only          # tests/js/timeline/selection.test.js: a brush means durations
 def test_brushing_the_histogram_chooses_slices(page_of: Any, selection_id: int) -> None:
     page = page_of
     select_all(page)
@@ -224,6 +225,7 @@ def test_brushing_the_histogram_chooses_slices(page_of: Any, selection_id: int) 
     poll(page, f"document.querySelector('.tl-row-at').textContent === '– / {kept:,}'")
 
 
+@pytest.mark.deep_only          # boxes, zoom, search: tests/js/timeline/selection.test.js; drawn: the test below
 def test_flame_graphs_of_the_selection(page_of: Any, selection_id: int) -> None:
     page = page_of
     select_all(page)
@@ -335,6 +337,7 @@ def test_the_panel_of_a_launch_leads_on(page_of: Any, selection_id: int, server_
     eventually(lambda: page.input_value("[name=shape]").startswith(f"M={tune['M'][0]}"))
 
 
+@pytest.mark.deep_only          # what a file holds: tests/profiles/pages/test_exports.py
 def test_exports_are_files_that_are_read_again(page_of: Any, selection_id: int, tmp_path: Path) -> None:
     page = page_of
     page.locator(".tl-main").focus()

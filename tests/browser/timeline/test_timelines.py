@@ -139,7 +139,7 @@ def test_keys_are_for_the_timeline_that_has_the_focus(pair: Any, runs: tuple[int
     eventually(lambda: pair.evaluate(f"{A}.chosen.slice") is None)
 
 
-@pytest.mark.parametrize("width", [1000, 1440])
+@pytest.mark.parametrize("width", [1000, pytest.param(1440, marks=pytest.mark.deep_only)])
 def test_it_fits_below_each_other_and_side_by_side(pair: Any, width: int) -> None:
     pair.set_viewport_size({"width": width, "height": 800})
     for columns in (False, True):
