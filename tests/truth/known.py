@@ -19,6 +19,4 @@ class Known(NamedTuple):
 KNOWN = (
     Known("test_an_exported_trace_has_the_same_sums", "corpus/xprof/tracelens_mi300_jax_conv.trace.json.gz",
           "read again, the time before the first step counts as warm-up, which the file itself does not say"),
-    Known("test_a_detail_gains_no_more_than_its_own_time", "corpus/nsys/nsysai_h100_2gpu.sqlite.gz",
-          "what copies keep from computing is summed over two GPUs and held against one run"),
 )

@@ -26,6 +26,7 @@ KERNELS = 3                     # of a profile, those of most time
 def test_a_finding_gains_no_more_than_its_own_time(profile: Profile) -> None:
     for row in profile.findings.select_related("kernel"):
         _assert_part(row.worth_ns, _own_ns(profile, row.rule, row.numbers, row.kernel.total_ns if row.kernel else None), row.title)
+        _assert_in_run(row.worth_ns, profile, row.title)
 
 
 @each_file(TRACE)
@@ -36,6 +37,7 @@ def test_a_detail_gains_no_more_than_its_own_time(profile: Profile) -> None:
         for each in document["findings"]:
             own_ns = _own_ns(profile, each["rule"], each["numbers"], total_ns.get(each["kernel"]))
             _assert_part(each["worth_ns"], own_ns, document["topic"], each["title"])
+            _assert_in_run(each["worth_ns"], profile, document["topic"], each["title"])
 
 
 @each_file(TRACE)
@@ -80,6 +82,12 @@ def _assert_part(gain_ns: float | None, own_ns: float | None, *about: Any) -> No
     if gain_ns is not None:
         assert own_ns is not None, (gain_ns, *about)
         assert 0 <= gain_ns <= own_ns + ROUNDING_NS, (gain_ns, own_ns, *about)
+
+
+def _assert_in_run(gain_ns: float | None, profile: Profile, *about: Any) -> None:
+    """Of several GPUs, too: their time is a sum, the run's is not."""
+    if profile.kind == Profile.Kind.TRACE:
+        _assert_part(gain_ns, profile.wall_ns, *about)
 
 
 def _documents(profile: Profile) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from profiles.analysis.core.gain import mean_covered_ns
 from profiles.analysis.core.kernels import KernelRow
 from profiles.analysis.core.result import SEVERITIES, Finding
 from profiles.analysis.core.sentences import pct_of, pct_text, plural, time_text, times_text, verb
@@ -223,6 +224,7 @@ def find_pageable_copies(facts: Facts, limits: Limits) -> Iterator[Finding]:
     time_ns = int(work["dur_ns"][rows].sum())
     if not time_ns or 100 * time_ns / max(1, facts.wall_ns) < limits["time_pct"]:
         return
+    gpus = max(1, len(facts.time["devices"]))
     moved = work["bytes"][rows]
     copied_bytes = int(moved[moved != MISSING].sum())
     yield Finding(
@@ -232,7 +234,7 @@ def find_pageable_copies(facts: Facts, limits: Limits) -> Iterator[Finding]:
         "Pin the host memory (pin_memory=True) and copy with non_blocking=True.",
         {"copies": rows.size, "time_ns": time_ns, "copied_bytes": copied_bytes,
          "gbytes_per_s": copied_bytes / time_ns if copied_bytes else None},
-        worth_ns=float(time_ns))
+        worth_ns=mean_covered_ns(work["start_ns"][rows], work["start_ns"][rows] + work["dur_ns"][rows], work["device"][rows], gpus))
 
 
 

@@ -93,6 +93,16 @@ def test_pageable_copies():
     assert found["pageable_copies"].numbers["copied_bytes"] == 4_000_000
 
 
+def test_copies_of_two_gpus_at_once_save_the_time_of_one():
+    found = find(trace("""
+    GPU 0 / stream 7:    gemm 0-50 corr=1 | Memcpy HtoD (Pageable -> Device) 50-90 bytes=4000000
+    GPU 0 / stream 9:    Memcpy DtoH (Device -> Pageable) 50-90 bytes=4000000
+    GPU 1 / stream 7:    gemm 0-60 corr=2 | Memcpy HtoD (Pageable -> Device) 60-90 bytes=4000000
+    """))
+    copies = found["pageable_copies"]
+    assert copies.numbers["time_ns"] == 110_000 and copies.worth_ns == 35_000       # the mean of 40 and 30 µs
+
+
 def test_the_kernel_that_owns_the_time():
     kernels = " | ".join(f"tiny {10 * i + 7}-{10 * i + 9} corr={i}" for i in range(30))
     found = find(trace(f"GPU 0 / stream 7: {kernels}"))

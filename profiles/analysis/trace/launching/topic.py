@@ -107,11 +107,11 @@ def _short_numbers(order: Order, short: ShortKernels) -> dict[str, Any]:
 def _call_numbers(frame: Frame, calls: Calls) -> dict[str, Any]:
     late = calls.outliers
     busy = intervals.union(frame["start_ns"][frame.work], frame.end_ns[frame.work])
-    idle = frame["dur_ns"][late] - intervals.overlap_ns(busy, frame["start_ns"][late], frame.end_ns[late])
+    idle = intervals.without(intervals.union(frame["start_ns"][late], frame.end_ns[late]), busy)     # of several threads once
     return {"runtime_calls": int(calls.groups.count.sum()), "runtime_ns": int(calls.groups.total.sum()),
             "outliers": int(late.size), "outlier_ns": int(frame["dur_ns"][late].sum()),
             "outlier_excess_ns": int(calls.excess_ns.sum()),
-            "outlier_idle_ns": int(idle.sum()), "outlier_longest": frame.text(int(late[0])) if late.size else None}
+            "outlier_idle_ns": idle.length_ns, "outlier_longest": frame.text(int(late[0])) if late.size else None}
 
 
 def _share(numbers: dict[str, Any], name: str) -> float:

@@ -130,4 +130,5 @@ def _find_calls(facts: MemoryFacts) -> list[Finding]:
         f"({pct_text(100 * total / facts.wall_ns)} of the wall time)",
         f"{names}: the allocator still grows, or runs out and frees. Warm up before measuring; keep shapes the same from step to "
         "step; no `empty_cache()` in the loop.",
-        {"calls": count, "total_ns": total, "share_pct": 100 * total / facts.wall_ns}, worth_ns=float(total))]
+        {"calls": count, "total_ns": total, "share_pct": 100 * total / facts.wall_ns},
+        worth_ns=float(facts.calls_covered_ns))]

@@ -51,5 +51,6 @@ class MemoryFacts:
     copies: list[Copies]
     state: list[dict[str, Any]]  # of a snapshot: the allocator's state at its end
     calls: dict[str, tuple[int, int]]        # cudaMalloc, cudaFree, …: count, ns
+    calls_covered_ns: int        # time in which a thread is in such a call
     failures: int                # out of memory
     wall_ns: int

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from profiles.analysis.core.frame import Frame
+from profiles.analysis.core.frame import Frame, Rows
+from profiles.analysis.core.intervals import union
 from profiles.analysis.core.result import Result
 from profiles.analysis.core.sentences import pct_text, si_text, time_text
 from profiles.analysis.trace.communication.advice import upper
@@ -31,8 +32,7 @@ def memory_result(frame: Frame) -> Result:
     """Return what is allocated over time, at the peak and unused, and what copies move."""
     counters = counters_of(frame)
     facts = MemoryFacts(frame, _devices(frame, counters), counters, copies_of(frame), _state(frame), _calls(frame),
-                        _failures(frame),
-                  frame.wall[1] - frame.wall[0])
+                        _calls_covered_ns(frame), _failures(frame), frame.wall[1] - frame.wall[0])
     if not facts.devices and not counters and not facts.copies and not facts.state:
         return Result(_no_memory_text(frame), applies=False)
     return Result(_answer(facts), numbers=_numbers(facts), tables=[table for table in tables.all_tables(facts) if table.rows],
@@ -57,9 +57,19 @@ def _state(frame: Frame) -> list[dict[str, Any]]:
     return [each for each in stated if isinstance(each, dict)][:64] if isinstance(stated, list) else []
 
 
-def _calls(frame: Frame) -> dict[str, tuple[int, int]]:
+def _call_rows(frame: Frame) -> Rows:
     codes = np.array([bool(_ALLOCATING.match(name)) for name in frame.names] or [False])
-    rows = np.flatnonzero((frame["category"] == Category.RUNTIME) & codes[frame["name"]]) if frame.rows else np.empty(0, np.intp)
+    return np.flatnonzero((frame["category"] == Category.RUNTIME) & codes[frame["name"]]) if frame.rows else np.empty(0, np.intp)
+
+
+def _calls_covered_ns(frame: Frame) -> int:
+    """Time in which a thread allocates: threads and ranks that do so at once count once."""
+    rows = _call_rows(frame)
+    return union(frame["start_ns"][rows], frame.end_ns[rows]).length_ns
+
+
+def _calls(frame: Frame) -> dict[str, tuple[int, int]]:
+    rows = _call_rows(frame)
     calls: dict[str, tuple[int, int]] = {}
     for code in np.unique(frame["name"][rows]).tolist():
         mine = rows[frame["name"][rows] == code]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from profiles.analysis.core.gain import gpus_of
 from profiles.analysis.core.result import Finding
 from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.analysis.kernel.advising.convolutions import Convolution, convolution_of
@@ -96,7 +97,7 @@ def convolution_findings(owned: OwnedWork, groups: Groups | None) -> list[Findin
     most = ", ".join(f"{name} {pct_text(100 * ns / total_ns)}" for name, ns in
                      sorted(by_algorithm.items(), key=lambda pair: -pair[1])[:3])
     known = [(total, reached) for total, _, reached, _ in slow if reached is not None]
-    won_ns = sum(total * (1 - reached / 100) for total, reached in known) if known else None
+    won_ns = sum(total * (1 - reached / 100) for total, reached in known) / gpus_of(owned.frame) if known else None
     return [Finding(
         "convolution_algorithm", "medium", f"Slow convolutions take {time_text(total_ns)} ({pct_text(share_pct)} of the GPU time): "
         f"cuDNN runs them as {most}",

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.gain import gpus_of, mean_covered_ns
 from profiles.analysis.core.result import Finding, Result
 from profiles.analysis.core.sentences import pct_text, plural, time_text
 from profiles.analysis.core.unlaunched import why_no_calls
@@ -68,7 +69,8 @@ def _reason_finding(owned: OwnedWork, code: str, cases: list[tuple[int, int, dic
         f"tensor_cores_{code}", "high" if share >= HIGH_PCT else "medium",
         f"Matrix products of {time_text(total_ns)} ({pct_text(share)} of the GPU time) {on}: {words}",
         f"Most of it is `{operator}`{size}: {first['why']}. {_upper(first['fix'])}.",
-        {"gpu_ns": total_ns, "share_pct": share, "operators": len(cases)}, sum(worth) if worth else None, kernel)
+        {"gpu_ns": total_ns, "share_pct": share, "operators": len(cases)}, sum(worth) / gpus_of(owned.frame) if worth else None,
+        kernel)
 
 
 def _upper(sentence: str) -> str:
@@ -84,13 +86,15 @@ def _copies(owned: OwnedWork) -> list[Finding]:
     share = 100 * total_ns / max(owned.total_ns, 1)
     if share < COPY_PCT:
         return []
+    at = owned.rows[rows]
+    won_ns = mean_covered_ns(owned.frame["start_ns"][at], owned.frame.end_ns[at], owned.frame["device"][at], gpus_of(owned.frame))
     calls = int(np.unique(owned.owner[rows]).size)
     return [Finding("casts_and_copies", "medium" if share < 2 * HIGH_PCT else "high",
                   f"{time_text(total_ns)} ({pct_text(share)} of the GPU time) is `aten::copy_` and its like: casts between types "
                   f"and changes of layout, {plural(calls, 'call')}",
                   "Keep tensors in one type and layout from step to step (weights in BF16, channels_last throughout), or let "
                   "torch.compile fuse the cast into the kernel before it.",
-                  {"gpu_ns": total_ns, "share_pct": share, "calls": calls}, float(total_ns))]
+                  {"gpu_ns": total_ns, "share_pct": share, "calls": calls}, won_ns)]
 
 
 # ---- self and total CPU time of every operator ----

@@ -91,7 +91,7 @@ def _find_transfers(facts: TimeFacts) -> Iterator[Finding]:
             "Copy from pinned memory on a stream of its own while the step before computes (`pin_memory()`, "
             "`to(device, non_blocking=True)`), copy less, or keep the data on the GPU.",
             {"transfers_ns": whole.parts["transfers"], "of_ns": whole.total_ns, "transfers_pct": pct},
-            worth_ns=float(whole.parts["transfers"]))
+            worth_ns=whole.parts["transfers"] / len(facts.devices))
 
 
 def _find_left_out(facts: TimeFacts) -> Iterator[Finding]:
