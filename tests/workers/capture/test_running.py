@@ -108,13 +108,15 @@ def ranks(host: Host) -> Iterator[tuple[int, dict[int, int]]]:
     """The launcher of a job, and its processes by their rank; their steps leave the machine to the others."""
     parent = host.job("tanh", None, LAUNCHER, JOB.replace("0.005", "0.05"), "--hf-token", "hf_secretsecret", "--lr", "0.1")
     try:
-        own = until(lambda: found if len(found := [each for each in host.processes() if each["job"] == "tanh"]) == 3 else None)
+        own = until(lambda: found if len(found := [each for each in host.processes() if each["job"] == "tanh"]) == 3 else None,
+                    every_s=0.5)
         yield parent.pid, {each["rank"]: each["pid"] for each in own if each["pid"] != parent.pid}
     finally:
         for child in psutil.Process(parent.pid).children():
             child.kill()
 
 
+@pytest.mark.deep_only          # of a rank's number alone; all else: the test below
 def test_a_process_is_captured_by_its_number_and_read(host: Host, ranks: tuple[int, dict[int, int]]) -> None:
     pid = ranks[1][3]
     code, document = host.manage("capture", "running", "--pid", str(pid), "--seconds", "1")
@@ -132,12 +134,17 @@ def test_ranks_become_one_profile_and_one_that_ends_is_told(host: Host, ranks: t
     parent, pids = ranks
     (starter,) = [each for each in host.processes() if each["launcher"]]
     assert starter["pid"] == parent and set(pids) == {3, 4}
+    (own,) = [each for each in host.processes() if each["pid"] == pids[3]]
+    assert (own["job"], own["rank"], own["launcher"], own["on_gpu"]) == ("tanh", 3, False, False)
+    assert "--hf-token *** --lr 0.1" in own["command"] and "secretsecret" not in json.dumps(host.processes())
     code, document = host.manage("capture", "running", "--job", "tanh", "--ranks", "3-4", "--seconds", "0.5")
     assert (code, document["status"]) == (0, "ready"), document
     assert [each["rank"] for each in document["captures"]] in ([3, 4], [4, 3])
     assert {each["profile"] for each in document["captures"]} == {document["profile"]}, document
     profile = host.product.get_json(f"/api/profiles/{document['profile']}/")
     assert profile["name"] == "tanh: 2 ranks" and len(profile["metadata"]["files"]) == 2
+    assert profile["status"] == "ready" and {"fleet", "deep", "job:tanh"} <= set(profile["tags"])
+    assert not list(host.traces.iterdir())                              # nothing is left of it
 
     running = host.start("capture", "running", "--pid", str(pids[4]), "--seconds", "9")
     until(lambda: any(each["state"] == "asked" for each in host.product.get_json("/api/fleet/captures/?job=tanh")["captures"]))
