@@ -11,7 +11,7 @@ class TunerConfig(AppConfig):
         from tuner.tuning.operators import provide
 
         provide(usable_operators)          # of teams' packages that owners enabled, from their rows
-        provide(own.usable_operators, own.find_operator)       # and of files that nobody packaged
+        provide(own.usable_operators)      # and of files that nobody packaged
         environment_added.connect(_revalidate, weak=False)
 
 

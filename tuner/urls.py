@@ -239,6 +239,7 @@ urlpatterns = [
     path("api/operators/check/<int:pk>/", bring_api.CheckApi.as_view(), name="api-kernel-check"),
     path("api/operators/check/<int:pk>/stop/", bring_api.CheckStopApi.as_view(), name="api-kernel-check-stop"),
     path("api/operators/check/<int:pk>/tune/", own_api.OwnTuneApi.as_view(), name="api-kernel-check-tune"),
+    path("api/operators/client/ridgepoint_tune.py", own_api.OwnClientApi.as_view(), name="api-own-client"),
     path("api/operators/own/", own_api.OwnListApi.as_view(), name="api-own-kernels"),
     path("api/operators/own/<str:name>/", own_api.OwnApi.as_view(), name="api-own-kernel"),
     path("api/operators/space/", bring_api.SpaceApi.as_view(), name="api-kernel-space"),

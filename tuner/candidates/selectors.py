@@ -166,4 +166,5 @@ def source_json(operator: str) -> dict[str, Any]:
 
 def known_operators() -> list[str]:
     """Return the names of operators with a kernel that can be replaced on one GPU: a vendor's library has none."""
-    return [name for name, operator in all_operators().items() if not operator.listed_on_gpu and not operator.on_several_gpus]
+    return [name for name, operator in all_operators().items()        # another text of an own kernel is another version
+            if not operator.listed_on_gpu and not operator.on_several_gpus and not operator.version]

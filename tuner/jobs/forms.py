@@ -140,8 +140,10 @@ def job_form(places: Sequence[Device], hot: Sequence[Mapping[str, Any]] | None =
     options = [(place.value, f"{place.title} (no worker)" if place.why_not else place.title) for place in places]
     if hot is not None:
         return HotForm(typed, initial=initial, devices=options, problems=[each["problem"] for each in hot])
+    named = {(given or {}).get("operator") for given in (typed, initial)}
     return TuneForm(typed, initial=initial, devices=options,
-                    operators=[(operator.name, operator.title) for operator in all_operators().values()])
+                    operators=[(operator.name, operator.title) for operator in all_operators().values()
+                               if operator.newest or operator.name in named])
 
 
 def at_fields(form: BudgetForm, problems: Mapping[str, str]) -> dict[str, str]:

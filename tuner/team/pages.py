@@ -31,8 +31,9 @@ def _page(request: HttpRequest, typed: str = "", problem: str = "", refused: tup
     return render(request, "tuner/operators.html", {
         "refused": refused,
         "operators": [{"operator": operator, "team": None if name in OPERATORS else described.get(name)}
-                      for name, operator in by_name.items()],
-        "built_in": len(OPERATORS), "of_teams": len(by_name) - len(OPERATORS), "packages": packages,
+                      for name, operator in by_name.items() if operator.newest],
+        "built_in": len(OPERATORS), "of_teams": sum(not operator.version for operator in by_name.values()) - len(OPERATORS),
+        "packages": packages,
         "enabled": len(enabled),
         "offered": {name: workers for name, workers in selectors.packages_on_workers().items() if name not in names},
         "audit": selectors.audit_list(), "typed": typed, "problem": problem}, status=status)

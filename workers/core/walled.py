@@ -23,6 +23,7 @@ from workers.core import sandboxed, warm
 from workers.core.child import Child, ChildDied, SandboxError
 from workers.core.sandbox_inside import NO_WALLS
 
+WATCH_S = 0.3               # a session has a dozen of such children
 OUTSIDE = "0"               # the parent of the first process of a process namespace, as that sees it
 
 
@@ -95,8 +96,8 @@ class WalledChild(Child):
     def _watch(self) -> None:
         """End it where it takes more than it may, all of its processes together."""
         bounds = self._walls.bounds
-        while not self._ended.wait(sandboxed.LOOK_S) and self.process.poll() is None:
-            if sandboxed.memory_of(self.process.pid) > bounds.memory_mb << 20:
+        while not self._ended.wait(WATCH_S) and self.process.poll() is None:
+            if memory_below(self.process.pid) > bounds.memory_mb << 20:
                 self.over = f"it needs more memory than {bounds.memory_mb:,} MiB"
             elif sandboxed.available_bytes() < sandboxed.LEFT_MB << 20:
                 self.over = "the machine has too little memory left"
@@ -112,6 +113,25 @@ class WalledChild(Child):
         self._ended.set()
         super().close()
         shutil.rmtree(self._root, ignore_errors=True)
+
+
+def memory_below(root: int) -> int:
+    """Return what `sandboxed.memory_of` does, by way of each process's list of its children where the kernel has one."""
+    total, left = 0, [root]
+    while left:
+        pid = left.pop()
+        try:
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                    left += [int(each) for each in file.read().split()]
+        except FileNotFoundError:
+            if os.path.exists(f"/proc/{pid}/task/{pid}/stat"):          # it lives, and the kernel has no such list
+                return sandboxed.memory_of(root)
+        except OSError:
+            continue
+        with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/status", "rb") as file:
+            total += sum(int(line.split()[1]) << 10 for line in file if line.startswith((b"RssAnon:", b"RssShmem:")))
+    return total
 
 
 def size_of(folder: Path) -> int:

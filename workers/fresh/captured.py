@@ -18,6 +18,7 @@ from profiles.capture.tools.options import TIME_LIMIT_S
 from profiles.capture.tools.tool import PYTHON
 from profiles.capture.tools.torch_profiler import TorchOptions
 from profiles.models import Capture, CaptureTarget
+from tuner.bring.own import selectors as own_selectors
 from tuner.gate.suites.selectors import COUNTERS, job_kernels
 from tuner.models import KernelRun, Suite, SuiteCapture, SuiteJob
 from tuner.tuning.measure.fresh import make_policy
@@ -99,9 +100,10 @@ def build_kernels(job: SuiteJob, build: str) -> list[CountedKernel]:
     runs = KernelRun.objects.filter(kernel__in=job_kernels(job), build__name=build, rejected="", recorded="").order_by("pk")
     ran = {run.kernel_id: run for run in (runs if alone else runs.filter(job=job)).only("kernel_id", "config", "source_hash")}
     asked = next((each.get("configs") or {} for each in job.builds if each["build"] == build), {}) if alone else {}
+    mine = {kernel.op for kernel in job_kernels(job) if own_selectors.kernel_named(kernel.op)}     # run behind walls alone
     return [CountedKernel(kernel.key, kernel.op, kernel.shape, kernel.dtype,
                             asked.get(kernel.key) or ran[kernel.pk].config or None, ran[kernel.pk].source_hash)
-            for kernel in job_kernels(job) if kernel.pk in ran]
+            for kernel in job_kernels(job) if kernel.pk in ran and kernel.op not in mine]
 
 
 def timed_as(job: SuiteJob) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,12 +50,16 @@ class Side:
 
 
 class FreshRuns:
-    """Times kernels in one new process after the other. `module` is the child's program; tests give their own."""
+    """Times kernels in one new process after the other. `module` is the child's program; tests give their own.
+
+    spawn  starts a process of it, behind walls where its code is not ours
+    """
 
     def __init__(self, gpu_index: int = 0, *, gpu_uuid: str = "", module: str = CHILD, policy: Mapping[str, Any] = POLICY,
-                 limits: Limits | None = None, environ: Mapping[str, str] | None = None) -> None:
+                 limits: Limits | None = None, environ: Mapping[str, str] | None = None,
+                 spawn: Callable[[str, Mapping[str, str]], Child] = Child) -> None:
         self.gpu_index, self.module, self.policy = gpu_index, module, dict(policy)
-        self.limits = limits or Limits()
+        self.limits, self._start = limits or Limits(), spawn
         self._environ = {**(environ or {}), "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpu_uuid or str(gpu_index)}
         self._child: Child | None = None
         self._spare: tuple[Side, Child] | None = None
@@ -163,7 +167,7 @@ class FreshRuns:
         return self._spawn(side)
 
     def _spawn(self, side: Side) -> Child:
-        return Child(self.module, {**self._environ, **side.environ()})
+        return self._start(self.module, {**self._environ, **side.environ()})
 
     def _end(self) -> None:
         if self._child is not None:

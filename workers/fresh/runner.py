@@ -5,25 +5,28 @@ from __future__ import annotations
 import re
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from django.conf import settings
 
+from tuner.bring.own import selectors as own_selectors
 from tuner.cache import rules
 from tuner.cache.entries.selectors import config_best
 from tuner.gate.suites.job_services import Turn
 from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.tuning.measure.fresh import KernelRequest, KernelSamples, make_policy
 from tuner.tuning.measure.recorded_runs import RecordedRuns, RunDraw
+from tuner.tuning.operators import find
 from tuner.tuning.trial import Config
 from workers.code.build import BuildCode
 from workers.core import build_code, gpu
 from workers.core.child import Stopped
 from workers.fresh.processes import CHILD, FreshRuns, Side
-from workers.tune import team
+from workers.tune import own, team
 
 MOST_COMPILED_BYTES = 2 * 2**30        # of one suite on one GPU; then it is compiled anew
 
@@ -149,6 +152,9 @@ class GpuRunner:
         self._sides: dict[str, Side] = {}
         self._code = BuildCode(job.suite)
         self.commits: dict[str, str] = {each["build"]: each["commit"] for each in job.builds if each.get("commit")}
+        self._walled: dict[str, tuple[FreshRuns, Path]] = {}     # of each own kernel: its file may import what another's does not
+        self._entered = ExitStack()
+        self._card = card
         self.fresh = FreshRuns(card.index, gpu_uuid=card.uuid, module=module, policy=make_policy(job.suite.policy),
                                environ=team.child_environment())
 
@@ -156,7 +162,9 @@ class GpuRunner:
         side = self._side(turn.build)
         wanted = {kernel.key: self._wanted(turn, kernel) for kernel in turn.kernels}
         if turn.build not in self._refused:
-            self._refused[turn.build] = self.fresh.prepare(side, list(wanted.values()))
+            self._refused[turn.build] = {}
+            for fresh, where, kernels in self._grouped(side, turn.kernels):
+                self._refused[turn.build] |= fresh.prepare(where, [wanted[kernel.key] for kernel in kernels])
         refused = self._refused[turn.build]
         fine = [kernel for kernel in turn.kernels if kernel.key not in refused]
         for kernel in turn.kernels:
@@ -164,9 +172,29 @@ class GpuRunner:
                 yield kernel, KernelSamples(kernel.key, rejected=refused[kernel.key], config=wanted[kernel.key].config,
                                             facts=self._chosen.facts(turn, kernel))
         next_side = self._side(then.build) if then is not None else None
-        taken = self.fresh.run(side, [wanted[kernel.key] for kernel in fine], seed=turn.number, then=next_side)
-        for kernel, one in zip(fine, taken, strict=True):
-            yield kernel, replace(one, facts={**one.facts, **self._chosen.facts(turn, kernel)})
+        for fresh, where, kernels in self._grouped(side, fine):
+            taken = fresh.run(where, [wanted[kernel.key] for kernel in kernels], seed=turn.number,
+                              then=next_side if fresh is self.fresh else None)
+            for kernel, one in zip(kernels, taken, strict=True):
+                yield kernel, replace(one, facts={**one.facts, **self._chosen.facts(turn, kernel)})
+
+    def _grouped(self, side: Side, kernels: Sequence[SuiteKernel]) -> Iterator[tuple[FreshRuns, Side, list[SuiteKernel]]]:
+        """Yield the kernels that share a process: all of the operators, and each own kernel by itself, behind walls."""
+        mine = {kernel.op: found for kernel in kernels if (found := self._behind_walls(kernel.op)) is not None}
+        if others := [kernel for kernel in kernels if kernel.op not in mine]:
+            yield self.fresh, side, others
+        for op, (fresh, folder) in mine.items():
+            yield fresh, Side(side.name, None, folder), [kernel for kernel in kernels if kernel.op == op]
+
+    def _behind_walls(self, op: str) -> tuple[FreshRuns, Path] | None:
+        """Return the processes of an own kernel, and its folder of binaries, which no process outside of the walls reads."""
+        if op not in self._walled and (kernel := own_selectors.kernel_named(op)) is not None:
+            about = self._entered.enter_context(own.behind_walls(kernel, find(op), self._card))
+            folder = self._folder / f"own-{op}"
+            folder.mkdir(exist_ok=True)
+            self._walled[op] = FreshRuns(self._card.index, gpu_uuid=self._card.uuid, module=about["child_module"],
+                                         policy=self.fresh.policy, spawn=about["spawn"]), folder
+        return self._walled.get(op)
 
     def _side(self, build: str) -> Side:
         if build not in self._sides:
@@ -189,10 +217,13 @@ class GpuRunner:
         return KernelRequest(kernel.key, kernel.op, kernel.shape, kernel.dtype, config, choose)
 
     def stop(self) -> None:
-        self.fresh.stop()
+        for fresh in (self.fresh, *(each for each, _ in self._walled.values())):
+            fresh.stop()
 
     def close(self) -> None:
-        self.fresh.close()
+        for fresh in (self.fresh, *(each for each, _ in self._walled.values())):
+            fresh.close()
+        self._entered.close()
         self._code.release()
         if sum(file.stat().st_size for file in self._folder.rglob("*") if file.is_file()) > MOST_COMPILED_BYTES:
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from tuner.bring.own import selectors
 from tuner.bring.travel.files import FOLDER, lay_out_kernel
-from tuner.models import OwnKernel
+from tuner.tuning.operators import Operator
 from tuner.tuning.trial import Reason
 from workers.core import c_compiler, gpu, sandboxed
 from workers.core.child import ChildDied, SandboxError
@@ -46,16 +45,29 @@ class Programs:
 PROGRAMS = Programs()
 
 
+class Version(Protocol):
+    """What travels with a job: a row of tuner.bring.own.models."""
+
+    name: Any
+    file: Any
+    sources: Any
+    adapter: Any
+    description: Any
+    source_hash: Any
+
+
 @contextmanager
-def behind_walls(kernel: OwnKernel, card: gpu.Gpu) -> Iterator[dict[str, Any]]:
-    """Yield what a SandboxRunner needs for the kernel; its files lie in a folder meanwhile, which its processes read."""
-    known = selectors.find_operator(kernel.name)
+def behind_walls(kernel: Version, known: Operator | None, card: gpu.Gpu) -> Iterator[dict[str, Any]]:
+    """Yield what a SandboxRunner needs for the kernel; its files lie in a folder meanwhile, which its processes read.
+
+    Raises SandboxError where its description is not `known` any more.
+    """
     if known is None:
         raise SandboxError(f"{kernel.name} was described by another version of this code", "tune its file again from its page")
     folder = Path(tempfile.mkdtemp(prefix="ridgepoint-own-"))
     try:
         lay_out_kernel(folder, name=kernel.name, file=kernel.file, sources=kernel.sources, adapter=kernel.adapter,
-                       description=kernel.description)
+                       description=kernel.description, source_hash=kernel.source_hash)
         walls = _walls(folder, card)
 
         def spawn(module: str, environ: Mapping[str, str]) -> OwnChild:

@@ -63,7 +63,7 @@ def open_runner(job: TuneJob, worker: str, stop: Stop, replay_speed: float, *, m
         together = [card, *_others(job, card)]
         lock, *_ = [held.enter_context(hold.hold_clocks(each.uuid, f"tune job {job.pk} on {worker}")) for each in together]
         mine = own_selectors.kernel_named(job.operator)
-        walled = held.enter_context(own.behind_walls(mine, card)) if mine is not None else {}
+        walled = held.enter_context(own.behind_walls(mine, find(mine.name), card)) if mine is not None else {}
         elsewhere = [] if walled else compile_queue.make_helpers(job.pk)        # where no walls are, no own kernel is compiled
         shared = compile_queue.cache_environment() if elsewhere else {}
         about = {"clock_lock": lock, **({"gpus": len(together)} if len(together) > 1 else {}),

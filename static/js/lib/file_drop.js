@@ -1,8 +1,8 @@
-// A form that takes a file: chosen, or dropped on it. What becomes of the file is the page's.
+// A form that takes a file: chosen, or dropped on it. What becomes of the file, and of others that come with it, is the page's.
 
-/** @param {HTMLFormElement} form @param {HTMLInputElement} chosen type=file @param {(file: File) => void} take */
+/** @param {HTMLFormElement} form @param {HTMLInputElement} chosen type=file @param {(file: File, others: File[]) => void} take */
 export function takeFiles(form, chosen, take) {
-  chosen.addEventListener("change", () => { if (chosen.files.length) take(chosen.files[0]); });
+  chosen.addEventListener("change", () => { if (chosen.files.length) take(chosen.files[0], [...chosen.files].slice(1)); });
   const holds = (event) => event.dataTransfer?.types.includes("Files");
   form.addEventListener("dragover", (event) => { if (holds(event)) { event.preventDefault(); form.classList.add("over"); } });
   form.addEventListener("dragleave", () => form.classList.remove("over"));
@@ -11,6 +11,7 @@ export function takeFiles(form, chosen, take) {
     if (!holds(event)) return;
     event.preventDefault();
     event.stopPropagation();       // base/drop.js would upload it as a profile
-    if (event.dataTransfer.files.length) take(event.dataTransfer.files[0]);
+    const [file, ...others] = event.dataTransfer.files;
+    if (file) take(file, others);
   });
 }

@@ -2,18 +2,23 @@
 
 import { takeFiles } from "../lib/file_drop.js";
 import { postJson } from "../lib/http.js";
-import { fileName, leftOut, refusal, rulesOf } from "./check_model.js";
+import { besideText, fileName, kernelAt, leftOut, refusal, rulesOf } from "./check_model.js";
 
 const COUNT_AFTER_MS = 250;
 const form = /** @type {HTMLFormElement|null} */ (document.getElementById("check-form"));
 
-/** @param {File} file */
-async function take(file) {
+/** One file is the kernel's; of several the first that holds a kernel, and the others come with it. @param {File} file @param {File[]} others */
+async function take(file, others) {
   const told = document.getElementById("check-text-wrong"), name = /** @type {HTMLInputElement} */ (document.getElementById("check-name"));
-  told.textContent = refusal(file, Number(form.dataset.most));
+  const files = [file, ...others];
+  told.textContent = files.map((each) => refusal(each, Number(form.dataset.most))).find(Boolean) ?? "";
   if (told.textContent) return;
-  /** @type {HTMLTextAreaElement} */ (document.getElementById("check-text")).value = await file.text();
-  name.value = fileName(file.name, name.value);
+  const texts = await Promise.all(files.map((each) => each.text())), at = kernelAt(texts);
+  /** @type {HTMLTextAreaElement} */ (document.getElementById("check-text")).value = texts[at];
+  name.value = fileName(files[at].name, name.value);
+  const beside = Object.fromEntries(files.map((each, number) => [each.name, texts[number]]).filter((_, number) => number !== at));
+  /** @type {HTMLInputElement} */ (document.getElementById("check-siblings")).value = others.length ? JSON.stringify(beside) : "";
+  document.getElementById("check-beside").textContent = besideText(Object.keys(beside));
 }
 
 /** The space of one adapter. @param {HTMLElement} section */

@@ -12,6 +12,18 @@ export function refusal(file, most) {
   return file.size > most ? `${file.name}: ${file.size.toLocaleString("en")} bytes; at most ${most.toLocaleString("en")}` : "";
 }
 
+/**
+ * Which of several texts holds the kernels: the first with a kernel in it. @param {string[]} texts @returns {number}
+ */
+export function kernelAt(texts) {
+  const kernels = texts.map((text) => (text.match(/@triton\.(?:jit|autotune)|@(?:gluon\.)?jit\b|__global__|@helion\.kernel/g) ?? []).length);
+  const at = kernels.findIndex((count) => count > 0);
+  return at < 0 ? 0 : at;
+}
+
+/** What a form says of files that come with a kernel's. @param {string[]} names @returns {string} */
+export const besideText = (names) => names.length ? `With it: ${names.join(", ")}` : "";
+
 /** Expressions, one a line. @param {string} text @returns {string[]} */
 export const rulesOf = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
 

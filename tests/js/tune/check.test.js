@@ -1,10 +1,17 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { fileName, leftOut, refusal, rulesOf } from "../../../static/js/tune/check_model.js";
+import { besideText, fileName, kernelAt, leftOut, refusal, rulesOf } from "../../../static/js/tune/check_model.js";
 
 test("a dropped file gives its name where it is one of a kernel file", () => {
   assert.equal(fileName("C:\\work\\add.cu", "kernel.py"), "add.cu");
   assert.equal(fileName("notes.txt", "kernel.py"), "kernel.py");
+});
+
+test("of several files the first that holds a kernel is the kernel's, and the others come with it", () => {
+  assert.equal(kernelAt(["X = 1\n", "import triton\n@triton.jit\ndef f(): pass\n", "__global__ void g() {}"]), 1);
+  assert.equal(kernelAt(["X = 1\n", "Y = 2\n"]), 0);
+  assert.equal(besideText(["near.py", "far.py"]), "With it: near.py, far.py");
+  assert.equal(besideText([]), "");
 });
 
 test("what is too large or empty is not read", () => {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from django.contrib.auth.decorators import permission_required
@@ -26,10 +27,11 @@ def check_new(request: HttpRequest) -> HttpResponse:
 
 @permission_required(MAY_CHECK, raise_exception=True)
 def _create(request: HttpRequest) -> HttpResponse:
-    typed = {name: request.POST.get(name, "") for name in ("text", "file", "shape", "dtype", "call")}
+    typed = {name: request.POST.get(name, "") for name in ("text", "file", "shape", "dtype", "call", "siblings", "folder")}
     try:
         check = services.check_create(typed["text"], file=typed["file"], shape=typed["shape"], dtype=typed["dtype"],
-                                      call=typed["call"], owner=request.user)
+                                      call=typed["call"], siblings=_read_siblings(typed["siblings"]), folder=typed["folder"],
+                                      owner=request.user)
     except services.CheckRefused as refused:
         return _page(request, typed, {refused.field: str(refused)}, status=400)
     return redirect("kernel-check", pk=check.pk)
@@ -41,7 +43,8 @@ def check_detail(request: HttpRequest, pk: int) -> HttpResponse:
     check = get_object_or_404(KernelCheck.objects.select_related("owner"), pk=pk)
     shape = " ".join(f"{name}={value}" for name, value in check.shape.items())
     return _page(request, {"text": check.text, "file": check.file, "shape": shape, "dtype": check.dtype,
-                           "call": check.result.get("call", "")}, {}, check)
+                           "call": check.result.get("call", ""), "folder": check.folder,
+                           "siblings": json.dumps(check.siblings) if check.siblings else ""}, {}, check)
 
 
 @permission_required(MAY_CHECK, raise_exception=True)
@@ -58,11 +61,20 @@ def _page(request: HttpRequest, typed: dict[str, str], wrong: dict[str, str], ch
     adapters = [{**each, **_edited_space(each, operators)} for each in check.adapters] if check else []
     edited = {each["kernel"] for each in adapters if each.get("fields")}
     return render(request, "tuner/check.html", {
+        "beside": sorted(check.siblings or {}) if check else (),
         "proposals": check.result.get("proposals", ()) if check else (),
         "check": check, "live": check is not None and check.status in LIVE, "typed": typed, "wrong": wrong,
         "operators": [{**_in_order(each), "is_edited": each["name"] in edited} for each in operators], "adapters": adapters,
         "ability": selectors.ability(), "dtypes": services.DTYPES, "most_bytes": services.MAX_TEXT_BYTES,
         "may_check": request.user.has_perm(MAY_CHECK), "checks": selectors.check_list() if check is None else ()}, status=status)
+
+
+def _read_siblings(text: str) -> Any:
+    """Return what the form's script wrote: {path: text}. Raises CheckRefused."""
+    try:
+        return json.loads(text) if text else {}
+    except (ValueError, RecursionError) as error:
+        raise services.CheckRefused("siblings", "files that come with it: path → text, as JSON") from error
 
 
 def _in_order(operator: dict[str, Any]) -> dict[str, Any]:

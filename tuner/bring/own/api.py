@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
@@ -22,6 +24,7 @@ from tuner.query_api import Checked, validated
 from tuner.tuning.search.strategies import DEFAULT
 
 JSON = OpenApiTypes.OBJECT
+CLIENT_FILE = Path(__file__).with_name("client.py")
 MAY_TUNE = "tuner.add_kernelcheck"          # it runs the file on a GPU
 
 
@@ -65,6 +68,14 @@ class OwnTuneApi(APIView):
         except TuneError as error:
             raise ValidationError({name: [problem] for name, problem in error.fields.items()}) from error
         return Response({**selectors.kernel_json(kernel), "job": job_json(made)}, status=201)
+
+
+class OwnClientApi(APIView):
+    @extend_schema(operation_id="own_kernels_client", responses=OpenApiTypes.BINARY)
+    def get(self, request: Request) -> HttpResponse:
+        """ridgepoint_tune.py, which tunes a kernel file from a terminal: one file, standard library, Python 3.8 or later."""
+        return HttpResponse(CLIENT_FILE.read_bytes(), content_type="text/x-python; charset=utf-8",
+                            headers={"Content-Disposition": 'attachment; filename="ridgepoint_tune.py"'})
 
 
 class OwnListApi(APIView):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,32 +16,26 @@ from tuner.tuning.team.description import DescriptionError, make_operator
 from workers import scope
 
 FRESH_S = 1.0                # an answer so young stands for the rows
-MOST_LISTED = 50             # of a project, the newest version of each kernel
 MOST_JOBS = 20
 NOT_INDEPENDENT = "compared with the default configuration's own result: not independent"
-_memo: dict[int | None, tuple[float, dict[str, int]]] = {}
+_memo: dict[int | None, tuple[float, list[tuple[int, str, str, str, int]]]] = {}
 
 
 def kernel_named(name: str) -> OwnKernel | None:
     """Return the version of this name that the current scope sees."""
-    pk = _names().get(name)
-    return None if pk is None else OwnKernel.objects.filter(pk=pk).first()
-
-
-def find_operator(name: str) -> Operator | None:
-    """Return the operator of an own kernel that the current scope sees, an older version too."""
-    pk = _names().get(name)
-    return None if pk is None else _operator(pk)
+    is_seen = any(name == each[1] for each in _rows(scope.current().sees))
+    return OwnKernel.objects.filter(name=name).first() if is_seen else None
 
 
 def usable_operators() -> Mapping[str, Operator]:
-    """Return the newest version of each of the newest own kernels, by name."""
-    pks = list(_names().values())
-    newest: dict[tuple[str, str], int] = {}
-    for pk, file, kernel in OwnKernel.objects.filter(pk__in=pks[:4 * MOST_LISTED]).values_list("pk", "file", "kernel"):
-        newest.setdefault((file, kernel), pk)
-    found = (_operator(pk) for pk in list(newest.values())[:MOST_LISTED])
-    return {each.name: each for each in found if each is not None}
+    """Return every version that the current scope sees, by name; of each kernel one is the newest."""
+    rows = _rows(scope.current().sees)
+    newest: dict[tuple[str, str, int], int] = {}
+    for pk, _, file, kernel, project in rows:
+        newest.setdefault((file, kernel, project), pk)
+    kept = set(newest.values())
+    found = ((pk, operator) for pk, *_ in rows if (operator := _operator(pk)) is not None)
+    return {operator.name: operator if pk in kept else replace(operator, newest=False) for pk, operator in found}
 
 
 def operator_of(kernel: OwnKernel) -> Operator:
@@ -49,17 +44,16 @@ def operator_of(kernel: OwnKernel) -> Operator:
         told = json.loads(kernel.description)
     except ValueError as error:
         raise DescriptionError(f"{kernel.name}: no description that this version reads") from error
-    return make_operator(told)
+    return replace(make_operator(told), version=kernel.source_hash)
 
 
-def _names() -> dict[str, int]:
-    """Return name → row of what the current scope sees, the newest first, read again every FRESH_S."""
-    sees = scope.current().sees
-    read_at, names = _memo.get(sees, (float("-inf"), {}))
+def _rows(sees: int | None) -> list[tuple[int, str, str, str, int]]:
+    """Return (id, name, file, kernel, project) of what a scope sees, the newest first, read again every FRESH_S."""
+    read_at, rows = _memo.get(sees, (float("-inf"), []))
     if time.monotonic() - read_at >= FRESH_S:
-        names = dict(OwnKernel.objects.values_list("name", "pk"))
-        _memo[sees] = (time.monotonic(), names)
-    return names
+        rows = list(OwnKernel.objects.values_list("pk", "name", "file", "kernel", "project_id"))
+        _memo[sees] = (time.monotonic(), rows)
+    return rows
 
 
 def forget() -> None:
@@ -67,7 +61,7 @@ def forget() -> None:
     _memo.clear()
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _operator(pk: int) -> Operator | None:
     row = OwnKernel.objects.filter(pk=pk).first()
     try:

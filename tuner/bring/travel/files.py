@@ -77,10 +77,12 @@ def name_of(kernel: str, source_hash: str, project: int) -> str:
     return f"{'k' if stem[0].isdecimal() else ''}{stem}_{version}"
 
 
-def lay_out_kernel(folder: Path, *, name: str, file: str, sources: Mapping[str, str], adapter: str, description: str) -> None:
+def lay_out_kernel(folder: Path, *, name: str, file: str, sources: Mapping[str, str], adapter: str, description: str,
+                   source_hash: str) -> None:
     """Write all that `measuring` needs into a folder that its processes may read."""
     lay_out(folder / TREE, {**sources, adapter_path(file): adapter})
-    (folder / RECORD).write_text(json.dumps({"name": name, "file": file, "description": json.loads(description)}))
+    (folder / RECORD).write_text(json.dumps(
+        {"name": name, "file": file, "description": json.loads(description), "source_hash": source_hash}))
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)         # behind walls a worker that is root is nobody
 

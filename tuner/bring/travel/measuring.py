@@ -11,7 +11,7 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -21,11 +21,14 @@ from tuner.bring.calls.choices import Choices
 from tuner.bring.calls.loading import load_tolerantly
 from tuner.bring.travel.files import FOLDER, RECORD, TREE, adapter_path
 from tuner.tuning import operators, wire
+from tuner.tuning.kernels.problem import Problem
 from tuner.tuning.measure import child, nvml
 from tuner.tuning.operators.operator import Operator
 from tuner.tuning.team import packages
 from tuner.tuning.team.adapter import TritonOperator
 from tuner.tuning.team.description import make_operator
+from tuner.tuning.team.fences import Fences
+from tuner.tuning.trial import Config, Reason
 
 
 class Kernel:
@@ -72,12 +75,35 @@ def import_file(path: Path) -> ModuleType:
 
 
 class Bench(child.Bench):
-    """See tuner.tuning.measure.child: behind walls the driver may number the GPUs anew."""
+    """See tuner.tuning.measure.child. Behind walls the driver may number the GPUs anew; tensors stand between fences."""
+
+    fences: Fences
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
         uuid = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0]
         index = next((each["index"] for each in nvml.devices() if each["uuid"] == uuid), request.get("gpu_index", 0))
-        return super().open({**request, "gpu_index": index})
+        told = json.loads((Path(os.environ[FOLDER]) / RECORD).read_text())
+        return {**super().open({**request, "gpu_index": index}), "source_hash": told["source_hash"]}
+
+    def _made(self, make: Callable[[], Problem]) -> Problem:
+        self.fences = Fences(self.device)
+        return self.fences.made(make)
+
+    def _check(self, config: Config, seed: int) -> tuple[Any, dict[str, Any]]:
+        """See there. A launch that reaches beyond its tensors is wrong, whatever its result."""
+        try:
+            answer = super()._check(config, seed)
+        except wire.Rejection as refused:
+            if refused.reason != Reason.WRONG or refused.fatal:
+                raise
+            why = self._run_guarded(lambda: self.fences.why_broken() or self.fences.why_read(
+                lambda: self.problem.launch(config), self.problem.out, lambda: self.problem.refill(seed)))
+            if not why:
+                raise
+            raise wire.Rejection(Reason.WRONG, f"{why}; {refused}", **refused.facts) from refused
+        if why := self._run_guarded(self.fences.why_broken):
+            raise wire.Rejection(Reason.WRONG, why, inputs_seed=seed)
+        return answer
 
 
 def provide() -> None:

@@ -110,7 +110,7 @@ class Bench:
         make = module.PROBLEMS[self.operator.name]
         library_ms = None
         try:
-            self.problem = make(request["shape"], request["dtype"], self.device, request["seed"])
+            self.problem = self._made(lambda: make(request["shape"], request["dtype"], self.device, request["seed"]))
             self.timer = self._make_timer(self.device, self.policy, self.gpu_index)
             sampler = timing.Sampler(self.timer, self.policy)
             self.sampler = ProgramSampler(sampler) if isinstance(self.problem, ChecksItself) else sampler
@@ -128,6 +128,10 @@ class Bench:
         return {**self._device_facts(), **offered, "library_ms": library_ms,
                 "policy": {**self.policy.as_json(), **self.timer.about(), "tolerance": self.tolerance},
                 "source_hash": source_hash(module, operator.name)}
+
+    def _made(self, make: Callable[[], Problem]) -> Problem:
+        """Return the problem that `make` makes."""
+        return make()
 
     def _offered(self, listed: bool) -> dict[str, Any]:
         """Return versions and, where `listed`, the space of a problem that lists its own; {} of every other."""

@@ -36,18 +36,12 @@ OPERATORS: dict[str, Operator] = {op.name: op for op in (
 VENDORS: dict[str, Operator] = {op.name: op for op in (CUBLASLT_MATMUL, CUTLASS_GEMM)}
 
 _teams: list[Callable[[], Mapping[str, Operator]]] = []
-_lookups: list[Callable[[str], Operator | None]] = []
 
 
-def provide(operators: Callable[[], Mapping[str, Operator]], by_name: Callable[[str], Operator | None] | None = None) -> None:
-    """Add a source of operators: rows that owners enabled, or a team's package in a child.
-
-    by_name  finds those of it that are not listed any more: older versions
-    """
+def provide(operators: Callable[[], Mapping[str, Operator]]) -> None:
+    """Add a source of operators: rows that owners enabled, own kernels, or a team's package in a child."""
     if operators not in _teams:
         _teams.append(operators)
-        if by_name is not None:
-            _lookups.append(by_name)
 
 
 def all_operators() -> dict[str, Operator]:
@@ -61,8 +55,7 @@ def all_operators() -> dict[str, Operator]:
 
 def find(name: str) -> Operator | None:
     """Return the operator of this name; None when nobody offers it."""
-    found = OPERATORS.get(name) or VENDORS.get(name) or all_operators().get(name)
-    return found or next((operator for by_name in _lookups if (operator := by_name(name)) is not None), None)
+    return OPERATORS.get(name) or VENDORS.get(name) or all_operators().get(name)
 
 
 __all__ = ["OPERATORS", "VENDORS", "Dim", "Limits", "Operator", "Shape", "all_operators", "find", "limits", "provide"]

@@ -66,6 +66,8 @@ class Operator:
     gpus: Callable[[Shape], int] = _one                       # of a host that a launch runs on
     # parameter → values with which one program keeps an SM busy: its warps are specialised
     fills_sm: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    version: str = ""                  # of an own kernel the hash of its files: another text is another operator
+    newest: bool = True                # False: an older version, which forms do not offer any more
     parameters: tuple[str, ...] = ()   # in the order people write them, where `default_config` does not name them
 
     @property

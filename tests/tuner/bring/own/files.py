@@ -32,7 +32,7 @@ from near import WIDTH
 @triton.jit
 def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = at < n
+    mask = (at < n) | (BLOCK > 256)             # a larger block reaches beyond the end
     tl.store(out_ptr + at, tl.load(x_ptr + at, mask=mask) + tl.load(y_ptr + at, mask=mask), mask=mask)
 
 def add(x, y):

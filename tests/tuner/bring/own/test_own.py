@@ -9,6 +9,7 @@ import pytest
 from django.conf import settings
 
 from tests.tuner.bring.own.files import ADD, CALL, WIDTH
+from tests.tuner.bring.own.programs import CARD, ON_THE_CPU
 from tests.tuner.measure.chosen import WITHOUT_TORCH
 from tuner.bring.checks import services as checks
 from tuner.bring.own import selectors, services
@@ -21,9 +22,6 @@ pytest.importorskip("torch", reason=WITHOUT_TORCH)
 pytest.importorskip("triton", reason=WITHOUT_TORCH)
 pytestmark = [pytest.mark.torch, pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS),
               pytest.mark.skipif(bool(sandboxed.why_not()), reason=f"no sandbox here: {sandboxed.why_not()}")]
-CARD = gpu.Gpu(0, "GPU-interpreted", "Triton's interpreter", "9.0", "", 1)
-ON_THE_CPU = own.Programs(child="tests.workers.tune.own_child", compilers=0, policy={"max_samples": 5, "rounds": 2},
-                          read=(own.PROJECT / "tuner", own.PROJECT / "profiles", own.PROJECT / "tests"))
 
 
 @pytest.fixture(autouse=True)
@@ -45,14 +43,17 @@ def test_a_file_with_what_it_imports_is_tuned_and_served(olga: Any) -> None:
     check = checked(olga)
     assert check.status == "done", check.error
     assert list(check.adapters[0]["references"]) == ["add_torch"]
-    kernel, job = services.own_tune(check, params={"BLOCK": "128, 256", "num_warps": "4", "num_stages": "1"}, reference="add_torch",
-                                    owner=olga, device="gpu", strategy="random", effort="quick")
+    space = {"BLOCK": "128, 256, 512", "num_warps": "4", "num_stages": "1"}
+    kernel, job = services.own_tune(check, params=space, reference="add_torch", owner=olga, device="gpu",
+                                    strategy="random", effort="quick")
     assert (job.operator, job.shape, job.dtype) == (kernel.name, {"n": 3000}, "fp16")
     lead.run(job.pk, "worker-1")
     job.refresh_from_db()
     assert (job.status, job.error, job.ended_by) == ("done", None, "space"), [each.message for each in job.trials.all()]
-    assert {row.config["BLOCK"] for row in job.trials.all()} == {128, 256}
-    assert all(row.outcome == "measured" and row.facts["relative_error"] < 1e-2 for row in job.trials.all())
+    trials = {row.config["BLOCK"]: row for row in job.trials.all()}
+    assert all(trials[block].outcome == "measured" and trials[block].facts["relative_error"] < 1e-2 for block in (128, 256))
+    assert (trials[512].reason, trials[512].message) == (
+        "wrong", "it writes out of bounds: up to 144 bytes after the last element of out_ptr")      # 3,072 - 3,000 elements
     entry = CachedConfig.objects.get(job=job)
     assert entry.operator == kernel.name and entry.source_hash == kernel.source_hash and job.library_ms
     assert json.loads(kernel.description)["kernel_names"] == ["add_kernel"]

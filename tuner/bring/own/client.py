@@ -1,0 +1,232 @@
+"""Tune a kernel file on a Ridgepoint server, without a package. One file, standard library only, Python 3.8 or later.
+
+    export RIDGEPOINT_URL=https://tune.example RIDGEPOINT_TOKEN=rp_…       # an owner's token, scope "read and write"
+    python ridgepoint_tune.py my_kernels.py:softmax --call "softmax(randn(8192, 4096))"
+
+The file is sent with the modules that it imports from its repository (or its folder). Progress goes to standard error, the winner
+and the line to add to the code to standard output. Exit code: 0 tuned, 1 nothing was faster or right, 2 refused, 3 no answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TUNED, NOTHING, REFUSED, NO_ANSWER = 0, 1, 2, 3
+POLL_S, ASK_S, MAX_ANSWER = 1.0, 60.0, 64 << 20
+MOST_FILES, MOST_BYTES, MOST_FOLDERS = 200, 4 << 20, 12
+ROOTS = (".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg")
+ENDED = ("done", "failed", "stopped")
+
+
+class Refused(Exception):
+    """The server refused, or a file cannot be read; str is for a person."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect would carry the token to wherever it points."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> None:
+        raise Refused(f"the server redirects to {newurl[:200]}: give that address")
+
+
+def ask(path: str, body: dict[str, Any] | None = None) -> Any:
+    """Return the server's JSON. Raises Refused and OSError."""
+    address, token = os.environ.get("RIDGEPOINT_URL", "").strip().rstrip("/"), os.environ.get("RIDGEPOINT_TOKEN", "").strip()
+    if not address.startswith(("http://", "https://")):
+        raise Refused("RIDGEPOINT_URL: an address like https://tune.example")
+    headers = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": "ridgepoint-tune"}
+    if token:
+        headers["Authorization"] = f"Token {token}"
+    request = urllib.request.Request(address + path, None if body is None else json.dumps(body).encode(), headers)
+    try:
+        with urllib.request.build_opener(_NoRedirect).open(request, timeout=ASK_S) as answer:
+            return json.loads(answer.read(MAX_ANSWER))
+    except urllib.error.HTTPError as error:
+        raise Refused(f"{error.code}: {error.read(2000).decode(errors='replace')}") from error
+
+
+# ---- the file, and what it imports ----
+
+
+def root_of(path: Path) -> Path:
+    """Return the root of the file's repository; its folder where it lies in none."""
+    for folder in list(path.parents)[:MOST_FOLDERS]:
+        if any((folder / each).exists() for each in ROOTS):
+            return folder
+    top = path.parent
+    while (top / "__init__.py").exists() and top.parent != top:
+        top = top.parent
+    return top
+
+
+def siblings_of(path: Path, root: Path) -> dict[str, str]:
+    """Return {path below the root: text} of the modules that a file imports, by any number of steps, and of their packages."""
+    found: dict[Path, str] = {}
+    waiting, left = [path], MOST_BYTES
+    while waiting:
+        here = waiting.pop()
+        for each in (*_packages(here, root), *_imported(here, root)):
+            text = each.read_text(encoding="utf-8", errors="replace")
+            left -= len(text.encode(errors="replace"))
+            if each in found or each == path:
+                continue
+            if left < 0 or len(found) == MOST_FILES:
+                raise Refused(f"{path.name} imports more than {MOST_FILES} files or {MOST_BYTES:,} bytes of {root}")
+            found[each] = text
+            waiting.append(each)
+    return {each.relative_to(root).as_posix(): text for each, text in found.items()}
+
+
+def _packages(path: Path, root: Path) -> Iterator[Path]:
+    """Yield the `__init__` of each package that a file lies in."""
+    for folder in path.parents:
+        if folder == root or not (folder / "__init__.py").is_file():
+            return
+        if _is_below(folder / "__init__.py", root):
+            yield folder / "__init__.py"
+
+
+def _imported(path: Path, root: Path) -> Iterator[Path]:
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _files([root, path.parent], alias.name.split("."), root)
+        elif isinstance(node, ast.ImportFrom):
+            base = [root, path.parent]
+            if node.level:
+                folder = path.parent
+                for _ in range(node.level - 1):
+                    folder = folder.parent
+                base = [folder]
+            parts = (node.module or "").split(".") if node.module else []
+            for alias in node.names:
+                yield from _files(base, [*parts, alias.name], root)
+
+
+def _files(folders: list[Path], parts: list[str], root: Path) -> Iterator[Path]:
+    """Yield the files that `import a.b.c` runs: of a and a.b the `__init__`, and the module, as far as they lie below the root."""
+    for folder in folders:
+        at = folder
+        for number, part in enumerate(parts):
+            module, package = at / f"{part}.py", at / part / "__init__.py"
+            here = [each for each in (package, module) if each.is_file() and _is_below(each, root)]
+            if here:
+                yield here[0].resolve()
+            if not (at / part).is_dir():
+                break
+            at = at / part
+            if number == 0 and not here and not any(_is_below(each, root) for each in at.glob("*.py")):
+                break
+
+
+def _is_below(path: Path, root: Path) -> bool:
+    place = path.resolve()
+    return root in place.parents and "site-packages" not in place.parts
+
+
+# ---- the way ----
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="ridgepoint_tune.py", description="Tune a kernel file on a Ridgepoint server.")
+    parser.add_argument("file", metavar="FILE.py[:KERNEL]")
+    parser.add_argument("--call", default="", help='"softmax(randn(8192, 4096))": one call of a function of the file')
+    parser.add_argument("--reference", default="", metavar="NAME", help="a function of the file that computes the same in torch")
+    parser.add_argument("--dtype", default="", choices=["", "bf16", "fp16", "fp32", "fp8"])
+    parser.add_argument("--effort", default="normal", help="none, quick, normal, thorough, full")
+    parser.add_argument("--device", default="gpu", help='"gpu", or one model: "gpu:NVIDIA H200"')
+    options = parser.parse_args(argv)
+    try:
+        return tune(options)
+    except Refused as refused:
+        say(f"refused: {refused}")
+        return REFUSED
+    except (OSError, ValueError) as error:
+        say(f"no answer: {error}")
+        return NO_ANSWER
+
+
+def tune(options: argparse.Namespace) -> int:
+    """Check the file, start the job, follow it. Returns the exit code."""
+    name, _, kernel = options.file.partition(":")
+    path = Path(name).resolve()
+    if not path.is_file():
+        raise Refused(f"{name}: there is no such file")
+    root = root_of(path)
+    siblings = siblings_of(path, root) if path.suffix == ".py" else {}
+    if siblings:
+        say(f"with it: {', '.join(sorted(siblings))}")
+    folder = path.parent.relative_to(root).as_posix() if siblings else ""
+    check = ask("/api/operators/check/", {"text": path.read_text(), "file": path.name, "call": options.call, "dtype": options.dtype,
+                                          "siblings": siblings, "folder": "" if folder == "." else folder})
+    check = _followed(f"/api/operators/check/{check['id']}/", lambda one: f"{one['compiled']} of {one['samples']} samples compiled")
+    if check["error"]:
+        raise Refused(f"{check['error']['what']}. {check['error'].get('hint') or ''}".strip())
+    kernels = [each["kernel"] for each in check["adapters"]]
+    made = ask(f"/api/operators/check/{check['id']}/tune/", {
+        "kernel": kernel if kernel in kernels else "", "reference": options.reference, "effort": options.effort,
+        "device": options.device})
+    job = made["job"]
+    say(f"job {job['id']}: {made['operator']}" + ("" if made["independent"] else
+                                                  "; compared with the default's own result, which is not independent"))
+    job = _followed(f"/api/tune/{job['id']}/", _progress)
+    return tell(made["operator"], job)
+
+
+def _followed(path: str, words: Any) -> dict[str, Any]:
+    """Return what stands at an address once it has ended; its progress is said when it changes."""
+    last = ""
+    while True:
+        told: dict[str, Any] = ask(path)
+        now = f"{told['status']}: {words(told)}"
+        if now != last:
+            say(now)
+            last = now
+        if told["status"] in ENDED:
+            return told
+        time.sleep(POLL_S)
+
+
+def _progress(job: dict[str, Any]) -> str:
+    best = f", best {1e3 * job['best_ms']:.2f} µs" if job["best_ms"] else ""
+    return f"{job['trials']} trials, {job['rejected']} rejected{best}"
+
+
+def tell(operator: str, job: dict[str, Any]) -> int:
+    """Print the winner and the line to add; return the exit code."""
+    if job["status"] != "done" or not job["best_config"]:
+        error = job["error"] or {"what": job["status"]}
+        print(f"{error['what']} {error.get('hint') or ''}".strip())
+        return NOTHING
+    print(" ".join(f"{name}={value}" for name, value in job["best_config"].items()))
+    times: list[tuple[str, Any]] = [("best", job["best_ms"]), ("default", job["default_ms"]), ("reference", job["library_ms"])]
+    print(", ".join(f"{name} {1e3 * ms:.2f} µs" for name, ms in times if ms))
+    if (job["outcome"] or {}).get("text"):
+        print(job["outcome"]["text"])
+    print(f'add above the kernel: @ridgepoint_client.tuned("{operator}")')
+    return TUNED
+
+
+def say(line: str) -> None:
+    """Tell the person at the terminal."""
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
