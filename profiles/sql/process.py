@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import shutil
 import signal
@@ -19,9 +20,11 @@ from typing import IO, Any
 
 from profiles.ingest.trace import TraceError
 
+log = logging.getLogger(__name__)
 ROOT = Path(__file__).resolve().parent.parent.parent
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from profiles.sql.child import main; main()"
 _ANSWER_BYTES = 1 << 20
+_LAST_WORDS_BYTES = 4096
 _GRACE_S = 1.5                      # beyond the query's own time: starting Python and DuckDB
 _LOOK_EVERY_S = 0.02
 AT_ONCE, AT_ONCE_EACH = max(2, min(8, os.cpu_count() or 2)), 2     # queries of everybody, of one person
@@ -74,22 +77,30 @@ def run(sql: str, folder: Path, request: dict[str, Any], limits: Limits, stop: P
     `stop`: a file that ends the query when it appears. Raises QueryError.
     """
     asked = {**request, "sql": sql, "folder": str(folder), "parent": os.getpid(), **limits.__dict__}
-    with tempfile.TemporaryFile(dir=folder) as given, tempfile.TemporaryFile(dir=folder) as answer:
+    with tempfile.TemporaryFile(dir=folder) as given, tempfile.TemporaryFile(dir=folder) as answer, \
+            tempfile.TemporaryFile(dir=folder) as said:
         given.write(json.dumps(asked).encode())
         given.seek(0)
-        child = _start(folder, given, answer)
+        child = _start(folder, given, answer, said)
         ended = _watch(child, limits.seconds + _GRACE_S, stop)
         answer.seek(0)
         told = answer.read(_ANSWER_BYTES)
+        last_words = _end_of(said)
     if ended:
         raise _error(ended, {"time": f"the query ran longer than {limits.seconds:g} s and was ended",
                              "stopped": "the query was stopped"}[ended])
-    return _answer(told, child.returncode, folder, sql)
+    return _answer(told, child.returncode, folder, sql, last_words)
 
 
-def _start(folder: Path, given: IO[bytes], answer: IO[bytes]) -> subprocess.Popen[bytes]:
+def _end_of(said: IO[bytes]) -> str:
+    """Return the last of what a process wrote to its standard error."""
+    said.seek(max(0, said.seek(0, os.SEEK_END) - _LAST_WORDS_BYTES))
+    return said.read(_LAST_WORDS_BYTES).decode(errors="replace").strip()
+
+
+def _start(folder: Path, given: IO[bytes], answer: IO[bytes], said: IO[bytes]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-I", "-c", _START, str(ROOT)], stdin=given, stdout=answer, stderr=subprocess.DEVNULL, cwd=folder,
+        [sys.executable, "-I", "-c", _START, str(ROOT)], stdin=given, stdout=answer, stderr=said, cwd=folder,
         env={"LC_ALL": "C.UTF-8", "HOME": str(folder), "TMPDIR": str(folder)}, start_new_session=True, close_fds=True)
 
 
@@ -112,13 +123,18 @@ def _watch(child: subprocess.Popen[bytes], seconds: float, stop: Path) -> str:
             child.wait()
 
 
-def _answer(told: bytes, status: int, folder: Path, sql: str) -> Answer:
+def _answer(told: bytes, status: int, folder: Path, sql: str, last_words: str = "") -> Answer:
     try:
         document = json.loads(told)
     except ValueError:
         if status in (-signal.SIGXCPU, -signal.SIGKILL, 128 + signal.SIGXCPU):
             raise _error("memory", "the query took more than the machine gives to one") from None
-        raise _error("crash", f"the query ended its process (status {status})") from None
+        log.warning("the process of a query ended with status %s: %s", status, last_words or "it said nothing")
+        if status < 0:
+            raise _error("crash", f"the query ended its process by {signal.Signals(-status).name}") from None
+        why = last_words.splitlines()[-1][:300] if last_words else f"status {status}"
+        raise QueryError("crash", "query", f"its process ended before it gave an answer: {why}",
+                         "A fault of this installation, not of the query: the web process's log has the trace") from None
     if "error" in document:
         raise _error(document["kind"], document["error"], document["position"], sql)
     return Answer(folder / "result.arrow", document["rows"], document["truncated"], document["walled"])

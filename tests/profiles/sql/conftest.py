@@ -92,9 +92,9 @@ def _copies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     orders: socket.socket = request.getfixturevalue("_template")
     one_at_a_time = threading.Lock()
 
-    def start(folder: Path, given: IO[bytes], answer: IO[bytes]) -> Copy:
+    def start(folder: Path, given: IO[bytes], answer: IO[bytes], said: IO[bytes]) -> Copy:
         with one_at_a_time:
-            socket.send_fds(orders, [os.fsencode(folder)], [given.fileno(), answer.fileno()])
+            socket.send_fds(orders, [os.fsencode(folder)], [given.fileno(), answer.fileno(), said.fileno()])
             return Copy(int(orders.recv(16)))
 
     monkeypatch.setattr(process, "_start", start)

@@ -334,3 +334,17 @@ def test_leftovers_of_killed_processes_go(profile, settings):
     os.utime(left, (1, 1))
     query_run("SELECT 1", [profile], "me", SMALL)
     assert not left.exists()
+
+
+@pytest.mark.usefixtures("own_interpreter")
+@pytest.mark.parametrize(("start", "what", "hint"), [
+    ("import no_such_module_of_ours", "its process ended before it gave an answer: ModuleNotFoundError: No module named "
+                                      "'no_such_module_of_ours'", "A fault of this installation, not of the query"),
+    ("import os; os.kill(os.getpid(), 11)", "the query ended its process by SIGSEGV", "Make the query simpler")])
+def test_a_process_that_dies_says_how(profile: Profile, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+                                      start: str, what: str, hint: str) -> None:
+    """A data folder that was not resolved made every query end at its first import, and the query was blamed."""
+    monkeypatch.setattr("profiles.sql.process._START", start)
+    error = refused("SELECT 1", profile)
+    assert error.kind == "crash" and error.what == what and error.hint.startswith(hint)
+    assert "the process of a query ended with status" in caplog.text
