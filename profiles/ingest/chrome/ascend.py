@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.ingest.chrome.gather import Gather
-from profiles.ingest.chrome.generic import assemble
-from profiles.ingest.chrome.generic import sniff as is_chrome
+from profiles.ingest.chrome.generic import assemble, is_of_tool
 from profiles.ingest.chrome.kinds import Lane, lane_of, number_of
 from profiles.ingest.chrome.work import Arguments, Columns
 from profiles.ingest.core.build import TraceBuilder
@@ -51,7 +50,7 @@ UNKNOWN_TASK = "tasks of an NPU of a type that is not known here: shown, counted
 
 
 def sniff(head: bytes) -> bool:
-    return is_chrome(head) and bool(_MARK.search(head))
+    return is_of_tool(head) and bool(_MARK.search(head))
 
 
 def read(source: Source) -> Trace:

@@ -15,6 +15,7 @@ from profiles.ingest.trace import Device, Integrity, Trace, TraceError
 
 _START = re.compile(rb'\s*(?:\{|\[\s*(?:\{|\]|$))')
 _RECORD = re.compile(rb'"(?:traceEvents|ph)"\s*:')
+_EXPORTED = re.compile(rb'"exportedBy"\s*:\s*\{\s*"program"\s*:\s*"Ridgepoint"')      # profiles.downloads.trace
 _KEPT_KEYS = ("displayTimeUnit", "otherData", "metadata", "systemTraceEvents", "controllerTraceDataKey", "viztracer_metadata")
 _HINT = "Check that the program recorded something, and export the trace again."
 
@@ -23,6 +24,14 @@ def sniff(head: bytes) -> bool:
     """Tell whether content is JSON with trace events, whoever wrote them."""
     text = head.removeprefix(b"\xef\xbb\xbf")
     return bool(_START.match(text)) and bool(_RECORD.search(text))
+
+
+def is_of_tool(head: bytes) -> bool:
+    """Tell whether content is trace events in a dialect that a tool's own reader may know by names.
+
+    What Ridgepoint exported is in PyTorch's, whatever lanes and records it names.
+    """
+    return sniff(head) and not _EXPORTED.search(head)
 
 
 def read(source: Source) -> Trace:

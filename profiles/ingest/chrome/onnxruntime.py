@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.ingest.chrome.gather import Gather
-from profiles.ingest.chrome.generic import assemble
-from profiles.ingest.chrome.generic import sniff as is_chrome
+from profiles.ingest.chrome.generic import assemble, is_of_tool
 from profiles.ingest.chrome.work import Arguments, Columns
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.columns import decode_args, optional, triples
@@ -33,7 +32,7 @@ UNNAMED_GPU = "kernels of ONNX Runtime, which names no GPU: drawn as GPU 0"
 
 
 def sniff(head: bytes) -> bool:
-    return is_chrome(head) and bool(_CATEGORY.search(head)) and bool(_NAME.search(head))
+    return is_of_tool(head) and bool(_CATEGORY.search(head)) and bool(_NAME.search(head))
 
 
 def read(source: Source) -> Trace:

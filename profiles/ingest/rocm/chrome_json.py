@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.ingest.chrome.gather import Gather
-from profiles.ingest.chrome.generic import assemble
-from profiles.ingest.chrome.generic import sniff as is_chrome
+from profiles.ingest.chrome.generic import assemble, is_of_tool
 from profiles.ingest.chrome.work import Arguments, Columns
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.columns import decode_args, optional
@@ -30,7 +29,7 @@ EXACT = "times that the file states in ns beside whole µs: taken from there"
 
 
 def sniff(head: bytes) -> bool:
-    return is_chrome(head) and bool(_MARK.search(head))
+    return is_of_tool(head) and bool(_MARK.search(head))
 
 
 def read(source: Source) -> Trace:

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.ingest.chrome.gather import Gather
-from profiles.ingest.chrome.generic import assemble
-from profiles.ingest.chrome.generic import sniff as is_chrome
+from profiles.ingest.chrome.generic import assemble, is_of_tool
 from profiles.ingest.chrome.records import Index, Piece
 from profiles.ingest.chrome.work import LEFT_OUT, Arguments, Columns
 from profiles.ingest.core.build import TraceBuilder
@@ -36,7 +35,7 @@ _FLOW_IN, _FLOW_OUT = 1, 2                                           # the lowes
 
 
 def sniff(head: bytes) -> bool:
-    return is_chrome(head) and bool(_MARK.search(head))
+    return is_of_tool(head) and bool(_MARK.search(head))
 
 
 def read(source: Source) -> Trace:

@@ -20,6 +20,7 @@ import pytest
 import zstandard
 
 from profiles import ingest
+from profiles.analysis.core.frame import frame_of
 from profiles.analysis.core.kernels import kernel_table
 from profiles.ingest.trace import Category, Report, Trace
 from tests.fuzzing.seeds import seeds
@@ -122,3 +123,22 @@ def test_wrappings_and_names_change_nothing(kind: str, tmp_path: Path) -> None:
         rows = [found.slices.to_pylist(), found.tracks] if isinstance(found, Trace) else found.kernels
         seen.append(repr((found.format, rows, found.devices, found.integrity)))
     assert len(set(seen)) == 1
+
+
+@pytest.mark.parametrize("mark", [
+    {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "/host:CPU"}},
+    {"ph": "X", "cat": "cpu_op", "name": "AscendCL@launch", "pid": 1, "tid": 1, "ts": 0, "dur": 1, "args": {"Physic Stream Id": 2}},
+    {"ph": "X", "cat": "Node", "name": "model_run", "pid": 1, "tid": 1, "ts": 0, "dur": 1},
+    {"ph": "X", "cat": "cpu_op", "name": "f", "pid": 1, "tid": 1, "ts": 0, "dur": 1, "args": {"DurationNs": "1000"}}],
+    ids=("XProf", "Ascend", "ONNX Runtime", "rocprof"))
+def test_what_was_exported_is_in_pytorchs_dialect_whatever_it_names(tmp_path: Path, mark: dict[str, object]) -> None:
+    path = tmp_path / "exported.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "exportedBy": {"program": "Ridgepoint", "profile": 1}, "traceEvents": [
+        mark, {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 2, "dur": 1,
+               "args": {"correlation": 7}},
+        {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 4, "dur": 3,
+         "args": {"correlation": 7, "device": 0, "stream": 7}}]}))
+    trace = ingest.read(path)
+    assert isinstance(trace, Trace) and trace.format == "kineto"
+    frame = frame_of(trace)
+    assert [frame.text(int(frame.call[row])) for row in frame.kernels] == ["cudaLaunchKernel"]
