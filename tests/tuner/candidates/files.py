@@ -41,6 +41,8 @@ CHEATS = {
     "wrong": (LAUNCH + "    out.mul_(1.05)\n", "relative error"),
     "one element": (LAUNCH + "    out[0, :1].add_(1.0)\n", "worst element"),
     "writes nothing": ("def launch(inputs, out, config):\n    pass\n", "not finite"),
+    "writes beyond its output": (LAUNCH + "    torch.as_strided(out, (4,), (1,), out.storage_offset() + out.numel()).fill_(1.0)\n",
+                                 "it writes out of bounds: up to"),
     "changes its inputs": (LAUNCH + '    inputs["x"].add_(1.0)\n', "it changes its inputs: x"),
     "keeps results": ('''import torch
 

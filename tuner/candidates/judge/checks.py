@@ -49,7 +49,12 @@ def check_launch(own: Own, launch: Launch, config: Config, seeds: tuple[int, int
     if not verdict.right and not late and compare_output(problem.out, reference, tolerance).right:
         late = "its output was not there when its stream came to it: work is left on another stream"
     changed = [name for name, value in own.left_alone.items() if not same_bits(value, before[name])]
-    return {"seed": seed, "right": verdict.right and not late, "message": late or ("" if verdict.right else verdict.message),
+    beyond = own.fences.why_broken()
+    if not beyond and not verdict.right and not late:
+        beyond = own.fences.why_read(lambda: launch(config), problem.out, lambda: problem.refill(seed))
+        taken.synchronize()
+    wrong = late or "; ".join(filter(None, (beyond, "" if verdict.right else verdict.message)))
+    return {"seed": seed, "right": not wrong, "message": wrong,
             **errors_of(verdict), "changed": changed, "late": late}
 
 

@@ -24,6 +24,7 @@ from tuner.tuning.operators import Operator, find
 from tuner.tuning.team import packages
 from tuner.tuning.team.adapter import CudaOperator, TritonOperator
 from tuner.tuning.team.description import KERNEL_MODULE
+from tuner.tuning.team.fences import Fences
 from tuner.tuning.team.problem import TeamProblem, make_problem
 from tuner.tuning.trial import Config
 
@@ -45,6 +46,7 @@ class Own:
     problem: Any                        # tuner.tuning.kernels.problem.Problem
     adapter: TritonOperator | None      # of a team's operator
     asked: tuple[Mapping[str, int], str, torch.device, int]
+    fences: Fences                      # around the problem's tensors
 
     @property
     def left_alone(self) -> dict[str, torch.Tensor]:
@@ -80,9 +82,10 @@ def open_operator(name: str, shape: Mapping[str, int], dtype: str, device: torch
     if operator is None:
         raise ValueError(f"no operator is named {name!r} on this worker")
     module = importlib.import_module(operator.kernel_module)
-    problem: Problem = module.PROBLEMS[name](shape, dtype, device, seed)
+    fences = Fences(device)
+    problem: Problem = fences.made(lambda: module.PROBLEMS[name](shape, dtype, device, seed))
     adapter = packages.adapter_of(name) if operator.kernel_module == KERNEL_MODULE else None
-    return Own(operator, module, problem, adapter, (shape, dtype, device, seed))
+    return Own(operator, module, problem, adapter, (shape, dtype, device, seed), fences)
 
 
 def import_text(text: str, folder: Path, own: Own) -> ModuleType:
