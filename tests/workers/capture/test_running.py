@@ -134,9 +134,6 @@ def test_ranks_become_one_profile_and_one_that_ends_is_told(host: Host, ranks: t
     parent, pids = ranks
     (starter,) = [each for each in host.processes() if each["launcher"]]
     assert starter["pid"] == parent and set(pids) == {3, 4}
-    (own,) = [each for each in host.processes() if each["pid"] == pids[3]]
-    assert (own["job"], own["rank"], own["launcher"], own["on_gpu"]) == ("tanh", 3, False, False)
-    assert "--hf-token *** --lr 0.1" in own["command"] and "secretsecret" not in json.dumps(host.processes())
     code, document = host.manage("capture", "running", "--job", "tanh", "--ranks", "3-4", "--seconds", "0.5")
     assert (code, document["status"]) == (0, "ready"), document
     assert [each["rank"] for each in document["captures"]] in ([3, 4], [4, 3])
@@ -144,6 +141,9 @@ def test_ranks_become_one_profile_and_one_that_ends_is_told(host: Host, ranks: t
     profile = host.product.get_json(f"/api/profiles/{document['profile']}/")
     assert profile["name"] == "tanh: 2 ranks" and len(profile["metadata"]["files"]) == 2
     assert profile["status"] == "ready" and {"fleet", "deep", "job:tanh"} <= set(profile["tags"])
+    (own,) = [each for each in host.processes() if each["pid"] == pids[3]]
+    assert (own["job"], own["rank"], own["launcher"], own["on_gpu"]) == ("tanh", 3, False, False)
+    assert "--hf-token *** --lr 0.1" in own["command"] and "secretsecret" not in json.dumps(host.processes())
     assert not list(host.traces.iterdir())                              # nothing is left of it
 
     running = host.start("capture", "running", "--pid", str(pids[4]), "--seconds", "9")
