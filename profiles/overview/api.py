@@ -56,6 +56,8 @@ class ProfileSerializer(serializers.ModelSerializer[Profile]):
 
     owner = serializers.SerializerMethodField(help_text="its uploader; null for who reads by a link")
     busy_pct = serializers.SerializerMethodField()
+    needed_pct = serializers.SerializerMethodField(
+        help_text="of the steps' time, what the work needs at least; null where that is not known or not made yet")
     integrity_mark = serializers.SerializerMethodField(help_text="ok, warn or bad, and why; empty while it is not read")
     progress = serializers.SerializerMethodField()
     links = serializers.SerializerMethodField()
@@ -64,7 +66,8 @@ class ProfileSerializer(serializers.ModelSerializer[Profile]):
         model = Profile
         fields: tuple[str, ...] = (
             "id", "name", "status", "error", "kind", "format", "build", "model", "tags", "notes", "recorded", "owner",
-            "created", "file_name", "upload_bytes", "sha256", "gpu", "steps", "wall_ns", "busy_ns", "busy_pct", "integrity_mark",
+            "created", "file_name", "upload_bytes", "sha256", "gpu", "steps", "wall_ns", "busy_ns", "busy_pct", "needed_pct",
+            "integrity_mark",
             "launches", "gpu_time_ns", "top_kernel", "seconds", "peak_rss_bytes", "stored_bytes", "progress", "links")
 
     def get_owner(self, profile: Profile) -> str | None:
@@ -72,6 +75,9 @@ class ProfileSerializer(serializers.ModelSerializer[Profile]):
 
     def get_busy_pct(self, profile: Profile) -> float | None:
         return selectors_profile.busy_pct(profile)
+
+    def get_needed_pct(self, profile: Profile) -> float | None:
+        return selectors_profile.needed_pct(profile)
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_integrity_mark(self, profile: Profile) -> tuple[str, str]:

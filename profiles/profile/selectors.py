@@ -25,6 +25,7 @@ class ProfileRow:
 
     profile: Profile
     busy_pct: float | None          # of wall time over all GPUs, 0-100
+    needed_pct: float | None        # of the steps' time over all GPUs, 0-100
     mark: str                       # "ok" | "warn" | "bad" | "" of the integrity report
     mark_text: str
 
@@ -39,7 +40,7 @@ class ProfileRow:
 
 
 def profile_row(profile: Profile) -> ProfileRow:
-    return ProfileRow(profile, busy_pct(profile), *integrity_mark(profile))
+    return ProfileRow(profile, busy_pct(profile), needed_pct(profile), *integrity_mark(profile))
 
 
 def busy_pct(profile: Profile) -> float | None:
@@ -50,6 +51,12 @@ def busy_pct(profile: Profile) -> float | None:
     devices = profile.summary.get("devices") or []
     wall_ns = sum(device["wall_ns"] for device in devices)
     return 100 * sum(device["busy_ns"] for device in devices) / wall_ns if wall_ns else None
+
+
+def needed_pct(profile: Profile) -> float | None:
+    """Return what of the steps' time the work needs at least; None where that is not known or not made yet."""
+    share: float | None = profile.summary.get("needed_pct")
+    return share
 
 
 def kernel_rows(profile: Profile) -> QuerySet[KernelStat]:

@@ -30,7 +30,8 @@ log = logging.getLogger(__name__)
 AT_ONCE_SLICES = 250_000            # of more, a worker makes the documents and the page waits for them: some 560 bytes a slice
 LAYER = "layer"                     # the topic whose classification of kernels stands in their rows
 ACCOUNT = "causes"                  # the topic that puts all time under causes
-GAINS = (ACCOUNT, "needed")         # topics whose findings say what there is to win
+NEEDED = "needed"                   # the topic that says the least time of the work
+GAINS = (ACCOUNT, NEEDED)         # topics whose findings say what there is to win
 MOST_FINDINGS = 50                  # of one topic
 
 
@@ -126,7 +127,17 @@ def _keep(profile: Profile, topic: Topic, result: Result, document: dict[str, An
         if _locked(profile):
             if topic.name == LAYER:
                 bounds_write(profile, document["numbers"].get("work", []))
+            if topic.name == NEEDED:
+                _grade(profile, document["numbers"].get("needed_pct") if document["applies"] else None)
             topic_write(profile.pk, topic.name, document)
+
+
+def _grade(profile: Profile, needed_pct: float | None) -> None:
+    """Keep with the locked row what of the time the work needed at least, for lists; nothing where that is not known."""
+    summary = Profile.objects.values_list("summary", flat=True).get(pk=profile.pk)
+    kept = {name: value for name, value in summary.items() if name != "needed_pct"}
+    profile.summary = kept if needed_pct is None else {**kept, "needed_pct": needed_pct}
+    Profile.objects.filter(pk=profile.pk).update(summary=profile.summary)
 
 
 def _locked(profile: Profile) -> bool:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from profiles.analysis.core.result import Result
+from profiles.analysis.trace.account.result import VERSION as CAUSES_VERSION
 from profiles.analysis.trace.communication.result import communication_result
 from profiles.analysis.trace.critical.topic import critical_result
 from profiles.analysis.trace.launching.topic import launches_result
 from profiles.analysis.trace.layer.topic import layer_result
-from profiles.analysis.trace.account.result import VERSION as CAUSES_VERSION
 from profiles.analysis.trace.lead import causes_with_lead, needed_with_lead
 from profiles.analysis.trace.memory.result import memory_result
 from profiles.analysis.trace.needed.topic import VERSION as NEEDED_VERSION

@@ -110,3 +110,16 @@ def test_builds_are_compared_by_operations_too(bob):
         Profile.objects.filter(pk=made.pk).update(build=build)
     plain = text(page(bob, "/compare/", build_a="eager", build_b="sdpa"))
     assert "Attention 60.2 ms → 3.57 ms (same work, faster)" in plain
+
+
+def test_a_profiles_grade_is_what_its_work_needs(bob):
+    """List, API and the analysis say one number; a trace without shapes has none, and what is withheld takes it away."""
+    known, unknown = ingested("h200/kineto_layer.json.gz"), ingested("natural/keys_repeated_decode_graph.json.gz")
+    client = Client()
+    client.force_login(bob)
+    rows = {row["id"]: row["needed_pct"] for row in client.get("/api/profiles/").json()["results"]}
+    numbers = client.get(f"/api/profiles/{known.pk}/analysis/needed/").json()["numbers"]
+    gpu, = numbers["gpus"]
+    assert rows[known.pk] == numbers["needed_pct"] == pytest.approx(100 * gpu["parts"]["needed"] / gpu["wall_ns"])
+    assert rows[unknown.pk] is None and 45 < rows[known.pk] < 50
+    assert f"{rows[known.pk]:.1f} %" in text(page(bob, "/profiles/"))

@@ -14,7 +14,7 @@ from profiles.analysis.trace.needed.table import BY_NAME, KINDS
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
 
-VERSION = 5                         # of what the topic's document holds
+VERSION = 6                         # of what the topic's document holds
 HIGH_PCT, MEDIUM_PCT, LEAST_PCT = 20.0, 5.0, 1.0        # of the time, of GPU time that goes: severities, and the least that is said
 GENERIC = "passes"                  # found in nearly every run that is not compiled: said behind kinds with one cause
 MOST_SAID = 4
@@ -33,6 +33,7 @@ def needed_result(frame: Frame, needs: Needs) -> Result:
     claims = shown_claims(needs)
     numbers = {
         "gpus": [_gpu_json(gpu) for gpu in gpus],
+        "needed_pct": _needed_pct(gpus),
         "has_shapes": needs.has_shapes,
         "kinds": [claim_json(needs, claim) for claim in claims],
         "ceilings": {name: each.label or ("data sheet" if each.sheet else "") for name, each in needs.facts.ceilings.items()},
@@ -108,6 +109,12 @@ def _gpu_json(gpu: GpuNeeds) -> dict[str, Any]:
 def _is_known(gpu: GpuNeeds) -> bool:
     """Return whether the least time can be said: kernels of unknown work take no tenth of the time."""
     return bool(gpu.parts[NEEDED]) and 10 * gpu.parts[NOT_KNOWN] <= gpu.wall_ns
+
+
+def _needed_pct(gpus: Sequence[GpuNeeds]) -> float | None:
+    """Return the share that the least time has of all GPUs' steps: a profile's grade; None where one of them does not say."""
+    wall = sum(gpu.wall_ns for gpu in gpus)
+    return 100 * sum(gpu.parts[NEEDED] for gpu in gpus) / wall if wall and all(map(_is_known, gpus)) else None
 
 
 def part_title(name: str) -> str:
