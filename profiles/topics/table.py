@@ -41,8 +41,8 @@ class Topic:
 
 
 TOPICS: tuple[Topic, ...] = (
-    Topic("causes", "Causes", "What did the time of each GPU go to, where does that start, and what is there to win?", CAUSES_VERSION,
-          causes_with_lead),
+    Topic("causes", "Causes", "What did the time of each GPU go to, where does that start, and what is there to win?",
+          CAUSES_VERSION, causes_with_lead),
     Topic("needed", "Needed", "What does a step need at least, what does it do besides, and what would each change win?",
           NEEDED_VERSION, needed_with_lead, ceilings_given),
     Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 10, time_result),
