@@ -16,6 +16,7 @@ from django.db import transaction
 from profiles.models import Profile
 from profiles.upload import services
 from tests.tuner.bring.cuda_files import SCALE_ADD
+from tests.tuner.bring.files import ADD
 from tests.tuner.candidates.files import CHANGED, DIFF, OWN
 from tests.tuner.candidates.test_candidates import ANSWER
 from tests.webapp.agents.conftest import Site, Told, call, connected
@@ -189,7 +190,11 @@ def test_an_owner_checks_a_kernel_file_and_an_engineer_may_not(
     assert check.text == SCALE_ADD and made["status"] == "waiting" and made["kernels"][0]["name"] == "scale_add"
     told = call(site.mcp, token, "get_kernel_check", {"check": check.pk})
     assert told["kernels"][0]["size"] == 24 and "CudaOperator" in told["adapters"][0]["text"]
-    row = AgentCall.objects.get(tool="check_kernel", outcome="ok")
+    called = {"text": ADD, "call": "add(randn(4), randn(4))", "siblings": {"near.py": "X = 1\n"}}
+    made = call(site.mcp, token, "check_kernel", called)
+    assert made["call"] == called["call"] and KernelCheck.objects.get(pk=made["check"]).siblings == {"near.py": "X = 1\n"}
+    assert "no worker" in str(call(site.mcp, token, "tune_kernel", {"check": made["check"]})).lower()
+    row = AgentCall.objects.get(tool="check_kernel", outcome="ok", led_to_id=check.pk)
     assert (row.led_to, row.led_to_id, row.writes) == ("check", check.pk, True) and SCALE_ADD not in row.arguments
 
 

@@ -53,6 +53,7 @@ TOOLS = (
     AgentTool(jobs.start_tune_job, "Start a tune job", writes=True),
     AgentTool(jobs.stop_job, "Stop a tune job", writes=True, destroys=True),
     AgentTool(checks.check_kernel, "Check a kernel file", writes=True),
+    AgentTool(checks.tune_kernel, "Tune a checked kernel", writes=True),
     AgentTool(candidates.submit_candidate, "Submit a candidate kernel", writes=True),
     AgentTool(candidates.cancel_candidate, "Cancel a candidate", writes=True, destroys=True),
     AgentTool(captures.start_capture, "Start a capture", writes=True),

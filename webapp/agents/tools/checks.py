@@ -8,9 +8,11 @@ from pydantic import Field
 
 from webapp.agents import caller, spending
 from webapp.agents.tools.arguments import MOST_ID, cut, pick
+from webapp.agents.tools.jobs import require_worker
 
 MOST_TEXT = 256 << 10
-FOUND = ("name", "kind", "line", "arguments", "parameters", "size", "valid", "pruned", "default", "assumed", "problems", "compiled")
+FOUND = ("name", "kind", "line", "arguments", "parameters", "size", "valid", "pruned", "default", "assumed", "recorded", "notes",
+         "problems", "compiled")
 Check = Annotated[int, Field(ge=1, le=MOST_ID, description="id of a check, as check_kernel gives it")]
 
 
@@ -21,12 +23,19 @@ async def check_kernel(
         shape: Annotated[dict[str, Annotated[int, Field(ge=1, le=2**31 - 1)]] | None, Field(
             max_length=12, description="values of dimensions and macros, for example {N: 4096}")] = None,
         dtype: Annotated[Literal["", "bf16", "fp16", "fp32", "fp8"], Field(description="type of the tensors")] = "",
+        call: Annotated[str, Field(max_length=2000, description=(
+            'one call of a function of the file, made on tensors without memory: "softmax(randn(8192, 4096))". Then grid, blocks, '
+            "flags, strides and the adapter follow from what it launches, and tune_kernel can tune it"))] = "",
+        siblings: Annotated[dict[Annotated[str, Field(max_length=240)], Annotated[str, Field(max_length=1 << 20)]] | None, Field(
+            max_length=200, description="files that it imports: path below a root, to text")] = None,
+        folder: Annotated[str, Field(max_length=240, description="where the file itself lies below that root")] = "",
         ) -> dict[str, Any]:
     """Check a kernel file: arguments, parameters and the size of its space from its text, samples compiled for sm_80, sm_90 and
-    sm_100 by a worker behind walls, what is missing to tune it. Nothing is launched. Owners only. Takes one start of the token's
-    day. Ask get_kernel_check for the rest."""
-    asked = {"text": text, "file": file, "shape": shape or {}, "dtype": dtype}
-    await spending.spend("check_kernel", {**asked, "text": f"{len(text)} characters"})
+    sm_100 by a worker behind walls, with a call what each kernel is given; what is missing to tune it; calls that the file shows.
+    Nothing is launched. Owners only. Takes one start of the token's day. Ask get_kernel_check for the rest."""
+    asked = {"text": text, "file": file, "shape": shape or {}, "dtype": dtype, "call": call, "siblings": siblings or {},
+             "folder": folder}
+    await spending.spend("check_kernel", {**asked, "text": f"{len(text)} characters", "siblings": sorted(siblings or {})})
     made = await caller.post("/api/operators/check/", asked)
     spending.led_to("check", made["id"])
     return {"check": made["id"], **_told(made), "next": f"get_kernel_check with check {made['id']} tells what compiled"}
@@ -36,11 +45,38 @@ async def get_kernel_check(check: Check) -> dict[str, Any]:
     """Show a check: registers per thread, spilled words, bytes of shared memory and occupancy (percent) of each sample, problems
     with what to do, and the adapter that a team's package would hold, its text whole."""
     found = await caller.get(f"/api/operators/check/{check}/")
-    return {**_told(found), "adapters": [pick(each, "kernel", "file", "why", "to_do", "valid", "size") | {"text": each.get("text")}
-                                         for each in found["adapters"]]}
+    return {**_told(found), "adapters": [
+        pick(each, "kernel", "file", "why", "to_do", "valid", "size")
+        | {"text": each.get("text"), "references": list(each.get("references") or {})} for each in found["adapters"]]}
+
+
+async def tune_kernel(
+        check: Check,
+        kernel: Annotated[str, Field(max_length=120, description="of the check; empty where it holds one that can be tuned")] = "",
+        reference: Annotated[str, Field(max_length=120, description=(
+            "a function of the file that computes the same in torch, one of `references` of get_kernel_check; empty: the default "
+            "configuration's own result, which is not independent"))] = "",
+        params: Annotated[dict[Annotated[str, Field(max_length=40)], list[int | float | str | bool]] | None, Field(
+            max_length=16, description="parameter: its values, all of them; null: the space of the check")] = None,
+        constraints: Annotated[list[Annotated[str, Field(min_length=1, max_length=500)]] | None, Field(
+            max_length=16, description='with params: what must hold, "BM * BN <= 8192"')] = None,
+        budget_trials: Annotated[int, Field(ge=1, le=5000, description="configurations to try at most")] = 100,
+        budget_seconds: Annotated[float, Field(ge=1, le=86_400, description="seconds of the job at most")] = 180.0,
+        ) -> dict[str, Any]:
+    """Tune a kernel of a checked file whose call was recorded, at the call's shape: its source travels with the job and runs on a
+    GPU behind walls. Owners only. Takes one start of the token's day and budget_seconds of its GPU-seconds. Ask get_job."""
+    asked: dict[str, Any] = {"kernel": kernel, "reference": reference, "budget_trials": budget_trials,
+                             "budget_seconds": budget_seconds}
+    asked |= {name: value for name, value in (("params", params), ("constraints", constraints)) if value}
+    await require_worker("gpu")
+    await spending.spend("tune_kernel", {"check": check, **asked}, budget_seconds)
+    made = await caller.post(f"/api/operators/check/{check}/tune/", asked)
+    spending.led_to("tune", made["job"]["id"])
+    return {"job": made["job"]["id"], **pick(made, "operator", "independent", "files"),
+            "next": f"get_job with job {made['job']['id']} tells its progress"}
 
 
 def _told(check: dict[str, Any]) -> dict[str, Any]:
     result = check["result"] or {}
-    return {**pick(check, "file", "status", "compiled", "samples", "error"),
+    return {**pick(check, "file", "call", "proposals", "status", "compiled", "samples", "error"),
             "kernels": [pick(each, *FOUND) for each in cut(result.get("operators", []))]}

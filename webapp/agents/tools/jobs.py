@@ -79,7 +79,7 @@ async def start_tune_job(
     if values or constraints:
         asked["space"] = {"parameters": values or {}, "constraints": constraints or []}
     if not device.startswith("replay:"):
-        await _require_worker(device)
+        await require_worker(device)
     await spending.spend("start_tune_job", asked, 0.0 if device.startswith("replay:") else budget_seconds)
     made = await caller.post("/api/tune/", asked)
     spending.led_to("tune", made["id"])
@@ -87,7 +87,7 @@ async def start_tune_job(
             "next": f"get_job with job {made['id']} tells its progress"}
 
 
-async def _require_worker(device: str) -> None:
+async def require_worker(device: str) -> None:
     """Raise ToolError for a GPU that no worker has now: the job would wait without end, and hold the day's GPU-seconds."""
     workers = (await caller.get("/api/workers/"))["workers"]
     models = {gpu["name"] for worker in workers if "gpu" in worker.get("queues", []) for gpu in worker.get("gpus") or []}
