@@ -39,11 +39,11 @@ def series(playwright: Any, server_url: str) -> str:
         stored = client.post("/api/runs/", headers=headers, data={
             "suite": "builds-browser", "build": f"br{at:02d}", "gpu": GPU, "toolkit": "cuda 11.2", "recorded": LABEL, "runs": runs})
         assert stored.status == 201, stored.text()
-    for _ in range(900):            # an ingest worker works it out when it has nothing better to do
+    for _ in range(180):            # an ingest worker works it out when it has nothing better to do
         found = client.get("/api/regressions/?suite=builds-browser").json()["results"]
         if found and found[0]["build"] == f"br{STEP_AT:02d}":
             break
-        time.sleep(0.1)
+        time.sleep(0.5)
     assert found[0]["build"] == f"br{STEP_AT:02d}", found
     client.dispose()
     return server_url

@@ -26,7 +26,7 @@ def fed(playwright: Any, server_url: str, tmp_path_factory: pytest.TempPathFacto
         answer = client.post("/api/fleet/batches/", data=pack(batch), headers={
             "X-CSRFToken": token, "Referer": server_url, "Content-Type": "application/vnd.ridgepoint.fleet"})
         assert answer.status == 200, answer.text()
-    eventually(lambda: client.get(f"/api/fleet/top/?job={JOB}").json()["launches"] == 3000)
+    eventually(lambda: client.get(f"/api/fleet/top/?job={JOB}").json()["launches"] == 3000, every_s=0.5)
     client.dispose()
 
 

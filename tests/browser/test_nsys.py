@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.browser.timeline.test_timeline import APP, settled
-from tests.browser.visit import H200, eventually, poll, shows, uploaded
+from tests.browser.visit import H200, eventually, poll, read_once, shows, uploaded
 
 NSYS = H200 / "nsys"
 
 
 def test_an_export_shows_ranges_calls_streams_and_counters(watched: Any, server_url: str, playwright: Any) -> None:
     page = watched
-    pk = uploaded(playwright, server_url, NSYS / "node.sqlite.gz", name="graph-by-node")
+    pk = read_once(playwright, server_url, NSYS / "node.sqlite.gz")
     page.goto(f"{server_url}/profiles/{pk}/")
     shows(page.locator("body").first, "NVIDIA H200")
     shows(page.locator("#integrity").first, "All 834 records kept")

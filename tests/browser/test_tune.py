@@ -302,10 +302,10 @@ def test_two_jobs_are_chosen_from_a_searchable_list_by_keys(watched: Any, server
     random, local = (tuner("/api/tune/", **{**MATMUL, "strategy": each}, shape=SHAPE, budget_trials=3)["id"]
                      for each in ("random", "local"))
     for pk in (random, local):
-        for _ in range(600):
+        for _ in range(150):
             if tuner.get(f"/api/tune/{pk}/")["status"] == "done":
                 break
-            page.wait_for_timeout(100)
+            page.wait_for_timeout(400)
     page.goto(f"{server_url}/tune/compare/")
     first, second = page.get_by_role("combobox", name="First"), page.get_by_role("combobox", name="Second")
     first.focus()

@@ -20,8 +20,9 @@ READ_WITHIN_MS = 180_000       # seven recordings on a shared machine
 KERNEL = "nvjet"               # the training trace's matrix multiplications
 WRONG, OTHER = "holiday.json", "came while home was open"
 # those that tests/browser/test_frame.py does not look at
-PAGES = ("/profiles/upload/", "/compare/", "/builds/", "/gates/", "/suites/", "/suites/new/", "/regressions/", "/environments/",
-         "/notified/", "/cache/revalidations/", "/captures/", "/search/?q=gemm", "/accounts/tokens/")
+PAGES = ("/profiles/upload/", "/compare/", "/builds/", "/gates/", "/suites/new/", "/search/?q=gemm", *((
+    "/suites/", "/regressions/", "/environments/", "/notified/", "/cache/revalidations/", "/captures/", "/accounts/tokens/",
+) if DEEP else ()))         # the answers of the others: tests/webapp/test_pages.py
 
 
 @pytest.fixture(scope="module")

@@ -59,12 +59,12 @@ def follow(page: Any, link: str, address: str) -> None:
     raise TimeoutError(f"{link} did not lead to {address}")
 
 
-def eventually(seen: Callable[[], Any], within_s: float = WITHIN_MS / 1000) -> None:
+def eventually(seen: Callable[[], Any], within_s: float = WITHIN_MS / 1000, every_s: float = 0.05) -> None:
     """What a page shows is so, or becomes so: it is asked until then. Playwright's `expect` does it for a single locator."""
     until = time.monotonic() + within_s
     while not _sees(seen):
         assert time.monotonic() < until, "the page did not come to show this"
-        time.sleep(0.05)
+        time.sleep(every_s)
 
 
 def _sees(seen: Callable[[], Any]) -> bool:
@@ -103,7 +103,7 @@ def uploaded(playwright: Any, server_url: str, recording: Path, **fields: str) -
         until = time.monotonic() + READ_WITHIN_S
         while (profile := client.get(f"{server_url}/api/profiles/{pk}/", timeout=READ_WITHIN_S).json())["status"] not in READ:
             assert time.monotonic() < until, profile
-            time.sleep(0.3)
+            time.sleep(0.5)             # each look costs the server as much as a page's part
     assert profile["status"] == "ready", profile["error"]
     return pk
 

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.test_sql import EDITOR
-from tests.browser.visit import poll, uploaded
+from tests.browser.visit import poll, read_once
 from tests.ways.conftest import open_section
 from tests.ways.test_drop_trace import DATA, of_kind, slices_of
 
@@ -39,13 +39,21 @@ def of_nsys(file: str, folder: Path) -> Sums:
     return Counter({name: count for name, count, _ in rows}), Counter({name: ns for name, _, ns in rows})
 
 
+class Asked(dict[str, str]):
+    """The names of the profiles of files of different tools and GPUs, each read when it is first asked about."""
+
+    def __init__(self, playwright: Any, server_url: str) -> None:
+        self.read = lambda file: read_once(playwright, server_url, DATA / file)
+
+    def __missing__(self, file: str) -> str:
+        self.read(file)
+        self[file] = Path(file).name
+        return self[file]
+
+
 @pytest.fixture(scope="module")
-def asked(playwright: Any, server_url: str) -> dict[str, str]:
-    """The names of the profiles of three files of different tools and GPUs."""
-    names = {file: f"way of a query: {Path(file).name.partition('.')[0]}" for file in (COPIES, DECODE, NSYS)}
-    for file, name in names.items():
-        uploaded(playwright, server_url, DATA / file, name=name)
-    return names
+def asked(playwright: Any, server_url: str) -> Asked:
+    return Asked(playwright, server_url)
 
 
 def opens_the_console(page: Any, name: str) -> None:
@@ -91,9 +99,9 @@ def tells_the_kernels(page: Any, answer: str, name: str, counted: Sums) -> None:
 
 @pytest.mark.parametrize(("file", "count"), [
     pytest.param(COPIES, of_kineto, id="Kineto on H200", marks=pytest.mark.deep_only),
-    pytest.param(DECODE, of_kineto, id="public Kineto on MI300"),
-    pytest.param(NSYS, of_nsys, id="Nsight Systems", marks=pytest.mark.deep_only)])
-def test_a_query_that_is_written(watched: Any, asked: dict[str, str], tmp_path: Path, file: str,
+    pytest.param(DECODE, of_kineto, id="public Kineto on MI300", marks=pytest.mark.deep_only),
+    pytest.param(NSYS, of_nsys, id="Nsight Systems")])
+def test_a_query_that_is_written(watched: Any, asked: Asked, tmp_path: Path, file: str,
                                  count: Callable[[str, Path], Sums]) -> None:
     page = watched
     opens_the_console(page, asked[file])
@@ -101,14 +109,14 @@ def test_a_query_that_is_written(watched: Any, asked: dict[str, str], tmp_path: 
     tells_the_kernels(page, runs(page), asked[file], count(file, tmp_path))
 
 
-def test_an_example_over_two_profiles(watched: Any, asked: dict[str, str], tmp_path: Path) -> None:
+def test_an_example_over_two_profiles(watched: Any, asked: Asked, tmp_path: Path) -> None:
     """From the section's tab: profiles are chosen in a list, the query by a click."""
-    page = watched
+    page, names = watched, [asked[COPIES], asked[NSYS]]
     page.goto("/")
     open_section(page, "Profiles", "SQL")
     page.wait_for_selector("#sql[data-ready]")
-    for file in (COPIES, NSYS):
-        option = page.locator("#sql-add option", has_text=asked[file])
+    for name in names:
+        option = page.locator("#sql-add option", has_text=name)
         page.get_by_label("Add a profile").select_option(option.first.get_attribute("value"))
     expect(page.locator("#sql-chosen .chip")).to_have_count(2)
     page.locator("#sql-tables summary", has_text="kernels").first.click()
@@ -119,7 +127,7 @@ def test_an_example_over_two_profiles(watched: Any, asked: dict[str, str], tmp_p
     assert {name for name, _ in rows_of(page)} == kernels
 
 
-def test_run_without_a_word_written(watched: Any, asked: dict[str, str], tmp_path: Path) -> None:
+def test_run_without_a_word_written(watched: Any, asked: Asked, tmp_path: Path) -> None:
     """The page shows a query in its editor: Run runs it."""
     page = watched
     opens_the_console(page, asked[COPIES])

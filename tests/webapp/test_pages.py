@@ -14,6 +14,10 @@ from tuner.models import TuneJob
 from workers import jobs
 
 pytestmark = pytest.mark.django_db
+LISTS = ("/", "/profiles/", "/profiles/upload/", "/kernels/", "/compare/", "/fleet/", "/fleet/agents/", "/tune/", "/tune/new/",
+         "/captures/", "/captures/new/", "/builds/", "/gates/", "/gates/new/", "/suites/", "/suites/new/", "/regressions/",
+         "/environments/", "/notified/", "/cache/", "/cache/revalidations/", "/workers/", "/status/", "/search/?q=gemm",
+         "/accounts/tokens/")
 
 
 @pytest.fixture
@@ -179,6 +183,10 @@ def test_frame_has_no_inline_script_and_marks_the_page(alice: Client) -> None:
     for part in page.split("<script")[1:]:
         assert part.split(">")[0].find("src=") > 0 or "application/json" in part.split(">")[0]
     assert " onclick=" not in page and "javascript:" not in page
+
+
+def test_every_list_begins_with_its_answer(alice: Client) -> None:
+    assert [url for url in LISTS if 'class="answer' not in text(alice, url)] == []
 
 
 def test_unknown_address_says_so(alice: Client) -> None:

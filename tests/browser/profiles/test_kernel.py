@@ -21,7 +21,7 @@ def address(server_url: str, playwright: Any) -> str:
     return f"{server_url}/profiles/{pk}/kernels/{next(row['id'] for row in rows if row['short_name'] == 'softmax_row')}/"
 
 
-@pytest.mark.parametrize("width", [1440, 1000])
+@pytest.mark.parametrize("width", [pytest.param(1440, marks=pytest.mark.deep_only), 1000])
 def test_the_header_stays_and_the_first_screen_decides(watched: Any, address: str, width: int) -> None:
     page = watched
     page.set_viewport_size({"width": width, "height": 900})

@@ -19,7 +19,7 @@ def profile_id(server_url: str, playwright: Any) -> int:
     return read_once(playwright, server_url, H200 / "kineto_train.json.gz")
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 1440), ("dark", 1000)])
+@pytest.mark.parametrize(("theme", "width"), [pytest.param("light", 1440, marks=pytest.mark.deep_only), ("dark", 1000)])
 def test_overview_stands_still_and_leads_with_what_matters(watched: Any, server_url: str, profile_id: int, theme: str,
                                                            width: int) -> None:
     page = watched

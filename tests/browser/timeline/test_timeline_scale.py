@@ -21,9 +21,9 @@ MB = 2**20
 
 @pytest.fixture(scope="session")
 def long_trace(server_url: str, playwright: Any, tmp_path_factory: Any) -> int:
-    """Four ranks, 300,000 slices (in `make test` half), 14 tracks."""
+    """Four ranks, 300,000 slices (in `make test` a quarter), 14 tracks."""
     file = tmp_path_factory.mktemp("long") / "long.json.gz"
-    generator.write(file, slices=300_000 if DEEP else 150_000, ranks=4)
+    generator.write(file, slices=300_000 if DEEP else 70_000, ranks=4)
     return uploaded(playwright, server_url, file, name="long")
 
 
@@ -97,7 +97,7 @@ def test_the_overview_shows_how_busy_each_gpu_is(opened: Any, long_trace: int) -
 
 def test_memory_stays_bounded_however_long_one_scrolls(opened: Any, long_trace: int) -> None:
     page = opened(long_trace)
-    limit, steps = (2 * MB, 36) if DEEP else (MB, 18)
+    limit, steps = (2 * MB, 36) if DEEP else (MB // 2, 9)
     page.evaluate(f"{APP}.tiles.maxBytes = {limit}; performance.clearResourceTimings(); "
                   "performance.setResourceTimingBufferSize(5000)")
     for step in range(steps):
