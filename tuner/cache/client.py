@@ -59,13 +59,17 @@ MAX_CALLS = 200                  # launches that `record` keeps
 MAX_SEEN = 4096                  # shapes remembered per kernel; a job with more begins anew
 DTYPES = {                        # of torch, Triton (also with "*" before it), numpy and JAX → as entries say it
     "bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "half": "fp16", "fp16": "fp16", "f16": "fp16",
-    "float32": "fp32", "float": "fp32", "fp32": "fp32", "f32": "fp32",
+    "float32": "fp32", "float": "fp32", "single": "fp32", "fp32": "fp32", "f32": "fp32",
     "float64": "fp64", "double": "fp64", "fp64": "fp64", "f64": "fp64",
-    "float8_e4m3fn": "fp8", "fp8e4nv": "fp8", "f8e4m3fn": "fp8", "e4m3": "fp8", "fp8": "fp8", "fp8_e4m3": "fp8",
-    "float8_e5m2": "fp8e5", "fp8e5": "fp8e5", "f8e5m2": "fp8e5", "e5m2": "fp8e5", "fp8_e5m2": "fp8e5",
+    "float8_e4m3fn": "fp8", "fp8e4nv": "fp8", "float8e4nv": "fp8", "f8e4m3fn": "fp8", "e4m3": "fp8", "e4m3fn": "fp8", "fp8": "fp8",
+    "fp8_e4m3": "fp8", "fp8_e4m3fn": "fp8", "float8_e5m2": "fp8e5", "fp8e5": "fp8e5", "float8e5": "fp8e5", "f8e5m2": "fp8e5",
+    "e5m2": "fp8e5", "fp8_e5m2": "fp8e5", "float8_e4m3b11fnuz": "fp8e4b15", "float8e4b15": "fp8e4b15", "fp8e4b15": "fp8e4b15",
     # AMD's formats have another bias: numbers of them are no numbers of the ones above
-    "float8_e4m3fnuz": "fp8e4b8", "fp8e4b8": "fp8e4b8", "float8_e5m2fnuz": "fp8e5b16", "fp8e5b16": "fp8e5b16",
-    "int8": "int8", "i8": "int8", "int32": "int32", "i32": "int32", "uint8": "uint8", "u8": "uint8", "bool": "bool", "i1": "bool"}
+    "float8_e4m3fnuz": "fp8e4b8", "fp8e4b8": "fp8e4b8", "float8e4b8": "fp8e4b8", "f8e4m3fnuz": "fp8e4b8", "fp8_e4m3fnuz": "fp8e4b8",
+    "float8_e5m2fnuz": "fp8e5b16", "fp8e5b16": "fp8e5b16", "float8e5b16": "fp8e5b16", "f8e5m2fnuz": "fp8e5b16",
+    "fp8_e5m2fnuz": "fp8e5b16", "char": "int8", "short": "int16", "long": "int64", "bool": "bool", "i1": "bool", "bool_": "bool",
+    **{f"{short}{bits}": f"{name}{bits}" for short, name in (("i", "int"), ("u", "uint"), ("int", "int"), ("uint", "uint"))
+       for bits in (8, 16, 32, 64)}}
 OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg"}     # of a launch, beside the kernel's own parameters
 
 
@@ -219,8 +223,9 @@ class UnknownName(ValueError):
 def dtype_name(dtype: Any) -> str:
     """Return a type as entries say it: "bf16" of torch.bfloat16, numpy's and JAX's types, "*bf16" and "bfloat16"."""
     text = str(getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype)
-    last = text.strip().lstrip("*").rpartition(".")[2]
-    return DTYPES.get(last.lower(), last)
+    inside = re.search(r"(?:pointer<|<class '|dtype\(['<]|dtype\[)\s*([\w.]+)", text)
+    last = (inside[1] if inside else text.strip().lstrip("*")).rpartition(".")[2]
+    return DTYPES.get(re.sub("^(?:__)?(?:nv_)?", "", last.lower()), last)
 
 
 def name_problem(operators: Mapping[str, Any], operator: str, dtype: str, shape: Collection[str]) -> str:

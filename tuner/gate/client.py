@@ -37,10 +37,13 @@ RETRIED = (408, 425, 429, 502, 503, 504)
 SHA = re.compile("[0-9a-f]{40}([0-9a-f]{24})?")
 SHOWN = 40                       # kernels in the table
 SHA_VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA", "GIT_COMMIT", "BUILDKITE_COMMIT", "CIRCLE_SHA1", "BUILD_SOURCEVERSION",
-                 "DRONE_COMMIT_SHA", "BITBUCKET_COMMIT")
+                 "DRONE_COMMIT_SHA", "BITBUCKET_COMMIT", "TRAVIS_PULL_REQUEST_SHA", "TRAVIS_COMMIT",
+                 "APPVEYOR_PULL_REQUEST_HEAD_COMMIT", "APPVEYOR_REPO_COMMIT", "SEMAPHORE_GIT_SHA", "CIRRUS_CHANGE_IN_REPO",
+                 "CODEBUILD_RESOLVED_SOURCE_VERSION")
 BRANCH_VARIABLES = ("GITHUB_ACTIONS", "GITHUB_REF", "GITLAB_CI", "CI_COMMIT_REF_NAME", "JENKINS_URL", "GIT_BRANCH", "BUILDKITE",
                     "BUILDKITE_BRANCH", "CIRCLECI", "CIRCLE_BRANCH", "TF_BUILD", "BUILD_SOURCEBRANCH", "DRONE",
-                    "BITBUCKET_BUILD_NUMBER")            # by which a CI is known: two of them where older ones set but the second
+                    "BITBUCKET_BUILD_NUMBER", "TRAVIS", "APPVEYOR", "SEMAPHORE", "CIRRUS_CI", "CODEBUILD_BUILD_ID",
+                    "CI")                                # by which a CI is known: two of them where older ones set but the second
 MAIN = ("main", "master", "trunk")
 MOST_ANCESTORS = 100             # first parents of the build, sent so that builds stand in their order whoever ends first
 GIT_S, DAY_S = 20.0, 86400.0
@@ -340,6 +343,7 @@ def gate_request(given: argparse.Namespace) -> Document:
 
 ATTEMPT_VARIABLES = (("GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"), ("CI_JOB_ID",), ("BUILDKITE_JOB_ID",), ("CIRCLE_WORKFLOW_JOB_ID",),
                      ("CIRCLE_BUILD_NUM",), ("BUILD_BUILDID", "SYSTEM_STAGEATTEMPT", "SYSTEM_JOBATTEMPT"),
+                     ("TRAVIS_JOB_ID",), ("APPVEYOR_JOB_ID",), ("SEMAPHORE_JOB_ID",), ("CIRRUS_TASK_ID",), ("CODEBUILD_BUILD_ID",),
                      ("DRONE_BUILD_NUMBER", "DRONE_STAGE_NUMBER"), ("BITBUCKET_BUILD_NUMBER", "BITBUCKET_STEP_RUN_NUMBER"),
                      ("BUILD_TAG",))
 MOST_ATTEMPT = 120               # characters that the server takes
@@ -366,17 +370,33 @@ def ci_branch(env: Mapping[str, str]) -> str:
     """
     if not any(env.get(name) for name in BRANCH_VARIABLES):
         return ""
-    for found in (_github, _gitlab, _jenkins, _buildkite, _circleci, _azure, _drone, _bitbucket):
+    for found in (_github, _gitlab, _jenkins, _buildkite, _circleci, _azure, _drone, _bitbucket, _codebuild, _others):
         branch = found(env)
         if branch is not None:
-            return branch
+            own, base = own_repository(env), env.get("RIDGEPOINT_REPOSITORY", "")
+            # a pipeline of a fork's own
+            is_other = bool(base and "/" in own and own.lower() != base.lower() and branch and not branch.startswith("pull/"))
+            return "{}:{}".format(own.split("/")[0], branch) if is_other else branch
     return ""
+
+
+REPOSITORY_VARIABLES = ("GITHUB_REPOSITORY", "CI_PROJECT_PATH", "DRONE_REPO", "BITBUCKET_REPO_FULL_NAME", "BUILD_REPOSITORY_NAME",
+                        "TRAVIS_REPO_SLUG", "APPVEYOR_REPO_NAME", "SEMAPHORE_GIT_REPO_SLUG", "CIRRUS_REPO_FULL_NAME", "CI_REPO")
+
+
+def own_repository(env: Mapping[str, str]) -> str:
+    """The repository that the pipeline runs in, as owner/name; "" where nobody says."""
+    if env.get("CIRCLE_PROJECT_USERNAME"):
+        return "{}/{}".format(env["CIRCLE_PROJECT_USERNAME"], env.get("CIRCLE_PROJECT_REPONAME", ""))
+    if env.get("BUILDKITE_REPO"):
+        return "/".join(_repository(env["BUILDKITE_REPO"]).split("/")[-2:])
+    return next((env[name] for name in REPOSITORY_VARIABLES if env.get(name)), "")
 
 
 def _pull(number: str, source: str, fork: bool) -> str:
     """Of a pull request: its source branch, told apart where it is a fork's or is called like the main line."""
     source = _short_ref(source)
-    return f"pull/{number}/{source}".rstrip("/") if fork or source in ("", *MAIN) else source
+    return "/".join(filter(None, ("pull", number, source))) if fork or source in ("", *MAIN) else source
 
 
 def _short_ref(ref: str) -> str:
@@ -386,25 +406,30 @@ def _short_ref(ref: str) -> str:
     return ref
 
 
-def _is_other(repository: str, env: Mapping[str, str]) -> bool:
-    """A pipeline of a fork's own: the base is named by RIDGEPOINT_REPOSITORY."""
-    base = env.get("RIDGEPOINT_REPOSITORY", "")
-    return bool(base and repository and base.lower() != repository.lower())
-
-
 def _github(env: Mapping[str, str]) -> str | None:
     if not env.get("GITHUB_ACTIONS") and not env.get("GITHUB_REF"):
         return None
-    ref, event = env.get("GITHUB_REF", ""), _github_event(env)
-    if env.get("GITHUB_EVENT_NAME", "").startswith("pull_request") or env.get("GITHUB_HEAD_REF"):
-        pull = event.get("pull_request") or {}
-        repositories = [str(((pull.get(end) or {}).get("repo") or {}).get("full_name", "")) for end in ("head", "base")]
-        number = str(event.get("number") or pull.get("number") or "".join(ref.split("/")[2:3]))
+    ref, event, kind = env.get("GITHUB_REF", ""), _github_event(env), env.get("GITHUB_EVENT_NAME", "")
+    if kind.startswith("pull_request") or env.get("GITHUB_HEAD_REF"):
+        head, base = (_dig(event, "pull_request", end, "repo", "full_name") for end in ("head", "base"))
+        number = _dig(event, "number") or _dig(event, "pull_request", "number") or "".join(re.findall(r"^refs/pull/(\d+)", ref))
         # without the payload nobody knows whose branch it is
-        return _pull(number, env.get("GITHUB_HEAD_REF", ""), repositories[0] != repositories[1] or not repositories[0])
-    if _is_other(env.get("GITHUB_REPOSITORY", ""), env):
-        return "{}:{}".format(env["GITHUB_REPOSITORY"].split("/")[0], _short_ref(ref))
+        return _pull(number, env.get("GITHUB_HEAD_REF") or _dig(event, "pull_request", "head", "ref"), head != base or not head)
+    if kind == "workflow_run":                  # how forks' pull requests are measured with secrets: GITHUB_REF is the base's main
+        branch, head = _dig(event, "workflow_run", "head_branch"), _dig(event, "workflow_run", "head_repository", "full_name")
+        if head != _dig(event, "repository", "full_name"):
+            return "{}:{}".format(head.split("/")[0] or "fork", branch)
+        return _pull("", branch, False) if _dig(event, "workflow_run", "event").startswith("pull_request") else branch
+    if kind == "issue_comment" and _dig(event, "issue", "pull_request", "url"):                # "/measure" under a pull request
+        return _pull(_dig(event, "issue", "number"), "", True)
     return _short_ref(ref or env.get("GITHUB_REF_NAME", ""))           # a merge queue's is gh-readonly-queue/main/pr-…
+
+
+def _dig(document: Any, *names: str) -> str:
+    """The text or number at these names, "" without one."""
+    for name in names:
+        document = document.get(name) if isinstance(document, dict) else None
+    return str(document) if isinstance(document, (str, int)) and not isinstance(document, bool) else ""
 
 
 def _github_event(env: Mapping[str, str]) -> Document:
@@ -423,10 +448,13 @@ def _gitlab(env: Mapping[str, str]) -> str | None:
     if number or env.get("CI_PIPELINE_SOURCE") == "merge_request_event":
         source, target = env.get("CI_MERGE_REQUEST_SOURCE_PROJECT_PATH"), env.get("CI_MERGE_REQUEST_PROJECT_PATH")
         return _pull(number, env.get("CI_MERGE_REQUEST_SOURCE_BRANCH_NAME", ""), source != target)
+    if env.get("CI_EXTERNAL_PULL_REQUEST_IID"):                        # of a repository on GitHub
+        ends = [env.get(f"CI_EXTERNAL_PULL_REQUEST_{end}_REPOSITORY") for end in ("SOURCE", "TARGET")]
+        return _pull(env["CI_EXTERNAL_PULL_REQUEST_IID"], env.get("CI_EXTERNAL_PULL_REQUEST_SOURCE_BRANCH_NAME", ""),
+                     ends[0] != ends[1])
     if env.get("CI_COMMIT_TAG"):
         return "tags/" + env["CI_COMMIT_TAG"]
-    branch = env.get("CI_COMMIT_BRANCH") or env.get("CI_COMMIT_REF_NAME", "")
-    return env["CI_PROJECT_PATH"].split("/")[0] + ":" + branch if _is_other(env.get("CI_PROJECT_PATH", ""), env) else branch
+    return env.get("CI_COMMIT_BRANCH") or env.get("CI_COMMIT_REF_NAME", "")
 
 
 def _jenkins(env: Mapping[str, str]) -> str | None:
@@ -434,9 +462,18 @@ def _jenkins(env: Mapping[str, str]) -> str | None:
         return None
     if env.get("CHANGE_ID"):
         return _pull(env["CHANGE_ID"], env.get("CHANGE_BRANCH", ""), bool(env.get("CHANGE_FORK")))
+    if env.get("gitlabMergeRequestIid"):                               # the plugins for GitLab, GitHub's pull requests, Gerrit
+        fork = env.get("gitlabSourceNamespace") != env.get("gitlabTargetNamespace")
+        return _pull(env["gitlabMergeRequestIid"], env.get("gitlabSourceBranch", ""), fork)
+    if env.get("ghprbPullId"):
+        author, own = _repository(env.get("ghprbAuthorRepoGitUrl", "")), env.get("ghprbGhRepository", "").lower()
+        return _pull(env["ghprbPullId"], env.get("ghprbSourceBranch", ""), not own or not author.endswith("/" + own))
+    if env.get("GERRIT_CHANGE_NUMBER") and env.get("GERRIT_EVENT_TYPE") not in ("change-merged", "ref-updated"):
+        return _pull(env["GERRIT_CHANGE_NUMBER"], "", True)
     if env.get("TAG_NAME"):
         return "tags/" + env["TAG_NAME"]
-    return _short_ref(env.get("BRANCH_NAME") or env.get("GIT_LOCAL_BRANCH") or env.get("GIT_BRANCH", ""))
+    branch = _short_ref(env.get("BRANCH_NAME") or env.get("GIT_LOCAL_BRANCH") or env.get("GIT_BRANCH", ""))
+    return "" if branch == "detached" else branch
 
 
 def _buildkite(env: Mapping[str, str]) -> str | None:
@@ -489,6 +526,39 @@ def _bitbucket(env: Mapping[str, str]) -> str | None:
     if env.get("BITBUCKET_PR_ID"):
         return _pull(env["BITBUCKET_PR_ID"], env.get("BITBUCKET_BRANCH", ""), False)
     return "tags/" + env["BITBUCKET_TAG"] if env.get("BITBUCKET_TAG") else env.get("BITBUCKET_BRANCH", "")
+
+
+def _codebuild(env: Mapping[str, str]) -> str | None:
+    if not env.get("CODEBUILD_BUILD_ID"):
+        return None
+    kind, _, name = env.get("CODEBUILD_WEBHOOK_TRIGGER", "").partition("/")
+    if kind == "pr":                                                   # nobody says whose the source is
+        return _pull(name, env.get("CODEBUILD_WEBHOOK_HEAD_REF", ""), True)
+    return {"branch": name, "tag": f"tags/{name}"}.get(kind, "")
+
+
+# known by → a pull request's number, source branch, its repository and the own one; tag, branch
+OTHERS = {
+    "TRAVIS": ("TRAVIS_PULL_REQUEST", "TRAVIS_PULL_REQUEST_BRANCH", "TRAVIS_PULL_REQUEST_SLUG", "TRAVIS_REPO_SLUG", "TRAVIS_TAG",
+               "TRAVIS_BRANCH"),
+    "APPVEYOR": ("APPVEYOR_PULL_REQUEST_NUMBER", "APPVEYOR_PULL_REQUEST_HEAD_REPO_BRANCH", "APPVEYOR_PULL_REQUEST_HEAD_REPO_NAME",
+                 "APPVEYOR_REPO_NAME", "APPVEYOR_REPO_TAG_NAME", "APPVEYOR_REPO_BRANCH"),
+    "SEMAPHORE": ("SEMAPHORE_GIT_PR_NUMBER", "SEMAPHORE_GIT_PR_BRANCH", "SEMAPHORE_GIT_PR_SLUG", "SEMAPHORE_GIT_REPO_SLUG",
+                  "SEMAPHORE_GIT_TAG_NAME", "SEMAPHORE_GIT_BRANCH"),
+    "CIRRUS_CI": ("CIRRUS_PR", "", "", "", "CIRRUS_TAG", "CIRRUS_BRANCH"),
+    "CI=woodpecker": ("CI_COMMIT_PULL_REQUEST", "CI_COMMIT_SOURCE_BRANCH", "", "", "CI_COMMIT_TAG", "CI_COMMIT_BRANCH")}
+
+
+def _others(env: Mapping[str, str]) -> str | None:
+    for known, names in OTHERS.items():
+        by, _, value = known.partition("=")
+        if not env.get(by) or (value and env[by] != value):
+            continue
+        number, source, repository, own, tag, branch = (env.get(name, "") for name in names)
+        if number not in ("", "false"):                                # BRANCH is the target then
+            return _pull(number, source, not repository or _repository(repository) != _repository(own))
+        return f"tags/{tag}" if tag else _short_ref(branch)
+    return None
 
 
 def git_branch(build: str) -> str:

@@ -33,7 +33,12 @@ class Named:
 @pytest.mark.parametrize(("given", "name"), [
     (Named("torch.bfloat16"), "bf16"), ("bfloat16", "bf16"), ("*bf16", "bf16"), (np.dtype("float16"), "fp16"), (np.float32, "fp32"),
     ("torch.float8_e4m3fn", "fp8"), ("fp8e4nv", "fp8"), ("f8E4M3FN", "fp8"), ("fp8e5", "fp8e5"), ("torch.float8_e5m2", "fp8e5"),
-    ("float8_e4m3fnuz", "fp8e4b8"), ("fp8e5b16", "fp8e5b16"), ("nvfp4", "nvfp4")])
+    ("float8_e4m3fnuz", "fp8e4b8"), ("fp8e5b16", "fp8e5b16"), ("nvfp4", "nvfp4"),
+    ("f8E4M3FNUZ", "fp8e4b8"), ("fp8_e5m2fnuz", "fp8e5b16"), ("e4m3fn", "fp8"), ("tl.float8e4nv", "fp8"), ("__nv_fp8_e4m3", "fp8"),
+    ("float8_e4m3b11fnuz", "fp8e4b15"), ("__nv_bfloat16", "bf16"), ("__half", "fp16"), ("single", "fp32"), ("i64", "int64"),
+    ("torch.long", "int64"), ("u32", "uint32"), (np.int16, "int16"), ("pointer<fp16>", "fp16"), ("dtype('float16')", "fp16"),
+    (Named("<class 'jax.numpy.bfloat16'>"), "bf16"), ("dtype[bfloat16]", "bf16"), (np.bool_, "bool"),
+    ("float8_e4m3", "float8_e4m3")])
 def test_one_table_of_types(given: Any, name: str) -> None:
     assert dtype_name(given) == name
 

@@ -64,7 +64,43 @@ BITBUCKET = {"BITBUCKET_BUILD_NUMBER": "31", "BITBUCKET_REPO_FULL_NAME": "acme/k
     ({**DRONE, "DRONE_BUILD_EVENT": "tag", "DRONE_TAG": "v1", "DRONE_BRANCH": "main"}, "tags/v1"),
     ({**BITBUCKET, "BITBUCKET_BRANCH": "main"}, "main"), ({**BITBUCKET, "BITBUCKET_TAG": "v1"}, "tags/v1"),
     ({**BITBUCKET, "BITBUCKET_BRANCH": "rope", "BITBUCKET_PR_ID": "12", "BITBUCKET_PR_DESTINATION_BRANCH": "main"}, "rope"),
-    ({}, ""),
+    # the pull request's target is what these call the branch, and a fork's own main is "main" to its own pipeline
+    ({**GITHUB, "GITHUB_EVENT_NAME": "pull_request_target", "GITHUB_REF": "refs/heads/main", "GITHUB_HEAD_REF": "rope"},
+     "pull/rope"),
+    ({**GITLAB, "CI_PIPELINE_SOURCE": "external_pull_request_event", "CI_EXTERNAL_PULL_REQUEST_IID": "4",
+      "CI_COMMIT_BRANCH": "main", "CI_EXTERNAL_PULL_REQUEST_SOURCE_BRANCH_NAME": "main"}, "pull/4/main"),
+    ({**MERGE, "CI_PIPELINE_SOURCE": "parent_pipeline", "CI_MERGE_REQUEST_SOURCE_PROJECT_PATH": "eve/kernels",
+      "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME": "main"}, "pull/7/main"),
+    ({**JENKINS, "GIT_BRANCH": "detached"}, ""), ({**JENKINS, "GIT_BRANCH": "refs/remotes/origin/main"}, "main"),
+    ({**JENKINS, "GIT_BRANCH": "origin/main", "gitlabMergeRequestIid": "9", "gitlabSourceBranch": "main",
+      "gitlabSourceNamespace": "eve", "gitlabTargetNamespace": "acme"}, "pull/9/main"),
+    ({**JENKINS, "GIT_BRANCH": "origin/main", "ghprbPullId": "9", "ghprbSourceBranch": "rope", "ghprbGhRepository": "acme/kernels",
+      "ghprbAuthorRepoGitUrl": "https://github.com/acme/kernels.git"}, "rope"),
+    ({**JENKINS, "GIT_BRANCH": "origin/main", "ghprbPullId": "9", "ghprbSourceBranch": "rope", "ghprbGhRepository": "acme/kernels",
+      "ghprbAuthorRepoGitUrl": "https://github.com/eve/kernels.git"}, "pull/9/rope"),
+    ({**JENKINS, "GIT_BRANCH": "origin/main", "GERRIT_CHANGE_NUMBER": "77", "GERRIT_EVENT_TYPE": "patchset-created"}, "pull/77"),
+    ({**JENKINS, "GIT_BRANCH": "origin/main", "GERRIT_CHANGE_NUMBER": "77", "GERRIT_EVENT_TYPE": "change-merged"}, "main"),
+    ({**CIRCLE, "CIRCLE_BRANCH": "main", "CIRCLE_PROJECT_USERNAME": "eve", "CIRCLE_PROJECT_REPONAME": "kernels",
+      "RIDGEPOINT_REPOSITORY": "acme/kernels"}, "eve:main"),
+    ({**AZURE, "BUILD_SOURCEBRANCH": "refs/heads/main", "BUILD_REPOSITORY_NAME": "eve/kernels",
+      "RIDGEPOINT_REPOSITORY": "acme/kernels"}, "eve:main"),
+    ({**DRONE, "DRONE_BRANCH": "main", "DRONE_REPO": "eve/kernels", "RIDGEPOINT_REPOSITORY": "acme/kernels"}, "eve:main"),
+    ({**BUILDKITE, "BUILDKITE_BRANCH": "main", "RIDGEPOINT_REPOSITORY": "Acme/kernels"}, "main"),
+    ({"CI": "woodpecker", "CI_COMMIT_PULL_REQUEST": "8", "CI_COMMIT_SOURCE_BRANCH": "main", "CI_COMMIT_BRANCH": "main"},
+     "pull/8/main"),
+    ({"CI": "woodpecker", "CI_COMMIT_BRANCH": "rope"}, "rope"), ({"CI": "true"}, ""),
+    ({"TRAVIS": "true", "TRAVIS_BRANCH": "main", "TRAVIS_PULL_REQUEST": "5", "TRAVIS_PULL_REQUEST_BRANCH": "main",
+      "TRAVIS_PULL_REQUEST_SLUG": "eve/kernels", "TRAVIS_REPO_SLUG": "acme/kernels"}, "pull/5/main"),
+    ({"TRAVIS": "true", "TRAVIS_BRANCH": "main", "TRAVIS_PULL_REQUEST": "false"}, "main"),
+    ({"APPVEYOR": "True", "APPVEYOR_REPO_BRANCH": "main", "APPVEYOR_PULL_REQUEST_NUMBER": "5", "APPVEYOR_REPO_NAME": "acme/kernels",
+      "APPVEYOR_PULL_REQUEST_HEAD_REPO_NAME": "acme/kernels", "APPVEYOR_PULL_REQUEST_HEAD_REPO_BRANCH": "rope"}, "rope"),
+    ({"SEMAPHORE": "true", "SEMAPHORE_GIT_BRANCH": "main", "SEMAPHORE_GIT_PR_NUMBER": "5", "SEMAPHORE_GIT_PR_BRANCH": "main",
+      "SEMAPHORE_GIT_PR_SLUG": "eve/kernels", "SEMAPHORE_GIT_REPO_SLUG": "acme/kernels"}, "pull/5/main"),
+    ({"CIRRUS_CI": "true", "CIRRUS_BRANCH": "pull/5", "CIRRUS_PR": "5"}, "pull/5"),
+    ({"CODEBUILD_BUILD_ID": "k:1", "CODEBUILD_WEBHOOK_TRIGGER": "pr/5", "CODEBUILD_WEBHOOK_HEAD_REF": "refs/heads/main"},
+     "pull/5/main"),
+    ({"CODEBUILD_BUILD_ID": "k:1", "CODEBUILD_WEBHOOK_TRIGGER": "branch/main"}, "main"),
+    ({"CODEBUILD_BUILD_ID": "k:1", "CODEBUILD_WEBHOOK_TRIGGER": "tag/v1"}, "tags/v1"), ({}, ""),
 ])
 def test_only_the_base_repositorys_own_main_is_the_main_line(env: dict[str, str], branch: str) -> None:
     assert ci_branch(env) == branch
@@ -77,6 +113,26 @@ def test_githubs_payload_says_whose_branch_it_is(tmp_path: Path, head: str, sour
     payload.write_text(json.dumps({"number": 12, "pull_request": {
         "head": {"ref": source, "repo": {"full_name": head}}, "base": {"ref": "main", "repo": {"full_name": "acme/kernels"}}}}))
     assert ci_branch({**PULL, "GITHUB_HEAD_REF": source, "GITHUB_EVENT_PATH": str(payload)}) == branch
+
+
+RUN = {"event": "pull_request", "head_branch": "main", "pull_requests": []}
+
+
+@pytest.mark.parametrize(("kind", "payload", "branch"), [
+    ("workflow_run", {"workflow_run": {**RUN, "head_repository": {"full_name": "eve/kernels"}}}, "eve:main"),
+    ("workflow_run", {"workflow_run": {**RUN, "head_repository": {"full_name": "acme/kernels"}}}, "pull/main"),
+    ("workflow_run", {"workflow_run": {**RUN, "event": "push", "head_repository": {"full_name": "acme/kernels"}}}, "main"),
+    ("workflow_run", {"workflow_run": {**RUN, "head_repository": None}}, "fork:main"),
+    ("issue_comment", {"issue": {"number": 12, "pull_request": {"url": "https://x"}}}, "pull/12"),
+    ("issue_comment", {"issue": {"number": 12}}, "main"), ("schedule", {}, "main"),
+    ("pull_request_review", {"pull_request": {"number": 12, "head": {"ref": "rope", "repo": {"full_name": "acme/kernels"}},
+                                              "base": {"repo": {"full_name": "acme/kernels"}}}}, "rope"),
+    ("pull_request_target", {"number": 12, "pull_request": {"head": {"ref": "main", "repo": None}, "base": []}}, "pull/12/main")])
+def test_events_that_run_on_the_bases_main_for_somebody_elses_branch(tmp_path: Path, kind: str, payload: Any, branch: str) -> None:
+    file = tmp_path / "event.json"
+    file.write_text(json.dumps({"repository": {"full_name": "acme/kernels"}, **payload}))
+    on_main = {**GITHUB, "GITHUB_EVENT_NAME": kind, "GITHUB_REF": "refs/heads/main"}
+    assert ci_branch({**on_main, "GITHUB_EVENT_PATH": str(file)}) == branch
 
 
 @pytest.mark.git

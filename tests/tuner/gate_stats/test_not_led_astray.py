@@ -35,6 +35,24 @@ def test_a_change_beyond_belief_is_no_gain(factor, verdict, says):
     assert wide.verdict == ("FASTER" if factor < 1 else "SLOWER") and wide.believed
 
 
+@pytest.mark.parametrize(("slipped", "verdict", "says"), [
+    ([1e-3], "AMBIGUOUS", "run 4: its p50 is about 1000 times shorter than the others': units?"),
+    ([1e3], "AMBIGUOUS", "times longer than the others': units?"), ([1e-3, 1e-3], "AMBIGUOUS", "run 3: its p50"),
+    ([1e-3] * 3, "AMBIGUOUS", "not believed: units?"), ([1.0], "PASS", "5 % slower is ruled out")])
+def test_a_slip_of_units_in_one_process_is_no_run_of_the_build(slipped, verdict, says):
+    candidate = scaled(SAME[:5], 10)
+    candidate[5 - len(slipped):] = [us * factor for us, factor in zip(candidate[5 - len(slipped):], slipped, strict=True)]
+    found = one(kernel(scaled(BASE, 10)), kernel(candidate))
+    told = " ".join([found.reason, *found.excluded])
+    assert found.verdict == verdict and says in told
+    others = judge([kernel(scaled(BASE, 10)), kernel(BASE, op="b", key="b")], [kernel(candidate), kernel(SAME, op="b", key="b")])
+    assert {each.key: each.verdict for each in others.kernels}["b"] == "PASS", "a slip in one kernel is that kernel's"
+    slower = candidate[:5 - len(slipped)]
+    if len(slower) == 4:
+        beside = one(kernel(scaled(BASE, 10)), kernel([*scaled(slower, 1.5), candidate[-1]]))
+        assert beside.verdict == "SLOWER", "the other runs prove it"
+
+
 def test_powers_of_a_thousand_are_units():
     assert all(map(is_unit_slip, (1e3, 1e-3, 1e6, 1e-9, 1900, 600)))
     assert not any(map(is_unit_slip, (1.0, 2.0, 6.0, 0.1, 30.0, 100.0)))

@@ -25,7 +25,7 @@ def why_not_believed(ratio: float, believable: float) -> str:
         return ""
     way = "slower" if ratio > 1 else "faster"
     if is_unit_slip(ratio):
-        return f"not believed: units? ({UNITS ** round(math.log(times, UNITS)):.0f} times {way})"
+        return f"not believed: units? ({unit_power(times):.0f} times {way})"
     return f"not believed: {times:.3g} times {way}, where the rule believes {believable:g}: units, or other work?"
 
 
@@ -33,6 +33,11 @@ def is_unit_slip(ratio: float) -> bool:
     """Return whether a ratio is near 1,000, a million, … or one of their inverses."""
     power = abs(math.log(ratio)) / math.log(UNITS)
     return round(power) >= 1 and abs(power - round(power)) * math.log(UNITS) <= math.log(NEAR)
+
+
+def unit_power(ratio: float) -> float:
+    """Return the power of 1,000 that a ratio, or its inverse, is near."""
+    return float(UNITS ** round(abs(math.log(ratio)) / math.log(UNITS)))
 
 
 # ---- two speeds ----

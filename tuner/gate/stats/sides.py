@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.gate.stats.belief import is_unit_slip, unit_power
 from tuner.gate.stats.runs import KernelRuns, Run
 
 Floats = NDArray[np.float64]
 
+LEAST_FOR_SLIP = 3          # runs of a side, below which nobody knows which of them has the wrong unit
 FEWEST_SAMPLES_P95 = 20     # below it the p95 of a run is its largest sample
 MOST_RUNS = 1_000           # of a side that are judged: a million pairs; more say nothing new
 # An empty kernel takes about 1 µs, and timestamps of NVIDIA's GPUs count in steps of 32 ns at best: what is shorter than 0.1 µs was
@@ -65,9 +67,24 @@ def make_side(kernels: Sequence[KernelRuns]) -> Side:
         notes.append(f"the last {MOST_RUNS:,} of {len(kept):,} runs were judged")
         kept = kept[-MOST_RUNS:]
     medians, tails, means = _numbers(kept)
+    ready = Side(kept, medians, tails, means, _known_clocks(kept), damaged, notes)
+    slips = _unit_slips(medians)
+    return drop_runs(ready, slips != "", [each for each in slips.tolist() if each]) if (slips != "").any() else ready
+
+
+def _unit_slips(medians: Floats) -> NDArray[np.str_]:
+    """Return of each run how it differs from the side's median by a power of 1,000, "" where it does not: one process in ms."""
+    if len(medians) < LEAST_FOR_SLIP:
+        return np.full(len(medians), "")
+    times = medians / np.median(medians)
+    return np.array([f"its p50 is about {unit_power(one):.0f} times {'longer' if one > 1 else 'shorter'} than the others': units?"
+                     if is_unit_slip(one) else "" for one in times.tolist()])
+
+
+def _known_clocks(kept: Sequence[Run]) -> Floats | None:
     clocks = [run.sm_clock_mhz for run in kept]
     known = all(clock is not None and np.isfinite(clock) and clock > 0 for clock in clocks)
-    return Side(kept, medians, tails, means, np.asarray(clocks, dtype=np.float64) if known and clocks else None, damaged, notes)
+    return np.asarray(clocks, dtype=np.float64) if known and clocks else None
 
 
 def timer_step(*sides: Side) -> float:
