@@ -7,12 +7,15 @@ import socket
 import stat
 import subprocess
 import tempfile
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from django.core.management import CommandError
 
 from tests.product import PROJECT
+from tests.waiting import until
 from webapp.embedded import identity
 from webapp.management.commands import serve
 
@@ -72,6 +75,30 @@ def test_a_host_that_is_not_ours_is_said_and_no_port_is_blamed(host: str, told: 
 def test_a_taken_port_is_still_said() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(CommandError, match="cannot listen"):
         serve._listen("127.0.0.1", taken.getsockname()[1])
+
+
+def test_it_listens_on_an_address_of_ipv6_and_is_asked_there() -> None:
+    try:
+        listener = serve._listen("::1", 0)
+    except CommandError as error:
+        pytest.skip(str(error))
+    assert listener.family == socket.AF_INET6
+    answers = HTTPServer(("::1", 0), Ready, bind_and_activate=False)
+    answers.socket.close()
+    answers.socket = listener
+    Thread(target=answers.serve_forever, daemon=True).start()
+    until(lambda: serve._is_healthy(f"http://[::1]:{listener.getsockname()[1]}/health/ready"))
+    answers.shutdown()
+    answers.server_close()
+
+
+class Ready(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/health/ready" else 404)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
 
 
 def test_make_says_that_a_folder_cannot_be_written_to(tmp_path: Path) -> None:
