@@ -84,7 +84,7 @@ def main() -> int:
         record.judge(f"fault: {name}", text, ("FAILED",), wall_s=FAULT_S)
         record.judge(f"after {name}", GOOD["torch"][0], ("SLOWER",))
     for name, (shape, dtype) in OPERATORS.items():
-        text = (PROJECT / "tuner" / "kernels" / f"{KERNEL_FILES[name]}.py").read_text()
+        text = (PROJECT / "tuner" / "tuning" / "kernels" / f"{KERNEL_FILES[name]}.py").read_text()
         record.judge(f"itself: {name}", text, SAME, operator=name, shape=shape, dtype=dtype)
     print(f"{len(record.cases) - len(record.wrong)} of {len(record.cases)} as expected; not: {record.wrong}")
     return 1 if record.wrong else 0
