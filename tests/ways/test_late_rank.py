@@ -14,6 +14,7 @@ from playwright.sync_api import expect
 
 from tests.browser.timeline.test_timeline import settled
 from tests.browser.visit import WORKED_MS, shows
+from tests.ways.conftest import follow
 from tests.ways.test_drop_trace import DATA, Slice, covered_ns, lead_of, of_kind, on_gpu, slices_of, states, total_ns, wall_ns
 
 Interval = tuple[int, int]
@@ -75,7 +76,7 @@ def brings_both(page: Any, name: str, job: Job) -> None:
     """From the first page to the job's overview: both files as ranks of one job."""
     page.emulate_media(reduced_motion="reduce")
     page.goto("/")
-    page.get_by_role("link", name=re.compile("^Import")).click()
+    follow(page, page.get_by_role("link", name=re.compile("^Import")))       # with its scripts: without, the form is a plain one
     page.set_input_files("#file", [str(each) for each in files_of(name)])
     page.get_by_label("Ranks of one job").check()
     page.click("[data-submit]")

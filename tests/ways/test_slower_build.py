@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.visit import WORKED_MS, poll, reads, shows, uploaded
-from tests.ways.conftest import open_section
+from tests.ways.conftest import follow, open_section
 from tests.ways.test_drop_trace import DATA, FIGURE, NS, of_kind, slices_of, states
 
 FLOOR, ONE_LAUNCH = 1.02, 1.2       # what a mean must change by to be told; of a single launch, whose spread nobody knows
@@ -74,7 +74,7 @@ def verdict(old: Work, new: Work) -> str:
 def brings(page: Any, *builds: tuple[str, str]) -> None:
     """From the first page: each file under the name of its build; then to the page where builds are compared."""
     page.goto("/")
-    page.get_by_role("link", name=re.compile("^Import")).click()
+    follow(page, page.get_by_role("link", name=re.compile("^Import")))       # with its scripts: without, the form is a plain one
     for number, (build, file) in enumerate(builds, 1):
         page.get_by_label("Build").fill(build)
         page.set_input_files("#file", str(DATA / file))
@@ -132,6 +132,9 @@ def test_two_reports(watched: Any, name: str, files: tuple[str, str]) -> None:
     tells_what_got_slower(page, builds, old, new)
     draws_its_bars(page)
 
+    shows(page.locator("#why"), "instructions issued")
+    assert not re.search(r"\de[+-]\d", page.locator("main").inner_text())        # numbers have no exponent
+
     before, after = worst_of(old, new)
     why = page.locator("#why details.why").first
     summary = why.locator("summary").first
@@ -179,6 +182,7 @@ def test_two_traces(watched: Any) -> None:
     assert len([1 for a, b in zip(old, new, strict=True) if verdict(a, b) == "slower"]) == 2
 
 
+@pytest.mark.deep_only          # the same files: test_two_reports
 def test_numbers_have_no_exponent(watched: Any, playwright: Any, server_url: str) -> None:
     page = watched
     for build in ("mended", "planted"):
