@@ -14,6 +14,7 @@ from playwright.sync_api import expect
 
 from tests.browser.visit import WORKED_MS, poll, reads, shows
 from tests.unpack import unpacked
+from tests.ways.conftest import follow
 from tests.ways.test_drop_trace import DATA, states
 
 ncu_report = pytest.importorskip("ncu_report")
@@ -78,7 +79,7 @@ def brings(page: Any, file: Path, launches: list[Launch], shown: str) -> None:
     """From the first page to the report's overview; `shown`: what it calls the kernel with most time."""
     page.set_viewport_size({"width": 1440, "height": 1000})
     page.goto("/")
-    page.get_by_role("link", name=re.compile("^Import")).click()
+    follow(page, page.get_by_role("link", name=re.compile("^Import")))       # with its scripts: without, the form is a plain one
     page.set_input_files("#file", str(file))
     page.click("[data-submit]")
     row = page.locator("[data-files] > li")
