@@ -25,6 +25,7 @@ from workers.core.gpu import ALL, OF_HOST
 
 DEFAULT_PORT, PORTS_TO_TRY = 8000, 50
 LOOK_EVERY_S, ANNOUNCE_EVERY_S = 0.5, 0.25
+ANSWERS_WITHIN_S = 2.0          # on a busy machine: what is given up sooner is asked for again and again, and never said to be up
 
 
 class Command(BaseCommand):
@@ -96,7 +97,7 @@ def _lacks_owner() -> bool:
 
 def _is_healthy(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=0.5) as answer:
+        with urllib.request.urlopen(url, timeout=ANSWERS_WITHIN_S) as answer:
             status: int = answer.status
             return status == 200
     except (OSError, urllib.error.URLError):
