@@ -134,7 +134,8 @@ def _host_ns(facts: Facts, recording: Recording, found: Sequence[Avoidable], at:
     launched = sum(round(one.host_shares[1 - at] * recording.host_of.get(row, 0))
                    for one in found for row in facts.every.rows[list(one.positions)].tolist())
     calls = np.unique([call for one in found for row in one.rows if (call := int(facts.frame.call[row])) >= 0]).astype(np.int64)
-    return launched + (int(facts.frame["dur_ns"][calls].sum()) if at == 0 else 0)
+    blocked = int(facts.frame["dur_ns"][calls].sum()) if at == 0 else 0
+    return int(launched) + blocked
 
 
 def _change(facts: Facts, recording: Recording, found: Sequence[Avoidable], at: int) -> Change:

@@ -38,7 +38,8 @@ def find(facts: Facts) -> Iterator[Avoidable]:
                 widths.add(tuple(sizes_of(facts.at(each))[2] for each in products))
     if groups >= FEWEST:
         launches = sum(1 for each in claimed if facts.at(each).role == "product")
-        shown = " + ".join(map(str, max(widths, key=len)))
+        widest: tuple[int, ...] = max(widths, key=len)
+        shown = " + ".join(map(str, widest))
         yield Avoidable(claimed, (best, worst),
                         f"products of {shown} columns read the same tensor one after the other, {groups:,} times",
                         "their weights are kept as one", certain=False, host_shares=(0.0, 1.0 - groups / launches),

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from profiles.analysis.core.frame import MISSING
 from profiles.analysis.trace.needed.avoidable import Avoidable
 from profiles.analysis.trace.needed.facts import Facts
-from profiles.ingest.trace import Category
+from profiles.ingest.trace import MISSING, Category
 
 LEAST_BYTES = 1 << 16               # smaller ones are results and flags
 LOOKED_AHEAD = 8                    # copies between the way there and the way back
