@@ -2,8 +2,8 @@
 
 Suites of 13 kernels of 40 µs are generated, not recorded: 10 runs of the baseline, then 5 of the candidate, 40 samples each, with
 the noise between runs that the row names and 1 % within a run. A suite that ends AMBIGUOUS gets the re-run that the verdict asks
-for, both builds in turn. A slowdown multiplies one kernel's time before the timer reads it. `python -m bench.gate_noise` prints
-the table.
+for, both builds in turn. A slowdown multiplies one kernel's time before the timer reads it. `python -m bench.gate_noise [draws
+[words]]` prints the table, or the rows whose title holds the words.
 """
 
 from __future__ import annotations
@@ -191,8 +191,9 @@ def slowed_draws(draws: int) -> int:
     return max(1, round(draws * 0.4 / CHUNK)) * CHUNK
 
 
-def table(draws: int, processes: int) -> Iterator[str]:
-    tasks = [(which, effect, start) for which in range(len(NOISES)) for effect in EFFECTS
+def table(draws: int, processes: int, words: str = "") -> Iterator[str]:
+    rows = [which for which, noise in enumerate(NOISES) if words in noise.title]
+    tasks = [(which, effect, start) for which in rows for effect in EFFECTS
              for start in range(0, draws if effect == 1 else slowed_draws(draws), CHUNK)]
     found: dict[tuple[int, float], Rates] = {}
     with ProcessPoolExecutor(processes) as pool:
@@ -201,8 +202,8 @@ def table(draws: int, processes: int) -> Iterator[str]:
     yield ("| noise | identical: suites SLOWER | AMBIGUOUS at first | after the re-run | +5 % SLOWER | +5 % passed | +10 % SLOWER "
            "| true ratio outside `ci` | kernels that a re-run decided |")
     yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|"
-    for which, noise in enumerate(NOISES):
-        yield f"| {noise.title} | " + " | ".join(_cells([found[which, effect] for effect in EFFECTS])) + " |"
+    for which in rows:
+        yield f"| {NOISES[which].title} | " + " | ".join(_cells([found[which, effect] for effect in EFFECTS])) + " |"
 
 
 def _cells(rates: list[Rates]) -> Iterable[str]:
@@ -221,4 +222,4 @@ def _share(part: int, whole: int) -> str:
 
 
 if __name__ == "__main__":
-    print("\n".join(table(int(sys.argv[1]) if len(sys.argv) > 1 else 500, 2)))
+    print("\n".join(table(int(sys.argv[1]) if len(sys.argv) > 1 else 500, 2, sys.argv[2] if len(sys.argv) > 2 else "")))

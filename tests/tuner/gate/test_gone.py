@@ -88,3 +88,38 @@ def test_processes_that_leave_a_kernel_out_are_said(suite: Suite) -> None:
     assert found.verdict == "AMBIGUOUS" and "2 of 5 processes have no line of it (the first: 3)" in add.reason
     alone = [{**each, "run": f"{each['op']} {each['run']}"} for each in runs(ALL, 3)]
     assert services.create_gate(suite, "b3", at=at(3), environment=H200, records=alone).verdict == "PASS", "a process a kernel"
+
+
+def test_a_suite_whose_kernels_are_all_renamed_says_which_are_gone(suite: Suite, alice: Any) -> None:
+    for hour in range(2):
+        gate(suite, hour, ALL)
+    renamed = {f"{name}_v2": us for name, us in ALL.items()}
+    found = gate(suite, 2, renamed)
+    said = {row.kernel.op: row for row in found.kernels.select_related("kernel")}
+    assert found.verdict == "NO DATA" and {op for op, row in said.items() if row.facts.get("gone")} == set(ALL)
+    assert gate(suite, 3, renamed).verdict == "NO DATA", "still nobody said that they were meant to go"
+    accepted = gone_services.accept_gone(Gate.objects.get(build__name="b3"), by=alice)
+    assert not any(row.facts.get("gone") for row in accepted.kernels.all())
+    assert gate(suite, 4, renamed).verdict == "PASS"
+
+
+def test_one_kernel_under_another_name_type_or_shape_is_gone_and_new(suite: Suite) -> None:
+    for hour in range(2):
+        gate(suite, hour, ALL)
+    for hour, change in ((2, {"op": "Add"}), (3, {"dtype": "fp16"}), (4, {"shape": {"N": 65}}), (5, {"tag": "x"})):
+        lines = [{**each, **(change if each["op"] == "add" else {})} for each in runs(ALL, hour)]
+        found = services.create_gate(suite, f"b{hour}", at=at(hour), environment=H200, records=lines)
+        rows = found.kernels.filter(verdict="NO DATA").select_related("kernel")
+        told = {row.kernel.key: bool(row.facts.get("gone")) for row in rows}
+        assert found.verdict == "NO DATA" and told["add N=64"] and len(told) == 2 and sum(told.values()) == 1
+        found.build.delete()
+
+
+def test_a_kernel_without_a_good_run_is_no_pass(suite: Suite) -> None:
+    for hour in range(2):
+        gate(suite, hour, ALL)
+    for hour, bad in ((2, None), (3, []), (4, [float("nan")]), (5, [0.0] * 5)):
+        lines = [{**each, **({"us": bad} if each["op"] == "add" else {})} for each in runs(ALL, hour)]
+        found = services.create_gate(suite, f"b{hour}", at=at(hour), environment=H200, records=lines)
+        assert found.verdict == "NO DATA" and found.kernels.get(kernel__op="add").verdict == "NO DATA"
+        found.build.delete()

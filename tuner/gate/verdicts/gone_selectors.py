@@ -13,11 +13,12 @@ MOST_GATES = 20             # earlier gates of the suite that are looked through
 
 def gone_kernels(gate: Gate, env: Env, present: Sequence[SuiteKernel], baselines: Iterable[Baseline]) -> list[SuiteKernel]:
     """Return seen kernels without a run of the build that builds have which its other kernels are compared with, or that the gate
-    before called gone, where nobody accepted that. Declared kernels are compared in any case.
+    before called gone, where nobody accepted that. Declared kernels are compared in any case. Where no kernel has a baseline, what
+    the build before had.
     """
     if gate.suite.kind == Suite.Kind.OPERATORS:
         return []
-    builds = {build.pk: build for one in baselines for build in one.builds}
+    builds = {build.pk: build for one in baselines for build in one.builds} or _build_before(gate, env)
     had: dict[int, Position | None] = {}
     rows = KernelRun.objects.filter(kernel__suite=gate.suite, kernel__enabled=True, kernel__declared=False, build__in=builds,
                                     rejected="", **env.where()).exclude(kernel__in=present)
@@ -31,6 +32,14 @@ def gone_kernels(gate: Gate, env: Env, present: Sequence[SuiteKernel], baselines
     left = [kernel for kernel, newest in had.items()
             if kernel not in accepted or (newest is not None and accepted[kernel] < newest)]
     return list(SuiteKernel.objects.filter(pk__in=left, enabled=True).select_related("suite"))
+
+
+def _build_before(gate: Gate, env: Env) -> dict[int, Build]:
+    """The newest build before of the gate's line or the main one: where none of a build's kernels is known, all were renamed."""
+    lines = {"", branch_line(gate.build)}
+    ran = KernelRun.objects.filter(kernel__suite=gate.suite, rejected="", build__at__lt=gate.build.at, **env.where())
+    newest = Build.objects.filter(pk__in=ran.order_by().values("build")).exclude(pk=gate.build_id).order_by("-at", "-pk")
+    return {build.pk: build for build in [one for one in newest[:MOST_GATES] if branch_line(one) in lines][:1]}
 
 
 def _said_before(gate: Gate, env: Env) -> list[int]:
