@@ -44,6 +44,12 @@ def measured_with(job: TuneJob) -> list[tuple[str, str]]:
                                       if name != "source_hash" and value not in (None, "", [], {})]
 
 
+def recorded_policy(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the policy that an entry's times were taken under (how L2 was flushed, …), where its job is gone."""
+    policy = evidence.get("policy")
+    return policy_rows(policy) if isinstance(policy, Mapping) else []
+
+
 def _value_text(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name.replace('_', ' ')} {_value_text(each)}" for name, each in value.items()

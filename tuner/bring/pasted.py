@@ -88,7 +88,7 @@ def lay_out_request(folder: Path, request: Mapping[str, Any]) -> Path:
         siblings, below = read_files(request.get("siblings") or {}), check_folder(request.get("folder") or "")
     except FilesRefused as refused:
         raise FileRefused(str(refused)) from refused
-    path = folder / below / request["file"]
+    path: Path = folder / below / request["file"]
     lay_out(folder, {**siblings, str(path.relative_to(folder)): request["text"]})
     if siblings:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(folder))))

@@ -55,6 +55,9 @@ class Version(Protocol):
     description: Any
     source_hash: Any
 
+    @property
+    def is_independent(self) -> bool: ...
+
 
 @contextmanager
 def behind_walls(kernel: Version, known: Operator | None, card: gpu.Gpu) -> Iterator[dict[str, Any]]:
@@ -67,7 +70,8 @@ def behind_walls(kernel: Version, known: Operator | None, card: gpu.Gpu) -> Iter
     folder = Path(tempfile.mkdtemp(prefix="ridgepoint-own-"))
     try:
         lay_out_kernel(folder, name=kernel.name, file=kernel.file, sources=kernel.sources, adapter=kernel.adapter,
-                       description=kernel.description, source_hash=kernel.source_hash)
+                       description=kernel.description, source_hash=kernel.source_hash,
+                       independent=kernel.is_independent)
         walls = _walls(folder, card)
 
         def spawn(module: str, environ: Mapping[str, str]) -> OwnChild:

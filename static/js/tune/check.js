@@ -18,6 +18,7 @@ async function take(file, others) {
   name.value = fileName(files[at].name, name.value);
   const beside = Object.fromEntries(files.map((each, number) => [each.name, texts[number]]).filter((_, number) => number !== at));
   /** @type {HTMLInputElement} */ (document.getElementById("check-siblings")).value = others.length ? JSON.stringify(beside) : "";
+  for (const id of ["check-beside-of", "check-folder"]) /** @type {HTMLInputElement} */ (document.getElementById(id)).value = "";
   document.getElementById("check-beside").textContent = besideText(Object.keys(beside));
 }
 

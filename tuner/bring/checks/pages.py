@@ -14,6 +14,7 @@ from tuner.bring.checks import selectors, services
 from tuner.models import KernelCheck
 
 MAY_CHECK = "tuner.add_kernelcheck"
+TYPED = ("text", "file", "shape", "dtype", "call", "siblings", "beside_of", "folder")      # fields of the form
 LIVE = (KernelCheck.Status.WAITING, KernelCheck.Status.RUNNING)
 
 
@@ -27,10 +28,10 @@ def check_new(request: HttpRequest) -> HttpResponse:
 
 @permission_required(MAY_CHECK, raise_exception=True)
 def _create(request: HttpRequest) -> HttpResponse:
-    typed = {name: request.POST.get(name, "") for name in ("text", "file", "shape", "dtype", "call", "siblings", "folder")}
+    typed = {name: request.POST.get(name, "") for name in TYPED}
     try:
         check = services.check_create(typed["text"], file=typed["file"], shape=typed["shape"], dtype=typed["dtype"],
-                                      call=typed["call"], siblings=_read_siblings(typed["siblings"]), folder=typed["folder"],
+                                      call=typed["call"], siblings=_read_siblings(typed), folder=typed["folder"],
                                       owner=request.user)
     except services.CheckRefused as refused:
         return _page(request, typed, {refused.field: str(refused)}, status=400)
@@ -44,7 +45,7 @@ def check_detail(request: HttpRequest, pk: int) -> HttpResponse:
     shape = " ".join(f"{name}={value}" for name, value in check.shape.items())
     return _page(request, {"text": check.text, "file": check.file, "shape": shape, "dtype": check.dtype,
                            "call": check.result.get("call", ""), "folder": check.folder,
-                           "siblings": json.dumps(check.siblings) if check.siblings else ""}, {}, check)
+                           "beside_of": str(check.pk) if check.siblings else ""}, {}, check)
 
 
 @permission_required(MAY_CHECK, raise_exception=True)
@@ -69,8 +70,12 @@ def _page(request: HttpRequest, typed: dict[str, str], wrong: dict[str, str], ch
         "may_check": request.user.has_perm(MAY_CHECK), "checks": selectors.check_list() if check is None else ()}, status=status)
 
 
-def _read_siblings(text: str) -> Any:
-    """Return what the form's script wrote: {path: text}. Raises CheckRefused."""
+def _read_siblings(typed: dict[str, str]) -> Any:
+    """Return {path: text}: what the form's script wrote, or those of the check that the form came with. Raises CheckRefused."""
+    text, before = typed["siblings"], typed["beside_of"]
+    if not text and before.isdecimal() and len(before) < 12:
+        check = KernelCheck.objects.filter(pk=int(before)).first()
+        return check.siblings if check else {}
     try:
         return json.loads(text) if text else {}
     except (ValueError, RecursionError) as error:

@@ -31,5 +31,10 @@ class OwnKernel(OfProject):
         ordering = ["-created", "-id"]
         indexes = [models.Index(fields=["file", "kernel"], name="ownkernel_versions")]
 
+    @property
+    def is_independent(self) -> bool:
+        """Return whether something else than the default's own result says what is right: adapters say where it is that."""
+        return "not independent" not in self.adapter
+
     def __str__(self) -> str:
         return self.name

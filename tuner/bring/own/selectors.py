@@ -102,6 +102,6 @@ def kernel_json(kernel: OwnKernel) -> dict[str, Any]:
     """Return what a program reads of a version: no text of it."""
     known = _operator(kernel.pk)
     return {"operator": kernel.name, "kernel": kernel.kernel, "file": kernel.file, "files": sorted(kernel.sources),
-            "call": kernel.call, "reference": kernel.reference or None, "independent": bool(kernel.reference),
+            "call": kernel.call, "reference": kernel.reference or None, "independent": kernel.is_independent,
             "source_hash": kernel.source_hash, "created": kernel.created.isoformat(),
             "presets": [dict(each) for each in known.presets] if known else []}

@@ -43,7 +43,8 @@ def own_create(check: KernelCheck, kernel: str = "", *, params: Params | None = 
     file = f"{check.folder}/{check.file}" if check.folder else check.file
     sources = {**(check.siblings or {}), file: check.text, **({_beside(file, beside["file"]): beside["text"]} if beside else {})}
     digest = hash_of(sources, file, text)
-    name = name_of(adapter["kernel"], digest, check.project_id)
+    project = int(check.project_id or 0)
+    name = name_of(adapter["kernel"], digest, project)
     try:
         described = describe_text(text, name, title=f"{adapter['kernel']} of {check.file}"[:120], kernel=adapter["kernel"],
                                   source_hash=digest, configs=selectors.configs_of(adapter))
@@ -51,11 +52,11 @@ def own_create(check: KernelCheck, kernel: str = "", *, params: Params | None = 
         raise OwnRefused("kernel", str(error)) from error
     with transaction.atomic():
         row, is_new = OwnKernel.objects.get_or_create(name=name, defaults={
-            "project_id": check.project_id, "kernel": adapter["kernel"][:120], "file": file, "sources": sources, "adapter": text,
+            "project_id": project, "kernel": adapter["kernel"][:120], "file": file, "sources": sources, "adapter": text,
             "call": check.result.get("call", ""), "reference": reference, "description": json.dumps(described),
             "source_hash": digest, "check_made": check, "owner": owner})
         if is_new:
-            _forget_old(check.project_id)
+            _forget_old(project)
         elif row.check_made_id != check.pk:         # the same file again: its page is the newest one
             OwnKernel.objects.filter(pk=row.pk).update(check_made=check)
     selectors.forget()

@@ -78,11 +78,12 @@ def name_of(kernel: str, source_hash: str, project: int) -> str:
 
 
 def lay_out_kernel(folder: Path, *, name: str, file: str, sources: Mapping[str, str], adapter: str, description: str,
-                   source_hash: str) -> None:
+                   source_hash: str, independent: bool) -> None:
     """Write all that `measuring` needs into a folder that its processes may read."""
     lay_out(folder / TREE, {**sources, adapter_path(file): adapter})
     (folder / RECORD).write_text(json.dumps(
-        {"name": name, "file": file, "description": json.loads(description), "source_hash": source_hash}))
+        {"name": name, "file": file, "description": json.loads(description), "source_hash": source_hash,
+         "independent": independent}))
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)         # behind walls a worker that is root is nobody
 

@@ -78,12 +78,23 @@ class Bench(child.Bench):
     """See tuner.tuning.measure.child. Behind walls the driver may number the GPUs anew; tensors stand between fences."""
 
     fences: Fences
+    independent: bool           # whether the reference is something else than the default's own result
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
         uuid = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0]
         index = next((each["index"] for each in nvml.devices() if each["uuid"] == uuid), request.get("gpu_index", 0))
         told = json.loads((Path(os.environ[FOLDER]) / RECORD).read_text())
-        return {**super().open({**request, "gpu_index": index}), "source_hash": told["source_hash"]}
+        self.independent = bool(told["independent"])
+        asked = {**request, "gpu_index": index, "library": request["library"] and self.independent}
+        return {**super().open(asked), "source_hash": told["source_hash"]}
+
+    def finalists(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        """See there. The default's own result is no library to compare with."""
+        answers = super().finalists(request)
+        for answer in answers:
+            if "rejected" not in answer and not self.independent:
+                answer["facts"] = {name: value for name, value in answer["facts"].items() if not name.startswith("library")}
+        return answers
 
     def _made(self, make: Callable[[], Problem]) -> Problem:
         self.fences = Fences(self.device)

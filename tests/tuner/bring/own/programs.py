@@ -26,6 +26,7 @@ class Version:
     adapter: str
     description: str
     source_hash: str
+    is_independent: bool = True
 
 
 def with_text(text: str, adapter: str, kernel: str, beside: Mapping[str, str] | None = None) -> Version:

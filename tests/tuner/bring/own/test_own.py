@@ -59,3 +59,10 @@ def test_a_file_with_what_it_imports_is_tuned_and_served(olga: Any) -> None:
     assert json.loads(kernel.description)["kernel_names"] == ["add_kernel"]
     assert [each.pk for each in selectors.jobs_of(check)] == [job.pk]
     assert OwnKernel.objects.count() == 1
+
+    alone, job = services.own_tune(check, params={**space, "BLOCK": "256"}, owner=olga, device="gpu", strategy="random",
+                                   effort="quick")
+    lead.run(job.pk, "worker-1")                    # compared with the default's own result, which is no library
+    job.refresh_from_db()
+    assert (job.status, job.library_ms, alone.is_independent, kernel.is_independent) == ("done", None, False, True), job.error
+    assert all("library_ms" not in each for each in job.finalists)

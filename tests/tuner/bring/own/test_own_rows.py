@@ -136,6 +136,20 @@ def test_the_api_starts_a_job_and_shows_what_travels(api: Any, olga: Any, alice:
     assert api(olga).post("/api/operators/check/", {"text": ADD, "siblings": {"../x.py": ""}}, format="json").status_code == 400
 
 
+@database
+def test_files_that_came_with_one_come_with_the_next_check_of_its_page(olga: Any, client: Client, sign_in_mode: None) -> None:
+    check = checks.check_create(ADD, file="add.py", siblings={"ops/near.py": "X = 1\n"}, folder="ops", owner=olga)
+    client.force_login(olga)
+    page = client.get(f"/tune/operators/check/{check.pk}/").content.decode()
+    assert "With it: ops/near.py" in page and f'name="beside_of" id="check-beside-of" value="{check.pk}"' in page
+    sent = {"text": ADD, "file": "add.py", "call": CALL, "beside_of": str(check.pk), "folder": "ops"}
+    assert client.post("/tune/operators/check/", sent).status_code == 302
+    again = KernelCheck.objects.latest("pk")
+    assert (again.siblings, again.folder, again.result["call"]) == ({"ops/near.py": "X = 1\n"}, "ops", CALL)
+    refused = client.post("/tune/operators/check/", {**sent, "siblings": "[1"})
+    assert refused.status_code == 400 and "path → text" in refused.content.decode()
+
+
 # files and descriptions
 
 
