@@ -72,20 +72,27 @@ def root_of(path: Path) -> Path:
 
 
 def siblings_of(path: Path, root: Path) -> dict[str, str]:
-    """Return {path below the root: text} of the modules that a file imports, by any number of steps, and of their packages."""
+    """Return {path below the root: text} of the modules that a file imports, by any number of steps, and of their packages.
+
+    What an `__init__` imports comes last, as far as there is room: it runs only where a name of it is needed.
+    """
     found: dict[Path, str] = {}
-    waiting, left = [path], MOST_BYTES
-    while waiting:
-        here = waiting.pop()
+    waiting, later, left = [path], [], MOST_BYTES
+    while waiting or later:
+        is_needed = bool(waiting)
+        here = waiting.pop() if is_needed else later.pop(0)
         for each in (*_packages(here, root), *_imported(here, root)):
-            text = each.read_text(encoding="utf-8", errors="replace")
-            left -= len(text.encode(errors="replace"))
             if each in found or each == path:
                 continue
-            if left < 0 or len(found) == MOST_FILES:
-                raise Refused(f"{path.name} imports more than {MOST_FILES} files or {MOST_BYTES:,} bytes of {root}")
+            text = each.read_text(encoding="utf-8", errors="replace")
+            size = len(text.encode(errors="replace"))
+            if size > left or len(found) == MOST_FILES:
+                if is_needed:
+                    raise Refused(f"{path.name} imports more than {MOST_FILES} files or {MOST_BYTES:,} bytes of {root}")
+                continue
+            left -= size
             found[each] = text
-            waiting.append(each)
+            (later if each.name == "__init__.py" or not is_needed else waiting).append(each)
     return {each.relative_to(root).as_posix(): text for each, text in found.items()}
 
 
@@ -103,12 +110,16 @@ def _imported(path: Path, root: Path) -> Iterator[Path]:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
         return
+    top = path.parent
+    while (top / "__init__.py").is_file() and top != root:
+        top = top.parent
+    places = list(dict.fromkeys([top, root, root / "src", path.parent]))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield from _files([root, path.parent], alias.name.split("."), root)
+                yield from _files(places, alias.name.split("."), root)
         elif isinstance(node, ast.ImportFrom):
-            base = [root, path.parent]
+            base = places
             if node.level:
                 folder = path.parent
                 for _ in range(node.level - 1):

@@ -40,6 +40,20 @@ def test_a_file_without_a_repository_travels_with_those_of_its_folder(tmp_path: 
     assert client.root_of(root / "mine.py") == root and client.siblings_of(root / "mine.py", root) == {"near.py": "X = 1\n"}
 
 
+def test_a_package_below_src_is_found_and_what_its_init_imports_has_what_room_is_left(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = written(tmp_path, {
+        "pyproject.toml": "", "src/acme/__init__.py": "", "src/acme/ops/__init__.py": "from acme.ops import a, b, c\n",
+        "src/acme/ops/softmax.py": "from acme.ops.utils import near\n", "src/acme/ops/utils.py": "", "src/acme/ops/a.py": "",
+        "src/acme/ops/b.py": "", "src/acme/ops/c.py": "import nothing\n"})
+    path = root / "src/acme/ops/softmax.py"
+    needed = {"src/acme/__init__.py", "src/acme/ops/__init__.py", "src/acme/ops/utils.py"}
+    assert set(client.siblings_of(path, root)) == {*needed, *(f"src/acme/ops/{each}.py" for each in "abc")}
+    monkeypatch.setattr(client, "MOST_FILES", 4)
+    found = set(client.siblings_of(path, root))
+    assert needed < found and len(found) == 4
+
+
 def test_more_than_may_travel_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "MOST_FILES", 2)
     root = written(tmp_path, {"mine.py": "import a, b, c\n", "a.py": "", "b.py": "", "c.py": ""})
