@@ -15,5 +15,6 @@ TIMED = Case(When(profile__kind=Profile.Kind.COUNTERS, mean_ns__gt=0,
 
 def timed_launches(stat: KernelStat) -> int:
     """Return what TIMED counts, of one kernel."""
-    counted = stat.profile.kind == Profile.Kind.COUNTERS and stat.total_ns and stat.mean_ns
-    return round(stat.total_ns / stat.mean_ns) if counted else stat.launches
+    if stat.profile.kind == Profile.Kind.COUNTERS and stat.total_ns and stat.mean_ns:
+        return round(stat.total_ns / stat.mean_ns)
+    return stat.launches

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from profiles.ingest.core.source import Source
 from profiles.ingest.core.text_lines import read_lines
-from profiles.ingest.ncu.report import accept_untimed, add_durations, launch_from
+from profiles.ingest.ncu.report import accept_untimed, add_durations, add_failed, failed_kernel, launch_from
 from profiles.ingest.ncu.sections import LABELS
 from profiles.ingest.ncu.units import base_unit, decimal_sign, value_of
 from profiles.ingest.trace import CounterLaunch, Integrity, Report, Rule, TraceError
@@ -45,6 +45,7 @@ _SEVERITY = {"OPT": "optimization", "WRN": "warning", "ERR": "error", "INF": "in
 _MAX_LINE_BYTES = 64 << 20
 _MAX_ROW_LINES = 10_000              # a rule's text has a few
 MAX_CELLS = 6_000_000               # kept of one file: 4,000 launches of a full set, a few hundred MB
+MAX_FAILED = 1_000                   # launches that ncu says it could not profile
 MAX_LINES = 5_000_000                # looked at of one file, program output included
 LOCALE_ROWS = 200                    # rows looked at to learn the decimal sign
 
@@ -60,6 +61,7 @@ class Table:
     damaged: int = 0
     cells: int = 0
     beyond: int = 0                  # rows that came after MAX_CELLS
+    failed: list[str] = field(default_factory=list)         # kernels that ncu could not profile, as it says itself
 
 
 def sniff(head: bytes) -> bool:
@@ -80,6 +82,8 @@ def read(source: Source) -> Report:
     else:
         report = _raw(table)
     accept_untimed(report)
+    if report.launches:
+        add_failed(report, table.failed)
     integrity = report.integrity
     integrity.repair("lines of other output skipped", table.other_lines)
     if source.damage:
@@ -116,10 +120,13 @@ def _cells(line: str, delimiter: str) -> list[str]:
 def _table(source: Source) -> Table:
     table: Table | None = None
     pending: list[str] = []                  # lines of a row with a line break in a cell
+    failed: list[str] = []
     for number, line in enumerate(read_lines(source, _MAX_LINE_BYTES, "ncu", RAW_HINT), 1):
         if number > MAX_LINES:
             raise TraceError(f"line {number:,}", "the file goes on beyond what is read of a table of counters",
                              "Export fewer launches (ncu --launch-count), or keep the program's own output out of the file.")
+        if (kernel := failed_kernel(line)) and len(failed) < MAX_FAILED:
+            failed.append(kernel)
         header = _header(line)
         if header and (table is None or header[0] == table.header):
             table = table or Table(*header)
@@ -131,6 +138,7 @@ def _table(source: Source) -> Table:
     if table is None:
         raise TraceError("line 1", "no header of an Nsight Compute table was found", RAW_HINT)
     table.damaged += bool(pending)
+    table.failed = failed
     return table
 
 
@@ -240,12 +248,12 @@ def _identity(table: Table, row: list[str]) -> dict[str, float | str]:
 
 
 def details_report(table: Table, format: str = FORMAT) -> Report:
-    """Return the launches of a details page: a row per metric or rule; the rows of one launch share its ID."""
+    """Return the launches of a details page: a row per metric or rule; the rows of one launch share its ID and its kernel."""
     decimal = decimal_sign(_cell(table, row, "Metric Value") for row in table.rows[:LOCALE_ROWS * 10])
     report = Report(format, [], {}, _integrity(table, len(table.rows), "row"))
-    groups: dict[tuple[str, str], list[list[str]]] = {}
+    groups: dict[tuple[str, ...], list[list[str]]] = {}
     for row in table.rows:
-        groups.setdefault((_cell(table, row, "Process ID"), _cell(table, row, "ID")), []).append(row)
+        groups.setdefault(tuple(_cell(table, row, column) for column in ("Process ID", "ID", "Kernel Name")), []).append(row)
     labels = 0
     for rows in groups.values():
         launch, rounded = _details_launch(table, rows, decimal, report)

@@ -8,12 +8,14 @@ never shipped with it. Values arrive in base units (ns, byte, hz, percent). A re
 from __future__ import annotations
 
 import math
+import re
 import selectors
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -178,6 +180,29 @@ def accept_untimed(report: Report) -> None:
             accepted += 1
     if accepted:
         report.integrity.notes.append(UNTIMED)
+
+
+_FAILED = re.compile(r'==ERROR== Failed to profile "([^"\x00-\x1f]{1,4000})"')
+
+
+def failed_kernel(line: str) -> str:
+    """Return the kernel that a line of ncu says it could not profile, "" where it says something else."""
+    failed = _FAILED.match(line)
+    return failed[1] if failed else ""
+
+
+def add_failed(report: Report, kernels: Sequence[str]) -> None:
+    """Put down the launches that ncu says it could not profile, where the pages that it printed leave them out."""
+    listed = Counter(next((kernel for kernel in kernels if kernel in launch.kernel), "")
+                     for launch in report.launches if launch.incomplete)
+    device = report.launches[-1].device if report.launches else Device(index=0, name="")
+    for kernel in kernels:
+        if listed[kernel]:
+            listed[kernel] -= 1
+            continue
+        report.launches.append(CounterLaunch(
+            index=len(report.launches), kernel=kernel, device=device, grid=None, block=None, context=None, stream=None,
+            metrics={}, rules=[], incomplete="ncu says that it failed to profile this launch"))
 
 
 def _dim3(metrics: dict[str, float | str], prefix: str) -> tuple[int, int, int] | None:

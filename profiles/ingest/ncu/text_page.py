@@ -11,8 +11,8 @@ import re
 from profiles.ingest.core.ruled_text import cells_of, spans_of
 from profiles.ingest.core.source import Source
 from profiles.ingest.core.text_lines import read_lines
-from profiles.ingest.ncu.csv_pages import MAX_CELLS, MAX_LINES, RAW_HINT, Table, details_report
-from profiles.ingest.ncu.report import accept_untimed
+from profiles.ingest.ncu.csv_pages import MAX_CELLS, MAX_FAILED, MAX_LINES, RAW_HINT, Table, details_report
+from profiles.ingest.ncu.report import accept_untimed, add_failed, failed_kernel
 from profiles.ingest.trace import Report, TraceError
 
 FORMAT = "ncu-text"
@@ -50,6 +50,10 @@ def read(source: Source) -> Report:
         raise TraceError("line 1", "a page of Nsight Compute without a launch that has metrics", RAW_HINT)
     report = details_report(page.table, FORMAT)
     accept_untimed(report)
+    add_failed(report, page.table.failed)
+    for launch in report.launches:
+        if launch.incomplete:
+            report.integrity.repair(f"kept out of sums: {launch.incomplete}")
     report.integrity.repair("lines of other output skipped", page.table.other_lines)
     if source.damage:
         report.integrity.truncated_at = source.damage.split(":")[0]
@@ -70,6 +74,8 @@ class _Page:
 
     def take(self, line: str) -> None:
         heading = _HEADING.match(line) if len(line) < 20_000 else None
+        if (kernel := failed_kernel(line)) and len(self.table.failed) < MAX_FAILED:
+            self.table.failed.append(kernel)
         if heading:
             self.end_rule()
             self._count += 1

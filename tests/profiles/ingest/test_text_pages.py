@@ -118,6 +118,16 @@ def test_the_default_output_of_ncu() -> None:
     assert launch.metrics["gpu__time_duration.sum"] == 1250
 
 
+def test_a_launch_that_ncu_could_not_profile_stands_in_its_text_too(tmp_path: Path) -> None:
+    path = tmp_path / "failed.txt"
+    page = (CASES / "ncu_default_text.txt").read_text()
+    path.write_text('==ERROR== Failed to profile "flash_fwd_kernel" in process 1234\n' + page)
+    report = ingest.read(path)
+    assert isinstance(report, Report)
+    assert [(launch.kernel, bool(launch.incomplete)) for launch in report.launches][-1] == ("flash_fwd_kernel", True)
+    assert report.integrity.repaired["kept out of sums: ncu says that it failed to profile this launch"] == 1
+
+
 def test_folded_stacks(tmp_path: Path) -> None:
     path = tmp_path / "run.folded"
     path.write_text("main (a.py:1);step;mm 30\nmain (a.py:1);step;step;add 10\nmain (a.py:1) 5\n# a comment\n")

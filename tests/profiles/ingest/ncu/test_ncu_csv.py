@@ -177,6 +177,30 @@ def test_where_any_launch_has_a_duration_one_without_was_interrupted(tmp_path: P
     assert [(row.name, row.total_ns) for row in kernel_table(report)] == [("f()", 2500), ("g()", None)]
 
 
+FAILED = '==ERROR== Failed to profile "flash_fwd_kernel" in process 1234\n'
+METRICS = '"ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"\n'
+TIMED = '"{0}","1","{1}","Command line profiler metrics","gpu__time_duration.sum","usecond","10.00"\n'
+
+
+def test_a_launch_that_ncu_could_not_profile_is_one_without_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "failed.csv"
+    path.write_text("==PROF== Connected to process 1234\n" + FAILED + METRICS + TIMED.format(0, "copy(float*)"))
+    rows = [(row.name, row.launches, row.total_ns) for row in kernel_table(read(path))]
+    assert rows == [("copy(float*)", 1, 10_000), ("flash_fwd_kernel", 1, None)]
+    # where the table has the launch, it is no second one
+    path.write_text(FAILED + '"ID","Kernel Name","gpu__time_duration.sum"\n"","","ns"\n"0","copy(float*)","10"\n'
+                    '"1","void flash_fwd_kernel<128>(int)",""\n')
+    assert [(row.name, row.launches, row.total_ns) for row in kernel_table(read(path))] == [
+        ("copy(float*)", 1, 10), ("void flash_fwd_kernel<128>(int)", 1, None)]
+
+
+def test_two_runs_in_one_table_are_not_one_launch(tmp_path: Path) -> None:
+    """Each numbers its launches anew."""
+    path = tmp_path / "two.csv"
+    path.write_text(METRICS + TIMED.format(0, "first()") + METRICS + TIMED.format(0, "second()"))
+    assert sorted((row.name, row.launches) for row in kernel_table(read(path))) == [("first()", 1), ("second()", 1)]
+
+
 def test_a_table_without_rows_says_so(tmp_path: Path) -> None:
     path = tmp_path / "empty.csv"
     path.write_text(cells(CSV / "hyperspec_rtx2060maxq.raw.csv")[0] + "\n")
