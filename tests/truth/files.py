@@ -1,6 +1,6 @@
 """The files that every invariant is asked of: all of `tests/data`, and of `../shared/corpus` where it lies beside the project.
 
-All by `make test-deep`, one of each format and an eighth of the others by `make test`.
+All by `make test-deep`, one of each format and an eighth of the others by `make test`, large ones last.
 
 What is no profile, or broken on purpose, is in LEFT_OUT with the reason. A new recording is taken by itself once FORMATS knows its
 name. Content that lies in two places (also packed in one of them) is taken once.
@@ -86,6 +86,10 @@ class Recording:
     has_times: bool                 # of kernels
 
     @property
+    def is_large(self) -> bool:
+        return self.path.stat().st_size > LARGE_BYTES
+
+    @property
     def number(self) -> int:
         """Return the id of its profile, the same in every run."""
         return 10_000_000 + self.hash("") % 1_000_000_000
@@ -124,18 +128,20 @@ def _content(path: Path) -> tuple[int, int]:
 EVERY_FILE = tuple(_collect())
 ONE_IN = 8                      # of the other files `make test` asks
 DEEP_ONLY = "natural/*"         # many of one kind: `tests/profiles/needed` asks them what they are for
+LARGE_BYTES = 400_000           # what one file of this size and its export take is as much as ten others: for `make test-deep`
 
 
 def is_sampled(file: Recording) -> bool:
     """Return whether `make test` asks of a file what costs too much for most: one of each format, with times or without."""
     alike = [each for each in EVERY_FILE if (each.format, each.kind, each.has_times) == (file.format, file.kind, file.has_times)
              and not fnmatch(each.name, DEEP_ONLY)]
-    return file == min(alike, key=lambda each: each.hash("sample"))
+    return file == min(alike, key=lambda each: (each.is_large, each.hash("sample")))
 
 
 def is_asked(file: Recording) -> bool:
     """Return whether `make test` asks a file at all: one of each format, and an eighth of the others."""
-    return DEEP or is_sampled(file) or (file.hash("asked") % ONE_IN == 0 and not fnmatch(file.name, DEEP_ONLY))
+    chosen = file.hash("asked") % ONE_IN == 0 and not file.is_large and not fnmatch(file.name, DEEP_ONLY)
+    return DEEP or is_sampled(file) or chosen
 
 
 FILES = tuple(filter(is_asked, EVERY_FILE))
