@@ -22,7 +22,8 @@ from workers.core.walled import WalledChild, Walls
 
 log = logging.getLogger(__name__)
 PROJECT = Path(__file__).resolve().parents[2]
-BOUNDS = sandboxed.Bounds(cpu_s=7 * 24 * 3600, memory_mb=16 << 10, data_mb=64 << 10, room_mb=2048, file_mb=512)
+BOUNDS = sandboxed.Bounds(cpu_s=7 * 24 * 3600, memory_mb=16 << 10, data_mb=64 << 10, room_mb=2048, file_mb=512,
+                          processes=512)            # before Linux 5.14 all compilers of a session count as one account
 CACHE = "TRITON_CACHE_DIR"              # the folder of binaries that compilers and the measuring child share
 MOST_NODES, MOST_DEPTH, MOST_TEXT, MOST_SAMPLES = 20_000, 6, 4000, 10_000
 # what pages compute with: no number there, and it is left out
