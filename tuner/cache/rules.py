@@ -90,6 +90,12 @@ WHY = {
     Rule.NEAREST_BUCKET: "measured on this GPU for the nearest other shape bucket",
     Rule.DEFAULT: "nothing measured fits: the operator's default configuration",
 }
+def why_of(rule: Rule, toolkit: str) -> str:
+    """Return a rule in words for a launch; one whose toolkit is not known is never told that it is the entry's."""
+    unknown = toolkit in ("", "unknown")
+    return WHY[rule].replace("with this toolkit", "(the launch's toolkit is not known)") if unknown else WHY[rule]
+
+
 OWN_BUCKET = (Rule.EXACT, Rule.BUCKET)        # an entry of the launch's own bucket, GPU and toolkit
 SERVES: dict[State, frozenset[Rule]] = {       # by which rules an entry of each state may serve
     State.VERIFIED: frozenset(Rule), State.UNVERIFIED: frozenset(Rule),
@@ -186,6 +192,8 @@ def match_entry(entry: Entry, wanted: Key, exact: Collection[str] = (), policy: 
     match = _match_key(entry, wanted, exact, policy, shape)
     if isinstance(match, str):
         return match
+    if entry.state == State.STALE and wanted.toolkit in ("", "unknown"):
+        return f"it is {entry.state}: {STATE_MEANS[entry.state]}, and the launch's is not known"
     if match.rule not in SERVES[entry.state]:
         return f"it is {entry.state}: {STATE_MEANS[entry.state]}"
     expected = loss(match.rule, entry.key, wanted, match.distance)

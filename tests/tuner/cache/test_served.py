@@ -99,6 +99,19 @@ def test_a_slice_of_a_card_is_served_as_another_gpu_of_its_architecture(api, bob
     assert snapshot(http, sms="many").status_code == 400
 
 
+def test_a_toolkit_that_is_not_known_is_never_this_toolkit(api, bob):
+    entry(square(4096))
+    known, unknown = (library.Snapshot(snapshot(api(bob), toolkit=toolkit).json()) for toolkit in (TOOLKIT, ""))
+    assert "with this toolkit" in known.find("matmul", "bf16", square(4096)).why
+    served = unknown.find("matmul", "bf16", square(4096))
+    assert served.entry and "this toolkit" not in served.why and "toolkit is not known" in served.why
+    assert configs.config_best("matmul", "bf16", GPU, square(4096))["why"] == served.why
+    CachedConfig.objects.update(state="stale")
+    services._newest.clear()
+    assert library.Snapshot(snapshot(api(bob), toolkit=TOOLKIT).json()).find("matmul", "bf16", square(4096))
+    assert library.Snapshot(snapshot(api(bob), toolkit="").json()).find("matmul", "bf16", square(4096)) is None
+
+
 def test_an_unchanged_snapshot_is_not_sent_again(api, bob):
     entry(square(4096))
     answer = snapshot(api(bob))

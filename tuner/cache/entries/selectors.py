@@ -226,7 +226,7 @@ def config_best(operator: str, dtype: str, gpu: str, shape: Mapping[str, int], t
                    "library": None, "expected_loss": None, "differs": [], "distance": None, "measured_shape": None}
     else:
         expected_loss = bucket_loss(operator, policy) if served.rule == rules.Rule.BUCKET else served.loss
-        answer |= {"rule": served.rule, "why": served.why, "config": config_in_order(served.entry.config),
+        answer |= {"rule": served.rule, "why": rules.why_of(served.rule, toolkit), "config": config_in_order(served.entry.config),
                    "entry": config_json(rows[served.entry.id]), "expected_loss": expected_loss, "differs": list(served.differs),
                    "distance": served.distance, "measured_shape": dict(served.entry.shape) or None,
                    "library": served.entry.library if served.rule in rules.OWN_BUCKET else None}

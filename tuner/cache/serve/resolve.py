@@ -26,6 +26,7 @@ from tuner.cache.rules import (
     match_entry,
     serving_order,
     unknown_loss,
+    why_of,
 )
 from tuner.tuning.trial import Config
 
@@ -73,7 +74,8 @@ def resolve(name: str, content: Mapping[str, Any], wanted: Key, loss: Loss = unk
     rows = [{**_row_json(ways), "plain": content["plain"].get(str(ways.entry.id))} for ways in kept]
     return {"version": VERSION, "id": name, "verified": content.get("verified", False),
             "gpu": wanted.gpu, "compute_capability": wanted.compute_capability,
-            "toolkit": wanted.toolkit, "why": {str(rule): why for rule, why in WHY.items()}, "operators": content["operators"],
+            "toolkit": wanted.toolkit,
+            "why": {str(rule): why_of(rule, wanted.toolkit) for rule in WHY}, "operators": content["operators"],
             "entries": rows}
 
 
