@@ -149,8 +149,8 @@ HEAD = """# Are the numbers those of the files?
 Sums that Ridgepoint reads, beside a count of our own that shares no code with it (`tests/truth/counted.py`: `json` and decimal
 numbers; `sqlite3` for Nsight Systems), and beside another tool's count where one is kept: Holistic Trace Analysis (its tables are
 whole µs, so half a µs a launch is allowed), `nsys stats`, `ncu --csv`. Files are those of `tests/data` up to 4 MB; larger ones are
-counted in the same way by `tests/truth`, which also holds pages, API, SQL and exports to one number. No output of TraceLens is kept
-here, so none stands beside.
+counted in the same way by `tests/truth`, which also holds pages, API, SQL and exports to one number, with no exception today. No
+output of TraceLens is kept here, so none stands beside.
 
 Written by `python -m tests.truth.table`, which counts anew; nothing below is typed.
 """
