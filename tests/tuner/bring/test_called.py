@@ -50,6 +50,22 @@ def test_an_adapter_is_written_of_a_record(tmp_path: Path) -> None:
     compile(adapter["text"], "adapter", "exec")
 
 
+def test_a_fraction_that_follows_the_product_of_two_sizes_is_written_as_that(tmp_path: Path) -> None:
+    """As the mean over all elements of a matrix is given to a kernel."""
+    path = tmp_path / "kernel.py"
+    path.write_text(ADD.replace("n_elements, BLOCK_SIZE: tl", "n_elements, rows, scale, BLOCK_SIZE: tl"))
+
+    def scaled(size: int, rows: int) -> dict[str, Any]:
+        made = launch(size)
+        made["arguments"] |= {"rows": {"kind": "int", "value": rows}, "scale": {"kind": "float", "value": 1 / (size * rows)}}
+        return made
+
+    told = {**record(), "sizes": [4096, 48], "launches": [scaled(4096, 48)], "with_sizes": [
+        {"size": 4096, "is": 8192, "launches": [scaled(8192, 48)]}, {"size": 48, "is": 96, "launches": [scaled(4096, 96)]}]}
+    adapter, = called_adapters(path, CALL, told)
+    assert '"scale": 1 / (n_elements * rows)' in adapter["text"] and "NotImplementedError" not in adapter["text"]
+
+
 def changed(*path: Any, to: Any) -> dict[str, Any]:
     made = copy.deepcopy(record())
     at: Any = made

@@ -9,6 +9,7 @@ import ast
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 from tuner.bring.calls.expression import MAKERS, CallExpression
@@ -149,7 +150,9 @@ class _Writing:
                 if len(one["launches"]) > self.each.at}
         if seen <= {value}:
             return f"float({value!r})" if isinstance(value, str) else repr(value)
-        for dim, size in self.dims.items():
+        sizes = {dim: size for dim, size in self.dims.items() if size}
+        products = {f"({one} * {other})": sizes[one] * sizes[other] for one, other in combinations(sizes, 2)}      # of a mean
+        for dim, size in {**sizes, **products}.items():
             for text, other in ((f"{dim} ** -0.5", size ** -0.5), (f"1 / {dim}", 1 / size)):
                 if isinstance(value, float) and math.isclose(other, value, rel_tol=1e-6):
                     return text

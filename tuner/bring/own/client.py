@@ -77,7 +77,8 @@ def siblings_of(path: Path, root: Path) -> dict[str, str]:
     What an `__init__` imports comes last, as far as there is room: it runs only where a name of it is needed.
     """
     found: dict[Path, str] = {}
-    waiting, later, left = [path], [], MOST_BYTES
+    waiting, left = [path], MOST_BYTES
+    later: list[Path] = []
     while waiting or later:
         is_needed = bool(waiting)
         here = waiting.pop() if is_needed else later.pop(0)
