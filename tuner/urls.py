@@ -65,6 +65,7 @@ urlpatterns = [
     path("environments/revalidate/", environment_pages.revalidate, name="environments-revalidate"),  # POST
     path("environments/policy/", environment_pages.policy, name="environments-policy"),  # POST, owners
     path("environments/searches/", environment_pages.searches, name="environments-searches"),  # POST, owners
+    path("environments/<int:pk>/forget/", environment_pages.forget, name="environment-forget"),  # POST, owners
     # suites
     path("suites/", suite_pages.suite_list, name="suite-list"),
     path("suites/new/", suite_pages.suite_new, name="suite-new"),             # ?operator=…&M=…
@@ -153,6 +154,7 @@ urlpatterns = [
     path("api/builds/", history_api.BuildListApi.as_view(), name="api-builds"),
     path("api/builds/bisect/", environment_api.BisectApi.as_view(), name="api-bisect"),     # ?suite=&kernel=&gpu=&good=&bad=
     path("api/environments/", environment_api.EnvironmentsApi.as_view(), name="api-environments"),             # ?suite=&kernel=
+    path("api/environments/<int:pk>/", environment_api.EnvironmentApi.as_view(), name="api-environment"),       # DELETE
     path("api/environments/policy/", environment_api.RevalidationPolicyApi.as_view(), name="api-environments-policy"),     # PUT
     path("api/environments/searches/", environment_api.SearchesPolicyApi.as_view(), name="api-environments-searches"),     # PUT
     path("api/environments/revalidate/", environment_api.EnvironmentsRevalidateApi.as_view(), name="api-environments-revalidate"),

@@ -112,8 +112,9 @@ def overview_json(found: dict[str, Any]) -> dict[str, Any]:
     """Return the JSON of `overview`."""
     now: RevalidationPolicy = found["policy"]
     return {
-        "seen": [{"gpu": one.environment.gpu, "toolkit": one.environment.toolkit, "driver": one.environment.driver,
-                  "first_seen": one.environment.first_seen, "last_seen": one.environment.last_seen, "newest": one.newest,
+        "seen": [{"id": one.environment.pk, "gpu": one.environment.gpu, "toolkit": one.environment.toolkit,
+                  "driver": one.environment.driver, "first_seen": one.environment.first_seen,
+                  "last_seen": one.environment.last_seen, "newest": one.newest,
                   "verified": one.verified, "unverified": one.doubtful} for one in found["seen"]],
         "revalidation": {"by_itself": now.by_itself, "most_entries": now.most_entries, "most_seconds": now.most_seconds,
                          "unverified": len(found["doubtful"]), "next": [row.pk for row in found["chosen"]],

@@ -18,6 +18,7 @@ from tests.public_timing import samples
 from tests.recordings import timing_runs
 from tests.tuner.cache.test_config_cache import ENVIRONMENT, GPU, SHAPE, put
 from tuner.cache import rules
+from tuner.cache.entries import services
 from tuner.cache.entries.services import notice_environment
 from tuner.gate.builds.services import ensure_build
 from tuner.gate.environments import bisect_services
@@ -27,7 +28,7 @@ from tuner.gate.errors import Refusal
 from tuner.gate.stats.explanation import explain
 from tuner.gate.suites.job_services import job_claim, job_create
 from tuner.gate.suites.run_services import run_record
-from tuner.models import KernelRun, RevalidationPolicy, Suite, SuiteJob, SuiteKernel
+from tuner.models import CachedConfig, GpuEnvironment, KernelRun, RevalidationPolicy, Suite, SuiteJob, SuiteKernel
 from tuner.revalidation import policy_services
 from workers import jobs, sweep
 
@@ -321,6 +322,47 @@ def test_a_person_queues_them_from_the_page_the_api_and_the_command(client_of):
     call_command("environments", "--revalidate", "--by-itself", "on", "--most-entries", "7", "--json", stdout=out)
     told = json.loads(out.getvalue())
     assert told["revalidation"]["by_itself"] and told["revalidation"]["most_entries"] == 7 and told["jobs"] == []
+
+
+def test_a_forgotten_environment_makes_nothing_doubtful_any_more(client_of):
+    """Two toolkits that were tried: each is forgotten its own way, and only the last doubt that goes lets a winner stand."""
+    entry, other = put(), put(shape={**SHAPE, "M": 2048})
+    services.config_set_state(other, rules.State.UNVERIFIED, None, "looks odd")
+    notice_environment(GPU, rules.toolkit_text(NEWER), "580.159")
+    notice_environment(GPU, "cuda 14.0, triton 4.0.0", "580.159")
+    first, second = GpuEnvironment.objects.order_by("pk").filter(toolkit__in=[rules.toolkit_text(NEWER), "cuda 14.0, triton 4.0.0"])
+    alice, olga = client_of("alice"), client_of("olga")
+    forget = reverse("environment-forget", args=[first.pk])
+    assert forget not in alice.get(reverse("environments")).content.decode() and alice.post(forget).status_code == 403
+    assert forget in olga.get(reverse("environments")).content.decode()
+    page = olga.post(forget, follow=True).content.decode()
+    entry.refresh_from_db()
+    assert "0 winners are verified again" in page
+    assert entry.state == "unverified" and "triton 4.0.0 was seen since" in entry.state_why
+    assert olga.post(forget).status_code == 404
+    assert alice.delete(reverse("api-environment", args=[second.pk])).status_code == 403
+    answer = olga.delete(reverse("api-environment", args=[second.pk])).json()
+    entry.refresh_from_db()
+    other.refresh_from_db()
+    assert answer["verified"] == 1 and entry.state == "verified" and "was forgotten by olga" in entry.state_why
+    assert other.state == "unverified" and "looks odd" in other.state_why                   # that was a person's word
+
+
+def test_what_another_source_made_old_is_not_made_valid_by_forgetting():
+    entry = put()
+    assert entry.source_hash
+    notice_environment(GPU, rules.toolkit_text(NEWER), "580.159")
+    CachedConfig.objects.create(**{field.name: getattr(entry, field.name) for field in CachedConfig._meta.fields
+                                   if field.name not in ("id", "source_hash", "toolkit")},
+                                source_hash="f" * 64, toolkit=rules.toolkit_text(NEWER))
+    environment = GpuEnvironment.objects.get(toolkit=rules.toolkit_text(NEWER))
+    out = StringIO()
+    call_command("environments", "--forget", str(environment.pk), stdout=out)
+    entry.refresh_from_db()
+    assert "0 winners are verified again" in out.getvalue()
+    assert entry.state == "unverified" and entry.state_why.startswith("the kernel's source changed")
+    with pytest.raises(CommandError, match="no environment has the id"):
+        call_command("environments", "--forget", str(environment.pk))
 
 
 @pytest.mark.parametrize("body", [{}, {"by_itself": "maybe"}, {"by_itself": True, "most_entries": 0},

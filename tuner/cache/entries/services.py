@@ -44,13 +44,13 @@ def record_environment(gpu: str, toolkit: str, driver: str = "") -> bool:
         seen.save(update_fields=["last_seen"])
         return False
     for row in CachedConfig.objects.filter(gpu=gpu, recorded="", state=State.VERIFIED):
-        why = _why_older(row.toolkit, row.driver, toolkit, driver)
+        why = why_older(row.toolkit, row.driver, toolkit, driver)
         if why:
             state_set(row, State.UNVERIFIED, why)
     return True
 
 
-def _why_older(toolkit: str, driver: str, now_toolkit: str, now_driver: str) -> str:
+def why_older(toolkit: str, driver: str, now_toolkit: str, now_driver: str) -> str:
     """Return why something measured under (toolkit, driver) is older than what runs now; "" when it is not."""
     if rules.is_newer(now_toolkit, toolkit):
         return f"measured under {toolkit}; {now_toolkit} was seen since"
@@ -62,7 +62,7 @@ def _why_older(toolkit: str, driver: str, now_toolkit: str, now_driver: str) -> 
 def initial_state(gpu: str, toolkit: str, driver: str) -> tuple[State, str]:
     """Return the state of an entry being written, and why: verified, unless its GPU was seen with something newer."""
     for seen in GpuEnvironment.objects.filter(gpu=gpu):
-        why = _why_older(toolkit, driver, seen.toolkit, seen.driver)
+        why = why_older(toolkit, driver, seen.toolkit, seen.driver)
         if why:
             return State.UNVERIFIED, why
     return State.VERIFIED, ""
@@ -73,7 +73,7 @@ def mark_older_stale(entry: CachedConfig, by: str) -> None:
     same = CachedConfig.objects.filter(operator=entry.operator, dtype=entry.dtype, shape_key=entry.shape_key, gpu=entry.gpu,
                                        policy=entry.policy, recorded="", origin=entry.origin).exclude(pk=entry.pk)
     for row in same.exclude(state=State.STALE):
-        older = _why_older(row.toolkit, row.driver, entry.toolkit, entry.driver)
+        older = why_older(row.toolkit, row.driver, entry.toolkit, entry.driver)
         if older or (row.toolkit, row.driver) == (entry.toolkit, entry.driver):       # the latter: another kernel source
             again = "the same configuration" if row.config == entry.config else "another configuration"
             state_set(row, State.STALE, f"measured again by {by} under {entry.toolkit}: {again} serves there")

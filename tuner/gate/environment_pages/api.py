@@ -12,9 +12,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tuner.gate.environments import bisect_services, observation_selectors, selectors
-from tuner.models import Suite
+from tuner.models import GpuEnvironment, Suite
 from tuner.query_api import validated
 from tuner.revalidation import policy_services, search_services
+from tuner.revalidation.forget_services import environment_forget
 
 JSON = OpenApiTypes.OBJECT
 BISECT = [OpenApiParameter("suite", str, required=True, description="its name"),
@@ -47,6 +48,16 @@ class EnvironmentsApi(APIView):
         recorded = observation_selectors.reads_recorded(counts, runs)
         found = selectors.load_picture(suite, kernel=kernel, recorded=recorded)
         return Response({**told, "suite": suite.name, "runs": counts, "recorded": recorded, **selectors.picture_json(found)})
+
+
+class EnvironmentApi(APIView):
+    write_permission = "tuner.change_revalidationpolicy"
+
+    @extend_schema(operation_id="environment_forget", responses={200: JSON})
+    def delete(self, request: Request, pk: int) -> Response:
+        """Forget that a GPU model ran with a toolkit and driver; `verified`: entries of which it alone was the doubt."""
+        environment = get_object_or_404(GpuEnvironment, pk=pk)
+        return Response({"forgotten": str(environment), "verified": environment_forget(environment, request.user)})
 
 
 class PolicyRequest(serializers.Serializer[None]):

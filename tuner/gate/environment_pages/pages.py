@@ -7,15 +7,16 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth.decorators import permission_required
 from django.http import HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from tuner.gate.environments import observation_selectors, selectors
 from tuner.gate.environments.charts import effect_plot
 from tuner.gate.errors import Refusal
 from tuner.gate.stats.attribution import largest_effect
-from tuner.models import Suite
+from tuner.models import GpuEnvironment, Suite
 from tuner.revalidation import policy_services, search_services
+from tuner.revalidation.forget_services import environment_forget
 
 MOST_SUITES = 200
 
@@ -89,6 +90,15 @@ def searches(request: HttpRequest) -> HttpResponse:
         messages.error(request, str(error))
     else:
         messages.success(request, f"Searches after a new toolkit are {'on' if now.searches else 'off'}.")
+    return redirect("environments")
+
+
+@require_POST
+@permission_required("tuner.change_revalidationpolicy", raise_exception=True)
+def forget(request: HttpRequest, pk: int) -> HttpResponse:
+    environment = get_object_or_404(GpuEnvironment, pk=pk)
+    back = environment_forget(environment, request.user)
+    messages.success(request, f"Forgotten: {environment}. {back} winner{' is' if back == 1 else 's are'} verified again.")
     return redirect("environments")
 
 

@@ -12,8 +12,9 @@ from django.core.serializers.json import DjangoJSONEncoder
 from tuner.gate.environments import observation_selectors, selectors
 from tuner.gate.errors import Refusal
 from tuner.gate.stats.effects import percent_text
-from tuner.models import Suite
+from tuner.models import GpuEnvironment, Suite
 from tuner.revalidation import policy_services, search_services
+from tuner.revalidation.forget_services import environment_forget
 from webapp.management.in_project import ProjectCommand
 
 
@@ -34,10 +35,14 @@ class Command(ProjectCommand):
         parser.add_argument("--search-seconds", type=float, help="… each for so many GPU-seconds")
         parser.add_argument("--from-hour", type=int, help="… beginning from this hour on (UTC, 0 to 23)")
         parser.add_argument("--until-hour", type=int, help="… and before this one (UTC, 1 to 24)")
+        parser.add_argument("--forget", type=int, metavar="ID", help="an environment that was seen, by its id: what it alone made "
+                                                                      "doubtful is verified again")
         parser.add_argument("--json", action="store_true")
 
     def handle(self, *arguments: Any, **options: Any) -> None:
         told, lines = self._suite(options) if options["suite"] else ({}, [])
+        if options["forget"] is not None:
+            lines += self._forget(options["forget"])
         if options["by_itself"]:
             try:
                 policy_services.set_policy(by=None, by_itself=options["by_itself"] == "on", most_entries=options["most_entries"],
@@ -57,8 +62,9 @@ class Command(ProjectCommand):
             self.stdout.write(json.dumps(told, cls=DjangoJSONEncoder, indent=2))
             return
         now = told["revalidation"]
-        lines += [f"{one['gpu']}: {one['toolkit']}, driver {one['driver'] or '—'}{' (newest)' if one['newest'] else ''}: "
-                  f"{one['verified']} winners stand, {one['unverified']} are doubtful" for one in told["seen"]]
+        lines += [f"{one['id']}  {one['gpu']}: {one['toolkit']}, driver {one['driver'] or '—'}"
+                  f"{' (newest)' if one['newest'] else ''}: {one['verified']} winners stand, {one['unverified']} are doubtful"
+                  for one in told["seen"]]
         lines.append(f"{now['unverified']} doubtful winners; the {len(now['next'])} hottest take about "
                      f"{now['expected_gpu_seconds']:.0f} s of GPU time; they are measured "
                      f"{'by themselves' if now['by_itself'] else 'when asked'}")
@@ -67,6 +73,13 @@ class Command(ProjectCommand):
         lines.append(f"{search['due']} configurations were found under an older toolkit; they are searched again {when}")
         lines += [f"{len(made)} jobs queued"] if options["revalidate"] else []
         self.stdout.write("\n".join(lines))
+
+    def _forget(self, pk: int) -> list[str]:
+        environment = GpuEnvironment.objects.filter(pk=pk).first()
+        if environment is None:
+            raise CommandError(f"no environment has the id {pk}: manage.py environments lists them")
+        back = environment_forget(environment, None)
+        return [f"forgotten: {environment}; {back} winner{' is' if back == 1 else 's are'} verified again"]
 
     def _suite(self, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         suite = Suite.objects.filter(name=options["suite"]).first()
