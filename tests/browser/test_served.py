@@ -35,8 +35,8 @@ def test_from_what_was_served_to_a_job_that_is_filled_in(watched: Any, playwrigh
 
 def test_an_owner_enables_and_disables_a_package_with_the_keyboard(watched: Any, server_url: str) -> None:
     page = watched
-    page.goto(f"{server_url}/workers/")
-    page.locator("nav.tabs").get_by_role("link", name="Operators", exact=True).click()
+    page.goto(f"{server_url}/tune/")
+    page.locator("nav.tabs").get_by_role("link", name="Kernels", exact=True).click()
     page.get_by_role("textbox", name="Package").fill("Acme_Other")
     page.keyboard.press("Enter")
     page.locator(".notice", has_text="no living gpu or compile worker").wait_for()

@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 
 from tests.browser.visit import WORKED_MS, eventually, fits, reads, shows
 from tests.product import PROJECT, Product, clean_env
-from tests.ways.conftest import follow, open_setting, reload_until
+from tests.ways.conftest import follow, open_section, reload_until
 from tuner.bring.check import has_triton
 from workers.core import sandboxed
 
@@ -60,7 +60,7 @@ def test_a_file_becomes_an_operator_that_can_be_tuned(watched: Any, server_url: 
                                                       start_worker: Callable[[], None]) -> None:
     page = watched
     page.goto(server_url)
-    open_setting(page, "Operators")
+    open_section(page, "Tune", "Kernels")
     follow(page, page.get_by_role("link", name="Check a kernel").first)
     file = tmp_path / "way.py"
     file.write_text(KERNEL)
@@ -139,7 +139,7 @@ def compiled(page: Any) -> None:
 
 def enabled(page: Any) -> None:
     """An owner enables the package that the worker offers, and the worker describes it."""
-    open_setting(page, "Operators")
+    open_section(page, "Tune", "Kernels")
     package = page.locator("li", has_text=PACKAGE)
     reload_until(page, package.get_by_role("button", name="Enable").is_visible)
     package.get_by_role("button", name="Enable").click()
@@ -163,7 +163,7 @@ def tunable(page: Any, kept: int) -> None:
 
 def removed(page: Any) -> None:
     """The owner takes it away again: nothing of it is left among the operators."""
-    open_setting(page, "Operators")
+    open_section(page, "Tune", "Kernels")
     package = page.locator("li", has_text=PACKAGE)
     package.get_by_role("button", name="Disable").click()
     package.get_by_role("button", name="Remove").click()

@@ -62,7 +62,7 @@ def test_every_address_has_its_section() -> None:
     ("/occupancy/", "Kernels", "Occupancy"),
     ("/fleet/regressions/3/", "Fleet", "Regressions"), ("/regressions/3/", "Guard", "Regressions"), ("/tune/3/", "Tune", "Jobs"),
     ("/tune/candidates/3/", "Tune", "Candidates"),
-    ("/tune/operators/", "Settings", "Operators"), ("/cache/why/", "Tune", "Configs"), ("/notified/", "Guard", "Channels"),
+    ("/tune/operators/", "Tune", "Kernels"), ("/cache/why/", "Tune", "Configs"), ("/notified/", "Guard", "Channels"),
 ])
 def test_the_longest_prefix_tells_section_and_tab(path: str, section: str, tab: str) -> None:
     place = navigation.place_of(path)
@@ -71,7 +71,7 @@ def test_the_longest_prefix_tells_section_and_tab(path: str, section: str, tab: 
 
 def test_a_page_with_tabs_of_its_own_has_no_others() -> None:
     assert navigation.tabs_of("/profiles/3/timeline/") == () == navigation.tabs_of("/fleet/gpus/") == navigation.tabs_of("/")
-    assert [page.title for page in navigation.tabs_of("/tune/3/")] == ["Jobs", "Candidates", "Configs"]
+    assert [page.title for page in navigation.tabs_of("/tune/3/")] == ["Jobs", "Kernels", "Candidates", "Configs"]
     assert navigation.tabs_of("/fleet/regressions/")
 
 

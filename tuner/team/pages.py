@@ -28,13 +28,12 @@ def _page(request: HttpRequest, typed: str = "", problem: str = "", refused: tup
     enabled = [package for package in packages if package.enabled]
     described = {each["name"]: {**each, "package": package.name} for package in enabled for each in package.operators}
     names = {package.name for package in packages}
+    rows: list[dict[str, Any]] = [{"operator": operator, "team": None if name in OPERATORS else described.get(name)}
+                                  for name, operator in by_name.items() if operator.newest]
+    of_teams, of_files = sum(bool(row["team"]) for row in rows), sum(bool(row["operator"].version) for row in rows)
     return render(request, "tuner/operators.html", {
-        "refused": refused,
-        "operators": [{"operator": operator, "team": None if name in OPERATORS else described.get(name)}
-                      for name, operator in by_name.items() if operator.newest],
-        "built_in": len(OPERATORS), "of_teams": sum(not operator.version for operator in by_name.values()) - len(OPERATORS),
-        "packages": packages,
-        "enabled": len(enabled),
+        "refused": refused, "operators": rows, "built_in": len(rows) - of_teams - of_files, "of_teams": of_teams,
+        "of_files": of_files, "packages": packages, "enabled": len(enabled),
         "offered": {name: workers for name, workers in selectors.packages_on_workers().items() if name not in names},
         "audit": selectors.audit_list(), "typed": typed, "problem": problem}, status=status)
 

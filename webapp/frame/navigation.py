@@ -85,6 +85,7 @@ SECTIONS = (
     )),
     Section("Tune", (
         Page("Jobs", "tune-list", "t", words="tune autotune trials", docs=("tuning", "measurement", "tuner-bench")),
+        Page("Kernels", "operators", words="operators own packages team drop file", docs=("bring", "operators", "client")),
         Page("Candidates", "candidate-list", words="submit kernel patch diff agent review verdict", docs=("candidates", "agents")),
         Page("Configs", "cache-list", "a", words="cache winners served", docs=("config-cache", "client")),
     )),
@@ -101,7 +102,6 @@ SETTINGS = Section("Settings", (
     Page("Inbox", "inbox", "i", words="unread mentions notifications following", also=("/follow/",), docs=("threads",)),
     Page("Workers", "workers", "w", words="queues GPUs jobs", docs=("tuning",)),
     Page("Status", "status", words="health disk database clock queues", docs=("operate",)),
-    Page("Operators", "operators", words="packages team kernels", docs=("operators", "client")),
     Page("Capture targets", "capture-targets", needs="profiles.add_capturetarget", words="scripts programs"),
     Page("Forges", "forge-list", words="github gitlab jira issues checks webhook", also=("/issues/",), docs=("threads",)),
     Page("API tokens", "tokens", words="CI authorization", docs=("gate-ci",)),

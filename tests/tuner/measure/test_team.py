@@ -281,6 +281,7 @@ def test_owners_enable_and_everybody_reads(client, api, alice, bob, olga):
     assert client.post(reverse("operator-enable"), {"package": "acme-kernels"}).status_code == 403
     page = client.get(reverse("operators")).content.decode()
     assert "no worker has it" in page and 'name="package"' not in page
+    assert "team package<" not in page                       # none of its operators is known yet
     client.force_login(olga)
     package = OperatorPackage.objects.get()
     assert client.post(reverse("operator-package", args=[package.pk]), {"do": "disable"}).status_code == 302
