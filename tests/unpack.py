@@ -1,8 +1,9 @@
-"""Content of recordings, whatever packs them."""
+"""Content of recordings, whatever packs them: `python tests/unpack.py FILE` writes it to standard output."""
 
 from __future__ import annotations
 
 import gzip
+import sys
 from pathlib import Path
 
 import zstandard
@@ -16,3 +17,7 @@ def unpacked(path: Path) -> bytes:
     if path.suffix == ".gz":
         return gzip.decompress(content)
     return zstandard.ZstdDecompressor().decompressobj().decompress(content) if path.suffix == ".zst" else content
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(unpacked(Path(sys.argv[1])))

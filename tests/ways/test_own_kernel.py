@@ -64,7 +64,7 @@ def test_a_file_becomes_an_operator_that_can_be_tuned(watched: Any, server_url: 
     follow(page, page.get_by_role("link", name="Check a kernel").first)
     file = tmp_path / "way.py"
     file.write_text(KERNEL)
-    page.get_by_label("Or choose a file").set_input_files(str(file))
+    page.get_by_label("Or choose files").set_input_files(str(file))
     eventually(lambda: page.get_by_label("File name").input_value() == file.name)
     page.get_by_label("Shape").fill(f"n_elements={ELEMENTS}")
     page.get_by_role("button", name="Check", exact=True).click()

@@ -57,7 +57,7 @@ def test_a_pasted_kernel_is_compiled_and_its_space_edited(watched: Any, server_u
     path = tmp_path / "add.py"
     path.write_text(ADD)
     open_form(page, server_url)
-    page.get_by_label("Or choose a file").set_input_files(str(path))
+    page.get_by_label("Or choose files").set_input_files(str(path))
     eventually(lambda: page.get_by_label("File name").input_value() == "add.py")
     page.get_by_label("Shape").fill("n_elements=100000")
     page.get_by_role("button", name="Check", exact=True).click()

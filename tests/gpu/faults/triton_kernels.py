@@ -2,7 +2,7 @@
 
     python -m tests.gpu.faults.triton_kernels FOLDER
 
-Writes `triton_planted.ncu-rep.zst`: the kernels in the order of `main`, one launch each.
+Writes `triton_planted.ncu-rep.gz`: the kernels in the order of `main`, one launch each.
 """
 
 from __future__ import annotations

@@ -185,9 +185,12 @@ def test_a_damaged_run_among_good_ones_clears_no_build_until_enough_good_ones_ar
 
 def test_kernels_that_no_earlier_build_has_are_the_first_of_their_name_not_of_the_suite(suite: Suite) -> None:
     gate(suite, "b1", range(1, 11))
-    renamed = [{**line, "op": f"new_{line['op']}"} for line in records(range(11, 16))]
+    renamed_from = records(range(11, 16))
+    renamed = [{**line, "op": f"new_{line['op']}"} for line in renamed_from]
     found = services.create_gate(suite, "b2", environment=H200, records=renamed)
     assert found.verdict == "NO DATA" and "the first of these kernels" in found.reason, found.reason
+    gone = found.reason.partition("; gone since the build before: ")[2]
+    assert gone and all(line["op"] in gone for line in renamed_from[:3]), found.reason
 
 
 def test_one_run_is_too_few_and_says_how_many_are_not(suite: Suite) -> None:

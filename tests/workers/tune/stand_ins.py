@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[3]
 REPORT = PROJECT / "tests" / "data" / "h200" / "full.ncu-rep.zst"
 SMI_LINE = "0, GPU-11111111-2222-3333-4444-555555555555, NVIDIA H200, 9.0, 580.159.04, 143771"
+
+UNPACK = f"{sys.executable} {PROJECT / 'tests' / 'unpack.py'} {REPORT}"
 
 NCU = """#!/bin/sh
 if [ "$1" = "--version" ]; then echo "Nsight Compute"; echo "Version 2025.3.1.0 (build 1)"; exit; fi
@@ -25,7 +28,7 @@ echo "==PROF== Connected to process $$"
 {body}
 """
 PROFILES = """echo "==PROF== Profiling \\"matmul\\" - 0: 0%....50%....100% - 44 passes"
-gunzip -c {report} > "$report"
+{unpack} > "$report"
 echo "==PROF== Report: $report" """
 
 
@@ -40,7 +43,7 @@ def nvidia_smi(folder: Path, line: str = SMI_LINE) -> Path:
 
 
 def ncu(folder: Path, body: str | None = None) -> Path:
-    return executable(folder / "ncu", NCU.replace("{body}", body or PROFILES.replace("{report}", str(REPORT))))
+    return executable(folder / "ncu", NCU.replace("{body}", body or PROFILES.replace("{unpack}", UNPACK)))
 
 
 def then_ingest(capture_run: Callable[[int, str], None], ingest: Callable[[int, str], None]) -> Callable[[int, str], None]:

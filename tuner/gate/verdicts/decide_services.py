@@ -27,7 +27,7 @@ from tuner.gate.verdicts.counter_services import capture_slower_kernels
 from tuner.gate.verdicts.rounds_selectors import PlannedRound
 from tuner.gate.verdicts.selectors import gate_document, gate_short
 from tuner.gate.verdicts.standing_services import green_ways, keep_verdicts, named_sides, standing_json, weigh_earlier_verdicts
-from tuner.gate.verdicts.verdict_services import Judgement, judge_gate, write_verdict
+from tuner.gate.verdicts.verdict_services import MOST_NAMED, Judgement, judge_gate, write_verdict
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob
 from workers import jobs
 
@@ -153,10 +153,17 @@ def conclude_gate(gate: Gate, judged: Judgement, notes: list[str]) -> None:
     write_verdict(gate, judged, [*notes, *named_sides(gate, own)], baseline_offer(gate, own))
     keep_verdicts(gate, own, earlier)
     if gate.report["offer"] and judged.verdict.verdict == Verdict.NO_DATA:
-        gate.reason = gate.report["offer"]["says"]
+        gate.reason = gate.report["offer"]["says"] + _gone_text([one.kernel.key for one in own.sides.kernels if one.gone])
     gate.status, gate.finished = Status.DONE, timezone.now()
     gate.save()
     _run_follow_ups(gate)
+
+
+def _gone_text(keys: list[str]) -> str:
+    if not keys:
+        return ""
+    more = f" and {len(keys) - MOST_NAMED} more" if len(keys) > MOST_NAMED else ""
+    return f"; gone since the build before: {', '.join(keys[:MOST_NAMED])}{more}"
 
 
 def _run_follow_ups(gate: Gate) -> None:
@@ -173,7 +180,8 @@ def _run_follow_ups(gate: Gate) -> None:
 def baseline_offer(gate: Gate, judged: Judgement) -> dict[str, Any] | None:
     """Return what can be measured here so that there is a baseline, None where there is one."""
     env = judged.sides.env
-    if env is None or judged.verdict.verdict != Verdict.NO_DATA or any(one.baseline.runs for one in judged.sides.kernels):
+    if env is None or judged.verdict.verdict != Verdict.NO_DATA or any(
+            one.baseline.runs and not one.gone for one in judged.sides.kernels):
         return None
     found = sides_selectors.nearest_measured_build(gate, env)
     others = KernelRun.objects.filter(kernel__suite=gate.suite, rejected="").exclude(build=gate.build_id)
