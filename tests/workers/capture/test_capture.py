@@ -148,7 +148,7 @@ def test_without_a_gpu(alice, host, told):
 
 
 def test_a_program_that_fails_after_its_report_keeps_the_report(alice, host, told, tmp_store):
-    stand_ins.ncu(host, stand_ins.PROFILES.replace("{report}", str(stand_ins.REPORT)) + "\nexit 3")
+    stand_ins.ncu(host, stand_ins.PROFILES + "\nexit 3")
     row = ran(queued(alice))
     assert row.status == "done" and "ended with status 3; what it wrote is kept" in row.log
 

@@ -15,7 +15,7 @@ from tests.workers.capture.test_capture import host, queued, ran, told  # noqa: 
 from tests.workers.tune import stand_ins
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)
-SLOW = stand_ins.PROFILES.replace("{report}", str(stand_ins.REPORT)) + "\nsleep 1.5"
+SLOW = stand_ins.PROFILES + "\nsleep 1.5"
 PLAIN = ("sh", "-c", "echo alone with $CUDA_VISIBLE_DEVICES; sleep 0.3")
 
 

@@ -56,7 +56,7 @@ def test_a_tool_that_is_killed(alice, host, told):  # noqa: F811
 
 
 def test_a_tool_that_is_killed_after_its_report_keeps_it(alice, host, told, tmp_store):  # noqa: F811
-    stand_ins.ncu(host, stand_ins.PROFILES.replace("{report}", str(stand_ins.REPORT)) + f"\nsetsid {SLEEP} & kill -9 $$")
+    stand_ins.ncu(host, stand_ins.PROFILES + f"\nsetsid {SLEEP} & kill -9 $$")
     row = ran(queued(alice))
     assert row.status == "done" and "ended with status 137; what it wrote is kept" in row.log and not left(f"^{SLEEP}$")
 

@@ -189,7 +189,11 @@ def test_a_try_is_stopped_with_its_processes_and_says_by_whom(row: Suite, silent
         call_command("suites", "code", row.name, "--stop", str(fetch.pk))
     began = time.monotonic()
     worker.join(timeout=20)
-    assert not worker.is_alive() and time.monotonic() - began < 10 and not programs_of(silent_host)
+    assert not worker.is_alive() and time.monotonic() - began < 10
+    until = time.monotonic() + 20
+    while (left := programs_of(silent_host)) and time.monotonic() < until:       # told to end; on a busy machine it takes a moment
+        time.sleep(0.02)
+    assert not left
     fetch.refresh_from_db()
     who = "a command on the server" if way == "command" else "olga"
     assert (fetch.status, fetch.said, fetch.error, fetch.heartbeat) == ("stopped", f"stopped by {who}", None, None)

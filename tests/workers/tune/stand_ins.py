@@ -27,8 +27,8 @@ for word in "$@"; do [ "$previous" = "--export" ] && report="$word"; previous="$
 echo "==PROF== Connected to process $$"
 {body}
 """
-PROFILES = """echo "==PROF== Profiling \\"matmul\\" - 0: 0%....50%....100% - 44 passes"
-{unpack} > "$report"
+PROFILES = f"""echo "==PROF== Profiling \\"matmul\\" - 0: 0%....50%....100% - 44 passes"
+{UNPACK} > "$report"
 echo "==PROF== Report: $report" """
 
 
@@ -43,7 +43,7 @@ def nvidia_smi(folder: Path, line: str = SMI_LINE) -> Path:
 
 
 def ncu(folder: Path, body: str | None = None) -> Path:
-    return executable(folder / "ncu", NCU.replace("{body}", body or PROFILES.replace("{unpack}", UNPACK)))
+    return executable(folder / "ncu", NCU.replace("{body}", body or PROFILES))
 
 
 def then_ingest(capture_run: Callable[[int, str], None], ingest: Callable[[int, str], None]) -> Callable[[int, str], None]:
