@@ -18,6 +18,7 @@ from typing import Any
 
 from tests.gpu.candidates.files import BEST, FAULTS, GOOD, SHAPE, WRONG
 from tests.gpu.candidates.judging import PROJECT, judge, walls
+from tuner.tuning.operators import OPERATORS as OPERATORS_HERE
 from workers.core import gpu
 
 OPERATORS = {       # an operator's own file as a candidate of it: SAME as itself
@@ -25,8 +26,6 @@ OPERATORS = {       # an operator's own file as a candidate of it: SAME as itsel
     "attention": ({"B": 4, "H": 32, "N": 2048, "D": 128, "causal": 1}, "fp16"),
     "decode_attention": ({"B": 16, "H": 32, "KV": 8, "N": 8192, "D": 128}, "bf16"),
     "grouped_matmul": ({"M": 4096, "E": 8, "N": 2816, "K": 2048}, "bf16"), "add_rmsnorm": ({"R": 8192, "C": 4096}, "bf16")}
-KERNEL_FILES = {"matmul": "matmul", "layernorm": "rowwise", "attention": "attention", "decode_attention": "decode_attention",
-                "grouped_matmul": "grouped_matmul", "add_rmsnorm": "norms"}
 SAME = ("SAME", "AMBIGUOUS")
 FAULT_S = 45.0
 
@@ -84,7 +83,7 @@ def main() -> int:
         record.judge(f"fault: {name}", text, ("FAILED",), wall_s=FAULT_S)
         record.judge(f"after {name}", GOOD["torch"][0], ("SLOWER",))
     for name, (shape, dtype) in OPERATORS.items():
-        text = (PROJECT / "tuner" / "tuning" / "kernels" / f"{KERNEL_FILES[name]}.py").read_text()
+        text = (PROJECT / f"{OPERATORS_HERE[name].kernel_module.replace('.', '/')}.py").read_text()
         record.judge(f"itself: {name}", text, SAME, operator=name, shape=shape, dtype=dtype)
     print(f"{len(record.cases) - len(record.wrong)} of {len(record.cases)} as expected; not: {record.wrong}")
     return 1 if record.wrong else 0
