@@ -20,9 +20,10 @@ from django.conf import settings
 from tuner.gate.code.address import BUILD, folder_problem
 from tuner.gate.suites.job_services import known_commit
 from tuner.models import Suite, SuiteArchive, SuiteCode
-from workers.code.git import COMMIT, Git, Limits, folder_bytes
+from workers.code.git import COMMIT, Git, Limits
 from workers.code.unpack import unpack_archive
 from workers.core.child import SandboxError
+from workers.core.sandboxed import folder_bytes
 
 # ---- folders of fetched code on this worker ----
 # Named by what they hold, kept for the next job, the oldest gone beyond a bound.

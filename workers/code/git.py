@@ -27,6 +27,7 @@ from typing import Any
 from tuner.gate.code.address import GitAddress, parse_git_address
 from workers.code.unpack import Bounds, Unpacked, unpack_tar
 from workers.core.child import SandboxError
+from workers.core.sandboxed import folder_bytes
 from workers.outgoing import NotSent, Refused, is_metadata, is_public, resolve_host
 
 # ---- tokens for https ----
@@ -287,16 +288,6 @@ def _environment(address: GitAddress, folder: Path) -> dict[str, str]:
         "ClearAllForwardings=yes", "PermitLocalCommand=no", "ConnectTimeout=10", "ProxyCommand=none"]
     return {**environ, "GIT_SSH_COMMAND": " ".join(["ssh", "-F", "/dev/null", "-i", key, *(f"-o {each}" for each in options)]),
             "GIT_SSH_VARIANT": "ssh"}
-
-
-def folder_bytes(folder: Path) -> int:
-    """Return the bytes of the files under a folder; what goes away meanwhile counts nothing."""
-    total = 0
-    for path, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):
-                total += os.lstat(os.path.join(path, name)).st_size
-    return total
 
 
 def _verb(arguments: Sequence[str]) -> str:

@@ -187,17 +187,50 @@ def memory_of(root: int) -> int:
 
     What several share is counted once for each that has touched it: no more than a bound needs to know.
     """
+    total = 0
+    for pid in _processes_below(root):
+        with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/status", "rb") as file:
+            total += sum(int(line.split()[1]) << 10 for line in file if line.startswith((b"RssAnon:", b"RssShmem:")))
+    return total
+
+
+def _processes_below(root: int) -> list[int]:
+    """Return a process and all below it, as each thread lists its children; by everyone's parent where the kernel has no lists."""
+    found, left = [], [root]
+    while left:
+        pid = left.pop()
+        found.append(pid)
+        try:
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                    left += map(int, file.read().split())
+        except FileNotFoundError:
+            if os.path.exists(f"/proc/{pid}/task/{pid}/stat"):          # it lives, and the kernel has no such list
+                return _processes_by_parent(root)
+        except OSError:
+            continue
+    return found
+
+
+def _processes_by_parent(root: int) -> list[int]:
     below: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdecimal():
             with suppress(OSError, ValueError, IndexError), open(f"/proc/{entry}/stat", "rb") as file:
                 below.setdefault(int(file.read().rpartition(b")")[2].split()[1]), []).append(int(entry))
-    total, left = 0, [root]
-    while left:
-        pid = left.pop()
-        left += below.get(pid, [])
-        with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/status", "rb") as file:
-            total += sum(int(line.split()[1]) << 10 for line in file if line.startswith((b"RssAnon:", b"RssShmem:")))
+    found = [root]
+    for pid in found:                       # grows meanwhile
+        found += below.get(pid, [])
+    return found
+
+
+def folder_bytes(folder: Path) -> int:
+    """Return the bytes of the files under a folder; what goes away meanwhile counts nothing."""
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(path, name)).st_size
     return total
 
 

@@ -97,11 +97,11 @@ class WalledChild(Child):
         """End it where it takes more than it may, all of its processes together."""
         bounds = self._walls.bounds
         while not self._ended.wait(WATCH_S) and self.process.poll() is None:
-            if memory_below(self.process.pid) > bounds.memory_mb << 20:
+            if sandboxed.memory_of(self.process.pid) > bounds.memory_mb << 20:
                 self.over = f"it needs more memory than {bounds.memory_mb:,} MiB"
             elif sandboxed.available_bytes() < sandboxed.LEFT_MB << 20:
                 self.over = "the machine has too little memory left"
-            elif (size := sum(map(size_of, self._walls.write))) > bounds.room_mb << 20:
+            elif (size := sum(map(sandboxed.folder_bytes, self._walls.write))) > bounds.room_mb << 20:
                 self.over = f"it wrote {size >> 20:,} MiB; at most {bounds.room_mb:,}"
             if self.over:
                 with suppress(ProcessLookupError):
@@ -114,31 +114,3 @@ class WalledChild(Child):
         super().close()
         shutil.rmtree(self._root, ignore_errors=True)
 
-
-def memory_below(root: int) -> int:
-    """Return what `sandboxed.memory_of` does, by way of each process's list of its children where the kernel has one."""
-    total, left = 0, [root]
-    while left:
-        pid = left.pop()
-        try:
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
-                    left += [int(each) for each in file.read().split()]
-        except FileNotFoundError:
-            if os.path.exists(f"/proc/{pid}/task/{pid}/stat"):          # it lives, and the kernel has no such list
-                return sandboxed.memory_of(root)
-        except OSError:
-            continue
-        with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/status", "rb") as file:
-            total += sum(int(line.split()[1]) << 10 for line in file if line.startswith((b"RssAnon:", b"RssShmem:")))
-    return total
-
-
-def size_of(folder: Path) -> int:
-    """Return the bytes of the files in a folder, as many as are there while it looks."""
-    total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):
-                total += os.lstat(os.path.join(place, name)).st_size
-    return total

@@ -185,12 +185,16 @@ def tune(options: argparse.Namespace) -> int:
     if siblings:
         say(f"with it: {', '.join(sorted(siblings))}")
     folder = path.parent.relative_to(root).as_posix() if siblings else ""
-    check = ask("/api/operators/check/", {"text": path.read_text(), "file": path.name, "call": options.call, "dtype": options.dtype,
+    text = path.read_text(encoding="utf-8", errors="replace")
+    check = ask("/api/operators/check/", {"text": text, "file": path.name, "call": options.call, "dtype": options.dtype,
                                           "siblings": siblings, "folder": "" if folder == "." else folder})
     check = _followed(f"/api/operators/check/{check['id']}/", lambda one: f"{one['compiled']} of {one['samples']} samples compiled")
     if check["error"]:
         raise Refused(f"{check['error']['what']}. {check['error'].get('hint') or ''}".strip())
     kernels = [each["kernel"] for each in check["adapters"]]
+    if kernel and kernel not in kernels and not options.call.lstrip().startswith(f"{kernel}("):
+        raise Refused(f"{path.name} has no kernel {kernel}, and that is not the function that is called; "
+                      f"its kernels: {', '.join(kernels) or 'none'}")
     made = ask(f"/api/operators/check/{check['id']}/tune/", {
         "kernel": kernel if kernel in kernels else "", "reference": options.reference, "effort": options.effort,
         "device": options.device})

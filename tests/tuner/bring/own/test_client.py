@@ -130,6 +130,15 @@ def test_what_ends_without_a_winner_or_is_refused_says_so(server: Any, tmp_path:
     assert client.main([str(tmp_path / "none.py"), "--call", "f(1)"]) == client.REFUSED
 
 
+def test_a_name_that_is_neither_a_kernel_nor_what_is_called_is_refused(
+        server: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Else the one kernel that is there would be tuned for another that was meant."""
+    (tmp_path / "mine.py").write_text("x = 1\n")
+    assert client.main([f"{tmp_path / 'mine.py'}:sofmax_kernel", "--call", "softmax(randn(8, 4))"]) == client.REFUSED
+    assert "no kernel sofmax_kernel" in (said := capsys.readouterr().err) and "its kernels: softmax_kernel" in said
+    assert [path for path, _ in Answers.asked] == ["/api/operators/check/"]
+
+
 def test_no_server_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.py").write_text("x = 1\n")
     monkeypatch.setenv("RIDGEPOINT_URL", "http://127.0.0.1:9")
