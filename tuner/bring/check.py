@@ -120,7 +120,7 @@ def _check_kernels(file: str, kernels: Sequence[Kernel], name: str, shape: Mappi
                 jobs += _jobs(kernel, each, shape, dtype or DTYPE, SAMPLES if len(kernels) <= FEW_KERNELS or name else 0)
     for each in found:
         if told.get("stood_in"):
-            each.notes.append("stood in for while the file was imported: " + ", ".join(list(told["stood_in"])[:8]))
+            each.notes.append("stood in for or left out while the file was imported: " + ", ".join(list(told["stood_in"])[:8]))
     for adapter in told.get("adapters", []):
         each, more = _read_adapter(adapter, shape, dtype, kernels)
         found.append(each)

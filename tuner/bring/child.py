@@ -26,9 +26,9 @@ import torch
 from tuner.bring.calls.choices import Choices
 from tuner.bring.calls.compiling import compile_launch
 from tuner.bring.calls.expression import CallRefused, read_call
-from tuner.bring.calls.loading import Seen, load_tolerantly
+from tuner.bring.calls.loading import Seen, asks_for_gpu, load_tolerantly
 from tuner.bring.calls.needed_values import ValuesNeeded, WithoutValues
-from tuner.bring.calls.recorder import Launch
+from tuner.bring.calls.recorder import Launch, Recorder
 from tuner.bring.calls.session import Session
 from tuner.bring.calls.stand_ins import stand_in_gpu
 from tuner.bring.forked import ENDLESS, bound_data, in_fork
@@ -178,9 +178,9 @@ def load_file(path: Path, choices: Choices, fake: bool) -> tuple[ModuleType, See
     stand_in_gpu(STANDS_IN_FOR)
     if not fake:
         try:
-            return *load_tolerantly(path, choices), None
+            return *load_tolerantly(path, choices, is_first_try=True), None
         except (RuntimeError, AssertionError) as error:
-            if "CUDA" not in str(error) and "NVIDIA" not in str(error):
+            if not asks_for_gpu(error):
                 raise
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -189,9 +189,14 @@ def load_file(path: Path, choices: Choices, fake: bool) -> tuple[ModuleType, See
 
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     stand_in_tensors()
-    with pretended(mode, Values()):
-        torch.empty(2, device="cuda") + 1       # what torch imports for it is not the file's
-        return *load_tolerantly(path, choices), mode
+    launched = Recorder(keeps=False)            # what is launched while the file is imported
+    launched.start()
+    try:
+        with pretended(mode, Values()):
+            torch.empty(2, device="cuda") + 1       # what torch imports for it is not the file's
+            return *load_tolerantly(path, choices), mode
+    finally:
+        launched.stop()
 
 
 def adapters_of(module: ModuleType) -> list[TritonOperator]:

@@ -4,5 +4,5 @@
     loading      the file imported, with what is missing stood in for    stand_ins   a GPU and modules that are not here
     choices      values that the host chooses, which can be overridden   recorder    launches kept instead of made
     session      the call made again with other sizes and choices        understand  what follows of all of that: space, grid, sizes
-    adapting     the adapter of a recorded call
+    adapting     the adapter of a recorded call                          top_level   a file's own tests: not run when imported
 """

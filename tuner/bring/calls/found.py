@@ -114,7 +114,8 @@ def _notes(each: Recorded, told: Mapping[str, Any], stood_in: Mapping[str, str])
     notes = list(each.untuned)
     if stood_in:
         named = [f"{name} ({why})" for name, why in list(stood_in.items())[:8]]
-        notes.append(f"stood in for while the file was imported: {', '.join(named)}" + (", …" if len(stood_in) > 8 else ""))
+        more = ", …" if len(stood_in) > 8 else ""
+        notes.append(f"stood in for or left out while the file was imported: {', '.join(named)}{more}")
     if told.get("used"):
         notes.append(f"the call used names of what is stood in for: {', '.join(told['used'][:8])}")
     if told.get("failed_at"):

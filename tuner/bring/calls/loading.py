@@ -20,6 +20,7 @@ from typing import Any
 
 from tuner.bring.calls.choices import CHOOSE, Choices, mark_choices
 from tuner.bring.calls.loading_places import package_of
+from tuner.bring.calls.top_level import FAILED, leave_out_runs
 
 NEVER = {"torch", "triton", "numpy", "tuner", "profiles", "sympy", "usercustomize", "sitecustomize", "apport_python_hook",
          *sys.stdlib_module_names}
@@ -162,8 +163,21 @@ class _Tolerant(importlib.machinery.SourceFileLoader):
 
     def execute(self, module: ModuleType) -> None:
         """Run the file in its module, as `import` does. Raises what it raises."""
-        module.__dict__[CHOOSE] = self.own.choices.choose
-        super().exec_module(module)
+        failed: list[str] = []
+
+        def run_failed(line: int, error: Exception) -> None:
+            if self.own.is_first_try and asks_for_gpu(error):
+                raise error
+            failed.append(f"line {line}: {type(error).__name__}: {error}"[:200])
+            self.own.seen.modules[f"line {line}"] = f"{type(error).__name__}: {error}"[:160]
+
+        module.__dict__.update({CHOOSE: self.own.choices.choose, FAILED: run_failed})
+        try:
+            super().exec_module(module)
+        except Exception as error:
+            if not failed:
+                raise
+            raise RuntimeError(f"{type(error).__name__}: {error} (before it, {failed[0]})") from error
 
     def run(self, module: ModuleType) -> None:
         """Run the file in its module, a failure noted."""
@@ -203,8 +217,8 @@ class _LazyPackage(ModuleType):
 class Own:
     """The files that belong to the kernel's file: its folder, or the package that it lies in. First of all finders."""
 
-    def __init__(self, root: Path, top: str, seen: Seen, choices: Choices) -> None:
-        self.root, self.top, self.seen, self.choices = root, top, seen, choices
+    def __init__(self, root: Path, top: str, seen: Seen, choices: Choices, is_first_try: bool) -> None:
+        self.root, self.top, self.seen, self.choices, self.is_first_try = root, top, seen, choices, is_first_try
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if name.partition(".")[0] in NEVER or (self.top and name.partition(".")[0] != self.top):
@@ -227,6 +241,7 @@ class Own:
         self.seen.tried |= set(_tried(tree))
         if len(text) <= MAX_MARKED_BYTES and not is_package:
             mark_choices(tree)
+            self.seen.modules |= leave_out_runs(tree)
         return compile(tree, path, "exec", dont_inherit=True)
 
 
@@ -246,11 +261,19 @@ def _catches(handler: ast.ExceptHandler) -> bool:
     return any(name in caught for name in ("ImportError", "ModuleNotFoundError", "Exception"))
 
 
-def load_tolerantly(path: Path, choices: Choices) -> tuple[ModuleType, Seen]:
-    """Import the file; return its module and what was stood in for. Raises what the file itself raises."""
+def asks_for_gpu(error: Exception) -> bool:
+    """Return whether torch says that there is no GPU."""
+    return isinstance(error, RuntimeError | AssertionError) and ("CUDA" in str(error) or "NVIDIA" in str(error))
+
+
+def load_tolerantly(path: Path, choices: Choices, is_first_try: bool = False) -> tuple[ModuleType, Seen]:
+    """Import the file; return its module and what was stood in for. Raises what the file itself raises.
+
+    is_first_try  what asks for a GPU is raised in any case: the file is imported again where one is answered for
+    """
     root, names = package_of(path)
     seen = Seen()
-    own = Own(root, names[0] if len(names) > 1 else "", seen, choices)
+    own = Own(root, names[0] if len(names) > 1 else "", seen, choices, is_first_try)
     sys.path.insert(0, str(root))
     sys.meta_path.insert(0, own)
     sys.meta_path.append(_Finder(seen, root))

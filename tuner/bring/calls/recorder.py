@@ -55,7 +55,8 @@ def _programs(grid: Any, given: Mapping[str, Any]) -> tuple[int, ...]:
 class Recorder:
     """Keeps the launches of this process in place of Triton's own; `stop` gives Triton back what it had."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeps: bool = True) -> None:
+        self._keeps = keeps                     # False: launches are made by nobody, and forgotten
         self.launches: list[Launch] = []
         self._autotune: list[dict[str, Any]] = []
         self._heuristics: list[dict[str, Any]] = []
@@ -91,7 +92,7 @@ class Recorder:
         if lacking := [name for name in names if name not in bound]:
             raise TypeError(f"{kernel.fn.__name__} is launched without {', '.join(lacking)}")
         bound = {name: bound[name] for name in names}
-        if warmup:
+        if warmup or not self._keeps:
             return _Compiled(self, kernel, options)
         self._keep(kernel, bound, options, grid)
         return _Compiled(self, kernel, options)
