@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from profiles.analysis.trace.needed.needs import PARTS
 from profiles.analysis.trace.needed.topic import LEAST_TAIL, part_title
@@ -15,6 +16,7 @@ LOOKS = {"needed": "compute", "slower": "compute part-small", "not_known": "comp
          "copies": "memory", "idle": "idle"}
 KIND_LOOK = "other part-host_slow"
 FIRST = ("needed", "slower")        # of the bar; then kinds, then the rest
+LEAST_LOST_PCT = 1.0                # of the time, that a slow kernel is named beside the bar
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,34 @@ def needed_bars(numbers: Mapping[str, Any]) -> list[NeededBar]:
     """Return a bar for each GPU of the topic's numbers."""
     return [NeededBar(gpu["label"], gpu["wall_ns"], gpu["steps"], gpu["wall_ns"] / gpu["steps"] if gpu["steps"] else None,
                       gpu["needed_pct"], _tail_ns(gpu), _parts(gpu)) for gpu in numbers.get("gpus", ())]
+
+
+@dataclass(frozen=True)
+class SlowRow:
+    """One kernel that the work needs and that is slower than its ceiling. Times are of a step of one GPU, else of the trace."""
+
+    kernel: str
+    short_name: str
+    sizes: str
+    launches: int
+    takes_ns: float
+    least_ns: float
+    of_ceiling_pct: float
+    lost_pct: float                 # of the time
+    tune: str                       # query of a filled-in tune form, "" where the tuner has no such problem
+    choice: str                     # what else is tried, code between backticks
+    slice_id: int
+
+
+def slow_rows(numbers: Mapping[str, Any], most: int) -> list[SlowRow]:
+    """Return the kernels that lose LEAST_LOST_PCT of the time or more, most first."""
+    gpus = numbers.get("gpus", ())
+    wall_ns = max(1, sum(gpu["wall_ns"] for gpu in gpus))
+    count = max(1, sum(gpu["steps"] for gpu in gpus))
+    return [SlowRow(each["kernel"], each["short_name"], each["sizes"], each["launches"], each["takes_ns"] / count,
+                    each["least_ns"] / count, each["of_ceiling_pct"], 100 * each["lost_ns"] / wall_ns, urlencode(each["tune"]),
+                    each["choice"], each["longest"])
+            for each in numbers.get("slow", ()) if 100 * each["lost_ns"] >= LEAST_LOST_PCT * wall_ns][:most]
 
 
 def _tail_ns(gpu: Mapping[str, Any]) -> int:

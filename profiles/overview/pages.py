@@ -21,7 +21,7 @@ from profiles.charts import trace as charts_trace
 from profiles.charts.causes import leading
 from profiles.charts.figure_cache import cached_figure
 from profiles.charts.minimap import lane_pictures
-from profiles.charts.needed import needed_bars
+from profiles.charts.needed import needed_bars, slow_rows
 from profiles.charts.scopes import tree_context
 from profiles.counters import selectors as selectors_counters
 from profiles.ingest.trace import TraceError
@@ -42,6 +42,7 @@ PAGE_ROWS = 200
 KERNELS = 300               # rows of a profile's kernels; all of them with ?kernels=all
 TOP_KERNELS, LEADING, FIRST_FINDINGS = 12, 3, 4         # on the overview
 NEEDED_BARS = 8             # GPUs of which the overview draws what they needed
+SLOW_ROWS = 3               # kernels below their ceiling that the overview names
 DRAWN = ("causes", "needed")    # analyses that the overview draws: it does not list them again
 PAGE_TABLE_ROWS = 500       # of each table of sums; the whole table is a file
 FIGURES_KEPT_S = 3600
@@ -123,7 +124,9 @@ def _ready_context(profile: Profile, sort: str) -> dict[str, Any]:
         numbers = account.numbers if account else {}
         needed = next((line for line in lines if line.topic.name == "needed" and line.applies and line.numbers), None)
         if needed and not is_time_doubtful(profile):
-            context["needed"] = {"answer": needed.answer, "bars": needed_bars(needed.numbers)[:NEEDED_BARS]}
+            context["needed"] = {"answer": needed.answer, "bars": needed_bars(needed.numbers)[:NEEDED_BARS],
+                                 "slow": slow_rows(needed.numbers, SLOW_ROWS),
+                                 "steps": any(gpu["steps"] for gpu in needed.numbers.get("gpus", ()))}
         context["account_waits"] = bool(account and not account.answer and profile.summary.get("devices"))
         context |= {"strip": charts_strip.trace_strip(profile.summary, numbers, profile.steps or 0), "minimap": _minimap(profile)}
         context |= time_overview(profile, numbers) if profile.summary.get("devices") else {

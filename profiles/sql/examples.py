@@ -103,6 +103,14 @@ FROM kernel_stats k
 JOIN profiles p ON p.id = k.profile
 GROUP BY p.build
 ORDER BY min(p.created)""", {"kind": "bar", "x": "build", "y": "ns_per_profile"}, ""),
+    Example("least-time", "Steps and their least time", "What a step of each profile takes, what its work needs, and the rest by "
+            "part.", """\
+SELECT p.name, n.part, any_value(n.title) AS title, sum(n.total_ns) / nullif(sum(n.steps), 0) AS ns_per_step,
+       100.0 * sum(n.total_ns) / sum(n.wall_ns) AS share_pct, any_value(p.needed_pct) AS needed_pct
+FROM needed n
+JOIN profiles p ON p.id = n.profile
+GROUP BY p.id, p.name, n.part
+ORDER BY p.id, ns_per_step DESC""", {"kind": "bar", "x": "part", "y": "ns_per_step"}),
     Example("lost", "What was not read", "Records of the file that are not in the profile, and why.", """\
 SELECT section, reason, records
 FROM integrity

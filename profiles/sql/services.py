@@ -22,9 +22,9 @@ from profiles.library.connection_services import connection_release
 from profiles.models import Profile
 from profiles.sql import process as sql_process
 from profiles.sql import views as sql_views
+from profiles.sql.analyses import analysed_tables, stamps
 from profiles.sql.process import Limits, QueryError
 from profiles.sql.tables import NAMES
-from profiles.topics.work import layer_stamp
 
 MAX_PROFILES = 64
 SQL_CHARS = 20_000
@@ -99,7 +99,7 @@ def query_run(sql: str, profiles: list[Profile], person: str, limits: Limits | N
     leftovers_delete()
     with _stoppable(stop), sql_process.place(_home() / "places", hashlib.sha256(person.encode()).hexdigest()[:16]), \
             sql_process.workplace(_home() / "runs") as folder:
-        prepared = sql_views.prepare(profiles, folder, with_work=_names_work(sql))
+        prepared = sql_views.prepare(profiles, folder, analysed=analysed_tables(sql))
         connection_release()
         request = {"statements": prepared.statements, "files": prepared.files, "targets": prepared.targets, "tables": NAMES}
         answer = sql_process.run(sql, folder, request, limits, stop)
@@ -143,17 +143,13 @@ def _home() -> Path:
     return Path(settings.HOME) / "sql"
 
 
-def _names_work(sql: str) -> bool:
-    return "work" in sql.lower()
-
-
 def _digest(sql: str, profiles: list[Profile], limits: Limits) -> str:
     """Of everything that the rows depend on. A profile's files change with its ingest, its row with an edit."""
     about: list[tuple[object, ...]] = [
-        (each.pk, each.name, each.build, each.model, each.tags, str(each.heartbeat), each.stored_bytes, each.seconds)
+        (each.pk, each.name, each.build, each.model, each.tags, str(each.heartbeat), each.stored_bytes, each.seconds,
+         each.summary.get("needed_pct"))
         for each in profiles]
-    if _names_work(sql):                    # an analysis: made again when shapes are typed or a GPU is measured
-        about += [layer_stamp(each) for each in profiles]
+    about += stamps(profiles, analysed_tables(sql))
     return hashlib.sha256(repr((sql, about, limits.rows, limits.bytes)).encode()).hexdigest()[:40]
 
 

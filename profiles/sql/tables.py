@@ -135,6 +135,65 @@ beyond VARCHAR set above 100 %: what it is called
 basis VARCHAR from shapes, typed; empty where the trace has no shapes
 part_of BOOLEAN it helps the operator, whose work another kernel does
 """), "SELECT kernel, sizes, roof_pct FROM work WHERE roof_pct < 50 ORDER BY total_ns DESC"),
+    Table("needed", "What the time of each GPU's steps was for: the rows of a GPU add up to wall_ns.", _columns("""
+gpu INTEGER index of the GPU
+label VARCHAR as pages call it
+model VARCHAR of the GPU
+steps INTEGER marked steps; 0: its whole run
+wall_ns BIGINT ns of all of them
+needed_pct DOUBLE share of wall_ns that the work needs at least, 0-100; NULL where that is not known
+part VARCHAR needed, slower, not_known, communication, copies, idle, or a kind of avoidable.kind
+title VARCHAR of a kind; NULL of the other parts
+total_ns BIGINT ns of the part
+"""), "SELECT build, part, sum(total_ns) / sum(steps) AS ns_per_step FROM needed n JOIN profiles p ON p.id = n.profile "
+          "GROUP BY ALL ORDER BY ns_per_step DESC"),
+    Table("avoidable", "Work that need not be, by kind, with what its removal would win.", _columns("""
+kind VARCHAR unread_logits, scores_in_memory, passes, …
+title VARCHAR as pages call it
+text VARCHAR what was found, as a sentence
+launches BIGINT launches and copies of all places
+takes_ns BIGINT ns of GPU time
+gone_ns BIGINT ns of it that would go, in the middle
+gain_least_ns BIGINT ns that the run gets shorter, least
+gain_most_ns BIGINT most
+gain_step_least_ns DOUBLE the same a step of one GPU, least
+gain_step_most_ns DOUBLE most
+certain BOOLEAN false where it only looks so
+change VARCHAR one line of code
+"""), "SELECT kind, count(*) AS profiles, sum(gone_ns) AS gone_ns FROM avoidable GROUP BY kind ORDER BY gone_ns DESC"),
+    Table("slow_kernels", "Kernels that the work needs and that are slower than their ceiling, the 50 that lose most.", _columns("""
+kernel VARCHAR full name
+short_name VARCHAR without templates and arguments
+operator VARCHAR framework operator that launched it
+sizes VARCHAR of the problem: 2048 × 12288 × 4096
+launches BIGINT within the steps
+takes_ns BIGINT ns of all of them
+least_ns BIGINT ns at the ceilings
+lost_ns BIGINT the difference
+of_ceiling_pct DOUBLE share of the ceiling, 0-100
+choice VARCHAR what else is tried in its place; empty unknown
+tuned VARCHAR operator of the tuner that has this problem; NULL where none has
+"""), "SELECT short_name, sizes, lost_ns, tuned FROM slow_kernels ORDER BY lost_ns DESC"),
+    Table("needed_ranges", "GPU time of modules or ranges within the steps beside its least time; own times add up.", _columns("""
+kind VARCHAR module, or range where no module is recorded
+name VARCHAR of the module or range; empty: outside of any
+within VARCHAR names around it, outermost first
+parent INTEGER position of the one around it among the profile's rows, from 0; -1 none
+launches BIGINT GPU work of it and of inner ones
+takes_ns BIGINT ns, inner ones included
+least_ns BIGINT ns that its work needs at least; NULL unknown
+unknown_ns BIGINT ns of kernels whose work is not known, without a part in least_ns
+own_takes_ns BIGINT ns outside of inner ones
+own_least_ns BIGINT ns; NULL unknown
+"""), "SELECT name, takes_ns, least_ns, 100.0 * least_ns / takes_ns AS needed_pct FROM needed_ranges ORDER BY takes_ns DESC"),
+    Table("layer_parts", "Kernel time of the parts of a transformer layer within the steps beside their least time.", _columns("""
+part VARCHAR QKV projection, attention, …; empty: no part of a layer
+layers INTEGER passed forward in the trace, all GPUs together
+launches BIGINT of all layers
+takes_ns BIGINT ns of all layers
+least_ns BIGINT ns that the work needs at least; NULL unknown
+unknown_ns BIGINT ns of kernels whose work is not known, without a part in least_ns
+"""), "SELECT part, takes_ns / layers AS ns_per_layer, least_ns / layers AS least_ns_per_layer FROM layer_parts ORDER BY 2 DESC"),
     Table("tracks", "Threads, streams and counters of a timeline.", _columns("""
 id INTEGER number of the track within its profile
 kind VARCHAR thread, stream, counter or other
@@ -230,7 +289,8 @@ text VARCHAR the word
         Column("kind", "VARCHAR", "trace, counters or summary"), Column("created", "TIMESTAMP", "UTC"),
         Column("wall_ns", "BIGINT", "ns from first to last record of work"),
         Column("busy_ns", "BIGINT", "ns in which a GPU worked"),
-        Column("kernel_ns", "BIGINT", "ns, summed over kernels"), Column("launches", "BIGINT", "kernels launched")),
+        Column("kernel_ns", "BIGINT", "ns, summed over kernels"), Column("launches", "BIGINT", "kernels launched"),
+        Column("needed_pct", "DOUBLE", "the grade: share of the steps' time that the work needs at least, 0-100; NULL unknown")),
         "SELECT build, max(created) FROM profiles GROUP BY build"),
 )
 NAMES = tuple(table.name for table in TABLES)

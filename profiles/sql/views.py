@@ -7,7 +7,7 @@ Every part of a statement below is made of fixed text and integers.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,12 @@ from django.db.models import F
 
 from profiles.ingest.trace import KERNELS
 from profiles.models import KernelShape, KernelStat, Profile
-from profiles.sql import inside
+from profiles.sql import analyses, inside
 from profiles.sql.tables import CATEGORIES, Column, table
 from profiles.store import counters as store_counters
 from profiles.store import launches as store_launches
 from profiles.store import summary as store_summary
 from profiles.store import trace as store
-from profiles.topics.work import layer_work
 
 _FILES = ("slices", "arguments", "names", "details", "samples", "flows")
 _ARROW = {"BIGINT": pa.int64(), "INTEGER": pa.int32(), "SMALLINT": pa.int16(), "DOUBLE": pa.float64(), "FLOAT": pa.float32(),
@@ -40,10 +39,10 @@ class QueryFiles:
     targets: list[str] = field(default_factory=list)
 
 
-def prepare(profiles: list[Profile], folder: Path, *, with_work: bool = True) -> QueryFiles:
+def prepare(profiles: list[Profile], folder: Path, *, analysed: Collection[str] = tuple(analyses.MAKERS)) -> QueryFiles:
     """Fill `folder` for a query over `profiles`. Parts that a profile lacks are empty tables.
 
-    `with_work` false leaves the table of an analysis empty, for a query that does not name it.
+    `analysed`: tables of analyses that the query names; the others are empty.
     """
     out = QueryFiles()
     links = {profile.pk: _links(profile.pk, folder, out) for profile in profiles}
@@ -54,7 +53,7 @@ def prepare(profiles: list[Profile], folder: Path, *, with_work: bool = True) ->
                        ("tracks", _tracks(documents)), ("steps", _steps(documents)), ("integrity", _integrity(profiles)),
                        ("plausibility", _plausibility(profiles)),
                        ("metadata", _metadata(profiles)), ("cells", _cells(profiles)),
-                       ("work", _work(profiles if with_work else []))):
+                       *((name, analyses.rows_of(name, profiles, analysed)) for name in analyses.MAKERS)):
         _small(folder, name, rows, out)
     for name, make in {**_STORED, **inside.tables(profiles, folder, out)}.items():
         parts = [text for pk, names in links.items() if (text := make(pk, names))]
@@ -144,7 +143,8 @@ _STORED = {
 def _profile(profile: Profile) -> dict[str, Any]:
     return {"id": profile.pk, "name": profile.name, "build": profile.build, "model": profile.model, "tags": profile.tags,
             "gpu": profile.gpu, "format": profile.format, "kind": profile.kind, "created": profile.created.replace(tzinfo=None),
-            "wall_ns": profile.wall_ns, "busy_ns": profile.busy_ns, "kernel_ns": profile.gpu_time_ns, "launches": profile.launches}
+            "wall_ns": profile.wall_ns, "busy_ns": profile.busy_ns, "kernel_ns": profile.gpu_time_ns, "launches": profile.launches,
+            "needed_pct": profile.summary.get("needed_pct")}
 
 
 def _kernel_stats(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
@@ -164,16 +164,6 @@ def _kernel_shapes(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
         yield {"profile": pk, "name": row.pop("kernel__name"), "short_name": row.pop("kernel__short_name"), **row,
                "mean_ns": total_ns / launches if launches else None,
                "share_pct": 100.0 * total_ns / of_ns[pk] if of_ns[pk] else None}
-
-
-def _work(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
-    """Rows of the topic "layer"; none while a worker makes it."""
-    for profile in profiles:
-        for row in layer_work(profile):
-            yield {"profile": profile.pk, "sizes": row["text"], "shapes": row["dims"], "min_bytes": row["bytes"],
-                   "flop_per_byte": row["intensity"], "class": row["side"], "beyond": row["mark"], **{name: row[name] for name in (
-                       "kernel", "operator", "dtype", "kind", "precision", "gpu", "launches", "total_ns", "flop", "flop_s",
-                       "bytes_s", "floor_ns", "roof_pct", "ceiling", "basis", "part_of")}}
 
 
 def _tracks(documents: dict[int, dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -48,7 +48,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 10, time_result),
     Topic("operators", "Operators", "Which operators and modules own the GPU's time, and could more of it run on tensor cores?", 5,
           operators_result),
-    Topic("layer", "Layer", "What do the kernels of a layer compute and move, and how near are they to the GPU's ceilings?", 4,
+    Topic("layer", "Layer", "What do the kernels of a layer compute and move, and how near are they to the GPU's ceilings?", 5,
           layer_result, layer_given),
     Topic("communication", "Communication", "How fast do collectives move data, and who waits for whom, how long and why?", 4,
           communication_result),

@@ -1,4 +1,4 @@
-"""Reads of the topic "layer" for others: its work by kernel and shape."""
+"""Reads of a trace's analyses for others: the document of one, its numbers, and what tells one state of it from another."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from profiles.topics.table import topic_of
 LAYER = "layer"
 
 
-def layer_document(profile: Profile) -> dict[str, Any] | None:
+def topic_document(profile: Profile, name: str) -> dict[str, Any] | None:
     """Return the topic's document; None where the profile is no trace, has none stored, or a worker makes it."""
-    topic = topic_of(LAYER)
+    topic = topic_of(name)
     if topic is None or profile.kind != Profile.Kind.TRACE or profile.status != Profile.Status.READY:
         return None
     try:
@@ -22,14 +22,17 @@ def layer_document(profile: Profile) -> dict[str, Any] | None:
         return None
 
 
-def layer_work(profile: Profile) -> list[dict[str, Any]]:
-    """Return its rows by kernel and shape (`analysis.trace.layer.records.KernelWork` and `ceilings.Judged`), most time first."""
-    document = layer_document(profile)
-    rows: list[dict[str, Any]] = document["numbers"].get("work", []) if document else []
-    return rows
+def layer_document(profile: Profile) -> dict[str, Any] | None:
+    return topic_document(profile, LAYER)
 
 
-def layer_stamp(profile: Profile) -> tuple[object, ...]:
+def topic_numbers(profile: Profile, name: str) -> dict[str, Any]:
+    """Return what the topic found as numbers, {} where it has no document or does not apply."""
+    document = topic_document(profile, name)
+    return document["numbers"] if document and document["applies"] else {}
+
+
+def topic_stamp(profile: Profile, name: str) -> tuple[object, ...]:
     """Return what tells one state of the topic from another, () where there is none."""
-    document = layer_document(profile)
+    document = topic_document(profile, name)
     return (document["written"], document["version"], document.get("given", "")) if document else ()

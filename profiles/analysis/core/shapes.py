@@ -136,7 +136,7 @@ def shapes_of(frame: Frame, floor_ns: Floats | None = None, flop: Floats | None 
         row, told = int(every.rows[shape.index]), every.problems[every.problem[shape.index]]
         out.append(Shape(**{
             **shape.__dict__, **told.__dict__, "slice_id": int(frame["id"][row]), "skip": skips[at],
-            "tune": _tune(frame, row, shape.kernel) if at < DESCRIBED else {}}))
+            "tune": tune_fields(frame, row, shape.kernel) if at < DESCRIBED else {}}))
     return out
 
 
@@ -281,8 +281,8 @@ def _containing(wanted: str, whole: str, firsts: Ints, bares: Sequence[str]) -> 
     return out
 
 
-def _tune(frame: Frame, row: int, kernel: str) -> dict[str, Any]:
-    """What the tuner would be asked, by the operators around a launch."""
+def tune_fields(frame: Frame, row: int, kernel: str) -> dict[str, Any]:
+    """Return what the tuner would be asked, by the operators around a launch; {} where it has no such problem."""
     operator = int(frame.operator[row])
     around = [(frame.text(each), frame.arguments(each)) for each in (frame.path(operator) if operator >= 0 else [])
               if frame["category"][each] == Category.CPU_OP][:12]

@@ -123,3 +123,33 @@ def test_a_profiles_grade_is_what_its_work_needs(bob):
     assert rows[known.pk] == numbers["needed_pct"] == pytest.approx(100 * gpu["parts"]["needed"] / gpu["wall_ns"])
     assert rows[unknown.pk] is None and 45 < rows[known.pk] < 50
     assert f"{rows[known.pk]:.1f} %" in text(page(bob, "/profiles/"))
+
+
+def test_queries_read_what_steps_need(bob, settings, tmp_path):
+    """The tables of the analysis say what page and API say; a profile whose least time is not known has NULL, not 0."""
+    from profiles.exports.cells import rows
+    from profiles.sql.services import query_run
+
+    settings.HOME = tmp_path
+    known, unknown = ingested("h200/kineto_layer.json.gz"), ingested("natural/keys_repeated_decode_graph.json.gz")
+    client = Client()
+    client.force_login(bob)
+    numbers = {pk: client.get(f"/api/profiles/{pk}/analysis/needed/").json()["numbers"] for pk in (known.pk, unknown.pk)}
+
+    def asked(sql: str) -> list[list]:
+        both = list(Profile.objects.filter(pk__in=(known.pk, unknown.pk)))
+        return rows(query_run(sql, both, "bob").table)
+
+    grade = numbers[known.pk]["needed_pct"]
+    assert asked("SELECT id, needed_pct FROM profiles ORDER BY id") == [[known.pk, grade], [unknown.pk, None]]
+    parts = asked("SELECT profile, sum(total_ns) = any_value(wall_ns), any_value(needed_pct) FROM needed GROUP BY 1 ORDER BY 1")
+    assert parts == [[known.pk, True, pytest.approx(grade)], [unknown.pk, True, None]]
+    assert asked(f"SELECT kind, gone_ns FROM avoidable WHERE profile = {unknown.pk}") == [
+        [kind["kind"], kind["gone_ns"]] for kind in numbers[unknown.pk]["kinds"]]
+    first = numbers[known.pk]["slow"][0]
+    assert asked("SELECT kernel, lost_ns, tuned FROM slow_kernels LIMIT 1") == [[first["kernel"], first["lost_ns"], "matmul"]]
+    gpu, = numbers[known.pk]["gpus"]
+    assert asked("SELECT sum(own_takes_ns), sum(own_least_ns) FROM needed_ranges") == [
+        [gpu["wall_ns"] - gpu["parts"]["idle"], gpu["parts"]["needed"]]]
+    assert asked("SELECT profile, sum(least_ns) FROM layer_parts GROUP BY 1 ORDER BY 1") == [
+        [known.pk, gpu["parts"]["needed"]], [unknown.pk, None]]

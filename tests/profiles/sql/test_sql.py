@@ -197,7 +197,7 @@ class monkeypatched_prepare:
         from profiles.sql import views as sql_views
 
         self.views, self.before = sql_views, sql_views.prepare
-        sql_views.prepare = lambda profiles, folder, with_work: sql_views.QueryFiles()
+        sql_views.prepare = lambda profiles, folder, analysed: sql_views.QueryFiles()
 
     def __exit__(self, *_: object) -> None:
         self.views.prepare = self.before

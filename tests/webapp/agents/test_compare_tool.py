@@ -36,3 +36,17 @@ def test_what_a_change_did_is_said_as_the_compare_api_says_it(
     assert len(found["kernels"]) == 3 and found["kernel_verdicts"] == told["kernel_verdicts"]
     refused = call(site.mcp, token, "compare_profiles", {"old": old.pk, "new": 2_000_000_000})
     assert isinstance(refused, Told) and "no ready profile" in refused
+
+
+def test_what_a_step_needs_is_said_as_the_analysis_says_it(
+        site: Site, alice: Any, token_of: Callable[..., str], api: Callable[..., Any], tmp_store: Any) -> None:
+    profile = ingested("h200/kineto_layer.json.gz")
+    numbers = api(alice).get(f"/api/profiles/{profile.pk}/analysis/needed/").json()["numbers"]
+    found = call(site.mcp, token_of(alice, "read"), "get_step", {"profile": profile.pk, "limit": 3})
+    assert found["state"] == "made" and found["answer"].startswith("A step takes 1.94 ms; its work needs 921 µs at least")
+    assert found["needed_pct"] == numbers["needed_pct"] and found["gpus"][0]["parts"] == numbers["gpus"][0]["parts"]
+    assert [kind["kind"] for kind in found["avoidable"]] == [kind["kind"] for kind in numbers["kinds"]]
+    first = found["slow_kernels"][0]
+    assert first["tune"] == {"operator": "matmul", "M": 2048, "N": 11008, "K": 4096, "dtype": "fp16"} and first["lost_ns"] > 0
+    assert [row["name"] for row in found["ranges"]] == ["ProfilerStep", "mlp", "attention"]
+    assert found["ranges"][0]["least_ns"] == numbers["gpus"][0]["parts"]["needed"] and len(found["layer_parts"]) == 3

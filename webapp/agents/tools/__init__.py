@@ -34,6 +34,7 @@ TOOLS = (
     AgentTool(kernels.get_family, "Show a kernel family"),
     AgentTool(kernels.get_kernel, "Show a kernel with its evidence"),
     AgentTool(kernels.get_source, "Show a kernel's hot lines"),
+    AgentTool(profiles.get_step, "What a step needs"),
     AgentTool(comparisons.compare_profiles, "Compare two profiles"),
     AgentTool(problems.list_operators, "List operators"),
     AgentTool(problems.get_operator, "Show an operator's search space"),

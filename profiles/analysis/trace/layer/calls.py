@@ -97,6 +97,7 @@ class Calls:
     gpu_row: Ints                   # a launch of each call, number into LaunchWork.rows
     start_ns: Ints                  # of its first kernel
     end_ns: Ints                    # of its last one
+    of_launch: Ints                 # the call of each launch, in the order of LaunchWork.rows
 
 
 def calls_of(frame: Frame, every: LaunchWork) -> Calls:
@@ -133,8 +134,10 @@ def calls_of(frame: Frame, every: LaunchWork) -> Calls:
     np.minimum.at(start_ns, index, starts)
     np.maximum.at(end_ns, index, ends)
     sequence = np.lexsort((first, device))
+    place = np.empty(size, np.int64)
+    place[sequence] = np.arange(size)
     return Calls(tokens, token.reshape(-1)[sequence].astype(np.int64), device[sequence], ns[sequence], launches[sequence],
-                 every.rows[longest][sequence], precision, longest[sequence], start_ns[sequence], end_ns[sequence])
+                 every.rows[longest][sequence], precision, longest[sequence], start_ns[sequence], end_ns[sequence], place[index])
 
 
 def _hints(frame: Frame, host: Ints) -> tuple[list[str], Ints]:

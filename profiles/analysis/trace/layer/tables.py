@@ -65,7 +65,8 @@ def layer_table(rows: Sequence[Row], ceilings: Mapping[str, Ceilings], parts: Pa
     layers, sized, gpus = parts.layers or parts.backward_layers, parts.sized_layers, max(parts.gpus, 1)
     whole = sum(row.total_ns for row in rows if row.is_named and (row.is_sized or not sized))
     whole += gaps.idle_ns + trace.others_ns if gaps else 0
-    columns = [_text("Part"), _text("Sizes"), SummaryColumn("Time per layer", "ns"), SummaryColumn("Of the layer", "pct"),
+    columns = [_text("Part"), _text("Sizes"), SummaryColumn("Time per layer", "ns"),
+               SummaryColumn("Least per layer", "ns"), SummaryColumn("Of the layer", "pct"),
                _text("Verdict"), SummaryColumn("Of its ceiling", "pct"), _text("Bound by"), _text("Type"),
                SummaryColumn("FLOP per layer", "FLOP"), SummaryColumn("Least bytes per layer", "bytes"),
                SummaryColumn("FLOP per byte", "FLOP/B"), _text("Beyond it"), _text("Ceiling"), SummaryColumn("Rate", "FLOP/s"),
@@ -77,7 +78,8 @@ def layer_table(rows: Sequence[Row], ceilings: Mapping[str, Ceilings], parts: Pa
         judged = row.judged(ceilings[row.gpu])
         per = passes_of(row, layers, sized)
         of_layer = 100.0 * row.total_ns / max(whole, 1) if per and (row.is_sized or not sized) else None
-        out.append([row.part[:_TEXT], _narrow(row.sizes), row.total_ns / per if per else None, of_layer,
+        out.append([row.part[:_TEXT], _narrow(row.sizes), row.total_ns / per if per else None,
+                    _over(judged.floor_ns, per) if per else None, of_layer,
                     row_verdict(row, per, judged) or None, judged.roof_pct, judged.side or None, row.dtype or None,
                     _over(row.flop, per) if per else row.flop, _over(row.bytes, per) if per else row.bytes, judged.intensity,
                     _beyond(judged.mark, judged.why), judged.ceiling or None, judged.flop_s, judged.bytes_s, row.operator or None,
@@ -117,7 +119,8 @@ def _gaps_note(trace: Whole, layers: int) -> str:
 
 
 _NOTE = ("From shapes: products 2·M·N·K, attention 4·queries·keys·head size per head, half of it under a causal mask; bytes are "
-         "the least, each input read once and each result written once. Time holds every kernel of the operator, copies and "
+         "the least, each input read once and each result written once. Least is at the ceiling; the "
+         "topic Needed leaves out what need not be. Time holds every kernel of the operator, copies and "
          "reductions around it too.")
 
 

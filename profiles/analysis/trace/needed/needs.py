@@ -83,7 +83,15 @@ class Needs:
     claims: tuple[Claim, ...]           # the most GPU time that goes first
     facts: Facts | None
     has_shapes: bool = False
-    slow: tuple[tuple[int, int, float], ...] = field(default=())        # launches of one item: count, ns, least ns; by what is lost
+    rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))     # of the frame: all GPU work, GPU after GPU
+    took_ns: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # of each within the steps; together a GPU's busy time
+    least_ns: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # of each; together a GPU's part NEEDED
+    unknown_ns: Ints = field(default_factory=lambda: np.empty(0, np.int64))   # of each whose work is not known: NOT_KNOWN
+
+
+def is_known(least_ns: int, unknown_ns: int, took_ns: int) -> bool:
+    """Return whether a least time can be said: kernels of unknown work take no tenth of the time."""
+    return bool(least_ns) and 10 * unknown_ns <= took_ns
 
 
 def needs_of(frame: Frame, given: Mapping[str, Any] | None = None) -> Needs:
@@ -94,10 +102,11 @@ def needs_of(frame: Frame, given: Mapping[str, Any] | None = None) -> Needs:
     works = devices(frame)
     steps = steps_of(frame, works)
     claims = _claims(facts, Recording(frame))
-    rows = [_gpu(frame, facts, work, steps, claims) for work in works]
-    return Needs(tuple(each for each in rows if each is not None),
-                 tuple(sorted(claims, key=lambda claim: (-claim.gone_ns, claim.kind.name))), facts, facts.has_shapes,
-                 tuple(_slow(facts)))
+    every = [each for work in works if (each := _gpu(frame, facts, work, steps, claims)) is not None]
+    rows, took_ns, least_ns, unknown_ns = (np.concatenate([np.empty(0, np.int64), *(each[at] for each in every)])
+                                           for at in (1, 2, 3, 4))
+    return Needs(tuple(gpu for gpu, *_ in every), tuple(sorted(claims, key=lambda claim: (-claim.gone_ns, claim.kind.name))), facts,
+                 facts.has_shapes, rows, took_ns, least_ns, unknown_ns)
 
 
 def _claims(facts: Facts, recording: Recording) -> list[Claim]:
@@ -158,7 +167,9 @@ def _change(facts: Facts, recording: Recording, found: Sequence[Avoidable], at: 
     return Change(ns, host, gone)
 
 
-def _gpu(frame: Frame, facts: Facts, work: DeviceWork, steps: Steps, claims: Sequence[Claim]) -> GpuNeeds | None:
+def _gpu(frame: Frame, facts: Facts, work: DeviceWork, steps: Steps,
+         claims: Sequence[Claim]) -> tuple[GpuNeeds, Ints, Ints, Ints, Ints] | None:
+    """Return one GPU's needs, its rows of the frame, and of each within the steps: time, least time, time of unknown work, ns."""
     rows = work.rows
     start, end = frame["start_ns"][rows].astype(np.int64), frame.end_ns[rows].astype(np.int64)
     spans = [span for span in steps.spans if span.rank in (work.rank, "")]
@@ -180,6 +191,7 @@ def _gpu(frame: Frame, facts: Facts, work: DeviceWork, steps: Steps, claims: Seq
     has_copies = any(one.rows for claim in claims for one in claim.found)
     copied = dict(zip(rows.tolist(), portion.tolist(), strict=True)) if has_copies else {}
     left = np.ones(ns.size, np.bool_)
+    least_ns = np.zeros(ns.size, np.int64)
     for claim in claims:
         for one in claim.found:
             positions = np.array(list(one.positions), np.int64)
@@ -190,21 +202,36 @@ def _gpu(frame: Frame, facts: Facts, work: DeviceWork, steps: Steps, claims: Seq
             whole = max(1, facts.total_ns(positions.tolist()))
             least, most = (min(inside, round(each * inside / whole)) for each in one.stays_ns)
             middle = (least + most) // 2
-            parts[NEEDED] += least
+            least_ns[positions] = _shared_out(least, ns[positions])
             parts[SLOWER] += middle - least
             parts[claim.kind.name] = parts.get(claim.kind.name, 0) + moved + inside - middle
     floors = facts.floor_ns
     helper = np.array([item.is_part for item in facts.items])[facts.item]
     known = left & ~np.isnan(floors)
-    least_ns = np.minimum(np.where(known, floors, 0).round().astype(np.int64), ns)
-    parts[NEEDED] += int(least_ns[known].sum())
+    least_ns[known] = np.minimum(floors[known].round().astype(np.int64), ns[known])
+    parts[NEEDED] = int(least_ns.sum())
     parts[SLOWER] += int((ns - least_ns)[known].sum()) + int(ns[left & ~known & helper].sum())
-    parts[NOT_KNOWN] = int(ns[left & ~known & ~helper].sum())
+    unknown_ns = np.where(left & ~known & ~helper, ns, 0)
+    parts[NOT_KNOWN] = int(unknown_ns.sum())
     parts[IDLE] = window.length_ns - int(portion.sum())
     flop = facts.every.flop[(ns > 0) & left]
-    return GpuNeeds(work.index, work.label, work.name, window.length_ns, len(spans), parts, float(np.nansum(flop)),
+    least_of_row, unknown_of_row = np.zeros(rows.size, np.int64), np.zeros(rows.size, np.int64)
+    least_of_row[mine], unknown_of_row[mine] = least_ns[place[mine]], unknown_ns[place[mine]]
+    return (GpuNeeds(work.index, work.label, work.name, window.length_ns, len(spans), parts, float(np.nansum(flop)),
                     int((ns > 0).sum()), tuple(span.end_ns - span.start_ns for span in spans[:MOST_STEPS]),
-                    int(window.end_ns.max()) - max(span.end_ns for span in spans) if spans else 0)
+                    int(window.end_ns.max()) - max(span.end_ns for span in spans) if spans else 0),
+            rows.astype(np.int64), portion, least_of_row, unknown_of_row)
+
+
+def _shared_out(total: int, ns: Ints) -> Ints:
+    """Return `total` ns over launches in proportion to their times, no more than each of them has; they add up to it."""
+    until = np.cumsum(ns, dtype=np.int64)
+    whole = int(until[-1]) if until.size else 0
+    if not whole:
+        return np.zeros(ns.size, np.int64)
+    # whole numbers of any size: a product of two times in ns leaves 63 bits after some seconds
+    reached = np.array([total * each // whole for each in until.tolist()], np.int64)
+    return np.diff(reached, prepend=0)
 
 
 def _window(frame: Frame, rows: Ints, start: Ints, end: Ints, step_start: Ints, step_end: Ints) -> Intervals:
@@ -237,14 +264,3 @@ def _passed_ns(window: Intervals, times: Ints) -> Ints:
     at = np.searchsorted(window.start_ns, times, side="right") - 1
     inside = np.clip(times - window.start_ns[np.maximum(at, 0)], 0, length[np.maximum(at, 0)])
     return np.where(at < 0, 0, before[np.maximum(at, 0)] + inside).astype(np.int64)
-
-
-def _slow(facts: Facts, most: int = 50) -> list[tuple[int, int, float]]:
-    """Return the first position, the time and the least time of each kind of launch that nothing claims, by what is lost."""
-    out = []
-    for positions in facts.positions_of.values():
-        mine = [each for each in positions if not facts.taken[each]]
-        floor = float(facts.floor_ns[mine].sum()) if mine else np.nan
-        if mine and not np.isnan(floor):
-            out.append((mine[0], facts.total_ns(mine), floor))
-    return sorted(out, key=lambda row: row[2] - row[1])[:most]

@@ -9,12 +9,13 @@ from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Finding, Result, cut_to_fit
 from profiles.analysis.core.sentences import si_text, time_text
 from profiles.analysis.trace.needed.facts import MOST_LAUNCHES
-from profiles.analysis.trace.needed.needs import IDLE, NEEDED, NOT_KNOWN, PARTS, SLOWER, Claim, GpuNeeds, Needs
+from profiles.analysis.trace.needed.needs import IDLE, NEEDED, NOT_KNOWN, PARTS, SLOWER, Claim, GpuNeeds, Needs, is_known
+from profiles.analysis.trace.needed.places import places_of, places_tables
+from profiles.analysis.trace.needed.slow import slow_kernels, slow_table
 from profiles.analysis.trace.needed.table import BY_NAME, KINDS
-from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
 
-VERSION = 6                         # of what the topic's document holds
+VERSION = 7                         # of what the topic's document holds
 HIGH_PCT, MEDIUM_PCT, LEAST_PCT = 20.0, 5.0, 1.0        # of the time, of GPU time that goes: severities, and the least that is said
 GENERIC = "passes"                  # found in nearly every run that is not compiled: said behind kinds with one cause
 MOST_SAID = 4
@@ -30,15 +31,17 @@ def needed_result(frame: Frame, needs: Needs) -> Result:
         many = f"{kernels:,} launches are more than the {MOST_LAUNCHES:,} that are looked at one by one: record fewer steps."
         none = "No compute kernel in this trace: nothing was needed of a GPU."
         return Result(many if kernels > MOST_LAUNCHES else none, applies=False)
-    claims = shown_claims(needs)
+    claims, slow, places = shown_claims(needs), slow_kernels(needs), places_of(needs)
     numbers = {
         "gpus": [_gpu_json(gpu) for gpu in gpus],
         "needed_pct": _needed_pct(gpus),
         "has_shapes": needs.has_shapes,
         "kinds": [claim_json(needs, claim) for claim in claims],
+        "slow": [each.as_json() for each in slow],
+        **places.numbers(),
         "ceilings": {name: each.label or ("data sheet" if each.sheet else "") for name, each in needs.facts.ceilings.items()},
     }
-    tables = [_parts_table(gpus), _kinds_table(needs, claims), _slow_table(needs)]
+    tables = [_parts_table(gpus), _kinds_table(needs, claims), slow_table(slow), *places_tables(places)]
     return Result(_answer(needs, gpus, claims), numbers, [cut_to_fit(table) for table in tables if table.rows],
                   [finding_of(needs, claim) for claim in claims])
 
@@ -107,8 +110,7 @@ def _gpu_json(gpu: GpuNeeds) -> dict[str, Any]:
 
 
 def _is_known(gpu: GpuNeeds) -> bool:
-    """Return whether the least time can be said: kernels of unknown work take no tenth of the time."""
-    return bool(gpu.parts[NEEDED]) and 10 * gpu.parts[NOT_KNOWN] <= gpu.wall_ns
+    return is_known(gpu.parts[NEEDED], gpu.parts[NOT_KNOWN], gpu.wall_ns)
 
 
 def _needed_pct(gpus: Sequence[GpuNeeds]) -> float | None:
@@ -182,21 +184,3 @@ def _kinds_table(needs: Needs, claims: Sequence[Claim]) -> SummaryTable:
         SummaryColumn("source", text=True)], rows,
         "Sums over the trace. To win, least: the recorded run played again without it, at the host's recorded speed. Most: without "
         "the host's time for it too, or all of its GPU time, since a profiler slows the host.")
-
-
-def _slow_table(needs: Needs) -> SummaryTable:
-    facts = needs.facts
-    rows: list[list[Cell]] = []
-    for position, ns, least in needs.slow if facts else ():
-        assert facts is not None
-        item = facts.at(position)
-        if ns > least:
-            rows.append([short_name(item.kernel), item.operator or None, item.work.text if item.work else None, ns, round(least),
-                         100 * least / max(1, ns), round(ns - least)])
-    return SummaryTable("Needed, and slower than the ceiling", [
-        SummaryColumn("kernel", text=True), SummaryColumn("operator", text=True), SummaryColumn("sizes", text=True),
-        SummaryColumn("takes", "ns"), SummaryColumn("least", "ns"), SummaryColumn("of the ceiling", "pct"),
-        SummaryColumn("lost", "ns")], rows,
-        "Launches that no kind above claims, by what is lost: what tuning or a better library could win.")
-
-

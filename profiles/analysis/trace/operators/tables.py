@@ -127,7 +127,7 @@ def module_table(owned: OwnedWork, tree: Tree, what: str, backward: npt.NDArray[
 
     Forward and backward.
     """
-    split = {name: _below(tree, np.where(mask, owned.ns, 0)) for name, mask in (("f", ~backward), ("b", backward))}
+    split = {name: sum_below(tree, np.where(mask, owned.ns, 0)) for name, mask in (("f", ~backward), ("b", backward))}
     order = np.argsort(-tree.total_ns, kind="stable")[:ROWS]
     columns = [text_column("Module" if what == "module" else "Range"), text_column("Within"), ns_column(),
                SummaryColumn("Share", "pct"),
@@ -153,8 +153,8 @@ def module_table(owned: OwnedWork, tree: Tree, what: str, backward: npt.NDArray[
     return SummaryTable("Modules" if what == "module" else "Ranges, with those inside them", columns, rows, note)
 
 
-def _below(tree: Tree, values: Ints) -> Ints:
-    """Sum of `values` at and below each node."""
+def sum_below(tree: Tree, values: Ints) -> Ints:
+    """Return the sum of `values` (per row of the tree's leaves) at and below each node."""
     known = tree.leaf >= 0
     total = sum_by(tree.leaf[known], values[known], tree.name.size)
     for level in range(int(tree.depth.max(initial=0)), 0, -1):
