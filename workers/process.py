@@ -30,7 +30,7 @@ from rq.worker import DequeueStrategy
 
 from workers import clock, disk, jobs, spans, trail
 from workers.clocks import hold
-from workers.core import facts, gpu, warm
+from workers.core import facts, gpu, sandboxed, warm
 from workers.core.child import safe_environment
 from workers.metrics.durations import count_job
 
@@ -212,7 +212,7 @@ def _sweep_functions(queues: list[str]) -> tuple[Callable[[], object], Callable[
 def _announce_and_sweep(worker: Worker, queues: list[str], done: threading.Event, sweep: Callable[[], object]) -> None:
     """Announce and sweep while tasks run; a server that is away is reported and tried again."""
     name = worker.name
-    keeper = _keep_warm(queues)         # first: it imports while the rest is looked up
+    keepers = _keep_warm(queues)        # first: they import while the rest is looked up
     said = {**facts.worker_facts(queues), "since": clock.now_s()}
     _tell_metrics(said)
     announce_at = sweep_at = 0.0
@@ -220,13 +220,13 @@ def _announce_and_sweep(worker: Worker, queues: list[str], done: threading.Event
         now = time.monotonic()
         worker.insist()
         try:
-            if keeper is not None:
+            for keeper in keepers.values():
                 keeper.tend(busy=bool(worker.horse_pid))
             if now >= announce_at:
                 announce_at = now + ANNOUNCE_EVERY_S
                 busy = _current_task(name) if worker.horse_pid else None
                 jobs.announce(name, {**_add_clocks(facts.add_readings(said)), "busy": busy, **_host_state(),
-                                     **({"warm": keeper.state()} if keeper is not None else {})})
+                                     **{name: keeper.state() for name, keeper in keepers.items()}})
             if now >= sweep_at:
                 sweep_at = now + SWEEP_EVERY_S
                 if said["gpus"]:        # also what a worker before this one left behind
@@ -236,20 +236,30 @@ def _announce_and_sweep(worker: Worker, queues: list[str], done: threading.Event
             log.warning("announce or sweep failed, trying again: %s", error)
         finally:
             connections.close_all()     # never open while the parent forks
-    if keeper is not None:
+    for keeper in keepers.values():
         keeper.close()
     connections.close_all()
 
 
-def _keep_warm(queues: list[str]) -> warm.Keeper | None:
-    """Return what keeps a warm parent for a worker that measures or compiles, its start begun; None for every other."""
+def _keep_warm(queues: list[str]) -> dict[str, warm.Keeper]:
+    """Return what keeps warm parents for a worker that measures or compiles, their start begun; none for every other.
+
+    "warm": of the product's own kernels; "warm_walled": of own kernels', where this host measures and lets walls be made.
+    """
     cards = gpu.gpus() if "gpu" in queues else []
     if not (cards or "compile" in queues) or not warm.is_wanted():
-        return None
-    keeper = warm.Keeper(safe_environment(), cards[0].cc if cards else "9.0")
-    warm.keep(keeper)
-    keeper.tend()
-    return keeper
+        return {}
+    capability = cards[0].cc if cards else "9.0"
+    keepers = {"warm": warm.Keeper(safe_environment(), capability)}
+    warm.keep(keepers["warm"])
+    keepers["warm"].tend()
+    if cards and not sandboxed.why_not():
+        from workers.tune import own  # of a GPU's worker alone
+
+        keepers["warm_walled"] = warm.Keeper(own.warm_environ(), capability, warm.WALLED)
+        warm.keep(keepers["warm_walled"], walled=True)
+        keepers["warm_walled"].tend()
+    return keepers
 
 
 def _host_state() -> dict[str, Any]:

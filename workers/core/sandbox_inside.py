@@ -1,5 +1,7 @@
 """What builds the walls of `sandboxed` and then becomes the command: `python -I -S sandbox_inside.py SPEC`; standard library.
 
+A fork of a warm parent enters them by `enter_fork` and goes on as it is, with what its parent had imported.
+
 New namespaces of users, mounts, processes, network and IPC; a root that holds, read-only, the system's programs and what SPEC
 names, the devices that SPEC names, and one folder in memory to write to; no capability and no way to a new one; limits. A worker
 that is root becomes nobody.
@@ -15,6 +17,8 @@ import resource
 import signal
 import struct
 import sys
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +33,7 @@ NEW_NS, NEW_CGROUP, NEW_UTS, NEW_IPC, NEW_USER, NEW_PID, NEW_NET = (
     0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000)
 MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
 ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, AT_RECURSIVE, AT_FDCWD, MNT_DETACH = 1, 2, 4, 0x8000, -100, 2
-PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, AMBIENT_CLEAR_ALL = 1, 24, 38, 47, 4
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, AMBIENT_CLEAR_ALL = 1, 4, 24, 38, 47, 4
 SYS_MOUNT_SETATTR = 442     # of every architecture; Linux 5.12
 SYS_PIVOT_ROOT, SYS_CAPSET = {"x86_64": (155, 126), "aarch64": (41, 91)}.get(platform.machine(), (0, 0))
 # Calls that are refused (asm/unistd.h): memory that is counted for no process, other processes' memory, namespaces and mounts, and
@@ -76,6 +80,37 @@ def main(spec: dict[str, Any]) -> None:
     os.execve(spec["command"][0], spec["command"], spec["env"])
 
 
+def enter_fork(spec: dict[str, Any], kept: Collection[int]) -> None:
+    """Put this process behind the walls: a fork with one thread, none of whose memory is a secret; it keeps these descriptors.
+
+    Returns in the process inside alone. Raises NoWalls.
+    """
+    close_others({0, 1, 2, *kept})
+    if shared := shared_memory():
+        raise NoWalls(f"it shares memory with its parent: {shared}")
+    status = enter(spec)
+    if status is not None:
+        os._exit(status)
+    # what exec does for a command: without it /proc/self belongs to root after a change of rights, and CUDA does not start
+    if _libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0):
+        raise NoWalls("the process cannot look at itself")
+    bound(spec)
+
+
+def close_others(kept: Collection[int]) -> None:
+    """Close every descriptor but these."""
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number not in kept:
+            with suppress(OSError):             # the list's own
+                os.close(number)
+
+
+def shared_memory() -> str:
+    """Return a mapping that this process could write and another one read; "" where it has none."""
+    with open("/proc/self/maps") as maps:
+        return next((line.strip() for line in maps if line.split()[1][1:4:2] == "ws"), "")
+
+
 def enter(spec: dict[str, Any]) -> int | None:
     """Return None in the process inside, its exit status in the one outside."""
     if not SYS_PIVOT_ROOT:
@@ -117,6 +152,7 @@ def new_namespaces(is_root: bool) -> None:
         call("unshare", NEW_USER | NEW_NS | NEW_PID | NEW_NET | NEW_IPC | NEW_UTS | NEW_CGROUP)
     finally:
         os.close(writing)
+        os.close(reading)
         status = os.waitpid(helper, 0)[1]
     if status:
         raise NoWalls("this account's ids cannot be mapped into a user namespace")

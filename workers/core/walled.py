@@ -1,5 +1,7 @@
 """A child that answers over two pipes from behind the walls of `sandboxed`: for code of others that is asked again and again.
 
+A fork of the worker's warm parent for such children (warm_walled), or a new process: the walls are the same.
+
 What it sends is read like an upload by who asks; here it is kept within its bounds of memory, and it ends with its asker.
 """
 
@@ -8,13 +10,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,8 +53,6 @@ class Walls:
 class WalledChild(Child):
     """See Child. Where the host allows no walls it is not started, unless its owner lets files run with limits alone."""
 
-    process: subprocess.Popen[bytes]
-
     def __init__(self, module: str, environ: Mapping[str, str], walls: Walls) -> None:
         self._walls = walls
         self.over = ""                                  # the bound that it was ended for
@@ -65,9 +63,11 @@ class WalledChild(Child):
         except BaseException:
             shutil.rmtree(self._root, ignore_errors=True)
             raise
-        threading.Thread(target=self._watch, name="bounds", daemon=True).start()
+        self._watcher = threading.Thread(target=self._watch, name="bounds", daemon=True)
+        self._watcher.start()
 
-    def _start(self, module: str, environ: Mapping[str, str], to_child: int, from_child: int) -> subprocess.Popen[bytes]:
+    def _start(self, module: str, environ: Mapping[str, str], to_child: int, from_child: int
+               ) -> subprocess.Popen[bytes] | warm.ForkedProcess:
         why = sandboxed.why_not()
         if why and not sandboxed.may_go_without():
             raise SandboxError(f"not run: {why}", "allow user namespaces on the worker's host, or read docs/bring.md: The sandbox")
@@ -75,6 +75,9 @@ class WalledChild(Child):
             [sys.executable, "-m", module, str(to_child), str(from_child), str(os.getpid()) if why else OUTSIDE], self._root,
             read=self._walls.read, write=self._walls.write, devices=self._walls.devices, walls=not why,
             environ={**self._walls.environ, **environ}, bounds=self._walls.bounds)
+        forked = None if why else warm.fork(module, spec["env"], to_child, from_child, self._output.fileno(), walls=spec)
+        if forked is not None:
+            return forked
         process: subprocess.Popen[bytes] = warm.spawner(os.getpid()).submit(
             subprocess.Popen, [sys.executable, "-I", "-S", str(sandboxed.INSIDE), json.dumps(spec)], cwd="/", env={},
             stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.STDOUT, pass_fds=(to_child, from_child),
@@ -104,13 +107,13 @@ class WalledChild(Child):
             elif (size := sum(map(sandboxed.folder_bytes, self._walls.write))) > bounds.room_mb << 20:
                 self.over = f"it wrote {size >> 20:,} MiB; at most {bounds.room_mb:,}"
             if self.over:
-                with suppress(ProcessLookupError):
-                    os.killpg(self.process.pid, signal.SIGKILL)
+                self._end_group()
                 return
 
     def close(self) -> None:
         """End it, and all that it started."""
         self._ended.set()
+        self._watcher.join()
         super().close()
         shutil.rmtree(self._root, ignore_errors=True)
 

@@ -2,6 +2,9 @@
 
 A fork answers in a hundredth of a second where a new process needs six. The worker keeps one (`Keeper`), ready before the first
 job; the process of a task inherits the way to it. Where it cannot serve, `Child` starts a new process as ever, and says why.
+
+Forks that go behind walls come of a second one (warm_walled), which was started without any of the worker's variables: a fork has
+its parent's memory, and with it all that the parent ever read.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from workers.core.cache_folder import cache_folder
 
 log = logging.getLogger(__name__)
 PROJECT = Path(__file__).resolve().parents[2]
-MODULE = "tuner.tuning.measure.fork_server"
+MODULE, WALLED = "tuner.tuning.measure.fork_server", "workers.core.warm_walled"
 OFF = "RIDGEPOINT_WARM_PARENT"      # "0": none is kept, and every child is a new process
 START_S, FORK_S = 60.0, 20.0        # until it must have imported everything; until a fork must have said that it lives
 AGAIN_S = 30.0                      # between starts that fail
@@ -37,7 +40,7 @@ REPORT_BYTES, TAIL_BYTES = 1 << 16, 2000
 # Read when they are used, not when torch or Triton is imported: a fork may have others than its parent.
 READ_LATE = frozenset({
     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TRITON_CACHE_DIR", "TRITON_CACHE_MANAGER", "TRITON_REMOTE_CACHE_BACKEND",
-    "RIDGEPOINT_TRITON_REDIS", "RIDGEPOINT_OPERATOR_PACKAGES"})
+    "RIDGEPOINT_TRITON_REDIS", "RIDGEPOINT_OPERATOR_PACKAGES", "TMPDIR", "RIDGEPOINT_OWN_KERNEL"})
 
 
 class NotWarm(Exception):
@@ -56,6 +59,7 @@ class ForkedProcess:
     def __init__(self, pid: int, control: socket.socket) -> None:
         self.pid, self._control = pid, control
         self.returncode: int | None = None
+        self._hearing = threading.Lock()                # who watches its bounds asks as well
 
     def poll(self) -> int | None:
         """Return how it ended; None while it runs."""
@@ -82,11 +86,13 @@ class ForkedProcess:
 
     def _hear(self, wait_s: float) -> int | None:
         if self.returncode is None and self._control.fileno() >= 0 and select.select([self._control], [], [], wait_s)[0]:
-            try:
-                told = json.loads(self._control.recv(4096) or b"{}")
-            except (OSError, ValueError):
-                told = {}
-            self.returncode = int(told.get("exit", -signal.SIGKILL))       # silence: the parent died, and its forks with it
+            with self._hearing:
+                if self.returncode is None:
+                    try:
+                        told = json.loads(self._control.recv(4096) or b"{}")
+                    except (OSError, ValueError):
+                        told = {}
+                    self.returncode = int(told.get("exit", -signal.SIGKILL))    # silence: the parent died, and its forks with it
         return self.returncode
 
 
@@ -96,6 +102,8 @@ class WarmParent:
     def __init__(self, environ: Mapping[str, str], compute_capability: str = "9.0", module: str = MODULE) -> None:
         self._environ = dict(environ)
         self._folder = cache_folder()
+        if module == WALLED:
+            self._folder.chmod(0o755)                   # its forks read it as nobody
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._requests.settimeout(FORK_S)
         self._report, report = os.pipe()
@@ -114,16 +122,21 @@ class WarmParent:
             theirs.close()              # what is asked of a process that died is then refused at once
             os.close(report)
 
-    def fork(self, module: str, environ: Mapping[str, str], to_child: int, from_child: int, output: int) -> ForkedProcess:
+    def fork(self, module: str, environ: Mapping[str, str], to_child: int, from_child: int, output: int,
+             walls: Mapping[str, Any] | None = None) -> ForkedProcess:
         """Return a fork that runs `module`; callable from any thread and from forks of the worker. Raises NotWarm.
 
         Its variables are the parent's and `environ`: what an import set in this process meanwhile is nothing for children.
+        walls  of `sandboxed.spec_of`: it goes behind them first; the folder of its parent's libraries is seen there too
         """
         if differing := self._differing(environ):
             raise NotWarm(f"its variables differ: {', '.join(differing)}")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            body = json.dumps({"module": module, "environ": {**self._environ, **environ}}).encode()
+            asked: dict[str, Any] = {"module": module, "environ": {**self._environ, **environ}}
+            if walls is not None:
+                asked["walls"] = {**walls, "read": [*walls["read"], str(self._folder)]}
+            body = json.dumps(asked).encode()
             socket.send_fds(self._requests, [body], [to_child, from_child, output, theirs.fileno()], socket.MSG_NOSIGNAL)
             theirs.close()
             told = self._first_word(ours)
@@ -230,14 +243,16 @@ class Keeper:
         self._next_start_s = time.monotonic() + again_s
 
 
-_kept: list[Keeper] = []            # of this process; its forks inherit it
+_kept: dict[bool, Keeper] = {}      # of this process, by whether its forks go behind walls; forks of this process inherit it
 _complained: set[str] = set()
 _lock = threading.Lock()
 
 
-def keep(keeper: Keeper | None) -> None:
+def keep(keeper: Keeper | None, *, walled: bool = False) -> None:
     """Let children of this process, and of its forks, be forks of this keeper's parent; None: of nobody's."""
-    _kept[:] = [] if keeper is None else [keeper]
+    _kept.pop(walled, None)
+    if keeper is not None:
+        _kept[walled] = keeper
 
 
 def is_wanted() -> bool:
@@ -245,13 +260,15 @@ def is_wanted() -> bool:
     return os.environ.get(OFF) != "0"
 
 
-def fork(module: str, environ: Mapping[str, str], to_child: int, from_child: int, output: int) -> ForkedProcess | None:
+def fork(module: str, environ: Mapping[str, str], to_child: int, from_child: int, output: int,
+         walls: Mapping[str, Any] | None = None) -> ForkedProcess | None:
     """Return a fork of this worker's warm parent; None where it keeps none or it cannot serve, which the log says once."""
-    parent = _kept[0].parent if _kept else None
+    keeper = _kept.get(walls is not None)
+    parent = keeper.parent if keeper is not None else None
     if parent is None:
         return None
     try:
-        return parent.fork(module, environ, to_child, from_child, output)
+        return parent.fork(module, environ, to_child, from_child, output, walls)
     except NotWarm as error:
         with _lock:
             if str(error) not in _complained:

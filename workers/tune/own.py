@@ -18,6 +18,7 @@ from tuner.tuning.operators import Operator
 from tuner.tuning.trial import Reason
 from workers.core import c_compiler, gpu, sandboxed
 from workers.core.child import ChildDied, SandboxError
+from workers.core.sandbox_inside import ROOM
 from workers.core.walled import WalledChild, Walls
 
 log = logging.getLogger(__name__)
@@ -88,12 +89,22 @@ def behind_walls(kernel: Version, known: Operator | None, card: gpu.Gpu) -> Iter
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def warm_environ() -> dict[str, str]:
+    """Return the variables of the warm parent of such processes: those that the walls give, none of this worker's."""
+    given = sandboxed.spec_of([], Path(ROOM), environ=_environ())["env"]
+    return {name: value for name, value in given.items() if name != "TMPDIR"}           # a folder that is behind the walls alone
+
+
 def _walls(folder: Path, card: gpu.Gpu) -> Walls:
-    found = c_compiler.find()
-    environ = {"PYTHONPATH": str(PROJECT), FOLDER: str(folder), "CUDA_CACHE_DISABLE": "1", **found.environ, **PROGRAMS.environ}
+    return Walls(read=(*PROGRAMS.read, folder, *c_compiler.find().read), devices=gpu.device_nodes(card),
+                 environ={**_environ(), FOLDER: str(folder)}, bounds=BOUNDS)
+
+
+def _environ() -> dict[str, str]:
+    environ = {"PYTHONPATH": str(PROJECT), "CUDA_CACHE_DISABLE": "1", **c_compiler.find().environ, **PROGRAMS.environ}
     if libraries := os.environ.get("LD_LIBRARY_PATH"):
         environ["LD_LIBRARY_PATH"] = libraries              # where some hosts keep the driver's own
-    return Walls(read=(*PROGRAMS.read, folder, *found.read), devices=gpu.device_nodes(card), environ=environ, bounds=BOUNDS)
+    return environ
 
 
 class OwnChild(WalledChild):

@@ -3,7 +3,8 @@
     python -m tests.gpu.bring.own --out own.json        # about 90 s; the tree, torch, Triton, numpy, scipy and nvidia-ml-py alone
 
 Its call is recorded behind walls, the adapter is written of the record, compilers and the measuring process run behind walls, the
-finalists are measured again; then kernels that lie, crash and reach beyond their tensors.
+finalists are measured again: by new processes, then by forks of a warm parent, as a worker keeps one, WARM times. Then kernels that
+lie, crash and reach beyond their tensors, by forks too.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from tuner.tuning.search.finalists import measure_finalists
 from tuner.tuning.search.loop import Budget, tune
 from tuner.tuning.team.description import make_operator
 from tuner.tuning.trial import Measured, Rejected, Trial
-from workers.core import gpu, sandboxed
+from workers.core import gpu, sandboxed, warm
 from workers.tune import own
 from workers.tune.sandbox import EarlyStart, SandboxRunner
 
 CALL = "softmax(randn(8192, 4000))"
 TRIALS, SECONDS = 24, 60.0
+WARM = 3
 EARLY = 6
 # the same kernel with one thing wrong: what a configuration of it must be rejected for
 FAULTS = {
@@ -83,17 +85,31 @@ def search(version: Version, card: gpu.Gpu, trials: int, finalists: bool = True)
                     first_s = time.monotonic() - began_s
             last = measure_finalists(runner, found, default, space, lambda outcome: outcome) if finalists else []
             use = runner.use()
+            child = runner._child._child
+            processes = "forks" if child is not None and isinstance(child.process, warm.ForkedProcess) else "new processes"
         finally:
             runner.close()
     rejected = [(trial.outcome.reason.value, trial.outcome.message[:200]) for trial in found if isinstance(trial.outcome, Rejected)]
     times = [{"us": round(1e3 * trial.outcome.median_ms, 2), "config": dict(trial.config)}
              for trial in found if isinstance(trial.outcome, Measured)]
-    return {"walls": not sandboxed.why_not(), "why_no_walls": sandboxed.why_not(), "shape": shape, "dtype": dtype,
+    return {"processes": processes, "walls": not sandboxed.why_not(), "why_no_walls": sandboxed.why_not(),
+            "shape": shape, "dtype": dtype,
             "space": len(space), "opened_s": round(opened_s, 2), "first_trial_s": round(first_s, 2),
             "whole_s": round(time.monotonic() - began_s, 2), "trials": len(found), "measured": len(times),
             "rejected": rejected[:6], "default": default, "best": min(times, key=lambda each: each["us"], default=None),
             "finalists": [each.as_json() for each in last], "gpu": session.gpu, "library_ms": session.library_ms,
             "compilers": use.compilers, "compiled": use.compiled, "replaced": use.replaced}
+
+
+def warm_parent(card: gpu.Gpu) -> warm.Keeper:
+    """Return what keeps a warm parent for such children, ready; `keep` of it is called."""
+    keeper = warm.Keeper(own.warm_environ(), card.cc, warm.WALLED)
+    warm.keep(keeper, walled=True)
+    keeper.tend()
+    while keeper.parent is not None and not keeper.parent.ready:
+        time.sleep(0.05)
+        keeper.tend()
+    return keeper
 
 
 def main() -> int:
@@ -105,14 +121,24 @@ def main() -> int:
     card, told = gpu.gpus()[0], {}
     version, found = version_of(SOFTMAX, "softmax_torch")
     told["recorded"] = {"grid": found["recorded"]["grid"], "default": found["default"], "compiled": found["compiled"][:3]}
-    told["softmax"] = search(version, card, options.trials)
+    told["new processes"] = search(version, card, options.trials)
+    keeper = warm_parent(card)
+    told["warm parent"] = keeper.parent.ready if keeper.parent else keeper.state()
+    for number in range(WARM):
+        told["softmax" if not number else f"softmax, again {number}"] = search(version, card, options.trials)
     print(json.dumps(told, indent=1), flush=True)
     for name, (before, after) in {} if options.without_faults else FAULTS.items():
         assert before in SOFTMAX
         faulty = with_text(SOFTMAX.replace(before, after), version.adapter, "softmax_kernel", {"near.py": NEAR})
         told[name] = search(faulty, card, 2, finalists=False)
         print(name, told[name]["measured"], told[name]["rejected"][:2], flush=True)
+    warm.keep(None, walled=True)
+    keeper.close()
     options.out.write_text(json.dumps(told, indent=1))
+    for name, one in told.items():
+        if "first_trial_s" in one:
+            print(f"{name}: open {one['opened_s']} s, first trial {one['first_trial_s']} s, whole {one['whole_s']} s, "
+                  f"{one['processes']}, {one['trials']} trials")
     right = told["softmax"]["measured"] > 0 and not any(told[name]["measured"] for name in FAULTS if name in told)
     print("right" if right else "WRONG")
     return 0 if right else 1

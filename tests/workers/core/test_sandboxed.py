@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.product import PROJECT
+from tests.workers.core import hostile
 from workers.core import sandboxed
 from workers.core.sandboxed import Bounds, Ending
 
@@ -64,7 +64,7 @@ print(theirs.NUMBER, os.listdir({str(packages.parent)!r}))
 
 def test_a_fork_bomb_stays_within_its_bounds_and_leaves_nothing() -> None:
     mark = "bomb-of-this-test"
-    code = f"mark = '{mark}'\nimport os\nwhile True:\n    try:\n        os.fork()\n    except OSError: pass\n"
+    code = hostile.bomb(mark)
     most = 0
 
     def look() -> bool:
@@ -85,33 +85,12 @@ def test_nobody_can_be_connected_to(tmp_path: Path) -> None:
     asked: list[Any] = []
     servers = [socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)]
     servers[1].bind(str(tmp_path / "socket"))
-    servers[2].bind("\0ridgepoint-test-abstract")
+    servers[2].bind("\0ridgepoint-test-command")
     for server in servers:
         server.listen()
         threading.Thread(target=lambda server=server: asked.append(server.accept()), daemon=True).start()
     port = servers[0].getsockname()[1]
-    _, lines = tried(f"""
-import socket
-def ask(name, family, address):
-    try:
-        with socket.socket(family) as one:
-            one.settimeout(1)
-            one.connect(address)
-        print(name, "connected")
-    except OSError as error:
-        print(name, "refused")
-ask("loopback", socket.AF_INET, ("127.0.0.1", {port}))
-ask("elsewhere", socket.AF_INET, ("1.1.1.1", 53))
-ask("six", socket.AF_INET6, ("::1", {port}))
-ask("file", socket.AF_UNIX, {str(tmp_path / "socket")!r})
-ask("abstract", socket.AF_UNIX, "\\0ridgepoint-test-abstract")
-for number in (16, 17, 40):         # netlink, packets, the host of a virtual machine
-    try:
-        socket.socket(number, socket.SOCK_RAW if number != 40 else socket.SOCK_STREAM)
-        print(number, "made")
-    except OSError:
-        print(number, "refused")
-""")
+    _, lines = tried(hostile.connect(port, tmp_path / "socket", "ridgepoint-test-command"))
     for server in servers:
         server.close()
     assert {line.split()[1] for line in lines} == {"refused"} and len(lines) == 8 and not asked
@@ -121,19 +100,7 @@ def test_no_secret_is_to_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "secret_key").write_text(SECRET)
     monkeypatch.setenv("DATABASE_URL", f"postgres://{SECRET}")
     monkeypatch.setenv("RIDGEPOINT_SECRET_KEY", SECRET)
-    ending, lines = tried(f"""
-import os
-from pathlib import Path
-places = ["/", "/root", "/home", "/etc", "/tmp", "/var", "/run", {str(tmp_path)!r}, {str(PROJECT)!r}, {str(Path.home())!r}]
-for place in places:
-    print(place, sorted(os.listdir(place)) if os.path.isdir(place) else "-")
-print(dict(os.environ))
-for name in ("/etc/shadow", "/etc/hostname", {str(tmp_path / "secret_key")!r}):
-    print(name, os.path.exists(name))
-for entry in os.listdir("/proc"):
-    if entry.isdecimal():
-        print(entry, Path("/proc", entry, "environ").read_bytes(), Path("/proc", entry, "cmdline").read_bytes())
-""")
+    ending, lines = tried(hostile.look(tmp_path, tmp_path / "secret_key"))
     said = "\n".join(lines)
     assert ending.why == "" and len(lines) > 12
     assert SECRET not in said and "DATABASE_URL" not in said and "REDIS" not in said
@@ -143,28 +110,7 @@ for entry in os.listdir("/proc"):
 
 
 def test_nothing_outside_is_written_and_no_right_is_had(tmp_path: Path) -> None:
-    _, lines = tried(f"""
-import ctypes, os, sys
-for place in ("/", "/usr", "/etc", "/proc/sys/kernel", "/dev", sys.prefix, sys.base_prefix, {str(tmp_path)!r}, {str(PROJECT)!r}):
-    try:
-        open(place + "/written", "w")
-        print(place, "written")
-    except OSError:
-        print(place, "refused")
-for name in ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/proc/sys/user/max_user_namespaces", os.__file__):
-    try:
-        open(name, "r+")
-        print(name, "opened")
-    except OSError:
-        print(name, "refused")
-libc = ctypes.CDLL(None)
-for name, done in (("user", libc.unshare(0x10000000)), ("mounts", libc.unshare(0x20000)), ("umount", libc.umount2(b"/usr", 2)),
-                   ("mount", libc.mount(b"none", b"/sandbox", b"tmpfs", 0, None)), ("root", libc.setuid(0)),
-                   ("trace", libc.ptrace(0)),
-                   ("host", libc.sethostname(b"x", 1)), ("chroot", libc.chroot(b"/"))):
-    print(name, "refused" if done else "done")
-print("uid", "refused" if os.getuid() else "root")
-""")
+    _, lines = tried(hostile.write(tmp_path))
     assert len(lines) == 22
     root_in_its_own_namespace = {"root done", "uid root"} if os.getuid() else set()      # a number without a right
     assert [line for line in lines if not line.endswith("refused") and line not in root_in_its_own_namespace] == []
@@ -214,24 +160,14 @@ def test_memory_that_no_process_is_counted_for_is_not_given(code: str, name: str
     assert "had" not in lines, name
 
 
-SHARED = """
-import mmap, time
-held = mmap.mmap(-1, 600 << 20)
-for at in range(0, 600 << 20, 4096):
-    held[at] = 1
-print("had")
-time.sleep(60)
-"""
-
-
 def test_shared_memory_of_no_file_is_not_given_without_a_gpu_and_counted_with_one() -> None:
-    ending, lines = tried(SHARED)
+    ending, lines = tried(hostile.SHARED)
     assert lines == [] and "PermissionError" in ending.said
     ending, lines = tried("import mmap\nmmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\nprint('had')")
     assert lines == ["had"]
-    ending, _ = tried(SHARED, devices=[Path("/dev/tty")])         # any node does
+    ending, _ = tried(hostile.SHARED, devices=[Path("/dev/tty")])         # any node does
     assert ending.why == "it needs more memory than 512 MiB"
-    ending, _ = tried(SHARED, walls=False)
+    ending, _ = tried(hostile.SHARED, walls=False)
     assert ending.why == "it needs more memory than 512 MiB"
 
 
@@ -256,16 +192,7 @@ def test_a_stop_ends_it_at_once() -> None:
 
 
 def test_only_devices_that_are_named_are_opened() -> None:
-    code = """
-import os
-print(sorted(os.listdir("/dev")))
-for name in ("null", "zero", "tty", "mem", "kvm", "fuse"):
-    try:
-        os.close(os.open(f"/dev/{name}", os.O_RDWR))
-        print(name, "opened")
-    except OSError:
-        print(name, "refused")
-"""
+    code = hostile.DEVICES
     _, lines = tried(code)
     assert lines == ["['full', 'null', 'random', 'shm', 'urandom']", "null opened", *(
         f"{name} refused" for name in ("zero", "tty", "mem", "kvm", "fuse"))]
@@ -278,20 +205,7 @@ for name in ("null", "zero", "tty", "mem", "kvm", "fuse"):
 
 
 def test_of_proc_a_process_writes_its_own_alone_and_only_with_a_device() -> None:
-    code = """
-import os, pathlib
-def opens(path):
-    try:
-        os.close(os.open(path, os.O_WRONLY))
-        return True
-    except OSError:
-        return False
-print("name", opens("/proc/self/task/%d/comm" % os.getpid()))
-inside = [path for path in pathlib.Path("/proc").rglob("*") if not path.parts[2].isdecimal() and path.is_file()
-          and not path.parts[2].endswith("self")]
-print(len(inside) > 100, [str(path) for path in inside if opens(path)])
-print("made", opens("/proc/sys/user/max_user_namespaces"), opens("/proc/sysrq-trigger"), os.access("/proc/sys", os.W_OK))
-"""
+    code = hostile.PROC
     _, lines = tried(code)
     assert lines == ["name False", "True []", "made False False False"]
     _, lines = tried(code, devices=[Path("/dev/tty")])

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from tests.tuner.bring.own.programs import CARD
 from tuner.tuning.measure import fork_server
 from tuner.tuning.trial import Measured, Reason
 from workers.core import warm
@@ -220,6 +221,7 @@ def test_workers_that_measure_or_compile_keep_one_where_their_owner_lets_them(mo
     from workers import process
 
     started = []
+    monkeypatch.setenv("RIDGEPOINT_TOKEN_OF_THIS_TEST", "x")
 
     class Started(warm.Keeper):
         def tend(self, busy=False):
@@ -227,11 +229,17 @@ def test_workers_that_measure_or_compile_keep_one_where_their_owner_lets_them(mo
 
     monkeypatch.setattr(warm, "Keeper", Started)
     try:
-        assert process._keep_warm(["ingest", "replay", "messages"]) is None
+        assert process._keep_warm(["ingest", "replay", "messages"]) == {}
         monkeypatch.setenv(warm.OFF, "0")
-        assert process._keep_warm(["compile"]) is None
+        assert process._keep_warm(["compile"]) == {}
         monkeypatch.delenv(warm.OFF)
-        keeper = process._keep_warm(["compile"])
-        assert started == [keeper] and warm._kept == [keeper]
+        kept = process._keep_warm(["compile"])
+        assert started == [kept["warm"]] and warm._kept == {False: kept["warm"]}
+        monkeypatch.setattr(process.gpu, "gpus", lambda: [CARD])
+        kept = process._keep_warm(["gpu"])
+        assert warm._kept == {False: kept["warm"], True: kept["warm_walled"]}
+        secrets = {"DATABASE_URL", "RIDGEPOINT_TOKEN_OF_THIS_TEST"}
+        assert "RIDGEPOINT_TOKEN_OF_THIS_TEST" in kept["warm"]._environ and not secrets & kept["warm_walled"]._environ.keys()
     finally:
         warm.keep(None)
+        warm.keep(None, walled=True)

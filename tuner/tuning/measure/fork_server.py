@@ -4,7 +4,8 @@ Started by workers.core.warm as `python -m tuner.tuning.measure.fork_server REQU
 
 request   a message of a socket: {"module", "environ"} and descriptors: requests and answers of the child (tuner.tuning.wire), its
           output, and a socket of its own, over which follow {"pid"} or {"refused": why}, then {"exit": status}. The child is killed
-          when its asker sends anything there or is gone.
+          when its asker sends anything there or is gone. With "walls" too, from a parent that has none of a worker's variables:
+          the fork goes behind them before it is anything else (workers.core.warm_walled).
 report    JSON lines: {"ready", …}, then {"retire": why} where a new parent is better
 """
 
@@ -21,13 +22,14 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tuner.tuning import wire
 
+WallIn = Callable[[dict[str, Any], Collection[int]], None]      # (walls, descriptors to keep); raises where there can be none
 PROJECT = Path(__file__).resolve().parents[3]
 MAX_REQUEST_BYTES = 1 << 20
 DESCRIPTORS = 4
@@ -35,6 +37,7 @@ MAX_FORKS = 2000                # then a new parent starts, whatever it looks li
 MAX_GROWTH_BYTES = 512 << 20    # of its own memory since it was ready
 LOOK_AT_CODE_S = 0.5
 IDLE_S = 0.5
+OUTSIDE = 0                     # the parent of the first process behind walls, as that sees it
 ALSO_STAMPED = ("torch", "torch.version", "triton", "triton._C.libtriton")      # of what is installed
 
 
@@ -44,12 +47,12 @@ HELPER = ("import sys; from tuner.tuning import wire; wire.enter_child(int(sys.a
           "from triton.backends.nvidia.driver import CudaUtils; CudaUtils()")
 
 
-def main(argv: list[str]) -> None:
-    """Become a warm parent."""
+def main(argv: list[str], wall_in: WallIn | None = None, also: Sequence[str] = ()) -> None:
+    """Become a warm parent; `wall_in` puts a fork behind walls, `also` names modules that it has imported too."""
     wire.enter_child(int(argv[2]))
     helper = subprocess.Popen([sys.executable, "-c", HELPER, str(os.getpid())], cwd=PROJECT, stdout=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL)
-    importlib.import_module("tuner.tuning.measure.warm").main(argv, helper)
+    importlib.import_module("tuner.tuning.measure.warm").main(argv, helper, wall_in, also)
 
 
 def code_stamp() -> int:
@@ -79,11 +82,13 @@ class Server:
 
     why_not  asked before each fork: why there may be none, "" where it may
     renew    called in each fork, its variables set: renews what a new process has of its own; returns why it cannot serve, or ""
+    wall_in  puts a fork behind the walls of its request; without it such a request is refused
     """
 
     def __init__(self, requests: socket.socket, report_fd: int, why_not: Callable[[], str] = lambda: "",
-                 renew: Callable[[], str] = lambda: "") -> None:
+                 renew: Callable[[], str] = lambda: "", wall_in: WallIn | None = None) -> None:
         self._requests, self._report_fd, self._forbidden, self._renew = requests, report_fd, why_not, renew
+        self._wall_in = wall_in
         self._controls: dict[int, socket.socket] = {}           # by the fork's pid
         self._forks, self._retiring = 0, ""
         self._stamp, self._stamped_s, self._bytes = code_stamp(), time.monotonic(), own_bytes()
@@ -164,7 +169,7 @@ class Server:
                 self._forks += 1
                 return pid
             self._close_inherited()
-            become(request, parent, (to_child, from_child, output), control, self._renew)
+            become(request, parent, (to_child, from_child, output), control, self._renew, self._wall_in)
             os._exit(70)                    # never reached
         finally:
             for fd in (to_child, from_child, output):
@@ -228,10 +233,10 @@ def send(control: socket.socket, message: Mapping[str, Any]) -> None:
 
 
 def become(request: Mapping[str, Any], parent: int, pipes: tuple[int, int, int], control: socket.socket,
-           renew: Callable[[], str]) -> None:
+           renew: Callable[[], str], wall_in: WallIn | None = None) -> None:
     """Be the program that was asked for, in a fork, and end with it."""
     to_child, from_child, output = pipes
-    status = 1
+    status, pid = 1, os.getpid()
     try:
         wire.enter_child(parent)
         os.setsid()
@@ -241,13 +246,16 @@ def become(request: Mapping[str, Any], parent: int, pipes: tuple[int, int, int],
         os.dup2(output, 2)
         os.environ.clear()
         os.environ.update(request["environ"])
+        refused, above = "", parent
+        if "walls" in request:
+            refused, above = enter_walls(request["walls"], wall_in, (to_child, from_child, control.fileno())), OUTSIDE
         importlib.invalidate_caches()
-        if refused := renew():
+        if refused := refused or renew():
             send(control, {"refused": refused})
         else:
-            send(control, {"pid": os.getpid()})
+            send(control, {"pid": pid})
             control.close()
-            run_module(str(request["module"]), [str(to_child), str(from_child), str(parent)])
+            run_module(str(request["module"]), [str(to_child), str(from_child), str(above)])
             status = 0
     except SystemExit as left:
         status = left.code if isinstance(left.code, int) else 0 if left.code is None else 1
@@ -258,6 +266,17 @@ def become(request: Mapping[str, Any], parent: int, pipes: tuple[int, int, int],
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(status)
+
+
+def enter_walls(walls: dict[str, Any], wall_in: WallIn | None, kept: Collection[int]) -> str:
+    """Go behind the walls with these descriptors; return why that cannot be, or ""."""
+    if wall_in is None:
+        return "this warm parent builds no walls"
+    try:
+        wall_in(walls, kept)
+    except Exception as error:
+        return f"no walls: {error}"[:500]
+    return ""
 
 
 def run_module(name: str, arguments: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from tuner.tuning.measure import child, compiler, offline
-from tuner.tuning.measure.fork_server import Server
+from tuner.tuning.measure.fork_server import Server, WallIn
 from tuner.tuning.operators import OPERATORS
 
 PRELOADED = (child, compiler)           # what is forked most begins at once
@@ -39,12 +39,12 @@ CACHE = "TRITON_CACHE_DIR"
 HELPER_S = 60.0
 
 
-def main(argv: list[str], helper: subprocess.Popen[bytes]) -> None:
+def main(argv: list[str], helper: subprocess.Popen[bytes], wall_in: WallIn | None = None, also: Sequence[str] = ()) -> None:
     """Fork on request until the worker is gone; between requests make ready what speeds later forks up."""
     requests_fd, report_fd, _ = (int(number) for number in argv[:3])
     began_s = time.monotonic()
-    without = import_kernels()
-    server = Server(socket.socket(fileno=requests_fd), report_fd, touched_cuda, renew)
+    without = import_modules([*sorted({operator.kernel_module for operator in OPERATORS.values()}), *also])
+    server = Server(socket.socket(fileno=requests_fd), report_fd, touched_cuda, renew, wall_in)
 
     def prepare() -> None:
         without.extend(use_compiler(argv[3] if len(argv) > 3 else "9.0"))
@@ -68,10 +68,10 @@ def small_kernel(a, b, c, n, BLOCK: tl.constexpr):             # type: ignore[no
     tl.store(c + at, tl.exp(product), mask=at < n)
 
 
-def import_kernels() -> list[str]:
-    """Import the operators' kernels; return what failed."""
+def import_modules(names: Sequence[str]) -> list[str]:
+    """Import the operators' kernels and what else is forked; return what failed."""
     without = []
-    for name in sorted({operator.kernel_module for operator in OPERATORS.values()}):
+    for name in names:
         try:
             importlib.import_module(name)
         except Exception as error:          # a library that this host lacks: the fork that needs it says so

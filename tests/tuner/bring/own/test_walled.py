@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.tuner.bring.own.programs import CARD, with_text
 from tests.tuner.bring.test_called import CALL, record
 from tuner.bring.pasted import called_adapters
 from tuner.tuning.team.description import make_operator
-from workers.core import sandboxed
+from workers.core import sandboxed, warm
 from workers.core.child import ChildDied
 from workers.core.walled import Walls
 from workers.tune import own
@@ -28,17 +29,35 @@ def ask(child: Any, do: str, limit_s: float = 240.0, **more: Any) -> dict[str, A
     return answer
 
 
+@pytest.fixture
+def warm_parent() -> Iterator[warm.Keeper]:
+    """A warm parent as a GPU's worker keeps it for own kernels."""
+    keeper = warm.Keeper(own.warm_environ(), "9.0", warm.WALLED)
+    warm.keep(keeper, walled=True)
+    keeper.tend()
+    yield keeper
+    warm.keep(None, walled=True)
+    keeper.close()
+
+
 @pytest.mark.torch
-def test_a_compiler_behind_walls_fills_the_folder_that_the_measuring_process_reads(tmp_path: Path) -> None:
+def test_a_compiler_behind_walls_fills_the_folder_that_the_measuring_process_reads(
+        tmp_path: Path, warm_parent: warm.Keeper) -> None:
     (tmp_path / "mine.py").write_text(ADD)
     adapter, = called_adapters(tmp_path / "mine.py", CALL, record())
     version = with_text(ADD, adapter["text"], "add_kernel")
     operator = make_operator(json.loads(version.description))
     folder = tmp_path / "compiled"
     folder.mkdir()
+    assert warm_parent.parent is not None
+    helper = warm_parent.parent._folder / "helper"          # as Triton's for the launch, which only a driver lets be built
+    helper.mkdir()
+    (helper / "helper.so").write_bytes(b"library")
     with own.behind_walls(version, operator, CARD) as walled:
         child = walled["spawn"](walled["compiler_module"], {own.CACHE: str(folder)})
         try:
+            assert isinstance(child.process, warm.ForkedProcess)
+            assert (folder / "helper" / "helper.so").read_bytes() == b"library"
             opened = ask(child, "open", operator=version.name, shape={"n_elements": 4096}, dtype="bf16", seed=0,
                          compute_capability="9.0", sms=132)
             assert opened["ok"]["triton"], opened
