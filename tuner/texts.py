@@ -16,6 +16,8 @@ PARAMETERS = tuple(dict.fromkeys(        # in the order people write them
     name for op in (*OPERATORS.values(), *VENDORS.values())
     for name in (*op.parameters, *op.default_config(op.presets[0], op.dtypes[0], limits("")))))
 
+REASON_WORDS = {"crash": "crashed", "timeout": "hung", "wrong": "computed wrong"}        # of a quarantine
+
 
 def in_order(job_operator: str, shape: Mapping[str, Any]) -> dict[str, Any]:
     """Return a shape with its dimensions as the operator orders them."""

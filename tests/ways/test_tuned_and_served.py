@@ -132,8 +132,10 @@ def tuned(page: Any, recorded: dict[str, Any]) -> str:
     best = exact(state.locator(".number .num"))
     assert best < recorded["library"] and pytest.approx(best, rel=1e-4) in recorded["times"].values()
     shows(state, "recorded")
+    shows(page.locator("#state-served"), "recorded")
     page.locator("#state-served summary").click()                                   # 3
     page.locator("#state-served button", has_text="Copy").click()                   # 4
+    shows(page.locator("#state-served"), "RIDGEPOINT_RECORDED=1")                   # it is a recording, so a job has to ask for it
     line: str = poll(page, "navigator.clipboard.readText()")
     return line
 
@@ -141,7 +143,7 @@ def tuned(page: Any, recorded: dict[str, Any]) -> str:
 def job(server_url: str, client: Path, token: str, line: str) -> dict[str, Any]:
     """What another process is served that has the client's file alone."""
     said = {"RIDGEPOINT_URL": server_url, "RIDGEPOINT_TOKEN": token, "RIDGEPOINT_GPU": GPU, "PYTHONPATH": str(client.parent),
-            "RIDGEPOINT_SNAPSHOT_FILE": str(client.parent / "snapshot.json")}
+            "RIDGEPOINT_RECORDED": "1", "RIDGEPOINT_SNAPSHOT_FILE": str(client.parent / "snapshot.json")}
     done = subprocess.run([sys.executable, "-S", "-c", JOB.format(line=line, launches=LAUNCHES)], env=said, text=True,
                           capture_output=True, timeout=120)
     assert done.returncode == 0, done.stderr

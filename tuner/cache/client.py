@@ -11,6 +11,7 @@ RIDGEPOINT_SNAPSHOT                the snapshot that all ranks of a job use; wit
 RIDGEPOINT_SNAPSHOT_FILE           where the last snapshot is kept for the time that the server is down
 RIDGEPOINT_OLD_DAYS                a kept snapshot that no server confirmed for so many days is warned of (30)
 RIDGEPOINT_VERIFIED                1: serve only what a tune job proved on this installation, nothing from a file or a listener
+RIDGEPOINT_RECORDED                1: serve recordings too, which were replayed there and not measured
 RIDGEPOINT_STRICT                  1: a name that no operator has (its own, a type, a dimension) raises UnknownName
 RIDGEPOINT_GPU                     the GPU's name, where it cannot be seen
 
@@ -77,6 +78,7 @@ class Served:
     """Answer for a shape; `config` is None when nothing fits and the caller gave no default.
 
     rule      "exact": measured at this very shape; "bucket": at `measured`, in one bucket with `shape`
+    recorded  True: the entry is of a recording, not of a measurement there
     state     of the entry: "verified", "unverified" (of a file, a listener, an older toolkit), "stale"; "" where it is not known
     measured  the shape that the entry was measured at; empty where the snapshot does not say
     library   the vendor library was measured so many times as fast as `config` at this bucket: keep calling it. Else None
@@ -84,14 +86,14 @@ class Served:
     asked     calls of best() since the last report
     """
 
-    __slots__ = ("asked", "bucket", "config", "dtype", "entry", "launches", "library", "measured", "operator", "plain", "rule",
-                 "shape", "state", "why")
+    __slots__ = ("asked", "bucket", "config", "dtype", "entry", "launches", "library", "measured", "operator", "plain", "recorded",
+                 "rule", "shape", "state", "why")
 
     def __init__(self, operator: str, dtype: str, bucket: str, rule: str, why: str, entry: int | None,
                  config: Mapping[str, Any] | None, plain: Mapping[str, Any] | None = None,
                  library: float | None = None, shape: Mapping[str, int] | None = None,
-                 measured: Mapping[str, int] | None = None, state: str = "") -> None:
-        self.state = state
+                 measured: Mapping[str, int] | None = None, state: str = "", recorded: bool = False) -> None:
+        self.state, self.recorded = state, recorded
         self.library, self.shape, self.measured = library, dict(shape or {}), dict(measured or {})
         self.plain = plain                   # of the entry, for kernels that do not take its newer parameters
         self.operator, self.dtype, self.bucket, self.rule, self.why = operator, dtype, bucket, rule, why
@@ -99,11 +101,11 @@ class Served:
 
     def __repr__(self) -> str:
         asked = _shape_text(self.shape) if self.shape else self.bucket
-        return f"<{self.operator} {self.dtype} {asked}: {self.rule}, {self.config}>"
+        return f"<{self.operator} {self.dtype} {asked}: {self.rule}{', recorded' * self.recorded}, {self.config}>"
 
 
 class Snapshot:
-    """Every configuration that this GPU and toolkit may be served, the rules already applied by the server.
+    """Every configuration that this GPU and toolkit may be served, the rules already applied by the server; recordings among them.
 
     home  [place, rule] of an entry at its own bucket; None where it may not serve there
     same  [place, rule] of it at the very shape that it was measured at; a server before that was told apart sends none
@@ -116,6 +118,7 @@ class Snapshot:
         self.id, self.gpu, self.toolkit = str(document["id"]), str(document["gpu"]), str(document["toolkit"])
         self.operators, self.whys = document["operators"], document["why"]
         self.verified = document.get("verified") is True          # it holds nothing else
+        self.tells_recordings = all("recorded" in entry for entry in document["entries"])     # a server from before does not
         self._home: dict[tuple[str, str, str], list[Listed]] = {}
         self._away: dict[tuple[str, str], list[tuple[Listed, dict[str, int]]]] = {}
         for number, entry in enumerate(document["entries"]):
@@ -140,16 +143,17 @@ class Snapshot:
         known = self.operators.get(operator)
         return bucket(shape, known["exact"], known["policy"]) if known else _shape_text(shape)
 
-    def find(self, operator: str, dtype: str, shape: Mapping[str, int]) -> Served | None:
-        """Return what serves the shape: first by place, then distance, then list order; else None."""
+    def find(self, operator: str, dtype: str, shape: Mapping[str, int], recorded: bool = False) -> Served | None:
+        """Return what serves the shape: first by place, then distance, then list order; else None. `recorded`: recordings too."""
         if operator not in self.operators:
             return None
         exact, policy = self.operators[operator]["exact"], self.operators[operator]["policy"]
         wanted, best = bucket(shape, exact, policy), _NO_CANDIDATE
-        for number, entry in self._home.get((operator, dtype, wanted), ()):
+        home = [one for one in self._home.get((operator, dtype, wanted), ()) if recorded or not one[1].get("recorded")]
+        for number, entry in home:
             place, rule = entry["same"] if entry.get("same") and entry["shape"] == shape else entry["home"]
             best = min(best, (place, 0.0, number, rule, entry), key=_rank)
-        away = self._away.get((operator, dtype), [])
+        away = [one for one in self._away.get((operator, dtype), ()) if recorded or not one[0][1].get("recorded")]
         if away and best[0] > min(entry["away"][0] for (_, entry), _ in away):
             dims = parse(wanted)
             for (number, entry), there in away:
@@ -163,12 +167,12 @@ class Snapshot:
         measured = entry.get("shape") or {}
         if rule == "exact" and measured != shape:          # so an older server calls every hit of a bucket
             rule = "bucket"
-        why = self.whys.get(rule, rule)
+        why = "recorded, not measured here: " * bool(entry.get("recorded")) + self.whys.get(rule, rule)
         if measured and measured != shape:
             why = f"{why}; measured at {_shape_text(measured)}, asked for {_shape_text(shape)}"
         return Served(operator, dtype, wanted, rule, why, entry["id"], entry["config"], entry.get("plain"),
                       entry.get("library") if rule in ("exact", "bucket") else None, shape, measured,
-                      str(entry.get("state") or ""))
+                      str(entry.get("state") or ""), bool(entry.get("recorded")))
 
 
 Listed = tuple[int, dict[str, Any]]                          # where an entry stands in the list, and the entry
@@ -268,6 +272,10 @@ def _reason(error: urllib.error.HTTPError) -> str:
     return str(error.reason)
 
 
+def _is_set(variable: str) -> bool:
+    return os.environ.get(variable, "").strip().lower() in ("1", "true", "yes", "on")
+
+
 class Server:
     """HTTP to Ridgepoint; follows no redirect, so the token goes to the named server alone."""
 
@@ -307,12 +315,13 @@ class Client:
 
     def __init__(self, url: str | None = None, token: str | None = None, *, snapshot: str | None = None,
                  file: str | None = None, gpu: str | None = None, toolkit: str | None = None,
-                 refresh_s: float = REFRESH_S, verified: bool | None = None) -> None:
+                 refresh_s: float = REFRESH_S, verified: bool | None = None, recorded: bool | None = None) -> None:
         env = os.environ.get
         self.server = Server(env("RIDGEPOINT_URL", "") if url is None else url,
                              env("RIDGEPOINT_TOKEN", "") if token is None else token)
         self.pinned = env("RIDGEPOINT_SNAPSHOT", "") if snapshot is None else snapshot
-        self.verified = env("RIDGEPOINT_VERIFIED", "").lower() in ("1", "true", "yes") if verified is None else verified
+        self.verified = _is_set("RIDGEPOINT_VERIFIED") if verified is None else verified
+        self.recorded = _is_set("RIDGEPOINT_RECORDED") if recorded is None else recorded
         self.device = Device(gpu) if gpu else device()
         self.gpu, self.toolkit = self.device.name, toolkit_name() if toolkit is None else toolkit
         whose = f"{self.server.url}|{self.server.token}"
@@ -350,9 +359,14 @@ class Client:
         known = snapshot.operators.get(operator, {}) if snapshot else {}
         dtype = dtype_name(dtype) if dtype else next(iter(known.get("dtypes", ())), "")
         problem = self._check_names(snapshot, operator, dtype, shape)
-        served = snapshot.find(operator, dtype, shape) if snapshot else None
-        if served is None:
-            why = (problem or "nothing measured fits") if snapshot else \
+        served = snapshot.find(operator, dtype, shape, self.recorded) if snapshot else None
+        aside = None if snapshot is None or self.recorded else snapshot.find(operator, dtype, shape, True)
+        hint = (f"; recording {aside.entry} fits by the rule {aside.rule} and serves only jobs that ask for recordings: "
+                "RIDGEPOINT_RECORDED=1") if aside and aside.recorded else ""
+        if served is not None:
+            served.why += hint
+        else:
+            why = (problem or f"nothing measured fits{hint}") if snapshot else \
                 f"no snapshot: {self.problem or 'RIDGEPOINT_URL names no server'}"
             place = snapshot.bucket(operator, shape) if snapshot else _shape_text(shape)
             served = Served(operator, dtype, place, "default", why, None, default, shape=shape)
@@ -366,7 +380,7 @@ class Client:
     def _check_names(self, snapshot: Snapshot | None, operator: str, dtype: str, shape: Mapping[str, int]) -> str:
         """Warn once of a name that no operator has; raise UnknownName where the job is strict."""
         problem = name_problem(snapshot.operators, operator, dtype, shape) if snapshot else ""
-        if problem and os.environ.get("RIDGEPOINT_STRICT", "").lower() in ("1", "true", "yes"):
+        if problem and _is_set("RIDGEPOINT_STRICT"):
             raise UnknownName(problem)
         if problem and problem not in self._warned:
             self._warned.add(problem)
@@ -376,7 +390,7 @@ class Client:
     def status(self) -> dict[str, Any]:
         return {"snapshot": self.snapshot.id if self.snapshot else None, "from": self.source, "pinned": bool(self.pinned),
                 "gpu": self.gpu, "compute_capability": self.device.compute_capability, "sms": self.device.sms,
-                "toolkit": self.toolkit, "file": self.file, "problem": self.problem,
+                "toolkit": self.toolkit, "recorded": self.recorded, "file": self.file, "problem": self.problem,
                 "revoked": list(self.revoked), "age_days": self.age_days()}
 
     def age_days(self) -> float | None:
@@ -396,9 +410,9 @@ class Client:
     def _load(self) -> None:
         """Load a pinned snapshot from the file, else from the server, else any snapshot of the file."""
         kept = self._read_file()
-        if not (kept and self.pinned == kept.id):
+        if not (kept and self.pinned == kept.id and kept.tells_recordings):
             reached = self.refresh(START_S)
-            kept = None if reached or self.pinned else kept
+            kept = None if reached or (kept and self.pinned not in ("", kept.id)) else kept
         if kept:
             self._adopt(kept, "file")
             self._warn_of_age(kept)
@@ -418,7 +432,7 @@ class Client:
         """Fetch the snapshot where it changed; False without an answer, `problem` says why."""
         if not self.server.url:
             return False
-        asked = {"gpu": self.gpu, "toolkit": self.toolkit, **({"id": self.pinned} if self.pinned else {}),
+        asked = {"gpu": self.gpu, "toolkit": self.toolkit, "recorded": "1", **({"id": self.pinned} if self.pinned else {}),
                  **({"compute_capability": self.device.compute_capability} if self.device.compute_capability else {}),
                  **({"sms": str(self.device.sms)} if self.device.sms else {}),
                  **({"verified": "1"} if self.verified else {})}
@@ -444,7 +458,8 @@ class Client:
         ids: Any = None
         with suppress(*UNREADABLE):
             if self.server.url and asks:
-                query = urllib.parse.urlencode({"gpu": self.gpu, "revoked": "1"})
+                query = urllib.parse.urlencode({"gpu": self.gpu, "toolkit": self.toolkit, "revoked": "1",
+                                                "id": self.snapshot.id if self.snapshot else ""})
                 ids = json.loads(self.server.ask(f"/api/configs/snapshot/?{query}", timeout)[1]).get("revoked")
         said = f"{self.file}.revoked"
         with suppress(*UNREADABLE):

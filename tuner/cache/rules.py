@@ -90,10 +90,15 @@ WHY = {
     Rule.NEAREST_BUCKET: "measured on this GPU for the nearest other shape bucket",
     Rule.DEFAULT: "nothing measured fits: the operator's default configuration",
 }
-def why_of(rule: Rule, toolkit: str) -> str:
+
+
+RECORDED_WHY = "recorded, not measured here"
+
+
+def why_of(rule: Rule, toolkit: str, recorded: bool = False) -> str:
     """Return a rule in words for a launch; one whose toolkit is not known is never told that it is the entry's."""
-    unknown = toolkit in ("", "unknown")
-    return WHY[rule].replace("with this toolkit", "(the launch's toolkit is not known)") if unknown else WHY[rule]
+    why = WHY[rule] if is_known(toolkit) else WHY[rule].replace("with this toolkit", "(the launch's toolkit is not known)")
+    return f"{RECORDED_WHY}: {why}" if recorded else why
 
 
 OWN_BUCKET = (Rule.EXACT, Rule.BUCKET)        # an entry of the launch's own bucket, GPU and toolkit
@@ -118,12 +123,14 @@ class Entry:
     id: int
     key: Key
     config: Config
-    recorded: bool = False                   # from a replay: serves after what was measured here
+    recorded: bool = False                   # from a replay: serves who asks for recordings, after what was measured here
     state: State = State.VERIFIED
     origin: Origin = Origin.TUNE
     shape: Mapping[str, int] = field(default_factory=dict)    # at which it was measured
     gain: float | None = None                # at least so much faster than the default where it was measured (0.1: 10 %)
     library: float | None = None             # the vendor library is so many times as fast as the best found: keep it; else None
+    state_why: str = ""                      # why the state is what it is, in the words of who set it
+    barred: Sequence[Sequence[str]] = ()     # [toolkit, source hash] under which its configuration is in quarantine; "": under any
 
     @property
     def off_centre(self) -> float:
@@ -137,6 +144,25 @@ def is_verified(entry: Entry) -> bool:
 
 
 NOT_VERIFIED = "only verified entries were asked for: measured here by a tune job, under the newest toolkit and driver seen"
+NOT_RECORDED = "it is a recording, and the launch did not ask for recordings (RIDGEPOINT_RECORDED=1)"
+
+
+
+def recording_fits(entry: int, rule: str) -> str:
+    """Return what an answer adds where a recording would serve that was not asked for; the client says the same."""
+    return f"recording {entry} fits by the rule {rule} and serves only jobs that ask for recordings: RIDGEPOINT_RECORDED=1"
+
+
+def is_known(toolkit: str) -> bool:
+    """Return whether a toolkit's text names one."""
+    return toolkit not in ("", "unknown")
+
+
+def holds_under(bar: Sequence[str], toolkit: str, source_hash: str) -> bool:
+    """Return whether a quarantine ([toolkit, source hash]) speaks for this toolkit and source; what is not known is no excuse."""
+    its_toolkit, its_source = bar
+    return ((its_toolkit == toolkit or not is_known(its_toolkit) or not is_known(toolkit))
+            and (its_source == source_hash or not its_source or not source_hash))
 
 
 @dataclass(frozen=True)
@@ -192,10 +218,15 @@ def match_entry(entry: Entry, wanted: Key, exact: Collection[str] = (), policy: 
     match = _match_key(entry, wanted, exact, policy, shape)
     if isinstance(match, str):
         return match
-    if entry.state == State.STALE and wanted.toolkit in ("", "unknown"):
+    if entry.state == State.STALE and not is_known(wanted.toolkit):
         return f"it is {entry.state}: {STATE_MEANS[entry.state]}, and the launch's is not known"
     if match.rule not in SERVES[entry.state]:
-        return f"it is {entry.state}: {STATE_MEANS[entry.state]}"
+        because = f" ({entry.state_why})" if entry.state == State.QUARANTINED and entry.state_why else ""
+        return f"it is {entry.state}: {STATE_MEANS[entry.state]}{because}"
+    source = wanted.source_hash or entry.key.source_hash
+    if bar := next((bar for bar in entry.barred if holds_under(bar, wanted.toolkit, source)), None):
+        return (f"its configuration is quarantined under {bar[0] or 'any toolkit'}"
+                + ("" if is_known(wanted.toolkit) else ", and the launch's toolkit is not known"))
     expected = loss(match.rule, entry.key, wanted, match.distance)
     if expected is not None and entry.gain is not None and match.rule not in OWN_BUCKET and entry.gain <= expected:
         return (f"it is at least {100 * entry.gain:.1f} % faster than the default where it was measured, and this step "

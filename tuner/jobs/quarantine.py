@@ -16,7 +16,7 @@ from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from tuner.models import Quarantine, TuneJob
-from tuner.texts import config_in_order, in_order
+from tuner.texts import REASON_WORDS, config_in_order, in_order
 from tuner.tuning.trial import Config, Reason, Rejected, config_key
 
 REASONS = (Reason.CRASH, Reason.TIMEOUT, Reason.WRONG)
@@ -61,9 +61,6 @@ def quarantine_lift(row: Quarantine, by: Any) -> Quarantine:
 def quarantine_forget_job(job: TuneJob) -> None:
     """Remove quarantines of a job in which nothing ran: its GPU or driver was at fault."""
     Quarantine.objects.filter(job=job, count=1).delete()
-
-
-REASON_WORDS = {"crash": "crashed", "timeout": "hung", "wrong": "computed wrong"}
 
 
 def quarantine_list(filters: Mapping[str, str] | None = None) -> QuerySet[Quarantine]:

@@ -16,7 +16,7 @@ from django.utils.dateparse import parse_datetime
 
 from tuner import devices
 from tuner.cache import rules
-from tuner.cache.entries.selectors import quarantined_configs
+from tuner.cache.entries.bans import Bans, read_bans
 from tuner.gate.errors import Refusal
 from tuner.models import CachedConfig, GpuEnvironment, RevalidationPolicy, SuiteJob
 from tuner.revalidation import selectors, services
@@ -55,15 +55,15 @@ def doubtful_entries() -> list[CachedConfig]:
     return selectors.hottest_first([row for row in selectors.unverified_entries() if row.origin == rules.Origin.TUNE])
 
 
-def within_bounds(rows: Sequence[CachedConfig], most_entries: int, most_seconds: float, banned: selectors.Banned | None = None,
+def within_bounds(rows: Sequence[CachedConfig], most_entries: int, most_seconds: float, bans: Bans | None = None,
                   ) -> list[CachedConfig]:
     """Return the hottest entries that fit both bounds. One more costs what the whole job then takes longer."""
     chosen: list[CachedConfig] = []
     counts: dict[tuple[str, str], list[int]] = {}
-    banned = quarantined_configs() if banned is None else banned
+    bans = read_bans() if bans is None else bans
     for row in rows[:most_entries]:
         mine = counts.setdefault((row.gpu, row.policy), [])
-        mine.append(len(selectors.entry_sides(row, banned)))
+        mine.append(len(selectors.entry_sides(row, bans)))
         if sum(selectors.expected_job_seconds(each) for each in counts.values()) > most_seconds:
             break
         chosen.append(row)
@@ -95,15 +95,15 @@ def spent_budget(gpu: str) -> tuple[int, float]:
 
 def overview() -> dict[str, Any]:
     """Return what page, API and command show."""
-    now, rows, busy, banned = current_policy(), doubtful_entries(), selectors.being_measured(), quarantined_configs()
-    chosen = within_bounds([row for row in rows if row.pk not in busy], now.most_entries, now.most_seconds, banned)
+    now, rows, busy, bans = current_policy(), doubtful_entries(), selectors.being_measured(), read_bans()
+    chosen = within_bounds([row for row in rows if row.pk not in busy], now.most_entries, now.most_seconds, bans)
     shown = rows[:MOST_SHOWN]
     worth = selectors.entry_stakes(shown)
     return {
         "winners": selectors.has_winner(), "policy": now, "seen": seen_environments(), "doubtful": rows, "chosen": chosen,
         "shown": [
             {"row": row, "ns": worth[row.pk][0], "gain_pct": 100 * worth[row.pk][1], "job": busy.get(row.pk)} for row in shown],
-        "seconds": selectors.expected_seconds(chosen, banned), "waiting": selectors.jobs_under_way().count(),
+        "seconds": selectors.expected_seconds(chosen, bans), "waiting": selectors.jobs_under_way().count(),
         "busy": sum(row.pk in busy for row in rows),
         "jobs": selectors.job_lines(selectors.recent_jobs(MOST_JOBS))}
 

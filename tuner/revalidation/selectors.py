@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 
 from tuner import devices
 from tuner.cache import rules
-from tuner.cache.entries.selectors import quarantined_configs
+from tuner.cache.entries.bans import Bans, read_bans
 from tuner.cache.formats.document import check_config
 from tuner.devices import gpu_model, is_gpu
 from tuner.gate.stats.winner import runs_needed
@@ -28,25 +28,25 @@ RIVALS = 2                         # beside what served: near ties first, then t
 # Seconds on an H200: 20 processes of six kernels took 68 s, 21 of three to four 63.6 s; 29 configurations were compiled in 48 s
 # (docs/gate-gpu.md).
 PROCESS_S, KERNEL_S, COMPILE_S = 2.4, 0.16, 1.7
-Banned = frozenset[tuple[str, str, str, str]]
 
 
 # ---- what is measured beside what ----
 
-def entry_sides(entry: CachedConfig, banned: Banned | None = None) -> dict[str, dict[str, Any]]:
+def entry_sides(entry: CachedConfig, bans: Bans | None = None) -> dict[str, dict[str, Any]]:
     """Return configurations by side: the default, what is served where it is another one, and its rivals.
 
-    What is in quarantine is not run again: it is left out.
+    What is in quarantine under the toolkit that it would run with, the newest seen on its GPU, is left out.
     """
     known = find(entry.operator)
     assert known is not None, "why_not was asked before"
-    banned = quarantined_configs() if banned is None else banned
+    bans = read_bans() if bans is None else bans
     default = known.complete(known.default_config(entry.shape, entry.dtype, limits(entry.gpu, entry.compute_capability or None)))
+    toolkit = bans.newest.get(entry.gpu, entry.toolkit)
     found = {DEFAULT: dict(default)}
     keys, rivals = {config_key(default)}, 0
     for number, config in enumerate(_configs_to_try(entry, known)):
         key = config_key(config)
-        held = any((entry.operator, entry.dtype, key, capability) in banned for capability in (entry.compute_capability, ""))
+        held = bans.holding(entry.operator, entry.dtype, config, entry.compute_capability, toolkit, entry.source_hash)
         if key in keys or held or (number and rivals == RIVALS):
             continue
         keys.add(key)
@@ -67,9 +67,9 @@ def _configs_to_try(entry: CachedConfig, known: Operator) -> list[dict[str, Any]
     return [dict(known.complete(entry.config)), *(dict(config) for config in rivals if names <= set(config))]
 
 
-def candidate_configs(entry: CachedConfig, banned: Banned | None = None) -> list[Config]:
+def candidate_configs(entry: CachedConfig, bans: Bans | None = None) -> list[Config]:
     """Return what is measured beside the default: what is served, where that is another one, and its rivals."""
-    return [] if why_not(entry) else [config for name, config in entry_sides(entry, banned).items() if name != DEFAULT]
+    return [] if why_not(entry) else [config for name, config in entry_sides(entry, bans).items() if name != DEFAULT]
 
 
 # ---- which entries ----
@@ -142,12 +142,12 @@ def _why_not(entry: CachedConfig, known: Operator | None) -> str:
 
 # ---- what it takes ----
 
-def expected_seconds(entries: Sequence[CachedConfig], banned: Banned | None = None) -> float:
+def expected_seconds(entries: Sequence[CachedConfig], bans: Bans | None = None) -> float:
     """Return GPU-seconds that measuring these again may take, in one job for each GPU model."""
-    banned = quarantined_configs() if banned is None else banned
+    bans = read_bans() if bans is None else bans
     groups: dict[tuple[str, str], list[int]] = {}
     for entry in entries:
-        groups.setdefault((entry.gpu, entry.policy), []).append(len(entry_sides(entry, banned)))
+        groups.setdefault((entry.gpu, entry.policy), []).append(len(entry_sides(entry, bans)))
     return sum(expected_job_seconds(counts) for counts in groups.values())
 
 

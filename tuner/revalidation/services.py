@@ -17,7 +17,7 @@ from django.db import DatabaseError, transaction
 from django.utils import timezone
 
 from tuner import devices
-from tuner.cache.entries.selectors import quarantined_configs
+from tuner.cache.entries.bans import read_bans
 from tuner.gate.errors import Refusal
 from tuner.gate.stats.runs import KernelRuns
 from tuner.gate.stats.winner import Choice, Contender, Problem, choose, runs_needed
@@ -57,12 +57,12 @@ def revalidate(entries: Sequence[CachedConfig], owner: Any, device: str = "") ->
 @transaction.atomic
 def _ask_job(gpu: str, policy: str, entries: Sequence[CachedConfig], owner: Any, device: str) -> SuiteJob | None:
     suite = _winners_suite(gpu, policy)                                              # locked: two who ask at once make one job
-    banned = quarantined_configs()
+    bans = read_bans()
     busy = {key for job in selectors.jobs_under_way().filter(suite=suite) for key in selectors.entry_ids(job)}
     chosen: dict[str, tuple[CachedConfig, dict[str, Any]]] = {}
     for entry in entries:
         key = kernel_key(entry.operator, entry.shape, entry.dtype)
-        if key not in busy and key not in chosen and len(sides := selectors.entry_sides(entry, banned)) > 1:
+        if key not in busy and key not in chosen and len(sides := selectors.entry_sides(entry, bans)) > 1:
             chosen[key] = entry, sides
     if not chosen:
         return None

@@ -51,7 +51,9 @@ class ConfigChoice:
     The build's own word goes first, then the suite's: a given one, what the cache serves now, or the operator's default.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, recorded: bool = False) -> None:
+        """`recorded`: the cache's recordings serve too, as to a job that asks for them."""
+        self.recorded = recorded
         self._served: dict[str, dict[str, Any]] = {}
 
     def given(self, turn: Turn, kernel: SuiteKernel) -> Config | None:
@@ -62,7 +64,7 @@ class ConfigChoice:
         """What a launch on this GPU with this toolkit gets from the cache."""
         if kernel.key not in self._served:
             self._served[kernel.key] = config_best(kernel.op, kernel.dtype, str(session.get("gpu") or ""), kernel.shape,
-                                                   rules.toolkit_text(session))
+                                                   rules.toolkit_text(session), recorded=self.recorded)
         return self._served[kernel.key]["config"] or None
 
     def facts(self, turn: Turn, kernel: SuiteKernel) -> dict[str, Any]:
@@ -81,7 +83,7 @@ class RecordedRunner:
 
     def __init__(self, job: SuiteJob, runs: RecordedRuns, pace: float) -> None:
         self.job, self.runs, self.pace, self.recorded = job, runs, pace, runs.label
-        self._stop, self._chosen = threading.Event(), ConfigChoice()
+        self._stop, self._chosen = threading.Event(), ConfigChoice(recorded=True)
         served, self._mine = _served_processes(job, runs.stem)
         self._draw = RunDraw(runs.runs, job.pk, served)
 

@@ -64,7 +64,8 @@ def caches(draw):
             number, buckets.bucket(shape, ("D",), policy), "team", "fp16", gpu, draw(st.sampled_from([NOW, OLD])),
             {"BLOCK": number},
             recorded=draw(st.booleans()), state=draw(st.sampled_from(list(rules.State))),
-            origin=draw(st.sampled_from(list(rules.Origin))), shape=shape, gain=draw(st.sampled_from([None, 0.02, 0.5]))))
+            origin=draw(st.sampled_from(list(rules.Origin))), shape=shape, gain=draw(st.sampled_from([None, 0.02, 0.5])),
+            barred=draw(st.sampled_from([(), (), ((NOW, ""),), ((OLD, ""),)]))))
     wanted = [{"B": draw(sizes), "C": draw(sizes), "D": draw(st.sampled_from([32, 64, 128]))} for _ in range(8)]
     wanted += [dict(each.shape) for each in entries[:4]]
     return policy, entries, wanted, draw(st.booleans())
@@ -74,7 +75,10 @@ def caches(draw):
 @given(caches())
 @settings(max_examples=150 if DEEP else 60, deadline=None, derandomize=True)
 def test_the_client_serves_what_the_server_would(drawn):
-    """Random caches × 8 shapes: tuner.cache.rules.look_up decides, the client must agree without knowing a rule."""
+    """Random caches × 8 shapes: tuner.cache.rules.look_up decides, the client must agree without knowing a rule.
+
+    With recordings, and without them as if they were not there.
+    """
     policy, entries, shapes, guarded = drawn
 
     def loss(rule, key, wanted, distance):
@@ -84,10 +88,12 @@ def test_the_client_serves_what_the_server_would(drawn):
     snapshot = client.Snapshot(document(entries, operators, loss=loss))
     for shape in shapes:
         wanted = rules.Key("team", "fp16", buckets.bucket(shape, ("D",), policy), GPU, "9.0", NOW)
-        right = rules.look_up(entries, wanted, ("D",), policy, loss, shape)
-        found = snapshot.find("team", "fp16", shape)
-        assert (found and (found.entry, found.rule, found.config)) == (
-            right and (right.entry.id, str(right.rule), dict(right.entry.config)))
+        for recorded in (True, False):
+            allowed = [one for one in entries if recorded or not one.recorded]
+            right = rules.look_up(allowed, wanted, ("D",), policy, loss, shape)
+            found = snapshot.find("team", "fp16", shape, recorded)
+            assert (found and (found.entry, found.rule, found.config, found.recorded)) == (
+                right and (right.entry.id, str(right.rule), dict(right.entry.config), right.entry.recorded))
 
 
 def test_another_shape_of_the_bucket_is_not_called_exact():

@@ -19,6 +19,7 @@ from tuner.cache import client as library
 from tuner.cache.buckets import Buckets
 from tuner.cache.entries import selectors as configs
 from tuner.cache.serve import reports_api, resolve, selectors, services
+from tuner.jobs.quarantine import quarantine_lift, quarantine_put
 from tuner.models import BucketPolicy, CachedConfig, ConfigSnapshot, ServedCount, SnapshotView, TrialRow, TuneJob
 
 pytestmark = pytest.mark.django_db
@@ -31,6 +32,7 @@ needs_triton = pytest.mark.skipif(not (find_spec("torch") and find_spec("triton"
 @pytest.fixture(autouse=True)
 def looked_anew(monkeypatch):
     monkeypatch.setattr(services, "_newest", {})
+    monkeypatch.setattr(services, "_revoked", {})
     monkeypatch.setattr(services, "LOOK_EVERY_S", 0.0)
     yield
     library._LIVING.clear()
@@ -162,6 +164,117 @@ def test_who_holds_a_snapshot_is_told_what_is_in_quarantine(api, bob):
     assert snapshot(api(bob), revoked="1").json() == {"revoked": [held.pk]} and other.pk != held.pk
 
 
+def ask_through(http, monkeypatch):
+    """Let clients ask the product's own views, without a port."""
+    def ask(self, path, timeout, *, send=None, etag=""):
+        answer = http.post(path, send, format="json") if send else http.get(path)
+        if answer.status_code != 200:
+            raise library.Refused(answer.status_code, "refused")
+        return 200, answer.content
+    monkeypatch.setattr(library.Server, "ask", ask)
+    monkeypatch.setattr(library.Client, "_start_thread", lambda self: None)
+
+
+def job_client(tmp_path, **more):
+    return library.Client(**{"url": "http://ridgepoint", "token": "", "file": str(tmp_path / "kept.json"), "gpu": GPU,
+                             "toolkit": TOOLKIT, "snapshot": "", **more})
+
+
+@pytest.mark.parametrize("kept", ["", "file", "pin"])
+def test_a_recording_serves_only_a_job_that_asks_for_recordings(api, alice, monkeypatch, tmp_path, kept):
+    """From the server, from a file while it is away, and pinned; client and server answer in the same words."""
+    label = "recorded on NVIDIA H200, 2026-11-01"
+    played = entry(square(4096), {**CONFIG, "BM": 64}, recorded=label)
+    entry(square(64), toolkit="cuda 12.8, triton 3.4.0")
+    hidden = entry(square(64), {**CONFIG, "BM": 32}, recorded=label)       # nearer by the rules than what was measured
+    ask_through(api(alice), monkeypatch)
+    pin = job_client(tmp_path).snapshot.id
+    if kept:
+        monkeypatch.setattr(library.Server, "ask", lambda *_, **__: (_ for _ in ()).throw(OSError("away")))
+    for asks in (False, True):
+        monkeypatch.setenv("RIDGEPOINT_RECORDED", str(int(asks)))
+        one = job_client(tmp_path, snapshot=pin if kept == "pin" else "")
+        assert one.source == ("file" if kept else "server") and one.status()["recorded"] == asks
+        for shape in (square(4096), square(64), square(9)):
+            served, right = one.best("matmul", "bf16", **shape), configs.config_best(
+                "matmul", "bf16", GPU, shape, TOOLKIT, recorded=asks)
+            told = re.sub("; measured at [^;]*", "", served.why), right["why"].replace(": the operator's default configuration", "")
+            assert (served.rule, told[0], served.entry) == (right["rule"], told[1], right["entry"] and right["entry"]["id"])
+            assert served.recorded == bool(right["entry"] and right["entry"]["recorded"])
+    played_back, older = (one.best("matmul", "bf16", **square(n)) for n in (4096, 64))
+    assert (played_back.entry, older.entry, older.rule) == (played.pk, hidden.pk, "exact") and "recorded" in repr(older)
+    assert played_back.why.startswith("recorded, not measured here")
+    one = job_client(tmp_path, recorded=False)
+    assert one.best("matmul", "bf16", **square(64)).rule == "older toolkit"
+    nothing = one.best("matmul", "bf16", **square(4096))
+    assert (nothing.entry, nothing.config) == (None, None) and f"recording {played.pk} fits by the rule exact" in nothing.why
+    assert "RIDGEPOINT_RECORDED=1" in nothing.why
+
+
+def test_a_client_from_before_recordings_were_told_apart_gets_none(api, bob):
+    """It asks for none; a view that an older server stored is resolved anew: there a recording hid what was measured."""
+    measured = entry(square(64), toolkit="cuda 12.8, triton 3.4.0")
+    played = entry(square(64), {**CONFIG, "BM": 32}, recorded="a recording")
+    all_rows = snapshot(api(bob), recorded=1).json()
+    assert {each["id"]: each["recorded"] for each in all_rows["entries"]} == {measured.pk: False, played.pk: True}
+    assert [each["id"] for each in snapshot(api(bob)).json()["entries"] if each["home"]] == [measured.pk]
+    old = [{name: value for name, value in each.items() if name != "recorded"} for each in all_rows["entries"]
+           if each["id"] == played.pk]
+    SnapshotView.objects.update(document={**all_rows, "entries": old})
+    assert snapshot(api(bob), id=all_rows["id"], recorded=1).json() == all_rows
+    assert [each["id"] for each in snapshot(api(bob), id=all_rows["id"]).json()["entries"] if each["home"]] == [measured.pk]
+
+
+# ---- quarantine: for toolkit and source ----
+
+OLD = "cuda 12.8, triton 3.4.0"
+
+
+def ban(config=CONFIG, **facts):
+    return quarantine_put({"operator": "matmul", "dtype": "bf16", "config": config, "capability": "9.0", "toolkit": TOOLKIT,
+                           "source_hash": "ab", "reason": "crash", **facts},
+                          {"message": "illegal memory access\nat 0x7f", "shape": square(4096), "gpu": GPU, "job": None})
+
+
+@pytest.mark.parametrize(("facts", "under"), [
+    ({}, ""), ({"toolkit": OLD}, TOOLKIT), ({"toolkit": "cuda 11.8, triton 2.1.0"}, f"{TOOLKIT}|{OLD}"),
+    ({"source_hash": "cd"}, f"{TOOLKIT}|{OLD}|"), ({"source_hash": ""}, ""), ({"toolkit": ""}, ""), ({"toolkit": "unknown"}, ""),
+    ({"capability": "8.0"}, f"{TOOLKIT}|{OLD}|"), ({"capability": ""}, ""), ({"dtype": "fp16"}, f"{TOOLKIT}|{OLD}|")])
+def test_a_quarantine_speaks_for_its_toolkit_and_source_in_the_cache_too(api, bob, facts, under):
+    """An entry of TOOLKIT and source "ab": the launches' toolkits that it serves; page, API, snapshot and revoked list agree.
+
+    A launch without a toolkit may be under the one that crashed.
+    """
+    one = entry(square(4096), source_hash="ab")
+    pinned = snapshot(api(bob)).json()["id"]
+    ban(**facts)
+    for toolkit in (TOOLKIT, OLD, ""):
+        serves = toolkit in under.split("|") if under else False
+        found = configs.config_best("matmul", "bf16", GPU, square(4096), toolkit, why=True)
+        told = library.Snapshot(snapshot(api(bob), toolkit=toolkit).json()).find("matmul", "bf16", square(4096))
+        revoked = snapshot(api(bob), toolkit=toolkit, revoked=1, id=pinned).json()["revoked"]
+        assert (found["entry"] is not None, told is not None, revoked == []) == (serves,) * 3, toolkit
+        if not serves:
+            assert "quarantined" in found["considered"][0]["refused"]
+    if not under:
+        assert found["considered"][0]["refused"].endswith("never serves (crashed: illegal memory access)")
+    alone = snapshot(api(bob), revoked=1).json()["revoked"]                 # a client from before tells no toolkit: its entry's own
+    assert alone == ([] if TOOLKIT in under.split("|") else [one.pk])
+
+
+def test_a_pin_is_judged_by_what_it_holds(api, bob):
+    """The entry has another winner by now: what crashed is the one of the pin."""
+    one = entry(square(4096), source_hash="ab")
+    pin = snapshot(api(bob)).json()["id"]
+    CachedConfig.objects.filter(pk=one.pk).update(config={**CONFIG, "BM": 256})
+    row = ban()
+    assert snapshot(api(bob), revoked=1, toolkit=TOOLKIT, id=pin).json() == {"revoked": [one.pk]}
+    assert snapshot(api(bob), revoked=1, toolkit=TOOLKIT).json() == {"revoked": []}
+    assert snapshot(api(bob), revoked=1, toolkit=TOOLKIT, id="gone").json() == {"revoked": []}
+    quarantine_lift(row, None)
+    assert snapshot(api(bob), revoked=1, toolkit=TOOLKIT, id=pin).json() == {"revoked": []}
+
+
 def test_a_snapshot_of_verified_entries_holds_nothing_else(api, bob):
     """Its id is another one, it can be pinned, and no other snapshot is given for it."""
     mine = entry(square(4096))
@@ -170,7 +283,7 @@ def test_a_snapshot_of_verified_entries_holds_nothing_else(api, bob):
                                      {"origin": "import", "state": "verified"})):
         entry(square(64 << number), **change)
     http = api(bob)
-    everything, only = snapshot(http).json(), snapshot(http, verified=1).json()
+    everything, only = snapshot(http, recorded=1).json(), snapshot(http, verified=1).json()
     assert {each["id"] for each in only["entries"]} == {mine.pk} < {each["id"] for each in everything["entries"]}
     assert (only["verified"], everything["verified"]) == (True, False) and only["id"] != everything["id"]
     assert snapshot(http, verified=1, id=only["id"]).json() == only

@@ -98,12 +98,16 @@ def test_stop(api, alice):
 
 def test_the_best_configuration_names_the_rule_that_served_it(api, bob, done):
     client, url = api(bob), reverse("api-config-best")
-    exact = client.get(url, {"operator": "matmul", "dtype": "bf16", "gpu": "NVIDIA H200", **SHAPE}).json()
+    asked = {"operator": "matmul", "dtype": "bf16", "gpu": "NVIDIA H200", **SHAPE}
+    nothing = client.get(url, asked).json()                # the job replayed a recording, and nobody asked for one
+    assert (nothing["rule"], nothing["entry"]) == ("default", None) and "RIDGEPOINT_RECORDED=1" in nothing["why"]
+    exact = client.get(url, {**asked, "recorded": 1}).json()
+    assert nothing["recording"] == exact["entry"]["id"] and exact["why"].startswith("recorded, not measured here")
     assert (exact["rule"], exact["config"], exact["entry"]["job"]) == ("exact", done.best_config, done.pk)
     assert exact["entry"]["recorded"].startswith("recorded on NVIDIA H200")
-    near = client.get(url, {"operator": "matmul", "gpu": "NVIDIA H200", "M": 2048, "N": 1024, "K": 1024}).json()
+    near = client.get(url, {"operator": "matmul", "gpu": "NVIDIA H200", "M": 2048, "N": 1024, "K": 1024, "recorded": 1}).json()
     assert near["rule"] == "nearest bucket"
-    other = client.get(url, {"operator": "matmul", "gpu": "NVIDIA H100 80GB HBM3", **SHAPE}).json()
+    other = client.get(url, {"operator": "matmul", "gpu": "NVIDIA H100 80GB HBM3", **SHAPE, "recorded": 1}).json()
     assert other["rule"] == "same architecture"
     softmax = client.get(url, {"operator": "softmax", "gpu": "NVIDIA H200", "R": 64, "C": 128}).json()
     assert (softmax["rule"], softmax["entry"]) == ("default", None)

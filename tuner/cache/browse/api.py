@@ -15,6 +15,7 @@ from rest_framework.views import APIView
 
 from tuner.cache import rules
 from tuner.cache.entries import selectors, services
+from tuner.cache.entries.bans import read_bans
 from tuner.models import CachedConfig
 from tuner.revalidation import selectors as revalidation_selectors
 from tuner.revalidation import services as revalidation_services
@@ -29,8 +30,8 @@ class ConfigListApi(APIView):
     @extend_schema(operation_id="configs_list", responses=JSON, parameters=[
         OpenApiParameter(name, str) for name in ("operator", "gpu", "dtype", "state", "origin", "toolkit")])
     def get(self, request: Request) -> Response:
-        entries = selectors.config_filter(request.query_params)
-        return Response({"configs": [selectors.config_json(entry) for entry in entries[:LIST_LIMIT]]})
+        entries, bans = selectors.config_filter(request.query_params), read_bans()
+        return Response({"configs": [selectors.config_json(entry, bans) for entry in entries[:LIST_LIMIT]]})
 
 
 class StateChange(serializers.Serializer[None]):
@@ -45,7 +46,7 @@ class ConfigApi(APIView):
 
     @extend_schema(operation_id="configs_get", responses=JSON)
     def get(self, request: Request, pk: int) -> Response:
-        return Response(selectors.config_json(get_object_or_404(selectors.config_list(), pk=pk)))
+        return Response(selectors.config_json(get_object_or_404(selectors.config_list(), pk=pk), read_bans()))
 
     @extend_schema(operation_id="configs_state", request=StateChange, responses=JSON)
     def post(self, request: Request, pk: int) -> Response:
@@ -54,7 +55,7 @@ class ConfigApi(APIView):
         asked.is_valid(raise_exception=True)
         state = rules.State.QUARANTINED if asked.validated_data["do"] == "quarantine" else rules.State.UNVERIFIED
         row = services.config_set_state(get_object_or_404(CachedConfig, pk=pk), state, request.user, asked.validated_data["why"])
-        return Response(selectors.config_json(row))
+        return Response(selectors.config_json(row, read_bans()))
 
 
 class ConfigBestApi(APIView):
@@ -65,6 +66,7 @@ class ConfigBestApi(APIView):
         OpenApiParameter("dtype", str), OpenApiParameter("toolkit", str),
         *(OpenApiParameter(name, str) for name in ENVIRONMENT),
         OpenApiParameter("verified", bool, description="serve only what a tune job here proved"),
+        OpenApiParameter("recorded", bool, description="serve recordings too"),
         OpenApiParameter("why", bool, description="with every entry that was considered, and why it does not serve"),
         OpenApiParameter("M", int, description="and the operator's other dimensions by name")])
     def get(self, request: Request) -> Response:
@@ -83,7 +85,8 @@ class ConfigBestApi(APIView):
         environment = {name: query[name] for name in ENVIRONMENT if query.get(name)}
         return Response(selectors.config_best(operator.name, dtype, query["gpu"], shape, query.get("toolkit", ""),
                                               why=query.get("why", "") in ("1", "true"),
-                                              verified=query.get("verified", "") in ("1", "true"), **environment))
+                                              verified=query.get("verified", "") in ("1", "true"),
+                                              recorded=query.get("recorded", "") in ("1", "true"), **environment))
 
 
 class RevalidateRequest(serializers.Serializer[None]):
@@ -98,8 +101,8 @@ class RevalidateApi(APIView):
     @extend_schema(operation_id="configs_unverified", responses=JSON)
     def get(self, request: Request) -> Response:
         """Unverified entries that can be measured again, those with the most at stake first, and the newest jobs that do so."""
-        waiting, banned = revalidation_selectors.waiting_entries(), selectors.quarantined_configs()
-        rows = [{**selectors.config_json(row), "again": revalidation_selectors.candidate_configs(row, banned)}
+        waiting, bans = revalidation_selectors.waiting_entries(), read_bans()
+        rows = [{**selectors.config_json(row), "again": revalidation_selectors.candidate_configs(row, bans)}
                 for row in waiting[:WAITING_LIMIT]]
         jobs = [{"id": each["job"].pk, "status": each["job"].status, "says": each["says"], "progress": each["progress"],
                  "entries": list(revalidation_selectors.entry_ids(each["job"]).values())}

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 from tuner import texts
 from tuner.cache import rules
 from tuner.cache.entries import portability_selectors, selectors, services
+from tuner.cache.entries.bans import read_bans
 from tuner.cache.exchange.forms import AskForm
 from tuner.cache.serve import selectors as served_selectors
 from tuner.models import CachedConfig
@@ -31,10 +32,10 @@ def cache_list(request: HttpRequest) -> HttpResponse:
     """Show entries."""
     matching = selectors.config_filter(request.GET)
     rows = list(matching.select_related(None)[:LIST_LIMIT])        # a job's row is many times an entry's
-    banned = selectors.quarantined_configs()
+    bans = read_bans()
     entries: list[dict[str, Any]] = [
-        {"entry": row, "config": texts.config_text(row.config), "state": str(selectors.as_entry(row, banned).state), **_gains(row)}
-        for row in rows]
+        {"entry": row, "config": texts.config_text(row.config), "state": str(seen.state), "why": seen.state_why, **_gains(row)}
+        for row, seen in ((row, selectors.as_entry(row, bans)) for row in rows)]
     everything = CachedConfig.objects.all()
     waiting, counts = revalidation_selectors.waiting_entries(), Counter(matching.order_by().values_list("state", flat=True))
     counts += Counter(row["state"] for row in entries)            # those that a quarantine holds are not what their row says
@@ -60,11 +61,14 @@ def _gains(row: CachedConfig) -> dict[str, float | None]:
 def cache_detail(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one entry."""
     entry = get_object_or_404(selectors.config_list(), pk=pk)
-    state, why_not = selectors.as_entry(entry, selectors.quarantined_configs()).state, revalidation_selectors.why_not(entry)
+    seen, why_not = selectors.as_entry(entry, read_bans()), revalidation_selectors.why_not(entry)
+    state, own = seen.state, (entry.toolkit, entry.source_hash)
     return render(request, "tuner/cache/detail.html", {
         "entry": entry, "triton": texts.paste_text(entry.operator, entry.config),
         "jobs": selectors.key_jobs(entry) if entry.job else [],
         "facts": texts.facts_text(entry.evidence.get("facts", {})), "history": _history(entry), "state": str(state),
+        "state_why": seen.state_why, "held": state != entry.state,               # by the quarantine of its configuration
+        "barred": [toolkit for toolkit, source in seen.barred if not rules.holds_under((toolkit, source), *own)],
         "state_means": rules.STATE_MEANS[state], "policy": selectors.bucket_policy(entry.operator).text,
         "measured_with": texts.measured_with(entry.job) if entry.job else texts.recorded_policy(entry.evidence),
         "guard": entry.evidence.get("guard"),
@@ -95,7 +99,7 @@ def cache_why(request: HttpRequest) -> HttpResponse:
     if form.is_bound and form.is_valid():
         given = form.cleaned_data
         answer = selectors.config_best(given["operator"], given["dtype"], given["gpu"], given["shape"], given["toolkit"], why=True,
-                                       driver=given["driver"], policy=given["policy"])
+                                       driver=given["driver"], policy=given["policy"], recorded=given["recorded"])
         for name in ("shape", "measured_shape"):
             answer[name] = answer[name] and texts.in_order(answer["operator"], answer[name])
     known = operators.find(answer["operator"]) if answer else None

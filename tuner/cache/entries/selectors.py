@@ -13,6 +13,7 @@ from django.db.models import Count, Max, QuerySet
 from tuner.cache import buckets, rules
 from tuner.cache.buckets import BUCKETS, Buckets
 from tuner.cache.default_check import check_library, library_gain
+from tuner.cache.entries.bans import Bans, read_bans
 from tuner.cache.entries.gpu_names import capability_of
 from tuner.cache.formats import triton_text
 from tuner.cache.portability import (
@@ -25,7 +26,7 @@ from tuner.cache.portability import (
     shape_steps,
     shared_bucket_cell,
 )
-from tuner.models import BucketPolicy, CachedConfig, ImportedFile, Quarantine, TrialRow, TuneJob
+from tuner.models import BucketPolicy, CachedConfig, ImportedFile, TrialRow, TuneJob
 from tuner.texts import config_in_order
 from tuner.tuning import operators
 from tuner.tuning.operators import limits
@@ -34,6 +35,7 @@ from tuner.tuning.trial import config_key
 MAX_JOBS = 2_000                 # newest; a fleet's portability does not rest on older ones
 _JOB = "job "                    # how the source of a job's space begins; of a file's: "file 3"
 MAX_UNPACKED = 32 * 2**20
+_NO_BANS = Bans()
 
 
 def measured_spaces(operator: str = "") -> tuple[MeasuredSpace, ...]:
@@ -159,29 +161,24 @@ def bucket(operator: str, shape: Mapping[str, int]) -> str:
 # ---- entries ----
 
 def entries(**where: Any) -> list[rules.Entry]:
-    """Return every row as the rules see it; quarantined where its configuration is, on its class of GPUs."""
-    banned = quarantined_configs()
-    return [as_entry(row, banned) for row in config_list().filter(**where)]
+    """Return every row as the rules see it, with what quarantines say of its configuration."""
+    bans = read_bans()
+    return [as_entry(row, bans) for row in config_list().filter(**where)]
 
 
-def quarantined_configs() -> frozenset[tuple[str, str, str, str]]:
-    """Return (operator, dtype, configuration, compute capability) of what is in quarantine."""
-    rows = Quarantine.objects.filter(lifted=None).values_list("operator", "dtype", "config", "capability")
-    # by the configuration itself: of a long one the column holds a digest
-    return frozenset((operator, dtype, config_key(config), capability) for operator, dtype, config, capability in rows)
-
-
-def as_entry(row: CachedConfig, banned: frozenset[tuple[str, str, str, str]] = frozenset()) -> rules.Entry:
-    """Return a row as the rules see it."""
+def as_entry(row: CachedConfig, bans: Bans = _NO_BANS) -> rules.Entry:
+    """Return a row as the rules see it: in quarantine where its configuration is under its own toolkit and kernel source."""
     key = rules.Key(row.operator, row.dtype, row.shape_bucket, row.gpu, row.compute_capability, row.toolkit,
                     row.source_hash, row.driver, row.policy)
-    text = config_key(row.config)
-    held = any((row.operator, row.dtype, text, capability) in banned for capability in (row.compute_capability, ""))
-    state = rules.State.QUARANTINED if held else rules.State(row.state)
+    mine = bans.of(row.operator, row.dtype, row.config, row.compute_capability)
+    held = next((ban for ban in mine if rules.holds_under((ban.toolkit, ban.source_hash), row.toolkit, row.source_hash)), None)
+    free = held is None or row.state == rules.State.QUARANTINED               # then a person's reason goes first
+    state, why = (rules.State(row.state), row.state_why) if free or held is None else (rules.State.QUARANTINED, held.why)
     guard = row.evidence.get("guard") or {}
     low = guard.get("low") if guard.get("verdict") == "faster" else None
+    barred = sorted({(ban.toolkit, ban.source_hash) for ban in mine})
     return rules.Entry(row.pk, key, row.config, bool(row.recorded), state, rules.Origin(row.origin), row.shape,
-                       None if low is None else low - 1, kept_library(row))
+                       None if low is None else low - 1, kept_library(row), why, barred)
 
 
 def kept_library(row: CachedConfig) -> float | None:
@@ -204,19 +201,20 @@ def wanted_key(operator: str, dtype: str, gpu: str, shape: Mapping[str, int], **
 
 
 def config_best(operator: str, dtype: str, gpu: str, shape: Mapping[str, int], toolkit: str = "", *, why: bool = False,
-                verified: bool = False, **environment: str) -> dict[str, Any]:
+                verified: bool = False, recorded: bool = False, **environment: str) -> dict[str, Any]:
     """Return the configuration that a launch gets, which rule served it, and why.
 
     verified     serve nothing else than `rules.is_verified`
+    recorded     serve recordings too
     why          add every entry that was considered, and why it does not serve
     environment  driver, policy, source_hash, compute_capability
     """
     wanted = wanted_key(operator, dtype, gpu, shape, toolkit=toolkit, **environment)
     rows = {row.pk: row for row in config_list().filter(operator=operator, dtype=dtype)}
-    banned, exact, policy, expected = quarantined_configs(), exact_dims(operator), bucket_policy(operator), expected_losses()
-    known = [as_entry(row, banned) for row in rows.values()]
-    allowed = [entry for entry in known if not verified or rules.is_verified(entry)]
-    served = rules.look_up(allowed, wanted, exact, policy, expected, shape)
+    bans, exact, policy, expected = read_bans(), exact_dims(operator), bucket_policy(operator), expected_losses()
+    known = [as_entry(row, bans) for row in rows.values()]
+    barred = {entry.id: _not_asked_for(entry, verified, recorded) for entry in known}
+    served = rules.look_up([entry for entry in known if not barred[entry.id]], wanted, exact, policy, expected, shape)
     answer: dict[str, Any] = {
         "operator": operator, "dtype": dtype, "gpu": gpu, "shape": dict(shape), "bucket": wanted.bucket,
         "compute_capability": wanted.compute_capability, "toolkit": toolkit}
@@ -226,17 +224,30 @@ def config_best(operator: str, dtype: str, gpu: str, shape: Mapping[str, int], t
                    "library": None, "expected_loss": None, "differs": [], "distance": None, "measured_shape": None}
     else:
         expected_loss = bucket_loss(operator, policy) if served.rule == rules.Rule.BUCKET else served.loss
-        answer |= {"rule": served.rule, "why": rules.why_of(served.rule, toolkit), "config": config_in_order(served.entry.config),
-                   "entry": config_json(rows[served.entry.id]), "expected_loss": expected_loss, "differs": list(served.differs),
+        answer |= {"rule": served.rule, "why": rules.why_of(served.rule, toolkit, served.entry.recorded),
+                   "config": config_in_order(served.entry.config),
+                   "entry": config_json(rows[served.entry.id], bans), "expected_loss": expected_loss,
+                   "differs": list(served.differs),
                    "distance": served.distance, "measured_shape": dict(served.entry.shape) or None,
                    "library": served.entry.library if served.rule in rules.OWN_BUCKET else None}
+    aside = None if verified or recorded else rules.look_up(known, wanted, exact, policy, expected, shape)
+    answer["recording"] = aside.entry.id if aside and aside.entry.recorded else None
+    if aside and aside.entry.recorded:
+        answer["why"] += f"; {rules.recording_fits(aside.entry.id, aside.rule)}"
     if why:
         answer["considered"] = [
-            _considered_row(entry, rows[entry.id], served, rules.match_entry(entry, wanted, exact, policy, expected, shape)
-                            if not verified or rules.is_verified(entry) else rules.NOT_VERIFIED) for entry in known]
+            _considered_row(entry, rows[entry.id], served, barred[entry.id] or rules.match_entry(
+                entry, wanted, exact, policy, expected, shape)) for entry in known]
         answer["considered"].sort(key=lambda one: (not one["serves"], one["refused"] is not None, one["order"], one["id"]))
         answer["rules"] = rule_table(answer["considered"], served.rule if served else rules.Rule.DEFAULT)
     return answer
+
+
+def _not_asked_for(entry: rules.Entry, verified: bool, recorded: bool) -> str:
+    """Return why an entry does not serve whatever it was measured for; "" where it may."""
+    if verified:
+        return "" if rules.is_verified(entry) else rules.NOT_VERIFIED
+    return rules.NOT_RECORDED if entry.recorded and not recorded else ""
 
 
 def default_config(operator: str, dtype: str, gpu: str, shape: Mapping[str, int]) -> dict[str, Any]:
@@ -264,13 +275,15 @@ def rule_table(considered: Sequence[Mapping[str, Any]], served: rules.Rule) -> l
             for rule, why in rules.WHY.items()]
 
 
-def config_json(row: CachedConfig) -> dict[str, Any]:
-    """Return an entry as the API sends it."""
+def config_json(row: CachedConfig, bans: Bans = _NO_BANS) -> dict[str, Any]:
+    """Return an entry as the API sends it, its state as the quarantines make it."""
+    seen = as_entry(row, bans)
     names = ("id", "operator", "dtype", "shape", "shape_bucket", "gpu", "compute_capability", "toolkit", "driver", "policy",
              "source_hash", "config", "median_ms", "default_ms", "library_ms", "evidence", "recorded", "state", "state_why",
              "origin")
-    return {**{name: getattr(row, name) for name in names}, "job": row.job_id, "imported": row.imported_id,
-            "updated": row.updated.isoformat(), "triton": triton_text.config_call(config_in_order(row.config))}
+    return {**{name: getattr(row, name) for name in names}, "state": str(seen.state), "state_why": seen.state_why,
+            "job": row.job_id, "imported": row.imported_id, "updated": row.updated.isoformat(),
+            "triton": triton_text.config_call(config_in_order(row.config))}
 
 
 def key_jobs(row: CachedConfig) -> Sequence[TuneJob]:

@@ -20,7 +20,7 @@ from tuner.cache.entries import portability_selectors, services
 from tuner.cache.exchange import export_selectors
 from tuner.cache.exchange import services as exchange_services
 from tuner.cache.exchange.forms import ImportForm
-from tuner.cache.exchange.pages import download_response
+from tuner.cache.exchange.pages import asks_recordings, download_response
 from tuner.cache.formats import FORMATS
 from tuner.cache.formats.document import FormatError
 from tuner.models import ImportedFile, TuneJob
@@ -113,11 +113,13 @@ def import_json(file: ImportedFile) -> dict[str, Any]:
 
 class ExportApi(APIView):
     @extend_schema(operation_id="configs_export", responses={(200, "application/octet-stream"): OpenApiTypes.BINARY}, parameters=[
-        OpenApiParameter(name, str) for name in ("as", "operator", "gpu", "dtype", "state", "K", "topk")])
+        *(OpenApiParameter(name, str) for name in ("as", "operator", "gpu", "dtype", "state", "K", "topk")),
+        OpenApiParameter("recorded", bool, description="recordings too")])
     def get(self, request: Request) -> HttpResponse:
         """The chosen entries as another project's file, or a zip of several."""
         try:
-            return download_response(export_selectors.export_entries(request.query_params.get("as", ""), request.query_params))
+            query = request.query_params
+            return download_response(export_selectors.export_entries(query.get("as", ""), query, asks_recordings(query)))
         except FormatError as error:
             raise ValidationError({"format": [str(error)]}) from error
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.cache import rules
-from tuner.cache.entries.selectors import as_entry, config_filter, quarantined_configs
+from tuner.cache.entries.bans import read_bans
+from tuner.cache.entries.selectors import as_entry, config_filter
 from tuner.cache.formats import FORMATS, fused_moe, helion, t4, triton_text
 from tuner.cache.formats.document import FormatError, one_line
 from tuner.jobs.selectors import stored_trials
@@ -22,6 +23,7 @@ EXPORTS = tuple(name for name, one in FORMATS.items() if one.writes)
 UNVERIFIED = "unverified"            # folder of what was never measured here, beside what was
 SERVING = (rules.State.VERIFIED, rules.State.UNVERIFIED)
 MAX_ENTRIES = 5_000
+RECORDED = "it is a recording: ask for recordings (recorded=1)"
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,10 @@ class Export:
     unverified: Sequence[str] = ()
 
 
-def export_entries(format: str, query: Mapping[str, str]) -> Export:
+def export_entries(format: str, query: Mapping[str, str], recorded: bool = False) -> Export:
     """Return the entries that the query chooses in one format. Raises FormatError when there are none.
+
+    recorded  recordings too: a file's reader cannot tell them from what was measured
 
     What came from a file or a listener shares no file with what a tune job measured here: where there is both, it lies in its own
     folder.
@@ -42,7 +46,7 @@ def export_entries(format: str, query: Mapping[str, str]) -> Export:
     if format not in EXPORTS or FORMATS[format].trials:
         raise FormatError("format", "is none that entries are written in",
                           f"Choose one of {', '.join(name for name in EXPORTS if not FORMATS[name].trials)}.")
-    rows, left_out = _serving_entries(config_filter(query)[:MAX_ENTRIES])
+    rows, left_out = _serving_entries(config_filter(query)[:MAX_ENTRIES], recorded)
     writer = {"triton": _write_triton, "vllm": _write_vllm, "sglang": _write_sglang, "helion": _write_helion}[format]
     files = writer([row for row in rows if row.origin == rules.Origin.TUNE], left_out, query)
     others = writer([row for row in rows if row.origin != rules.Origin.TUNE], left_out, query)
@@ -54,15 +58,16 @@ def export_entries(format: str, query: Mapping[str, str]) -> Export:
     return Export(files, left_out, tuple(unverified))
 
 
-def _serving_entries(rows: Any) -> tuple[list[CachedConfig], dict[str, int]]:
+def _serving_entries(rows: Any, recorded: bool) -> tuple[list[CachedConfig], dict[str, int]]:
     """Return, per key, the entry that serves: a tune job's first, measured before recorded."""
     best: dict[tuple[str, ...], tuple[Any, CachedConfig]] = {}
     left_out: dict[str, int] = {}
-    banned = quarantined_configs()
+    bans = read_bans()
     for row in rows:
-        entry = as_entry(row, banned)
-        if entry.state not in SERVING:
-            left_out[f"it is {entry.state}"] = left_out.get(f"it is {entry.state}", 0) + 1
+        entry = as_entry(row, bans)
+        why = f"it is {entry.state}" if entry.state not in SERVING else RECORDED if entry.recorded and not recorded else ""
+        if why:
+            left_out[why] = left_out.get(why, 0) + 1
             continue
         key = (row.operator, row.dtype, row.shape_key, row.gpu)
         rank = (list(rules.Origin).index(entry.origin), entry.state != rules.State.VERIFIED, entry.recorded, -row.pk)

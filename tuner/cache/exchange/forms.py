@@ -34,6 +34,7 @@ class AskForm(forms.Form):
     driver = forms.CharField(label="Driver", max_length=40, required=False, help_text="empty: any")
     policy = forms.ChoiceField(label="Timed", required=False, choices=[
         ("", "any way"), ("cold", "cold L2"), ("warm", "warm"), ("graph", "CUDA graph")])
+    recorded = forms.BooleanField(label="Recordings", required=False)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"label_suffix": "", **kwargs})

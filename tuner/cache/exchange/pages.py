@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from django.contrib import messages
 from django.contrib.auth.decorators import permission_required
@@ -100,9 +101,9 @@ def cache_import_forget(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_safe
 def cache_export(request: HttpRequest) -> HttpResponse:
-    """Send ?as=vllm&operator=…&gpu=… as a file, or a zip of several."""
+    """Send ?as=vllm&operator=…&gpu=…[&recorded=1] as a file, or a zip of several."""
     try:
-        done = export_selectors.export_entries(request.GET.get("as", ""), request.GET)
+        done = export_selectors.export_entries(request.GET.get("as", ""), request.GET, asks_recordings(request.GET))
     except FormatError as error:
         messages.error(request, str(error))
         return redirect("cache-exchange")
@@ -118,6 +119,11 @@ def trials_export(request: HttpRequest, pk: int, kind: str) -> HttpResponse:
     except FormatError as error:
         messages.error(request, str(error))
         return redirect("tune", pk=pk)
+
+
+def asks_recordings(query: Mapping[str, str]) -> bool:
+    """Return whether ?recorded=1 asks for recordings too."""
+    return query.get("recorded", "") in ("1", "true", "on")
 
 
 def download_response(done: export_selectors.Export) -> HttpResponse:

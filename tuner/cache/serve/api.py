@@ -16,6 +16,7 @@ from tuner.cache.serve import selectors, services
 from tuner.cache.serve.reports_api import ListenedReport, ServedReport, SnapshotQuery
 from tuner.query_api import validated
 from tuner.texts import paste_text
+from workers.list_api import PAGED, read_page
 
 JSON = OpenApiTypes.OBJECT
 FILES = {"ridgepoint_client.py": "client.py", "ridgepoint_listener.py": "listener.py",      # as a job calls them -> ours
@@ -29,12 +30,14 @@ class SnapshotApi(APIView):
         """Everything that launches on one GPU are served, the rules applied. Answers 304 to the ETag of the same snapshot."""
         asked = validated(SnapshotQuery, request.query_params)
         if asked["revoked"]:
-            return Response({"revoked": selectors.revoked_entries()}, headers={"Cache-Control": "private, no-cache"})
+            told = asked["toolkit"] if "toolkit" in request.query_params else None
+            return Response({"revoked": services.list_revoked(asked["id"], told)}, headers={"Cache-Control": "private, no-cache"})
         name = asked["id"] or services.take_snapshot(asked["verified"])
         etag = f'"{name}"'
         if request.headers.get("If-None-Match") == etag:
             return HttpResponse(status=304, headers={"ETag": etag})
-        document = services.snapshot_view(name, asked["gpu"], asked["compute_capability"], asked["toolkit"], asked["sms"])
+        document = services.snapshot_view(name, asked["gpu"], asked["compute_capability"], asked["toolkit"], asked["sms"],
+                                          recorded=asked["recorded"])
         if document is None:
             raise NotFound("no such snapshot; leave out id for the newest")
         if asked["verified"] and not document.get("verified"):
@@ -46,17 +49,18 @@ class ServedApi(APIView):
     write_permission = "tuner.add_servedcount"
 
     @extend_schema(operation_id="configs_served", responses=JSON,
-                   parameters=[OpenApiParameter("days", int, description="of the past, today included; 7 unless told")])
+                   parameters=[OpenApiParameter("days", int, description="of the past, today included; 7 unless told"), *PAGED])
     def get(self, request: Request) -> Response:
         """What launches were served, most first; `asked`: how often it was only asked for, which is in no share."""
         days = request.query_params.get("days", "")
         rows = selectors.launches_since(min(365, max(1, int(days))) if days.isdecimal() and len(days) < 9 else selectors.DAYS)
-        return Response({"shares": selectors.rule_shares(rows), "served": [
+        page = read_page(request, rows)
+        return page.answer({"shares": selectors.rule_shares(rows), "served": [
             {**{name: row[name] for name in ("operator", "dtype", "shape_bucket", "gpu", "rule", "launches", "asked")},
              "entry": row["entry"] or None, "measured_shape": row["cached"].shape if row["cached"] else None,
              "state": row["cached"].state if row["cached"] else None,
              "triton": paste_text(row["cached"].operator, row["cached"].config) if row["cached"] else None,
-             "last": row["last"].isoformat()} for row in rows]})
+             "last": row["last"].isoformat()} for row in page.rows]})
 
     @extend_schema(operation_id="configs_served_report", request=ServedReport, responses=JSON)
     def post(self, request: Request) -> Response:

@@ -30,7 +30,10 @@ class SnapshotQuery(serializers.Serializer[None]):
     id = serializers.CharField(max_length=32, default="", allow_blank=True,
                                help_text="a snapshot that stays what it was; without it, the newest")
     verified = serializers.BooleanField(default=False, help_text="serve only what a tune job here proved: no file's, no listener's")
-    revoked = serializers.BooleanField(default=False, help_text='{"revoked": entries in quarantine} instead: for kept snapshots')
+    recorded = serializers.BooleanField(default=False, help_text="with recordings, each marked: the client leaves them out unless "
+                                                                 "the job asks for them")
+    revoked = serializers.BooleanField(default=False, help_text='{"revoked": entries in quarantine} instead: for kept snapshots, '
+                                                                "of the snapshot `id` under `toolkit` where they are told")
 
 
 class Text(serializers.CharField):

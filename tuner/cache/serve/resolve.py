@@ -70,13 +70,20 @@ def resolve(name: str, content: Mapping[str, Any], wanted: Key, loss: Loss = unk
         ways = Ways(entry, _match_home(entry, asked, exact, policy, loss, entry.shape or None),
                     _match_home(entry, asked, exact, policy, loss, None), _match_away(entry, asked, exact, policy, loss))
         buckets.setdefault((entry.key.operator, entry.key.dtype, entry.key.bucket), []).append(ways)
-    kept = sorted((ways for same in buckets.values() for ways in _drop_unreachable(same)), key=lambda ways: _list_order(ways.entry))
+    kept = sorted((ways for same in buckets.values() for kind in (False, True)          # each kind as if the other were not there
+                   for ways in _drop_unreachable([one for one in same if one.entry.recorded == kind])),
+                  key=lambda ways: _list_order(ways.entry))
     rows = [{**_row_json(ways), "plain": content["plain"].get(str(ways.entry.id))} for ways in kept]
     return {"version": VERSION, "id": name, "verified": content.get("verified", False),
             "gpu": wanted.gpu, "compute_capability": wanted.compute_capability,
             "toolkit": wanted.toolkit,
             "why": {str(rule): why_of(rule, wanted.toolkit) for rule in WHY}, "operators": content["operators"],
             "entries": rows}
+
+
+def tells_recordings(document: Mapping[str, Any]) -> bool:
+    """Return whether every row says if it is a recording."""
+    return all("recorded" in entry for entry in document["entries"])
 
 
 def name_bucket_hits(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,7 +168,7 @@ def _distances(most: float) -> list[float]:
 def _row_json(ways: Ways) -> dict[str, Any]:
     entry, home, away = ways.entry, ways.home, ways.away
     return {"id": entry.id, "operator": entry.key.operator, "dtype": entry.key.dtype, "bucket": entry.key.bucket,
-            "state": str(entry.state), "origin": str(entry.origin), "shape": dict(entry.shape),
+            "state": str(entry.state), "origin": str(entry.origin), "recorded": entry.recorded, "shape": dict(entry.shape),
             "same": [_PLACES[entry.origin, ways.same.rule], str(ways.same.rule)] if ways.same else None,
             "home": [_PLACES[entry.origin, home.rule], str(home.rule)] if home else None,
             "away": [_PLACES[entry.origin, away[0].rule], str(away[0].rule), away[1]] if away else None,

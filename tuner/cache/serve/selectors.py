@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from tuner.cache.buckets import BUCKETS
 from tuner.cache.entries import selectors as configs
+from tuner.cache.entries.bans import read_bans
 from tuner.cache.rules import OWN_BUCKET, WHY, Rule, State
 from tuner.cache.serve import resolve
 from tuner.models import CachedConfig, ConfigSnapshot, ServedCount, TrialRow
@@ -90,10 +91,22 @@ def tune_query(row: dict[str, Any]) -> dict[str, str] | None:
     return {"operator": row["operator"], "dtype": row["dtype"], **dims} if dims.keys() == {d.name for d in operator.dims} else None
 
 
-def revoked_entries() -> list[int]:
-    """Return entries in quarantine, the newest first: a snapshot from before still holds them."""
-    rows = CachedConfig.objects.filter(state=State.QUARANTINED).order_by("-updated", "-pk")
-    return list(rows.values_list("pk", flat=True)[:MOST_REVOKED])
+def revoked_entries(snapshot: str = "", toolkit: str | None = None) -> list[int]:
+    """Return entries in quarantine, the newest first: a snapshot from before still holds them.
+
+    snapshot  judge the configurations that it holds, which may not be those that serve now
+    toolkit   of the launches: what is quarantined under it too; None: each entry's own alone
+    """
+    bans = read_bans()
+    taken_out = CachedConfig.objects.filter(state=State.QUARANTINED).order_by("-updated", "-pk")
+    kept = ConfigSnapshot.objects.filter(pk=snapshot).first() if snapshot and bans.operators else None
+    entries = [resolve.thaw(entry) for entry in kept.content["entries"]] if kept else [
+        configs.as_entry(row) for row in CachedConfig.objects.filter(operator__in=bans.operators).order_by("-pk")]
+    toolkits = [[entry.key.toolkit, *([] if toolkit is None else [toolkit])] for entry in entries]
+    held = [entry.id for entry, under in zip(entries, toolkits, strict=True) if any(bans.holding(
+        entry.key.operator, entry.key.dtype, entry.config, entry.key.compute_capability, each, entry.key.source_hash)
+        for each in under)]
+    return list(dict.fromkeys([*taken_out.values_list("pk", flat=True)[:MOST_REVOKED], *held]))[:MOST_REVOKED]
 
 
 def recent_snapshots(count: int = 10) -> list[ConfigSnapshot]:

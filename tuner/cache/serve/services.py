@@ -26,6 +26,7 @@ KEEP = timedelta(days=90)       # snapshots that nobody asked for
 MAX_VIEWS = 200                 # GPUs and toolkits that a snapshot is kept for
 _lock = threading.Lock()
 _newest: dict[tuple[int, bool], tuple[float, str]] = {}      # project, verified only -> when it was looked at, the snapshot
+_revoked: dict[tuple[int, str, str | None], tuple[float, list[int]]] = {}      # project, snapshot, toolkit -> when, entries
 
 
 def take_snapshot(verified: bool = False) -> str:
@@ -45,8 +46,28 @@ def take_snapshot(verified: bool = False) -> str:
         return name
 
 
-def snapshot_view(name: str, gpu: str, compute_capability: str, toolkit: str, sms: int = 0) -> dict[str, Any] | None:
-    """Return a snapshot for this GPU and toolkit; None when it does not exist. `sms`: as the driver counts, 0 not asked."""
+def list_revoked(snapshot: str, toolkit: str | None) -> list[int]:
+    """Return `selectors.revoked_entries`, read as often as the cache at most: every rank of a job asks once a minute."""
+    key, now = (current().project, snapshot, toolkit), time.monotonic()
+    with _lock:
+        looked, ids = _revoked.get(key, (0.0, []))
+    if key in _revoked and now - looked < LOOK_EVERY_S:
+        return ids
+    ids = selectors.revoked_entries(snapshot, toolkit)
+    with _lock:
+        if len(_revoked) >= MAX_VIEWS:
+            _revoked.clear()
+        _revoked[key] = (now, ids)
+    return ids
+
+
+def snapshot_view(name: str, gpu: str, compute_capability: str, toolkit: str, sms: int = 0, *,
+                  recorded: bool = True) -> dict[str, Any] | None:
+    """Return a snapshot for this GPU and toolkit; None when it does not exist.
+
+    sms       as the driver counts, 0 not asked
+    recorded  with recordings, which the client serves to who asks for them: a client from before would serve them to all
+    """
     capability = compute_capability or capability_of(gpu)
     served = served_as(gpu, sms)[:120]
     key = {"snapshot_id": name, "gpu": served, "compute_capability": capability, "toolkit": toolkit}
@@ -57,11 +78,29 @@ def snapshot_view(name: str, gpu: str, compute_capability: str, toolkit: str, sm
             return None
         document = resolve.resolve(name, snapshot.content, Key("", "", "", served, capability, toolkit), configs.expected_losses())
         if snapshot.views.count() >= MAX_VIEWS:        # whoever may read may ask for any name: no row for each
-            return {**document, "gpu": gpu}
+            return _told(document, gpu, recorded)
         view, _ = SnapshotView.objects.get_or_create(**key, defaults={"document": document})
     day_ago = timezone.now() - timedelta(days=1)
     ConfigSnapshot.objects.filter(pk=name, used__lt=day_ago).update(used=timezone.now())
-    return {**resolve.name_bucket_hits(view.document), "gpu": gpu}           # as it asked: it keeps the file under that name
+    if not resolve.tells_recordings(view.document):            # stored by a server from before
+        view.document = _tell_recordings(view)
+        view.save(update_fields=["document"])
+    return _told(view.document, gpu, recorded)
+
+
+def _tell_recordings(view: SnapshotView) -> dict[str, Any]:
+    """Return a stored document whose rows say which are recordings; where there are, resolved anew: they hid what was measured."""
+    content = view.snapshot.content
+    if any(entry["recorded"] for entry in content["entries"]):
+        key = Key("", "", "", view.gpu, view.compute_capability, view.toolkit)
+        return resolve.resolve(view.snapshot_id, content, key, configs.expected_losses())
+    return {**view.document, "entries": [{**entry, "recorded": False} for entry in view.document["entries"]]}
+
+
+def _told(document: Mapping[str, Any], gpu: str, recorded: bool) -> dict[str, Any]:
+    """Return what a client is sent, its GPU called as it asked: it keeps the file under that name."""
+    named = resolve.name_bucket_hits(document)
+    return {**named, "gpu": gpu, "entries": [entry for entry in named["entries"] if recorded or not entry["recorded"]]}
 
 
 def record_launches(*, reporter: Any, snapshot: str, gpu: str, toolkit: str, host: str, form: int,

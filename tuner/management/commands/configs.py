@@ -9,6 +9,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from tuner.cache.entries import portability_selectors, selectors
+from tuner.cache.entries.bans import read_bans
 from tuner.cache.exchange import export_selectors, services
 from tuner.cache.formats import FORMATS
 from tuner.cache.formats.document import FormatError
@@ -43,6 +44,7 @@ class Command(ProjectCommand):
             for option in ("dtype", "toolkit", "driver", "policy"):
                 one.add_argument(f"--{option}", default="")
             one.add_argument("--verified", action="store_true", help="only what a tune job here proved")
+            one.add_argument("--recorded", action="store_true", help="recordings too")
         brought = action("import", "a file of another project")
         brought.add_argument("file", type=Path)
         brought.add_argument("--format", default="", choices=["", *FORMATS])
@@ -54,6 +56,7 @@ class Command(ProjectCommand):
         taken.add_argument("--job", type=int, help="trials of this job (t4, kernel-tuner)")
         for name in ("operator", "gpu", "dtype", "state", "K", "topk"):
             taken.add_argument(f"--{name}", default="")
+        taken.add_argument("--recorded", action="store_true", help="recordings too")
         taken.add_argument("--out", type=Path, default=Path("."), metavar="FOLDER")
         again = action("revalidate", "measure unverified entries again, and what came of it")
         again.add_argument("--most", type=int, default=20)
@@ -70,9 +73,11 @@ class Command(ProjectCommand):
         self.stdout.write(json.dumps(answer, default=str) if options["json"] else text)
 
     def _list(self, options: dict[str, Any]) -> tuple[Any, str]:
-        rows = [selectors.config_json(row) for row in selectors.config_filter(options)]
+        bans = read_bans()
+        rows = [selectors.config_json(row, bans) for row in selectors.config_filter(options)]
         names = ("operator", "dtype", "shape_bucket", "gpu", "state", "origin")
-        lines = [f"{row['id']:5}  {'  '.join(row[name] for name in names)}  {line_text(row['operator'], row['config'])}"
+        lines = [f"{row['id']:5}  {'  '.join(row[name] for name in names)}{'  recorded' * bool(row['recorded'])}  "
+                 + line_text(row["operator"], row["config"])
                  for row in rows]
         return {"configs": rows}, "\n".join(lines) or "The cache is empty."
 
@@ -85,13 +90,15 @@ class Command(ProjectCommand):
         if problems:
             raise CommandError("; ".join(problems.values()))
         answer = selectors.config_best(known.name, dtype, options["gpu"], shape, options["toolkit"], why=why,
-                                       driver=options["driver"], policy=options["policy"], verified=options["verified"])
+                                       driver=options["driver"], policy=options["policy"], verified=options["verified"],
+                                       recorded=options["recorded"])
         loss = portability_selectors.expected_loss_text(answer)
-        state = f" ({answer['entry']['state']})" if answer["entry"] else ""
+        state = f" ({answer['entry']['recorded'] or answer['entry']['state']})" if answer["entry"] else ""
         lines = [f"{answer['rule']}: {answer['why']}{state}", paste_text(known.name, answer["config"]), f"expected loss: {loss}"]
         for one in answer.get("considered", []):
             told = "serves" if one["serves"] else one["rule"] or f"no: {one['refused']}"
-            lines.append(f"  entry {one['id']}  {one['bucket']}  {one['gpu']}  {one['toolkit']}  {one['state']}  {told}")
+            state = "recorded" if one["recorded"] else one["state"]
+            lines.append(f"  entry {one['id']}  {one['bucket']}  {one['gpu']}  {one['toolkit']}  {state}  {told}")
         return answer, "\n".join(lines)
 
     def _why(self, options: dict[str, Any]) -> tuple[Any, str]:
@@ -123,7 +130,8 @@ class Command(ProjectCommand):
             done = export_selectors.export_trials(options["format"], job)
         else:
             names = ("operator", "gpu", "dtype", "state", "K", "topk")
-            done = export_selectors.export_entries(options["format"], {name: options[name] for name in names})
+            done = export_selectors.export_entries(options["format"], {name: options[name] for name in names},
+                                                   recorded=options["recorded"])
         for path, text in done.files.items():
             target = options["out"] / path
             target.parent.mkdir(parents=True, exist_ok=True)

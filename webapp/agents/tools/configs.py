@@ -16,10 +16,11 @@ REGRESSION = ("id", "suite", "family", "kernels", "build", "good", "state", "kin
 async def get_served_config(
         operator: Operator, shape: Shape, gpu: Gpu, dtype: Dtype = "",
         toolkit: Annotated[str, Field(max_length=120, description='for example "cuda 13.0, triton 3.6.0"; empty: any')] = "",
-        limit: Limit = 10) -> dict[str, Any]:
+        recorded: Annotated[bool, Field(description="serve recordings too")] = False, limit: Limit = 10) -> dict[str, Any]:
     """Show the configuration that a launch of an operator at a shape gets now on a GPU, which rule serves it and why, and the
     entries that were considered. expected_loss is what it may cost beside one measured for the shape (0.05: 5 %), null: unknown."""
-    found = await caller.get("/api/configs/best/", shape, operator=operator, dtype=dtype, gpu=gpu, toolkit=toolkit, why=1)
+    found = await caller.get("/api/configs/best/", shape, operator=operator, dtype=dtype, gpu=gpu, toolkit=toolkit, why=1,
+                             recorded=int(recorded))
     return {**{name: cut(value) for name, value in found.items() if name != "considered"},
             "considered": cut(found.get("considered", [])[:limit])}
 
