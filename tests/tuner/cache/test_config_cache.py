@@ -113,7 +113,12 @@ def test_a_library_that_wins_is_kept_on_the_jobs_page_and_by_the_cache(client, a
 def put_beside(config, ms, entry_config, entry_ms, tie, state="verified"):
     """A job that measured what is served now in turn with its own winner; the stored time is of a luckier day."""
     put(config=entry_config, ms=0.18)
-    CachedConfig.objects.update(state=state)
+    if state == "banned":                       # its configuration is in quarantine under its toolkit: nobody touched the entry
+        quarantine_put({"operator": "matmul", "dtype": "bf16", "config": entry_config, "capability": "9.0",
+                        "toolkit": "cuda 13.0, triton 3.6.0", "source_hash": "ab12", "reason": "timeout"},
+                       {"message": "", "shape": SHAPE, "gpu": GPU, "job": None})
+    else:
+        CachedConfig.objects.update(state=state)
     job = TuneJob.objects.create(
         operator="matmul", shape=SHAPE, dtype="bf16", device="gpu", strategy="local", budget_trials=9, budget_seconds=9,
         status="done", gpu=GPU, environment=ENVIRONMENT, best_ms=ms, best_config=config, default_ms=0.3, finished=timezone.now())
@@ -142,10 +147,13 @@ def test_the_same_winner_again_has_the_time_of_the_last_session():
     assert written == entry and (entry.config, entry.median_ms) == (FAST, 0.2)
 
 
-def test_an_entry_in_quarantine_is_not_run_and_blocks_no_other_winner():
-    _, entry = put_beside(OTHER, 0.2, FAST, None, False, state="quarantined")
+@pytest.mark.parametrize("state", ["quarantined", "banned"])
+def test_an_entry_in_quarantine_is_not_run_and_blocks_no_other_winner(state):
+    _, entry = put_beside(OTHER, 0.2, FAST, None, False, state=state)
     assert (entry.config, entry.state) == (OTHER, "verified")
-    CachedConfig.objects.all().delete()
+
+
+def test_the_same_winner_again_leaves_a_persons_quarantine():
     _, entry = put_beside(FAST, 0.17, FAST, 0.17, True, state="quarantined")
     assert (entry.config, entry.state) == (FAST, "quarantined")
 

@@ -16,8 +16,9 @@ from django.utils import timezone
 from tuner.cache import buckets, rules
 from tuner.cache.buckets import Buckets
 from tuner.cache.default_check import DefaultCheck, Verdict, check_default, check_library, winner_is_default
+from tuner.cache.entries.bans import read_bans
 from tuner.cache.entries.gpu_names import capability_of
-from tuner.cache.entries.selectors import bucket, exact_dims
+from tuner.cache.entries.selectors import as_entry, bucket, exact_dims
 from tuner.clocks.wish import locked_text
 from tuner.models import BucketPolicy, CachedConfig, GpuEnvironment, ImportedFile, TuneJob
 from tuner.tuning import operators
@@ -179,9 +180,8 @@ def config_in_force(job: TuneJob, session: Session, source_hash: str) -> Config 
     """
     if session.recorded:
         return None
-    rows = CachedConfig.objects.filter(**_entry_key(job, session, source_hash)).exclude(state=State.QUARANTINED)
-    entry = rows.first()
-    return dict(entry.config) if entry else None
+    entry = CachedConfig.objects.filter(**_entry_key(job, session, source_hash)).first()
+    return dict(entry.config) if entry and as_entry(entry, read_bans()).state != State.QUARANTINED else None
 
 
 def _measured_here(entry: CachedConfig | None, finalists: Sequence[Finalist]) -> Finalist | None:
@@ -195,7 +195,7 @@ def _measured_here(entry: CachedConfig | None, finalists: Sequence[Finalist]) ->
 
 def _stands(entry: CachedConfig, winner: Measured, environment: Mapping[str, Any], here: Finalist | None) -> bool:
     """Return whether the entry is kept: it was not told apart from the fastest here, else by its stored time."""
-    if entry.state == State.QUARANTINED:
+    if as_entry(entry, read_bans()).state == State.QUARANTINED:
         return False
     if here is not None and isinstance(here.outcome, Measured) and here.outcome is not winner:
         return here.tie
