@@ -55,7 +55,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.option.core:
         core = [item for item in items if not needs_servers(item) and not any(map(item.get_closest_marker, NOT_CORE))]
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(core)])
+        chosen = set(core)
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = core
 
 

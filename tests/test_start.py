@@ -70,6 +70,12 @@ def test_a_file_is_ingested_with_its_families_and_topics_and_no_page_is_loaded(t
     assert heavy_after(code, *(each for each in HEAVY if each != "duckdb"), env=env) == []
 
 
+def test_apps_are_ready_without_operators_and_the_api() -> None:
+    """Which every command, worker and child of a task would import: 300 modules, a fifth of the time."""
+    assert heavy_after("import django; django.setup()", "numpy", "tuner.tuning.operators", "drf_spectacular.plumbing",
+                       "rest_framework.views", "webapp.accounts", *HEAVY) == []
+
+
 @pytest.mark.parametrize("module", ["profiles.ingest.chrome.decoder", "profiles.ingest"])
 def test_a_process_that_decodes_imports_only_the_core(module: str) -> None:
     assert heavy_after(f"import {module}", "django", "redis", "rq", "profiles.models", "workers", *HEAVY) == []

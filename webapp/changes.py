@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.db.models.signals import m2m_changed, post_delete, post_save, pre_delete, pre_save
 
-from webapp.live import connections_renew
+from webapp.live_topics import connections_renew
 from webapp.models import ApiToken, Membership
 
 ONLY_HASHED_ANEW = {"password"}         # Django saves this column alone when it raises the hash's cost: the password is the same

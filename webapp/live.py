@@ -7,7 +7,6 @@ The browser sends {"watch": ["profile.7", "tune.3"]} (again at any time: it repl
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import logging
 import re
@@ -21,10 +20,10 @@ from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from channels.security.websocket import WebsocketDenier
 from django.apps import apps
 from django.conf import settings
-from django.db import transaction
 from django.http.request import split_domain_port, validate_host
 
 from webapp.accounts import is_local, local_user
+from webapp.live_topics import person_topic, session_topic
 from webapp.outage import outage_of
 from webapp.people.two_factor import DUE
 from webapp.projects.selectors import Access, access_of
@@ -195,27 +194,6 @@ def seen_topics(topics: set[str], access: Access) -> set[str]:
         projects = projects_of_rows(apps.get_model(_ROWS[kind]), topic_by_id)
         seen |= {topic_by_id[row] for row, project in projects.items() if project is None or project in mine}
     return seen
-
-
-def session_topic(session_key: str) -> str:
-    """Return the topic on which connections of a session are told that it ended."""
-    return f"session.{hashlib.sha256(session_key.encode()).hexdigest()[:32]}"
-
-
-def person_topic(user: int) -> str:
-    """Return the topic on which connections of a person are told that what they may do has changed."""
-    return f"person.{user}"
-
-
-def connections_renew(user: int) -> None:
-    """Close a person's connections once the change is committed: their pages connect again, as who they are then."""
-    transaction.on_commit(lambda: jobs.publish(person_topic(user), "changed", {}), robust=True)
-
-
-def connections_close(request: Any = None, **signal: Any) -> None:
-    """Tell a session's connections that it was signed out (user_logged_out receiver)."""
-    if request is not None and request.session.session_key:
-        jobs.publish(session_topic(request.session.session_key), "signed-out", {})
 
 
 def _watch_list(text: str | None) -> list[str] | None:

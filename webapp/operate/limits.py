@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,18 +23,16 @@ from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
 from webapp.accounts import is_local
+from webapp.operate.rates import PERIODS_S, limits_parse
 from webapp.outage import Outage, outage_answer
 from workers import clock, jobs
 
 log = logging.getLogger(__name__)
-DEFAULTS = {"upload": (120, 60), "sql": (120, 60), "search": (600, 60), "agents": (600, 60)}        # times, in seconds
 API = {("api-profiles", "POST"): "upload", ("api-fleet-capture-trace", "POST"): "upload", ("api-sql", "POST"): "sql",
        ("api-search", "GET"): "search", ("api-agents-me", "GET"): "agents"}
 PAGES = {("profile-upload", "POST"): "upload", ("search", "GET"): "search"}
 ADDRESS_TIMES = 4
 TRY_AGAIN_S = 5.0           # after Valkey did not answer, nobody waits for it that long
-_PERIODS = {"s": 1, "min": 60, "h": 3600}
-_PART = re.compile(r"(\w+)=(?:(\d{1,9})/(s|min|h)|0)")
 _away_until_s = 0.0
 
 
@@ -50,19 +47,8 @@ class Excess:
 
     @property
     def what(self) -> str:
-        period = {seconds: name for name, seconds in _PERIODS.items()}[self.period_s]
+        period = {seconds: name for name, seconds in PERIODS_S.items()}[self.period_s]
         return f"too many requests of this kind: {self.kind} {self.times}/{period}"
-
-
-def limits_parse(text: str) -> dict[str, tuple[int, int]]:
-    """Return (times, seconds) by kind, 0 times: no limit. Raises ValueError with what would be right."""
-    found = dict(DEFAULTS)
-    for part in filter(None, re.split(r"[\s,]+", text)):
-        match = _PART.fullmatch(part)
-        if match is None or match[1] not in DEFAULTS:
-            raise ValueError(f"RIDGEPOINT_LIMITS: {part!r} is none; like “upload=120/min”, “sql=0”, of {', '.join(DEFAULTS)}")
-        found[match[1]] = (int(match[2] or 0), _PERIODS[match[3]] if match[3] else 60)
-    return found
 
 
 def excess(request: HttpRequest, table: dict[tuple[str, str], str]) -> Excess | None:

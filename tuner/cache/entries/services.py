@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
-from django.dispatch import Signal
 from django.utils import timezone
 
 from tuner.cache import buckets, rules
@@ -19,6 +18,7 @@ from tuner.cache.default_check import DefaultCheck, Verdict, check_default, chec
 from tuner.cache.entries.bans import read_bans
 from tuner.cache.entries.gpu_names import capability_of
 from tuner.cache.entries.selectors import as_entry, bucket, exact_dims
+from tuner.cache.entries.signals import environment_added
 from tuner.clocks.wish import locked_text
 from tuner.models import BucketPolicy, CachedConfig, GpuEnvironment, ImportedFile, TuneJob
 from tuner.tuning import operators
@@ -104,7 +104,6 @@ def config_set_state(row: CachedConfig, state: str, by: Any, why: str = "") -> C
     return row
 
 
-environment_added = Signal()               # a GPU model, toolkit and driver that nothing ran on before
 SAME_SPEED = 1.01                          # an entry is not replaced by one that is no faster than this
 
 

@@ -7,8 +7,7 @@ line in VENDORS.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
+from tuner.tuning.offered import SOURCES, provide
 from tuner.tuning.operators.all_reduce import ALL_REDUCE_RMSNORM
 from tuner.tuning.operators.attention import ATTENTION, GQA_ATTENTION
 from tuner.tuning.operators.convolution import CONV2D
@@ -35,19 +34,11 @@ OPERATORS: dict[str, Operator] = {op.name: op for op in (
     ATTENTION, GQA_ATTENTION, FP8_ATTENTION, DECODE_ATTENTION, PAGED_DECODE_ATTENTION)}
 VENDORS: dict[str, Operator] = {op.name: op for op in (CUBLASLT_MATMUL, CUTLASS_GEMM)}
 
-_teams: list[Callable[[], Mapping[str, Operator]]] = []
-
-
-def provide(operators: Callable[[], Mapping[str, Operator]]) -> None:
-    """Add a source of operators: rows that owners enabled, own kernels, or a team's package in a child."""
-    if operators not in _teams:
-        _teams.append(operators)
-
 
 def all_operators() -> dict[str, Operator]:
     """Return built-in operators, vendors' and those of enabled packages; built-in names win."""
     offered: dict[str, Operator] = {}
-    for operators in _teams:
+    for operators in SOURCES:
         offered |= operators()
     built_in = {**OPERATORS, **VENDORS}
     return {**built_in, **{name: operator for name, operator in offered.items() if name not in built_in}}
