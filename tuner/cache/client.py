@@ -3,7 +3,7 @@
     @tuned("matmul", names={"BM": "BLOCK_M"}, default={"BLOCK_M": 64, …})     above @triton.jit or @triton.autotune
     def kernel(a, b, c, M, N, K, …): …                     launched as before, without the tuned parameters
 
-    best("matmul", M=4096, N=4096, K=4096).config          or ask, and pass it on yourself
+    best("matmul", "bf16", M=4096, N=4096, K=4096).config  or ask, and pass it on yourself
     with record("calls.json"): step()                      what a kernel is launched with, to make an operator of it
 
 RIDGEPOINT_URL, RIDGEPOINT_TOKEN   the server, and a token (scope "read and write" when what was served shall be counted)
@@ -58,19 +58,19 @@ FORM = 2                         # of a report: "exact" is of a launch's own sha
 MAX_TOLD = 2000                  # rows of one report, as the server takes them
 MAX_CALLS = 200                  # launches that `record` keeps
 MAX_SEEN = 4096                  # shapes remembered per kernel; a job with more begins anew
-DTYPES = {                        # of torch, Triton (also with "*" before it), numpy and JAX → as entries say it
+_BITS = {"fp8": ("e4m3fn", "e4nv"), "fp8e5": ("e5m2", "e5"), "fp8e4b15": ("e4m3b11fnuz", "e4b15"),
+         # AMD's formats have another bias: numbers of them are no numbers of the ones above. Of float8_e4m3 (IEEE) neither
+         "fp8e4b8": ("e4m3fnuz", "e4b8"), "fp8e5b16": ("e5m2fnuz", "e5b16")}
+DTYPES = {                        # of torch, Triton (also with "*" before it), numpy and JAX, without "_" → as entries say it
     "bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "half": "fp16", "fp16": "fp16", "f16": "fp16",
     "float32": "fp32", "float": "fp32", "single": "fp32", "fp32": "fp32", "f32": "fp32",
     "float64": "fp64", "double": "fp64", "fp64": "fp64", "f64": "fp64",
-    "float8_e4m3fn": "fp8", "fp8e4nv": "fp8", "float8e4nv": "fp8", "f8e4m3fn": "fp8", "e4m3": "fp8", "e4m3fn": "fp8", "fp8": "fp8",
-    "fp8_e4m3": "fp8", "fp8_e4m3fn": "fp8", "float8_e5m2": "fp8e5", "fp8e5": "fp8e5", "float8e5": "fp8e5", "f8e5m2": "fp8e5",
-    "e5m2": "fp8e5", "fp8_e5m2": "fp8e5", "float8_e4m3b11fnuz": "fp8e4b15", "float8e4b15": "fp8e4b15", "fp8e4b15": "fp8e4b15",
-    # AMD's formats have another bias: numbers of them are no numbers of the ones above
-    "float8_e4m3fnuz": "fp8e4b8", "fp8e4b8": "fp8e4b8", "float8e4b8": "fp8e4b8", "f8e4m3fnuz": "fp8e4b8", "fp8_e4m3fnuz": "fp8e4b8",
-    "float8_e5m2fnuz": "fp8e5b16", "fp8e5b16": "fp8e5b16", "float8e5b16": "fp8e5b16", "f8e5m2fnuz": "fp8e5b16",
-    "fp8_e5m2fnuz": "fp8e5b16", "char": "int8", "short": "int16", "long": "int64", "bool": "bool", "i1": "bool", "bool_": "bool",
-    **{f"{short}{bits}": f"{name}{bits}" for short, name in (("i", "int"), ("u", "uint"), ("int", "int"), ("uint", "uint"))
-       for bits in (8, 16, 32, 64)}}
+    **{f"{prefix}{bits}": name for name, all_bits in _BITS.items() for bits in all_bits for prefix in ("", "float8", "fp8", "f8")},
+    "fp8": "fp8", "e4m3": "fp8", "fp8e4m3": "fp8", "f8_e4m3": "fp8",                   # the last of safetensors; f8e4m3 is IEEE's
+    "char": "int8", "short": "int16", "int": "int32", "intc": "int32", "long": "int64", "byte": "uint8",
+    "bool": "bool", "i1": "bool", "pred": "bool", "b1": "bool",
+    **{f"{short}{bits}": f"{name}{bits}" for short, name in (("i", "int"), ("s", "int"), ("u", "uint"), ("int", "int"),
+                                                             ("uint", "uint")) for bits in (8, 16, 32, 64)}}
 OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg"}     # of a launch, beside the kernel's own parameters
 
 
@@ -227,9 +227,13 @@ class UnknownName(ValueError):
 def dtype_name(dtype: Any) -> str:
     """Return a type as entries say it: "bf16" of torch.bfloat16, numpy's and JAX's types, "*bf16" and "bfloat16"."""
     text = str(getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype)
-    inside = re.search(r"(?:pointer<|<class '|dtype\(['<]|dtype\[)\s*([\w.]+)", text)
-    last = (inside[1] if inside else text.strip().lstrip("*")).rpartition(".")[2]
-    return DTYPES.get(re.sub("^(?:__)?(?:nv_)?", "", last.lower()), last)
+    if inside := re.search(r"(?:pointer<|tensordesc<|<class '|dtype\('|dtype\[)\s*([^\s,\[\]>')]+)", text):
+        text = inside[1]
+    if code := re.fullmatch(r"[<>=|]([fiub])(\d)", text):                 # numpy's: its size in bytes
+        text = {"f": "float", "i": "int", "u": "uint", "b": "bool"}[code[1]] + str(8 * int(code[2])) * (code[1] != "b")
+    last = re.sub(r"^(?:\*k?)?", "", text.strip()).rpartition(".")[2]
+    short = re.sub("^(?:__)?(?:nv_)?", "", last.lower())
+    return DTYPES.get(short) or DTYPES.get(short.replace("_", ""), last)
 
 
 def name_problem(operators: Mapping[str, Any], operator: str, dtype: str, shape: Collection[str]) -> str:
@@ -237,8 +241,11 @@ def name_problem(operators: Mapping[str, Any], operator: str, dtype: str, shape:
     known = operators.get(operator)
     if known is None:
         return f"there is no operator {operator!r}{_nearest(operator, operators)}"
-    if dtype and known.get("dtypes") and dtype not in known["dtypes"]:
-        return f"{operator} has no type {dtype!r}{_nearest(dtype, known['dtypes'])}: it has {', '.join(known['dtypes'])}"
+    types = known.get("dtypes") or ()
+    if dtype and types and dtype not in types:
+        return f"{operator} has no type {dtype!r}{_nearest(dtype, types)}: it has {', '.join(types)}"
+    if not dtype and len(types) > 1:
+        return f"{operator} is asked for without a type, {types[0]} is taken: it has {', '.join(types)}"
     dims = known.get("dims") or ()
     if dims and set(shape) != set(dims):
         wrong = [name for name in shape if name not in dims]
@@ -356,17 +363,20 @@ class Client:
     def look(self, operator: str, dtype: str, shape: Mapping[str, int], default: Mapping[str, Any] | None) -> Served:
         """Look a shape up: once per shape and snapshot."""
         snapshot = self.snapshot
-        known = snapshot.operators.get(operator, {}) if snapshot else {}
-        dtype = dtype_name(dtype) if dtype else next(iter(known.get("dtypes", ())), "")
-        problem = self._check_names(snapshot, operator, dtype, shape)
+        known, given = snapshot.operators.get(operator, {}) if snapshot else {}, dtype_name(dtype) if dtype else ""
+        dtype = given or next(iter(known.get("dtypes", ())), "")
+        problem = name_problem(snapshot.operators, operator, given, shape) if snapshot else ""
+        if problem and _is_set("RIDGEPOINT_STRICT"):
+            raise UnknownName(problem)
         served = snapshot.find(operator, dtype, shape, self.recorded) if snapshot else None
         aside = None if snapshot is None or self.recorded else snapshot.find(operator, dtype, shape, True)
         hint = (f"; recording {aside.entry} fits by the rule {aside.rule} and serves only jobs that ask for recordings: "
                 "RIDGEPOINT_RECORDED=1") if aside and aside.recorded else ""
+        self._warn_once(problem if served or not problem else f"{problem}; the default serves")
         if served is not None:
-            served.why += hint
+            served.why += f"; {problem}" * bool(problem) + hint
         else:
-            why = (problem or f"nothing measured fits{hint}") if snapshot else \
+            why = f"nothing measured fits{': ' * bool(problem)}{problem}{hint}" if snapshot else \
                 f"no snapshot: {self.problem or 'RIDGEPOINT_URL names no server'}"
             place = snapshot.bucket(operator, shape) if snapshot else _shape_text(shape)
             served = Served(operator, dtype, place, "default", why, None, default, shape=shape)
@@ -377,15 +387,10 @@ class Client:
         self._start_thread()
         return served
 
-    def _check_names(self, snapshot: Snapshot | None, operator: str, dtype: str, shape: Mapping[str, int]) -> str:
-        """Warn once of a name that no operator has; raise UnknownName where the job is strict."""
-        problem = name_problem(snapshot.operators, operator, dtype, shape) if snapshot else ""
-        if problem and _is_set("RIDGEPOINT_STRICT"):
-            raise UnknownName(problem)
+    def _warn_once(self, problem: str) -> None:
         if problem and problem not in self._warned:
             self._warned.add(problem)
-            log.warning("%s; the default serves", problem)
-        return problem
+            log.warning("Ridgepoint: %s", problem)
 
     def status(self) -> dict[str, Any]:
         return {"snapshot": self.snapshot.id if self.snapshot else None, "from": self.source, "pinned": bool(self.pinned),

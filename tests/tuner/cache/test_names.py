@@ -38,7 +38,11 @@ class Named:
     ("float8_e4m3b11fnuz", "fp8e4b15"), ("__nv_bfloat16", "bf16"), ("__half", "fp16"), ("single", "fp32"), ("i64", "int64"),
     ("torch.long", "int64"), ("u32", "uint32"), (np.int16, "int16"), ("pointer<fp16>", "fp16"), ("dtype('float16')", "fp16"),
     (Named("<class 'jax.numpy.bfloat16'>"), "bf16"), ("dtype[bfloat16]", "bf16"), (np.bool_, "bool"),
-    ("float8_e4m3", "float8_e4m3")])
+    ("float8_e4m3", "float8_e4m3"), ("*kbf16", "bf16"), ("tensordesc<fp8e4nv[64, 64]>", "fp8"), ("const_pointer<fp8e5>", "fp8e5"),
+    ("F8_E4M3", "fp8"), ("F8_E5M2", "fp8e5"), ("fp8e4m3", "fp8"), ("e4m3fnuz", "fp8e4b8"), ("e5m2fnuz", "fp8e5b16"),
+    ("Float8E4M3FN", "fp8"), ("f8e4m3b11fnuz", "fp8e4b15"), ("f8e4m3", "f8e4m3"), ("s8", "int8"), ("pred", "bool"),
+    (np.dtype("float16").str, "fp16"), ("<f4", "fp32"), ("|u1", "uint8"), ("<i8", "int64"), ("i8", "int8"), ("torch.int", "int32"),
+    ("torch.float8_e8m0fnu", "float8_e8m0fnu"), ("float4_e2m1fn_x2", "float4_e2m1fn_x2")])
 def test_one_table_of_types(given: Any, name: str) -> None:
     assert dtype_name(given) == name
 
@@ -47,6 +51,7 @@ def test_one_table_of_types(given: Any, name: str) -> None:
     ("matmull", "bf16", SHAPE, "no operator 'matmull', did you mean 'matmul'?"), ("rope", "", SHAPE, "no operator 'rope'"),
     ("matmul", "fp4", SHAPE, "it has bf16, fp16, fp8"), ("softmax", "bf61", {"R": 1, "C": 1}, "did you mean 'bf16'?"),
     ("matmul", "bf16", {"m": 1, "N": 1, "K": 1}, "no dimension 'm', did you mean 'M'?"),
+    ("matmul", "", SHAPE, "without a type, bf16 is taken"),
     ("matmul", "bf16", {"M": 1, "N": 1}, "it needs K"), ("matmul", "bf16", {**SHAPE, "B": 2}, "no dimension 'B'")])
 def test_what_no_operator_has_is_named(operator: str, dtype: str, shape: dict[str, int], words: str) -> None:
     assert words in name_problem(OPERATORS, operator, dtype, shape)
