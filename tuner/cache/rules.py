@@ -31,6 +31,11 @@ def is_newer(left: str, right: str) -> bool:
     return any(a[name] > b[name] for name in shared) and all(a[name] >= b[name] for name in shared)
 
 
+def is_same_toolkit(left: str, right: str) -> bool:
+    """Return whether two texts name the same versions, however they spell and order them."""
+    return left == right or (bool(named := _versions(left)) and named == _versions(right))
+
+
 def _versions(text: str) -> dict[str, tuple[int, ...]]:
     return {name: tuple(int(number) for number in numbers.split("."))
             for name, numbers in re.findall(r"([a-z]*)\s*(\d{1,9}(?:\.\d{1,9})*)", text.lower())}
@@ -161,7 +166,7 @@ def is_known(toolkit: str) -> bool:
 def holds_under(bar: Sequence[str], toolkit: str, source_hash: str) -> bool:
     """Return whether a quarantine ([toolkit, source hash]) speaks for this toolkit and source; what is not known is no excuse."""
     its_toolkit, its_source = bar
-    return ((its_toolkit == toolkit or not is_known(its_toolkit) or not is_known(toolkit))
+    return ((is_same_toolkit(its_toolkit, toolkit) or not is_known(its_toolkit) or not is_known(toolkit))
             and (its_source == source_hash or not its_source or not source_hash))
 
 
@@ -241,7 +246,8 @@ def _match_key(entry: Entry, wanted: Key, exact: Collection[str], policy: Bucket
         return f"it is for {key.operator} {key.dtype}"
     same_gpu = key.gpu == wanted.gpu
     differs = tuple(name for name in ("toolkit", "source_hash", "driver", "policy")
-                    if getattr(wanted, name) not in ("", getattr(key, name)))
+                    if getattr(wanted, name) not in ("", getattr(key, name))
+                    and not (name == "toolkit" and is_same_toolkit(wanted.toolkit, key.toolkit)))
     if key.bucket == wanted.bucket:
         at_shape = shape is not None and dict(entry.shape) == dict(shape)
         differs = differs if at_shape else ("shape", *differs)

@@ -400,10 +400,7 @@ def _pull(number: str, source: str, fork: bool) -> str:
 
 
 def _short_ref(ref: str) -> str:
-    for prefix in ("refs/heads/", "refs/remotes/origin/", "refs/", "origin/"):
-        if ref.startswith(prefix):
-            return ref[len(prefix):]
-    return ref
+    return re.sub("^(?:refs/heads/|refs/remotes/[^/]+/|refs/|(?:remotes/)?origin/)", "", ref)
 
 
 def _github(env: Mapping[str, str]) -> str | None:

@@ -114,6 +114,18 @@ def test_a_toolkit_that_is_not_known_is_never_this_toolkit(api, bob):
     assert library.Snapshot(snapshot(api(bob), toolkit="").json()).find("matmul", "bf16", square(4096)) is None
 
 
+@pytest.mark.parametrize(("gpu", "toolkit"), [
+    ("nvidia h200", TOOLKIT), ("NVIDIA  H200", TOOLKIT), ("H200", TOOLKIT), (GPU, "Triton 3.6.0, CUDA 13.0"),
+    ("h200", "cuda13.0 triton 3.6.0")])
+def test_spellings_of_an_environment_are_one(api, bob, gpu, toolkit):
+    """RIDGEPOINT_GPU is typed by people; they got another GPU of the architecture, or an older toolkit."""
+    entry(square(4096))
+    served = library.Snapshot(snapshot(api(bob), gpu=gpu, toolkit=toolkit).json()).find("matmul", "bf16", square(4096))
+    assert served.rule == "exact" == configs.config_best("matmul", "bf16", gpu, square(4096), toolkit)["rule"]
+    other = library.Snapshot(snapshot(api(bob), gpu=gpu, toolkit=toolkit.replace("13.0", "13.1")).json())
+    assert other.find("matmul", "bf16", square(4096)).rule == "older toolkit"
+
+
 def test_an_unchanged_snapshot_is_not_sent_again(api, bob):
     entry(square(4096))
     answer = snapshot(api(bob))

@@ -43,6 +43,7 @@ BITBUCKET = {"BITBUCKET_BUILD_NUMBER": "31", "BITBUCKET_REPO_FULL_NAME": "acme/k
     ({**MERGE, "CI_MERGE_REQUEST_EVENT_TYPE": "merge_train", "CI_MERGE_REQUEST_SOURCE_PROJECT_PATH": "acme/kernels",
       "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME": "main"}, "pull/7/main"),
     ({**JENKINS, "GIT_BRANCH": "origin/main"}, "main"), ({**JENKINS, "BRANCH_NAME": "main", "GIT_BRANCH": "main"}, "main"),
+    ({**JENKINS, "GIT_BRANCH": "refs/remotes/upstream/main"}, "main"),
     ({**JENKINS, "GIT_BRANCH": "origin/tune/rope"}, "tune/rope"), ({**JENKINS, "TAG_NAME": "v1", "BRANCH_NAME": "v1"}, "tags/v1"),
     ({**JENKINS, "BRANCH_NAME": "PR-12", "CHANGE_ID": "12", "CHANGE_BRANCH": "main", "CHANGE_TARGET": "main", "CHANGE_FORK": "eve"},
      "pull/12/main"),
@@ -158,3 +159,6 @@ def test_a_checkout_says_its_history(tmp_path: Path, monkeypatch: Any) -> None:
     assert (asked["branch"], asked["ancestors"], asked["at"]) == ("main", [shas[1], shas[0]], "2026-05-03T12:00:00Z")
     git("checkout", "-q", "--detach")
     assert git_branch(shas[2]) == "", "nobody knows"
+    git("update-ref", "refs/remotes/upstream/main", shas[2])
+    git("symbolic-ref", "refs/remotes/upstream/HEAD", "refs/remotes/upstream/main")
+    assert git_branch(shas[2]) == "main", "whatever the remote is called"

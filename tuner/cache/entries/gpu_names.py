@@ -7,6 +7,7 @@ those of https://developer.nvidia.com/cuda-gpus, SMs those of the models' data s
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from tuner.tuning.operators import limits
 
@@ -39,9 +40,17 @@ def served_as(name: str, sms: int = 0) -> str:
     return f"{name} MIG {sms} SMs" if SLICE.search(name) is None and 0 < sms < whole else name
 
 
+def spell_as(name: str, known: Iterable[str]) -> str:
+    """Return a GPU's name as one of `known` is spelled, where they differ in case, blanks or the maker's name alone."""
+    return name if name in (there := list(known)) else next((each for each in there if _words(each) == _words(name)), name)
+
+
+def _words(name: str) -> list[str]:
+    return [word for word in re.split(r"[^a-z0-9.]+", name.lower()) if word and word not in ("nvidia", "tesla", "gpu")]
+
+
 def _look_up(name: str) -> tuple[str, int]:
     if (known := limits(name)).compute_capability:
         return known.compute_capability, known.sms
-    words = re.split(r"[^a-z0-9]+", name.lower())
-    wanted = " ".join(word for word in words if word and word not in ("nvidia", "tesla", "gpu"))
+    wanted = " ".join(_words(name))
     return next(((capability, sms) for pattern, capability, sms in MODELS if re.fullmatch(pattern, wanted)), ("", 0))

@@ -14,7 +14,7 @@ from tuner.cache import buckets, rules
 from tuner.cache.buckets import BUCKETS, Buckets
 from tuner.cache.default_check import check_library, library_gain
 from tuner.cache.entries.bans import Bans, read_bans
-from tuner.cache.entries.gpu_names import capability_of
+from tuner.cache.entries.gpu_names import capability_of, spell_as
 from tuner.cache.formats import triton_text
 from tuner.cache.portability import (
     Cell,
@@ -134,6 +134,11 @@ def config_filter(query: Mapping[str, str]) -> QuerySet[CachedConfig]:
     return rows
 
 
+def known_gpus() -> list[str]:
+    """Return the GPUs that entries are for."""
+    return list(CachedConfig.objects.order_by("gpu").values_list("gpu", flat=True).distinct())
+
+
 # ---- buckets ----
 
 def bucket_policies() -> dict[str, Buckets]:
@@ -196,6 +201,7 @@ def kept_library(row: CachedConfig) -> float | None:
 
 def wanted_key(operator: str, dtype: str, gpu: str, shape: Mapping[str, int], **environment: str) -> rules.Key:
     """Return the key of a launch; `environment` fields (toolkit, driver, …) may be "" for any."""
+    gpu = spell_as(gpu, known_gpus())
     capability = environment.pop("compute_capability", "") or capability_of(gpu)
     return rules.Key(operator, dtype, bucket(operator, shape), gpu, capability, **environment)
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from tuner.cache.entries import selectors as configs
 from tuner.cache.entries import services as config_services
-from tuner.cache.entries.gpu_names import capability_of, served_as
+from tuner.cache.entries.gpu_names import capability_of, served_as, spell_as
 from tuner.cache.rules import Key, Rule
 from tuner.cache.serve import resolve, selectors
 from tuner.models import CachedConfig, ConfigSnapshot, SnapshotView
@@ -69,7 +69,7 @@ def snapshot_view(name: str, gpu: str, compute_capability: str, toolkit: str, sm
     recorded  with recordings, which the client serves to who asks for them: a client from before would serve them to all
     """
     capability = compute_capability or capability_of(gpu)
-    served = served_as(gpu, sms)[:120]
+    served = spell_as(served_as(gpu, sms)[:120], configs.known_gpus())
     key = {"snapshot_id": name, "gpu": served, "compute_capability": capability, "toolkit": toolkit}
     view = SnapshotView.objects.filter(**key).first()
     if view is None:
