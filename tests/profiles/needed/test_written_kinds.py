@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from profiles.analysis.trace.lead import needed_with_lead
 from profiles.analysis.trace.needed.needs import Claim
 from profiles.analysis.trace.needed.table import KINDS
 from profiles.analysis.trace.needed.topic import claim_text
@@ -303,3 +305,35 @@ def test_scores_that_are_averaged_say_on_which_condition_they_go(tmp_path: Path,
         program.launch(behind, tensors(scores), 20.0, "void at::native::reduce_kernel<128, 4>" if "sum" in behind else GEMM)
     claim = program.claims(tmp_path)["scores_in_memory"]
     assert all(("need_weights=False" in one.condition) is said for one in claim.found) and len(claim.found) == 2
+
+
+def test_one_operator_again_and_again_is_no_chain_of_passes(tmp_path: Path) -> None:
+    """A benchmark of an addition: its least time is that of its bytes, nothing of it need not be."""
+    program = Program()
+    for _ in range(10):
+        program.launch("aten::add", tensors((8192, 8192), (8192, 8192)), 400.0)
+    needs = program.needs(tmp_path)
+    assert not needs.claims and 0.1 < needs.gpus[0].parts["needed"] / needs.gpus[0].wall_ns < 0.3
+
+
+@pytest.mark.parametrize("has_product", [True, False])
+def test_without_a_product_one_pass_of_a_chain_stays(tmp_path: Path, has_product: bool) -> None:
+    program = Program()
+    for _ in range(4):
+        if has_product:
+            product(program, 4096, 4096, 4096, 200.0)
+        for name in ("aten::add", "aten::mul", "aten::add", "aten::mul"):
+            program.launch(name, tensors((8192, 8192), (8192, 8192)), 150.0)
+    claim = program.claims(tmp_path)["passes"]
+    one_pass_ns = 2 * 8192 * 8192 * 2 / 4.8e12 / 0.75 * 1e9
+    assert claim.stays_ns == (0 if has_product else round(claim.stays_ns[1]), pytest.approx(claim.stays_ns[1]))
+    assert claim.stays_ns[1] == pytest.approx(4 * one_pass_ns if has_product else one_pass_ns, rel=0.02)
+    assert ("between products" in claim.found[0].what) is has_product
+
+
+@pytest.mark.parametrize(("path", "arguments", "why"), [
+    ("aten::mm", {}, "record with `record_shapes=True`"),
+    ("aten::custom", tensors((64, 64)), "the shapes, types or ceilings of its work are not known")])
+def test_what_keeps_the_least_time_unknown_is_named(tmp_path: Path, path: str, arguments: dict[str, Any], why: str) -> None:
+    frame = Program().launch(path, arguments, 50.0, "void custom_kernel()").frame(tmp_path)
+    assert f"what it needs is not known: {why}." in needed_with_lead(frame).answer

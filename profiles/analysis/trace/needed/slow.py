@@ -99,11 +99,11 @@ def slow_table(slow: list[SlowKernel]) -> SummaryTable:
     return SummaryTable("Needed, and slower than the ceiling", [
         SummaryColumn("kernel", "kernel", text=True), SummaryColumn("operator", text=True), SummaryColumn("sizes", text=True),
         SummaryColumn("launches", "count"), SummaryColumn("takes", "ns"), SummaryColumn("least", "ns"),
-        SummaryColumn("of the ceiling", "pct"), SummaryColumn("lost", "ns"), SummaryColumn("instead", text=True),
-        SummaryColumn("tune", "tune", text=True),
+        SummaryColumn("of the ceiling", "pct"), SummaryColumn("lost", "ns"), SummaryColumn("tune", "tune", text=True),
+        SummaryColumn("instead", text=True),
         SummaryColumn("longest", "slice")],
         [[each.kernel, each.operator or None, each.sizes or None, each.launches, each.takes_ns, each.least_ns,
-          100 * each.least_ns / max(1, each.takes_ns), each.lost_ns, each.choice.replace("`", "") or None,
-          urlencode(each.tune) or None, each.longest]
+          100 * each.least_ns / max(1, each.takes_ns), each.lost_ns, urlencode(each.tune) or None,
+          each.choice.replace("`", "") or None, each.longest]
          for each in slow],
         "Launches that no kind above claims, by what is lost: what tuning or a better library could win.")

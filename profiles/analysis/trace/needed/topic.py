@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Finding, Result, cut_to_fit
 from profiles.analysis.core.sentences import si_text, time_text
@@ -21,6 +23,7 @@ GENERIC = "passes"                  # found in nearly every run that is not comp
 MOST_SAID = 4
 LEAST_TAIL = 0.01                   # of a step, that what runs behind the last one is said
 MOST_PLACES = 50
+MOST_DETAILS = 1_000                # of operators' arguments that are looked through for shapes
 
 
 def needed_result(frame: Frame, needs: Needs) -> Result:
@@ -137,13 +140,26 @@ def _answer(needs: Needs, gpus: Sequence[GpuNeeds], claims: Sequence[Claim]) -> 
                       if name not in (NEEDED, NOT_KNOWN) and 50 * ns >= sum(sums.values())), key=lambda pair: -pair[1])[:MOST_SAID]
     said = ", ".join(f"{_said(name)} {time_text(ns)}" for name, ns in besides)
     if not sums[NEEDED]:
-        why = "record with `record_shapes=True`" if not needs.has_shapes else "no ceilings are known of this GPU"
+        why = _why_unknown(needs)
         return f"{who} takes {time_text(took)}; what it needs is not known: {why}.{f' Of it: {said}.' if said else ''}{tail}"
     flop = sum(gpu.flop for gpu in gpus) / count
     most = need + sums[NOT_KNOWN] / count
     least = time_text(need) if sums[NOT_KNOWN] * 50 < sum(sums.values()) else interval_text(need, most)
     work = f" ({si_text(flop, 'FLOP')} at the ceilings, each weight and cache read once)" if flop else ""
     return f"{who} takes {time_text(took)}; its work needs {least} at least{work}.{f' Besides: {said}.' if said else ''}{tail}"
+
+
+def _why_unknown(needs: Needs) -> str:
+    """Return why no least time follows: shapes, their way to kernels, ceilings or types that are missing."""
+    assert needs.facts is not None
+    if not needs.has_shapes:
+        frame = needs.facts.frame
+        details = np.unique(frame["detail"][frame.of(Category.CPU_OP)])
+        recorded = any(frame.detail_arguments(code).get("Input Dims") for code in details[details >= 0][:MOST_DETAILS].tolist())
+        return "its kernels are linked to no operator with shapes" if recorded else "record with `record_shapes=True`"
+    if not any(each.sheet or each.measured for each in needs.facts.ceilings.values()):
+        return "no ceilings are known of this GPU"
+    return "the shapes, types or ceilings of its work are not known"
 
 
 def tail_text(tail_ns: float, steps: int, step_ns: float) -> str:

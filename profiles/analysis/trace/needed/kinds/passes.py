@@ -12,28 +12,35 @@ from profiles.analysis.trace.needed.facts import Facts
 
 PASS_ROLES = ("elementwise", "copy", "reduction", "cat", "norm", "fill")
 FEWEST = 2                          # launches of a chain
+LIVE_IN = ("product", "attention", "convolution")       # what pointwise work could be a part of
 LEAST_SHARE = 0.03                  # of the kernels' time
 REACHED = 0.75                      # of DRAM's ceiling that one fused pass reaches
 
 
 def find(facts: Facts) -> Iterator[Avoidable]:
-    """Find chains of launches between products that no compiler fused: at least one pass for each chain stays, at best none."""
+    """Find chains of launches between products that no compiler fused: at most one pass for each chain stays, at best none.
+
+    One launch again and again (a benchmark of an operator, a buffer after the other) is no chain. Without any product a pass stays.
+    """
     claimed, stays, chains = list[int](), 0.0, 0
+    in_product = any(item.role in LIVE_IN for item in facts.items)
     for sequence in facts.sequences:
         chain: list[int] = []
         for position in [*sequence, -1]:
             if position >= 0 and not facts.taken[position] and not facts.is_update[position] and _is_pass(facts, position):
                 chain.append(position)
                 continue
-            if len(chain) >= FEWEST:
+            if len(chain) >= FEWEST and len({facts.item[each] for each in chain}) > 1:
                 claimed += chain
                 stays += _one_pass_ns(facts, chain)
                 chains += 1
             chain = []
     total = facts.total_ns(claimed) if claimed else 0
     if total and total >= LEAST_SHARE * int(facts.ns.sum()):
-        yield Avoidable(claimed, (0.0, min(stays, float(total))),
-                        f"{len(claimed):,} passes over memory lie in {chains:,} chains between products",
+        most = min(stays, float(total))
+        yield Avoidable(claimed, (0.0 if in_product else most, most),
+                        f"{len(claimed):,} passes over memory lie in {chains:,} chain{'s' if chains > 1 else ''}"
+                        f"{' between products' if in_product else ''}",
                         numbers={"launches": len(claimed), "chains": chains})
 
 
