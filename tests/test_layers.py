@@ -39,8 +39,8 @@ MEMBERS = {
     "tuner.cache.rules": ("tuner.cache.rules", "tuner.cache.buckets", "tuner.cache.default_check", "tuner.cache.portability"),
     "tuner.cache.client": ("tuner.cache.client", "tuner.cache.listener", "tuner.cache.shared"),
     "workers.jobs": ("workers.jobs", "workers.away", "workers.clock", "workers.disk", "workers.fair", "workers.leases",
-                     "workers.outgoing", "workers.redact", "workers.request_keys", "workers.scope", "workers.secret",
-                     "workers.spans", "workers.trail"),
+                     "workers.list_api", "workers.outgoing", "workers.redact", "workers.request_keys", "workers.scope",
+                     "workers.secret", "workers.spans", "workers.trail"),
     "workers.process": ("workers.process", "workers.tasks", "workers.sweep", "workers.messages", "workers.row_kinds",
                         "workers.stages", "workers.bounded_process"),
 }
@@ -213,7 +213,7 @@ ARROWS = {
         "tuner.gate.reports tuner.gate.channels tuner.gate.options tuner.gate.regressions",
     "tuner.gate.suite_pages":
         "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats profiles.theme profiles.models tuner.models tuner.query_api "
-        "tuner.clocks tuner.texts tuner.gate.errors tuner.gate.builds tuner.gate.suites tuner.gate.verdicts",
+        "tuner.clocks tuner.texts tuner.gate.errors tuner.gate.builds tuner.gate.suites tuner.gate.verdicts workers.jobs",
     "tuner.jobs":
         "tuner.tuning.trial tuner.tuning.operators profiles.theme workers.jobs profiles.models tuner.tuning.measure "
         "tuner.tuning.search tuner.models tuner.query_api tuner.cache.rules tuner.texts tuner.cache.entries tuner.devices "
@@ -227,13 +227,13 @@ ARROWS = {
         "tuner.gate.suites tuner.gate.verdicts tuner.jobs workers.jobs",
     "tuner.cache.exchange":
         "tuner.tuning.trial tuner.tuning.operators tuner.tuning.measure tuner.tuning.search tuner.models tuner.cache.formats "
-        "tuner.cache.rules tuner.texts tuner.cache.entries tuner.devices tuner.jobs",
+        "tuner.cache.rules tuner.texts tuner.cache.entries tuner.devices tuner.jobs workers.jobs",
     "tuner.cache.serve":
         "tuner.tuning.trial tuner.tuning.operators workers.jobs tuner.models tuner.query_api tuner.cache.rules tuner.texts "
         "tuner.cache.entries",
     "tuner.cache.browse":
         "tuner.tuning.operators tuner.models tuner.cache.rules tuner.texts tuner.cache.entries tuner.revalidation "
-        "tuner.cache.exchange tuner.cache.serve",
+        "tuner.cache.exchange tuner.cache.serve workers.jobs",
     "tuner.cache.compiled": "workers.jobs tuner.models tuner.query_api",
     "tuner.cache.client": "",
     "tuner.gate.environment_pages":

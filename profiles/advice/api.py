@@ -16,8 +16,7 @@ from profiles.advice import selectors, services
 from profiles.exports.api import FORMAT, asked_format
 from profiles.exports.responses import flat_response
 from profiles.models import AdviceDecision, KernelStat, Profile
-
-MOST = 1_000
+from workers.list_api import PAGED, read_page
 
 
 class DecisionSerializer(serializers.Serializer[AdviceDecision]):
@@ -63,12 +62,15 @@ class RunAdviceApi(APIView):
 
 class AdviceListApi(APIView):
     @extend_schema(operation_id="advice_decisions", responses=OpenApiTypes.OBJECT,
-                   parameters=[OpenApiParameter("show", str, enum=list(selectors.FILTERS)), FORMAT])
+                   parameters=[OpenApiParameter("show", str, enum=list(selectors.FILTERS)), *PAGED, FORMAT])
     def get(self, request: Request) -> Response | HttpResponse:
         """Every decision, the last changed first."""
         kind = asked_format(request)
-        rows = [selectors.decision_json(each) for each in selectors.decisions(request.query_params)[:MOST]]
-        return flat_response(kind, "advice", rows) if kind else Response({"decisions": rows})
+        decisions = selectors.decisions(request.query_params)
+        if kind:
+            return flat_response(kind, "advice", [selectors.decision_json(each) for each in decisions])
+        page = read_page(request, decisions)
+        return page.answer({"decisions": [selectors.decision_json(each) for each in page.rows]})
 
 
 class DecisionApi(APIView):

@@ -17,9 +17,9 @@ from profiles.capture import cost_selectors, metric_names, selectors, services
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.tool import Paths
 from profiles.models import Capture, CaptureTarget, Profile
+from workers.list_api import PAGED, read_page
 
 JSON = OpenApiTypes.OBJECT
-MAX_LIMIT = 1000
 
 
 class CaptureSerializer(serializers.Serializer[None]):
@@ -70,13 +70,11 @@ class CaptureListApi(APIView):
 
     @extend_schema(operation_id="captures_list", responses=JSON, description="Newest first, without their logs.", parameters=[
         OpenApiParameter("status", str), OpenApiParameter("tool", str), OpenApiParameter("target", int),
-        OpenApiParameter("limit", int), OpenApiParameter("offset", int)])
+        *PAGED])
     def get(self, request: Request) -> Response:
-        captures = selectors.captures(request.query_params.dict())
-        limit, offset = (_whole(request, name, default) for name, default in (("limit", 100), ("offset", 0)))
-        rows = captures[offset:offset + min(limit, MAX_LIMIT)]
-        return Response({"count": captures.count(), "results": [selectors.capture_json(row) for row in rows],
-                         "ability": {tool: able.as_json() for tool, able in selectors.ability().items()}})
+        page = read_page(request, selectors.captures(request.query_params.dict()), 100)
+        return page.answer({"results": [selectors.capture_json(row) for row in page.rows],
+                            "ability": {tool: able.as_json() for tool, able in selectors.ability().items()}})
 
     @extend_schema(operation_id="captures_create", request=CaptureSerializer, responses={201: JSON})
     def post(self, request: Request) -> Response:
@@ -188,6 +186,3 @@ class CaptureTargetListApi(APIView):
         return Response(selectors.target_json(target, env=True), status=201)
 
 
-def _whole(request: Request, name: str, default: int) -> int:
-    text = request.query_params.get(name, "")
-    return int(text) if text.isdecimal() and len(text) < 10 else default

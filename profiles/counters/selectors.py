@@ -17,16 +17,21 @@ def launch_rows(profile: Profile) -> QuerySet[LaunchCounters]:
     return profile.counter_launches.select_related("kernel").defer("rules")
 
 
-def counters_json(profile: Profile, params: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Facts and rules of every launch; with `?launch=INDEX` every raw metric of that one, each with what it means."""
-    asked = (params or {}).get("launch", "")
-    if asked.isdecimal() and len(asked) < 10:
-        metrics = [_with_meaning(row) for row in metrics_of(profile.pk, int(asked))]
-        return {"profile": profile.pk, "launch": int(asked), "metrics": metrics}
-    return {"profile": profile.pk, "launches": [{
-        "index": row.index, "kernel_id": row.kernel_id, "kernel": row.kernel.name, "duration_ns": row.duration_ns,
-        "grid": row.grid, "block": row.block, "incomplete": row.incomplete, "facts": row.facts, "rules": row.rules,
-    } for row in profile.counter_launches.select_related("kernel")]}
+def counted_launches(profile: Profile, kernel: int = 0) -> QuerySet[LaunchCounters]:
+    """Return the launches of a report in their order, with their rules; of one kernel where its id is given."""
+    launches = profile.counter_launches.select_related("kernel")
+    return launches.filter(kernel=kernel) if kernel else launches
+
+
+def launch_json(row: LaunchCounters) -> dict[str, Any]:
+    """Return facts and rules of a launch."""
+    return {"index": row.index, "kernel_id": row.kernel_id, "kernel": row.kernel.name, "duration_ns": row.duration_ns,
+            "grid": row.grid, "block": row.block, "incomplete": row.incomplete, "facts": row.facts, "rules": row.rules}
+
+
+def metric_rows(profile: Profile, launch: int) -> list[dict[str, Any]]:
+    """Return every raw metric of a launch, each with what it means."""
+    return [_with_meaning(row) for row in metrics_of(profile.pk, launch)]
 
 
 def _with_meaning(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from profiles.exports.api import FILE, FORMAT, asked_format
 from profiles.exports.files import table_of_cells, table_response
 from profiles.families import home_selectors, json_selectors, launch_selectors, page_selectors, selectors, services
 from profiles.models import FamilyEdit, KernelFamily, KernelShape
+from workers.list_api import PAGED, USUAL, link_header, read_number, read_page
 
 JSON = OpenApiTypes.OBJECT
 _WORDS = frozenset({"basis", "basis_text", "name", "op", "dtype", "category", "roof_side", "rule"})
@@ -24,35 +25,28 @@ _COLUMNS = [(name, "text" if name in _WORDS else "number") for name in (
     "name", "op", "dtype", "category", "total_ns", "share_pct", "launches", "profiles", "known_ns", "recoverable_ns", "expected_ns",
     "expected_low_ns", "expected_high_ns", "basis", "basis_text", "at_most_ns",
     "roof_pct", "roof_side", "rule_ns", "rule", "family")]
-PAGE = 500              # families of one answer that asks for no number
 _FILTERS = [OpenApiParameter(name, str) for name in selectors.FILTERS]
 
 
 class FamilyListApi(APIView):
     @extend_schema(operation_id="kernels_list", responses={200: JSON, **FILE},
-                   parameters=[*_FILTERS, OpenApiParameter("limit", int), OpenApiParameter("offset", int), FORMAT])
+                   parameters=[*_FILTERS, *PAGED, FORMAT])
     def get(self, request: Request) -> Response | HttpResponse:
         """Families of all profiles, most to win back first: time, what counters say of it, where to go.
 
         JSON comes in pages of `limit` from `offset`; `next_offset` reads on, null after the last. A file has them all.
         """
         kind = asked_format(request)
-        limit = _number(request, "limit", selectors.MOST if kind else PAGE)
-        offset = _number(request, "offset", 0)
+        limit, offset = read_number(request, "limit", selectors.MOST if kind else USUAL), read_number(request, "offset", 0)
         upto = min(offset + limit, selectors.MOST)
         ranking = selectors.ranking(request.query_params, upto)
         document = selectors.ranking_json(ranking, upto)
-        more = upto < min(ranking.count, selectors.MOST)
-        document |= {"families": document["families"][offset:], "next_offset": upto if more else None}
+        next_offset = upto if limit and upto < min(ranking.count, selectors.MOST) else None
+        document |= {"families": document["families"][offset:], "next_offset": next_offset}
         if kind:
             rows = [[each[name] for name, _ in _COLUMNS] for each in document["families"]]
             return table_response(table_of_cells(_COLUMNS, rows), "kernels", kind)
-        return Response(document)
-
-
-def _number(request: Request, name: str, default: int) -> int:
-    asked = request.query_params.get(name, "")
-    return min(int(asked), selectors.MOST) if asked.isascii() and asked.isdecimal() and len(asked) < 9 else default
+        return Response(document, headers=link_header(request, next_offset))
 
 
 class Refusing(APIView):
@@ -94,10 +88,11 @@ class FamilyEditSerializer(serializers.Serializer[Any]):
 class FamilyEditsApi(Refusing):
     write_permission = "profiles.change_kernelfamily"
 
-    @extend_schema(operation_id="kernels_edits", responses=JSON)
+    @extend_schema(operation_id="kernels_edits", responses=JSON, parameters=PAGED)
     def get(self, request: Request) -> Response:
         """What people changed, newest first."""
-        return Response({"edits": [json_selectors.edit_json(edit) for edit in page_selectors.edit_lines(limit=500)]})
+        page = read_page(request, page_selectors.edit_rows())
+        return page.answer({"edits": [json_selectors.edit_json(edit) for edit in page.rows]})
 
     @extend_schema(operation_id="kernels_edit", request=FamilyEditSerializer, responses={201: JSON})
     def post(self, request: Request) -> Response:

@@ -258,8 +258,12 @@ def _answer(family: KernelFamily, kind: str, line: Line | None, runs: Sequence[R
 
 def edit_lines(family: KernelFamily | None = None, limit: int = 50) -> list[FamilyEdit]:
     """Return what people changed, newest first."""
-    edits = FamilyEdit.objects.select_related("family", "other", "author", "undone_by")
+    edits = edit_rows()
     return list((edits.filter(family=family) | edits.filter(other=family) if family else edits)[:limit])
+
+
+def edit_rows() -> QuerySet[FamilyEdit]:
+    return FamilyEdit.objects.select_related("family", "other", "author", "undone_by")
 
 
 def find_family(text: str) -> KernelFamily | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from django.shortcuts import get_object_or_404
@@ -20,6 +21,7 @@ from profiles.fleet.browse import capture_selectors
 from profiles.fleet.slow import gpu_selectors
 from profiles.models import FleetCapture
 from workers.agent.wire import MOST_BYTES, BatchRefused
+from workers.list_api import PAGED, read_page
 
 JSON = OpenApiTypes.OBJECT
 MOST_ROWS = 1000
@@ -74,11 +76,14 @@ class FleetTopApi(APIView):
 
 
 class FleetGpusApi(APIView):
-    @extend_schema(operation_id="fleet_gpus", parameters=ASKED, responses=JSON)
+    @extend_schema(operation_id="fleet_gpus", parameters=[*ASKED, *PAGED], responses=JSON)
     def get(self, request: Request) -> Response:
         """Every GPU beside the others of its model at the same kernels: SLOWER, OK or UNKNOWN, since when, and the limit."""
         try:
-            return Response(gpu_selectors.slow_gpus({name: str(value) for name, value in request.query_params.items()}).as_json())
+            found = gpu_selectors.slow_gpus({name: str(value) for name, value in request.query_params.items()
+                                             if name not in ("limit", "offset")})
+            page = read_page(request, found.rows, MOST_ROWS)
+            return page.answer({**found.as_json(), "rows": [asdict(row) for row in page.rows]})
         except selectors.QuestionRefused as refused:
             raise ValidationError({"question": [str(refused)]}) from refused
 
@@ -102,15 +107,17 @@ class OrderSerializer(serializers.Serializer[Any]):
 class FleetCapturesApi(APIView):
     write_permission = "profiles.add_fleetcapture"
 
-    @extend_schema(operation_id="fleet_captures", parameters=[OpenApiParameter("job", str), OpenApiParameter("host", str)],
-                   responses=JSON)
+    @extend_schema(operation_id="fleet_captures", parameters=[OpenApiParameter("job", str), OpenApiParameter("host", str),
+                                                               *PAGED], responses=JSON)
     def get(self, request: Request) -> Response:
-        """Processes that can be captured, and the last orders with what became of them."""
+        """Processes that can be captured, and orders with what became of them, the last first: `limit`, `offset` and `count` are
+        of these. Of processes the first 1,000."""
         asked = {name: request.query_params.get(name, "") for name in ("job", "host")}
-        return Response({
-            "processes": [capture_selectors.process_json(each)
-                          for each in capture_services.processes(asked["job"], asked["host"], launchers=True)],
-            "captures": [capture_selectors.line_of(row).as_json() for row in capture_selectors.captures(asked)[:MOST_CAPTURES]]})
+        living = capture_services.processes(asked["job"], asked["host"], launchers=True)
+        page = read_page(request, capture_selectors.captures(asked), MOST_CAPTURES)
+        return page.answer({"processes": [capture_selectors.process_json(each) for each in living[:MOST_ROWS]],
+                            "process_count": len(living),
+                            "captures": [capture_selectors.line_of(row).as_json() for row in page.rows]})
 
     @extend_schema(operation_id="fleet_capture_order", request=OrderSerializer, responses={201: JSON})
     def post(self, request: Request) -> Response:

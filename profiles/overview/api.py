@@ -12,7 +12,6 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound
-from rest_framework.pagination import LimitOffsetPagination
 from rest_framework.parsers import FormParser, JSONParser, MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -34,9 +33,13 @@ from profiles.profile.finding_selectors import rows_once
 from profiles.profile.integrity_selectors import integrity_mark
 from profiles.upload import group_services, reread_services, services
 from profiles.upload.request_services import KeyTaken, profile_upload
+from workers.list_api import MOST, PAGED, Pages, read_number, read_page
 from workers.scope import account_name
 
 JSON = OpenApiTypes.OBJECT
+ID_DIGITS = 18
+MOST_COUNTED = 200              # launches of an answer: each has kilobytes of facts
+OF_KERNEL = OpenApiParameter("kernel", int, description="only this one, by its id")
 
 
 class KernelSerializer(serializers.ModelSerializer[KernelStat]):
@@ -146,11 +149,6 @@ class EditSerializer(serializers.Serializer[None]):
     notes = serializers.CharField(required=False, allow_blank=True)
 
 
-class Pages(LimitOffsetPagination):
-    default_limit = 100
-    max_limit = 1000
-
-
 class ProfileListApi(APIView):
     write_permission = "profiles.add_profile"
     parser_classes = [MultiPartParser, FormParser, JSONParser]
@@ -158,7 +156,7 @@ class ProfileListApi(APIView):
     @extend_schema(
         operation_id="profiles_list", responses=ProfileSerializer(many=True),
         parameters=[OpenApiParameter(name, str) for name in (*selectors.FILTERS, "order")]
-        + [OpenApiParameter("limit", int), OpenApiParameter("offset", int), FORMAT])
+        + [*PAGED, FORMAT])
     def get(self, request: Request) -> Response | HttpResponse:
         """Profiles, newest first. Unknown filters ask nothing."""
         kind = asked_format(request, also=True)
@@ -289,44 +287,60 @@ class ProfileApi(APIView):
 
 
 class KernelListApi(APIView):
-    @extend_schema(operation_id="profiles_kernels", responses=KernelSerializer(many=True), parameters=[FORMAT])
+    @extend_schema(operation_id="profiles_kernels", responses=JSON, parameters=[OF_KERNEL, *PAGED, FORMAT])
     def get(self, request: Request, pk: int) -> Response | HttpResponse:
-        """The kernel table, largest total first; `?format=csv` for a file."""
+        """The kernel table, largest total first; `?format=csv` for a file, with all of it."""
         profile = get_object_or_404(Profile, pk=pk)
-        rows = KernelSerializer(selectors_profile.kernel_rows(profile), many=True).data
+        rows = selectors_profile.kernel_rows(profile)
+        if kernel := read_number(request, "kernel", 0, ID_DIGITS):
+            rows = rows.filter(pk=kernel)
         if kind := asked_format(request):
-            return rows_response(kind, f"profile-{pk}-kernels", KERNEL_COLUMNS, rows)
-        return Response({"profile": pk, "kernels": rows})
+            return rows_response(kind, f"profile-{pk}-kernels", KERNEL_COLUMNS, KernelSerializer(rows, many=True).data)
+        page = read_page(request, rows)
+        return page.answer({"profile": pk, "kernels": KernelSerializer(page.rows, many=True).data})
 
 
 class KernelShapeListApi(APIView):
-    @extend_schema(operation_id="profiles_kernel_shapes", responses=JSON, parameters=[FORMAT])
+    @extend_schema(operation_id="profiles_kernel_shapes", responses=JSON, parameters=[OF_KERNEL, *PAGED, FORMAT])
     def get(self, request: Request, pk: int) -> Response | HttpResponse:
         """Kernels by grid, block and the operator around the launch: count, total, p50, p95; largest total first."""
         profile = get_object_or_404(Profile, pk=pk)
-        rows = [selectors_profile.shape_json(line) for line in selectors_profile.shape_table(profile)]
         if kind := asked_format(request):
+            rows = [selectors_profile.shape_json(line) for line in selectors_profile.shape_table(profile)]
             return rows_response(kind, f"profile-{pk}-kernel-shapes", selectors_profile.SHAPE_COLUMNS, rows)
-        return Response({"profile": pk, "build": profile.build, "gpu": profile.gpu, "kernel_shapes": rows})
+        shapes = selectors_profile.shape_rows(profile)
+        if kernel := read_number(request, "kernel", 0, ID_DIGITS):
+            shapes = shapes.filter(kernel=kernel)
+        page = read_page(request, shapes)
+        lines = selectors_profile.shape_lines(profile, page.rows)
+        return page.answer({"profile": pk, "build": profile.build, "gpu": profile.gpu,
+                            "kernel_shapes": [selectors_profile.shape_json(line) for line in lines]})
 
 
 class CounterListApi(APIView):
-    @extend_schema(operation_id="profiles_counters", responses=JSON, parameters=[FORMAT, OpenApiParameter(
+    @extend_schema(operation_id="profiles_counters", responses=JSON, parameters=[FORMAT, OF_KERNEL, *PAGED, OpenApiParameter(
         "launch", int, description="Every raw metric of this one")])
     def get(self, request: Request, pk: int) -> Response | HttpResponse:
         """Launches with hardware counters: facts, and the vendor's rule findings; as a file every fact is a column."""
-        document = selectors_counters.counters_json(get_object_or_404(Profile, pk=pk), request.query_params)
-        if kind := asked_format(request):
-            return flat_response(kind, f"profile-{pk}-counters",
-                                 document["metrics"] if "launch" in document else document["launches"])
-        return Response(document)
+        profile, kind = get_object_or_404(Profile, pk=pk), asked_format(request)
+        asked = request.query_params.get("launch", "")
+        if asked.isdecimal() and len(asked) < 10:
+            metrics = selectors_counters.metric_rows(profile, int(asked))
+            return (flat_response(kind, f"profile-{pk}-counters", metrics) if kind
+                    else Response({"profile": pk, "launch": int(asked), "metrics": metrics}))
+        launches = selectors_counters.counted_launches(profile, read_number(request, "kernel", 0, ID_DIGITS))
+        if kind:
+            return flat_response(kind, f"profile-{pk}-counters", [selectors_counters.launch_json(row) for row in launches])
+        page = read_page(request, launches, MOST_COUNTED, MOST_COUNTED)
+        return page.answer({"profile": pk, "launches": [selectors_counters.launch_json(row) for row in page.rows]})
 
 
 class TableListApi(APIView):
     @extend_schema(operation_id="profiles_tables", responses=JSON, parameters=[
-        OpenApiParameter("table", int, description="Only this one, by its number from 0"), FORMAT])
+        OpenApiParameter("table", int, description="Only this one, by its number from 0"), *PAGED, FORMAT])
     def get(self, request: Request, pk: int) -> Response | HttpResponse:
-        """Tables of sums as the tool wrote them, in base units; `?table=0&format=csv` for one as a file."""
+        """Tables of sums as the tool wrote them, in base units; `?table=0&format=csv` for one as a file. `limit` and `offset` are
+        of rows of each table, `count` is of the longest."""
         tables = selectors_profile.tables(get_object_or_404(Profile, pk=pk))
         asked = request.query_params.get("table", "")
         if asked:
@@ -338,20 +352,26 @@ class TableListApi(APIView):
             columns = [column["name"] + (f" ({column['unit']})" if column["unit"] else "") for column in tables[0]["columns"]]
             rows = [dict(zip(columns, row, strict=False)) for row in tables[0]["rows"]]
             return rows_response(kind, f"profile-{pk}-table-{asked or 0}", columns, rows)
-        return Response({"profile": pk, "tables": tables})
+        page = read_page(request, max((table["rows"] for table in tables), key=len, default=[]))
+        return page.answer({"profile": pk, "tables": [
+            {**table, "rows": page.cut(table["rows"]), "row_count": len(table["rows"])} for table in tables]})
 
 
 class CompareApi(APIView):
     @extend_schema(operation_id="compare", responses=JSON, parameters=[
         OpenApiParameter("a", int), OpenApiParameter("b", int), OpenApiParameter("build_a", str),
         OpenApiParameter("build_b", str), OpenApiParameter("kind", str, enum=["trace", "counters"]),
-        OpenApiParameter("per", str, enum=["total", "step"]), FORMAT])
+        OpenApiParameter("per", str, enum=["total", "step"]), *PAGED, FORMAT])
     def get(self, request: Request) -> Response | HttpResponse:
-        """Two profiles (`a`, `b`) or two builds (`build_a`, `build_b`) kernel by kernel; `b` is the new one."""
+        """Two profiles (`a`, `b`) or two builds (`build_a`, `build_b`) kernel by kernel; `b` is the new one. `limit` and `offset`
+        are of `rows` (kernels by shape), `kernels` and `operations` alike, `count` is of the longest."""
         result = selectors_compare.comparison(request.query_params)
         if kind := asked_format(request):
             return rows_response(kind, "compare", selectors_compare.COLUMNS, result.table())
-        return Response(result.as_json())
+        document = result.as_json()
+        lists = {name: document[name] for name in ("rows", "kernels", "operations")}
+        page = read_page(request, max(lists.values(), key=len), MOST)
+        return page.answer({**document, **{name: page.cut(rows) for name, rows in lists.items()}})
 
 
 class ProgressApi(APIView):

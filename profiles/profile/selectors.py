@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,8 +113,12 @@ class KernelShapeLine:
 
 def shape_table(profile: Profile, most: int | None = None) -> list[KernelShapeLine]:
     """Return at most `most` kernel shapes, most time first."""
+    return shape_lines(profile, shape_rows(profile)[:most])
+
+
+def shape_lines(profile: Profile, rows: Iterable[KernelShape]) -> list[KernelShapeLine]:
     of_ns = profile.gpu_time_ns
-    return [KernelShapeLine(row, 100.0 * row.total_ns / of_ns if of_ns else 0.0) for row in shape_rows(profile)[:most]]
+    return [KernelShapeLine(row, 100.0 * row.total_ns / of_ns if of_ns else 0.0) for row in rows]
 
 
 def shape_json(line: KernelShapeLine) -> dict[str, Any]:

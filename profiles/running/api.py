@@ -16,6 +16,7 @@ from rest_framework.views import APIView
 from profiles.running import engine_services, schedule_services, selectors
 from profiles.running.fetch_services import hosts
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
+from workers.list_api import PAGED, read_page
 
 JSON = OpenApiTypes.OBJECT
 MOST_ROWS = 200
@@ -116,11 +117,11 @@ class ServerApi(APIView):
 class ServerCapturesApi(APIView):
     write_permission = "profiles.add_enginecapture"
 
-    @extend_schema(operation_id="engine_captures", responses=JSON)
+    @extend_schema(operation_id="engine_captures", responses=JSON, parameters=PAGED)
     def get(self, request: Request, pk: int) -> Response:
         """Its captures, newest first."""
-        rows = selectors.engine_captures(get_object_or_404(EngineServer, pk=pk))[:MOST_ROWS]
-        return Response({"captures": [selectors.engine_json(row) for row in rows]})
+        page = read_page(request, selectors.engine_captures(get_object_or_404(EngineServer, pk=pk)), MOST_ROWS)
+        return page.answer({"captures": [selectors.engine_json(row) for row in page.rows]})
 
     @extend_schema(operation_id="engine_capture_create", request=EngineCaptureSerializer, responses={201: JSON})
     def post(self, request: Request, pk: int) -> Response:

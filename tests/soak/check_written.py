@@ -85,7 +85,7 @@ def check_audit(book: Book, place: Place, links: Links, uploads: Uploads) -> str
 
 def check_cache(book: Book, place: Place) -> str:
     session = place.program()
-    entries = session.get(place.url + "/api/configs/?origin=tune", timeout=120).json()["configs"]
+    entries = list(pages(session, place.url + "/api/configs/?origin=tune", "configs"))
     jobs = list(pages(session, place.url + "/api/tune/?status=done", "jobs"))
     trials = {entry["job"]: session.get(f"{place.url}/api/tune/{entry['job']}/trials/", timeout=120).json().get("trials", [])
               for entry in entries if entry["job"]}

@@ -19,6 +19,7 @@ from tuner.candidates import selectors, services
 from tuner.models import Candidate
 from tuner.query_api import Checked, read_whole, validated
 from tuner.tuning.operators import find
+from workers.list_api import PAGED, read_page
 
 JSON = OpenApiTypes.OBJECT
 MAY_SUBMIT, MAY_REVIEW, MAY_PERMIT = "tuner.add_candidate", "tuner.change_candidate", "tuner.add_candidatepermit"
@@ -61,17 +62,14 @@ class CandidateListApi(APIView):
 
     @extend_schema(operation_id="candidates", responses=JSON, parameters=[
         *(OpenApiParameter(name, str) for name in selectors.FILTERS),
-        *(OpenApiParameter(name, int) for name in ("series", "limit", "offset"))])
+        OpenApiParameter("series", int), *PAGED])
     def get(self, request: Request) -> Response:
         """The project's candidates, newest first: verdict, time, ratio, review; and whether a living worker can judge one."""
-        limit = read_whole(request, "limit", 50, MOST_LISTED, 1)
-        offset = read_whole(request, "offset", 0, 10**9)
         series = read_whole(request, "series", 0, 2**62)
         asked = {name: request.query_params.get(name, "") for name in selectors.FILTERS}
-        rows = selectors.candidate_list({**asked, "series": series})
-        shown = [selectors.row_json(each) for each in rows[offset:offset + limit]]
-        return Response({"total": rows.count(), "candidates": shown,
-                         "ability": selectors.ability()})
+        page = read_page(request, selectors.candidate_list({**asked, "series": series}), 50, MOST_LISTED)
+        return page.answer({"total": page.count, "candidates": [selectors.row_json(each) for each in page.rows],
+                            "ability": selectors.ability()})
 
     @extend_schema(operation_id="candidate", responses={201: JSON},
                    request={"application/json": CandidateRequest, "multipart/form-data": CandidateRequest})

@@ -32,6 +32,7 @@ from tuner.models import TuneJob
 from tuner.query_api import Checked, read_whole
 from tuner.tuning.operators import all_operators, find
 from tuner.tuning.search.strategies import DEFAULT
+from workers.list_api import PAGED, read_page
 
 JSON = OpenApiTypes.OBJECT
 LIST_LIMIT = 200
@@ -65,18 +66,15 @@ class TuneListApi(APIView):
     write_permission = "tuner.add_tunejob"
 
     @extend_schema(operation_id="tune_list", responses=JSON, parameters=[
-        OpenApiParameter("limit", int), OpenApiParameter("offset", int), OpenApiParameter("status", str),
-        OpenApiParameter("operator", str)])
+        *PAGED, OpenApiParameter("status", str), OpenApiParameter("operator", str)])
     def get(self, request: Request) -> Response:
         """Newest first."""
         jobs = selectors.job_list()
         for name in ("status", "operator"):
             if request.query_params.get(name):
                 jobs = jobs.filter(**{name: request.query_params[name]})
-        limit, offset = read_whole(request, "limit", 50, LIST_LIMIT), read_whole(request, "offset", 0, 10**9)
-        ceilings = Ceilings()
-        page = [selectors.job_json(job, ceilings) for job in jobs[offset:offset + limit]]
-        return Response({"total": jobs.count(), "jobs": page})
+        page, ceilings = read_page(request, jobs, 50, LIST_LIMIT), Ceilings()
+        return page.answer({"total": page.count, "jobs": [selectors.job_json(job, ceilings) for job in page.rows]})
 
     @extend_schema(operation_id="tune_create", request=TuneRequest, responses={201: JSON})
     def post(self, request: Request) -> Response:

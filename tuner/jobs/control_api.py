@@ -26,10 +26,10 @@ from tuner.jobs.create_services import EFFORTS
 from tuner.models import Quarantine, TuneGroup, TuneJob
 from tuner.query_api import Checked
 from tuner.tuning.search.strategies import DEFAULT
+from workers.list_api import PAGED, read_page
 
 JSON = OpenApiTypes.OBJECT
 CHANGE = "tuner.change_tunejob"
-LIST_LIMIT = 500
 
 
 def as_validation_error(error: create_services.TuneError) -> ValidationError:
@@ -94,10 +94,11 @@ class TuneMoveApi(APIView):
 class QueueApi(APIView):
     write_permission = CHANGE
 
-    @extend_schema(operation_id="queue_get", responses=JSON)
+    @extend_schema(operation_id="queue_get", responses=JSON, parameters=PAGED)
     def get(self, request: Request) -> Response:
         """Waiting jobs in the order in which workers take them."""
-        return Response({"queue": [selectors.job_json(job) for job in control_services.waiting_jobs()[:LIST_LIMIT]]})
+        page = read_page(request, control_services.waiting_jobs())
+        return page.answer({"queue": [selectors.job_json(job) for job in page.rows]})
 
     @extend_schema(operation_id="queue_by_worth", request=None, responses=JSON)
     def post(self, request: Request) -> Response:
@@ -137,11 +138,11 @@ class GroupRequest(serializers.Serializer[None]):
 class GroupListApi(APIView):
     write_permission = "tuner.add_tunejob"
 
-    @extend_schema(operation_id="groups_list", responses=JSON)
+    @extend_schema(operation_id="groups_list", responses=JSON, parameters=PAGED)
     def get(self, request: Request) -> Response:
         """Newest first."""
-        rows = TuneGroup.objects.select_related("owner").prefetch_related("jobs")
-        return Response({"groups": [groups.group_json(group) for group in rows[:LIST_LIMIT]]})
+        page = read_page(request, TuneGroup.objects.select_related("owner").prefetch_related("jobs"))
+        return page.answer({"groups": [groups.group_json(group) for group in page.rows]})
 
     @extend_schema(operation_id="group_create", request=GroupRequest, responses={201: JSON})
     def post(self, request: Request) -> Response:
@@ -180,13 +181,12 @@ class GroupActionApi(APIView):
 
 class QuarantineListApi(APIView):
     @extend_schema(operation_id="quarantine_list", responses=JSON, parameters=[
-        OpenApiParameter("operator", str), OpenApiParameter("reason", str), OpenApiParameter("gpu", str)])
+        OpenApiParameter("operator", str), OpenApiParameter("reason", str), OpenApiParameter("gpu", str), *PAGED])
     def get(self, request: Request) -> Response:
         """In force first, then what was lifted."""
         filters: dict[str, Any] = {name: request.query_params.get(name, "") for name in ("operator", "reason", "gpu")}
-        rows = quarantine.quarantine_list(filters)
-        shown = [quarantine.quarantine_json(row) for row in rows[:LIST_LIMIT]]
-        return Response({"total": rows.count(), "quarantine": shown})
+        page = read_page(request, quarantine.quarantine_list(filters))
+        return page.answer({"total": page.count, "quarantine": [quarantine.quarantine_json(row) for row in page.rows]})
 
 
 class QuarantineLiftApi(APIView):

@@ -13,10 +13,10 @@ from django.views.decorators.http import require_safe
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.generics import ListAPIView
-from rest_framework.pagination import LimitOffsetPagination
 from rest_framework.request import Request
 
 from webapp.models import AuditEntry
+from workers.list_api import PAGED, Pages
 
 NEEDS = "webapp.view_auditentry"
 PAGE = 100
@@ -55,8 +55,8 @@ class AuditSerializer(serializers.ModelSerializer[AuditEntry]):
         fields = ["id", "at", "actor_name", "token", "address", "action", "kind", "target", "target_id", "changes", "project"]
 
 
-class AuditPages(LimitOffsetPagination):
-    default_limit, max_limit = PAGE, 1000
+class AuditPages(Pages):
+    default_limit = PAGE
 
 
 class AuditApi(ListAPIView[AuditEntry]):
@@ -73,7 +73,7 @@ class AuditApi(ListAPIView[AuditEntry]):
     def get_queryset(self) -> QuerySet[AuditEntry]:
         return entries(self.request.query_params)
 
-    @extend_schema(parameters=[OpenApiParameter(name) for name in FILTERS])
+    @extend_schema(parameters=[*(OpenApiParameter(name) for name in FILTERS), *PAGED])
     def get(self, request: Request, *args: Any, **options: Any) -> Any:
         """Return lines, the newest first."""
         return super().get(request, *args, **options)

@@ -18,6 +18,7 @@ from webapp.models import Invitation
 from webapp.people import selectors, services
 from webapp.people.pages import ADD, CHANGE, VIEW, link_of
 from webapp.roles import ROLES
+from workers.list_api import MOST, PAGED, read_page
 
 
 class SeatSerializer(serializers.Serializer[Any]):
@@ -83,11 +84,13 @@ def need(request: Request, permission: str) -> None:
 
 
 class PeopleApi(APIView):
-    @extend_schema(operation_id="people_list", responses=PersonSerializer(many=True), parameters=[OpenApiParameter("q", str)])
+    @extend_schema(operation_id="people_list", responses=PersonSerializer(many=True),
+                   parameters=[OpenApiParameter("q", str), *PAGED])
     def get(self, request: Request) -> Response:
-        """Everybody, by name; owners of the installation ask."""
+        """Everybody, by name; owners of the installation ask. `Link` names the next page."""
         need(request, VIEW)
-        return Response(PersonSerializer(selectors.people(request.query_params.get("q", "").strip()), many=True).data)
+        page = read_page(request, selectors.people_rows(request.query_params.get("q", "").strip()), MOST)
+        return page.answer_rows(PersonSerializer(selectors.described(page.rows), many=True).data)
 
 
 class PersonApi(APIView):
@@ -129,11 +132,12 @@ class SignOutApi(APIView):
 class InvitationsApi(APIView):
     write_permission = ADD
 
-    @extend_schema(operation_id="invitations_list", responses=InvitationSerializer(many=True))
+    @extend_schema(operation_id="invitations_list", responses=InvitationSerializer(many=True), parameters=PAGED)
     def get(self, request: Request) -> Response:
-        """Those that can still be accepted."""
+        """Those that can still be accepted. `Link` names the next page."""
         need(request, ADD)
-        return Response(InvitationSerializer(selectors.invitations(), many=True).data)
+        page = read_page(request, selectors.invitations(), MOST)
+        return page.answer_rows(InvitationSerializer(page.rows, many=True).data)
 
     @extend_schema(operation_id="invitations_create", request=InviteSerializer, responses={201: InvitedSerializer})
     def post(self, request: Request) -> Response:

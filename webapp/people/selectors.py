@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -38,13 +38,21 @@ class Person:
 
 
 def people(word: str = "", pks: Sequence[int] | None = None) -> list[Person]:
-    """Return people by name; a fixed number of queries."""
+    """Return people by name, at most MOST; a fixed number of queries."""
+    rows = people_rows(word)
+    return described((rows.filter(pk__in=pks) if pks is not None else rows)[:MOST])
+
+
+def people_rows(word: str = "") -> QuerySet[Any]:
+    """Return accounts by name with what `described` asks of them."""
     rows: QuerySet[Any] = get_user_model().objects.order_by("username").annotate(tokens=Count("auth_token_set", distinct=True))
     if word:
         rows = rows.filter(Q(username__icontains=word) | Q(email__icontains=word))
-    if pks is not None:
-        rows = rows.filter(pk__in=pks)
-    rows = rows.prefetch_related("groups", "memberships__project")[:MOST]
+    return rows.prefetch_related("groups", "memberships__project")
+
+
+def described(rows: Iterable[Any]) -> list[Person]:
+    """Return a line of each of `people_rows`; two queries."""
     factors = set(Authenticator.objects.filter(type=Authenticator.Type.TOTP).values_list("user", flat=True))
     by_provider = set(SocialAccount.objects.values_list("user", flat=True))
     return [_person(row, row.pk in factors, row.pk in by_provider) for row in rows]

@@ -16,6 +16,7 @@ from webapp.models import Membership, Project
 from webapp.projects import selectors, services
 from webapp.projects.request import seat_take
 from webapp.roles import ROLES
+from workers.list_api import MOST, PAGED, read_page
 
 
 class ProjectSerializer(serializers.ModelSerializer[Project]):
@@ -71,10 +72,11 @@ class MembersApi(APIView):
         self.project = get_object_or_404(Project, pk=seat.pk)
         super().initial(request, *args, **options)
 
-    @extend_schema(responses=MemberSerializer(many=True))
+    @extend_schema(responses=MemberSerializer(many=True), parameters=PAGED)
     def get(self, request: Request, slug: str) -> Response:
-        """List them."""
-        return Response(MemberSerializer(selectors.members(self.project), many=True).data)
+        """List them. `Link` names the next page."""
+        page = read_page(request, selectors.members(self.project), MOST)
+        return page.answer_rows(MemberSerializer(page.rows, many=True).data)
 
     @extend_schema(request=MemberSerializer, responses=MemberSerializer)
     def post(self, request: Request, slug: str) -> Response:

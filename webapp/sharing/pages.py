@@ -25,6 +25,7 @@ from webapp.people.adapter import refuse
 from webapp.sharing import services
 from webapp.sharing.visits import COOKIE
 from webapp.sign_in import tries_forget, tries_take
+from workers.list_api import MOST, PAGED, read_page
 
 CHANGE = "profiles.change_profile"
 
@@ -109,10 +110,11 @@ class ShareSerializer(serializers.Serializer[Any]):
 class LinksApi(APIView):
     write_permission = CHANGE
 
-    @extend_schema(operation_id="share_links_list", responses=LinkSerializer(many=True))
+    @extend_schema(operation_id="share_links_list", responses=LinkSerializer(many=True), parameters=PAGED)
     def get(self, request: Request, pk: int) -> Response:
-        """Links under which the profile can be read without an account."""
-        return Response(LinkSerializer(services.links(get_object_or_404(Profile, pk=pk)), many=True).data)
+        """Links under which the profile can be read without an account. `Link` names the next page."""
+        page = read_page(request, services.links(get_object_or_404(Profile, pk=pk)), MOST)
+        return page.answer_rows(LinkSerializer(page.rows, many=True).data)
 
     @extend_schema(operation_id="share_links_create", request=ShareSerializer, responses={201: MadeSerializer})
     def post(self, request: Request, pk: int) -> Response:

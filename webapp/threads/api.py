@@ -11,7 +11,6 @@ from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
-from rest_framework.pagination import LimitOffsetPagination
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -25,6 +24,7 @@ from webapp.threads import notices, selectors, services, subjects
 from webapp.threads.people import people_of
 from webapp.threads.texts import MOST_CHARACTERS
 from webapp.threads.weeks import week_of
+from workers.list_api import PAGED, Pages, read_page
 
 JSON = OpenApiTypes.OBJECT
 MOST_PEOPLE = 20
@@ -74,7 +74,7 @@ class InboxChange(serializers.Serializer[None]):
     digest = serializers.BooleanField(required=False)
 
 
-class Pages(LimitOffsetPagination):
+class ThreadPages(Pages):
     default_limit, max_limit = 50, 200
 
 
@@ -85,7 +85,7 @@ def _given(serializer: type[serializers.Serializer[None]], request: Request) -> 
 
 
 def _paged(request: Request, view: APIView, rows: Any, told: Any) -> Response:
-    pages = Pages()
+    pages = ThreadPages()
     found: list[Any] | None = pages.paginate_queryset(rows, request, view=view)
     return pages.get_paginated_response([told(row) for row in found or ()])
 
@@ -94,7 +94,7 @@ class ThreadListApi(APIView):
     write_permission = "webapp.add_comment"
 
     @extend_schema(operation_id="threads_list", responses=JSON,
-                   parameters=[OpenApiParameter(name) for name in (*selectors.FILTERS, "limit", "offset")])
+                   parameters=[*(OpenApiParameter(name) for name in selectors.FILTERS), *PAGED])
     def get(self, request: Request) -> Response:
         """Threads, what changed last first; without `status` open ones, "all" or "ended" others as well."""
         return _paged(request, self, selectors.thread_list(request.query_params), selectors.thread_json)
@@ -184,10 +184,11 @@ class CommentApi(APIView):
 class FollowApi(APIView):
     permission_classes: list[type[BasePermission]] = [OwnRows]      # as REST framework names it
 
-    @extend_schema(operation_id="follows_list", responses=JSON)
+    @extend_schema(operation_id="follows_list", responses=JSON, parameters=PAGED)
     def get(self, request: Request) -> Response:
         """What you follow in this project."""
-        return Response({"follows": selectors.follows(request.user)})
+        page = read_page(request, selectors.follows(request.user))
+        return page.answer({"follows": page.rows})
 
     @extend_schema(operation_id="follows_set", request=FollowRequest, responses=JSON)
     def post(self, request: Request) -> Response:
@@ -201,7 +202,7 @@ class InboxApi(APIView):
     permission_classes: list[type[BasePermission]] = [OwnRows]      # as REST framework names it
 
     @extend_schema(operation_id="inbox_list", responses=JSON,
-                   parameters=[OpenApiParameter(name) for name in ("all", "limit", "offset")])
+                   parameters=[OpenApiParameter("all"), *PAGED])
     def get(self, request: Request) -> Response:
         """Unread lines, the newest first; ?all=1 with those read."""
         rows = selectors.inbox(request.user, unread=request.query_params.get("all") != "1")

@@ -23,6 +23,8 @@ from tuner.gate.production import selectors as production
 from webapp.management.in_project import ProjectCommand
 from workers.agent.wire import BatchRefused, pack
 
+MOST_REGRESSIONS = 200
+
 
 class Command(ProjectCommand):
     help = "The fleet: feed launch records of a file, list what has most time, find slow GPUs."
@@ -171,7 +173,9 @@ class Command(ProjectCommand):
         return {"rows": rows}
 
     def regressions(self, options: dict[str, Any]) -> dict[str, Any]:
-        document = production.production_document(options)
+        found = production.production_list(options)
+        document = {**production.production_document(), "count": found.count(),
+                    "rows": [production.production_json(row) for row in found[:MOST_REGRESSIONS]]}
         if not options["json"]:
             for row in document["rows"]:
                 self.stdout.write(f"{row['state']:12} {row['text']}  {row['interval']}")

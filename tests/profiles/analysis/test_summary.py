@@ -94,7 +94,10 @@ def test_the_api_gives_the_tables_and_each_as_a_file(profile, alice):
     found = client.get(f"/api/profiles/{profile.pk}/").json()
     assert "timeline" not in found["links"] and found["links"]["tables"].endswith(f"/api/profiles/{profile.pk}/tables/")
     tables = client.get(f"/api/profiles/{profile.pk}/tables/").json()["tables"]
-    assert tables == store_summary.tables_of(profile.pk) and tables[0]["rows"][0] == ["cudaLaunchKernel", 12_400, 4096, 61.3]
+    assert tables == [{**each, "row_count": len(each["rows"])} for each in store_summary.tables_of(profile.pk)]
+    assert tables[0]["rows"][0] == ["cudaLaunchKernel", 12_400, 4096, 61.3]
+    page = client.get(f"/api/profiles/{profile.pk}/tables/?limit=1").json()
+    assert page["tables"][0]["rows"] == tables[0]["rows"][:1] and page["next_offset"] == 1
     csv = client.get(f"/api/profiles/{profile.pk}/tables/?table=0&as=csv").content.decode().splitlines()
     assert csv[0] == "Name,Total (ns),Bytes (bytes),Share (pct)" and "'=cmd|" in csv[2]      # no formula
     assert client.get(f"/api/profiles/{profile.pk}/tables/?table=1").status_code == 404

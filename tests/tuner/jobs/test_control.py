@@ -346,7 +346,8 @@ def test_the_api_does_the_same(api: Any, alice: Any, bob: Any) -> None:
     assert moved["queue"] == [other.pk, job.pk]
     assert [one["id"] for one in alices.get(reverse("api-queue")).json()["queue"]] == [other.pk, job.pk]
     assert alices.post(reverse("api-queue")).json()["queue"] == [job.pk, other.pk]
-    assert alices.get(reverse("api-quarantine")).json() == {"total": 0, "quarantine": []}
+    assert alices.get(reverse("api-quarantine")).json() == {
+        "total": 0, "count": 0, "next_offset": None, "quarantine": []}
     efforts = [one["name"] for one in alices.get(reverse("api-efforts")).json()["efforts"]]
     assert efforts == ["none", "quick", "normal", "thorough", "full"]
     quarantine.quarantine_config(gpu_job(), Rejected(Reason.CRASH, "x"), {"BLOCK": 1}, "9.0")

@@ -22,6 +22,7 @@ from tuner.jobs.selectors import job_json
 from tuner.models import KernelCheck, OwnKernel
 from tuner.query_api import Checked, validated
 from tuner.tuning.search.strategies import DEFAULT
+from workers.list_api import PAGED, read_page
 
 JSON = OpenApiTypes.OBJECT
 CLIENT_FILE = Path(__file__).with_name("client.py")
@@ -79,10 +80,11 @@ class OwnClientApi(APIView):
 
 
 class OwnListApi(APIView):
-    @extend_schema(operation_id="own_kernels", responses=JSON)
+    @extend_schema(operation_id="own_kernels", responses=JSON, parameters=PAGED)
     def get(self, request: Request) -> Response:
         """Versions of own kernels, newest first."""
-        return Response({"results": [selectors.kernel_json(each) for each in OwnKernel.objects.all()[:services.KEPT]]})
+        page = read_page(request, OwnKernel.objects.all())
+        return page.answer({"results": [selectors.kernel_json(each) for each in page.rows]})
 
 
 class OwnApi(APIView):

@@ -20,18 +20,19 @@ from tuner.models import CachedConfig
 from tuner.revalidation import selectors as revalidation_selectors
 from tuner.revalidation import services as revalidation_services
 from tuner.tuning import operators
+from workers.list_api import PAGED, read_page
 
 JSON = OpenApiTypes.OBJECT
-LIST_LIMIT, JOBS_LIMIT, WAITING_LIMIT = 5000, 50, 200
+JOBS_LIMIT, WAITING_LIMIT = 50, 200
 ENVIRONMENT = ("driver", "policy", "source_hash", "compute_capability")
 
 
 class ConfigListApi(APIView):
     @extend_schema(operation_id="configs_list", responses=JSON, parameters=[
-        OpenApiParameter(name, str) for name in ("operator", "gpu", "dtype", "state", "origin", "toolkit")])
+        *(OpenApiParameter(name, str) for name in ("operator", "gpu", "dtype", "state", "origin", "toolkit")), *PAGED])
     def get(self, request: Request) -> Response:
-        entries, bans = selectors.config_filter(request.query_params), read_bans()
-        return Response({"configs": [selectors.config_json(entry, bans) for entry in entries[:LIST_LIMIT]]})
+        page, bans = read_page(request, selectors.config_filter(request.query_params)), read_bans()
+        return page.answer({"configs": [selectors.config_json(entry, bans) for entry in page.rows]})
 
 
 class StateChange(serializers.Serializer[None]):
@@ -98,17 +99,17 @@ class RevalidateRequest(serializers.Serializer[None]):
 class RevalidateApi(APIView):
     write_permission = "tuner.add_tunejob"
 
-    @extend_schema(operation_id="configs_unverified", responses=JSON)
+    @extend_schema(operation_id="configs_unverified", responses=JSON, parameters=PAGED)
     def get(self, request: Request) -> Response:
         """Unverified entries that can be measured again, those with the most at stake first, and the newest jobs that do so."""
         waiting, bans = revalidation_selectors.waiting_entries(), read_bans()
-        rows = [{**selectors.config_json(row), "again": revalidation_selectors.candidate_configs(row, bans)}
-                for row in waiting[:WAITING_LIMIT]]
+        page = read_page(request, waiting, WAITING_LIMIT)
+        rows = [{**selectors.config_json(row), "again": revalidation_selectors.candidate_configs(row, bans)} for row in page.rows]
         jobs = [{"id": each["job"].pk, "status": each["job"].status, "says": each["says"], "progress": each["progress"],
                  "entries": list(revalidation_selectors.entry_ids(each["job"]).values())}
                 for each in revalidation_selectors.job_lines(revalidation_selectors.recent_jobs(JOBS_LIMIT))]
-        return Response({"entries": rows, "total": len(waiting), "jobs": jobs,
-                         "expected_s": revalidation_selectors.expected_seconds(waiting[:WAITING_LIMIT])})
+        return page.answer({"entries": rows, "total": page.count, "jobs": jobs,
+                            "expected_s": revalidation_selectors.expected_seconds(waiting[:WAITING_LIMIT])})
 
     @extend_schema(operation_id="configs_revalidate", request=RevalidateRequest, responses={201: JSON})
     def post(self, request: Request) -> Response:

@@ -25,6 +25,7 @@ from tuner.cache.formats import FORMATS
 from tuner.cache.formats.document import FormatError
 from tuner.models import ImportedFile, TuneJob
 from tuner.tuning import operators
+from workers.list_api import PAGED, read_page
 
 JSON = OpenApiTypes.OBJECT
 LIST_LIMIT = 200
@@ -79,11 +80,11 @@ class ImportApi(APIView):
     write_permission = "tuner.add_importedfile"
     parser_classes = [MultiPartParser]
 
-    @extend_schema(operation_id="configs_imports", responses=JSON)
+    @extend_schema(operation_id="configs_imports", responses=JSON, parameters=PAGED)
     def get(self, request: Request) -> Response:
         """Files that were brought, newest first, and the formats that are read and written."""
-        files = ImportedFile.objects.defer("tested")[:LIST_LIMIT]
-        return Response({"files": [import_json(file) for file in files], "formats": {
+        page = read_page(request, ImportedFile.objects.defer("tested"), LIST_LIMIT)
+        return page.answer({"files": [import_json(file) for file in page.rows], "formats": {
             name: {"title": one.title, "says": one.says, "needs": one.needs, "trials": one.trials, "reads": one.reads,
                    "writes": one.writes} for name, one in FORMATS.items()}})
 

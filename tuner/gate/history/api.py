@@ -23,7 +23,8 @@ from tuner.gate.history.series_selectors import Series, load_series
 from tuner.gate.regressions import services as regression_services
 from tuner.gate.stats.results import suite_json
 from tuner.models import Build, Regression
-from tuner.query_api import Checked, validated
+from tuner.query_api import validated
+from workers.list_api import PAGED, read_page
 
 JSON = OpenApiTypes.OBJECT
 LIST_LIMIT = 200
@@ -41,22 +42,17 @@ class BuildSerializer(serializers.Serializer[Any]):
         "invalid": "a date and time, as 2026-11-21T18:30:00+00:00", "overflow": services.NO_COMMIT_TIME})
 
 
-class OffsetQuery(serializers.Serializer[Any]):
-    offset = Checked(lambda text: text.isascii() and text.isdecimal() and len(text) < 10, "a whole number from 0 on", default="0")
-
-
 class BuildListApi(APIView):
     write_permission = "tuner.change_build"
 
     @extend_schema(operation_id="builds", responses=JSON, parameters=[
-        OpenApiParameter("q", str, description="part of the name or title"), OpenApiParameter("branch", str),
-        OpenApiParameter("offset", int)])
+        OpenApiParameter("q", str, description="part of the name or title"), OpenApiParameter("branch", str), *PAGED])
     def get(self, request: Request) -> Response:
         """Builds, newest first, also those that only profiles name."""
-        offset = int(validated(OffsetQuery, request.query_params.dict())["offset"])
         found = selectors.build_names(request.query_params.get("q", "")[:80], request.query_params.get("branch", "")[:120])
-        rows = selectors.build_rows(found[offset:offset + LIST_LIMIT])
-        return Response({"count": len(found), "offset": offset, "results": [selectors.row_json(row) for row in rows]})
+        page = read_page(request, found, LIST_LIMIT)
+        return page.answer({"offset": page.offset,
+                            "results": [selectors.row_json(row) for row in selectors.build_rows(page.rows)]})
 
     @extend_schema(operation_id="builds_seen", request=BuildSerializer, responses={201: JSON})
     def post(self, request: Request) -> Response:
@@ -118,14 +114,12 @@ def series_json(one: Series) -> dict[str, Any]:
 
 class RegressionListApi(APIView):
     @extend_schema(operation_id="regressions", responses=JSON, parameters=[
-        OpenApiParameter(name, str) for name in regression_selectors.FILTERS] + [OpenApiParameter("offset", int)])
+        OpenApiParameter(name, str) for name in regression_selectors.FILTERS] + PAGED)
     def get(self, request: Request) -> Response:
         """What got slower, not answered first. state: one of a regression's, or watched (open and acknowledged)."""
         wanted = {name: request.query_params.get(name, "")[:200] for name in regression_selectors.FILTERS}
-        offset = int(validated(OffsetQuery, request.query_params.dict())["offset"])
-        found = regression_selectors.regression_list(wanted)
-        rows = [regression_selectors.regression_json(row) for row in found[offset:offset + LIST_LIMIT]]
-        return Response({"count": found.count(), "offset": offset, "results": rows})
+        page = read_page(request, regression_selectors.regression_list(wanted), LIST_LIMIT)
+        return page.answer({"offset": page.offset, "results": [regression_selectors.regression_json(row) for row in page.rows]})
 
 
 class StateSerializer(serializers.Serializer[Any]):

@@ -12,20 +12,21 @@ from rest_framework.views import APIView
 
 from tuner.gate.production import selectors, services
 from tuner.models import ProductionRegression
+from workers.list_api import PAGED, read_page
 
 JSON = OpenApiTypes.OBJECT
+LIST_LIMIT = 200
 
 
 class ProductionListApi(APIView):
     @extend_schema(operation_id="fleet_regressions", responses=JSON, parameters=[
-        *(OpenApiParameter(name, str) for name in selectors.FILTERS), OpenApiParameter("offset", int)])
+        *(OpenApiParameter(name, str) for name in selectors.FILTERS), *PAGED])
     def get(self, request: Request) -> Response:
         """Kernels that became slower in production, open ones first, by the GPU time that they cost a day."""
         filters = {name: request.query_params.get(name, "")[:200] for name in selectors.FILTERS}
-        offset = request.query_params.get("offset", "0")
-        if not offset.isascii() or not offset.isdecimal() or len(offset) > 9:
-            raise ValidationError({"offset": ["a whole number from 0 on"]})
-        return Response(selectors.production_document(filters, int(offset)))
+        page = read_page(request, selectors.production_list(filters), LIST_LIMIT)
+        return page.answer({**selectors.production_document(), "offset": page.offset,
+                            "rows": [selectors.production_json(row) for row in page.rows]})
 
 
 class ProductionApi(APIView):

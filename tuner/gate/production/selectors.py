@@ -135,12 +135,11 @@ def production_json(row: ProductionRegression) -> dict[str, Any]:
         "suite": row.guarded_by.suite.name if row.guarded_by else None, "links": links(row)}
 
 
-def production_document(filters: Mapping[str, str], offset: int = 0, limit: int = 200) -> dict[str, Any]:
-    """Return the list as the API and the command give it."""
-    looked, found = looked_at(), production_list(filters)
+def production_document() -> dict[str, Any]:
+    """Return what the API and the command say beside the list."""
+    looked = looked_at()
     return {"days": looked.days, "series": looked.series, "newest_day": looked.newest,
             "watched": looked.watched and {**looked.watched.as_json(), "time_pct": looked.watched.time_pct},
             "says": answer(looked),
             "floor_pct": 100 * FLOOR,
-            "least_days": LEAST_DAYS, "weekly_false_alarms": WEEKLY, "count": found.count(), "offset": offset,
-            "rows": [production_json(row) for row in found[offset:offset + limit]]}
+            "least_days": LEAST_DAYS, "weekly_false_alarms": WEEKLY}

@@ -25,6 +25,7 @@ from tuner.gate.suites.formats import definition_toml, read_toml
 from tuner.gate.verdicts import services as gate_services
 from tuner.models import Suite, SuiteJob
 from tuner.query_api import Checked, validated
+from workers.list_api import PAGED, read_page
 
 
 class RawParser(BaseParser):
@@ -85,12 +86,13 @@ class SuiteListApi(APIView):
     write_permission = "tuner.add_suite"
     parser_classes = [SmallJsonParser]
 
-    @extend_schema(operation_id="suites_list", responses=JSON)
+    @extend_schema(operation_id="suites_list", responses=JSON, parameters=PAGED)
     def get(self, request: Request) -> Response:
         """Every suite, what it watches, and what is under way."""
-        return Response({"suites": [{**selectors.suite_json(row["suite"]), "kernel_count": row["suite"].kernel_count,
-                                     "newest_run": row["suite"].newest_run, "job": row["job"].pk if row["job"] else None}
-                                    for row in page_selectors.suite_rows()]})
+        page = read_page(request, page_selectors.suites_counted())
+        return page.answer({"suites": [{**selectors.suite_json(row["suite"]), "kernel_count": row["suite"].kernel_count,
+                                        "newest_run": row["suite"].newest_run, "job": row["job"].pk if row["job"] else None}
+                                       for row in page_selectors.suite_rows(page.rows)]})
 
     @extend_schema(operation_id="suite_create", request=JSON, responses={201: JSON})
     def post(self, request: Request) -> Response:
@@ -115,7 +117,7 @@ class SuiteApi(APIView):
                          "plan": page_selectors.plan_json(suite), "definition": definition_document(selectors.definition_of(suite)),
                          "kernels": [page_selectors.line_json(line) for line in page_selectors.kernel_lines(
                              suite.kernels.filter(enabled=True), environment)],
-                         "jobs": selectors.jobs_json(suite, 20)})
+                         "jobs": selectors.jobs_json(selectors.jobs_of(suite)[:20])})
 
     @extend_schema(operation_id="suite_put", request=JSON, responses=JSON)
     def put(self, request: Request, name: str) -> Response:
@@ -198,10 +200,11 @@ class SuiteJobListApi(APIView):
     write_permission = "tuner.add_suitejob"
     parser_classes = [SmallJsonParser]
 
-    @extend_schema(operation_id="suite_jobs", responses=JSON)
+    @extend_schema(operation_id="suite_jobs", responses=JSON, parameters=PAGED)
     def get(self, request: Request, name: str) -> Response:
         """Newest first."""
-        return Response({"jobs": selectors.jobs_json(find_suite(name), LIST_LIMIT)})
+        page = read_page(request, selectors.jobs_of(find_suite(name)), LIST_LIMIT)
+        return page.answer({"jobs": selectors.jobs_json(page.rows)})
 
     @extend_schema(operation_id="suite_measure", request=JobRequest, responses={201: JSON})
     def post(self, request: Request, name: str) -> Response:

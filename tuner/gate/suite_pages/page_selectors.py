@@ -9,7 +9,7 @@ from statistics import median, stdev
 from typing import Any
 
 from django.core.paginator import Page, Paginator
-from django.db.models import Count, Max, OuterRef, Q, Subquery
+from django.db.models import Count, Max, OuterRef, Q, QuerySet, Subquery
 from django.urls import reverse
 
 from profiles.models import CaptureTarget
@@ -36,18 +36,23 @@ FACTS_FIRST = ("registers", "spills", "smem_bytes")
 
 # ---- the list ----
 
-def suite_rows() -> list[dict[str, Any]]:
-    """Return every suite with its size, newest run, newest gate and what is under way; four queries."""
+def suites_counted() -> QuerySet[Suite]:
+    """Return every suite by name with its size, newest run and newest gate."""
     gate = Gate.objects.filter(suite=OuterRef("pk")).exclude(verdict="").order_by("-created")
     newest = KernelRun.objects.filter(kernel__suite=OuterRef("pk")).order_by("-pk")
     found = suite_list().annotate(
         kernel_count=Count("kernels", filter=Q(kernels__enabled=True)), gate_pk=Subquery(gate.values("pk")[:1]),
         verdict=Subquery(gate.values("verdict")[:1]), newest_run=Subquery(newest.values("created")[:1]),
         newest_build=Subquery(newest.values("build__name")[:1]), recorded=Subquery(newest.values("recorded")[:1]))
-    found = found.order_by("name")[:500]
-    under_way = SuiteJob.objects.filter(status__in=LIVE).order_by("status", "-pk")[:500]       # running ones last: they stay
+    return found.order_by("name")
+
+
+def suite_rows(suites: Iterable[Suite]) -> list[dict[str, Any]]:
+    """Return suites with what is under way; a running job rather than one that waits."""
+    suites = list(suites)
+    under_way = SuiteJob.objects.filter(status__in=LIVE, suite__in=suites).order_by("status", "-pk")
     live: dict[int, SuiteJob] = {job.suite_id: job for job in under_way}
-    return [{"suite": suite, "job": live.get(suite.pk)} for suite in found]
+    return [{"suite": suite, "job": live.get(suite.pk)} for suite in suites]
 
 
 # ---- one suite ----

@@ -29,8 +29,7 @@ from tuner.gate.verdicts import services as gate_services
 from tuner.models import Suite
 from tuner.query_api import Checked, is_text, validated
 from tuner.tuning.trial import storable
-
-RUNS_LIMIT = 1000
+from workers.list_api import PAGED, read_page
 
 
 def named_suite(name: Any) -> Suite:
@@ -68,16 +67,14 @@ class RunsApi(APIView):
 
     @extend_schema(operation_id="runs_list", responses=JSON, parameters=[
         OpenApiParameter("suite", str, required=True), OpenApiParameter("kernel", str), OpenApiParameter("build", str), *WHERE,
-        OpenApiParameter("samples", bool, description="with every sample"), OpenApiParameter("limit", int)])
+        OpenApiParameter("samples", bool, description="with every sample"), *PAGED])
     def get(self, request: Request) -> Response:
         """Fresh runs of a suite, newest first."""
         asked = request.query_params
         rows = selectors.runs_filter(find_suite(asked.get("suite", "")), asked)
-        text = asked.get("limit", "")
-        limit = min(int(text), RUNS_LIMIT) if text.isdecimal() and len(text) < 9 else LIST_LIMIT
         with_samples = asked.get("samples", "") in ("1", "true")
-        rows = rows if with_samples else rows.defer("us")
-        return Response({"total": rows.count(), "runs": [selectors.run_json(row, with_samples) for row in rows[:limit]]})
+        page = read_page(request, rows if with_samples else rows.defer("us"), LIST_LIMIT)
+        return page.answer({"total": page.count, "runs": [selectors.run_json(row, with_samples) for row in page.rows]})
 
     @extend_schema(operation_id="runs_store", request=RunsRequest, responses={201: JSON})
     def post(self, request: Request) -> Response:

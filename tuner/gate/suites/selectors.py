@@ -102,9 +102,8 @@ def wanted_runs(job: SuiteJob, enabled: int) -> int:
     return job.runs * sum(map(of_build, job.builds))
 
 
-def jobs_json(suite: Suite, most: int) -> list[dict[str, Any]]:
-    """Return the suite's jobs as JSON, newest first."""
-    found = list(jobs_of(suite)[:most])
+def jobs_json(jobs: Iterable[SuiteJob]) -> list[dict[str, Any]]:
+    found = list(jobs)
     progress = jobs_progress(found)
     return [job_json(job, progress[job.pk]) for job in found]
 

@@ -26,7 +26,8 @@ from tuner.gate.reports import REPORTS, document, github
 from tuner.gate.suites.processes import MOST_ATTEMPT
 from tuner.gate.verdicts import gone_services, selectors, services
 from tuner.models import Gate, Suite
-from tuner.query_api import read_whole, validated
+from tuner.query_api import validated
+from workers.list_api import PAGED, read_page
 
 JSON = OpenApiTypes.OBJECT
 LIST_LIMIT = 200
@@ -82,15 +83,13 @@ class GateListApi(APIView):
     write_permission = "tuner.add_gate"
 
     @extend_schema(operation_id="gates_list", responses=JSON, parameters=[
-        OpenApiParameter("limit", int), OpenApiParameter("offset", int),
-        *(OpenApiParameter(name, str) for name in selectors.FILTERS)])
+        *PAGED, *(OpenApiParameter(name, str) for name in selectors.FILTERS)])
     def get(self, request: Request) -> Response:
         """Newest first."""
         filters = {name: request.query_params.get(name, "") for name in selectors.FILTERS}
-        rows = selectors.gate_list(filters)
-        limit, offset = read_whole(request, "limit", 50, LIST_LIMIT), read_whole(request, "offset", 0, 10**9)
-        return Response({"total": rows.count(), "verdicts": selectors.verdict_counts(filters),
-                         "gates": [selectors.gate_short(gate, base_url(request)) for gate in rows[offset:offset + limit]]})
+        page = read_page(request, selectors.gate_list(filters), 50, LIST_LIMIT)
+        return page.answer({"total": page.count, "verdicts": selectors.verdict_counts(filters),
+                            "gates": [selectors.gate_short(gate, base_url(request)) for gate in page.rows]})
 
     @extend_schema(operation_id="gates_create", request=GateRequest, responses={201: JSON}, parameters=[
         OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER,

@@ -127,7 +127,7 @@ class Command(ProjectCommand):
         return code_selectors.fetch_json(fetch), f"{fetch.build}: {fetch.said or fetch.status}"
 
     def _list(self, options: dict[str, Any]) -> tuple[Any, str]:
-        rows = page_selectors.suite_rows()
+        rows = page_selectors.suite_rows(page_selectors.suites_counted()[:500])
         text = "\n".join(f"{row['suite'].name:<30} {row['suite'].kernel_count:>4} kernels  {row['suite'].runs} against "
                          f"{row['suite'].baseline_runs} runs  {row['suite'].device}" for row in rows)
         return [selectors.suite_json(row["suite"]) for row in rows], text or "No suite yet: manage.py suites apply FILE"

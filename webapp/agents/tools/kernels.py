@@ -43,8 +43,8 @@ async def list_worst_kernels(
         return {"of": "all profiles", "total_ns": found["total_ns"], "count": found["count"],
                 "kernels": [{**pick(row, *FAMILY), "tune": _form_fields(row["actions"]["tune"])}
                             for row in found["families"][:limit]]}
-    rows = (await caller.get(f"/api/profiles/{profile}/kernels/"))["kernels"]
-    return {"of": f"profile {profile}", "count": len(rows), "kernels": top(rows, limit, *ROW)}
+    found = await caller.get(f"/api/profiles/{profile}/kernels/", limit=limit)
+    return {"of": f"profile {profile}", "count": found["count"], "kernels": [pick(row, *ROW) for row in found["kernels"]]}
 
 
 async def get_family(
@@ -78,11 +78,11 @@ async def get_kernel(profile: Profile, kernel: Kernel) -> dict[str, Any]:
     counted = about["kind"] == "counters"
     launch = await longest_launch(profile, kernel) if counted else None
     point = await _point(profile, kernel) if counted else None
-    shapes = (await caller.get(f"/api/profiles/{profile}/kernel-shapes/"))["kernel_shapes"]
+    shapes = await caller.get(f"/api/profiles/{profile}/kernel-shapes/", kernel=kernel, limit=MOST_SHAPES)
     return {
         "profile": pick(about, "id", "name", "kind", "gpu", "build", "model", "recorded"),
         "kernel": {**pick(row, *ROW, "min_ns", "max_ns"), "name": cut(row["name"])},
-        "shapes": top([each for each in shapes if each["name"] == row["name"]], MOST_SHAPES, *SHAPE),
+        "shapes": [pick(each, *SHAPE) for each in shapes["kernel_shapes"]],
         "headroom": advice["headroom"], "advice": top(advice["advice"], MOST_ADVICE, *ADVICE),
         "roofline": point and pick(point, *POINT), "bounded": point and cut(point["bounded"]),
         "counters": launch and _counters(launch), "actions": {name: cut(actions[name]) for name in ("tune", "capture")},
@@ -115,17 +115,20 @@ async def get_source(profile: Profile, kernel: Kernel, limit: Limit = 15) -> dic
 
 async def longest_launch(profile: int, kernel: int) -> dict[str, Any] | None:
     """Return the kernel's launch with counters that took longest; None where no launch has any."""
-    launches = (await caller.get(f"/api/profiles/{profile}/counters/"))["launches"]
-    mine = [each for each in launches if each["kernel_id"] == kernel]
-    return max(mine, key=lambda each: each["duration_ns"] or 0, default=None)
+    longest: dict[str, Any] | None = None
+    offset: int | None = 0
+    while offset is not None:
+        found = await caller.get(f"/api/profiles/{profile}/counters/", kernel=kernel, offset=offset)
+        longest = max([longest, *found["launches"]], key=lambda each: -1 if each is None else each["duration_ns"] or 0)
+        offset = found["next_offset"]
+    return longest
 
 
 async def _row(profile: int, kernel: int) -> dict[str, Any]:
-    rows: list[dict[str, Any]] = (await caller.get(f"/api/profiles/{profile}/kernels/"))["kernels"]
-    found = next((row for row in rows if row["id"] == kernel), None)
-    if found is None:
+    rows: list[dict[str, Any]] = (await caller.get(f"/api/profiles/{profile}/kernels/", kernel=kernel))["kernels"]
+    if not rows:
         raise ToolError(f"profile {profile} has no kernel {kernel}: list_worst_kernels names those that it has")
-    return found
+    return rows[0]
 
 
 async def _point(profile: int, kernel: int) -> dict[str, Any] | None:
