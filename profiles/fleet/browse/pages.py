@@ -21,6 +21,7 @@ from profiles.fleet.browse.addresses import (
     view_of,
     window_text,
 )
+from profiles.fleet.browse.needed_selectors import fleet_needed
 from profiles.fleet.browse.sensor_selectors import DRAWN, gpu_lines
 from profiles.fleet.browse.utilisation_selectors import HALF_PCT, IDLE_PCT, utilisation
 from profiles.fleet.capture_services import GPU_WORKERS
@@ -50,7 +51,8 @@ def fleet(request: HttpRequest) -> HttpResponse:
               for each in series.series] if series else []
     colours = charts.colours(len(labels), bool(series and series.series and series.series[-1].key is None)) if series else []
     return _page(request, "fleet", view, {
-        "page": page, "series": series, "figure": charts.hours_figure(series, labels) if series else None,
+        "page": page, "series": series, "needed": fleet_needed(view.asked) if view.window and page.lines else None,
+        "figure": charts.hours_figure(series, labels) if series else None,
         "watched_hours": series.coverage.wall_ns / page_selectors.HOUR_NS if series and series.coverage else None,
         "legend": list(zip(series.series, labels, colours, strict=True)) if series else [],
         "groups": [(word, view.link(group="" if name == "kernel" else name), name == view.group)
