@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 from django.db.models import Model
@@ -144,10 +144,11 @@ def run_compile(job_id: int) -> None:
 
 
 def run_check(check_id: int) -> None:
-    """Compile samples of a pasted kernel file."""
+    """Compile samples of a kernel file; one that was named is fetched first."""
+    from workers.code.kernel import fetch
     from workers.tune.check import run
 
-    _run(ROW_KINDS["check"], check_id, run)
+    _run(ROW_KINDS["check"], check_id, partial(run, fetch=fetch))
 
 
 def run_candidate(candidate_id: int) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tuner.bring.checks import services
+from tuner.bring.checks import services, sources
 from tuner.models import CHECK_LEASES, KernelCheck
 from workers.core import sandboxed
+from workers.core.child import SandboxError
 from workers.core.stopping import watch_for_stop
 
 log = logging.getLogger(__name__)
@@ -20,8 +22,14 @@ BOUNDS = sandboxed.Bounds()
 MAX_ATTEMPTS = 3        # a file that took its worker down this often is not tried again
 
 
-def run(check_id: int, worker: str, *, bounds: sandboxed.Bounds = BOUNDS) -> None:
-    """Claim the row and end it as done, failed or stopped; a row that another holds is left."""
+Fetch = Callable[..., dict[str, Any]]          # workers.code.kernel.fetch
+
+
+def run(check_id: int, worker: str, *, fetch: Fetch | None = None, bounds: sandboxed.Bounds = BOUNDS) -> None:
+    """Claim the row and end it as done, failed or stopped; a row that another holds is left.
+
+    fetch  brings a file that was named by repository or package
+    """
     check = services.check_claim(check_id, worker)
     if check is None:
         return
@@ -32,8 +40,22 @@ def run(check_id: int, worker: str, *, bounds: sandboxed.Bounds = BOUNDS) -> Non
     elif why_not and not sandboxed.may_go_without():
         services.check_fail(check, worker, f"not compiled: {why_not}",
                             "allow user namespaces on the worker's host, or read docs/bring.md: The sandbox")
-    else:
-        _compile(check, worker, bounds, walls)
+    elif (found := _fetched(check, worker, fetch, walls)) is not None:
+        _compile(found, worker, bounds, walls)
+
+
+def _fetched(check: KernelCheck, worker: str, fetch: Fetch | None, walls: bool) -> KernelCheck | None:
+    """Return the row with its text; None where the check has ended before it had one."""
+    if check.text or not check.source or fetch is None:
+        return check
+    with watch_for_stop(lambda: not CHECK_LEASES.is_held(check.pk, worker)) as stop:
+        try:
+            told = fetch(check.source, check.project_id, walls=walls, should_stop=stop)
+        except SandboxError as error:
+            if not stop():
+                services.check_fail(check, worker, error.what, error.hint)
+            return None
+    return sources.check_fetched(check, worker, told)
 
 
 def _compile(check: KernelCheck, worker: str, bounds: sandboxed.Bounds, walls: bool) -> None:

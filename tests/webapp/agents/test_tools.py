@@ -194,6 +194,8 @@ def test_an_owner_checks_a_kernel_file_and_an_engineer_may_not(
     made = call(site.mcp, token, "check_kernel", called)
     assert made["call"] == called["call"] and KernelCheck.objects.get(pk=made["check"]).siblings == {"near.py": "X = 1\n"}
     assert "no worker" in str(call(site.mcp, token, "tune_kernel", {"check": made["check"]})).lower()
+    named = call(site.mcp, token, "check_kernel", {"source": "acme-ops==1.2", "path": "acme_ops/add.py"})
+    assert named["source"]["name"] == "acme-ops" and named["file"] == "add.py" and not named["kernels"]
     row = AgentCall.objects.get(tool="check_kernel", outcome="ok", led_to_id=check.pk)
     assert (row.led_to, row.led_to_id, row.writes) == ("check", check.pk, True) and SCALE_ADD not in row.arguments
 

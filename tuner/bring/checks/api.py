@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from tuner.bring.checks import selectors, services
+from tuner.bring.checks import selectors, services, sources
 from tuner.bring.edited import SpaceRefused
 from tuner.models import KernelCheck
 from tuner.query_api import Checked
@@ -24,11 +24,17 @@ MAY_CHECK = "tuner.add_kernelcheck"
 
 
 class CheckRequest(serializers.Serializer[None]):
-    """A file: its text, or as a part `upload` of a form."""
+    """A file: its text, a part `upload` of a form, or where it lies: `source`, `commit` and `path`."""
 
-    text = serializers.CharField(required=False, trim_whitespace=False, max_length=services.MAX_TEXT_BYTES)
+    text = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False, max_length=services.MAX_TEXT_BYTES)
     upload = serializers.FileField(required=False)
     file = serializers.CharField(required=False, allow_blank=True, max_length=80, help_text="its name: add.py, add.cu")
+    # DRF takes fields out of the class: its own attribute of this name stays
+    source = serializers.CharField(required=False, allow_blank=True, max_length=300, help_text=(    # type: ignore[assignment]
+        "in place of a text: a repository (https://host/team/kernels) with `commit`, or a package (NAME==VERSION)"))
+    commit = serializers.CharField(required=False, allow_blank=True, max_length=80, help_text="a whole commit, a branch or a tag")
+    path = serializers.CharField(required=False, allow_blank=True, max_length=240,
+                                 help_text="of the file in there; without it the files that hold kernels are listed")
     shape = Checked(lambda given: isinstance(given, str | dict), '"M=4096 N=4096", or an object of numbers', required=False)
     dtype = serializers.CharField(required=False, allow_blank=True, max_length=8)
     call = serializers.CharField(required=False, allow_blank=True, max_length=2000,
@@ -62,10 +68,13 @@ class CheckListApi(APIView):
             if upload.size > services.MAX_TEXT_BYTES:
                 raise ValidationError({"upload": [f"{upload.size:,} bytes; at most {services.MAX_TEXT_BYTES:,}"]})
             text, name = upload.read().decode(errors="replace"), name or upload.name
+        about = {name: given.get(name, "") for name in ("shape", "dtype", "call")}
         try:
-            check = services.check_create(text, file=name, shape=given.get("shape", ""), dtype=given.get("dtype", ""),
-                                          call=given.get("call", ""), siblings=given.get("siblings"),
-                                          folder=given.get("folder", ""), owner=request.user)
+            if given.get("source"):
+                named = sources.read_source(given["source"], given.get("commit", ""), given.get("path", ""))
+                return Response(selectors.check_json(sources.check_create(named, owner=request.user, **about)), status=201)
+            check = services.check_create(text, file=name, siblings=given.get("siblings"), folder=given.get("folder", ""),
+                                          owner=request.user, **about)
         except services.CheckRefused as refused:
             raise ValidationError({refused.field: [str(refused)]}) from refused
         return Response(selectors.check_json(check), status=201)

@@ -20,9 +20,10 @@ class KernelCheck(OfProject):
         STOPPED = "stopped"
 
     file = models.CharField(max_length=80)             # a name, without a folder
-    text = models.TextField()
+    text = models.TextField()                          # "" until a worker has fetched it
     folder = models.CharField(max_length=250, blank=True, db_default="")         # of the file, below the root of `siblings`
     siblings = models.JSONField(null=True, blank=True)          # {path: text} of files that come with it, as it imports them
+    source = models.JSONField(null=True, blank=True)   # of a file that was named: sources.read_source
     shape = models.JSONField(default=dict, blank=True)           # {"M": 4096, …}: values of dimensions and other whole numbers
     dtype = models.CharField(max_length=8, blank=True)
     status = models.CharField(max_length=8, choices=Status, default=Status.WAITING)
@@ -43,8 +44,14 @@ class KernelCheck(OfProject):
         ordering = ["-created", "-id"]
         indexes = [models.Index(fields=["status", "heartbeat"], name="kernelcheck_status")]
 
+    @property
+    def title(self) -> str:
+        """Return the file's name, or where its files are looked for."""
+        source = self.source or {}
+        return self.file or str(source.get("address") or f"{source.get('name')}=={source.get('version')}")
+
     def __str__(self) -> str:
-        return self.file
+        return self.title
 
 
 CHECK_LEASES = Leases(KernelCheck, KernelCheck.Status.WAITING, KernelCheck.Status.RUNNING)

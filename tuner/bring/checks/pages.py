@@ -10,11 +10,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from tuner.bring.checks import selectors, services
+from tuner.bring.checks import selectors, services, sources
 from tuner.models import KernelCheck
 
 MAY_CHECK = "tuner.add_kernelcheck"
-TYPED = ("text", "file", "shape", "dtype", "call", "siblings", "beside_of", "folder")      # fields of the form
+# fields of the forms
+TYPED = ("text", "file", "shape", "dtype", "call", "siblings", "beside_of", "folder", "source", "commit", "path")
 LIVE = (KernelCheck.Status.WAITING, KernelCheck.Status.RUNNING)
 
 
@@ -29,10 +30,15 @@ def check_new(request: HttpRequest) -> HttpResponse:
 @permission_required(MAY_CHECK, raise_exception=True)
 def _create(request: HttpRequest) -> HttpResponse:
     typed = {name: request.POST.get(name, "") for name in TYPED}
+    about = {name: typed[name] for name in ("shape", "dtype", "call")}
     try:
-        check = services.check_create(typed["text"], file=typed["file"], shape=typed["shape"], dtype=typed["dtype"],
-                                      call=typed["call"], siblings=_read_siblings(typed), folder=typed["folder"],
-                                      owner=request.user)
+        if typed["source"]:
+            check = sources.check_create(sources.read_source(typed["source"], typed["commit"], typed["path"]), owner=request.user,
+                                         **about)
+        else:
+            before = _check_before(typed)
+            check = services.check_create(typed["text"], file=typed["file"], siblings=_read_siblings(typed, before),
+                                          folder=typed["folder"], source=_source_of(typed, before), owner=request.user, **about)
     except services.CheckRefused as refused:
         return _page(request, typed, {refused.field: str(refused)}, status=400)
     return redirect("kernel-check", pk=check.pk)
@@ -43,9 +49,12 @@ def check_detail(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one check."""
     check = get_object_or_404(KernelCheck.objects.select_related("owner"), pk=pk)
     shape = " ".join(f"{name}={value}" for name, value in check.shape.items())
+    named = check.source or {}
     return _page(request, {"text": check.text, "file": check.file, "shape": shape, "dtype": check.dtype,
                            "call": check.result.get("call", ""), "folder": check.folder,
-                           "beside_of": str(check.pk) if check.siblings else ""}, {}, check)
+                           "source": named.get("address") or (sources.source_text({**named, "path": ""}) if named else ""),
+                           "commit": named.get("commit", ""), "path": named.get("path", ""),
+                           "beside_of": str(check.pk) if check.siblings or check.source else ""}, {}, check)
 
 
 @permission_required(MAY_CHECK, raise_exception=True)
@@ -64,18 +73,31 @@ def _page(request: HttpRequest, typed: dict[str, str], wrong: dict[str, str], ch
     return render(request, "tuner/check.html", {
         "beside": sorted(check.siblings or {}) if check else (),
         "proposals": check.result.get("proposals", ()) if check else (),
+        "from": sources.source_text(check.source) if check else "", "found": (check.source or {}).get("found") if check else None,
         "check": check, "live": check is not None and check.status in LIVE, "typed": typed, "wrong": wrong,
         "operators": [{**_in_order(each), "is_edited": each["name"] in edited} for each in operators], "adapters": adapters,
         "ability": selectors.ability(), "dtypes": services.DTYPES, "most_bytes": services.MAX_TEXT_BYTES,
         "may_check": request.user.has_perm(MAY_CHECK), "checks": selectors.check_list() if check is None else ()}, status=status)
 
 
-def _read_siblings(typed: dict[str, str]) -> Any:
+def _check_before(typed: dict[str, str]) -> KernelCheck | None:
+    """Return the check that the form came with."""
+    before = typed["beside_of"]
+    return KernelCheck.objects.filter(pk=int(before)).first() if before.isdecimal() and len(before) < 12 else None
+
+
+def _source_of(typed: dict[str, str], before: KernelCheck | None) -> Any:
+    """Return where the text was fetched from, if it is that text still."""
+    if before is None or before.source is None or typed["text"].split() != before.text.split():
+        return None
+    return before.source
+
+
+def _read_siblings(typed: dict[str, str], before: KernelCheck | None) -> Any:
     """Return {path: text}: what the form's script wrote, or those of the check that the form came with. Raises CheckRefused."""
-    text, before = typed["siblings"], typed["beside_of"]
-    if not text and before.isdecimal() and len(before) < 12:
-        check = KernelCheck.objects.filter(pk=int(before)).first()
-        return check.siblings if check else {}
+    text = typed["siblings"]
+    if not text and before is not None:
+        return before.siblings or {}
     try:
         return json.loads(text) if text else {}
     except (ValueError, RecursionError) as error:

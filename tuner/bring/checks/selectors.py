@@ -37,7 +37,8 @@ def ability() -> dict[str, Any]:
 
 def check_json(check: KernelCheck) -> dict[str, Any]:
     """Return everything about a check but the file's text."""
-    return {"id": check.pk, "file": check.file, "shape": check.shape, "dtype": check.dtype, "call": check.result.get("call", ""),
+    return {"id": check.pk, "file": check.file, "source": check.source,
+            "shape": check.shape, "dtype": check.dtype, "call": check.result.get("call", ""),
             "proposals": check.result.get("proposals", []), "status": check.status,
             "compiled": check.compiled, "samples": check.samples, "result": check.result, "adapters": check.adapters,
             "error": check.error, "worker": check.worker, "by": check.owner.get_username() if check.owner else None,

@@ -44,18 +44,40 @@ class CheckRefused(ValueError):
 
 
 def check_create(text: str, *, file: str = "", shape: str | Mapping[str, Any] = "", dtype: str = "", call: str = "",
-                 siblings: Mapping[str, str] | None = None, folder: str = "", owner: Any) -> KernelCheck:
+                 siblings: Mapping[str, str] | None = None, folder: str = "", source: Mapping[str, Any] | None = None,
+                 owner: Any) -> KernelCheck:
     """Store a pasted file with what its text says, and wake a worker that compiles samples of it. Raises CheckRefused.
 
     siblings  {path: text} of files that come with it, below a root
     folder    where the file itself lies below that root
+    source    of a file that was fetched before: checks.sources.read_source
     """
+    text = check_text(text)
+    name = file.strip() or _usual_name(text)
+    asked = read_asked(name, shape, dtype, call)
+    try:
+        files, below = read_files(siblings or {}), check_folder(folder.strip("/"))
+    except FilesRefused as refused:
+        raise CheckRefused("siblings", str(refused)) from refused
+    files.pop(f"{below}/{name}".lstrip("/"), None)
+    said = asked.pop("call")
+    told = read_alone({**asked, "text": text})
+    return check_store(owner=owner, text=text, folder=below, siblings=files, source=source, adapters=told["adapters"], **asked,
+                       result={"file": name, "operators": told["operators"], "call": said, "proposals": told["proposals"]})
+
+
+def check_text(text: str) -> str:
+    """Return the text of a file without NUL. Raises CheckRefused."""
     if not text.strip():
         raise CheckRefused("text", "paste a kernel file, or drop one")
     if len(text.encode(errors="replace")) > MAX_TEXT_BYTES:
         raise CheckRefused("text", f"{len(text.encode(errors='replace')):,} bytes; at most {MAX_TEXT_BYTES:,}")
-    name = file.strip() or _usual_name(text)
-    if not _FILE.match(name):
+    return text.replace("\0", "")
+
+
+def read_asked(file: str, shape: str | Mapping[str, Any], dtype: str, call: str) -> dict[str, Any]:
+    """Return {"file", "shape", "dtype", "call"} of what was asked; "" as file: not known yet. Raises CheckRefused."""
+    if file and not _FILE.match(file):
         raise CheckRefused("file", "a name like add.py or add.cu: letters, digits, _ . -")
     if dtype and dtype not in DTYPES:
         raise CheckRefused("dtype", f"one of {', '.join(DTYPES)}")
@@ -65,20 +87,15 @@ def check_create(text: str, *, file: str = "", shape: str | Mapping[str, Any] = 
             read_call(call)
         except CallRefused as refused:
             raise CheckRefused("call", str(refused)) from refused
-        if not name.endswith(".py"):
+        if file and not file.endswith(".py"):
             raise CheckRefused("call", "a call is made of Python's functions")
-    numbers = read_shape(shape)
-    text = text.replace("\0", "")
-    try:
-        files, below = read_files(siblings or {}), check_folder(folder.strip("/"))
-    except FilesRefused as refused:
-        raise CheckRefused("siblings", str(refused)) from refused
-    files.pop(f"{below}/{name}".lstrip("/"), None)
-    told = read_alone({"file": name, "text": text, "shape": numbers, "dtype": dtype})
+    return {"file": file, "shape": read_shape(shape), "dtype": dtype, "call": call}
+
+
+def check_store(**fields: Any) -> KernelCheck:
+    """Make the row, delete the oldest of its project, and wake a worker."""
     with transaction.atomic():
-        check = KernelCheck.objects.create(
-            file=name, text=text, folder=below, siblings=files, shape=numbers, dtype=dtype, owner=owner, adapters=told["adapters"],
-            result={"file": name, "operators": told["operators"], "call": call, "proposals": told["proposals"]})
+        check = KernelCheck.objects.create(**fields)
         old = KernelCheck.objects.filter(project=check.project_id).order_by("-pk").values_list("pk", flat=True)[KEPT:]
         for each in KernelCheck.objects.filter(pk__in=list(old)):
             each.delete()

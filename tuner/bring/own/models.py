@@ -17,6 +17,7 @@ class OwnKernel(OfProject):
     name = models.CharField(max_length=40, unique=True)
     kernel = models.CharField(max_length=120)          # the function, as its file names it
     file = models.CharField(max_length=300)            # its path below the root of `sources`
+    origin = models.CharField(max_length=700, blank=True, db_default="")    # repository at a commit, or package; "": it was sent
     sources = models.JSONField()                       # {path: text}: the file, and those that it imports
     adapter = models.TextField()
     call = models.CharField(max_length=2000, blank=True)

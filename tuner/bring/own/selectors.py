@@ -103,5 +103,5 @@ def kernel_json(kernel: OwnKernel) -> dict[str, Any]:
     known = _operator(kernel.pk)
     return {"operator": kernel.name, "kernel": kernel.kernel, "file": kernel.file, "files": sorted(kernel.sources),
             "call": kernel.call, "reference": kernel.reference or None, "independent": kernel.is_independent,
-            "source_hash": kernel.source_hash, "created": kernel.created.isoformat(),
+            "source_hash": kernel.source_hash, "origin": kernel.origin, "created": kernel.created.isoformat(),
             "presets": [dict(each) for each in known.presets] if known else []}

@@ -9,6 +9,7 @@ from typing import Any
 from django.db import transaction
 
 from tuner.bring.checks import services as checks
+from tuner.bring.checks.sources import source_text
 from tuner.bring.edited import SpaceRefused
 from tuner.bring.own import selectors
 from tuner.bring.travel.described import describe_text
@@ -53,6 +54,7 @@ def own_create(check: KernelCheck, kernel: str = "", *, params: Params | None = 
     with transaction.atomic():
         row, is_new = OwnKernel.objects.get_or_create(name=name, defaults={
             "project_id": project, "kernel": adapter["kernel"][:120], "file": file, "sources": sources, "adapter": text,
+            "origin": source_text(check.source),
             "call": check.result.get("call", ""), "reference": reference, "description": json.dumps(described),
             "source_hash": digest, "check_made": check, "owner": owner})
         if is_new:

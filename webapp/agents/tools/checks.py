@@ -17,8 +17,8 @@ Check = Annotated[int, Field(ge=1, le=MOST_ID, description="id of a check, as ch
 
 
 async def check_kernel(
-        text: Annotated[str, Field(min_length=1, max_length=MOST_TEXT, description=(
-            "the whole file: Python with Triton kernels, CUDA C++, or a Kernel Tuner script"))],
+        text: Annotated[str, Field(max_length=MOST_TEXT, description=(
+            "the whole file: Python with Triton kernels, CUDA C++, or a Kernel Tuner script; empty: see `source`"))] = "",
         file: Annotated[str, Field(max_length=80, description="its name: add.py, add.cu; empty: told from the text")] = "",
         shape: Annotated[dict[str, Annotated[int, Field(ge=1, le=2**31 - 1)]] | None, Field(
             max_length=12, description="values of dimensions and macros, for example {N: 4096}")] = None,
@@ -29,12 +29,16 @@ async def check_kernel(
         siblings: Annotated[dict[Annotated[str, Field(max_length=240)], Annotated[str, Field(max_length=1 << 20)]] | None, Field(
             max_length=200, description="files that it imports: path below a root, to text")] = None,
         folder: Annotated[str, Field(max_length=240, description="where the file itself lies below that root")] = "",
+        source: Annotated[str, Field(max_length=300, description=(
+            "in place of a text: a repository (https://host/team/kernels) with `commit`, or a package (NAME==VERSION)"))] = "",
+        commit: Annotated[str, Field(max_length=80, description="of a repository: whole, a branch or a tag")] = "",
+        path: Annotated[str, Field(max_length=240, description="of the file in there; empty: list those that hold kernels")] = "",
         ) -> dict[str, Any]:
     """Check a kernel file: arguments, parameters and the size of its space from its text, samples compiled for sm_80, sm_90 and
     sm_100 by a worker behind walls, with a call what each kernel is given; what is missing to tune it; calls that the file shows.
     Nothing is launched. Owners only. Takes one start of the token's day. Ask get_kernel_check for the rest."""
     asked = {"text": text, "file": file, "shape": shape or {}, "dtype": dtype, "call": call, "siblings": siblings or {},
-             "folder": folder}
+             "folder": folder, "source": source, "commit": commit, "path": path}
     await spending.spend("check_kernel", {**asked, "text": f"{len(text)} characters", "siblings": sorted(siblings or {})})
     made = await caller.post("/api/operators/check/", asked)
     spending.led_to("check", made["id"])
@@ -78,5 +82,5 @@ async def tune_kernel(
 
 def _told(check: dict[str, Any]) -> dict[str, Any]:
     result = check["result"] or {}
-    return {**pick(check, "file", "call", "proposals", "status", "compiled", "samples", "error"),
+    return {**pick(check, "file", "source", "call", "proposals", "status", "compiled", "samples", "error"),
             "kernels": [pick(each, *FOUND) for each in cut(result.get("operators", []))]}

@@ -1,0 +1,118 @@
+"""A kernel file that is named instead of sent: a path in a repository at a commit, or in a package at a version.
+
+A worker fetches it (workers.code.kernel) and says what is in it; without a path it says which files hold kernels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+
+from tuner.bring.checks import services
+from tuner.bring.checks.services import CheckRefused
+from tuner.bring.travel.files import FilesRefused, check_path, read_files
+from tuner.models import CHECK_LEASES, KernelCheck
+from tuner.tuning.trial import cleaned
+
+GIT, PACKAGE = "git", "package"
+MOST_FOUND, MOST_KERNELS = 500, 12
+_ADDRESS = re.compile(r"(?:https|ssh|file)://[!-~]{1,290}\Z")
+_PACKAGE = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9])?)\s*==\s*([A-Za-z0-9][A-Za-z0-9.!+_-]{0,59})\Z")
+_COMMIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,79}\Z")
+_KERNEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}\Z")
+_HEX = re.compile(r"(?:sha256:)?[0-9a-f]{40,64}\Z")
+
+
+def read_source(source: str, commit: str = "", path: str = "") -> dict[str, Any]:
+    """Return {"kind", …} of an address with a commit, or of NAME==VERSION. Raises CheckRefused."""
+    source, commit, path = source.strip(), commit.strip(), path.strip().strip("/")
+    try:
+        given = {"path": check_path(path) if path else ""}
+    except FilesRefused as refused:
+        raise CheckRefused("path", str(refused)) from refused
+    if named := _PACKAGE.match(source):
+        if commit:
+            raise CheckRefused("commit", "a package has a version: NAME==VERSION")
+        return {"kind": PACKAGE, "name": named[1], "version": named[2], **given}
+    if not _ADDRESS.match(source):
+        raise CheckRefused("source", "a repository like https://host/team/kernels, or a package with its version: NAME==VERSION")
+    if not _COMMIT.match(commit) or ".." in commit:
+        raise CheckRefused("commit", "a whole commit (40 hexadecimal digits), a branch or a tag")
+    return {"kind": GIT, "address": source, "commit": commit, **given}
+
+
+def check_create(source: Mapping[str, Any], *, shape: str | Mapping[str, Any] = "", dtype: str = "", call: str = "",
+                 owner: Any) -> KernelCheck:
+    """Store a file that `read_source` names, and wake a worker that fetches it. Raises CheckRefused."""
+    asked = services.read_asked(source["path"].rpartition("/")[2], shape, dtype, call)
+    result = {"file": asked["file"], "operators": [], "call": asked.pop("call"), "proposals": []}
+    return services.check_store(owner=owner, source=dict(source), text="", result=result, **asked)
+
+
+def source_text(source: Mapping[str, Any] | None) -> str:
+    """Return where a file comes from, in one line; "" of one that was sent."""
+    if not source:
+        return ""
+    if source["kind"] == PACKAGE:
+        where = f"{source['name']}=={source['version']}"
+    else:
+        where = f"{source['address']} at {source.get('resolved') or source['commit']}"
+    return f"{where}: {source['path']}" if source["path"] else where
+
+
+# ---- what the worker writes ----
+
+
+def check_fetched(check: KernelCheck, worker: str, told: Any) -> KernelCheck | None:
+    """Store what was fetched, read like an upload, and return the row to go on with; None where the check has ended by it.
+
+    told  {"resolved", "files"} and either {"text", "siblings"} of the path or {"found": [{"path", "kernels"}]}
+    """
+    named: dict[str, Any] = check.source or {}
+    try:
+        source = {**named, "resolved": _resolved(told), "files": int(told["files"])}
+        if "found" in told:
+            source["found"] = _found(told["found"])
+            _end(check, worker, source)
+            return None
+        folder, _, file = named["path"].rpartition("/")
+        text, siblings = services.check_text(str(told["text"])), read_files(told["siblings"])
+        siblings.pop(named["path"], None)
+        said = services.read_alone({"file": file, "text": text, "shape": check.shape, "dtype": check.dtype})
+    except (CheckRefused, FilesRefused, KeyError, TypeError, ValueError, AttributeError) as error:
+        services.check_fail(check, worker, str(error)[:400], "name another path")
+        return None
+    result = {**check.result, "file": file, "operators": said["operators"], "proposals": said["proposals"]}
+    if not CHECK_LEASES.write(check.pk, worker, source=source, text=text, folder=folder, siblings=siblings, result=result,
+                              adapters=said["adapters"]):
+        return None
+    services.check_publish(check)
+    return KernelCheck.objects.get(pk=check.pk)
+
+
+def _resolved(told: Mapping[str, Any]) -> str:
+    if not isinstance(told["resolved"], str) or not _HEX.match(told["resolved"]):
+        raise ValueError("a commit that is none")
+    return told["resolved"]
+
+
+def _found(told: Any) -> list[dict[str, Any]]:
+    """Return the files that hold kernels, at most MOST_FOUND, those whose path cannot be named left out."""
+    found = []
+    for each in list(told)[:MOST_FOUND]:
+        try:
+            path = check_path(each["path"])
+        except FilesRefused:
+            continue
+        names = [name for name in each["kernels"] if isinstance(name, str) and _KERNEL.match(name)]
+        found.append({"path": path, "kernels": names[:MOST_KERNELS], "count": int(each["count"])})
+    return found
+
+
+def _end(check: KernelCheck, worker: str, source: Mapping[str, Any]) -> None:
+    with transaction.atomic():
+        if CHECK_LEASES.end(check.pk, worker, KernelCheck.Status.DONE, source=cleaned(source)):
+            services.check_publish(KernelCheck.objects.get(pk=check.pk))
