@@ -23,7 +23,7 @@ from workers import jobs
 WORTH_FIXING, JOBS_TO_FIX, GOT_SLOWER = 8, 3, 5
 _SERVES = {
     "ingest": "reads uploaded files",
-    "small": "reads small ones while others take long",
+    "small": "reads small files and does short tasks while others take long",
     "compile": "compiles Triton variants ahead of the GPU",
     "gpu": "captures and tunes on its own GPU",
     "replay": "tunes over recorded landscapes",

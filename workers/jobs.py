@@ -27,8 +27,8 @@ from workers.scope import Scope, current
 
 log = logging.getLogger(__name__)
 QUEUES = ("ingest", "small", "compile", "gpu", "replay", "messages")
-# Small uploads have a queue of their own: whoever reads files serves it, and so does the replay worker, so that a large file,
-# or one that takes long, keeps nobody waiting.
+# Small uploads, and all that takes seconds and follows on uploads, have a queue of their own: whoever reads files serves it, and so
+# does the replay worker, so that a large file, or one that takes long, keeps nobody waiting.
 SMALL = "small"
 WITH_SMALL = {"ingest", "replay"}
 TASKS = {

@@ -144,8 +144,8 @@ def work(queues: list[str]) -> bool:
         threading.Thread(target=listen, args=(done,), name="listen", daemon=True).start()
     log.info("ready for %s", ", ".join(queues))
     try:
-        # files in turn, small ones and large ones: neither kind waits for the end of the other
-        in_turn = {"ingest", jobs.SMALL} <= set(queues)
+        # what is small and what is large in turn: neither kind waits until nothing of the other is left
+        in_turn = jobs.SMALL in queues and len(queues) > 1
         worker.work(logging_level="CRITICAL",
                     dequeue_strategy=DequeueStrategy.ROUND_ROBIN if in_turn else DequeueStrategy.DEFAULT)
     except StopRequested:                   # in the moment between RQ's handlers and its loop

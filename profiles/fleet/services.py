@@ -270,10 +270,10 @@ def wake_fleet(queued: Collection[int]) -> list[int]:
         waited_s = (timezone.now() - oldest.received).total_seconds()
         busy = waited_s < MERGE_BUSY_AFTER_S and (waiting.aggregate(rows=Sum("rows"))["rows"] or 0) > BUSY_ROWS
         if waited_s >= (MERGE_BUSY_AFTER_S if busy else MERGE_AFTER_S):
-            jobs.enqueue("ingest", TASK, oldest.pk)
+            jobs.enqueue(jobs.SMALL, TASK, oldest.pk)
             return [oldest.pk]
     elif days_to_sum() or months_to_sum(day_number(timezone.now().date())):
-        jobs.enqueue("ingest", TASK, 0)
+        jobs.enqueue(jobs.SMALL, TASK, 0)
         return [0]
     return []
 

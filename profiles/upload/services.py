@@ -280,7 +280,7 @@ def profile_update(profile: Profile, *, name: str | None = None, build: str | No
     if changes:
         profile.save(update_fields=list(changes))
     if "build" in changes or "model" in changes:
-        jobs.enqueue_on_commit("ingest", "builds", profile.pk)
+        jobs.enqueue_on_commit(jobs.SMALL, "builds", profile.pk)
     return profile
 
 
@@ -311,7 +311,7 @@ def _delete(profile: Profile) -> None:
         uploads_release(uploads)
         transaction.on_commit(lambda: objects_delete(profile_id), robust=True)
         if profile.build:
-            jobs.enqueue_on_commit("ingest", "builds", profile_id)
+            jobs.enqueue_on_commit(jobs.SMALL, "builds", profile_id)
 
 
 def profiles_fail_hopeless() -> None:

@@ -61,12 +61,15 @@ def test_compose_follows_the_schema_of_its_specification(tmp_path: Path) -> None
 def test_compose_starts_what_there_is() -> None:
     services = yaml.safe_load(COMPOSE.read_text())["services"]
     ours = {name: each for name, each in services.items() if "ridgepoint" in each["image"]}
-    assert set(ours) == {"migrate", "web", "worker", "messages", "gpu"}
+    assert set(ours) == {"migrate", "web", "ingest", "replay", "messages", "gpu"}
     for each in ours.values():
         check_command(each["command"])
         assert {name for name in each["environment"] if name.startswith("RIDGEPOINT_")} <= VARIABLES
     queues = [queue for each in ours.values() if each["command"][2] == "worker" for queue in each["command"][3:]]
     assert sorted(jobs.served_by(queues)) == sorted(set(jobs.QUEUES) - {"compile"}) and len(set(queues)) == len(queues)
+    chart = yaml.safe_load((CHART / "values.yaml").read_text())["workers"]
+    for commands in ([each["command"][3:] for each in ours.values()], [each["queues"] for each in chart.values()]):
+        assert sum(jobs.SMALL in jobs.served_by(each) for each in commands) >= 2        # no large file holds up the small ones
     said = set(re.findall(r"^(\w+)=", (FOLDER / "environment").read_text(), re.M))
     assert set(re.findall(r"\$\{(\w+)", COMPOSE.read_text())) - {"RIDGEPOINT_VERSION"} <= said
     assert {name for name in said if name.startswith("RIDGEPOINT_")} - {"RIDGEPOINT_HOST"} <= VARIABLES
@@ -119,7 +122,7 @@ def test_systemd_has_nothing_to_say_of_the_units(tmp_path: Path) -> None:
         made = []
         for unit in UNITS:
             text = unit.read_text().replace("/opt/ridgepoint/.venv/bin/python", sys.executable)
-            path = tmp_path / unit.name.replace("@", "@ingest-replay")
+            path = tmp_path / unit.name.replace("@", "@ingest")
             path.write_text(text.replace("RestartSec=2", change or "RestartSec=2").replace("file:///opt/ridgepoint", f"file://{PROJECT}"))
             made.append(str(path))
         said = subprocess.run([str(ANALYZE), "verify", *made], capture_output=True, text=True, timeout=60)

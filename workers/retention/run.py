@@ -73,7 +73,7 @@ def ask(keeping: Keeping) -> bool:
     asked = Keeping._base_manager.filter(pk=keeping.pk, state=Keeping.State.REST).update(
         state=Keeping.State.WAITING, touched=timezone.now())
     if asked:
-        jobs.enqueue_on_commit("ingest", "keeping", project_key(keeping))
+        jobs.enqueue_on_commit(jobs.SMALL, "keeping", project_key(keeping))
     return bool(asked)
 
 
@@ -87,7 +87,7 @@ def wake_nightly() -> list[int]:
     lost = list(Keeping._base_manager.exclude(state=Keeping.State.REST).filter(touched__lt=now - LOST_AFTER))
     for row in lost:
         Keeping._base_manager.filter(pk=row.pk).update(state=Keeping.State.WAITING, touched=now)
-        jobs.enqueue("ingest", "keeping", project_key(row))
+        jobs.enqueue(jobs.SMALL, "keeping", project_key(row))
     return [project_key(row) for row in (*due, *lost)]
 
 

@@ -80,7 +80,7 @@ def test_nothing_is_worked_out_twice_and_new_runs_are_found_by_the_sweep(suite: 
     assert series_services.wake_stale_series() == []              # its end wakes it
     job.delete()
     assert series_services.wake_stale_series() == [suite.pk]
-    assert woken == [("ingest", "series", suite.pk)]
+    assert woken == [("small", "series", suite.pk)]
     assert series_services.update_series(suite.pk) == 1
     assert series_services.update_series(10 ** 9) == 0
 

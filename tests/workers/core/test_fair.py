@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,3 +102,11 @@ def test_small_uploads_are_served_by_whoever_reads_files_and_by_one_process_more
     assert [jobs.served_by([queue]) for queue in ("ingest", "replay", "messages")] \
         == [["ingest", "small"], ["replay", "small"], ["messages"]]
     assert jobs.served_by(["ingest", "replay"]) == ["ingest", "replay", "small"] and jobs.served_by(["small"]) == ["small"]
+
+
+def test_behind_a_large_file_waits_only_what_takes_long_itself() -> None:
+    """Sums of the fleet, changes of builds, retention and the like follow on uploads of everybody, and take seconds."""
+    folders = [Path(__file__).parents[3] / name for name in ("profiles", "tuner", "webapp", "workers")]
+    asked = [match for folder in folders for file in folder.rglob("*.py") for match in re.findall(
+        r'(?:enqueue\w*\(|_?QUEUE, \w+ = )"ingest", "(\w+)"', file.read_text())]
+    assert sorted(asked) == ["analyse", "join"]         # of a large trace, of the traces of all ranks

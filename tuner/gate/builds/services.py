@@ -24,7 +24,7 @@ EARLIEST = datetime(1990, 1, 1, tzinfo=UTC)
 NO_COMMIT_TIME = "when the build was committed: after 1990, and not in the future"
 AHEAD = timedelta(days=1)          # of a committer's clock
 STEP = timedelta(milliseconds=1)
-SERIES_QUEUE, SERIES_TASK = "ingest", "series"        # what works out a suite's changes over its builds
+SERIES_QUEUE, SERIES_TASK = jobs.SMALL, "series"        # what works out a suite's changes over its builds
 
 
 def ensure_build(name: str, *, parent: str = "", branch: str = "", title: str = "", author: str = "", url: str = "",

@@ -20,7 +20,7 @@ from tuner.gate.production.watched import Watched
 from tuner.models import ProductionDay, ProductionPoint
 from workers import jobs
 
-QUEUE, TASK = "ingest", "production"
+QUEUE, TASK = jobs.SMALL, "production"
 MOST_SERIES = 2_000         # of a day, those with most GPU time; of real and of simulated jobs each
 KEPT_DAYS = 400             # of points
 LOOK_BACK = timedelta(days=60)      # older days are not read anew
