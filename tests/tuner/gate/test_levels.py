@@ -74,6 +74,43 @@ def test_a_slip_of_units_is_red_and_no_baseline(suite: Suite) -> None:
     assert short.verdict == "NO DATA" and "shorter than any launch" in short.reason
 
 
+def test_samples_of_two_units_in_one_process_are_no_run(suite: Suite) -> None:
+    levels = {"softmax": 400.0, "matmul": 900.0}
+    for hour in range(2):
+        gate(suite, hour, levels)
+    lines = [{**each, "us": [us * (1e-3 if at % 3 == 0 else 1) for at, us in enumerate(each["us"])]} for each in runs(levels, 2)]
+    slip = services.create_gate(suite, "b2", at=at(2), environment=H200, records=lines)
+    assert slip.verdict == "NO DATA" and "20 of 30 samples are about 1000 times the others: units?" in slip.reason
+    assert gate(suite, 3, levels).verdict == "PASS"
+    hiccup = [{**each, "us": [each["us"][0] * 1000, *each["us"][1:]]} for each in runs(levels, 4)]        # one launch that waited
+    assert services.create_gate(suite, "b4", at=at(4), environment=H200, records=hiccup).verdict == "PASS"
+
+
+def test_a_first_build_in_another_unit_is_set_right_by_a_persons_word(suite: Suite) -> None:
+    levels = {"softmax": 400.0, "matmul": 900.0}
+    gate(suite, 0, levels, scale=1e3)
+    assert "units? (1000 times faster), of this build or of its baseline" in gate(suite, 1, levels).reason
+    record_baseline_change(suite, "intended", build=ensure_build("b1"), note="b0 was in ns")
+    assert gate(suite, 2, levels).verdict == "PASS"
+
+
+@pytest.mark.parametrize("judged", [True, False])
+def test_a_build_that_no_gate_compared_with_the_level_does_not_mix_into_it(suite: Suite, judged: bool) -> None:
+    """It passed against an old build alone, or nobody asked: its runs are of the speed before, and so was every later verdict."""
+    levels = {"softmax": 40.0, "matmul": 90.0}
+    for hour, us in enumerate((40.0, 40.0, 30.0)):
+        found = gate(suite, hour, {**levels, "softmax": us})
+    assert found.verdict == "FASTER"
+    if judged:
+        assert gate(suite, 3, levels, against="b1").verdict == "PASS"
+    else:
+        runs_store(suite, ensure_build("b3", at=at(3)), runs(levels, 3), **H200)
+    last = gate(suite, 4, levels)
+    softmax = last.kernels.get(kernel__op="softmax")
+    assert (last.verdict, softmax.facts["baseline"]["builds"]) == ("SLOWER", ["b2"]), softmax.reason
+    assert set(last.kernels.get(kernel__op="matmul").facts["baseline"]["builds"]) == {"b2", "b3"}, "there it is no other level"
+
+
 def test_days_that_differ_blame_nobody_and_are_known_from_the_history(suite: Suite) -> None:
     levels = {"softmax": 40.0, "matmul": 90.0}
     for hour in range(2):
@@ -94,6 +131,10 @@ def test_an_environment_is_one_however_it_is_spelled(suite: Suite) -> None:
     spelled = {"gpu": "nvidia  H200", "toolkit": "Triton 3.6.0 ,CUDA 13.0", "driver": " 580.159"}
     found = services.create_gate(suite, "b2", at=at(2), environment=spelled, records=runs(levels, 2))
     assert (found.verdict, found.gpu, found.toolkit, found.driver) == ("PASS", *H200.values())
+    for environment in ({**H200, "gpu": "h200", "toolkit": "CUDA version 13.0 Triton v3.6.0", "driver": "Driver Version: 580.159"},
+                        {"gpu": "NVIDIA-H200", "cuda": "CUDA 13.0", "triton": "v3.6.0", "driver": "580.159"}):
+        found = services.create_gate(suite, "b2", at=at(2), environment=environment)
+        assert (found.verdict, found.gpu, found.toolkit, found.driver) == ("PASS", *H200.values())
     other = services.create_gate(suite, "b3", at=at(3), environment={**H200, "driver": "590.1"}, records=runs(levels, 3))
     assert other.verdict == "NO DATA" and "driver 580.159 → 590.1" in other.reason and "NVIDIA H200 →" not in other.reason
 

@@ -5,7 +5,9 @@ A gate says so (FASTER against the baseline), or the series does (a change point
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 
 from django.db.models import Exists, OuterRef
 
@@ -13,6 +15,7 @@ from tuner.gate.builds.selectors import Position
 from tuner.gate.stats.rule import Verdict, rule_of
 from tuner.models import Build, Gate, GateKernel, KernelSeries, SuiteKernel
 
+FEWEST_APART = 3            # runs of a build and of a level, below which chance alone parts them
 MANY = 100                  # kernels, from which on the database joins faster than it looks up
 
 
@@ -51,6 +54,24 @@ def series_starts(steps: Iterable[Mapping[str, object]], floor: float) -> list[t
             found.append((str(step["bad"]), before))
             best = after
     return found
+
+
+def judged_builds(kernels: Sequence[SuiteKernel], where: Mapping[str, str], builds: Iterable[int]) -> dict[int, set[int]]:
+    """Return kernel -> those of the builds that a gate compared with the baseline of their time, and not with another build."""
+    here = {f"gate__{name}": value for name, value in where.items()}
+    of = {"kernel__suite": kernels[0].suite_id} if len(kernels) > MANY else {"kernel__in": kernels}
+    rows = GateKernel.objects.filter(gate__status=Gate.Status.DONE, gate__against=None, gate__build__in=list(builds), **of, **here)
+    found: dict[int, set[int]] = {}
+    for kernel, build in rows.order_by().values_list("kernel", "gate__build").distinct():
+        found.setdefault(kernel, set()).add(build)
+    return found
+
+
+def is_apart(us: Sequence[float], level: Sequence[float], target: float) -> bool:
+    """Return whether runs of a build (medians, µs) lie all on one side of a level's, and its middle farther off than the target."""
+    if min(len(us), len(level)) < FEWEST_APART or (max(level) >= min(us) and max(us) >= min(level)):
+        return False
+    return abs(math.log(median(us) / median(level))) > math.log1p(target)
 
 
 def newest_start(builds: Iterable[tuple[Position, Build]], faster: Mapping[int, float | None]) -> Build | None:

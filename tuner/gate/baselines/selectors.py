@@ -233,7 +233,10 @@ def _load_runs(kernels: Sequence[SuiteKernel], environment: Env, chosen: Mapping
         wanted |= {build.pk: build for kernel in kernels for build in chosen[kernel.pk].earlier_builds}
     most = max(_run_limit(chosen[kernel.pk], suite) for kernel in kernels)
     rows = _newest_runs(kernels, environment, wanted, without, most, samples)
-    return {kernel.pk: _fill(chosen[kernel.pk], rows, suite, environment, before) for kernel in kernels}
+    unsure = any(chosen[kernel.pk].mode == "rolling" and len(chosen[kernel.pk].builds) > 1 for kernel in kernels)
+    judged = levels.judged_builds(kernels, environment.where(), wanted) if unsure else {}
+    return {kernel.pk: _fill(chosen[kernel.pk], rows, suite, environment, before, judged.get(kernel.pk, set()))
+            for kernel in kernels}
 
 
 @dataclass(frozen=True)
@@ -281,12 +284,12 @@ def _run_limit(choice: Baseline, suite: Suite) -> int:
 
 
 def _fill(choice: Baseline, rows: Mapping[tuple[int, int], list[KernelRun]], suite: Suite, environment: Env,
-            before: Build | None) -> Baseline:
+            before: Build | None, judged: set[int]) -> Baseline:
     """With its runs."""
     def runs_of(builds: Iterable[Build]) -> list[KernelRun]:
         return [run for build in builds for run in rows.get((choice.kernel.pk, build.pk), [])][:_run_limit(choice, suite)]
 
-    believed = _believed_builds(choice, rows, suite)
+    believed = _believed_builds(choice, rows, suite, judged)
     runs = runs_of(believed)
     held = {run.build_id for run in runs}
     reason = "" if runs else _why_empty(choice, environment, before)
@@ -294,15 +297,24 @@ def _fill(choice: Baseline, rows: Mapping[tuple[int, int], list[KernelRun]], sui
                    earlier=runs_of(choice.earlier_builds))
 
 
-def _believed_builds(choice: Baseline, rows: Mapping[tuple[int, int], list[KernelRun]], suite: Suite) -> list[Build]:
-    """Return builds without those that nobody judged and whose unit must be another one: times of the oldest are believed."""
+def _believed_builds(choice: Baseline, rows: Mapping[tuple[int, int], list[KernelRun]], suite: Suite,
+                     judged: set[int]) -> list[Build]:
+    """Return builds without those whose unit must be another one, and those of another level that nobody compared with this one.
+
+    Times of the oldest are believed, and before them those of builds that were judged against the baseline of their time.
+    """
     if choice.mode != "rolling" or len(choice.builds) < 2:
         return choice.builds
-    most = rule_of(suite.rule, choice.kernel.rule).believable
-    middles = {build.pk: median(us) for build in choice.builds
-               if (us := [run.p50_us for run in rows.get((choice.kernel.pk, build.pk), []) if run.p50_us])}
-    oldest = next((middles[build.pk] for build in reversed(choice.builds) if build.pk in middles), 0.0)
-    return [build for build in choice.builds if build.pk not in middles or oldest / most <= middles[build.pk] <= oldest * most]
+    rule = rule_of(suite.rule, choice.kernel.rule)
+    times = {build.pk: us for build in choice.builds
+             if (us := [run.p50_us for run in rows.get((choice.kernel.pk, build.pk), []) if run.p50_us])}
+    timed = [build.pk for build in choice.builds if build.pk in times]
+    known = [pk for pk in timed if pk in judged] or timed[-1:]
+    level = [us for pk in known for us in times[pk]]
+    oldest = median(times[timed[-1]]) if timed else 0.0
+    out = {pk for pk in timed if not oldest / rule.believable <= median(times[pk]) <= oldest * rule.believable}
+    out |= {pk for pk in timed if pk not in known and levels.is_apart(times[pk], level, rule.target)}
+    return [build for build in choice.builds if build.pk not in out]
 
 
 def _why_empty(choice: Baseline, environment: Env, before: Build | None) -> str:

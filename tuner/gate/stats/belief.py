@@ -7,6 +7,7 @@ than the rule's `believable` (5 times) is not called FASTER and, where the facto
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +26,7 @@ def why_not_believed(ratio: float, believable: float) -> str:
         return ""
     way = "slower" if ratio > 1 else "faster"
     if is_unit_slip(ratio):
-        return f"not believed: units? ({unit_power(times):.0f} times {way})"
+        return f"not believed: units? ({unit_power(times):.0f} times {way}), of this build or of its baseline"
     return f"not believed: {times:.3g} times {way}, where the rule believes {believable:g}: units, or other work?"
 
 
@@ -38,6 +39,19 @@ def is_unit_slip(ratio: float) -> bool:
 def unit_power(ratio: float) -> float:
     """Return the power of 1,000 that a ratio, or its inverse, is near."""
     return float(UNITS ** round(abs(math.log(ratio)) / math.log(UNITS)))
+
+
+def mixed_units(us: Sequence[float] | Floats) -> str:
+    """Return why the samples of one run are not of one unit; "" where they may be: launches that wait for a busy host are few."""
+    lowest, highest = float(min(us)), float(max(us))
+    if lowest <= 0 or highest / lowest < UNITS / NEAR:
+        return ""
+    ordered = np.sort(np.asarray(us, dtype=np.float64))
+    cut = int(np.argmax(ordered[1:] / ordered[:-1])) + 1
+    times = float(np.median(ordered[cut:]) / np.median(ordered[:cut]))
+    if min(cut, len(ordered) - cut) < max(2, FEWEST_SHARE * len(ordered)) or not is_unit_slip(times):
+        return ""
+    return f"{len(ordered) - cut} of {len(ordered)} samples are about {unit_power(times):.0f} times the others: units?"
 
 
 # ---- two speeds ----

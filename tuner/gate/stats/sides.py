@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.gate.stats.belief import is_unit_slip, unit_power
+from tuner.gate.stats.belief import is_unit_slip, mixed_units, unit_power
 from tuner.gate.stats.runs import KernelRuns, Run
 
 Floats = NDArray[np.float64]
@@ -174,7 +174,7 @@ def _problem(us: Floats) -> str:
         return "no samples"
     bad = ~((us >= SHORTEST_US) & (us <= LONGEST_US))        # true for NaN
     if not bad.any():
-        return ""
+        return mixed_units(us)
     first = us[bad][0]
     if NO_TIME_US <= first < SHORTEST_US:
         return (f"{int(bad.sum())} of {us.size} samples are shorter than any launch (the first: {first:g} µs, the least is "

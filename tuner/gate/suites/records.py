@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.gate.errors import Refusal
+from tuner.gate.stats.belief import mixed_units
 from tuner.gate.stats.rule import finite_number
 from tuner.gate.stats.sides import SHORTEST_US
 from tuner.gate.suites.checks import is_plain_value
@@ -126,7 +127,7 @@ def samples_problem(us: Any) -> str | None:
         if not MIN_US <= value <= MAX_US:
             said = f"{value:g}" if isinstance(value, float) or abs(value) < 10**15 else "too large"
             return f"sample {at} is {said}: times in µs are from 1e-6 to 1e9"
-    return None
+    return mixed_units(us) or None
 
 
 def _environment(number: int, value: Any) -> dict[str, str]:

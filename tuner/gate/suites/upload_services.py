@@ -6,6 +6,7 @@ configurations of one problem. A suite that declares its kernels takes runs of t
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -86,7 +87,8 @@ def _spell_alike(lines: Sequence[Record], said: Mapping[str, str],
     given = {said["gpu"], *(line.words.get("gpu", "") for line in lines)} - {""}
     query = Q()
     for name in list(given)[:MOST_ASKED]:
-        query |= Q(gpu__iexact=gpu_spelling(name))
+        short = re.sub("^nvidia[ -]+", "", gpu_spelling(name), flags=re.IGNORECASE)
+        query |= Q(gpu__iexact=gpu_spelling(name)) | Q(gpu__iexact=short) | Q(gpu__iexact=f"NVIDIA {short}")
     ids = list(dict.fromkeys(kernel.pk for kernel in kernels))[:MOST_ASKED]
     runs = KernelRun.objects.filter(query, kernel__in=ids).order_by() if given else KernelRun.objects.none()
     known = list(runs.values_list("gpu", flat=True).distinct())

@@ -141,7 +141,7 @@ def parse_environment(given: Mapping[str, Any] | None) -> dict[str, str]:
         if value.strip():
             read[name] = SPELLINGS.get(name, str.strip)(value)
     parts: dict[str, str] = {name: read.pop(name) for name in ("cuda", "triton") if name in read}
-    return {"toolkit": toolkit_text(parts), **read} if parts else read
+    return {"toolkit": toolkit_spelling(toolkit_text(parts)), **read} if parts else read
 
 
 def _comparison_build(name: str, build: Build, suite: Suite) -> Build | None:
@@ -179,7 +179,8 @@ def _queue_first_round(gate: Gate, runs: int | None) -> None:
     suite = gate.suite
     if runs is not None and not (isinstance(runs, int) and not isinstance(runs, bool) and 1 <= runs <= MOST_RUNS):
         raise Refusal({"runs": f"a whole number from 1 to {MOST_RUNS}"})
-    check_gpu(suite, gate.environment)
+    if gpu := known_gpu(suite, gate.environment):
+        gate.environment = {**gate.environment, "gpu": gpu}
     baselines = rounds_selectors.likely_baselines(suite, gate.environment, gate.build, gate.against)
     planned = rounds_selectors.plan_runs(suite, runs, baselines)
     if not planned["enough"]:
@@ -195,7 +196,7 @@ def _queue_first_round(gate: Gate, runs: int | None) -> None:
     job_create(suite, builds=builds, runs=number, gate=gate, reason="gate", device=job_device(suite, gate.environment),
                owner=gate.owner)
     gate.rounds = 1
-    gate.save(update_fields=["rounds"])
+    gate.save(update_fields=["rounds", "environment"])
 
 
 def _lacks_runs(gate: Gate, baselines: Sequence[Expected]) -> bool:
@@ -210,16 +211,20 @@ def _partner_build(gate: Gate, baselines: Sequence[Expected]) -> str:
     return next((each.builds[0].name for each in baselines if each.builds), "")
 
 
-def check_gpu(suite: Suite, asked: Mapping[str, str]) -> None:
-    """Raise Refusal for a GPU that no worker has and no run was ever taken on: it would be waited for without end."""
-    gpu = str(asked.get("gpu") or "").casefold()
-    if not gpu:
-        return
+def known_gpu(suite: Suite, asked: Mapping[str, str]) -> str:
+    """Return the GPU that is asked for as workers and runs name it, "" where none is.
+
+    Raises Refusal for one that no worker has and no run was ever taken on: it would be waited for without end.
+    """
+    if not asked.get("gpu"):
+        return ""
     alive = {each["name"] for worker in jobs.workers() for each in worker.get("gpus") or []}
     seen = {env.gpu for env in measured_environments(suite)} - {""}
-    if gpu not in {name.casefold() for name in alive | seen}:
+    name = gpu_spelling(asked["gpu"], sorted(alive | seen))
+    if name not in alive | seen:
         known = ", ".join(sorted(alive | seen)) or "none"
         raise Refusal({"environment": f"no worker has a GPU of the model {asked['gpu']}; known: {known}"}, 409)
+    return name
 
 
 DOUBTFUL = (Verdict.SLOWER, Verdict.AMBIGUOUS, Verdict.NO_DATA)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from tuner.clocks.wish import says_locked
 from tuner.gate.baselines.selectors import MOST_RUNS, Baseline, Env, environment_counts, environment_of, load_baselines
 from tuner.gate.builds.selectors import ENVIRONMENT
+from tuner.gate.suites.names import gpu_spelling
 from tuner.gate.suites.processes import expected_kernels, missing_shards, shard_of, shards_note
 from tuner.gate.verdicts import gone_selectors
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob, SuiteKernel
@@ -134,7 +135,7 @@ def _environment(gate: Gate, rows: Sequence[KernelRun]) -> tuple[Env | None, str
     first = min((row.job_id or 0 for row in timed), default=0)     # a re-run that landed elsewhere is left out, not mixed in
     found = Counter(environment_of(row) for row in timed if (row.job_id or 0) == first or gate.suite.kind == Suite.Kind.UPLOADED)
     asked = {name: str(gate.environment[name]) for name in ENVIRONMENT if gate.environment.get(name)}
-    fits = [env for env in found if all(getattr(env, name).casefold() == value.casefold() for name, value in asked.items())]
+    fits = [env for env in found if all(_is_spelled(name, value, getattr(env, name)) for name, value in asked.items())]
     if not fits:
         wanted = ", ".join(f"{name} {value}" for name, value in asked.items())
         return None, f"asked for {wanted}, but the runs of {gate.build.name} were taken on " \
@@ -142,6 +143,10 @@ def _environment(gate: Gate, rows: Sequence[KernelRun]) -> tuple[Env | None, str
     if len(fits) > 1:
         return None, _mixed_problem(gate, sorted(env.text for env in fits))
     return fits[0], ""
+
+
+def _is_spelled(name: str, asked: str, there: str) -> bool:
+    return (gpu_spelling(asked, [there]) if name == "gpu" else asked).casefold() == there.casefold()
 
 
 def _without_other_timings(stored: Baseline, how: Set[str]) -> Baseline:
