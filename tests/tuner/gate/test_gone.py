@@ -44,6 +44,14 @@ def test_a_kernel_that_vanishes_is_red_everywhere(vanished: Gate) -> None:
     assert "add N=64" in REPORTS["md"].make(document).decode()
 
 
+def test_a_build_that_is_slower_too_says_what_is_gone_in_the_same_line(suite: Suite) -> None:
+    for hour in range(2):
+        gate(suite, hour, ALL)
+    found = gate(suite, 2, {"softmax": 44.0, "matmul": 90.0})
+    assert found.verdict == "SLOWER" and found.reason.endswith("; gone since the build before: add N=64")
+    assert found.reason in REPORTS["md"].make(selectors.gate_document(found)).decode().replace("\\", "")
+
+
 def test_it_stays_red_until_somebody_accepts_it(suite: Suite, vanished: Gate, alice: Any) -> None:
     for hour in (3, 4, 5):
         assert gate(suite, hour, LEFT).verdict == "NO DATA", "the baseline has forgotten it; the gate before has not"

@@ -153,7 +153,9 @@ def conclude_gate(gate: Gate, judged: Judgement, notes: list[str]) -> None:
     write_verdict(gate, judged, [*notes, *named_sides(gate, own)], baseline_offer(gate, own))
     keep_verdicts(gate, own, earlier)
     if gate.report["offer"] and judged.verdict.verdict == Verdict.NO_DATA:
-        gate.reason = gate.report["offer"]["says"] + _gone_text([one.kernel.key for one in own.sides.kernels if one.gone])
+        gate.reason = gate.report["offer"]["says"]
+    if gate.report["offer"] or judged.verdict.verdict != Verdict.NO_DATA:          # else the reason is theirs already
+        gate.reason += _gone_text([one.kernel.key for one in own.sides.kernels if one.gone])
     gate.status, gate.finished = Status.DONE, timezone.now()
     gate.save()
     _run_follow_ups(gate)
