@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tuner.gate.client import BRANCH_VARIABLES, ci_branch, gate_request, git_branch, git_history, make_parser
+from tuner.gate import pytest_plugin
+from tuner.gate.client import BRANCH_VARIABLES, SHA_VARIABLES, ci_branch, gate_request, git_branch, git_history, make_parser
 
 GITHUB = {"GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "acme/kernels"}
 PULL = {**GITHUB, "GITHUB_EVENT_NAME": "pull_request", "GITHUB_REF": "refs/pull/12/merge", "GITHUB_REF_NAME": "12/merge"}
@@ -162,3 +163,7 @@ def test_a_checkout_says_its_history(tmp_path: Path, monkeypatch: Any) -> None:
     git("update-ref", "refs/remotes/upstream/main", shas[2])
     git("symbolic-ref", "refs/remotes/upstream/HEAD", "refs/remotes/upstream/main")
     assert git_branch(shas[2]) == "main", "whatever the remote is called"
+
+
+def test_the_plugin_knows_the_same_cis_commits() -> None:
+    assert pytest_plugin.COMMITS == SHA_VARIABLES
