@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from profiles import ingest
 from profiles.analysis.core.frame import Frame, frame_of
@@ -79,3 +81,28 @@ def frame(file: str) -> Frame:
 @cache
 def needs(file: str) -> Needs:
     return needs_of(frame(file))
+
+
+def replayed(file: str, folder: Path) -> Frame:
+    """Return a recording as if each step had replayed a CUDA graph: its GPU work behind one launch call, no operator, no shape."""
+    document = json.loads(gzip.decompress((DATA / file).read_bytes()))
+    events = document["traceEvents"]
+    steps = [each for each in events if each.get("cat") == "user_annotation" and each["name"].startswith("ProfilerStep#")]
+    called = {each["args"]["correlation"]: each["ts"] for each in events if each.get("cat") in ("cuda_runtime", "cuda_driver")}
+    kept: list[dict[str, Any]] = [each for each in events if each.get("ph") == "M"] + steps
+    launched: dict[int, float] = {}
+    for each in events:
+        if each.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
+            at = called.get(each["args"]["correlation"], each["ts"])
+            step = next((number for number, one in enumerate(steps) if one["ts"] <= at <= one["ts"] + one["dur"]), len(steps))
+            args = {name: value for name, value in each["args"].items() if name != "External id"}
+            kept.append({**each, "args": {**args, "correlation": step + 1}})
+            launched[step] = min(at, launched.get(step, at))
+    place = {name: steps[0][name] for name in ("pid", "tid")}
+    kept += [{"ph": "X", "cat": "cuda_runtime", "name": "cudaGraphLaunch", **place, "ts": at, "dur": 5,
+              "args": {"correlation": step + 1}} for step, at in launched.items()]
+    out = folder / "replayed.json"
+    out.write_text(json.dumps({**document, "traceEvents": kept}))
+    trace = ingest.read(str(out))
+    assert isinstance(trace, Trace)
+    return frame_of(trace)

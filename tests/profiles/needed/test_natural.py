@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,12 +13,12 @@ from profiles import ingest
 from profiles.analysis.core.frame import frame_of
 from profiles.analysis.core.intervals import Intervals
 from profiles.analysis.trace.lead import causes_with_lead, lead_of_trace, needed_with_lead
-from profiles.analysis.trace.needed.needs import exclusive_ns
+from profiles.analysis.trace.needed.needs import exclusive_ns, needs_of
 from profiles.analysis.trace.needed.simulate import Change, Recording
 from profiles.analysis.trace.needed.topic import shown_claims
 from profiles.analysis.trace.time.result import time_result
 from profiles.ingest.trace import Trace
-from tests.profiles.needed.natural import DATA, ILLS, MORE, SAVED_MS, Ill, frame, needs
+from tests.profiles.needed.natural import DATA, ILLS, MORE, SAVED_MS, Ill, frame, needs, replayed
 
 WITHIN = 0.25                       # of what was saved
 FILES = sorted({each.file for each in ILLS} | {each.twin for each in ILLS if each.twin} | {"natural/item_each_token.json.gz"})
@@ -114,3 +115,33 @@ def test_the_leading_finding_stands_once() -> None:
     assert not [each for each in causes.findings if each.numbers.get("leads")]
     assert [each.rule for each in needed.findings if each.numbers.get("leads")] == ["pieces"] == [needed.findings[0].rule]
     assert "cause_host_launch" not in {each.rule for each in causes.findings}       # it is why the host is late
+
+
+# What kernels, their names and their order tell of a habit in a replayed graph; None: the twin, and what only operators tell.
+REPLAYED = {
+    "scores_written_out": "scores_in_memory", "scores_written_out__without": None, "more/scores_in_vit": "scores_in_memory",
+    "more/scores_in_vit__without": None, "more/scores_in_training": "scores_in_memory",
+    "more/scores_in_whisper": "scores_in_memory", "optimizer_tensor_by_tensor": "tensor_by_tensor",
+    "optimizer_tensor_by_tensor__without": None, "images_channels_first": "layouts", "images_channels_first__without": None,
+    "keys_repeated_decode_compiled": "repeated_keys", "more/keys_repeated_in_decode": "repeated_keys",
+    "more/keys_repeated_in_decode__without": None, "more/dropout_at_inference": "training_mode",
+    "more/logits_of_gpt2_prompts": None, "more/weights_cast_each_step": None, "more/adapters_not_merged": None}
+
+
+@pytest.mark.parametrize("case", REPLAYED)
+def test_a_habit_in_a_replayed_graph_is_named_where_kernels_tell_it(case: str, tmp_path: Path) -> None:
+    found = needs_of(replayed(f"natural/{case}.json.gz", tmp_path))
+    said = {claim.kind.name for claim in shown_claims(found)} - {"passes"}
+    kind = REPLAYED[case]
+    assert said - ({"layouts"} if case == "more/scores_in_vit__without" else set()) == ({kind} if kind else set())
+    if kind == "scores_in_memory":
+        claim, = (each for each in found.claims if each.kind.name == kind)
+        eager, = (each for each in needs(f"natural/{case}.json.gz").claims if each.kind.name == kind)
+        assert not claim.certain and 0.4 * eager.gone_ns < claim.gone_ns < 1.2 * eager.gone_ns
+
+
+def test_a_trap_in_a_replayed_graph_says_its_condition(tmp_path: Path) -> None:
+    """Group norms are told by their kernels, so that layouts around them are not called a gain for sure."""
+    found = needs_of(replayed("natural/more/unet_channels_first.json.gz", tmp_path))
+    layouts, = (claim for claim in found.claims if claim.kind.name == "layouts")
+    assert not layouts.certain and "group norm" in layouts.found[0].condition

@@ -21,7 +21,7 @@ SAID = {
     "sglang_mi300_qwen3-8b_decode.json.gz": set(),
     "tracelens_h100_qwen1.5-0.5b.json.gz": {"repeated_keys"},
     "tracelens_h100_timesformer.json.gz": {"scores_in_memory"},
-    "tracelens_mi300_qwen1.5-0.5b.json.gz": set(),
+    "tracelens_mi300_qwen1.5-0.5b.json.gz": {"shared_operand"},
     "tracelens_mi300_torch_compile_triton.json.gz": set(),
     "vllm_mi300_decode_full_graph_execution.json.gz": set(),
 }

@@ -56,6 +56,7 @@ _KERNELS: tuple[tuple[str, re.Pattern[str]], ...] = tuple((role, re.compile(patt
     ("reduction", r"reduce_kernel|DeviceReduce"),
     ("elementwise", r"elementwise|multi_tensor_apply|triton_poi|triton_red|triton_per"),
 ))
+_CONVOLUTION = re.compile(r"_(?:fprop|dgrad|wgrad)_|implicit_gemm|convolve|winograd", re.IGNORECASE)
 FUSED = re.compile(r"^triton_|^_?fused_", re.IGNORECASE)
 
 
@@ -82,7 +83,7 @@ class Item:
         if op in _OPERATORS:
             return _OPERATORS[op]
         found = next((role for role, pattern in _KERNELS if pattern.search(self.kernel[:400])), "")
-        if found == "product" and any("conv" in name for name in self.path):
+        if found == "product" and (any("conv" in name for name in self.path) or _CONVOLUTION.search(self.kernel[:400])):
             return "convolution"
         if not found and self.work is not None:
             return "elementwise" if self.work.kind in ("elementwise", "fused", "optimizer") else self.work.kind

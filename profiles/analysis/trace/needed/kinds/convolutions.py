@@ -51,4 +51,5 @@ def find_biases(facts: Facts) -> Iterator[Avoidable]:
 def _is_slow(item: Item) -> bool:
     if any(name in _SLOW for name in item.path):
         return True
-    return any(name in item.kernel[:200] for name in _COLUMNS) and item.is_within("conv2d", "conv3d", "convolution", "_convolution")
+    is_within = not item.path or item.is_within("conv2d", "conv3d", "convolution", "_convolution")
+    return is_within and any(name in item.kernel[:200] for name in _COLUMNS)

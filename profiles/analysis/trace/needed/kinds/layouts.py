@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,6 +12,7 @@ from profiles.analysis.trace.needed.facts import Facts
 
 LEAST_SHARE = 0.01                  # of the kernels' time: fewer conversions are those of the input and the result
 REACHED = (0.7, 0.3)               # of DRAM's ceiling that channels-last norms and pooling reach, at best, at worst
+_GROUP_NORM = re.compile(r"group_?norm", re.IGNORECASE)
 _CHANNELS_FIRST = ("batch_norm", "max_pool", "avg_pool", "adaptive_avg_pool")
 
 
@@ -31,7 +33,7 @@ def find(facts: Facts) -> Iterator[Avoidable]:
         else:
             stays_best, stays_worst = stays_best + min(ns, floor / REACHED[0]), stays_worst + min(ns, floor / REACHED[1])
     convolutions = sum(1 for _ in facts.where("convolution"))
-    if any("group_norm" in name for item in facts.items for name in item.path):
+    if any(_GROUP_NORM.search(item.kernel[:300]) or any("group_norm" in name for name in item.path) for item in facts.items):
         yield Avoidable(conversions, (0.0, float(facts.total_ns(conversions))),
                         f"layouts are converted {len(conversions):,} times around {convolutions:,} convolutions",
                         "group norm, which is slower on NHWC, does not lose as much: measure it", certain=False,

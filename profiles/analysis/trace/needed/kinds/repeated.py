@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from math import prod
 
 from profiles.analysis.trace.needed.avoidable import Avoidable, sizes_of, times
@@ -25,7 +26,7 @@ def find(facts: Facts) -> Iterator[Avoidable]:
             repeats, shape = repetition(item)
             if repeats:
                 pending.append((at, repeats, shape))
-            elif item.role == "copy" and not item.shapes:
+            elif not item.shapes and (item.role == "copy" or _expands(item)):
                 loose.append((at, position))
             elif item.role == "attention" and not facts.is_backward[position]:
                 mine = [one for one in pending if at - one[0] <= LOOKED_AHEAD and _reads(item, one[2])]
@@ -60,6 +61,11 @@ def repetition(item: Item) -> tuple[int, tuple[int, ...]]:
     return 0, ()
 
 
+def _expands(item: Item) -> bool:
+    """Return whether a compiler's kernel writes an expanded tensor out, by its name: in a replayed graph it has no shapes."""
+    return item.is_fused and not item.path and all(word in item.kernel[:300] for word in ("_expand_", "_clone_"))
+
+
 def _reads(item: Item, shape: tuple[int, ...]) -> bool:
     """Return whether an attention reads keys or values of that shape, heads and tokens in either order."""
     swapped = (shape[0], shape[2], shape[1], shape[3])
@@ -88,13 +94,14 @@ def _repeated(facts: Facts, copies: list[int], attention: int, repeats: int) -> 
 
 
 def _loose(facts: Facts, copies: list[int], attention: int) -> Iterator[Avoidable]:
-    """Two copies of one length before an attention without shapes."""
-    last = copies[-2:]
-    if len(last) < 2:
-        return
-    a, b = (int(facts.ns[each]) for each in last)
+    """Two copies of one length before an attention without shapes: the last two, or two of one kernel with a smaller one behind."""
     attends = int(facts.ns[attention])
-    if abs(a - b) <= ALIKE * max(a, b) and a + b >= LEAST_SHARE * attends and min(a, b) > 5_000:
-        yield Avoidable([*last, attention], (0.0, float(attends)), "keys and values are copied before attention",
-                        "they are repeated for grouped heads, or attention can read them as they lie (the trace has no shapes)",
-                        certain=False, numbers={"copies": 2})
+    for first, second in reversed(list(pairwise(copies))):
+        a, b = int(facts.ns[first]), int(facts.ns[second])
+        is_last = second == copies[-1]
+        if (is_last or facts.at(first).kernel == facts.at(second).kernel) and abs(a - b) <= ALIKE * max(a, b) \
+                and a + b >= LEAST_SHARE * attends and min(a, b) > 5_000:
+            yield Avoidable([first, second, attention], (0.0, float(attends)), "keys and values are copied before attention",
+                            "they are repeated for grouped heads, or attention can read them as they lie (the trace has no shapes)",
+                            certain=False, numbers={"copies": 2})
+            return

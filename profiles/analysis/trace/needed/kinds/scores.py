@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from math import prod
 
@@ -13,10 +14,19 @@ from profiles.analysis.trace.needed.kinds.backends import fallback_reason
 LOOKED = 30                         # launches between a product and the softmax over its result
 TILE = 64                           # queries that a fused kernel computes at once (FlashAttention's smallest)
 LEAST_SCORES = 1 << 16              # elements: smaller ones stay in the caches
+ORDERED = 2                         # such places at least, where the order of kernels alone tells (a replayed graph)
+_BY_ORDER = ("copy", "elementwise", "fill", "reduction", "product_helper")     # between the softmax and its product: no top-k
+_LOG = re.compile(r"LogSoftMax|softmax_warp_forward<[^>]*, \d+, true")
 HELPERS = ("copy", "elementwise", "fill", "index", "softmax", "other", "reduction", "product_helper")
 
 
 def find(facts: Facts) -> Iterator[Avoidable]:
+    found = list(_find(facts))
+    ordered = [each for each in found if each.numbers.get("by_order")]
+    yield from (each for each in found if len(ordered) >= ORDERED or not each.numbers.get("by_order"))
+
+
+def _find(facts: Facts) -> Iterator[Avoidable]:
     for sequence in facts.sequences:
         at = 0
         while at < len(sequence):
@@ -46,14 +56,16 @@ def _around(facts: Facts, sequence: list[int], at: int) -> tuple[int, Avoidable]
     inside = sequence[first:second + 1]
     total = facts.total_ns(inside)
     if len(one) != 4 or len(two) != 4:
-        if softmax.shapes or a.shapes or not _is_attention(a, b):
+        by_order = _is_ordered(facts, sequence[first:second + 1], softmax)
+        if softmax.shapes or a.shapes or not (by_order or _is_attention(a, b)):
             return None
         written = [each for each in inside[1:-1] if facts.at(each).role in HELPERS]
         middle = float(facts.total_ns(written))
         if not written or middle < 0.2 * total:
             return None
         return second, Avoidable(inside, (0.3 * (total - middle), float(total - middle)),
-                                 "attention's scores are written to memory", certain=False)
+                                 "attention's scores are written to memory", certain=False,
+                                 numbers={"by_order": 1} if by_order else {})
     batch, rows, columns, inner = one
     if two[0] != batch or two[1] != rows or two[3] != columns or batch * rows * columns < LEAST_SCORES or inner > 1024:
         return None
@@ -111,6 +123,14 @@ def _product(facts: Facts, sequence: list[int], at: int, step: int) -> int | Non
 def _is_attention(a: Item, b: Item) -> bool:
     """Return whether two products without shapes are batched ones, as scores and their sum over values are."""
     return ("bmm" in a.path[:1] or "baddbmm" in a.path[:1]) and "bmm" in b.path[:1]
+
+
+def _is_ordered(facts: Facts, inside: list[int], softmax: Item) -> bool:
+    """Return whether launches without operators stand as attention's do: product, softmax, product; no loss and no router."""
+    items = [facts.at(each) for each in inside]
+    behind = items[items.index(softmax) + 1:-1]
+    return not any(item.path or item.shapes for item in items) and not _LOG.search(softmax.kernel[:400]) \
+        and all(item.role in _BY_ORDER for item in behind) and not any(item.role == "index" for item in items)
 
 
 def _backward(facts: Facts, sequence: list[int], at: int) -> tuple[int, Avoidable] | None:

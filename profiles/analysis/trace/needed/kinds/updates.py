@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from math import prod
 
@@ -16,10 +17,15 @@ PASSES = {"adam": 7, "momentum": 5, "plain": 3}
 # Share of DRAM's ceiling that a fused update reaches: bf16 AdamW on an H200 46 % (`docs/needed.md`), fp32 more.
 REACHED = (0.85, 0.4)
 _LISTS = ("_foreach_", "_fused_")
+# Kernels by which an update is told where no operator is known. `torch.lerp` and `addcdiv` on single tensors are optimizers'.
+_NAMES = re.compile(r"(lerp|addcmul|addcdiv|sqrt)(?:_scalar|_cuda)*_kernel")
+_POINTWISE = ("elementwise", "fill", "copy")
+FEWEST_QUOTIENTS = 4
 
 
 def find(facts: Facts) -> Iterator[Avoidable]:
     mine = [each for each in np.flatnonzero(facts.is_update & ~facts.taken).tolist() if not _is_listed(facts.at(each))]
+    mine = mine or [each for sequence in facts.sequences for each in _by_name(facts, sequence)]
     if len(mine) >= FEWEST:
         yield _updates(facts, mine)
     clipped = [position for position, number in enumerate(facts.item)
@@ -30,6 +36,22 @@ def find(facts: Facts) -> Iterator[Avoidable]:
         yield Avoidable(clipped, (0.15 * facts.total_ns(clipped), 0.5 * facts.total_ns(clipped)),
                         f"norms of {len(clipped):,} gradients are computed one by one", host_shares=(0.4, 1.0),
                         numbers={"launches": len(clipped)})
+
+
+def _by_name(facts: Facts, sequence: list[int]) -> Iterator[int]:
+    """Yield the launches of Adam's updates in a replayed graph: of a run of pointwise ones those from first moment to quotient."""
+    run: list[int] = []
+    for position in [*sequence, -1]:
+        item = facts.at(position) if position >= 0 else None
+        if item is not None and not item.path and not facts.taken[position] and item.role in _POINTWISE and not _is_listed(item):
+            run.append(position)
+            continue
+        named = [_NAMES.search(facts.at(each).kernel[:300]) for each in run]
+        words = [found[1] if found else "" for found in named]
+        if words.count("addcdiv") >= FEWEST_QUOTIENTS and "lerp" in words:
+            last = len(words) - 1 - words[::-1].index("addcdiv")
+            yield from run[max(0, words.index("lerp") - 1):last + 1]        # the weights' decay before it
+        run = []
 
 
 def _scaled(facts: Facts, norms: list[int]) -> list[int]:
@@ -48,8 +70,14 @@ def _is_listed(item: Item) -> bool:
     return any(name.startswith(_LISTS) for name in item.path[:3]) or "multi_tensor_apply" in item.kernel[:300]
 
 
+def _name(item: Item) -> str:
+    """Return the operator that launched, by the kernel where none is known: "addcdiv", "" unknown."""
+    found = _NAMES.search(item.kernel[:300])
+    return item.path[0].rstrip("_") if item.path else found[1] if found else ""
+
+
 def _updates(facts: Facts, mine: list[int]) -> Avoidable:
-    names = {facts.at(each).path[0].rstrip("_") for each in mine if facts.at(each).path}
+    names = {name for each in mine if (name := _name(facts.at(each)))}
     rule = "adam" if names & {"addcdiv", "addcmul", "sqrt"} else "momentum" if len(names - {"zero", "fill"}) > 1 else "plain"
     last = "addcdiv" if "addcdiv" in names else "add" if "add" in names else ""
     elements = sum(prod(facts.at(each).shapes[0]) for each in mine
