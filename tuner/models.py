@@ -137,6 +137,7 @@ class CachedConfig(OfProject):
     toolkit = models.CharField(max_length=80)          # "cuda 13.0, triton 3.6.0"
     driver = models.CharField(max_length=40, blank=True)
     policy = models.CharField(max_length=16, blank=True)         # how it was timed: cold, warm, graph
+    flush = models.CharField(max_length=40, blank=True, db_default="")       # policy.flush_text: how L2 was flushed; "": not known
     source_hash = models.CharField(max_length=64, blank=True)    # of the kernel's source
     config = models.JSONField()
     median_ms = models.FloatField(null=True)           # unknown of a file that holds no times
@@ -156,8 +157,8 @@ class CachedConfig(OfProject):
         indexes = [models.Index(fields=["gpu", "state"], name="cachedconfig_gpu_state")]
         constraints = [
             models.UniqueConstraint(
-                fields=["project", "operator", "dtype", "shape_key", "gpu", "toolkit", "driver", "policy", "source_hash",
-                        "recorded", "origin"],
+                fields=["project", "operator", "dtype", "shape_key", "gpu", "toolkit", "driver", "policy", "flush",
+                        "source_hash", "recorded", "origin"],
                 name="cachedconfig_key",
             ),
         ]

@@ -57,6 +57,7 @@ class Key:
     source_hash: str = ""
     driver: str = ""
     policy: str = ""             # how it was timed: "cold", "warm", "graph"
+    flush: str = ""              # how L2 was flushed for that: "unpin, write 256 MB"; "": not known
 
 
 class State(StrEnum):
@@ -197,7 +198,7 @@ def look_up(entries: Sequence[Entry], wanted: Key, exact: Collection[str] = (), 
             loss: Loss = unknown_loss, shape: Mapping[str, int] | None = None) -> Match | None:
     """Return the match that serves `wanted`; None when only the default can.
 
-    An empty toolkit, driver, policy or source hash in `wanted` accepts any. `exact` names the dimensions that are never rounded.
+    An empty toolkit, driver, policy, flush or source hash in `wanted` accepts any. `exact` names dimensions that are never rounded.
     `shape` is the launch's own: without it no entry is said to be exact.
     Evidence of a tune job goes before any other; then the rule; then the distance; then what was measured here before
     recordings; then what is verified; then the shape nearest to the middle of its bucket.
@@ -245,7 +246,7 @@ def _match_key(entry: Entry, wanted: Key, exact: Collection[str], policy: Bucket
     if (key.operator, key.dtype) != (wanted.operator, wanted.dtype):
         return f"it is for {key.operator} {key.dtype}"
     same_gpu = key.gpu == wanted.gpu
-    differs = tuple(name for name in ("toolkit", "source_hash", "driver", "policy")
+    differs = tuple(name for name in ("toolkit", "source_hash", "driver", "policy", "flush")
                     if getattr(wanted, name) not in ("", getattr(key, name))
                     and not (name == "toolkit" and is_same_toolkit(wanted.toolkit, key.toolkit)))
     if key.bucket == wanted.bucket:

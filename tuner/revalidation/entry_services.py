@@ -25,6 +25,7 @@ from tuner.gate.stats.winner import Choice
 from tuner.jobs import quarantine
 from tuner.models import CachedConfig, KernelRun, SuiteJob
 from tuner.revalidation.selectors import DEFAULT, SERVED
+from tuner.tuning.measure.policy import flush_text
 from tuner.tuning.operators import limits
 from tuner.tuning.trial import Reason, config_key
 
@@ -43,7 +44,7 @@ def settle_entry(job: SuiteJob, choice: Choice, rows: Sequence[KernelRun]) -> tu
         return None, "somebody took the entry out of service while it was measured"
     name = choice.serves or DEFAULT
     serving = [row for row in rows if row.build.name == name and not row.rejected]
-    key = _key(old, serving[-1])
+    key = _key(old, serving[-1], job.environment.get("policy") or {})
     there = CachedConfig.objects.select_for_update().filter(**key).first()
     if (there is not None and there.pk != old.pk and there.updated > job.created
             and config_key(there.config) not in _measured_keys(rows)):
@@ -59,9 +60,10 @@ def settle_entry(job: SuiteJob, choice: Choice, rows: Sequence[KernelRun]) -> tu
     return written, choice.says
 
 
-def _key(old: CachedConfig, run: KernelRun) -> dict[str, Any]:
+def _key(old: CachedConfig, run: KernelRun, policy: Mapping[str, Any]) -> dict[str, Any]:
     return {"operator": old.operator, "dtype": old.dtype, "shape_key": old.shape_key or shape_key(old.shape), "gpu": run.gpu,
-            "toolkit": run.toolkit, "driver": run.driver, "policy": old.policy or "cold", "source_hash": run.source_hash,
+            "toolkit": run.toolkit, "driver": run.driver, "policy": old.policy or "cold",
+            "flush": flush_text(policy) or old.flush, "source_hash": run.source_hash,
             "recorded": run.recorded, "origin": rules.Origin.TUNE}
 
 
@@ -83,7 +85,8 @@ def _values(job: SuiteJob, choice: Choice, old: CachedConfig, rows: Sequence[Ker
         **{field: old.evidence[field] for field in ("trials", "valid_size", "strategy") if field in old.evidence},
         "shape": old.shape, "n": len(samples), "min_ms": float(samples.min()), "p90_ms": float(np.percentile(samples, 90)),
         "facts": {fact: run.facts[fact] for fact in FACTS if fact in run.facts}, "guard": _guard(choice, name).as_json(),
-        "policy": job.suite.policy, "environment": job.environment, "ties": _other_winners(choice, rows, name),
+        "policy": job.environment.get("policy") or job.suite.policy, "environment": job.environment,
+        "ties": _other_winners(choice, rows, name),
         "revalidation": {"job": job.pk, "runs": len(serving), "says": choice.says, "why": why, "entry": old.pk,
                          "was": old.config},
         "history": [*before.evidence.get("history", []), event][-HISTORY:]}

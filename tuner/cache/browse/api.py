@@ -24,7 +24,7 @@ from workers.list_api import PAGED, read_page
 
 JSON = OpenApiTypes.OBJECT
 JOBS_LIMIT, WAITING_LIMIT = 50, 200
-ENVIRONMENT = ("driver", "policy", "source_hash", "compute_capability")
+ENVIRONMENT = ("driver", "policy", "flush", "source_hash", "compute_capability")
 
 
 class ConfigListApi(APIView):

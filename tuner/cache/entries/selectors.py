@@ -174,7 +174,7 @@ def entries(**where: Any) -> list[rules.Entry]:
 def as_entry(row: CachedConfig, bans: Bans = _NO_BANS) -> rules.Entry:
     """Return a row as the rules see it: in quarantine where its configuration is under its own toolkit and kernel source."""
     key = rules.Key(row.operator, row.dtype, row.shape_bucket, row.gpu, row.compute_capability, row.toolkit,
-                    row.source_hash, row.driver, row.policy)
+                    row.source_hash, row.driver, row.policy, row.flush)
     mine = bans.of(row.operator, row.dtype, row.config, row.compute_capability)
     held = next((ban for ban in mine if rules.holds_under((ban.toolkit, ban.source_hash), row.toolkit, row.source_hash)), None)
     free = held is None or row.state == rules.State.QUARANTINED               # then a person's reason goes first
@@ -213,7 +213,7 @@ def config_best(operator: str, dtype: str, gpu: str, shape: Mapping[str, int], t
     verified     serve nothing else than `rules.is_verified`
     recorded     serve recordings too
     why          add every entry that was considered, and why it does not serve
-    environment  driver, policy, source_hash, compute_capability
+    environment  driver, policy, flush, source_hash, compute_capability
     """
     wanted = wanted_key(operator, dtype, gpu, shape, toolkit=toolkit, **environment)
     rows = {row.pk: row for row in config_list().filter(operator=operator, dtype=dtype)}
@@ -285,8 +285,8 @@ def config_json(row: CachedConfig, bans: Bans = _NO_BANS) -> dict[str, Any]:
     """Return an entry as the API sends it, its state as the quarantines make it."""
     seen = as_entry(row, bans)
     names = ("id", "operator", "dtype", "shape", "shape_bucket", "gpu", "compute_capability", "toolkit", "driver", "policy",
-             "source_hash", "config", "median_ms", "default_ms", "library_ms", "evidence", "recorded", "state", "state_why",
-             "origin")
+             "flush", "source_hash", "config", "median_ms", "default_ms", "library_ms", "evidence", "recorded", "state",
+             "state_why", "origin")
     return {**{name: getattr(row, name) for name in names}, "state": str(seen.state), "state_why": seen.state_why,
             "job": row.job_id, "imported": row.imported_id, "updated": row.updated.isoformat(),
             "triton": triton_text.config_call(config_in_order(row.config))}

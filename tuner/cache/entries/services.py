@@ -22,6 +22,7 @@ from tuner.cache.entries.signals import environment_added
 from tuner.clocks.wish import locked_text
 from tuner.models import BucketPolicy, CachedConfig, GpuEnvironment, ImportedFile, TuneJob
 from tuner.tuning import operators
+from tuner.tuning.measure.policy import flush_text
 from tuner.tuning.measure.runner import Session
 from tuner.tuning.operators import limits
 from tuner.tuning.search.finalists import Finalist
@@ -75,7 +76,8 @@ def mark_older_stale(entry: CachedConfig, by: str) -> None:
                                        policy=entry.policy, recorded="", origin=entry.origin).exclude(pk=entry.pk)
     for row in same.exclude(state=State.STALE):
         older = why_older(row.toolkit, row.driver, entry.toolkit, entry.driver)
-        if older or (row.toolkit, row.driver) == (entry.toolkit, entry.driver):       # the latter: another kernel source
+        # the latter: another kernel source, or L2 flushed otherwise
+        if older or (row.toolkit, row.driver) == (entry.toolkit, entry.driver):
             again = "the same configuration" if row.config == entry.config else "another configuration"
             state_set(row, State.STALE, f"measured again by {by} under {entry.toolkit}: {again} serves there")
 
@@ -168,18 +170,22 @@ def _entry_key(job: TuneJob, session: Session, source_hash: str) -> dict[str, An
     """Return the fields that tell one entry of a tune job from another."""
     return {"operator": job.operator, "dtype": job.dtype, "shape_key": shape_key(job.shape), "gpu": session.gpu,
             "toolkit": rules.toolkit_text(session.environment), "driver": str(session.environment.get("driver") or "")[:40],
-            "policy": _policy(session.policy, session.recorded), "source_hash": source_hash, "recorded": session.recorded,
-            "origin": rules.Origin.TUNE}
+            "policy": _policy(session.policy, session.recorded), "flush": flush_text(session.policy), "source_hash": source_hash,
+            "recorded": session.recorded, "origin": rules.Origin.TUNE}
 
 
 def config_in_force(job: TuneJob, session: Session, source_hash: str) -> Config | None:
     """Return what the entry of the job's key holds, for the job to measure in its own session; None without one.
 
+    Where L2 was flushed otherwise for the only such entry, that: its time is not comparable, its configuration is worth measuring.
     A recording says the same every time, and what is in quarantine is not run.
     """
     if session.recorded:
         return None
-    entry = CachedConfig.objects.filter(**_entry_key(job, session, source_hash)).first()
+    key = _entry_key(job, session, source_hash)
+    flush = key.pop("flush")
+    entries = sorted(CachedConfig.objects.filter(**key), key=lambda each: (each.flush != flush, -each.updated.timestamp()))
+    entry = entries[0] if entries else None
     return dict(entry.config) if entry and as_entry(entry, read_bans()).state != State.QUARANTINED else None
 
 

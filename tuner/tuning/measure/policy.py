@@ -84,6 +84,15 @@ def flush_way(recorded: Mapping[str, Any]) -> str:
     return str(recorded.get("flush") or (WRITE if recorded.get("flush_bytes") else ""))
 
 
+def flush_text(recorded: Mapping[str, Any]) -> str:
+    """Return how L2 was flushed and with how much, "unpin, write 256 MB"; "" where it was not, or nothing says so.
+
+    Part of a cache entry's key: the way and the size change the time of a small kernel by 5 to 13 %.
+    """
+    way = flush_way(recorded)
+    return f"{way} {float(recorded.get('flush_bytes') or 0) / 2**20:.0f} MB" if way else ""
+
+
 def policy_rows(recorded: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return a recorded policy as (label, text); fields that it lacks are left out."""
     said = []
