@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.contrib.auth.decorators import permission_required
+from django.db.models import Sum
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
@@ -11,7 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 from tuner import devices
 from tuner.bring.own import selectors, services
 from tuner.jobs.create_services import DEFAULT_EFFORT, EFFORTS, TuneError
-from tuner.models import KernelCheck, OwnKernel, TuneJob
+from tuner.models import CachedConfig, KernelCheck, OwnKernel, ServedCount, SuiteKernel, TuneJob
 from tuner.tuning.search.strategies import DEFAULT
 
 MAY_TUNE = "tuner.add_kernelcheck"
@@ -47,7 +48,11 @@ def own_detail(request: HttpRequest, name: str) -> HttpResponse:
     if kernel is None:
         raise Http404("no own kernel has this name")
     others = OwnKernel.objects.filter(file=kernel.file, kernel=kernel.kernel).exclude(pk=kernel.pk)
+    served = ServedCount.objects.filter(operator=kernel.name).aggregate(launches=Sum("launches"))
     return render(request, "tuner/own_kernel.html", {
         "kernel": kernel, "not_independent": selectors.NOT_INDEPENDENT,
         "files": sorted(kernel.sources.items(), key=lambda each: (each[0] != kernel.file, each[0])),
+        "newer": others.filter(pk__gt=kernel.pk).first(), "launches": served["launches"] or 0,
+        "entries": CachedConfig.objects.filter(operator=kernel.name)[:selectors.MOST_JOBS],
+        "guarded": SuiteKernel.objects.filter(op=kernel.name).select_related("suite")[:selectors.MOST_JOBS],
         "jobs": TuneJob.objects.filter(operator=kernel.name)[:selectors.MOST_JOBS], "others": others[:selectors.MOST_JOBS]})

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import math
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
 
 from tests.tuner.bring.files import ADD
 from tests.tuner.bring.test_called import CALL, record, tensor
@@ -15,9 +18,13 @@ from tuner.bring.checks import services as checks
 from tuner.bring.own import selectors, services
 from tuner.bring.travel.described import describe_text
 from tuner.bring.travel.files import FilesRefused, check_folder, name_of, read_files
-from tuner.models import KernelCheck, OwnKernel, TuneJob
+from tuner.cache.entries.selectors import config_json
+from tuner.jobs.selectors import job_json
+from tuner.models import CachedConfig, KernelCheck, OwnKernel, ServedCount, TuneJob
 from tuner.tuning.operators import all_operators, find, limits
 from tuner.tuning.team.description import DescriptionError
+from webapp.problem import address
+from webapp.problem import services as problems
 from workers.tune.own import read_answer
 
 database = pytest.mark.django_db
@@ -56,6 +63,29 @@ def test_a_job_names_its_version_and_another_text_is_another_one(olga: Any) -> N
     assert not known[first.name].newest and known[other.name].newest and known[first.name].version == first.source_hash
     edited, _ = tune(recorded(olga), olga, params={"BLOCK_SIZE": "64, 1024", "num_warps": "8", "num_stages": "3"})
     assert edited.name not in (first.name, other.name) and '"BLOCK_SIZE": (64, 1024)' in edited.adapter
+
+
+@database
+def test_what_comes_of_a_version_names_it_and_its_page_says_all_of_it(olga: Any, client: Client, sign_in_mode: None) -> None:
+    """Job, entry, kernel of a suite with its runs and verdicts, launches: by the operator's name, which ends with the version."""
+    row, job = tune(recorded(olga), olga)
+    shape = {"dtype": "bf16", "shape_bucket": "n_elements=4096", "gpu": "NVIDIA H200", "toolkit": "cuda 13.0"}
+    entry = CachedConfig.objects.create(operator=row.name, shape=job.shape, config={"BLOCK_SIZE": 64}, job=job, **shape)
+    where = {"operator": row.name, "dtype": "bf16", "gpu": "NVIDIA H200", "n_elements": "4096"}
+    problem = address.read(where)
+    assert problem is not None
+    guarded = problems.guard(problem, olga)
+    ServedCount.objects.create(day="2026-11-30", operator=row.name, rule="exact", entry=entry.pk, launches=12,
+                               updated=timezone.now(), **shape)
+    assert row.name in guarded.key and job_json(job)["operator"] == config_json(entry)["operator"] == guarded.op == row.name
+    newer, _ = tune(recorded(olga, text=ADD_TORCH.replace("BLOCK_SIZE=1024", "BLOCK_SIZE=512")), olga)
+    client.force_login(olga)
+    page = client.get(reverse("own-kernel", args=[row.name])).content.decode()
+    for words in (f"Job {job.pk}", reverse("cache", args=[entry.pk]), guarded.key, " launches served", "newer version",
+                  reverse("own-kernel", args=[newer.name])):
+        assert words in page, words
+    for path in (reverse("cache", args=[entry.pk]), reverse("tune", args=[job.pk]), f"{reverse('problem')}?{urlencode(where)}"):
+        assert reverse("own-kernel", args=[row.name]) in client.get(path).content.decode(), path
 
 
 @database
