@@ -91,6 +91,25 @@ def run(x):
     twice[(triton.cdiv(x.numel(), 256),)](x, x.numel(), BLOCK=256)
     return x
 
+def after(x):
+    y = x * 3
+    twice[(triton.cdiv(y.numel(), 256),)](y, y.numel(), BLOCK=256)
+    return y
+
+@triton.jit
+def total(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(out_ptr + tl.program_id(0) % 4, tl.sum(tl.load(x_ptr + o, mask=o < n, other=0.0)))
+
+def totals(x):
+    out = torch.zeros(4, dtype=torch.float32, device=x.device)
+    total[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
+    return out
+
+def counts_in_place(x):
+    count[(triton.cdiv(x.numel(), 256),)](x, x, x.numel(), BLOCK=256)
+    return x
+
 def counts(x):
     BLOCK = 512
     n = x.numel()
@@ -214,8 +233,22 @@ def test_what_a_kernel_does_not_need_stops_no_import(case: str, missing: str) ->
 
 
 @pytest.mark.torch
+def test_what_a_launch_changes_holds_before_each_what_it_held_before_the_first(calls: Calls) -> None:
+    found = calls.record("run(randn(4096))")["twice"]
+    adapter = calls.adapters["twice"]
+    assert 'restored=("x_ptr",)' in adapter and 'out="x_ptr"' in adapter and "NotImplementedError" not in adapter
+    assert 'x_ptr = args["x_ptr"].clone()' in adapter and any("x_ptr is read and written" in note for note in found.notes)
+    calls.record("totals(randn(4096))")
+    assert 'holds={"out_ptr": 0.0}' in calls.adapters["total"] and "restored" not in calls.adapters["total"]
+    calls.record("counts_in_place(randn(4096))")
+    assert "    y_ptr = x_ptr\n" in calls.adapters["count"] and 'restored=("x_ptr",)' in calls.adapters["count"]
+    calls.record("counts(randn(4096))")
+    assert "restored" not in calls.adapters["count"]
+
+
+@pytest.mark.torch
 def test_what_a_call_cannot_tell_is_asked_and_never_written_as_if_known(calls: Calls) -> None:
-    calls.record("run(randn(4096))")
+    calls.record("after(randn(4096))")
     assert "NotImplementedError" in calls.adapters["twice"] and "read and written" in calls.adapters["twice"]
     for call in ("counts(randn(4096))", "literal(randn(4096))"):
         calls.record(call)

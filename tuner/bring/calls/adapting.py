@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+from tuner.bring.calls.changed import read_changed
 from tuner.bring.calls.expression import MAKERS, CallExpression
 from tuner.bring.calls.found import is_contiguous
 from tuner.bring.calls.understand import META, OPTIONS, Recorded
@@ -36,6 +37,7 @@ class _Writing:
         self.dims = each.dims or {"N": 1}
         self.tensors = {name: one for name, one in self.launch["arguments"].items() if one["kind"] == "tensor"}
         self.dtype = self._main_dtype()
+        self.changed = read_changed(self.launch, kernel, told.get("inputs", ()))
         self.out = self._find_out()
 
     def _main_dtype(self) -> str:
@@ -54,10 +56,10 @@ class _Writing:
         if not out:
             self.asks.append("which argument holds the result: none is written that the text shows")
             return next(reversed(self.tensors), "")
-        shares = [name for name, one in self.tensors.items() if name != out and one["storage"] == self.tensors[out]["storage"]]
-        autotune = self.launch["autotune"]
-        resets = [*autotune["reset_to_zero"], *autotune["restore_value"]] if autotune else []
-        if (shares or (out in arguments and arguments[out].loaded)) and out not in resets:
+        shares = [name for name, one in self.tensors.items() if name != out and one["storage"] == self.tensors[out]["storage"]
+                  and self.changed.first(name) != self.changed.first(out)]
+        is_read = out in arguments and arguments[out].loaded
+        if shares or (is_read and self.changed.first(out) not in self.changed.known):
             self.asks.append(f"{out} is read and written: what it holds before a launch, and how it comes back to that")
         return out
 
@@ -68,7 +70,7 @@ class _Writing:
         given = []
         for name, one in self.launch["arguments"].items():
             if one["kind"] == "tensor":
-                lines.append(f"    {name} = {self._tensor(name, one)}")
+                lines.append(f"    {name} = {self.changed.same.get(name) or self._tensor(name, one)}")
                 given.append(f'"{name}": {name}')
             else:
                 given.append(f'"{name}": {self._value(name, one, "arguments")}')
@@ -200,9 +202,19 @@ class _Writing:
         return ["def reference(args):",
                 f'    """Return what the default itself computes: {NOT_INDEPENDENT}, it shows whether configurations agree."""',
                 "    args = {name: value.to(TYPES[name]) if name in TYPES else value for name, value in args.items()}",
-                f'    out = torch.empty_like(args["{self.out}"])',
-                "    if not out.is_meta:",
-                f'        {launcher}[GRID](**{{**args, "{self.out}": out}}, **DEFAULT)', "    return out"]
+                *self._own_result(), "    if not out.is_meta:",
+                f'        {launcher}[GRID](**{{**args{self._own_arguments()}}}, **DEFAULT)', "    return out"]
+
+    def _own_result(self) -> list[str]:
+        """Return the lines that make what a launch changes: copies of its own, and the result."""
+        lines = [f'    {name} = args["{name}"].clone()' for name in self.changed.known]
+        first = self.changed.first(self.out)
+        return [*lines, f"    out = {first}" if first in self.changed.known else f'    out = torch.empty_like(args["{self.out}"])']
+
+    def _own_arguments(self) -> str:
+        given = {name: first for name in self.tensors if (first := self.changed.first(name)) in self.changed.known}
+        given = given if self.out in given else {self.out: "out", **given}
+        return "".join(f', "{name}": {value}' for name, value in given.items())
 
     def _below(self) -> str:
         above = 1 if self.launch["heuristics_above"] else 0
@@ -250,6 +262,10 @@ class _Writing:
                      for tile in (self.kernel.tiles if self.kernel else ()) if all(name in self.each.params for name in tile)}
             if rules and "num_warps" in self.each.params:
                 lines.append(f"    constraints={_mapping(rules)},")
+        if self.changed.restored:
+            lines.append("    restored=(" + "".join(f'"{name}", ' for name in self.changed.restored).rstrip() + "),")
+        if self.changed.holds:
+            lines.append(f"    holds={_mapping({name: repr(number) for name, number in self.changed.holds.items()})},")
         lines[-1] = lines[-1].rstrip(",") + ")]"
         return lines
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.bring import spaces
+from tuner.bring.calls.changed import read_changed
 from tuner.bring.calls.loading_places import package_of
 from tuner.bring.calls.understand import Recorded, understand
 from tuner.bring.report import Found, Problem
@@ -49,7 +50,7 @@ def found_of(each: Recorded, kernel: Kernel | None, told: Mapping[str, Any], sto
     found.parameters = [{"name": name, "values": list(values)} for name, values in each.params.items()]
     found.default = dict(each.default)
     found.recorded = _recorded(each, told)
-    found.notes = [*_notes(each, told, stood_in), REFERENCE]
+    found.notes = [*_notes(each, told, stood_in), *read_changed(launch, kernel, told.get("inputs", ())).notes(), REFERENCE]
     found.problems += [Problem(sentence, missing=True) for sentence in each.unsure]
     if not [name for name in each.params if len(each.params[name]) > 1]:
         found.problems.append(Problem("nothing can be tuned: the host chooses no block", ""))

@@ -35,6 +35,7 @@ class Launch:
     tuned: dict[str, Any] = field(default_factory=dict)
     heuristics: dict[str, Any] = field(default_factory=dict)
     heuristics_above: bool = False          # of the autotuner: it is given what they compute
+    held: dict[str, dict[str, Any]] = field(default_factory=dict)       # what tensors were known to hold then, by argument
 
     @property
     def name(self) -> str:
@@ -55,8 +56,9 @@ def _programs(grid: Any, given: Mapping[str, Any]) -> tuple[int, ...]:
 class Recorder:
     """Keeps the launches of this process in place of Triton's own; `stop` gives Triton back what it had."""
 
-    def __init__(self, keeps: bool = True) -> None:
+    def __init__(self, keeps: bool = True, look: Callable[[Any], dict[str, Any]] = lambda tensor: {}) -> None:
         self._keeps = keeps                     # False: launches are made by nobody, and forgotten
+        self._look = look                       # what a tensor is known to hold as it is given to a kernel
         self.launches: list[Launch] = []
         self._autotune: list[dict[str, Any]] = []
         self._heuristics: list[dict[str, Any]] = []
@@ -105,7 +107,8 @@ class Recorder:
         tuned = {name: bound.get(name, options.get(name)) for name in (autotune or {}).get("names", ())
                  if name in bound or name in options}
         above = any(not each["tuned"] for each in self._heuristics) and autotune is not None
-        self.launches.append(Launch(kernel, bound, options, grid, _programs(grid, bound), autotune, tuned, heuristics, above))
+        held = {name: known for name, value in bound.items() if isinstance(value, torch.Tensor) and (known := self._look(value))}
+        self.launches.append(Launch(kernel, bound, options, grid, _programs(grid, bound), autotune, tuned, heuristics, above, held))
 
     def _tune(self, tuner: Any, given: tuple[Any, ...], more: dict[str, Any]) -> Any:
         tuner.nargs = dict(zip(tuner.arg_names, given, strict=False))
@@ -178,13 +181,13 @@ def describe(value: Any) -> dict[str, Any]:
     return {"kind": "other", "value": f"{type(value).__module__}.{getattr(value, '__name__', type(value).__name__)}"[:100]}
 
 
-def describe_launch(launch: Launch, values: Callable[[Any], dict[str, Any]] = lambda tensor: {}) -> dict[str, Any]:
-    """Return a launch for programs: what each argument is, and who chose it; `values` tells what a tensor is known to hold."""
+def describe_launch(launch: Launch) -> dict[str, Any]:
+    """Return a launch for programs: what each argument is, what tensors are known to hold, and who chose it."""
     constexprs = {each.name for each in launch.kernel.params if each.is_constexpr}
     return {"kernel": launch.name, "module": str(launch.kernel.fn.__module__), "grid": list(launch.programs),
             "grid_is_function": callable(launch.grid), "gluon": bool(launch.kernel.is_gluon()),
             "line": launch.kernel.fn.__code__.co_firstlineno, "file": str(launch.kernel.fn.__code__.co_filename),
-            "arguments": {name: {**describe(value), **(values(value) if isinstance(value, torch.Tensor) else {})}
+            "arguments": {name: {**describe(value), **launch.held.get(name, {})}
                           for name, value in launch.given.items() if name not in constexprs},
             "constexprs": {name: describe(value) for name, value in launch.given.items() if name in constexprs},
             "options": {name: value for name, value in launch.options.items() if isinstance(value, bool | int | float | str)},

@@ -32,8 +32,8 @@ class Session:
 
     def __init__(self, module: ModuleType, choices: Choices, mode: FakeTensorMode, dtype: torch.dtype) -> None:
         self.module, self.choices, self.mode, self.dtype = module, choices, mode, dtype
-        self.recorder = Recorder()
         self.values = Values()
+        self.recorder = Recorder(look=self.values.look)
         self.launches: list[Launch] = []
         self._made: list[tuple[Any, dict[str, Any]]] = []
 
@@ -46,7 +46,7 @@ class Session:
             told: dict[str, Any] = {
                 "call": call.text, "sms": torch.cuda.get_device_properties(0).multi_processor_count,
                 "sizes": list(call.sizes)[:MOST_SIZES], "inputs": [each for _, each in self._made],
-                "launches": [describe_launch(each, self.values.describe) for each in self.launches],
+                "launches": [describe_launch(each) for each in self.launches],
                 "result": _describe_result(result)}
             if failed:
                 told["failed_at"] = failed

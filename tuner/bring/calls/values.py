@@ -1,7 +1,8 @@
 """Whole numbers that a host looks at (`cu_seqlens[-1].item()`, `mask.sum().item()`), kept beside tensors that have no memory.
 
 Small tensors of whole numbers and of truth values whose values are known from how they were made (arange, zeros, full, randint of
-the call) are computed on the CPU beside. A host that looks at what a kernel would compute is told nothing.
+the call) are computed on the CPU beside. A host that looks at what a kernel would compute is told nothing. Of every other tensor
+one thing is known: the number that the host filled it with and nothing changed since.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_flatten, tree_map
 
 MOST_ELEMENTS, FEW_VALUES = 1 << 20, 64
+# operations that fill a tensor with one number; None: it is the last argument
+_FILLS = {"zeros": 0.0, "zeros_like": 0.0, "new_zeros": 0.0, "zero_": 0.0, "zero": 0.0, "ones": 1.0, "ones_like": 1.0,
+          "new_ones": 1.0, "full": None, "full_like": None, "new_full": None, "fill_": None, "fill": None}
 _RANDOM = ("rand", "empty", "dropout", "bernoulli", "multinomial", "normal", "new_empty")
 
 
@@ -26,6 +30,7 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self._kept: dict[int, tuple[Any, torch.Tensor]] = {}
+        self._filled: dict[int, tuple[Any, float]] = {}
 
     def keep(self, tensor: torch.Tensor, values: torch.Tensor) -> None:
         """Note the values of a tensor for as long as it lives."""
@@ -43,7 +48,8 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
         """Return what a tensor is known to hold: `filled` with one number, `counts` from 0, few `values`; {} where nothing is."""
         values = self.of(tensor)
         if values is None or not values.numel() or values.shape != tensor.shape:
-            return {}
+            filled = self._filled.get(id(tensor))
+            return {"filled": filled[1]} if filled is not None and filled[0]() is tensor else {}
         with _disable_current_modes():
             first = values.reshape(-1)[0].item()
             if bool((values == first).all()):
@@ -52,9 +58,16 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
                 return {"counts": True}
             return {"values": values.tolist()} if values.numel() <= FEW_VALUES else {}
 
+    def look(self, tensor: torch.Tensor) -> dict[str, Any]:
+        """Return what a kernel finds in a tensor that it is given (`describe`); what it was filled with is not known afterwards."""
+        known = self.describe(tensor)
+        self._filled.pop(id(tensor), None)
+        return known
+
     def forget(self, tensor: torch.Tensor) -> None:
         """Note that a tensor's values are not known any more: a kernel wrote it."""
         self._kept.pop(id(tensor), None)
+        self._filled.pop(id(tensor), None)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (),
                            kwargs: Mapping[str, Any] | None = None) -> Any:
@@ -79,7 +92,16 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
         else:
             for each in given if func._schema.is_mutable else ():
                 self.forget(each)
+        self._note_fill(func.__name__.partition(".")[0], args, out)
         return out
+
+    def _note_fill(self, name: str, args: Any, out: Any) -> None:
+        if name not in _FILLS or not isinstance(out, torch.Tensor) or not out.is_floating_point():
+            return
+        given = _FILLS[name] if _FILLS[name] is not None else args[-1]
+        if isinstance(given, int | float):
+            at = id(out)
+            self._filled[at] = (weakref.ref(out, lambda _: self._filled.pop(at, None)), float(given))
 
     def _beside(self, func: Any, args: Any, kwargs: dict[str, Any], out: Any) -> None:
         """Compute the same of the values, and keep them beside the results; nothing where a result is not small."""

@@ -54,6 +54,17 @@ class Problem(Protocol):
 
 
 @runtime_checkable
+class PutsBack(Protocol):
+    """A problem whose launches change their inputs: `launch` is `put_back`, then `start`, and `start` alone is timed."""
+
+    def put_back(self) -> None:
+        """Give the arguments that a launch changes what they held when inputs were drawn."""
+        ...
+
+    def start(self, config: Config) -> Any: ...
+
+
+@runtime_checkable
 class OffersSpace(Protocol):
     """A problem whose space only the machine with the GPU knows: a vendor's library or program lists it."""
 

@@ -20,12 +20,12 @@ import torch
 import triton
 
 from tuner.tuning import wire
-from tuner.tuning.kernels.problem import ChecksItself, OffersSpace, Problem, ProgramTime, Unavailable
+from tuner.tuning.kernels.problem import ChecksItself, OffersSpace, Problem, ProgramTime, PutsBack, Unavailable
 from tuner.tuning.measure import accuracy, nvml, timers, timing
 from tuner.tuning.measure.device import is_alive
 from tuner.tuning.measure.policy import Policy
 from tuner.tuning.measure.racing import Noise, Race, reference_ms
-from tuner.tuning.measure.timers import Launch
+from tuner.tuning.measure.timers import Launch, PreparedLaunch
 from tuner.tuning.measure.timing import Sampler, Times
 from tuner.tuning.operators import OPERATORS, Operator, find
 from tuner.tuning.sources import hash_sources
@@ -166,12 +166,18 @@ class Bench:
         kernel, facts = self._check(config, request["seed"])
         check_s = time.perf_counter() - started
         race = self._make_race(request.get("incumbent"))
-        times = self._run_guarded(lambda: self.sampler.measure(lambda: self.problem.launch(config), race))
+        times = self._run_guarded(lambda: self.sampler.measure(self._make_launch(config), race))
         if race is not None and times.lost is not None:
             facts["racing"] = timing.race_savings(times, race, self.policy)
         else:
             self.noise.learn(times.samples_ms)
         return {**times.as_json(), "facts": {**facts, **_kernel_facts(kernel), **times.as_facts(), "check_s": round(check_s, 6)}}
+
+    def _make_launch(self, config: dict[str, Any]) -> Launch:
+        problem = self.problem
+        if isinstance(problem, PutsBack):
+            return PreparedLaunch(problem.put_back, lambda: problem.start(config))
+        return lambda: problem.launch(config)
 
     def _make_race(self, incumbent: dict[str, Any] | None) -> Race | None:
         """Return a race against the upper bound of the incumbent's median; None without incumbent."""
@@ -192,7 +198,7 @@ class Bench:
                     raise
                 answers.append(refused.as_json())
         fine = [(answer, config) for answer, config in zip(answers, request["configs"], strict=True) if "rejected" not in answer]
-        launches = [lambda config=config: self.problem.launch(config) for _, config in fine]
+        launches = [self._make_launch(config) for _, config in fine]
         *taken, library = self._run_guarded(lambda: self.sampler.measure_in_turn([*launches, self.problem.library]))
         beside = {"interleaved": len(fine) + 1, "library_ms": library.median_ms, "library_round_ms": library.as_facts()["round_ms"]}
         for (answer, _), times in zip(fine, taken, strict=True):

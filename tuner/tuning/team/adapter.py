@@ -36,6 +36,8 @@ class TritonOperator:
     arguments   (shape, torch dtype, torch device) → every argument of the kernel by name, the tuned ones left out.
                 Tensors are of the right size; floating-point ones but `out` are filled with random numbers, unless `fill` does it.
                 It is also called with device "meta", where tensors have no values.
+    restored    arguments that a launch reads and writes: each launch finds in them what it found before (outside of its time)
+    holds       arguments that hold one number before each launch, like zeros that atomic operations add to
     reference   the right result from the same arguments, their floating-point tensors in float32
     library     what to compare with, on the arguments as they are (cuBLAS, torch); optional
     flops, bytes, constraints   text over the dimensions, `size` (bytes of one element); constraints also over the parameters and
@@ -64,6 +66,8 @@ class TritonOperator:
     kernel_names: Sequence[str] = ()                                  # in profiles, beside the function's own name
     tolerance: Mapping[str, float] = field(default_factory=dict)      # dtype → ‖out − reference‖ / ‖reference‖
     unit: str = "FLOP/s"                                              # what people compare: "FLOP/s" or "B/s"
+    restored: Sequence[str] = ()
+    holds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

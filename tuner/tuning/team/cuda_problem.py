@@ -61,6 +61,11 @@ class CudaProblem(TeamInputs):
         return binary
 
     def launch(self, config: Config) -> nvrtc.Binary:
+        self.put_back()
+        return self.start(config)
+
+    def start(self, config: Config) -> nvrtc.Binary:
+        """Launch on arguments that were put back."""
         from cuda import core as cuda_core
 
         binary, stream, launch, function, values = self._calls.of(config)

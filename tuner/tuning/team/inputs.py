@@ -12,11 +12,16 @@ from tuner.tuning.team.adapter import TritonOperator
 
 
 class TeamInputs:
-    """`args` by name, `out` what a launch writes; `restored` names arguments that a launch changes and must find as they were."""
+    """`args` by name, `out` what a launch writes; `restored` names arguments that a launch changes and must find as they were:
+    those of the kernel's autotuner, beside the adapter's own.
+    """
 
     def __init__(self, adapter: TritonOperator, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int,
                  restored: Sequence[str] = ()) -> None:
-        self.adapter, self.device, self._restored = adapter, device, list(restored)
+        self.adapter, self.device = adapter, device
+        self._put_back = [name for name in getattr(adapter, "restored", ()) if name not in restored]
+        self._restored = [*restored, *self._put_back]
+        self._holds: dict[str, float] = dict(getattr(adapter, "holds", {}))
         self.args = dict(adapter.arguments(shape, torch_dtype(dtype), device))
         out = self.args.get(adapter.out)
         if not isinstance(out, torch.Tensor):
@@ -33,15 +38,26 @@ class TeamInputs:
             self.adapter.fill(self.args, generator)
         else:
             for name, value in self.args.items():
-                if name != self.adapter.out and isinstance(value, torch.Tensor) and value.is_floating_point():
+                is_read = name != self.adapter.out or name in self._restored
+                if is_read and isinstance(value, torch.Tensor) and value.is_floating_point():
                     normal(generator, value)
+        for name, number in self._holds.items():
+            self.args[name].fill_(number)
         self._kept = {name: self.args[name].clone() for name in self._restored}
+
+    def put_back(self) -> None:
+        """Give the adapter's arguments that a launch changes what they held when inputs were drawn."""
+        for name in self._put_back:
+            self.args[name].copy_(self._kept[name])
+        for name, number in self._holds.items():
+            self.args[name].fill_(number)
 
     def reference(self) -> torch.Tensor:
         full_precision()
         exact = {name: value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
                  for name, value in self.args.items()}
-        right: torch.Tensor = self.adapter.reference({**exact, **{name: value.float() for name, value in self._kept.items()}})
+        kept = {name: value.float() if value.is_floating_point() else value for name, value in self._kept.items()}
+        right: torch.Tensor = self.adapter.reference({**exact, **{name: value.clone() for name, value in kept.items()}})
         return right.float()
 
     def library(self) -> torch.Tensor:

@@ -21,7 +21,8 @@ class TeamProblem(TeamInputs):
 
     def __init__(self, adapter: TritonOperator, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
         kernel = adapter.kernel
-        super().__init__(adapter, shape, dtype, device, seed, getattr(kernel, "restore_value", ()))
+        super().__init__(adapter, shape, dtype, device, seed, tuple(getattr(kernel, "restore_value", ())))
+        self._of_autotuner = list(getattr(kernel, "restore_value", ()))
         configs = getattr(kernel, "configs", None)
         self._launcher = kernel.fn if configs is not None else kernel
         self._hooks = {config_key(packages.config_json(config)): config.pre_hook for config in configs or () if config.pre_hook}
@@ -31,10 +32,15 @@ class TeamProblem(TeamInputs):
         return self._launcher.warmup(grid=self.adapter.grid, **self.args, **config)
 
     def launch(self, config: Config) -> Any:
+        self.put_back()
+        return self.start(config)
+
+    def start(self, config: Config) -> Any:
+        """Launch on arguments that were put back: what the kernel's own autotuner resets and restores is part of it."""
         for name in self._zeroed:
             self.args[name].zero_()
-        for name, value in self._kept.items():
-            self.args[name].copy_(value)
+        for name in self._of_autotuner:
+            self.args[name].copy_(self._kept[name])
         hook = self._hooks.get(config_key(config)) if self._hooks else None
         if hook is not None:
             hook({**self.args, **config})
