@@ -30,7 +30,7 @@ from rq.worker import DequeueStrategy
 
 from workers import clock, disk, jobs, spans, trail
 from workers.clocks import hold
-from workers.core import facts, gpu, sandboxed, warm
+from workers.core import facts, forks, gpu, sandboxed, warm
 from workers.core.child import safe_environment
 from workers.metrics.durations import count_job
 
@@ -78,7 +78,8 @@ class Worker(RqWorker):
 
     def fork_work_horse(self, job: Job, queue: Queue) -> None:
         connections.close_all()         # two processes on one PostgreSQL connection corrupt each other's answers
-        super().fork_work_horse(job, queue)
+        with forks.quiet():
+            super().fork_work_horse(job, queue)
         if self._stop_requested:        # the signal came between the entry and the fork
             self.kill_horse()
 
@@ -212,30 +213,32 @@ def _sweep_functions(queues: list[str]) -> tuple[Callable[[], object], Callable[
 def _announce_and_sweep(worker: Worker, queues: list[str], done: threading.Event, sweep: Callable[[], object]) -> None:
     """Announce and sweep while tasks run; a server that is away is reported and tried again."""
     name = worker.name
-    keepers = _keep_warm(queues)        # first: they import while the rest is looked up
-    said = {**facts.worker_facts(queues), "since": clock.now_s()}
-    _tell_metrics(said)
+    with forks.hold_forks():
+        keepers = _keep_warm(queues)    # first: they import while the rest is looked up
+        said = {**facts.worker_facts(queues), "since": clock.now_s()}
+        _tell_metrics(said)
     announce_at = sweep_at = 0.0
     while not done.wait(0.2):
         now = time.monotonic()
         worker.insist()
-        try:
-            for keeper in keepers.values():
-                keeper.tend(busy=bool(worker.horse_pid))
-            if now >= announce_at:
-                announce_at = now + ANNOUNCE_EVERY_S
-                busy = _current_task(name) if worker.horse_pid else None
-                jobs.announce(name, {**_add_clocks(facts.add_readings(said)), "busy": busy, **_host_state(),
-                                     **{name: keeper.state() for name, keeper in keepers.items()}})
-            if now >= sweep_at:
-                sweep_at = now + SWEEP_EVERY_S
-                if said["gpus"]:        # also what a worker before this one left behind
-                    hold.put_back_left()
-                sweep()
-        except Exception as error:
-            log.warning("announce or sweep failed, trying again: %s", error)
-        finally:
-            connections.close_all()     # never open while the parent forks
+        with forks.hold_forks():
+            try:
+                for keeper in keepers.values():
+                    keeper.tend(busy=bool(worker.horse_pid))
+                if now >= announce_at:
+                    announce_at = now + ANNOUNCE_EVERY_S
+                    busy = _current_task(name) if worker.horse_pid else None
+                    jobs.announce(name, {**_add_clocks(facts.add_readings(said)), "busy": busy, **_host_state(),
+                                         **{name: keeper.state() for name, keeper in keepers.items()}})
+                if now >= sweep_at:
+                    sweep_at = now + SWEEP_EVERY_S
+                    if said["gpus"]:        # also what a worker before this one left behind
+                        hold.put_back_left()
+                    sweep()
+            except Exception as error:
+                log.warning("announce or sweep failed, trying again: %s", error)
+            finally:
+                connections.close_all()     # never open while the parent forks
     for keeper in keepers.values():
         keeper.close()
     connections.close_all()
