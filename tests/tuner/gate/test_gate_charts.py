@@ -61,6 +61,18 @@ def test_what_lies_far_off_gets_an_arrow_and_squeezes_nobody() -> None:
     assert plot.target.at - plot.floor.at > 3, "the lines that decide stay apart"
 
 
+def test_a_quantity_beside_the_p50_is_named_and_a_slip_of_units_is_told_in_times() -> None:
+    by_mean, slip, _ = interval_plot([Point("softmax", "SLOWER", ratio=1.17, low=1.14, high=1.22, of="mean"),
+                                      Point("matmul", "AMBIGUOUS", ratio=999.3, low=990.0, high=1010.0),
+                                      Point("add", "PASS", ratio=1.0)], 0.02, 0.05).lines
+    assert (by_mean.name, by_mean.ratio) == ("softmax · mean", "+17.0 %")
+    assert (slip.ratio, slip.interval, slip.beyond) == ("999×", "[990×, 1,010×]", "right")
+    sides = [("baseline", "a", [RunMedian(40.0 + n / 10, "") for n in range(3)]),
+             ("candidate", "b", [RunMedian(40_000.0 + n, "") for n in range(3)])]
+    strips = strip_plot(sides, 0.02, 0.05)
+    assert strips is not None and [name for name, _ in strips.levels] == ["target"], "both at one place: one word"
+
+
 def test_numbers_that_are_none_draw_nothing() -> None:
     wrong = [Point("nan", "NO DATA", ratio=math.nan), Point("zero", "NO DATA", ratio=0.0), Point("minus", "NO DATA", ratio=-1.0),
              Point("inf", "NO DATA", ratio=math.inf, low=math.inf, high=math.inf)]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pytest
+from django.urls import reverse
 from django.utils import timezone
 
 from tuner.gate.baselines.levels import series_starts
@@ -72,6 +74,22 @@ def test_a_slip_of_units_is_red_and_no_baseline(suite: Suite) -> None:
     assert last.verdict == "PASS" and "b4" not in last.kernels.first().facts["baseline"]["builds"]
     short = gate(suite, 6, {"softmax": 40.0, "matmul": 90.0}, scale=1e-3)
     assert short.verdict == "NO DATA" and "shorter than any launch" in short.reason
+
+
+def test_what_is_slower_by_its_mean_is_said_so_wherever_its_number_stands(suite: Suite, client: Any, alice: Any) -> None:
+    """10 % of slow launches, then 40 %: neither p50 nor p95 moves."""
+    for hour, slow in enumerate((0.1, 0.1, 0.4)):
+        random = np.random.default_rng(hour)
+        us = 40 * (1 + 0.004 * random.standard_normal((5, 100))) * np.where(random.random((5, 100)) < slow, 1.6, 1.0)
+        lines = [{"run": str(run), "op": "softmax", "shape": {"N": 64}, "us": each.tolist()} for run, each in enumerate(us)]
+        found = services.create_gate(suite, f"b{hour}", at=at(hour), environment=H200, records=lines)
+    row = found.kernels.get()
+    assert (found.verdict, row.decided.name) == ("SLOWER", "mean") and row.ratio_p50 < 1.02 < 1.1 < row.decided.ratio
+    client.force_login(alice)
+    number = f"+{100 * (row.decided.ratio - 1):.1f} %"
+    for page in (reverse("gate", args=[found.pk]), reverse("gate-kernel", args=[found.pk, row.pk]), reverse("gate-list")):
+        text = re.sub(r"\s+", " ", re.sub("<[^>]*>", "", client.get(page).content.decode()))
+        assert f"mean {number}" in text, page
 
 
 def test_samples_of_two_units_in_one_process_are_no_run(suite: Suite) -> None:

@@ -20,6 +20,7 @@ LEFT, RIGHT = 31.0, 79.0               # per cent: where the axis begins and end
 NAME_CHARS, WHY_CHARS = 40, 60         # what fits beside and on the axis at 1,000 px; all of it on hover
 LEAST, MOST = math.log(0.94), math.log(1.10)       # an axis shows at least so much …
 FURTHEST = 4                           # … and at most so many targets on either side: what lies beyond gets an arrow
+TIMES = 10.0                           # a change beyond it is no per cent that anybody reads
 TICKS_PCT = (1, 2, 5, 10, 20)
 MOST_TICKS = 9
 
@@ -40,6 +41,7 @@ class Point:
     target: float = Rule.target
     reason: str = ""
     pk: int = 0                                # of its row, where a page marks the one that is chosen
+    of: str = ""                               # the quantity where it is not the p50: "mean"
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ class PlotLine:
 
     @property
     def name(self) -> str:
-        return _shorten(self.point.label, NAME_CHARS)
+        of = f" · {self.point.of}" if self.point.of else ""
+        return _shorten(self.point.label, NAME_CHARS - len(of)) + of
 
     @property
     def why(self) -> str:
@@ -80,14 +83,14 @@ class PlotLine:
 
     @property
     def ratio(self) -> str:
-        return percent_text(self.point.ratio) if self.point.ratio else ""
+        return _ratio_text(self.point.ratio) if self.point.ratio else ""
 
     @property
     def interval(self) -> str:
         """"[+6.9, +9.4]": ends in per cent, as the number before it."""
         if not self.point.low or not self.point.high:
             return ""
-        return f"[{percent_text(self.point.low).removesuffix(' %')}, {percent_text(self.point.high).removesuffix(' %')}]"
+        return f"[{_ratio_text(self.point.low).removesuffix(' %')}, {_ratio_text(self.point.high).removesuffix(' %')}]"
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,11 @@ class IntervalPlot:
     @property
     def slower_width(self) -> float:
         return round(self.right - self.target.at, 3)
+
+
+def _ratio_text(ratio: float) -> str:
+    """Return a change as per cent, one of more than ten times as so many times: "1000×", "0.001×"."""
+    return percent_text(ratio) if 1 / TIMES < ratio < TIMES else f"{ratio:.3g}×" if ratio < 1000 else f"{ratio:,.0f}×"
 
 
 def _shorten(text: str, most: int) -> str:
@@ -198,6 +206,7 @@ def _plot_line(point: Point, y: int, axis: _Axis, floor: float, target: float) -
 
 STRIP_PX, STRIP_TOP_PX, STRIP_BOTTOM_PX = 76, 34, 34
 STRIP_LEFT, STRIP_RIGHT = 13.0, 98.0
+LEVELS_APART = 14.0                    # per cent of the width that the word of a level takes
 DOT_SHARE, DOT_PX = 0.95, 9            # a dot's width on the axis, per cent, at 1,000 px; how far touching ones are moved apart
 
 
@@ -276,6 +285,8 @@ def strip_plot(sides: Sequence[tuple[str, str, Sequence[RunMedian]]], floor: flo
     bottom = STRIP_TOP_PX + STRIP_PX * len(strips)
     levels = [(name, Tick(at(baseline * (1 + by)), tick_text(1 + by))) for name, by in (("floor", floor), ("target", target))
               ] if baseline else []
+    if len(levels) == 2 and levels[1][1].at - levels[0][1].at < LEVELS_APART:        # their words would cover each other
+        levels = levels[1:]
     band = None
     if len(bounds) == 2 and len(strips) == 2:
         left, right = (min(STRIP_RIGHT, max(STRIP_LEFT, at(us))) for us in bounds)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+
 from django.conf import settings
 from django.db import models
 
@@ -83,6 +86,25 @@ class GateKernel(BelowProject):
 
     def __str__(self) -> str:
         return f"{self.kernel_id}: {self.verdict}"
+
+    @property
+    def decided(self) -> Decided:
+        """Return the quantity that decided, which the reason names first; the p50 where a metric or nothing did."""
+        named = re.match(r"(?:not believed: [^;]*; )?(p95|mean)\b", self.reason)
+        facts = self.facts.get(named[1]) or {} if named else {}
+        if named is None or not facts.get("ratio"):
+            return Decided("p50", self.ratio_p50, self.low, self.high)
+        return Decided(named[1], facts["ratio"], facts.get("low"), facts.get("high"))
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A quantity of a kernel's time with its ratio, candidate ÷ baseline, and the interval of that."""
+
+    name: str                                          # "p50", "p95", "mean"
+    ratio: float | None
+    low: float | None
+    high: float | None
 
 
 class SlowerVerdict(BelowProject):

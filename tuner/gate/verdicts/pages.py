@@ -114,7 +114,8 @@ def _compare_with(gate: Gate, builds: list[str]) -> str:
 
 def _plot_description(found: list[GateKernel], count: int) -> str:
     """The interval plot for who cannot see it."""
-    told = [f"{row.kernel.key} {row.verdict}" + (f" {percent_text(row.ratio_p50)}" if row.ratio_p50 else "") for row in found[:8]]
+    told = [f"{row.kernel.key} {row.verdict}" + (f" {by.name} {percent_text(by.ratio)}" if by.ratio else "")
+            for row, by in ((row, row.decided) for row in found[:8])]
     rest = count - len(told)
     return (f"Ratio of the build's p50 to the baseline's with its interval, {count:,} kernels, worst first: {'; '.join(told)}"
             + (f"; and {rest:,} more, in the table below." if rest else ". The table below holds the same numbers."))
@@ -122,9 +123,9 @@ def _plot_description(found: list[GateKernel], count: int) -> str:
 
 def _point(row: GateKernel) -> charts.Point:
     rule = page_selectors.kernel_rule(row)
-    p95 = row.ratio_p95
-    return charts.Point(row.kernel.key, row.verdict, f"kernels/{row.pk}/", row.ratio_p50, row.low, row.high, p95, row.detectable,
-                        rule.floor, rule.target, row.reason, row.pk)
+    by = row.decided
+    return charts.Point(row.kernel.key, row.verdict, f"kernels/{row.pk}/", by.ratio, by.low, by.high, row.ratio_p95,
+                        row.detectable, rule.floor, rule.target, row.reason, row.pk, "" if by.name == "p50" else by.name)
 
 
 @require_safe
