@@ -150,7 +150,7 @@ def is_verified(entry: Entry) -> bool:
 
 
 NOT_VERIFIED = "only verified entries were asked for: measured here by a tune job, under the newest toolkit and driver seen"
-NOT_RECORDED = "it is a recording, and the launch did not ask for recordings (RIDGEPOINT_RECORDED=1)"
+NOT_RECORDED = "it is a recording: RIDGEPOINT_RECORDED=1 asks for them"
 
 
 
@@ -227,8 +227,9 @@ def match_entry(entry: Entry, wanted: Key, exact: Collection[str] = (), policy: 
     if entry.state == State.STALE and not is_known(wanted.toolkit):
         return f"it is {entry.state}: {STATE_MEANS[entry.state]}, and the launch's is not known"
     if match.rule not in SERVES[entry.state]:
-        because = f" ({entry.state_why})" if entry.state == State.QUARANTINED and entry.state_why else ""
-        return f"it is {entry.state}: {STATE_MEANS[entry.state]}{because}"
+        if entry.state == State.QUARANTINED:
+            return f"it is quarantined and never serves: {entry.state_why or 'crashed, hung or computed wrong results'}"
+        return f"it is {entry.state}: {STATE_MEANS[entry.state]}"
     source = wanted.source_hash or entry.key.source_hash
     if bar := next((bar for bar in entry.barred if holds_under(bar, wanted.toolkit, source)), None):
         return (f"its configuration is quarantined under {bar[0] or 'any toolkit'}"

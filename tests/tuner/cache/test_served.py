@@ -269,7 +269,7 @@ def test_a_quarantine_speaks_for_its_toolkit_and_source_in_the_cache_too(api, bo
         if not serves:
             assert "quarantined" in found["considered"][0]["refused"]
     if not under:
-        assert found["considered"][0]["refused"].endswith("never serves (crashed: illegal memory access)")
+        assert found["considered"][0]["refused"].endswith("never serves: crashed: illegal memory access")
     alone = snapshot(api(bob), revoked=1).json()["revoked"]                 # a client from before tells no toolkit: its entry's own
     assert alone == ([] if TOOLKIT in under.split("|") else [one.pk])
 
