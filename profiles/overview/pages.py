@@ -125,8 +125,11 @@ def _ready_context(profile: Profile, sort: str) -> dict[str, Any]:
         needed = next((line for line in lines if line.topic.name == "needed" and line.applies and line.numbers), None)
         if needed and not is_time_doubtful(profile):
             context["needed"] = {"answer": needed.answer, "bars": needed_bars(needed.numbers)[:NEEDED_BARS],
+                                 "more": max(0, len(needed.numbers.get("gpus", ())) - NEEDED_BARS),
                                  "slow": slow_rows(needed.numbers, SLOW_ROWS),
                                  "steps": any(gpu["steps"] for gpu in needed.numbers.get("gpus", ()))}
+        leads = findings[:1] if findings and findings[0].finding.numbers.get("leads") and not is_time_doubtful(profile) else []
+        context["lead_advice"] = leads[0].advice if leads else []
         context["account_waits"] = bool(account and not account.answer and profile.summary.get("devices"))
         context |= {"strip": charts_strip.trace_strip(profile.summary, numbers, profile.steps or 0), "minimap": _minimap(profile)}
         context |= time_overview(profile, numbers) if profile.summary.get("devices") else {

@@ -8,16 +8,21 @@ from typing import Any
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.once import once_a_frame
 from profiles.analysis.core.result import Finding, Result
+from profiles.analysis.core.sentences import time_text
 from profiles.analysis.trace.account.account import Account, account_of
 from profiles.analysis.trace.account.causes import CAUSES
 from profiles.analysis.trace.account.lead import HOST_BOUND
 from profiles.analysis.trace.account.result import causes_result
 from profiles.analysis.trace.needed.needs import Claim, Needs, needs_of
-from profiles.analysis.trace.needed.topic import GENERIC, claim_text, needed_result, shown_claims
+from profiles.analysis.trace.needed.slow import slow_kernels
+from profiles.analysis.trace.needed.topic import GENERIC, claim_text, needed_pct, needed_result, per_step, shown_claims
+from profiles.ingest.naming.names import short_name
 
 LEAST_PCT = 5.0                     # of the time: a kind with less to win does not lead
 LEAST_GENERIC_PCT = 10.0
 HOST_SHARE = 0.5                    # of what they win in the recording: with shapes recorded a host takes 1.5 to 1.8 times as long
+KERNELS = ("compute", "memory_traffic")     # causes that kernels are themselves
+LEAST_LOST_PCT = 1.0                # of the time, that one kernel loses below its ceiling to be named
 EXPLAINED = 0.5                     # of what the account's lead wins: pieces that win as much are why the host is late
 
 
@@ -63,7 +68,7 @@ def causes_with_lead(frame: Frame) -> Result:
     """
     result, claim = causes_result(frame), lead_of_trace(frame)
     if claim is None:
-        return result
+        return _with_slow_kernel(frame, result)
     text = claim_text(_needs(frame), claim)
     wall_ns = max(1, sum(gpu.wall_ns for gpu in _needs(frame).gpus))
     count = max(1, len(result.numbers.get("gpus", ())))
@@ -72,6 +77,27 @@ def causes_with_lead(frame: Frame) -> Result:
         "share_pct": 100 * claim.takes_ns / wall_ns, "recoverable_ns": claim.worth_ns // count, "text": text}
     findings = [_follows(each) for each in result.findings if not (claim.is_region and _is_idle(each.rule))]
     return replace(result, answer=f"{text}.", numbers={**result.numbers, "lead": lead}, findings=findings)
+
+
+def _with_slow_kernel(frame: Frame, result: Result) -> Result:
+    """Return the account with the kernel that loses most, where kernels themselves lead and their least times are known."""
+    lead: dict[str, Any] = result.numbers.get("lead") or {}
+    if lead.get("cause") not in KERNELS or lead.get("recoverable_ns"):
+        return result
+    needs = _needs(frame)
+    slow = next(iter(slow_kernels(needs)), None)
+    wall_ns = sum(gpu.wall_ns for gpu in needs.gpus)
+    if slow is None or needed_pct(needs.gpus) is None or 100 * slow.lost_ns < LEAST_LOST_PCT * wall_ns:
+        return result
+    whole = "a step's" if any(gpu.steps for gpu in needs.gpus) else "the run's"
+    text = (f"The kernels themselves are the limit: most is lost below its ceiling in `{short_name(slow.kernel)}`"
+            f"{f' ({slow.sizes})' if slow.sizes else ''}, {time_text(per_step(needs, slow.lost_ns))} of {whole} "
+            f"{time_text(per_step(needs, wall_ns))}")
+    advice = f"{'Tune it for these sizes' if slow.tune else ''}{', or try ' if slow.tune and slow.choice else ''}" \
+             f"{'Try ' if slow.choice and not slow.tune else ''}{slow.choice}."
+    findings = [replace(each, title=text, advice=advice if slow.tune or slow.choice else each.advice, kernel=slow.kernel)
+                if "leads" in each.numbers else each for each in result.findings]
+    return replace(result, answer=f"{text}.", numbers={**result.numbers, "lead": {**lead, "text": text}}, findings=findings)
 
 
 def _is_idle(rule: str) -> bool:

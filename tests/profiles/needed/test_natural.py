@@ -145,3 +145,19 @@ def test_a_trap_in_a_replayed_graph_says_its_condition(tmp_path: Path) -> None:
     found = needs_of(replayed("natural/more/unet_channels_first.json.gz", tmp_path))
     layouts, = (claim for claim in found.claims if claim.kind.name == "layouts")
     assert not layouts.certain and "group norm" in layouts.found[0].condition
+
+
+@pytest.mark.parametrize(("file", "said"), [
+    ("natural/more/contiguous_for_nothing.json.gz",
+     "The kernels themselves are the limit: most is lost below its ceiling in `nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_TNT` "
+     "(8192 × 14336 × 4096), 1.42 ms of a step's 12.1 ms."),
+    ("natural/keys_repeated_decode_graph.json.gz", "Keys and values are copied before attention"),
+    ("recorded/launch_queue_full.json.gz", "")])
+def test_where_nothing_need_go_the_slowest_kernel_is_named_with_what_to_do(file: str, said: str) -> None:
+    result = causes_with_lead(frame(file))
+    assert result.answer.startswith(said) and result.numbers["lead"]["text"] + "." == result.answer
+    leads = [each for each in result.findings if "leads" in each.numbers]
+    if "contiguous" in file:
+        assert leads[0].title + "." == result.answer and leads[0].advice.startswith("Tune it for these sizes, or try `torch.")
+        assert leads[0].kernel.startswith("nvjet_sm90_tst_320x128")
+    assert ("themselves are the limit: most" in result.answer) is ("contiguous" in file)

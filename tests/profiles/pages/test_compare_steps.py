@@ -153,3 +153,20 @@ def test_queries_read_what_steps_need(bob, settings, tmp_path):
         [gpu["wall_ns"] - gpu["parts"]["idle"], gpu["parts"]["needed"]]]
     assert asked("SELECT profile, sum(least_ns) FROM layer_parts GROUP BY 1 ORDER BY 1") == [
         [known.pk, gpu["parts"]["needed"]], [unknown.pk, None]]
+
+
+def test_the_first_screen_says_what_to_change_and_where_to_tune(bob):
+    """The answer, the line of code for it and the step as one bar stand before the kernels; slow kernels carry a tune job."""
+    habit, plain = ingested("recorded/logits_of_all_tokens.json.gz"), ingested("natural/more/contiguous_for_nothing.json.gz")
+    for profile in (habit, plain):
+        document_of(profile, topic_of("causes"))
+    markup = page(bob, f"/profiles/{habit.pk}/")
+    first = text(markup[:markup.index('id="kernels"')])
+    assert "Logits of 8,192 tokens are computed" in first and "model(ids, logits_to_keep=1)" in first
+    assert "29.0 % needed of a step of 28.4 ms" in first and "logits that nobody reads 36.3 %" in first
+    markup = page(bob, f"/profiles/{plain.pk}/")
+    first = text(markup[:markup.index('id="kernels"')])
+    assert "The kernels themselves are the limit" in first and "Tune it for these sizes, or try torch.compile" in first
+    assert "/tune/new/?operator=matmul&amp;M=8192&amp;N=14336&amp;K=4096&amp;dtype=bf16" in markup
+    needed = page(bob, f"/profiles/{plain.pk}/analysis/needed/")
+    assert "?operator=matmul&amp;M=8192&amp;N=14336&amp;K=4096&amp;dtype=bf16" in needed

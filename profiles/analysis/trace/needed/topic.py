@@ -37,7 +37,7 @@ def needed_result(frame: Frame, needs: Needs) -> Result:
     claims, slow, places = shown_claims(needs), slow_kernels(needs), places_of(needs)
     numbers = {
         "gpus": [_gpu_json(gpu) for gpu in gpus],
-        "needed_pct": _needed_pct(gpus),
+        "needed_pct": needed_pct(gpus),
         "has_shapes": needs.has_shapes,
         "kinds": [claim_json(needs, claim) for claim in claims],
         "slow": [each.as_json() for each in slow],
@@ -116,7 +116,7 @@ def _is_known(gpu: GpuNeeds) -> bool:
     return is_known(gpu.parts[NEEDED], gpu.parts[NOT_KNOWN], gpu.wall_ns)
 
 
-def _needed_pct(gpus: Sequence[GpuNeeds]) -> float | None:
+def needed_pct(gpus: Sequence[GpuNeeds]) -> float | None:
     """Return the share that the least time has of all GPUs' steps: a profile's grade; None where one of them does not say."""
     wall = sum(gpu.wall_ns for gpu in gpus)
     return 100 * sum(gpu.parts[NEEDED] for gpu in gpus) / wall if wall and all(map(_is_known, gpus)) else None
