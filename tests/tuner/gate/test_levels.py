@@ -15,8 +15,9 @@ from tuner.gate.baselines.levels import series_starts
 from tuner.gate.baselines.selectors import Env, load_baselines
 from tuner.gate.baselines.services import record_baseline_change
 from tuner.gate.builds.services import ensure_build
+from tuner.gate.reports import github
 from tuner.gate.suites.upload_services import runs_store
-from tuner.gate.verdicts import services
+from tuner.gate.verdicts import selectors, services
 from tuner.models import Gate, Regression, Suite
 
 pytestmark = pytest.mark.django_db
@@ -85,9 +86,16 @@ def test_what_is_slower_by_its_mean_is_said_so_wherever_its_number_stands(suite:
         found = services.create_gate(suite, f"b{hour}", at=at(hour), environment=H200, records=lines)
     row = found.kernels.get()
     assert (found.verdict, row.decided.name) == ("SLOWER", "mean") and row.ratio_p50 < 1.02 < 1.1 < row.decided.ratio
+    regression = Regression.objects.get()
+    assert (regression.quantity, regression.ratio) == ("mean", row.decided.ratio)
+    document = selectors.gate_document(found)
+    assert document["kernels"][0]["decided"]["quantity"] == "mean"
+    title = github.check_run(document, head_sha="a" * 40)["output"]["title"]
+    assert title.endswith(f"softmax N=64 mean +{100 * (row.decided.ratio - 1):.1f} %")
     client.force_login(alice)
     number = f"+{100 * (row.decided.ratio - 1):.1f} %"
-    for page in (reverse("gate", args=[found.pk]), reverse("gate-kernel", args=[found.pk, row.pk]), reverse("gate-list")):
+    for page in (reverse("gate", args=[found.pk]), reverse("gate-kernel", args=[found.pk, row.pk]), reverse("gate-list"),
+                 reverse("regression-list"), reverse("regression", args=[regression.pk])):
         text = re.sub(r"\s+", " ", re.sub("<[^>]*>", "", client.get(page).content.decode()))
         assert f"mean {number}" in text, page
 

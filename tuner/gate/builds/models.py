@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 from django.conf import settings
 from django.db import models
 
 from workers.scope import BelowProject, InProject, OfProject
+
+
+def quantity_of(reason: str) -> str:
+    """Return which quantity of a kernel's time decided: its reason names it first; "p50" where it names none."""
+    named = re.match(r"(?:not believed: [^;]*; )?(p95|mean)\b", reason)
+    return named[1] if named else "p50"
 
 
 class Team(InProject["Build"]):
@@ -68,7 +75,7 @@ class Regression(BelowProject):
     driver = models.CharField(max_length=40, blank=True)
     recorded = models.CharField(max_length=120, blank=True)
     kernels = models.JSONField(default=list)                     # keys of the suite's kernels, worst first
-    ratio = models.FloatField(null=True)                         # of the worst one: new p50 / old p50; null: not by its time
+    ratio = models.FloatField(null=True)                         # of the worst one's `quantity`, new / old; null: not by its time
     low = models.FloatField(null=True)                           # its interval
     high = models.FloatField(null=True)
     found_by = models.CharField(max_length=12)                   # "gate" | "series"
@@ -89,6 +96,11 @@ class Regression(BelowProject):
 
     def __str__(self) -> str:
         return f"{self.family} in {self.build_id}"
+
+    @property
+    def quantity(self) -> str:
+        """Return what `ratio` is of."""
+        return quantity_of(self.why)
 
 
 class KernelSeries(BelowProject):

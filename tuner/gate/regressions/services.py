@@ -60,10 +60,11 @@ def _baseline_builds(lines: Sequence[GateKernel]) -> dict[int, list[Build]]:
 
 
 def _record_slowdown(gate: Gate, family: str, slower: Sequence[GateKernel], baselines: Mapping[int, Sequence[Build]]) -> Regression:
-    worst = max(slower, key=lambda each: each.ratio_p50 or 0.0)
+    worst = max(slower, key=lambda each: each.decided.ratio or 0.0)
+    by = worst.decided
     row = _matching_regression(gate, family, worst)
     good = _newest_good(gate.build, [build for each in slower for build in baselines[each.pk]])
-    found: dict[str, Any] = {"ratio": worst.ratio_p50, "low": worst.low, "high": worst.high, "why": worst.reason}
+    found: dict[str, Any] = {"ratio": by.ratio, "low": by.low, "high": by.high, "why": worst.reason}
     keys = [each.kernel.key for each in slower]
     if row is None:
         row = Regression.objects.create(
@@ -75,7 +76,7 @@ def _record_slowdown(gate: Gate, family: str, slower: Sequence[GateKernel], base
         if is_first:
             row.build = gate.build
         elif (grows := row.state in WATCHED and _is_slower_still(gate, row, worst)):
-            note_growth(row, gate.build, worst.ratio_p50, f"gate {gate.pk}")
+            note_growth(row, gate.build, by.ratio, f"gate {gate.pk}")
         if is_first or grows:
             for name, value in found.items():
                 setattr(row, name, value)
@@ -104,9 +105,10 @@ def _matching_regression(gate: Gate, family: str, worst: GateKernel) -> Regressi
 
 def _is_slower_still(gate: Gate, row: Regression, worst: GateKernel) -> bool:
     """Return whether this is more than the known regression: intervals apart by more than the rule's floor."""
-    if worst.low is None or row.high is None or worst.ratio_p50 is None or row.ratio is None:
+    by = worst.quantity(row.quantity)
+    if by.low is None or row.high is None or by.ratio is None or row.ratio is None:
         return False
-    return worst.low > row.high and worst.ratio_p50 > row.ratio * (1 + rule_of(gate.suite.rule).floor)
+    return by.low > row.high and by.ratio > row.ratio * (1 + rule_of(gate.suite.rule).floor)
 
 
 def _newest_good(build: Build, builds: Iterable[Build]) -> Build | None:
@@ -139,8 +141,8 @@ def _is_at_old_speed(line: GateKernel, row: Regression, builds: Sequence[Build],
         return False
     if not any(slow):
         return True
-    floor = rule_of(gate.suite.rule).floor
-    return all(slow) and line.ratio_p50 is not None and row.ratio is not None and line.ratio_p50 * row.ratio <= 1 + floor
+    floor, now = rule_of(gate.suite.rule).floor, line.quantity(row.quantity).ratio
+    return all(slow) and now is not None and row.ratio is not None and now * row.ratio <= 1 + floor
 
 
 def _regressions_here(gate: Gate) -> QuerySet[Regression]:

@@ -15,6 +15,14 @@ from tuner.gate.stats.runs import shape_text
 SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")          # of a git commit, in full
 
 
+class DecidedDocument(TypedDict):
+    """The quantity of a kernel's time that its verdict is of."""
+
+    quantity: str                        # "p50", "p95", "mean"
+    ratio: float | None                  # candidate / baseline
+    ci: Sequence[float] | None
+
+
 class KernelDocument(TypedDict, total=False):
     """One kernel: op, shape, config, verdict, ratio_p50, ci, ratio_p95 and reason are always there."""
 
@@ -27,6 +35,7 @@ class KernelDocument(TypedDict, total=False):
     verdict: str
     reason: str
     ratio_p50: float | None              # candidate / baseline; 1.08 is 8 % slower
+    decided: DecidedDocument             # which quantity of its time the verdict is of
     ci: Sequence[float] | None           # [low, high] of ratio_p50
     ratio_p95: float | None
     ratio_mean: float | None             # of the winsorised mean: GPU time a launch

@@ -93,6 +93,8 @@ def _worst_kernel(of: GateDocument) -> str:
     kernel: KernelDocument | None = next(iter(of.get("kernels", ())), None)
     if kernel is None or of.get("verdict") == "PASS":
         return verdict_counts(of)
-    ratio = f" {change_text(kernel.get('ratio_p50'))}" if finite_number(kernel.get("ratio_p50")) is not None else ""
+    by = kernel.get("decided") or {"quantity": "p50", "ratio": kernel.get("ratio_p50"), "ci": None}
+    ratio = f" {change_text(by['ratio'])}" if finite_number(by["ratio"]) is not None else ""
+    ratio = f" {by['quantity']}{ratio}" if ratio and by["quantity"] != "p50" else ratio
     more = sum(each.get("verdict") == kernel.get("verdict") for each in of.get("kernels", ())) - 1
     return f"{kernel_name(kernel)}{ratio}" + (f" and {more} more" if more > 0 else "")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from django.conf import settings
 from django.db import models
 
+from tuner.gate.builds.models import quantity_of
 from workers.scope import BelowProject
 
 
@@ -89,17 +89,20 @@ class GateKernel(BelowProject):
 
     @property
     def decided(self) -> Decided:
-        """Return the quantity that decided, which the reason names first; the p50 where a metric or nothing did."""
-        named = re.match(r"(?:not believed: [^;]*; )?(p95|mean)\b", self.reason)
-        facts = self.facts.get(named[1]) or {} if named else {}
-        if named is None or not facts.get("ratio"):
-            return Decided("p50", self.ratio_p50, self.low, self.high)
-        return Decided(named[1], facts["ratio"], facts.get("low"), facts.get("high"))
+        """Return the quantity that decided; the p50 where a metric or nothing did."""
+        found = self.quantity(quantity_of(self.reason))
+        return found if found.ratio else self.quantity("p50")
+
+    def quantity(self, name: str) -> Decided:
+        """Return a quantity of the kernel's time: "p50", "p95" or "mean"."""
+        facts = self.facts.get(name) or {}
+        return Decided(name, self.ratio_p50, self.low, self.high) if name == "p50" else Decided(
+            name, facts.get("ratio"), facts.get("low"), facts.get("high"))
 
 
 @dataclass(frozen=True)
 class Decided:
-    """A quantity of a kernel's time with its ratio, candidate ÷ baseline, and the interval of that."""
+    """A quantity of a kernel's time with its ratio, candidate ÷ baseline, and the interval of that; None: not known."""
 
     name: str                                          # "p50", "p95", "mean"
     ratio: float | None

@@ -134,13 +134,14 @@ def offer_json(gate: Gate, base: str) -> dict[str, Any] | None:
 def kernel_json(row: GateKernel, base: str = "") -> dict[str, Any]:
     """Return the JSON of one kernel's verdict."""
     facts = row.facts
-    p95, mean = facts.get("p95") or {}, facts.get("mean") or {}
+    p95, mean, by = facts.get("p95") or {}, facts.get("mean") or {}, row.decided
     return {
         "id": row.pk, "key": row.kernel.key, "op": row.kernel.op, "shape": row.kernel.shape, "config": facts.get("config"),
         "family": row.kernel.family, "verdict": row.verdict, "reason": row.reason, "ratio_p50": row.ratio_p50,
         "ci": [row.low, row.high] if row.low is not None and row.high is not None else None, "ratio_p95": row.ratio_p95,
         "ci_p95": [p95["low"], p95["high"]] if p95.get("low") is not None and p95.get("high") is not None else None,
         "ratio_mean": mean.get("ratio"),
+        "decided": {"quantity": by.name, "ratio": by.ratio, "ci": None if by.low is None or by.high is None else [by.low, by.high]},
         "ci_mean": [mean["low"], mean["high"]] if mean.get("low") is not None and mean.get("high") is not None else None,
         "speeds": facts.get("speeds") or "", "believed": facts.get("believed", True), "back_at": facts.get("back_at") or "",
         "p_value": row.p_value, "baseline_us": row.baseline_us, "candidate_us": row.candidate_us,
