@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 FOLDER: Path = settings.BASE_DIR / "docs"
-FILES = {".png": "image/png", ".json": "application/json", ".jsonl": "text/plain", ".gz": "application/gzip",
+FILES = {".png": "image/png", ".webp": "image/webp", ".json": "application/json", ".jsonl": "text/plain", ".gz": "application/gzip",
          ".xz": "application/x-xz"}
 
 
