@@ -121,6 +121,9 @@ class Snapshot:
         self.tells_recordings = all("recorded" in entry for entry in document["entries"])     # a server from before does not
         self._home: dict[tuple[str, str, str], list[Listed]] = {}
         self._away: dict[tuple[str, str], list[tuple[Listed, dict[str, int]]]] = {}
+        # operator, dtype, bucket → why what was measured there does not serve
+        self.held = {(one["operator"], one["dtype"], one["bucket"]): f"entry {one['id']}: {one['why']}"
+                     for one in document.get("held", ())}
         for number, entry in enumerate(document["entries"]):
             operator, dtype, listed = entry["operator"], entry["dtype"], (number, entry)
             if entry["home"]:
@@ -134,6 +137,8 @@ class Snapshot:
         there |= {entry["id"] for each in self._away.values() for (_, entry), _ in each}
         gone = there.intersection(ids)
         if gone:
+            self.held.update({key: f"entry {one['id']} was quarantined since" for key, each in self._home.items()
+                              for _, one in each if one["id"] in gone})
             self._home = {key: [one for one in each if one[1]["id"] not in gone] for key, each in self._home.items()}
             self._away = {key: [one for one in each if one[0][1]["id"] not in gone] for key, each in self._away.items()}
         return sorted(gone)
@@ -376,9 +381,10 @@ class Client:
         if served is not None:
             served.why += f"; {problem}" * bool(problem) + hint
         else:
-            why = f"nothing measured fits{': ' * bool(problem)}{problem}{hint}" if snapshot else \
-                f"no snapshot: {self.problem or 'RIDGEPOINT_URL names no server'}"
             place = snapshot.bucket(operator, shape) if snapshot else _shape_text(shape)
+            held = snapshot.held.get((operator, dtype, place), "") if snapshot else ""
+            why = f"nothing measured fits{': ' * bool(problem or held)}{problem or held}{hint}" if snapshot else \
+                f"no snapshot: {self.problem or 'RIDGEPOINT_URL names no server'}"
             served = Served(operator, dtype, place, "default", why, None, default, shape=shape)
         with self._lock:
             self._served.append(served)

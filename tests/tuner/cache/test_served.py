@@ -18,6 +18,7 @@ from django.utils import timezone
 from tuner.cache import client as library
 from tuner.cache.buckets import Buckets
 from tuner.cache.entries import selectors as configs
+from tuner.cache.entries.services import config_set_state as set_state
 from tuner.cache.serve import reports_api, resolve, selectors, services
 from tuner.jobs.quarantine import quarantine_lift, quarantine_put
 from tuner.models import BucketPolicy, CachedConfig, ConfigSnapshot, ServedCount, SnapshotView, TrialRow, TuneJob
@@ -272,6 +273,25 @@ def test_a_quarantine_speaks_for_its_toolkit_and_source_in_the_cache_too(api, bo
         assert found["considered"][0]["refused"].endswith("never serves: crashed: illegal memory access")
     alone = snapshot(api(bob), revoked=1).json()["revoked"]                 # a client from before tells no toolkit: its entry's own
     assert alone == ([] if TOOLKIT in under.split("|") else [one.pk])
+
+
+def test_a_client_is_told_why_what_was_measured_does_not_serve(api, alice, monkeypatch, tmp_path):
+    """A person's reason, a crash, and a quarantine since the snapshot."""
+    by_hand, later = entry(square(64)), entry(square(9000))
+    entry(square(512), {**CONFIG, "BM": 64}, source_hash="ab")
+    set_state(by_hand, "quarantined", alice, "hangs on node 7")
+    ban({**CONFIG, "BM": 64})
+    ask_through(api(alice), monkeypatch)
+    one = job_client(tmp_path)
+    assert one.best("matmul", "bf16", **square(64)).why == (
+        f"nothing measured fits: entry {by_hand.pk}: it is quarantined and never serves: by alice: hangs on node 7")
+    assert "never serves: crashed: illegal memory access" in one.best("matmul", "bf16", **square(512)).why
+    assert one.best("matmul", "bf16", **square(16)).why == "nothing measured fits"
+    assert one.best("matmul", "bf16", **square(9000)).entry == later.pk
+    set_state(later, "quarantined", alice)
+    pinned = job_client(tmp_path, snapshot=one.snapshot.id)
+    assert pinned.best("matmul", "bf16", **square(9000)).why == (
+        f"nothing measured fits: entry {later.pk} was quarantined since") and pinned.status()["revoked"] == [later.pk]
 
 
 def test_a_pin_is_judged_by_what_it_holds(api, bob):

@@ -32,6 +32,7 @@ from tuner.tuning.trial import Config
 
 VERSION = 1          # what older clients read; fields are added to it
 FORM = 2             # of a frozen content: 2 tells a launch's own shape from another one of its bucket
+MOST_HELD = 500      # quarantined entries that a document names with their reasons
 _PLACES = {(origin, rule): float(i * len(Rule) + j) for i, origin in enumerate(Origin) for j, rule in enumerate(Rule)}
 
 
@@ -63,12 +64,16 @@ def thaw(entry: Mapping[str, Any]) -> Entry:
 def resolve(name: str, content: Mapping[str, Any], wanted: Key, loss: Loss = unknown_loss) -> dict[str, Any]:
     """Return the document that a client reads; `wanted`: GPU, capability, toolkit, driver."""
     buckets: dict[tuple[str, str, str], list[Ways]] = {}
+    held = []
     for entry in map(thaw, content["entries"]):
         operator = content["operators"][entry.key.operator]
         policy, exact = Buckets.from_json(operator["policy"]), operator["exact"]
         asked = replace(wanted, operator=entry.key.operator, dtype=entry.key.dtype)
         ways = Ways(entry, _match_home(entry, asked, exact, policy, loss, entry.shape or None),
                     _match_home(entry, asked, exact, policy, loss, None), _match_away(entry, asked, exact, policy, loss))
+        if len(held) < MOST_HELD and (why := _why_held(entry, asked, exact, policy, loss)):
+            held.append({"id": entry.id, "operator": entry.key.operator, "dtype": entry.key.dtype, "bucket": entry.key.bucket,
+                         "why": why})
         buckets.setdefault((entry.key.operator, entry.key.dtype, entry.key.bucket), []).append(ways)
     kept = sorted((ways for same in buckets.values() for kind in (False, True)          # each kind as if the other were not there
                    for ways in _drop_unreachable([one for one in same if one.entry.recorded == kind])),
@@ -78,7 +83,7 @@ def resolve(name: str, content: Mapping[str, Any], wanted: Key, loss: Loss = unk
             "gpu": wanted.gpu, "compute_capability": wanted.compute_capability,
             "toolkit": wanted.toolkit,
             "why": {str(rule): why_of(rule, wanted.toolkit) for rule in WHY}, "operators": content["operators"],
-            "entries": rows}
+            "entries": rows, "held": held}
 
 
 def tells_recordings(document: Mapping[str, Any]) -> bool:
@@ -137,6 +142,16 @@ def _match_home(entry: Entry, asked: Key, exact: Collection[str], policy: Bucket
                 shape: Mapping[str, int] | None) -> Match | None:
     match = match_entry(entry, replace(asked, bucket=entry.key.bucket), exact, policy, loss, shape)
     return match if isinstance(match, Match) else None
+
+
+def _why_held(entry: Entry, asked: Key, exact: Collection[str], policy: Buckets, loss: Loss) -> str:
+    """Return why a quarantine keeps an entry from serving its own bucket; "" where none does, or it would not serve anyway."""
+    if entry.recorded or not (entry.state == State.QUARANTINED or entry.barred):
+        return ""
+    at_home = replace(asked, bucket=entry.key.bucket)
+    why = match_entry(entry, at_home, exact, policy, loss)
+    free = match_entry(replace(entry, state=State.UNVERIFIED, barred=()), at_home, exact, policy, loss)
+    return why if isinstance(why, str) and isinstance(free, Match) else ""
 
 
 def _match_away(entry: Entry, asked: Key, exact: Collection[str], policy: Buckets, loss: Loss) -> tuple[Match, float] | None:
