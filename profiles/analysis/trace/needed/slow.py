@@ -23,13 +23,14 @@ KERNEL_CHARS, LOOKED_AT = 1_500, 400
 # What is tried first in place of a kernel: the GPUs it is for, its role, kernels that are it already, the change. The first row
 # that fits. Sources: PyTorch's `torch.compile` (modes), `torch.nn.attention`, `torch.backends.cudnn`, TunableOp, `torch.optim`.
 _ANY, _AMD, _NVIDIA = r"", r"\bAMD\b|\bMI\d{2,3}", r"^(?!.*(?:\bAMD\b|\bMI\d{2,3}))"
+_HOPPER = r"\b(?:H[128]00|H20|GH200)\b"
 _PRODUCT, _ATTENTION = ("product", "product_helper"), ("attention",)
 _BESIDE = ("norm", "softmax", "softmax_backward", "elementwise", "reduction", "copy", "cat", "fill")
 _ROWS = (
     (_NVIDIA, _PRODUCT, r"triton", "`torch.compile(mode=\"max-autotune\")`: CUTLASS and Triton beside cuBLAS"),
     (_AMD, _PRODUCT, r"triton", "`PYTORCH_TUNABLEOP_ENABLED=1`: all of rocBLAS' and hipBLASLt's kernels are timed"),
     (_NVIDIA, _ATTENTION, r"cudnn|sm90", "`sdpa_kernel(SDPBackend.CUDNN_ATTENTION)`; on Hopper FlashAttention-3"),
-    (_NVIDIA, _ATTENTION, r"sm90(?!.*cudnn)", "FlashAttention-3 on Hopper, FlexAttention"),
+    (_HOPPER, _ATTENTION, r"^(?!.*cudnn).*sm90", "FlashAttention-3 (`flash_attn_interface`)"),
     (_NVIDIA, ("convolution",), r"triton", "`torch.backends.cudnn.benchmark = True`, channels_last"),
     (_ANY, ("optimizer",), r"Fused(?:Adam|Sgd|Optimizer)|fused_(?:adam|sgd)", "`fused=True`"),
     (_ANY, _BESIDE, r"triton|fused_", "`torch.compile(model)`: one generated kernel for it and its neighbours"))
