@@ -246,7 +246,7 @@ def name_problem(operators: Mapping[str, Any], operator: str, dtype: str, shape:
     known = operators.get(operator)
     if known is None:
         return f"there is no operator {operator!r}{_nearest(operator, operators)}"
-    types = known.get("dtypes") or ()
+    types = list(known.get("dtypes") or ())
     if dtype and types and dtype not in types:
         return f"{operator} has no type {dtype!r}{_nearest(dtype, types)}: it has {', '.join(types)}"
     if not dtype and len(types) > 1:

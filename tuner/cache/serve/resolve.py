@@ -64,7 +64,7 @@ def thaw(entry: Mapping[str, Any]) -> Entry:
 def resolve(name: str, content: Mapping[str, Any], wanted: Key, loss: Loss = unknown_loss) -> dict[str, Any]:
     """Return the document that a client reads; `wanted`: GPU, capability, toolkit, driver."""
     buckets: dict[tuple[str, str, str], list[Ways]] = {}
-    held = []
+    held: list[dict[str, Any]] = []
     for entry in map(thaw, content["entries"]):
         operator = content["operators"][entry.key.operator]
         policy, exact = Buckets.from_json(operator["policy"]), operator["exact"]
