@@ -12,6 +12,7 @@ from profiles.analysis.trace.needed.facts import Facts
 _TRIANGLES = ("tril", "triu", "tril_", "triu_", "le", "ge", "lt", "gt")    # what makes a causal mask, with its queries × keys
 REACHED = (0.9, 0.35)               # of the causal half's ceiling that a kernel without a mask reaches, at best, at worst
 LEAST_TOKENS = 64
+QKV = 3                             # an attention's first tensors, which are no mask whatever their shape
 
 
 def find(facts: Facts) -> Iterator[Avoidable]:
@@ -24,7 +25,7 @@ def find(facts: Facts) -> Iterator[Avoidable]:
         square = len(sizes) == 6 and sizes[3] == sizes[4] and sizes[3] in triangles
         if not square or facts.is_backward[position] or item.work is None:
             continue
-        masked = any(shape[-2:] == (sizes[3], sizes[4]) for shape in item.shapes if len(shape) == 4)
+        masked = any(shape[-2:] == (sizes[3], sizes[4]) for shape in item.shapes[QKV:])
         floor, ns = float(facts.floor_ns[position]), float(facts.ns[position])
         if masked and "causal" not in item.work.text and not np.isnan(floor):
             mine.append(position)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 import numpy as np
 
@@ -15,6 +14,8 @@ _SLOW = ("_slow_conv2d_forward", "_slow_conv2d_backward", "slow_conv3d", "slow_c
 _COLUMNS = ("im2col", "vol2col", "col2im")
 REACHED = 0.5                       # of its ceiling that a library's convolution reaches at best
 FEWEST = 2
+LOOKED_AHEAD = 6                    # launches from a bias to its batch norm
+SMALL = 1000                        # times fewer elements: passed over on the way there
 
 
 def find_written_out(facts: Facts) -> Iterator[Avoidable]:
@@ -34,18 +35,31 @@ def find_written_out(facts: Facts) -> Iterator[Avoidable]:
 
 def find_biases(facts: Facts) -> Iterator[Avoidable]:
     """Find sums of a bias behind a convolution and right before a batch norm, which subtracts the mean and the bias with it."""
-    mine = list[int]()
+    mine, sums = list[int](), list[int]()
     for sequence in facts.sequences:
-        for position, after in pairwise(sequence):
-            item, norm = facts.at(position), facts.at(after)
-            if facts.taken[position] or facts.is_backward[position] or item.role != "elementwise":
+        for at, position in enumerate(sequence):
+            item = facts.at(position)
+            if facts.taken[position]:
                 continue
-            is_bias = item.path[:1] in (("add_",), ("add",)) and item.is_within("_convolution", "convolution")
-            if is_bias and norm.is_within("batch_norm", "native_batch_norm", "cudnn_batch_norm"):
+            if item.role == "reduction" and item.is_within("convolution_backward"):
+                sums.append(position)           # the bias's own gradient
+            is_bias = item.role == "elementwise" and item.path[:1] in (("add_",), ("add",)) and item.is_within(
+                "_convolution", "convolution") and not facts.is_backward[position]
+            if is_bias and _is_before_norm(facts, sequence[at + 1:at + 1 + LOOKED_AHEAD], item.elements):
                 mine.append(position)
     if len(mine) >= FEWEST:
+        mine += sums if len(sums) <= len(mine) else []      # else some biases are of other layers
         yield Avoidable(mine, (0.0, 0.0), f"a bias is added before a batch norm takes it away ({len(mine):,} launches)",
                         numbers={"launches": len(mine)})
+
+
+def _is_before_norm(facts: Facts, after: list[int], elements: int) -> bool:
+    """Return whether a batch norm is the next launch that is not far smaller (its counter of batches, its zeros)."""
+    for position in after:
+        item = facts.at(position)
+        if item.elements * SMALL > elements or not item.shapes:
+            return item.is_within("batch_norm", "native_batch_norm", "cudnn_batch_norm")
+    return False
 
 
 def _is_slow(item: Item) -> bool:

@@ -11,6 +11,7 @@ from profiles.ingest.trace import Category
 
 LEAST_COLUMNS = 8_000               # of a product that makes logits: vocabularies are larger than layers
 LEAST_TOKENS = 4                    # of a sequence
+LAYER = 8                           # launches from a layer's wide product to the attention or the product that reads it
 LOOKED_AHEAD = 40                   # launches behind the product that may read its result
 _WHOLE = ("softmax", "reduction", "index", "product")
 
@@ -30,7 +31,9 @@ def find(facts: Facts) -> Iterator[Avoidable]:
             if item.role != "product" or len(sizes) != 4 or facts.taken[position]:
                 continue
             batch, rows, columns, inner = sizes
-            of_vocabulary = columns in tables if tables else columns >= LEAST_COLUMNS and columns >= 3 * inner
+            of_vocabulary = columns in tables if tables else (
+                columns >= LEAST_COLUMNS and columns >= 3 * inner
+                and not _feeds_layer(facts, sequence[at + 1:at + 1 + LAYER], columns))
             read = prompts.get(batch * rows)
             if not of_vocabulary or read is None or _reads_all(facts, sequence, at, batch * rows, columns):
                 continue
@@ -58,6 +61,15 @@ def _prompts(facts: Facts) -> tuple[set[int], dict[int, int]]:
         if indices is not None and len(indices.shape) == 2 and indices.shape[1] >= LEAST_TOKENS:
             prompts[indices.elements] = indices.shape[0]
     return {rows for rows in tables if rows >= LEAST_COLUMNS}, prompts
+
+
+def _feeds_layer(facts: Facts, after: list[int], columns: int) -> bool:
+    """Return whether a wide product is a layer's: queries, keys and values of an attention, or gates of the next product."""
+    for position in after:
+        sizes = sizes_of(facts.at(position))
+        if facts.at(position).role == "attention" or (len(sizes) == 4 and sizes[3] in (columns, columns // 2)):
+            return True
+    return False
 
 
 def _reads_all(facts: Facts, sequence: list[int], at: int, rows: int, columns: int) -> bool:

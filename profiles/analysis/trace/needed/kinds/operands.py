@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from math import prod
 
 from profiles.analysis.trace.needed.avoidable import Avoidable, sizes_of, times
 from profiles.analysis.trace.needed.facts import Facts, Item
@@ -26,10 +27,10 @@ def find(facts: Facts) -> Iterator[Avoidable]:
             if not how or (how == "expanded" and facts.is_backward[position]):
                 continue
             shape = facts.at(position).shapes[0]
-            for after in sequence[at + 1:at + 1 + LOOKED_AHEAD]:
+            for ahead, after in enumerate(sequence[at + 1:at + 1 + LOOKED_AHEAD]):
                 sizes = sizes_of(facts.at(after))
                 if facts.at(after).role == "product" and len(sizes) == 4:
-                    if _is_operand(shape, sizes):
+                    if _is_operand(shape, sizes) or (not ahead and _is_folded(shape, sizes)):
                         mine.setdefault(how, []).append(position)
                         shapes.setdefault(how, shape)
                     break
@@ -63,8 +64,12 @@ def _how(item: Item) -> str:
 
 def _is_operand(shape: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
     batch, rows, columns, inner = sizes
-    many = 1
-    for size in shape[:-2]:
-        many *= size
+    many = prod(shape[:-2])
     matrices = {(rows, inner), (inner, rows), (inner, columns), (columns, inner)}
     return many in (1, batch) and shape[-2:] in matrices
+
+
+def _is_folded(shape: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
+    """Return whether a batch of matrices is the rows of one product; what lies between could read it as well."""
+    batch, rows, _, inner = sizes
+    return batch == 1 and len(shape) > 2 and (prod(shape[:-1]), shape[-1]) == (rows, inner)

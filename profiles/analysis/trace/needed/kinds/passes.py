@@ -18,11 +18,12 @@ REACHED = 0.75                      # of DRAM's ceiling that one fused pass reac
 
 
 def find(facts: Facts) -> Iterator[Avoidable]:
-    """Find chains of launches between products that no compiler fused: at most one pass for each chain stays, at best none.
+    """Find chains of launches between products that no compiler fused: at most one pass for each chain stays, at best none;
+    before each norm over batches or groups its input is read once more.
 
     One launch again and again (a benchmark of an operator, a buffer after the other) is no chain. Without any product a pass stays.
     """
-    claimed, stays, chains = list[int](), 0.0, 0
+    claimed, least, stays, chains = list[int](), 0.0, 0.0, 0
     in_product = any(item.role in LIVE_IN for item in facts.items)
     for sequence in facts.sequences:
         chain: list[int] = []
@@ -31,14 +32,16 @@ def find(facts: Facts) -> Iterator[Avoidable]:
                 chain.append(position)
                 continue
             if len(chain) >= FEWEST and len({facts.item[each] for each in chain}) > 1:
+                one, statistics = _one_pass_ns(facts, chain), _count_statistics(facts, chain)
                 claimed += chain
-                stays += _one_pass_ns(facts, chain)
+                least += min(float(facts.total_ns(chain)), 0.5 * statistics * one)       # each reads all of it first
+                stays += min(float(facts.total_ns(chain)), (1.0 + 0.5 * statistics) * one)
                 chains += 1
             chain = []
     total = facts.total_ns(claimed) if claimed else 0
     if total and total >= LEAST_SHARE * int(facts.ns.sum()):
         most = min(stays, float(total))
-        yield Avoidable(claimed, (0.0 if in_product else most, most),
+        yield Avoidable(claimed, (min(least, most) if in_product else most, most),
                         f"{len(claimed):,} passes over memory lie in {chains:,} chain{'s' if chains > 1 else ''}"
                         f"{' between products' if in_product else ''}",
                         numbers={"launches": len(claimed), "chains": chains})
@@ -48,6 +51,18 @@ def _is_pass(facts: Facts, position: int) -> bool:
     item = facts.at(position)
     return item.role in PASS_ROLES and not item.is_fused and "multi_tensor_apply" not in item.kernel[:300] and not any(
         name.startswith("_foreach_") for name in item.path[:2])
+
+
+def _count_statistics(facts: Facts, chain: list[int]) -> int:
+    """Return how many norms over batches or groups are computed in a chain: none can begin before all of its input was read."""
+    norms = 0
+    inside = False
+    for position in chain:
+        item = facts.at(position)
+        of_norm = item.role == "norm" and any("batch_norm" in name or "group_norm" in name for name in item.path)
+        norms += of_norm and not inside
+        inside = of_norm
+    return norms
 
 
 def _one_pass_ns(facts: Facts, chain: list[int]) -> float:

@@ -8,6 +8,8 @@ from profiles.analysis.trace.needed.avoidable import Avoidable
 from profiles.analysis.trace.needed.facts import Facts, Item
 
 LEAST_ROW = 4_096                   # elements that are sorted together
+BEHIND = 3                          # launches after a sort that read its result, if any does
+_COMPUTES = ("softmax", "reduction", "elementwise", "product", "norm")
 _SORTS = ("sort", "argsort", "msort")
 _WHOLE = ("topk", "unique", "_unique2", "unique_consecutive", "median", "kthvalue", "index_put_", "_index_put_impl_", "randperm",
           "embedding_dense_backward", "multinomial")
@@ -15,8 +17,9 @@ _WHOLE = ("topk", "unique", "_unique2", "unique_consecutive", "median", "kthvalu
 
 def find(facts: Facts) -> Iterator[Avoidable]:
     """Find sorts of floating-point rows of LEAST_ROW and more; a selection reads each element once or twice instead."""
-    mine = [position for position, number in enumerate(facts.item)
-            if not facts.taken[position] and not facts.is_backward[position] and _row(facts.items[number])]
+    sorts = {position for position, number in enumerate(facts.item)
+             if not facts.taken[position] and not facts.is_backward[position] and _row(facts.items[number])}
+    mine = sorted(sorts - {each for sequence in facts.sequences for each in _read_whole(facts, sequence, sorts)})
     if not mine:
         return
     total, least = float(facts.total_ns(mine)), 0.0
@@ -29,6 +32,19 @@ def find(facts: Facts) -> Iterator[Avoidable]:
                     f"rows of {row:,} elements are sorted whole",
                     "only the largest few of a row are read (top-p sampling reads them all)",
                     numbers={"launches": len(mine), "row": row})
+
+
+def _read_whole(facts: Facts, sequence: list[int], sorts: set[int]) -> Iterator[int]:
+    """Yield the launches of sorts right behind which something computes with whole rows: sums, probabilities, products of them."""
+    run: list[int] = []
+    for at, position in enumerate(sequence):
+        if position in sorts:
+            run.append(position)
+            continue
+        if run and any(facts.at(each).elements >= facts.at(run[-1]).elements and facts.at(each).role in _COMPUTES
+                       for each in sequence[at:at + BEHIND]):
+            yield from run
+        run = []
 
 
 def _row(item: Item) -> int:
