@@ -76,6 +76,7 @@ def _tuned(one: Problem) -> dict[str, Any]:
 def _served(one: Problem) -> dict[str, Any]:
     served = states.served(one)
     return {"rule": served.rule, "why": served.why, "config": served.config, "entry": served.entry.pk if served.entry else None,
+            "recorded": served.entry.recorded if served.entry else "",
             "keep_library": served.keep or None, "launches": served.launches, "code": served.lines}
 
 

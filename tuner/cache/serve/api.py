@@ -58,7 +58,7 @@ class ServedApi(APIView):
         return page.answer({"shares": selectors.rule_shares(rows), "served": [
             {**{name: row[name] for name in ("operator", "dtype", "shape_bucket", "gpu", "rule", "launches", "asked")},
              "entry": row["entry"] or None, "measured_shape": row["cached"].shape if row["cached"] else None,
-             "state": row["cached"].state if row["cached"] else None,
+             "state": row["cached"].state if row["cached"] else None, "recorded": row["cached"].recorded if row["cached"] else "",
              "triton": paste_text(row["cached"].operator, row["cached"].config) if row["cached"] else None,
              "last": row["last"].isoformat()} for row in page.rows]})
 
