@@ -161,3 +161,11 @@ def test_where_nothing_need_go_the_slowest_kernel_is_named_with_what_to_do(file:
         assert leads[0].title + "." == result.answer and leads[0].advice.startswith("Tune it for these sizes, or try `torch.")
         assert leads[0].kernel.startswith("nvjet_sm90_tst_320x128")
     assert ("themselves are the limit: most" in result.answer) is ("contiguous" in file)
+
+
+@pytest.mark.parametrize(("file", "why"), [
+    ("natural/keys_repeated_decode_graph.json.gz", "a replayed graph holds no shapes, record a step without it"),
+    ("natural/keys_repeated_decode_eager.json.gz", "record with `record_shapes=True`"),
+    ("corpus/nsys/nways_jacobi_gh200_gpu_metrics_40ms.sqlite.gz", "record with torch.profiler and `record_shapes=True`")])
+def test_what_would_tell_the_least_time_is_said(file: str, why: str) -> None:
+    assert f"what it needs is not known: {why}" in needed_with_lead(frame(file)).answer

@@ -17,12 +17,13 @@ from profiles.analysis.trace.needed.slow import slow_kernels, slow_table
 from profiles.analysis.trace.needed.table import BY_NAME, KINDS
 from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
 
-VERSION = 8                         # of what the topic's document holds
+VERSION = 9                         # of what the topic's document holds
 HIGH_PCT, MEDIUM_PCT, LEAST_PCT = 20.0, 5.0, 1.0        # of the time, of GPU time that goes: severities, and the least that is said
 GENERIC = "passes"                  # found in nearly every run that is not compiled: said behind kinds with one cause
 MOST_SAID = 4
 LEAST_TAIL = 0.01                   # of a step, that what runs behind the last one is said
 MOST_PLACES = 50
+GRAPH_LAUNCH = "GraphLaunch"        # cudaGraphLaunch, cuGraphLaunch, hipGraphLaunch
 MOST_DETAILS = 1_000                # of operators' arguments that are looked through for shapes
 
 
@@ -154,7 +155,14 @@ def _why_unknown(needs: Needs) -> str:
     assert needs.facts is not None
     if not needs.has_shapes:
         frame = needs.facts.frame
-        details = np.unique(frame["detail"][frame.of(Category.CPU_OP)])
+        calls = frame.call[needs.facts.every.rows]
+        graphs = np.array([GRAPH_LAUNCH in name for name in frame.names], np.bool_)
+        if 2 * int(graphs[frame["name"][calls[calls >= 0]]].sum()) > calls.size:
+            return "a replayed graph holds no shapes, record a step without it and with `record_shapes=True`"
+        operators = frame.of(Category.CPU_OP)
+        if not operators.size:
+            return "record with torch.profiler and `record_shapes=True`"
+        details = np.unique(frame["detail"][operators])
         recorded = any(frame.detail_arguments(code).get("Input Dims") for code in details[details >= 0][:MOST_DETAILS].tolist())
         return "its kernels are linked to no operator with shapes" if recorded else "record with `record_shapes=True`"
     if not any(each.sheet or each.measured for each in needs.facts.ceilings.values()):
