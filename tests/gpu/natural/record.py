@@ -1,6 +1,6 @@
 """Record traces of slow habits and of their twins, with what the twin saves in wall time a step.
 
-    python -m tests.gpu.natural.record FOLDER [--more] [--only NAME …]
+    python -m tests.gpu.natural.record FOLDER [--of more|models] [--only NAME …]
 
 Writes NAME.json.gz, NAME__without.json.gz and truth.json (milliseconds a step, median of 12, twice, without the profiler; GPU,
 versions, date). Needs torch and, for some cases, transformers.
@@ -23,8 +23,10 @@ from typing import Any
 import torch
 
 from tests.gpu.natural.cases import CASES, Step
+from tests.gpu.natural.models import MODELS
 from tests.gpu.natural.more import MORE
 
+CASES_OF = {"cases": CASES, "more": MORE, "models": MODELS}
 WARM_STEPS, TIMED_STEPS, PROFILED_STEPS = 4, 12, 3
 
 
@@ -73,12 +75,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--more", action="store_true", help="the cases of tests/gpu/natural/more.py, which need torch alone")
+    parser.add_argument("--of", choices=CASES_OF, default="cases", help="a module of tests/gpu/natural; more needs torch alone")
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
     about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "date": datetime.date.today().isoformat()}
-    for make in MORE if asked.more else CASES:
+    for make in CASES_OF[asked.of]:
         if asked.only and make.__name__ not in asked.only:
             continue
         began = time.monotonic()
