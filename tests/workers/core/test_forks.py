@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -40,9 +41,14 @@ def test_a_forked_task_imports_what_the_other_thread_was_importing(tmp_path: Pat
             import slow_to_import  # noqa: F401
             os._exit(7)
     side.join()
-    ended = until(lambda: (found := os.waitpid(child, os.WNOHANG))[0] and found, within_s=20)
-    assert os.waitstatus_to_exitcode(ended[1]) == 7
     sys.modules.pop("slow_to_import")
+    try:
+        ended = until(lambda: (found := os.waitpid(child, os.WNOHANG))[0] and found, within_s=20)
+    except AssertionError:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
+    assert os.waitstatus_to_exitcode(ended[1]) == 7
 
 
 def test_a_thread_that_waits_for_a_server_holds_up_no_task_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
