@@ -97,8 +97,8 @@ def few_values(name: str, start: Any) -> tuple[int, ...]:
 
 
 def powers_around(start: int) -> tuple[int, ...]:
-    """Return powers of two around a block of the host."""
-    return tuple(sorted({*_powers(start, alone=False), start}))
+    """Return powers of two around a block of the host; of one so small that it holds rows, not elements, from 1 on."""
+    return tuple(sorted({*((1, 2, 4, 8, 16) if start < 16 else _powers(start, alone=False)), start}))
 
 
 def values_middle(values: tuple[Any, ...]) -> Any:

@@ -45,6 +45,11 @@ def test_a_formula_holds_at_every_point_or_is_none() -> None:
     assert fit([({"N": 1000}, 1024), ({"N": 3000}, 4096), ({"N": 1024}, 1024)], ["N"]) == "triton.next_power_of_2(N)"
     assert fit([({"N": 7}, 5), ({"N": 14}, 11), ({"N": 28}, 13)], ["N"]) is None
     assert fit([({"N": 7}, 3), ({"N": 14}, 3)], ["N"]) == "3"
+    assert fit([({"N": 33}, 32), ({"N": 66}, 65), ({"N": 16}, 15)], ["N"]) == "N - 1"
+    tiles = [({"M": m, "N": n}, -(-m // 256) * -(-n // 128))
+             for m, n in ((4096, 32000), (8192, 32000), (4096, 64000), (100, 32000))]
+    assert fit(tiles, ["M", "N"]) is None and fit(tiles, ["M", "N"], fixed=[128, 256]) in (
+        "triton.cdiv(M, 256) * triton.cdiv(N, 128)", "triton.cdiv(N, 128) * triton.cdiv(M, 256)")
     # of a block that had one value in all calls nothing is known
     rows = [({"M": m, "N": n, "K": k, "W": 1}, m * n * k) for m, n, k in ((2, 3, 5), (4, 3, 5), (2, 9, 5), (2, 3, 7))]
     assert fit(rows, ["M", "N", "K"], ["W"]) == "M * N * K"
@@ -144,6 +149,34 @@ def clamps(x):
 
 def fails(x):
     return x.view(3, 3)
+
+none = None
+
+@triton.jit
+def rows(x_ptr, y_ptr, r, n, BLOCK_R: tl.constexpr, COLS: tl.constexpr):
+    row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
+    o = tl.program_id(1) * COLS + tl.arange(0, COLS)
+    mask = (row[:, None] < r) & (o[None, :] < n)
+    tl.store(y_ptr + row[:, None] * n + o[None, :], tl.load(x_ptr + row[:, None] * n + o[None, :], mask=mask), mask=mask)
+
+def copies(x):
+    y = torch.empty_like(x)
+    rows[lambda meta: (triton.cdiv(x.shape[0], meta["BLOCK_R"]), triton.cdiv(x.shape[1], meta["COLS"]))](
+        x, y, x.shape[0], x.shape[1], BLOCK_R=1, COLS=512)
+    return y
+
+@triton.jit
+def largest(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + o, mask=o < n, other=0)
+    tl.store(y_ptr + o, tl.maximum(tl.load(y_ptr + o, mask=o < n, other=0), x), mask=o < n)
+
+largest = triton.heuristics({"BLOCK": lambda args: 256})(largest)
+
+def maxima(x):
+    y = x.new_full(x.shape, -float("inf"))
+    largest[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel())
+    return y
 """
 
 TOGETHER = ("s01", "s02", "s03", "s04", "s10", "s13")       # a process that imports torch takes 4 s of processor time
@@ -205,6 +238,21 @@ def test_heuristics_stay_the_file_s(calls: Calls) -> None:
     assert set(parameters(found)) == {"BLOCK_M"} and found.recorded is not None
     assert found.recorded["heuristics"] == ["BLOCK_D", "HAS_BIAS"] and "BLOCK_D" not in calls.adapters["scale"]
     assert "error" not in calls.compile("scale")
+
+
+@pytest.mark.torch
+def test_a_block_of_one_row_is_a_block_and_a_heuristics_block_makes_the_grid(calls: Calls) -> None:
+    found = calls.record("copies(randn(300, 1024))")["rows"]
+    assert parameters(found) == {"BLOCK_R": [1, 2, 4, 8, 16], "COLS": [128, 256, 512, 1024, 2048]} and not found.problems
+    assert 'triton.cdiv(meta["r"], meta["BLOCK_R"])' in calls.adapters["rows"]
+    found = calls.record("maxima(randn(5000))")["largest"]
+    assert not parameters(found) and 'triton.cdiv(meta["n"], 256)' in calls.adapters["largest"]
+    assert 'holds={"y_ptr": float("-inf")}' in calls.adapters["largest"] and read_record(json.loads(json.dumps(calls.told)))
+
+
+@pytest.mark.torch
+def test_what_is_nothing_to_call_says_so(calls: Calls) -> None:
+    assert calls.asked.record("none(randn(4))")["failed"] == "none is None once the file is imported: it cannot be called"
 
 
 @pytest.mark.torch

@@ -25,7 +25,8 @@ def test_a_test_at_the_top_is_not_run(run: str) -> None:
     assert next(iter(out)).startswith("line 6, ") and text.endswith("pass")
 
 
-@pytest.mark.parametrize("run", ["configs = make_configs()", "register()", "testing_configs = make_configs()"])
+@pytest.mark.parametrize("run", ["configs = make_configs()", "register()", "testing_configs = make_configs()",
+                                 "assert torch.allclose(x, y), (x, y)"])
 def test_what_may_be_needed_is_run_and_may_fail(run: str) -> None:
     out, text = left(f"def make_configs(): ...\ndef register(): ...\n{run}\n")
     assert not out and f"try:\n    {run}\nexcept" in text and f"{FAILED}(3," in text

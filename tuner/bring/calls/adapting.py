@@ -114,7 +114,9 @@ class _Writing:
             return (f"(torch.arange({count}, device=device) * 7919 % {bounds[1] - bounds[0]} + {bounds[0]})"
                     f".reshape({shape}).to({dtype})")
         if "filled" in one:
-            return f"torch.full({shape}, {one['filled']!r}, dtype={dtype}, device=device)"
+            filled = one["filled"]
+            number = _number(float(filled)) if isinstance(filled, str) else repr(filled)
+            return f"torch.full({shape}, {number}, dtype={dtype}, device=device)"
         if one.get("counts"):
             return f"torch.arange({shape.strip('()').rstrip(',')}, dtype={dtype}, device=device)"
         if "values" in one:
@@ -265,7 +267,7 @@ class _Writing:
         if self.changed.restored:
             lines.append("    restored=(" + "".join(f'"{name}", ' for name in self.changed.restored).rstrip() + "),")
         if self.changed.holds:
-            lines.append(f"    holds={_mapping({name: repr(number) for name, number in self.changed.holds.items()})},")
+            lines.append(f"    holds={_mapping({name: _number(number) for name, number in self.changed.holds.items()})},")
         lines[-1] = lines[-1].rstrip(",") + ")]"
         return lines
 
@@ -339,6 +341,10 @@ def _in_docstring(text: str) -> str:
 
 def _tuple(values: Sequence[Any]) -> str:
     return "(" + ", ".join(map(repr, values)) + ("," if len(values) == 1 else "") + ")"
+
+
+def _number(number: float) -> str:
+    return repr(number) if math.isfinite(number) else f'float("{number}")'
 
 
 def _mapping(values: Mapping[str, str]) -> str:

@@ -166,6 +166,8 @@ class Evaluation:
     def _call(self, node: ast.Call) -> Any:
         maker = _maker(node.func, self.names)
         function = None if maker else self.value(node.func)
+        if not maker and not callable(function):
+            raise CallRefused(f"{ast.unparse(node.func)[:60]} is {function!r:.40} once the file is imported: it cannot be called")
         given = [self.value(each) for each in node.args]
         keywords = {str(each.arg): self.value(each.value) for each in node.keywords}
         return self.make(maker, given, keywords) if function is None else function(*given, **keywords)

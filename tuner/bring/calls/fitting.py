@@ -9,21 +9,23 @@ Point = tuple[Mapping[str, int], int]           # (sizes and blocks by name, the
 MOST_FACTORS = 12
 
 
-def fit(points: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str] = (), as_meta: str = "{}") -> str | None:
+def fit(points: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str] = (), as_meta: str = "{}",
+        fixed: Sequence[int] = ()) -> str | None:
     """Return a formula over names that gives the number at every point; None where none of the simple ones does.
 
-    `as_meta` writes a name: "{}" as it is, 'meta["{}"]' as a grid reads it.
+    `as_meta` writes a name: "{}" as it is, 'meta["{}"]' as a grid reads it. `fixed`: blocks that are the same in every call, as
+    those that heuristics chose.
     """
     first = points[0][1]
     if all(value == first for _, value in points):
         return str(first)
-    for text, values in _formulas(points, sizes, blocks, as_meta):
+    for text, values in _formulas(points, sizes, blocks, as_meta, fixed):
         if values == [value for _, value in points]:
             return text
     return None
 
 
-def _formulas(points: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str], as_meta: str
+def _formulas(points: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str], as_meta: str, fixed: Sequence[int]
               ) -> Iterator[tuple[str, list[int]]]:
     """Yield formulas and their values at the points, simple ones first."""
     def at(name: str) -> list[int]:
@@ -58,6 +60,7 @@ def _formulas(points: Sequence[Point], sizes: Sequence[str], blocks: Sequence[st
             yield f"min(triton.next_power_of_2({text}), {most})", [min(_power(each), most) for each in values]
             yield f"min({text}, {most})", [min(each, most) for each in values]
         yield f"{text} + 1", [each + 1 for each in values]
+        yield f"{text} - 1", [each - 1 for each in values]
     if seen_to_vary:
         positive = [block for block in seen_to_vary if all(each > 0 for each in at(block))]
         grouped = [(f"triton.cdiv({text}, {as_meta.format(block)})",
@@ -80,6 +83,10 @@ def _formulas(points: Sequence[Point], sizes: Sequence[str], blocks: Sequence[st
     for text, values in [*factors[:40], *_products(factors[:40], 2)]:       # a fixed number of programs that share the tiles
         for most in {each for _, each in points}:
             yield f"min({text}, {most})", [min(each, most) for each in values]
+    tiles = [(f"triton.cdiv({as_meta.format(name)}, {by})", [-(-each // by) for each in at(name)])
+             for name in varying for by in fixed]
+    for text, values in _products([*factors[:len(varying)], *tiles][:MOST_FACTORS + len(tiles)], 2):
+        yield text, values
     for text, values in _products(factors[:len(varying)], 4):
         yield text, values
 

@@ -83,7 +83,8 @@ def _value(told: Any) -> dict[str, Any]:
 
 
 def _tensor(told: Any) -> dict[str, Any]:
-    known = {name: _numbers(told[name]) for name in ("filled", "values") if name in told}
+    known = {name: _numbers(told[name]) for name in ("filled", "values") if name in told and told[name] not in NOT_FINITE}
+    known |= {"filled": told["filled"]} if told.get("filled") in NOT_FINITE else {}
     return {"kind": "tensor", "dtype": _dtype(told["dtype"]), **_extents(told), "storage": _whole(told["storage"]),
             "offset": _whole(told.get("offset", 0)), **known,
             **({"counts": bool(told["counts"])} if "counts" in told else {})}

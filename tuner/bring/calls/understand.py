@@ -107,7 +107,7 @@ def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str,
             return f"{COVERS}: {covers}"
         if not is_block or not overridden:
             return SIZE
-    if number < 2 and not is_few:
+    if number < 2 and not is_few and not (number == 1 and steps is not None and is_block and launch["grid_is_function"]):
         return FLAG
     if not follows and number in told["sizes"] and number not in varied:
         return f"{UNSURE}: it may be the {number} of the call, which could not be called with another number"
@@ -228,13 +228,16 @@ def _fit_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping[
     whole = [name for name, one in launch["arguments"].items() if one["kind"] == "int" and one["value"] > 1]
     both = list(dict.fromkeys([*whole, *each.dims]))
     sizes = sorted(both, key=lambda name: ("stride" in name.lower(), both.index(name)))
+    fixed = sorted({number for name, value in launch["constexprs"].items() if name not in blocks
+                    and type(number := value.get("value")) is int and number > 1
+                    and all(one.constexpr(name) in (None, number) for one in points)})
     for axis in range(len(launch["grid"])):
         seen: list[Point] = [(one.known(each.dims), one.launch["grid"][axis]) for one in points
                              if axis < len(one.launch["grid"]) and (not one.choice or _changes_blocks(one, points[0], blocks))]
         for one in (told.get("grids") or [])[at:at + 1] or [[]]:
             seen += [({**points[0].known(each.dims), **other["instead"]}, other["grid"][axis]) for other in one
                      if axis < len(other["grid"]) and set(other["instead"]) <= set(blocks)]
-        axes.append(fit(seen, sizes, blocks, META))
+        axes.append(fit(seen, sizes, blocks, META, fixed))
     moved = kernel.steps.moves if kernel is not None and not kernel.loops else ()
     for name in blocks:
         if name in moved and not any(META.format(name) in str(axis) for axis in axes) and None not in axes:

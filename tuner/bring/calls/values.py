@@ -7,6 +7,7 @@ one thing is known: the number that the host filled it with and nothing changed 
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Mapping
 from typing import Any
@@ -49,7 +50,9 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
         values = self.of(tensor)
         if values is None or not values.numel() or values.shape != tensor.shape:
             filled = self._filled.get(id(tensor))
-            return {"filled": filled[1]} if filled is not None and filled[0]() is tensor else {}
+            if filled is None or filled[0]() is not tensor:
+                return {}
+            return {"filled": filled[1] if math.isfinite(filled[1]) else str(filled[1])}        # JSON has no such number
         with _disable_current_modes():
             first = values.reshape(-1)[0].item()
             if bool((values == first).all()):

@@ -17,6 +17,7 @@ from tuner.bring.own.client import Refused, siblings_of
 MOST_FOUND, MOST_NAMES = 500, 12
 ASIDE = re.compile(r"(?:^|/)(?:tests?|testing|benchmarks?|docs?|examples?|third_?party|vendor)/|(?:^|/)(?:test_|conftest)")
 DECORATOR = re.compile(r"@(?:\w+\.)*(?:jit|autotune|heuristics|kernel)\b")
+BY_CALL = re.compile(r"\btriton\.jit\((\w+)\)")
 FUNCTION = re.compile(r"(?:async )?def\s+(\w+)")
 BOUNDS = re.compile(r"__(?:launch_bounds|maxnreg|cluster_dims)__\s*\([^()]{0,200}(?:\([^()]{0,200}\)[^()]{0,200}){0,4}\)")
 CUDA = re.compile(r"__global__\s[^;{(]{0,200}?(\w+)\s*\(")
@@ -59,7 +60,7 @@ def list_files(root: Path) -> list[dict[str, Any]]:
 
 def decorated(text: str) -> list[str]:
     """Return the functions below a decorator of Triton's or Helion's; those of torch.jit are not such."""
-    names, is_kernel = [], False
+    names, is_kernel = BY_CALL.findall(text), False
     for line in map(str.lstrip, text.splitlines()):
         if line.startswith("@"):
             is_kernel |= bool(DECORATOR.match(line)) and not line.startswith("@torch.")
