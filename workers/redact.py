@@ -1,4 +1,4 @@
-"""Secrets that stand in addresses, taken out of what is logged, traced or stored: the route's pattern stands in their place."""
+"""Secrets of addresses, taken out of what is logged, traced or stored: the route's pattern or a word stands in their place."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ _ROUTES = (
     (re.compile(rf"(/accounts/reset/){_PART}/{_PART}"), r"\1<uidb64>/<token>"),
     # a link that was pasted somewhere else, or whose slashes are encoded; digests and names of columns are no secrets
     (re.compile(r"((?:inv|share)_)[A-Za-z0-9_-]{32}"), r"\1<secret>"),
+    (re.compile(r"(rp_)[0-9a-f]{40,}"), r"\1<secret>"),                       # an API token that was put into an address
+    (re.compile(r"(://)[^\s/:@]*:[^\s/@]+@"), r"\1<user>:<password>@"),      # of a repository, a server, a database
 )
 
 

@@ -30,6 +30,9 @@ ADDRESSES = {f"/accounts/invitation/{INVITATION}{SECRET}/": "/accounts/invitatio
              f"/accounts/reset/MQ/{TOKEN}/": "/accounts/reset/<uidb64>/<token>/",
              f"/accounts/reset/MQ/{TOKEN}": "/accounts/reset/<uidb64>/<token>",
              f"/p/main/share/{SHARE}{SECRET}/more/": "/p/main/share/<str:secret>/more/",
+             f"/api/profiles/?token=rp_{'0f' * 32}&limit=1": "/api/profiles/?token=rp_<secret>&limit=1",
+             f"https://ci:{TOKEN}@git.example.org/team/kernels.git": "https://<user>:<password>@git.example.org/team/kernels.git",
+             "redis://:s3cret:more@cache:6379/0": "redis://<user>:<password>@cache:6379/0",
              f"/nowhere%2Fshare%2F{SHARE}{SECRET}": "/nowhere%2Fshare%2Fshare_<secret>"}
 
 
@@ -56,7 +59,8 @@ def test_an_address_is_shown_by_its_route(address: str, shown: str) -> None:
     assert redact(f'Not Found: {address} "{address}"') == f'Not Found: {shown} "{shown}"'
 
 
-@pytest.mark.parametrize("text", ["share_memory_kernel", "/profiles/7/share/", "inv_sqrt_kernel<128>", "a share/of it", "/share/"])
+@pytest.mark.parametrize("text", ["share_memory_kernel", "/profiles/7/share/", "inv_sqrt_kernel<128>", "a share/of it", "/share/",
+                                  "https://[::1]:8000/@olga", "rp_036f1dcaee7553a", "postgresql://ridgepoint@/postgres?host=/tmp"])
 def test_other_texts_stay(text: str) -> None:
     assert redact(text) == text
 
