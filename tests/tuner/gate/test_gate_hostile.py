@@ -150,11 +150,16 @@ def test_what_is_in_force_stands_before_what_was_lifted() -> None:
     assert [row.signature for row in quarantine.quarantine_list()] == ["b", "c", "a"]
 
 
-def test_a_recorded_time_leaves_with_its_label() -> None:
+def test_a_recorded_time_leaves_where_it_is_asked_for_with_its_label(api: Any, alice: Any) -> None:
+    """vLLM's and SGLang's files have no room for a word: who reads one cannot tell."""
     CachedConfig.objects.create(operator="softmax", dtype="bf16", shape=SHAPE, config={"BLOCK": 1024, "num_warps": 4}, gpu="g",
                                 median_ms=0.5, recorded="recorded on NVIDIA H200")
-    (text,) = export_selectors.export_entries("triton", {}).files.values()
+    (text,) = export_selectors.export_entries("triton", {}, recorded=True).files.values()
     assert "0.5 ms recorded on NVIDIA H200" in text
+    with pytest.raises(FormatError, match="ask for recordings"):
+        export_selectors.export_entries("triton", {})
+    answers = [api(alice).get("/api/configs/export/", {"as": "triton", **asked}) for asked in ({}, {"recorded": 1})]
+    assert [answer.status_code for answer in answers] == [400, 200] and answers[1].content.decode() == text
 
 
 def test_no_gpu_s_name_leads_a_file_out_of_its_folder(api: Any, alice: Any) -> None:
