@@ -67,37 +67,42 @@ def causes_with_lead(frame: Frame) -> Result:
     Causes that it explains (a host that is late because of pieces in a loop) are no findings of their own.
     """
     result, claim = causes_result(frame), lead_of_trace(frame)
+    limit = limit_of(account_of(frame), _needs(frame)) if claim is None else None
+    if limit is not None:               # its finding is one of the topic "needed", by the ceilings that are measured there
+        lead = {**result.numbers["lead"], "text": limit.title}
+        return replace(result, answer=f"{limit.title}.", numbers={**result.numbers, "lead": lead},
+                       findings=[each for each in result.findings if "leads" not in each.numbers])
     if claim is None:
-        return _with_slow_kernel(frame, result)
+        return result
     text = claim_text(_needs(frame), claim)
     wall_ns = max(1, sum(gpu.wall_ns for gpu in _needs(frame).gpus))
     count = max(1, len(result.numbers.get("gpus", ())))
-    lead: dict[str, Any] = {
+    lead = {
         "cause": claim.kind.name, "label": claim.kind.title, "where": "", "rank": None, "wall_ns": claim.takes_ns // count,
         "share_pct": 100 * claim.takes_ns / wall_ns, "recoverable_ns": claim.worth_ns // count, "text": text}
     findings = [_follows(each) for each in result.findings if not (claim.is_region and _is_idle(each.rule))]
     return replace(result, answer=f"{text}.", numbers={**result.numbers, "lead": lead}, findings=findings)
 
 
-def _with_slow_kernel(frame: Frame, result: Result) -> Result:
-    """Return the account with the kernel that loses most, where kernels themselves lead and their least times are known."""
-    lead: dict[str, Any] = result.numbers.get("lead") or {}
-    if lead.get("cause") not in KERNELS or lead.get("recoverable_ns"):
-        return result
-    needs = _needs(frame)
-    slow = next(iter(slow_kernels(needs)), None)
+def limit_of(account: Account, needs: Needs) -> Finding | None:
+    """Return the kernel that loses most as what leads, where kernels themselves do and the trace's least times are known."""
+    lead = account.lead
     wall_ns = sum(gpu.wall_ns for gpu in needs.gpus)
-    if slow is None or needed_pct(needs.gpus) is None or 100 * slow.lost_ns < LEAST_LOST_PCT * wall_ns:
-        return result
+    if lead is None or lead.cause not in KERNELS or lead.recoverable_ns or needed_pct(needs.gpus) is None:
+        return None
+    slow = next(iter(slow_kernels(needs)), None)
+    if slow is None or 100 * slow.lost_ns < LEAST_LOST_PCT * wall_ns:
+        return None
     whole = "a step's" if any(gpu.steps for gpu in needs.gpus) else "the run's"
-    text = (f"The kernels themselves are the limit: most is lost below its ceiling in `{short_name(slow.kernel)}`"
-            f"{f' ({slow.sizes})' if slow.sizes else ''}, {time_text(per_step(needs, slow.lost_ns))} of {whole} "
-            f"{time_text(per_step(needs, wall_ns))}")
-    advice = f"{'Tune it for these sizes' if slow.tune else ''}{', or try ' if slow.tune and slow.choice else ''}" \
-             f"{'Try ' if slow.choice and not slow.tune else ''}{slow.choice}."
-    findings = [replace(each, title=text, advice=advice if slow.tune or slow.choice else each.advice, kernel=slow.kernel)
-                if "leads" in each.numbers else each for each in result.findings]
-    return replace(result, answer=f"{text}.", numbers={**result.numbers, "lead": {**lead, "text": text}}, findings=findings)
+    title = (f"The kernels themselves are the limit: most is lost below its ceiling in `{short_name(slow.kernel)}`"
+             f"{f' ({slow.sizes})' if slow.sizes else ''}, {time_text(per_step(needs, slow.lost_ns))} of {whole} "
+             f"{time_text(per_step(needs, wall_ns))}")
+    advice = ["tune it for these sizes"] if slow.tune else []
+    advice += [f"try {slow.choice}"] if slow.choice else []
+    said = ", or ".join(advice) or "look at its counters"
+    return Finding("kernels_are_the_limit", "info", title, f"{said[:1].upper()}{said[1:]}.",
+                   {"takes_ns": slow.takes_ns, "least_ns": slow.least_ns, "lost_ns": slow.lost_ns, "launches": slow.launches,
+                    "leads": 1}, kernel=slow.kernel)
 
 
 def _is_idle(rule: str) -> bool:
@@ -114,7 +119,8 @@ def needed_with_lead(frame: Frame, given: dict[str, Any] | None = None) -> Resul
     needs = needs_of(frame, given) if (given or {}).get("ceilings") else _needs(frame)
     result, claim = needed_result(frame, needs), lead_of_trace(frame)
     if claim is None:
-        return result
+        limit = limit_of(account_of(frame), needs)
+        return replace(result, findings=[limit, *result.findings]) if limit is not None else result
     marked = [replace(each, numbers={**each.numbers, "leads": 1}) if each.rule == claim.kind.name else each
               for each in result.findings]
     return replace(result, findings=sorted(marked, key=lambda each: "leads" not in each.numbers))
