@@ -137,6 +137,19 @@ def test_a_build_that_no_gate_compared_with_the_level_does_not_mix_into_it(suite
     assert set(last.kernels.get(kernel__op="matmul").facts["baseline"]["builds"]) == {"b2", "b3"}, "there it is no other level"
 
 
+def test_looking_at_a_faster_side_branch_makes_no_build_of_the_main_line_a_slow_one(suite: Suite) -> None:
+    levels = {"softmax": 40.0, "matmul": 90.0}
+    for hour in range(3):
+        gate(suite, hour, levels)
+    runs_store(suite, ensure_build("fast", at=at(-5), branch="side"), runs({**levels, "softmax": 36.0}, 50), **H200)
+    found = services.create_gate(suite, "b2", against="fast", environment=H200)
+    assert found.verdict == "SLOWER" and not Regression.objects.exists()
+    assert gate(suite, 3, levels).kernels.get(kernel__op="softmax").facts["baseline"]["builds"] == ["b2", "b1"]
+    old = services.create_gate(suite, "b4", at=at(4), against="b0", environment=H200, records=runs({**levels, "softmax": 44.0}, 4))
+    assert old.verdict == "SLOWER" and Regression.objects.get().build.name == "b4", "against its own past it is one"
+    assert gate(suite, 5, levels).kernels.get(kernel__op="softmax").facts["baseline"]["builds"] == ["b3", "b2"]
+
+
 def test_days_that_differ_blame_nobody_and_are_known_from_the_history(suite: Suite) -> None:
     levels = {"softmax": 40.0, "matmul": 90.0}
     for hour in range(2):

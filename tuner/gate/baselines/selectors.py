@@ -128,13 +128,18 @@ def _last_verdicts(kernels: Sequence[SuiteKernel], environment: Env, open_gates:
                                                                                                         tuple[str, Any]]:
     """(kernel, build) -> what the build's last gate said of the kernel here, and when; of one that goes on, what it says so far.
 
+    A comparison with a build that somebody named speaks where no gate compared with the baseline: looking at a faster side branch
+    makes no build of the main line a slow one.
+
     Of builds that no gate judges now, only what keeps them out: most passed, and there may be tens of thousands of those.
     """
     here = {f"gate__{name}": value for name, value in environment.where().items()}
-    later = GateKernel.objects.filter(kernel=OuterRef("kernel"), gate__build=OuterRef("gate__build"), gate__gt=OuterRef("gate"),
-                                      **here)
+    same = GateKernel.objects.filter(kernel=OuterRef("kernel"), gate__build=OuterRef("gate__build"), **here)
+    later, ordinary = same.filter(gate__gt=OuterRef("gate")), same.filter(gate__against=None, gate__status=Gate.Status.DONE)
+    last = (Q(gate__against=None) & ~Exists(later.filter(gate__against=None))) | (
+        Q(gate__against__isnull=False) & ~Exists(later) & ~Exists(ordinary))
     of = {"gate__suite": kernels[0].suite_id} if len(kernels) > MANY else {"kernel__in": kernels}       # as `timed` does
-    told = GateKernel.objects.filter(Q(verdict__in=NOT_A_BASELINE) | Q(gate__build__in=open_gates), ~Exists(later), **of, **here)
+    told = GateKernel.objects.filter(last, Q(verdict__in=NOT_A_BASELINE) | Q(gate__build__in=open_gates), **of, **here)
     return {(kernel, build): (verdict, at) for kernel, build, verdict, at in
             told.order_by().values_list("kernel", "gate__build", "verdict", "gate__finished")}
 

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from tuner.gate.baselines.services import record_baseline_change
-from tuner.gate.builds.selectors import ENVIRONMENT, WATCHED, has_code_of, position
+from tuner.gate.builds.selectors import ENVIRONMENT, WATCHED, branch_line, has_code_of, position
 from tuner.gate.channels.services import write_regression_messages
 from tuner.gate.errors import Refusal
 from tuner.gate.stats.rule import Verdict, rule_of
@@ -37,6 +37,8 @@ def update_regressions(gate: Gate) -> list[Regression]:
     slower still, that row grows. Kernels that pass against runs from before a regression say that it is fixed, or began later.
     """
     lock_regressions(gate.suite_id)
+    if not _is_of_its_past(gate):
+        return []
     lines = list(gate.kernels.select_related("kernel").order_by("place", "pk"))
     baselines = _baseline_builds(lines)
     families: dict[str, list[GateKernel]] = {}
@@ -48,6 +50,12 @@ def update_regressions(gate: Gate) -> list[Regression]:
     for row in touched:
         publish_regression(row)
     return touched
+
+
+def _is_of_its_past(gate: Gate) -> bool:
+    """Return whether the gate compares with what its build comes from: beside a faster side branch it is no regression."""
+    other = gate.against
+    return other is None or (position(other) < position(gate.build) and branch_line(other) in ("", branch_line(gate.build)))
 
 
 def _baseline_builds(lines: Sequence[GateKernel]) -> dict[int, list[Build]]:
