@@ -5,6 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from rest_framework.negotiation import DefaultContentNegotiation
+from rest_framework.renderers import JSONRenderer
+
+
+class AnyTextJson(JSONRenderer):
+    """JSON of any text: half a surrogate pair, which a refusal quotes as it was sent, has no UTF-8 and is written as \\ud800."""
+
+    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
+        try:
+            return super().render(data, accepted_media_type, renderer_context)
+        except UnicodeEncodeError:
+            self.ensure_ascii = True
+            return super().render(data, accepted_media_type, renderer_context)
 
 
 class FormatOrFile(DefaultContentNegotiation):

@@ -259,7 +259,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["webapp.accounts.RolePermission"],
     "DEFAULT_THROTTLE_CLASSES": ["webapp.operate.limits.Throttle"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_RENDERER_CLASSES": ["webapp.negotiation.AnyTextJson"],
     "EXCEPTION_HANDLER": "webapp.errors.exception_handler",
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "webapp.negotiation.FormatOrFile",
 }

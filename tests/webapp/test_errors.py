@@ -36,6 +36,13 @@ def test_json_that_is_none_of_ours_is_refused(method: str, body: str, api: Any, 
         assert {"error", "where", "hint"} <= set(answer.json()), (address, answer.json())
 
 
+@pytest.mark.parametrize("address", ["/api/projects/main/members/", "/api/invitations/", "/api/follows/"])
+def test_a_refusal_quotes_half_a_surrogate_pair(address: str, api: Any, olga: Any) -> None:
+    given = r'{"role": "\ud800", "username": "olga", "kind": "\ud800"}'
+    answer = api(olga).post(address, given, content_type="application/json")
+    assert answer.status_code == 400 and rb"\ud800" in answer.content
+
+
 @pytest.mark.parametrize("number", ["%C2%B2", "9" * 30, "-1", "1.5", "NaN", "%D9%A3", "abc", ""])
 def test_numbers_in_addresses_may_be_anything(number: str, client: Client) -> None:
     for address in (f"/api/compare/?a={number}&b=1", f"/compare/?a={number}&b=1", f"/api/captures/?target={number}",
