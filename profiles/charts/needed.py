@@ -69,6 +69,33 @@ def slow_rows(numbers: Mapping[str, Any], most: int) -> list[SlowRow]:
             for each in numbers.get("slow", ()) if 100 * each["lost_ns"] >= LEAST_LOST_PCT * wall_ns][:most]
 
 
+@dataclass(frozen=True)
+class RangeRow:
+    """One module or range within the steps, inner ones included. `least_ns` None: unknown work takes more than a tenth."""
+
+    name: str                       # "" outside of any
+    within: str
+    takes_ns: int
+    least_ns: int | None
+    needed_pct: float | None        # of its time
+    width: str                      # of its bar in percent of the longest, and of the least time within it
+    least_width: str
+
+
+def range_rows(numbers: Mapping[str, Any], most: int) -> list[RangeRow]:
+    """Return the modules or ranges of most time with their least times."""
+    rows = sorted(numbers.get("ranges", ()), key=lambda row: -row["takes_ns"])[:most]
+    longest = max((row["takes_ns"] for row in rows), default=0) or 1
+    known = numbers.get("has_least", False)
+    out = []
+    for row in rows:
+        least = row["least_ns"] if known and 10 * row["unknown_ns"] <= row["takes_ns"] else None
+        out.append(RangeRow(row["name"], row["within"], row["takes_ns"], least,
+                            None if least is None else 100 * least / max(1, row["takes_ns"]),
+                            f"{100 * row['takes_ns'] / longest:.3f}", f"{100 * (least or 0) / longest:.3f}"))
+    return out
+
+
 def _tail_ns(gpu: Mapping[str, Any]) -> int:
     tail_ns: int = gpu.get("tail_ns", 0)
     return tail_ns if gpu["steps"] and tail_ns >= LEAST_TAIL * gpu["wall_ns"] / gpu["steps"] else 0

@@ -15,11 +15,12 @@ from profiles.charts.critical import MOST_BARS, path_bars
 from profiles.charts.figure_cache import cached_figure
 from profiles.charts.launching import delay_figure, queue_figure
 from profiles.charts.memory import peak_bars, timeline_figure
-from profiles.charts.needed import needed_bars
+from profiles.charts.needed import needed_bars, range_rows
 from profiles.charts.sandwich import functions, sandwich
 from profiles.models import Profile
 from profiles.topics import time
 from profiles.topics.table import Topic
+from profiles.topics.work import topic_numbers
 
 
 def causes_context(profile: Profile, document: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
@@ -79,6 +80,7 @@ def needed_context(profile: Profile, document: dict[str, Any], params: Mapping[s
     return {"bars": needed_bars(document["numbers"])} if document["applies"] else {}
 
 
+LEAST_ROWS = 12                     # modules or ranges that the operators' page shows beside their least times
 TREES = {"stacks": "call stacks", "modules": "modules"}
 
 
@@ -99,7 +101,9 @@ def operators_context(profile: Profile, document: dict[str, Any], params: Mappin
         chosen = "modules" if numbers["module_kind"] == "module" else "stacks"
     nodes = numbers[chosen] if chosen in trees else []
     boxes = charts.boxes(numbers[chosen], numbers["gpu_ns"]) if chosen in trees else []
+    needed = topic_numbers(profile, "needed")
     return {
+        "least_rows": range_rows(needed, LEAST_ROWS), "least_kind": needed.get("range_kind", ""),
         "bars": charts.bars(numbers["bars"], numbers["gpu_ns"]), "legend": charts.legend(numbers["bars"]),
         "gpu_ns": numbers["gpu_ns"], "kind": numbers["kind"],
         "boxes": boxes, "trees": trees, "tree": chosen, "tree_words": trees.get(chosen, ""),

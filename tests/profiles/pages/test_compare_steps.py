@@ -170,3 +170,17 @@ def test_the_first_screen_says_what_to_change_and_where_to_tune(bob):
     assert "/tune/new/?operator=matmul&amp;M=8192&amp;N=14336&amp;K=4096&amp;dtype=bf16" in markup
     needed = page(bob, f"/profiles/{plain.pk}/analysis/needed/")
     assert "?operator=matmul&amp;M=8192&amp;N=14336&amp;K=4096&amp;dtype=bf16" in needed
+
+
+def test_least_times_stand_beside_the_times_of_modules(bob):
+    """On the operators' page; a trace whose modules' work is not known says so, and one without modules has no such table."""
+    modules = ingested("corpus/kineto/tracelens_h100_timesformer.json.gz")
+    plain = ingested("natural/keys_repeated_decode_graph.json.gz")
+    markup = page(bob, f"/profiles/{modules.pk}/analysis/operators/")
+    client = Client()
+    client.force_login(bob)
+    ranges = client.get(f"/api/profiles/{modules.pk}/analysis/needed/").json()["numbers"]["ranges"]
+    largest = max(ranges, key=lambda row: row["takes_ns"])
+    assert "Least time by module" in markup and f'data-value="{largest["takes_ns"]}"' in markup
+    assert f'data-value="{largest["least_ns"]}"' in markup and 0 < largest["least_ns"] < largest["takes_ns"]
+    assert 'id="least"' not in page(bob, f"/profiles/{plain.pk}/analysis/operators/")
