@@ -98,6 +98,8 @@ def test_what_is_slower_by_its_mean_is_said_so_wherever_its_number_stands(suite:
                  reverse("regression-list"), reverse("regression", args=[regression.pk])):
         text = re.sub(r"\s+", " ", re.sub("<[^>]*>", "", client.get(page).content.decode()))
         assert f"mean {number}" in text, page
+    builds = re.sub(r"\s+", " ", re.sub("<[^>]*>", "", client.get(reverse("build-list"), {"suite": "nightly"}).content.decode()))
+    assert f"▲ {number}" in builds
 
 
 def test_samples_of_two_units_in_one_process_are_no_run(suite: Suite) -> None:

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from django.db.models.functions import Left
 from django.urls import reverse
 from django.utils.http import urlencode
 
 from tuner.gate.baselines.selectors import Env, load_baselines
+from tuner.gate.builds.models import quantity_of
 from tuner.gate.builds.selectors import ENVIRONMENT, WATCHED, position
 from tuner.gate.environments.bisect_services import Bisect, plan_bisect
 from tuner.gate.history.series_selectors import Point, Series, Step, load_series, measured_environments, measured_lines
@@ -90,7 +92,7 @@ class Verdict:
     """What the newest gate of a build said of a kernel."""
 
     verdict: str
-    ratio: float | None
+    ratio: float | None         # of the quantity that decided
     gate: int
     line: int                   # GateKernel
 
@@ -187,12 +189,17 @@ def load_page(choice: Choice) -> Page | None:
         watched, len(builds))
 
 
+REASON_START = 160                # characters, among which the quantity is that decided
+
+
 def newest_verdicts(choice: Choice, builds: Iterable[int], **of: Any) -> dict[tuple[int, str], Verdict]:
     """Return (kernel id, build name) -> the newest gate's verdict here; `of`: of which kernel, else of all."""
     env = {f"gate__{name}": choice.where[name] for name in ENVIRONMENT}
     found = (GateKernel.objects.filter(gate__suite=choice.suite, gate__build__in=builds, **env, **of).order_by("gate_id")
-             .values_list("kernel_id", "gate__build__name", "verdict", "ratio_p50", "gate_id", "pk"))
-    return {(kernel, build): Verdict(verdict, ratio, gate, line) for kernel, build, verdict, ratio, gate, line in found}
+             .values_list("kernel_id", "gate__build__name", "verdict", "gate_id", "pk", Left("reason", REASON_START), "ratio_p50",
+                          "facts__p95__ratio", "facts__mean__ratio"))
+    return {(kernel, build): Verdict(verdict, {"p95": p95, "mean": mean}.get(quantity_of(reason)) or p50, gate, line)
+            for kernel, build, verdict, gate, line, reason, p50, p95, mean in found}
 
 
 def baseline_marks(kernel: SuiteKernel, gpu: str) -> dict[str, str]:
