@@ -97,8 +97,24 @@ MORE: dict[str, tuple[str, set[str]]] = {
     "rows_sorted_and_all_used": ("", set()),                                # traps: nothing would be saved
     "window_as_a_mask": ("", set()),
     "result_read_once_at_the_end": ("", set()),
+    # tests/gpu/natural/models.py, the same day
+    "prompt_with_all_logits": ("unread_logits", {"unread_logits"}),
+    "prompt_with_all_logits__without": ("", set()),
+    "eager_attention_in_prefill": ("scores_in_memory", {"scores_in_memory"}),
+    "eager_attention_in_prefill__without": ("passes", set()),
+    "generation_without_a_cache": ("texts_again", {"texts_again"}),
+    "eager_attention_in_bert_training": ("scores_in_memory", {"scores_in_memory", "copied_operands"}),
+    "eager_attention_in_wav2vec2": ("", {"scores_in_memory", "layouts"}),   # a convolution off the tensor cores leads
+    "convnext_channels_first": ("passes", set()),                           # a trap: NHWC saves nothing
+    "loader_that_computes": ("", set()),                                    # the account leads: data_loading
+    "loss_read_in_each_step": ("passes", set()),                            # a trap
+    "sampled_row_by_row": ("loops", {"loops"}),
+    "sampled_row_by_row__without": ("", set()),
+    "weights_of_four_bits_unpacked": ("remade_weights", {"remade_weights"}),
+    "weights_of_four_bits_unpacked__without": ("", set()),
+    "graph_broken_by_a_print": ("", set()),                                 # the account leads: the host's small kernels
 }
-SAVED_MS = {row["case"]: row["saved_ms"] for name in ("truth.json", "truth_twins.json")
+SAVED_MS = {row["case"]: row["saved_ms"] for name in ("truth.json", "truth_twins.json", "truth_models.json")
             for row in json.loads((NATURAL / "more" / name).read_text())["cases"]}
 
 

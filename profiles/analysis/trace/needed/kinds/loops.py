@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from profiles.analysis.trace.layer.arguments import Call
 from profiles.analysis.trace.needed.avoidable import Avoidable, between, sizes_of
 from profiles.analysis.trace.needed.facts import Facts
 from profiles.ingest.trace import Category
@@ -14,6 +15,9 @@ HOST_SHARES = (0.4, 1.0)
 _CELLS = ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell")
 _PICKS = ("aten::select", "aten::slice", "aten::unbind", "aten::index")
 MOST_APART = 12                     # launches from one head's attention to the next one's
+MOST_PERIOD = 48                    # launches of one row
+NEAR_NS = 50_000_000                # from what takes a tensor apart to the first row's launch
+_SMALL = ("copy", "fill", "elementwise", "index", "reduction", "softmax", "cat", "other", "norm")
 
 
 def find(facts: Facts) -> Iterator[Avoidable]:
@@ -21,6 +25,7 @@ def find(facts: Facts) -> Iterator[Avoidable]:
         yield from _cells(facts, sequence)
         yield from _heads(facts, sequence)
         yield from _elements(facts, sequence)
+        yield from _rows(facts, sequence)
 
 
 def _cells(facts: Facts, sequence: list[int]) -> Iterator[Avoidable]:
@@ -81,6 +86,51 @@ def _elements(facts: Facts, sequence: list[int]) -> Iterator[Avoidable]:
             yield Avoidable(run, (total / len(run), 0.5 * total),
                             f"{len(run):,} elements or rows are picked and worked on one after the other", host_shares=HOST_SHARES,
                             is_region=True, numbers={"launches": len(run)})
+
+
+def _rows(facts: Facts, sequence: list[int]) -> Iterator[Avoidable]:
+    """The same few small launches again and again, a row each (`for row in x: …`): as many picks, or one `unbind` into as many."""
+    items = [facts.item[position] for position in sequence]
+    at = 0
+    while at < len(items):
+        period, end = _repeats(facts, items, sequence, at)
+        rounds = (end - at) // period
+        if rounds < FEWEST_ELEMENTS:
+            at += 1
+            continue
+        run = sequence[at:at + rounds * period]
+        at = end
+        if _picks_between(facts, run[0], run[-1]) >= rounds - 1 or _unbound(facts, run[0], rounds):
+            total = float(facts.total_ns(run))
+            yield Avoidable(run, (total / rounds, 0.5 * total), f"{rounds:,} rows are worked on one after the other, "
+                            f"{period} launches each", host_shares=HOST_SHARES, is_region=True,
+                            numbers={"rows": rounds, "launches": len(run)})
+
+
+def _repeats(facts: Facts, items: list[int], sequence: list[int], at: int) -> tuple[int, int]:
+    """Return the period, 2 to MOST_PERIOD, with which small launches repeat from a place, and where that ends; (1, at) none."""
+    for period in range(2, MOST_PERIOD + 1):
+        if at + FEWEST_ELEMENTS * period > len(items) or items[at] != items[at + period]:
+            continue
+        end = at + period
+        while end < len(items) and items[end] == items[end - period]:
+            end += 1
+        if end - at >= FEWEST_ELEMENTS * period:
+            mine = sequence[at:at + period]
+            fits = all(facts.at(each).role in _SMALL and not facts.taken[each] and not facts.is_update[each] for each in mine)
+            return (period, end) if fits and len(set(items[at:at + period])) > 1 else (1, at)
+    return 1, at
+
+
+def _unbound(facts: Facts, first: int, rounds: int) -> bool:
+    """Return whether the host took a tensor apart into as many before the launch of a position: `for row in x`."""
+    call = int(facts.frame.call[facts.every.rows[first]])
+    if call < 0:
+        return False
+    start = int(facts.frame["start_ns"][call])
+    rows = facts.frame.rows_by_name(lambda name: name == "aten::unbind", Category.CPU_OP)
+    near = [row for row in rows.tolist() if 0 <= start - int(facts.frame["start_ns"][row]) <= NEAR_NS]
+    return any(rounds in tensor.shape for row in near for tensor in Call("aten::unbind", facts.frame.arguments(row)).tensors()[:1])
 
 
 def _picks_between(facts: Facts, first: int, last: int) -> int:

@@ -9,6 +9,8 @@ from profiles.analysis.trace.needed.facts import Facts, Item
 
 LOOKED_AHEAD = 6                    # launches between the weight and its product
 FEWEST = 2
+MOST_UNPACKING = 6
+_WHOLE = ("int8", "uint8", "int16", "int32", "uint32")
 LEAST_ELEMENTS = 1 << 18
 _GENERATORS = ("normal_", "uniform_", "random_", "bernoulli_", "exponential_")     # what they wrote was no weight before
 
@@ -28,7 +30,7 @@ def find(facts: Facts) -> Iterator[Avoidable]:
                 sizes = sizes_of(facts.at(after))
                 if facts.at(after).role == "product" and len(sizes) == 4:
                     if sorted(shape) == sorted(sizes[2:]) and _is_weight(facts.at(after), sizes, shape):
-                        made += [position, *scaled]
+                        made += [*_unpacking(facts, sequence[:at], item), position, *scaled]
                     break
                 if facts.at(after).role == "elementwise" and facts.at(after).shapes[:1] == [shape] and not facts.taken[after] \
                         and facts.at(after).path[:1] and facts.at(after).path[0] not in _GENERATORS:
@@ -41,6 +43,19 @@ def find(facts: Facts) -> Iterator[Avoidable]:
                         "they stay the same between the steps" if not training else
                         "the optimizer can write the narrow copy, or the model is kept in it",
                         numbers={"launches": len(made)})
+
+
+def _unpacking(facts: Facts, before: list[int], item: Item) -> list[int]:
+    """Return the launches right before that took whole numbers out of smaller ones: shifts, masks, what puts them together."""
+    mine = list[int]()
+    for position in reversed(before[-MOST_UNPACKING:]):
+        one = facts.at(position)
+        whole = any(tensor.shape and 8 * tensor.elements >= item.elements
+                    and (tensor.dtype in _WHOLE or (one.role == "cat" and not tensor.dtype)) for tensor in one.tensors)
+        if one.role not in ("elementwise", "cat", "copy") or not whole or facts.taken[position]:
+            break
+        mine.append(position)
+    return mine
 
 
 def _is_generated(before: Item, item: Item) -> bool:
