@@ -12,7 +12,7 @@ from profiles.models import KernelFamily, KernelShape, KernelStat, Profile
 from tuner.cache.entries import services as config_services
 from tuner.gate.builds.services import ensure_build
 from tuner.gate.suites.run_services import run_record
-from tuner.models import CachedConfig, Regression, Suite, SuiteKernel, TuneJob
+from tuner.models import CachedConfig, Quarantine, Regression, Suite, SuiteKernel, TuneJob
 from tuner.tuning.measure.runner import Session
 from tuner.tuning.operators import OPERATORS, limits
 from tuner.tuning.search.finalists import Finalist
@@ -136,6 +136,20 @@ def test_a_finished_job_is_served_with_its_line(alice: Client) -> None:
     page = text(alice, PROBLEM.url)
     assert "1.50× the default" in state(page, "tuned") and "exact" in state(page, "served")
     assert "best(&quot;matmul&quot;, &quot;bf16&quot;, M=1024, N=1024, K=1024).config" in state(page, "served")
+
+
+def test_served_is_what_a_launch_on_this_gpu_gets(alice: Client) -> None:
+    """Under the newest toolkit that ran there; a recording where there is nothing else, with how a job asks for it."""
+    finished_job()
+    Quarantine.objects.create(signature="x", operator="matmul", dtype="bf16", config=BEST, config_key="", capability="9.0",
+                              toolkit="cuda 12.8", reason="crash")
+    assert "exact" in state(text(alice, PROBLEM.url), "served"), "it crashed under a toolkit that nobody runs there any more"
+    config_services.record_environment(GPU, "cuda 13.1")
+    served = state(text(alice, PROBLEM.url), "served")
+    assert "older toolkit" in served and "unverified" in served
+    CachedConfig.objects.update(recorded="recorded on NVIDIA H200")
+    served = state(text(alice, PROBLEM.url), "served")
+    assert ">recorded<" in served and "RIDGEPOINT_RECORDED=1" in served
 
 
 def test_a_library_that_wins_is_kept(alice: Client) -> None:

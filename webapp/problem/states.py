@@ -17,7 +17,7 @@ from tuner.gate.suites.selectors import suite_environments
 from tuner.jobs import page_selectors as job_selectors
 from tuner.jobs.outcomes import job_outcome
 from tuner.jobs.selectors import ENDED
-from tuner.models import CachedConfig, GateKernel, KernelRun, Regression, Suite, SuiteKernel, TuneJob
+from tuner.models import CachedConfig, GateKernel, GpuEnvironment, KernelRun, Regression, Suite, SuiteKernel, TuneJob
 from tuner.tuning.measure.landscape import LandscapeError
 from webapp.problem.address import Problem
 
@@ -105,8 +105,9 @@ class Served:
 
 
 def served(problem: Problem) -> Served:
-    """Ask the cache as a client on this GPU would."""
-    wanted = problem.operator, problem.dtype, problem.gpu, problem.shape
+    """Ask the cache as a client on this GPU would, under the newest toolkit that a worker ran there."""
+    seen = GpuEnvironment.objects.filter(gpu=problem.gpu).order_by("-first_seen", "-pk").first()
+    wanted = problem.operator, problem.dtype, problem.gpu, problem.shape, seen.toolkit if seen else ""
     answer = configs.config_best(*wanted)
     if answer["entry"] is None and answer["recording"]:              # all there is: shown as what it is
         answer = configs.config_best(*wanted, recorded=True)
