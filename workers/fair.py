@@ -32,7 +32,7 @@ def next_row(leases: Leases[Any], task: str, row_id: int, among: Q | None = None
     for project, _, first in sorted(waiting, key=lambda row: (running[row[0]], served.get(row[0], 0.0), row[1], row[2])):
         others = free.filter(project=project).exclude(pk=first).order_by("created", "pk").values_list("pk", flat=True)
         for pk in (first, *others[:MOST_TAKEN]):
-            if client.set(_TAKEN.format(task, pk), 1, nx=True, px=_TAKEN_MS):
+            if jobs.take_turn(_TAKEN.format(task, pk), _TAKEN_MS):
                 seconds, parts = client.time()
                 client.hset(_SERVED.format(task), str(project), f"{seconds}.{parts:06}")
                 return int(pk)

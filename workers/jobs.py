@@ -136,6 +136,20 @@ def announce(worker: str, facts: dict[str, Any]) -> None:
     connection().set(_WORKERS_KEY + worker, json.dumps(facts), ex=_ANNOUNCE_TTL_S)
 
 
+def take_turn(key: str, lasts_ms: int) -> bool:
+    """Return whether this one is the first who asks within `lasts_ms`.
+
+    A key that lasts longer is from before Valkey's clock was set back, by so much: whatever it turns away would rest as long.
+    """
+    client = connection()
+    if client.set(key, 1, nx=True, px=lasts_ms):
+        return True
+    if client.pttl(key) <= lasts_ms:        # type: ignore[operator]    # redis-py's types name the asynchronous answer too
+        return False
+    client.delete(key)
+    return bool(client.set(key, 1, nx=True, px=lasts_ms))
+
+
 def clock_skew_s() -> float:
     """This host's clock less Valkey's, in seconds; right to half of what the question takes."""
     before_s = time.time()
@@ -153,9 +167,13 @@ def retire(worker: str) -> None:
 
 
 def workers() -> list[dict[str, Any]]:
-    """The workers that announced themselves in the last 15 s, by name."""
+    """The workers that announced themselves in the last 15 s, by name; what lasts longer is from before a clock was set back."""
     client = connection()
     keys = sorted(client.scan_iter(_WORKERS_KEY + "*"))
-    values = client.mget(keys) if keys else []
+    with client.pipeline(transaction=False) as pipe:
+        for key in keys:
+            pipe.get(key).pttl(key)
+        told = pipe.execute()
     return [{"name": key.decode().removeprefix(_WORKERS_KEY), **json.loads(value)}
-            for key, value in zip(keys, values, strict=True) if value]
+            for key, value, lasts_ms in zip(keys, told[::2], told[1::2], strict=True)
+            if value and lasts_ms <= 1000 * _ANNOUNCE_TTL_S]

@@ -38,7 +38,7 @@ _DOUBT_KEY, _DOUBT_MS = "ridgepoint:revalidations", 30_000       # environments 
 
 def sweep() -> dict[str, list[int]]:
     """Wake what was left behind; return task -> ids. One worker at a time, others skip."""
-    if not jobs.connection().set(_TURN_KEY, 1, nx=True, px=_TURN_MS):
+    if not jobs.take_turn(_TURN_KEY, _TURN_MS):
         return {}
     profiles_fail_hopeless()
     short = disk.shortage() is not None
@@ -58,7 +58,7 @@ def sweep() -> dict[str, list[int]]:
     woken["schedules"] = in_each(lambda: wake_schedules(jobs.waiting("schedules")))
     woken["production"] = wake_production(jobs.waiting("production"))         # days of the fleet that were summed since
     woken["series"] = in_each(wake_stale_series)         # runs over which nobody looked for changes
-    if jobs.connection().set(_DOUBT_KEY, 1, nx=True, px=_DOUBT_MS):
+    if jobs.take_turn(_DOUBT_KEY, _DOUBT_MS):
         uploads_sweep()
         woken["keeping"] = wake_nightly()           # projects whose retention is due
         woken["revalidate"] = in_each(wake_revalidations)                   # winners that an environment made doubtful

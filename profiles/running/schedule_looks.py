@@ -26,7 +26,7 @@ class Look:
 def may_ask(schedule: CaptureSchedule) -> bool:
     """Return whether no other worker asks the server now: many would wait for one that does not answer."""
     key = f"ridgepoint:schedule:{schedule.pk}:{schedule.next_due}"
-    return schedule.server is None or bool(jobs.connection().set(key, 1, nx=True, px=ASKED_MS))
+    return schedule.server is None or jobs.take_turn(key, ASKED_MS)
 
 
 def look_at(schedule: CaptureSchedule) -> Look:

@@ -36,7 +36,7 @@ def week_due() -> str:
 
 def wake_due(waiting: Collection[int] = ()) -> list[int]:
     """Wake a worker where a project's digest is due; looked at every ten minutes."""
-    if waiting or not jobs.connection().set(_LOOK_KEY, 1, nx=True, ex=_LOOK_S):
+    if waiting or not jobs.take_turn(_LOOK_KEY, 1000 * _LOOK_S):
         return []
     projects = Project.objects.exclude(pk__in=DigestSent._base_manager.filter(week=week_due()).values("project"))
     ids = list(projects.values_list("pk", flat=True)[:1])

@@ -46,7 +46,7 @@ def interval_ms() -> int:
 
 def send_when_due() -> bool:
     """Send in a thread where it is time and no other worker does; return whether it began. Called by the workers' sweep."""
-    if not is_on() or _sending.locked() or not jobs.connection().set(_TURN_KEY, 1, nx=True, px=interval_ms()):
+    if not is_on() or _sending.locked() or not jobs.take_turn(_TURN_KEY, interval_ms()):
         return False
     readings()          # here, so that the thread asks no database: the process may fork while it sends
     threading.Thread(target=_send_quietly, name="otlp", daemon=True).start()

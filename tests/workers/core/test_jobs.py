@@ -82,3 +82,17 @@ def test_a_suite_that_ci_waits_for_comes_before_tune_jobs_that_are_queued() -> N
         jobs.enqueue("replay", task, row)
     ids = [each.rpartition("-")[0] for each in Queue("replay", connection=jobs.connection()).get_job_ids()]
     assert [each for each in ids if each.split("-")[1] in ("991", "992", "993")] == ["suite-993", "tune-991", "tune-992"]
+
+
+def test_what_stands_since_before_the_clock_was_set_back_turns_nobody_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that was to last 2 s then lasts an hour: no row was woken so long, and workers that had ended were listed."""
+    client = jobs.connection()
+    assert jobs.take_turn("ridgepoint:test", 2000) and not jobs.take_turn("ridgepoint:test", 2000)
+    client.pexpire("ridgepoint:test", 3_600_000)
+    assert jobs.take_turn("ridgepoint:test", 2000) and client.pttl("ridgepoint:test") <= 2000     # type: ignore[operator]
+    client.delete("ridgepoint:test")
+    jobs.announce("gone@host-1", {"queues": ["gpu"]})
+    assert [row["queues"] for row in jobs.workers() if row["name"] == "gone@host-1"] == [["gpu"]]
+    client.pexpire("ridgepoint:worker:gone@host-1", 3_600_000)
+    assert not [row for row in jobs.workers() if row["name"] == "gone@host-1"]
+    jobs.retire("gone@host-1")
