@@ -19,6 +19,8 @@ from tuner.bring.calls.proposals import propose_calls
 from tuner.bring.calls.received import read_record
 from tuner.bring.process import Asked
 from tuner.bring.report import Found
+from tuner.bring.travel.described import describe_text
+from tuner.tuning.team.description import make_operator
 
 GPU = "sm_90"
 
@@ -153,6 +155,18 @@ def fails(x):
 none = None
 
 @triton.jit
+def spread(x_ptr, y_ptr, n, bins, BLOCK: tl.constexpr):
+    for at in range(tl.program_id(0), tl.cdiv(n, BLOCK), tl.num_programs(0)):
+        o = at * BLOCK + tl.arange(0, BLOCK)
+        tl.store(y_ptr + o, tl.load(x_ptr + o, mask=o < n), mask=o < n)
+
+def spreads(x):
+    n, y = x.numel(), torch.empty_like(x)
+    warps = 4
+    spread[(3 * n.bit_length() * (4 // warps),)](x, y, n, n.bit_length() ** 2, BLOCK=256, num_warps=warps)
+    return y
+
+@triton.jit
 def rows(x_ptr, y_ptr, r, n, BLOCK_R: tl.constexpr, COLS: tl.constexpr):
     row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
     o = tl.program_id(1) * COLS + tl.arange(0, COLS)
@@ -248,6 +262,16 @@ def test_a_block_of_one_row_is_a_block_and_a_heuristics_block_makes_the_grid(cal
     found = calls.record("maxima(randn(5000))")["largest"]
     assert not parameters(found) and 'triton.cdiv(meta["n"], 256)' in calls.adapters["largest"]
     assert 'holds={"y_ptr": float("-inf")}' in calls.adapters["largest"] and read_record(json.loads(json.dumps(calls.told)))
+
+
+@pytest.mark.torch
+def test_what_follows_sizes_in_no_simple_way_is_tuned_at_the_call_s_own(calls: Calls) -> None:
+    found, adapter = calls.record("spreads(randn(5000))")["spread"], calls.adapters["spread"]
+    assert not found.problems and "tuned at the call's own sizes alone: the grid, bins follow them in no simple way" in found.notes
+    assert "NotImplementedError" not in adapter and "GRID = lambda meta: (39,)" in adapter and '"bins": 169' in adapter
+    operator = make_operator(describe_text(adapter, "spread", title="spread", kernel="spread", source_hash=""))
+    assert not operator.problems({"n": 5000}, "bf16") and "must be one of 5000" in str(operator.problems({"n": 4096}, "bf16"))
+    assert "error" not in calls.compile("spread")
 
 
 @pytest.mark.torch

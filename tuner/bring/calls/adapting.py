@@ -130,8 +130,7 @@ class _Writing:
 
     def _formula(self, path: str, value: int) -> str:
         formula = self.each.formulas.get(path, str(value))
-        if formula is None:
-            self.asks.append(f"{path.partition('.')[2]} is {value} in the call, and follows its sizes in no simple way")
+        if formula is None:                 # as it is at the call's sizes, which are then the only ones
             return str(value)
         return self._of_gpu(formula)
 
@@ -164,6 +163,9 @@ class _Writing:
         return repr(value)
 
     # ---- grid, reference, record ----
+
+    def _dim(self, name: str, size: int) -> str:
+        return f'Dim("{name}", "{name}", high=1 << 30{f", only=({size},)" if self.each.here else ""})'
 
     def grid(self) -> str:
         axes = [axis if axis is not None else "None" for axis in self.each.grid]
@@ -250,7 +252,7 @@ class _Writing:
         is_product = bool(self.kernel and self.kernel.tiles and self.kernel.dots and {"M", "N", "K"} <= self.dims.keys())
         result = "2 * M * N * K" if is_product else " * ".join(self._extents(self.out)) or "1"
         lines = ["OPERATORS = [TritonOperator(", f'    name="{kernel.strip("_")[:40]}", title="{kernel}", kernel={kernel}{above},',
-                 "    dims=(" + ", ".join(f'Dim("{name}", "{name}", high=1 << 30)' for name in self.dims) + ",),",
+                 "    dims=(" + ", ".join(self._dim(name, size) for name, size in self.dims.items()) + ",),",
                  "    dtypes=(" + ", ".join(f'"{one}"' for one in dtypes) + ",),",
                  "    presets=({" + ", ".join(f'"{name}": {size}' for name, size in self.dims.items()) + "},),",
                  f'    arguments=arguments, grid=GRID, out="{self.out}", reference=reference,',

@@ -113,6 +113,9 @@ def _recorded(each: Recorded, told: Mapping[str, Any]) -> dict[str, Any]:
 
 def _notes(each: Recorded, told: Mapping[str, Any], stood_in: Mapping[str, str]) -> list[str]:
     notes = list(each.untuned)
+    if each.here:
+        follow = "follows" if len(each.here) == 1 else "follow"
+        notes.append(f"tuned at the call's own sizes alone: {', '.join(each.here[:6])} {follow} them in no simple way")
     if stood_in:
         named = [f"{name} ({why})" for name, why in list(stood_in.items())[:8]]
         more = ", …" if len(stood_in) > 8 else ""

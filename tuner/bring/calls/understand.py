@@ -27,6 +27,7 @@ class Recorded:
     grid      formula for each axis over arguments and parameters; None where none holds in all calls
     chosen    constexpr → who chose it and why it is tuned or not
     formulas  whole numbers of the launch (path joined by ".") → formula over `dims`; None where it follows none that is simple
+    here      what follows the call's sizes in no simple way, so that it is known at these sizes alone
     unsure    what could not be told, and has to be asked
     untuned   what is left as the host has it, with why
     """
@@ -40,6 +41,7 @@ class Recorded:
     grid: list[str | None] = field(default_factory=list)
     chosen: dict[str, str] = field(default_factory=dict)
     formulas: dict[str, str | None] = field(default_factory=dict)
+    here: list[str] = field(default_factory=list)
     unsure: list[str] = field(default_factory=list)
     untuned: list[str] = field(default_factory=list)
 
@@ -81,6 +83,9 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], kernel
             each.untuned.append(f"{name}={value} is not tuned: {reason.removeprefix(UNSURE + ': ')}")
     each.grid = _fit_grid(each, told, at, launch, points, kernel)
     each.formulas = _fit_numbers(each, launch, points)
+    told_by = {*each.params, *launch["heuristics"]}
+    each.here += dict.fromkeys(name for path, formula in each.formulas.items()
+                               if formula is None and (name := path.split(".")[1]) not in told_by)
     return each
 
 
@@ -234,10 +239,18 @@ def _fit_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping[
     for axis in range(len(launch["grid"])):
         seen: list[Point] = [(one.known(each.dims), one.launch["grid"][axis]) for one in points
                              if axis < len(one.launch["grid"]) and (not one.choice or _changes_blocks(one, points[0], blocks))]
+        # a host that counts programs by warps: those of its own choice do for others, since the kernel goes over what is left
+        own: list[Point] = [(one.known(each.dims), one.launch["grid"][axis]) for one in points if one.choice
+                            and axis < len(one.launch["grid"]) and _changes_blocks(one, points[0], blocks)
+                            and (one.launch["options"] == launch["options"] or not (kernel and kernel.loops))]
         for one in (told.get("grids") or [])[at:at + 1] or [[]]:
-            seen += [({**points[0].known(each.dims), **other["instead"]}, other["grid"][axis]) for other in one
-                     if axis < len(other["grid"]) and set(other["instead"]) <= set(blocks)]
-        axes.append(fit(seen, sizes, blocks, META, fixed))
+            told_grids = [({**points[0].known(each.dims), **other["instead"]}, other["grid"][axis]) for other in one
+                          if axis < len(other["grid"]) and set(other["instead"]) <= set(blocks)]
+            seen, own = [*seen, *told_grids], [*own, *told_grids]
+        formula = fit(seen, sizes, blocks, META, fixed)
+        if formula is None and (formula := fit([*seen[:1], *own], sizes, blocks, META, fixed)) is not None:
+            each.here = ["the grid"]
+        axes.append(formula)
     moved = kernel.steps.moves if kernel is not None and not kernel.loops else ()
     for name in blocks:
         if name in moved and not any(META.format(name) in str(axis) for axis in axes) and None not in axes:
