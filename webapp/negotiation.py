@@ -8,6 +8,10 @@ from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.renderers import JSONRenderer
 
 
+class _AsciiJson(JSONRenderer):
+    ensure_ascii = True
+
+
 class AnyTextJson(JSONRenderer):
     """JSON of any text: half a surrogate pair, which a refusal quotes as it was sent, has no UTF-8 and is written as \\ud800."""
 
@@ -15,8 +19,7 @@ class AnyTextJson(JSONRenderer):
         try:
             return super().render(data, accepted_media_type, renderer_context)
         except UnicodeEncodeError:
-            self.ensure_ascii = True
-            return super().render(data, accepted_media_type, renderer_context)
+            return _AsciiJson().render(data, accepted_media_type, renderer_context)
 
 
 class FormatOrFile(DefaultContentNegotiation):

@@ -144,7 +144,7 @@ def take_turn(key: str, lasts_ms: int) -> bool:
     client = connection()
     if client.set(key, 1, nx=True, px=lasts_ms):
         return True
-    if client.pttl(key) <= lasts_ms:        # type: ignore[operator]    # redis-py's types name the asynchronous answer too
+    if client.pttl(key) <= lasts_ms:      
         return False
     client.delete(key)
     return bool(client.set(key, 1, nx=True, px=lasts_ms))
@@ -172,7 +172,8 @@ def workers() -> list[dict[str, Any]]:
     keys = sorted(client.scan_iter(_WORKERS_KEY + "*"))
     with client.pipeline(transaction=False) as pipe:
         for key in keys:
-            pipe.get(key).pttl(key)
+            pipe.get(key)
+            pipe.pttl(key)
         told = pipe.execute()
     return [{"name": key.decode().removeprefix(_WORKERS_KEY), **json.loads(value)}
             for key, value, lasts_ms in zip(keys, told[::2], told[1::2], strict=True)

@@ -46,7 +46,7 @@ class Page:
         """Return `document` with `count` and `next_offset`."""
         return Response({**document, "count": self.count, "next_offset": self.next_offset}, headers=self._headers())
 
-    def answer_rows(self, rows: Sequence[Any]) -> Response:
+    def answer_rows(self, rows: Any) -> Response:
         """Return a bare array, which only its header leads on from."""
         return Response(rows, headers=self._headers())
 
@@ -87,9 +87,9 @@ class Pages(LimitOffsetPagination):
 
     def get_paginated_response(self, data: Any) -> Response:
         answer = super().get_paginated_response(data)
-        end = self.offset + self.limit
-        next_offset = end if end < self.count else None
-        answer.data["next_offset"] = next_offset
-        for name, value in link_header(self.request, next_offset).items():
-            answer[name] = value
+        address = self.get_next_link()
+        end = (self.offset or 0) + (self.limit or 0)
+        answer.data["next_offset"] = end if address else None
+        if address:
+            answer["Link"] = f'<{address}>; rel="next"'
         return answer

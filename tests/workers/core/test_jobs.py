@@ -89,7 +89,7 @@ def test_what_stands_since_before_the_clock_was_set_back_turns_nobody_away(monke
     client = jobs.connection()
     assert jobs.take_turn("ridgepoint:test", 2000) and not jobs.take_turn("ridgepoint:test", 2000)
     client.pexpire("ridgepoint:test", 3_600_000)
-    assert jobs.take_turn("ridgepoint:test", 2000) and client.pttl("ridgepoint:test") <= 2000     # type: ignore[operator]
+    assert jobs.take_turn("ridgepoint:test", 2000) and client.pttl("ridgepoint:test") <= 2000
     client.delete("ridgepoint:test")
     jobs.announce("gone@host-1", {"queues": ["gpu"]})
     assert [row["queues"] for row in jobs.workers() if row["name"] == "gone@host-1"] == [["gpu"]]
