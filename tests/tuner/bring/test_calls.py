@@ -180,16 +180,18 @@ def copies(x):
     return y
 
 @triton.jit
-def largest(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+def largest(x_ptr, y_ptr, locks_ptr, n, BLOCK: tl.constexpr):
     o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + o, mask=o < n, other=0)
     tl.store(y_ptr + o, tl.maximum(tl.load(y_ptr + o, mask=o < n, other=0), x), mask=o < n)
+    tl.atomic_add(locks_ptr, 1)
 
 largest = triton.heuristics({"BLOCK": lambda args: 256})(largest)
 
 def maxima(x):
     y = x.new_full(x.shape, -float("inf"))
-    largest[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel())
+    locks = x.new_full((4,), 0, dtype=torch.uint32)     # of a type whose values torch computes few things of
+    largest[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, locks, x.numel())
     return y
 """
 
@@ -261,7 +263,9 @@ def test_a_block_of_one_row_is_a_block_and_a_heuristics_block_makes_the_grid(cal
     assert 'triton.cdiv(meta["r"], meta["BLOCK_R"])' in calls.adapters["rows"]
     found = calls.record("maxima(randn(5000))")["largest"]
     assert not parameters(found) and 'triton.cdiv(meta["n"], 256)' in calls.adapters["largest"]
-    assert 'holds={"y_ptr": float("-inf")}' in calls.adapters["largest"] and read_record(json.loads(json.dumps(calls.told)))
+    adapter = calls.adapters["largest"]
+    assert 'holds={"y_ptr": float("-inf"), "locks_ptr": 0.0}' in adapter and "NotImplementedError" not in adapter
+    assert read_record(json.loads(json.dumps(calls.told)))
 
 
 @pytest.mark.torch

@@ -99,7 +99,7 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
         return out
 
     def _note_fill(self, name: str, args: Any, out: Any) -> None:
-        if name not in _FILLS or not isinstance(out, torch.Tensor) or not out.is_floating_point():
+        if name not in _FILLS or not isinstance(out, torch.Tensor) or out.is_complex() or self.of(out) is not None:
             return
         given = _FILLS[name] if _FILLS[name] is not None else args[-1]
         if isinstance(given, int | float):
