@@ -57,9 +57,14 @@ def main() -> None:
         raise CannotStart(wrong)
     if command not in SERVERLESS and "--help" not in sys.argv and not offline(command, sys.argv[2:]):
         home = Path(os.environ.get("RIDGEPOINT_HOME") or project / "var").absolute()
-        if wrong := unfinished.refuse_half_restored(home, command):
-            raise CannotStart(wrong)
-        ensure.begin_servers(home)
+        try:
+            if wrong := unfinished.refuse_half_restored(home, command):
+                raise CannotStart(wrong)
+            ensure.begin_servers(home)
+        except OSError as error:
+            if not str(error.filename or "").startswith(str(home)):
+                raise
+            raise CannotStart(f"RIDGEPOINT_HOME={home} cannot be used: {error.strerror} ({error.filename})") from error
         import django
 
         django.setup()          # while the servers come up

@@ -38,10 +38,12 @@ RIDGEPOINT_ACCESS_LOG      1: a line for every request; without it for refused a
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
 
 from webapp.embedded.secret import secret_key
 from webapp.people import sso
@@ -58,7 +60,17 @@ PREFIX = "/".join(["", *filter(None, os.environ.get("RIDGEPOINT_PREFIX", "").spl
 FORCE_SCRIPT_NAME = PREFIX or None
 PROXIES = os.environ.get("RIDGEPOINT_PROXIES", "")
 WEB_PROCESS = os.environ.get("RIDGEPOINT_WEB_PROCESS") == "1"        # set by manage.py and webapp.asgi
-REDIS_URL = os.environ.get("REDIS_URL", "")
+
+
+def _checked(name: str, schemes: Collection[str]) -> str:
+    """Return an address of the environment; what is none is said here, and not by each process that tries it."""
+    url = os.environ.get(name, "")
+    if url and urlsplit(url).scheme not in schemes:
+        raise ImproperlyConfigured(f"{name} begins with none of {', '.join(f'{scheme}:' for scheme in schemes)}")
+    return url
+
+
+REDIS_URL = _checked("REDIS_URL", ("redis", "rediss", "unix"))
 CUT_OFF_S = 20                  # a server or client from which nothing comes for that long is given up
 REDIS_OPTIONS: dict[str, Any] = {} if REDIS_URL.startswith("unix:") else {
     "socket_keepalive": True, "socket_keepalive_options": {
@@ -154,7 +166,7 @@ def _database(url: str) -> dict[str, Any]:
     }
 
 
-DATABASES = {"default": _database(os.environ.get("DATABASE_URL", ""))}
+DATABASES = {"default": _database(_checked("DATABASE_URL", ("postgresql", "postgres")))}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 CHANNEL_PREFIX = "ridgepoint"
 CHANNEL_LAYERS = {"default": {

@@ -114,6 +114,9 @@ def _listen(host: str, port: int | None) -> socket.socket:
             listener.bind((host, candidate))
             listener.listen(2048)
             return listener
+        except OverflowError as error:
+            listener.close()
+            raise CommandError(f"PORT={candidate} is no port: 1 to 65535") from error
         except socket.gaierror as error:
             listener.close()
             raise CommandError(f"HOST={host} is no address and no name that is known here: {error.strerror}") from error
