@@ -52,7 +52,7 @@ class BuildListApi(APIView):
         found = selectors.build_names(request.query_params.get("q", "")[:80], request.query_params.get("branch", "")[:120])
         page = read_page(request, found, LIST_LIMIT)
         return page.answer({"offset": page.offset,
-                            "results": [selectors.row_json(row) for row in selectors.build_rows(page.rows)]})
+                            "results": [selectors.row_json(row) for row in selectors.build_rows(list(page.rows))]})
 
     @extend_schema(operation_id="builds_seen", request=BuildSerializer, responses={201: JSON})
     def post(self, request: Request) -> Response:
