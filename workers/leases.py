@@ -23,13 +23,16 @@ NAME_CHARACTERS = 120                       # of a worker, in its column
 
 
 def is_alive() -> Q:
-    """Match rows whose worker beat lately. Hosts' clocks differ: the database's alone writes and compares."""
-    return Q(heartbeat__gte=Now() - STALE_AFTER)
+    """Match rows whose worker beat lately. Hosts' clocks differ: the database's alone writes and compares.
+
+    A beat of the future is from before that clock was set back, and says nothing of now.
+    """
+    return Q(heartbeat__gte=Now() - STALE_AFTER, heartbeat__lte=Now() + STALE_AFTER)
 
 
 def is_dead() -> Q:
     """Match rows whose worker gave no sign of life for too long."""
-    return Q(heartbeat=None) | Q(heartbeat__lt=Now() - STALE_AFTER)
+    return Q(heartbeat=None) | Q(heartbeat__lt=Now() - STALE_AFTER) | Q(heartbeat__gt=Now() + STALE_AFTER)
 
 
 @dataclass(frozen=True)
@@ -87,5 +90,7 @@ class Leases(Generic[Row]):
 
     def abandoned_rows(self, woken: Collection[int] = ()) -> QuerySet[Row]:
         """Return rows that nobody holds and that no queue entry is to wake (`woken`: ids of those that have one)."""
-        forgotten = Q(status=self.waiting, created__lt=timezone.now() - FORGOTTEN_AFTER)
+        now = timezone.now()
+        young = Q(created__gte=now - FORGOTTEN_AFTER, created__lte=now + FORGOTTEN_AFTER)      # later: before a clock was set back
+        forgotten = Q(status=self.waiting) & ~young
         return self.model._default_manager.filter(self.is_lost() | forgotten).exclude(pk__in=woken)

@@ -48,6 +48,16 @@ def test_running_rows_whose_heartbeat_is_stale_are_woken_on_their_own_queue() ->
     assert entries("replay") == [("run_tune", stale.pk)] and entries("gpu") == [("run_tune", on_gpu.pk)]
 
 
+def test_rows_of_before_the_clock_was_set_back_are_woken() -> None:
+    """They lie in the future: a dead worker would hold its row, and a row that waits would stand, until that is reached."""
+    held = tune_job("gpu", status="running", worker="dead", heartbeat=ago(-3600))
+    waits = aged(tune_job("gpu"), -3600)
+    tune_job("gpu", status="running", worker="alive", heartbeat=ago(-1))
+    tune_job("gpu")                                         # on its way into the queue
+    assert sorted(sweep.sweep()["tune"]) == sorted([held.pk, waits.pk])
+    assert worker_services.tune_claim(held.pk, "here") is not None
+
+
 def test_what_is_due_by_itself_is_not_said_to_be_left_behind(caplog: pytest.LogCaptureFixture,
                                                              monkeypatch: pytest.MonkeyPatch) -> None:
     """At a first start nobody held anything."""
