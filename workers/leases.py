@@ -18,6 +18,7 @@ from django.utils import timezone
 Row = TypeVar("Row", bound=Model)
 BEAT_EVERY_S = 2.0
 STALE_AFTER = timedelta(seconds=8)          # a running row whose heartbeat is older belongs to nobody
+AHEAD_AT_MOST = timedelta(minutes=2)        # a heartbeat that lies further ahead is from before the clock was set back
 FORGOTTEN_AFTER = timedelta(seconds=5)      # a waiting row this young may be on its way into the queue
 NAME_CHARACTERS = 120                       # of a worker, in its column
 
@@ -27,12 +28,12 @@ def is_alive() -> Q:
 
     A beat of the future is from before that clock was set back, and says nothing of now.
     """
-    return Q(heartbeat__gte=Now() - STALE_AFTER, heartbeat__lte=Now() + STALE_AFTER)
+    return Q(heartbeat__gte=Now() - STALE_AFTER, heartbeat__lte=Now() + AHEAD_AT_MOST)
 
 
 def is_dead() -> Q:
     """Match rows whose worker gave no sign of life for too long."""
-    return Q(heartbeat=None) | Q(heartbeat__lt=Now() - STALE_AFTER) | Q(heartbeat__gt=Now() + STALE_AFTER)
+    return Q(heartbeat=None) | Q(heartbeat__lt=Now() - STALE_AFTER) | Q(heartbeat__gt=Now() + AHEAD_AT_MOST)
 
 
 @dataclass(frozen=True)
