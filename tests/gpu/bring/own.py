@@ -31,6 +31,7 @@ from workers.tune.sandbox import EarlyStart, SandboxRunner
 CALL = "softmax(randn(8192, 4000))"
 TRIALS, SECONDS = 24, 60.0
 WARM = 3
+READY_S = 15.0                      # what a parent does between requests, as on a worker that waits for its first job
 EARLY = 6
 # the same kernel with one thing wrong: what a configuration of it must be rejected for
 FAULTS = {
@@ -109,6 +110,7 @@ def warm_parent(card: gpu.Gpu) -> warm.Keeper:
     while keeper.parent is not None and not keeper.parent.ready:
         time.sleep(0.05)
         keeper.tend()
+    time.sleep(READY_S)
     return keeper
 
 

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
+
 from tuner.bring.calls.choices import Choices
 from tuner.bring.calls.loading import load_tolerantly
 from tuner.bring.travel.files import FOLDER, RECORD, TREE, adapter_path
@@ -29,6 +31,11 @@ from tuner.tuning.team.adapter import TritonOperator
 from tuner.tuning.team.description import make_operator
 from tuner.tuning.team.fences import Fences
 from tuner.tuning.trial import Config, Reason
+
+
+def make_ready() -> None:
+    """In the warm parent: put one tensor between fences. What torch imports for that (its compiler, SymPy) takes four seconds."""
+    Fences(torch.device("cpu")).made(lambda: torch.empty(1))
 
 
 class Kernel:

@@ -54,7 +54,7 @@ def main(argv: list[str], helper: subprocess.Popen[bytes], wall_in: WallIn | Non
         server.report({"ready": True, "seconds": round(time.monotonic() - began_s, 3),
                        "threads": len(os.listdir("/proc/self/task")), "without": without})
 
-    server.serve(prepare, prepare_more())
+    server.serve(prepare, prepare_more(also))
     os._exit(0)
 
 
@@ -107,8 +107,12 @@ def freeze() -> None:
     gc.freeze()
 
 
-def prepare_more() -> Iterator[None]:
-    """Make each operator's first problem without memory, one at a time: some import what costs seconds."""
+def prepare_more(also: Sequence[str] = ()) -> Iterator[None]:
+    """Do what the modules named call `make_ready`; make each operator's first problem without memory: some import for seconds."""
+    for name in also:
+        with suppress(Exception):           # a fork says what is wrong
+            getattr(importlib.import_module(name), "make_ready", lambda: None)()
+        yield
     for operator in OPERATORS.values():
         with suppress(Exception):           # what cannot be made here is made, or refused, in a fork
             make = importlib.import_module(operator.kernel_module).PROBLEMS[operator.name]
