@@ -1,7 +1,7 @@
 """A team's load on a running product, its processes killed at random: nothing may be lost, nothing twice, no 5xx but 503 and 507.
 
     python -m tests.soak [--minutes 60] [--people 50] [--uploads 10] [--jobs 20] [--agents 8] [--kill-every 60]
-                         [--backup-every 180] [--out docs/soak.md]
+                         [--backup-every 180] [--fault-every 75] [--fault-lasts 15] [--out docs/soak.md]
 
 The product is what `make run` starts, with sign-in, in a folder of its own; everybody is on this machine too. --out writes what was
 met as a page. The exit code is 1 where anything was violated.
@@ -32,14 +32,18 @@ from tests.soak import check, check_written
 from tests.soak.actors import Agents, Gates, Jobs, Place, Sockets, Uploads, browse, in_thread, sign_in
 from tests.soak.backups import Backups, check_backups
 from tests.soak.book import MOST_TOLD, Book
+from tests.soak.clock import Clock, clock_of
+from tests.soak.disk import small_disk
+from tests.soak.faults import Faults
 from tests.soak.kills import Running, kill_some
+from tests.soak.leavers import Leavers, check_leavers
 from tests.soak.measure import Sample, Samples
 from tests.soak.writers import Links, Notes, Threads, find_timeline
 from tests.tour import load_examples
 
 PASSWORD = "correct horse battery staple"
 FLAT = 1.25             # the last quarter's median may be so many times the second's
-ENV = {"RIDGEPOINT_SIGN_IN": "1"}
+ENV = {"RIDGEPOINT_SIGN_IN": "1", "RIDGEPOINT_DISK_REST": "60 MB"}
 PEOPLE = """
 import sys
 from django.contrib.auth import get_user_model
@@ -66,6 +70,8 @@ class Plan:
     note_every_s: float = 5.0
     link_every_s: float = 12.0
     backup_every_s: float = 180.0
+    fault_every_s: float = 75.0
+    fault_lasts_s: float = 15.0
     sample_every_s: float = 20.0
     seed: int = 1
 
@@ -79,16 +85,25 @@ class Outcome:
 
 def run(plan: Plan, folder: Path) -> Outcome:
     """Start a product in `folder`, put the load on it, and check it when all has settled."""
-    home, book, samples = folder / "home", Book(), Samples()
+    home = folder / "home"
     home.mkdir()
-    running = Running(home, ENV)
+    clock = clock_of(folder)
+    with small_disk(home) as small:
+        return _run(plan, folder, Running(home, {**ENV, "TMPDIR": str(home), **(clock.env if clock else {})}), clock, small)
+
+
+def _run(plan: Plan, folder: Path, running: Running, clock: Clock | None, small: bool) -> Outcome:
+    home, book, samples = running.home, Book(), Samples()
     try:
         place = Place(running.url, _make_people(home, plan.people), folder)
         _load_examples(place)
         uploads, jobs, gates = Uploads(), Jobs(), Gates()
         sockets, agents = Sockets(plan.people), Agents(plan.agents)
         profile = find_timeline(place)
-        threads, notes, links, backups = Threads(), Notes(profile), Links(profile), Backups()
+        threads, notes, links = Threads(), Notes(profile), Links(profile)
+        backups = Backups(ledgers={"comment": threads.comments, "note": notes.ledger, "link": links.ledger})
+        leavers = Leavers(running)
+        faults = Faults(running, backups, clock, leavers, small, plan.fault_lasts_s)
         agents.start(place)
         acts = [in_thread(book, browse, place, f"person-{number}", PASSWORD) for number in range(plan.people)]
         acts += [in_thread(book, sockets.run, place, "person-0", PASSWORD),
@@ -98,7 +113,8 @@ def run(plan: Plan, folder: Path) -> Outcome:
                  in_thread(book, links.run, place, plan.link_every_s),
                  in_thread(book, backups.run, place, running, plan.backup_every_s),
                  in_thread(book, samples.run, running, plan.sample_every_s),
-                 in_thread(book, kill_some, place, running, agents, plan.kill_every_s, plan.seed)]
+                 in_thread(book, kill_some, place, running, agents, plan.kill_every_s, plan.seed),
+                 in_thread(book, faults.run, place, plan.fault_every_s, plan.seed)]
         at_work = [threading.Thread(target=act, daemon=True) for act in acts]
         book.begin()
         for thread in at_work:
@@ -116,8 +132,8 @@ def run(plan: Plan, folder: Path) -> Outcome:
             "links": check_written.check_links(book, place, links),
             "audit log": check_written.check_audit(book, place, links, uploads),
             "cache": check_written.check_cache(book, place),
-            "backups": check_backups(book, place, running, backups, {
-                "comment": threads.comments, "note": notes.ledger, "link": links.ledger}),
+            "backups": check_backups(book, place, running, backups),
+            "went while at work": check_leavers(book, place, leavers),
             "WebSockets": f"{sockets.messages:,} messages, opened {sockets.opened} times by {plan.people} people",
             "all work done after the load ended": f"{settled_s:.0f} s"}
         _check_flat(book, samples)
@@ -176,7 +192,8 @@ def page(plan: Plan, outcome: Outcome, commit: str) -> str:
              f"{plan.uploads_per_minute:g} uploads a minute, {plan.jobs} tune jobs at any time, a gate of CI every "
              f"{plan.gate_every_s:g} s, {plan.agents} agents of a fleet; a comment every {plan.comment_every_s:g} s, a note every "
              f"{plan.note_every_s:g} s, a link every {plan.link_every_s:g} s, a backup every {plan.backup_every_s:g} s; a process "
-             f"killed (SIGKILL) about every {plan.kill_every_s:g} s. Measured on {datetime.date.today():%Y-%m-%d} at {commit}, "
+             f"killed (SIGKILL) about every {plan.kill_every_s:g} s, a fault of {plan.fault_lasts_s:g} s about every "
+             f"{plan.fault_every_s:g} s. Measured on {datetime.date.today():%Y-%m-%d} at {commit}, "
              f"{psutil.cpu_count()} cores ({processor}), Python "
              f"{platform.python_version()}; load and product on the same machine, load of the machine {_load(samples.taken)}.", "",
              f"**{len(book.violations)} violations.** " + ("Nothing was lost, nothing is there twice, no 5xx but 503 with "
@@ -184,6 +201,7 @@ def page(plan: Plan, outcome: Outcome, commit: str) -> str:
     lines += [f"- {each}" for each in book.violations[:MOST_TOLD]]
     lines += ["", "| what | met |", "|---|---|", *(f"| {what} | {said} |" for what, said in outcome.lines.items()),
               f"| killed | {_counts(book.kills)} |", f"| not there to be killed | {_counts(book.nothing_to_kill)} |",
+              f"| faults | {_counts(book.faults)} |", f"| faults that could not be made | {_counts(book.no_fault)} |",
               f"| longest time without any answer below 500 | {book.longest_without_answer_s:.1f} s |"]
     lines += ["", "| requests | answers | median | p95 |", "|---|---|---|---|"]
     for who, answers in sorted(book.answers.items()):
@@ -210,13 +228,15 @@ def _load(taken: list[Sample]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, kind, usual in (("minutes", float, 60.0), ("people", int, 50), ("uploads", float, 10.0), ("jobs", int, 20),
-                              ("agents", int, 8), ("kill-every", float, 60.0), ("backup-every", float, 180.0), ("seed", int, 1)):
+                              ("agents", int, 8), ("kill-every", float, 60.0), ("backup-every", float, 180.0),
+                              ("fault-every", float, 75.0), ("fault-lasts", float, 15.0), ("seed", int, 1)):
         parser.add_argument(f"--{name}", type=kind, default=usual)
     parser.add_argument("--out", type=Path)
     asked: dict[str, Any] = vars(parser.parse_args())
     plan = Plan(minutes=asked["minutes"], people=asked["people"], uploads_per_minute=asked["uploads"], jobs=asked["jobs"],
                 agents=asked["agents"], kill_every_s=asked["kill_every"],
-                backup_every_s=asked["backup_every"], seed=asked["seed"])
+                backup_every_s=asked["backup_every"], fault_every_s=asked["fault_every"], fault_lasts_s=asked["fault_lasts"],
+                seed=asked["seed"])
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=PROJECT, text=True, capture_output=True).stdout.strip()
     with tempfile.TemporaryDirectory(prefix="ridgepoint-soak-") as folder:
         outcome = run(plan, Path(folder))

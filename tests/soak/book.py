@@ -24,6 +24,8 @@ class Book:
         self.violations: list[str] = []
         self.kills: Counter[str] = Counter()
         self.nothing_to_kill: Counter[str] = Counter()      # turns of a kind of which no process was there
+        self.faults: Counter[str] = Counter()
+        self.no_fault: Counter[str] = Counter()             # turns of a kind that could not be made
         self._lock = threading.Lock()
         self._last_fine_s = time.monotonic()
         self.longest_without_answer_s = 0.0

@@ -1,4 +1,4 @@
-"""The soak, shorter: a process killed every 15 s for four minutes. `docs/soak.md` holds the figures of an hour.
+"""The soak, shorter: a process killed every 15 s, a fault every 30 s for four minutes. `docs/soak.md` holds the figures of an hour.
 
 Its parts are tested wherever they can be without a load: the killer over real processes, who writes and what checks it over a
 real server.
@@ -235,6 +235,7 @@ def test_a_link_stands_with_its_line_in_the_audit_log_or_not_at_all(olga: Any, a
 def test_a_team_s_load_survives_kills_with_nothing_lost_and_nothing_twice(tmp_path: Path) -> None:
     from tests.soak.__main__ import Plan, run  # the load's own modules are of no use to the other tests
 
-    outcome = run(Plan(minutes=4, people=20, jobs=8, agents=4, kill_every_s=15, gate_every_s=30, backup_every_s=45), tmp_path)
+    outcome = run(Plan(minutes=4, people=20, jobs=8, agents=4, kill_every_s=15, gate_every_s=30, backup_every_s=45,
+                       fault_every_s=20, fault_lasts_s=8), tmp_path)
     assert not outcome.book.violations, outcome.book.violations[:10]
-    assert sum(outcome.book.kills.values()) >= 8
+    assert sum(outcome.book.kills.values()) >= 8 and sum(outcome.book.faults.values()) >= 4
