@@ -267,9 +267,9 @@ def wake_fleet(queued: Collection[int]) -> list[int]:
     waiting = _waiting()
     oldest = waiting.order_by("pk").first()
     if oldest is not None:
-        waited_s = (timezone.now() - oldest.received).total_seconds()
+        waited_s = (timezone.now() - oldest.received).total_seconds()      # below 0: the clock was set back
         busy = waited_s < MERGE_BUSY_AFTER_S and (waiting.aggregate(rows=Sum("rows"))["rows"] or 0) > BUSY_ROWS
-        if waited_s >= (MERGE_BUSY_AFTER_S if busy else MERGE_AFTER_S):
+        if waited_s < 0 or waited_s >= (MERGE_BUSY_AFTER_S if busy else MERGE_AFTER_S):
             jobs.enqueue(jobs.SMALL, TASK, oldest.pk)
             return [oldest.pk]
     elif days_to_sum() or months_to_sum(day_number(timezone.now().date())):
