@@ -37,7 +37,7 @@ def copy_kernel(x_ptr, out_ptr, flag_ptr, n, BLOCK: tl.constexpr):
             x = x + 0
     if BLOCK == 2048:                               # never ends in the compiler
         for i in tl.static_range(4000000):
-            x = tl.sin(x + i)
+            x = tl.sin(x.to(tl.float32) + i)
     tl.store(out_ptr + at, x, mask=at < n)
 
 def copy(x, flag):
@@ -102,7 +102,7 @@ def poll(what: Any, within_s: float, log: Any) -> Any:
 def test_configurations_that_hang_cost_themselves_alone(site: Site, report: Report) -> None:
     began = time.monotonic()
     _, job = tune_file(site, "hangs.py", HANGS, "copy(randn(4194304), zeros(1, dtype=torch.int32))",
-                       reference="copy_torch", params={"BLOCK": ["256", "512", "1024", "2048"], "num_warps": ["4", "8"]},
+                       reference="copy_torch", params={"BLOCK": [256, 512, 1024, 2048], "num_warps": [4, 8]},
                        strategy="random", budget_trials=8, budget_seconds=150)
     row, trials = finished(site, job, 240)
     by_block: dict[int, set[str]] = {}
@@ -110,7 +110,7 @@ def test_configurations_that_hang_cost_themselves_alone(site: Site, report: Repo
         by_block.setdefault(int(trial["config"]["BLOCK"]), set()).add(trial["reason"] or trial["outcome"])
     report.add("hangs", seconds=round(time.monotonic() - began, 1), by_block=by_block, best_ms=row["best_ms"],
                messages=[trial.get("message", "")[:160] for trial in trials if trial["outcome"] != "measured"][:4])
-    assert by_block[256] == by_block[1024] == {"measured"} and "measured" not in by_block[512] | by_block[2048]
+    assert by_block == {256: {"measured"}, 512: {"timeout"}, 1024: {"measured"}, 2048: {"timeout"}}
     after, _ = finished(site, tune(site, "softmax", {"R": 1024, "C": 1024}, seconds=20, trials=3), 60)      # the GPU serves on
     assert after["best_ms"] > 0
 
@@ -159,7 +159,7 @@ def test_an_upgraded_toolkit_measures_the_winners_again(site: Site, report: Repo
     told = poll(lambda: site.get("/api/configs/revalidate/")["jobs"], 60, lambda: site.get("/api/environments/"))
     path = f"/api/configs/revalidations/{told[0]['id']}/"
     row = poll(lambda: (found := site.get(path))["decided"] and found, 200, lambda: (site.get(path), site.product.log[-3000:]))
-    entries = [each for each in site.get("/api/configs/", operator="softmax")["results"] if each["shape"].get("R") == 8192]
+    entries = [each for each in site.get("/api/configs/", operator="softmax")["configs"] if each["shape"].get("R") == 8192]
     report.add("toolkit", old_entry=old, job=row, entries=[
         {name: each.get(name) for name in ("id", "toolkit", "state", "median_ms")} for each in entries])
     assert any(each["state"] == "verified" and "3.5.1" not in each["toolkit"] for each in entries)

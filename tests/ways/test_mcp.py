@@ -85,7 +85,8 @@ def test_from_the_worst_kernel_to_the_result_of_a_search(
     assert job["device"] == "replay:attention"
     done = ended(program, job["job"])
     result(page, job["job"], done, recorded)
-    served = program.ask("get_served_config", **PROBLEM, gpu=GPU)
+    assert program.ask("get_served_config", **PROBLEM, gpu=GPU)["rule"] == "default"         # a recording serves who asks for one
+    served = program.ask("get_served_config", **PROBLEM, gpu=GPU, recorded=True)
     assert (served["rule"], served["config"]) == ("exact", done["best_config"])
     written_down(page, program, job["job"])
 

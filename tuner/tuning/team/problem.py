@@ -22,7 +22,6 @@ class TeamProblem(TeamInputs):
     def __init__(self, adapter: TritonOperator, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
         kernel = adapter.kernel
         super().__init__(adapter, shape, dtype, device, seed, tuple(getattr(kernel, "restore_value", ())))
-        self._of_autotuner = list(getattr(kernel, "restore_value", ()))
         configs = getattr(kernel, "configs", None)
         self._launcher = kernel.fn if configs is not None else kernel
         self._hooks = {config_key(packages.config_json(config)): config.pre_hook for config in configs or () if config.pre_hook}
@@ -39,8 +38,9 @@ class TeamProblem(TeamInputs):
         """Launch on arguments that were put back: what the kernel's own autotuner resets and restores is part of it."""
         for name in self._zeroed:
             self.args[name].zero_()
-        for name in self._of_autotuner:
-            self.args[name].copy_(self._kept[name])
+        for name, value in self._kept.items():
+            if name not in self._put_back:
+                self.args[name].copy_(value)
         hook = self._hooks.get(config_key(config)) if self._hooks else None
         if hook is not None:
             hook({**self.args, **config})
