@@ -8,24 +8,25 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import wait
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx2
 import pytest
-import uvicorn
 from django.db import connection
-from mcp.client.client import Client
-from mcp.client.streamable_http import streamable_http_client
 
 from webapp.models import ApiToken
 from webapp.operate.bodies import Bodies
 from workers.scope import FIRST_PROJECT
+
+if TYPE_CHECKING:                   # importing it takes a second of every process that collects these tests
+    from mcp.client.client import Client
 
 
 class Site:
     """`url` of a server over `webapp.asgi`, and of its /mcp."""
 
     def __init__(self) -> None:
+        import uvicorn
+
         from webapp.asgi import application
 
         self.application = application
@@ -79,6 +80,10 @@ def token_of() -> Callable[..., str]:
 @asynccontextmanager
 async def connected(address: str, token: str, mode: str = "auto") -> AsyncIterator[Client]:
     """The SDK's client at an address, with a token."""
+    import httpx2
+    from mcp.client.client import Client
+    from mcp.client.streamable_http import streamable_http_client
+
     async with (httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=60) as http,
                 Client(streamable_http_client(address, http_client=http), mode=mode) as client):
         yield client

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp.client.client import Client
-from mcp.client.stdio import StdioServerParameters
 
 from tests.product import PROJECT, clean_env
 from tests.webapp.agents.conftest import Site
@@ -22,13 +20,18 @@ from webapp.agents.tools import TOOLS
 pytestmark = [pytest.mark.servers, pytest.mark.process, pytest.mark.django_db(transaction=True)]
 
 
-def parameters(home: Path, site: Site, token: str) -> StdioServerParameters:
+def parameters(home: Path, site: Site, token: str) -> Any:
+    """Return the SDK's `StdioServerParameters`."""
+    from mcp.client.stdio import StdioServerParameters  # here: a second of every process that collects tests
+
     env = clean_env(home) | {"RIDGEPOINT_URL": site.url, "RIDGEPOINT_TOKEN": token}
     return StdioServerParameters(command=sys.executable, args=[str(PROJECT / "manage.py"), "mcp"], env=env, cwd=str(PROJECT))
 
 
 @pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.deep_only)])
 def test_a_round_trip(site: Site, alice: Any, bob: Any, token_of: Callable[..., str], tmp_path: Path, mode: str) -> None:
+    from mcp.client.client import Client
+
     home = tmp_path / "home"
     home.mkdir()
 
