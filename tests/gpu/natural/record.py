@@ -1,6 +1,6 @@
 """Record traces of slow habits and of their twins, with what the twin saves in wall time a step.
 
-    python -m tests.gpu.natural.record FOLDER [--of more|models] [--only NAME …]
+    python -m tests.gpu.natural.record FOLDER [--of more|models|others] [--only NAME …]
 
 Writes NAME.json.gz, NAME__without.json.gz and truth.json (milliseconds a step, median of 12, twice, without the profiler; GPU,
 versions, date). Needs torch and, for some cases, transformers.
@@ -25,8 +25,9 @@ import torch
 from tests.gpu.natural.cases import CASES, Step
 from tests.gpu.natural.models import MODELS
 from tests.gpu.natural.more import MORE
+from tests.gpu.natural.others import OTHERS
 
-CASES_OF = {"cases": CASES, "more": MORE, "models": MODELS}
+CASES_OF = {"cases": CASES, "more": MORE, "models": MODELS, "others": OTHERS}
 WARM_STEPS, TIMED_STEPS, PROFILED_STEPS = 4, 12, 3
 
 
