@@ -144,5 +144,5 @@ def square_products_in_a_row() -> Pair:
 
 OTHERS: tuple[Callable[[], Pair], ...] = (
     attention_by_einsum, experts_by_masks, average_of_weights_one_by_one, norm_by_hand, rows_looked_up_by_products,
-    constants_sent_in_each_step, matrices_multiplied_one_by_one, keys_repeated_by_expand_and_compiled, mean_of_logits_over_all_words,
-    square_products_in_a_row)
+    constants_sent_in_each_step, matrices_multiplied_one_by_one, keys_repeated_by_expand_and_compiled,
+    mean_of_logits_over_all_words, square_products_in_a_row)

@@ -113,8 +113,22 @@ MORE: dict[str, tuple[str, set[str]]] = {
     "weights_of_four_bits_unpacked": ("remade_weights", {"remade_weights"}),
     "weights_of_four_bits_unpacked__without": ("", set()),
     "graph_broken_by_a_print": ("", set()),                                 # the account leads: the host's small kernels
+    # tests/gpu/natural/others.py, the same day
+    "attention_by_einsum": ("scores_in_memory", {"scores_in_memory"}),
+    "experts_by_masks": ("pieces", {"pieces"}),
+    "experts_by_masks__without": ("", set()),
+    "average_of_weights_one_by_one": ("", {"tensor_by_tensor"}),            # said, and the host leads
+    "norm_by_hand": ("passes", set()),
+    "rows_looked_up_by_products": ("one_hot", {"one_hot"}),
+    "rows_looked_up_by_products__without": ("", set()),
+    "matrices_multiplied_one_by_one": ("loops", {"loops"}),
+    "matrices_multiplied_one_by_one__without": ("", set()),
+    "keys_repeated_by_expand_and_compiled": ("repeated_keys", {"repeated_keys"}),
+    "constants_sent_in_each_step": ("", set()),                             # the host's code leads
+    "mean_of_logits_over_all_words": ("", set()),                           # traps
+    "square_products_in_a_row": ("", set()),
 }
-SAVED_MS = {row["case"]: row["saved_ms"] for name in ("truth.json", "truth_twins.json", "truth_models.json")
+SAVED_MS = {row["case"]: row["saved_ms"] for name in ("truth.json", "truth_twins.json", "truth_models.json", "truth_others.json")
             for row in json.loads((NATURAL / "more" / name).read_text())["cases"]}
 
 

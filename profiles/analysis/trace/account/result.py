@@ -13,7 +13,7 @@ from profiles.analysis.trace.account.words import group_text, lead_text
 from profiles.analysis.trace.time.sentences import no_work_text
 from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
 
-VERSION = 9                         # of what the topic's document holds
+VERSION = 10                        # of what the topic's document holds
 HIGH_PCT, MEDIUM_PCT, LEAST_PCT = 25.0, 5.0, 1.0        # of the wall time to win: severities, and the least that is a finding
 NAME_CHARS = 500
 

@@ -103,6 +103,8 @@ KINDS: tuple[Kind, ...] = (
          "PyTorch, Performance Tuning Guide", convolutions.find_biases),
     Kind("tables", "Tables of positions made again", "Compute sines and cosines once before the layers, and pass them on.",
          "Each layer has positions of its own.", "transformers, rotary embeddings of a model", tables.find),
+    Kind("one_hot", "Rows looked up by products", "`torch.nn.functional.embedding(ids, table)` in place of `one_hot(ids) @ table`.",
+         "The vectors are not one-hot.", "torch.nn.functional.embedding", tables.find_lookups),
     Kind("round_trips", "Data by way of the host",
          "`torch.zeros(…, device=\"cuda\")`; no `.cpu()` of what the GPU reads again.",
          "The host keeps it (offloading), or computes what the GPU cannot.", "PyTorch, Performance Tuning Guide", round_trips.find),

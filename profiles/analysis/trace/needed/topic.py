@@ -17,7 +17,7 @@ from profiles.analysis.trace.needed.slow import slow_kernels, slow_table
 from profiles.analysis.trace.needed.table import BY_NAME, KINDS
 from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
 
-VERSION = 11                         # of what the topic's document holds
+VERSION = 12                         # of what the topic's document holds
 HIGH_PCT, MEDIUM_PCT, LEAST_PCT = 20.0, 5.0, 1.0        # of the time, of GPU time that goes: severities, and the least that is said
 GENERIC = "passes"                  # found in nearly every run that is not compiled: said behind kinds with one cause
 MOST_SAID = 4

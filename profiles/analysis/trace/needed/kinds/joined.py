@@ -52,6 +52,8 @@ def _group(facts: Facts, sequence: list[int], at: int) -> tuple[list[int], int]:
     What another kind claims between them goes.
     """
     first = sizes_of(facts.at(sequence[at]))
+    if facts.at(sequence[at]).is_within("_grouped_mm", "_scaled_grouped_mm"):       # each group of rows has weights of its own
+        return [], at + 1
     if facts.at(sequence[at]).role != "product" or len(first) != 4 or first[0] != 1 or first[1] < 1 or facts.taken[sequence[at]]:
         return [], at + 1
     out, squares, products, last, end = list[int](), 0, 0, 0, at + 1

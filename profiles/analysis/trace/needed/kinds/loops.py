@@ -77,7 +77,7 @@ def _elements(facts: Facts, sequence: list[int]) -> Iterator[Avoidable]:
         run = sequence[at:end]
         item = facts.at(sequence[at])
         at = end
-        if len(run) < FEWEST_ELEMENTS or item.role not in ("copy", "fill", "elementwise", "index", "reduction") or any(
+        if len(run) < FEWEST_ELEMENTS or item.role not in ("copy", "fill", "elementwise", "index", "reduction", "product") or any(
                 facts.taken[each] or facts.is_update[each] for each in run):
             continue
         picks = _picks_between(facts, run[0], run[-1])

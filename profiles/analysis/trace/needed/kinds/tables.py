@@ -1,4 +1,4 @@
-"""Tables of positions computed again in each layer: sines and cosines that do not change between layers."""
+"""Tables of positions computed again in each layer, and tables whose rows are looked up by a product."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
-from profiles.analysis.trace.needed.avoidable import Avoidable
+from profiles.analysis.trace.needed.avoidable import Avoidable, sizes_of
 from profiles.analysis.trace.needed.facts import Facts, steps_of_names
 
 _TABLES = ("cos", "sin", "polar", "arange")
 FEWEST = 3                          # times a step
 LEAST_ELEMENTS = 1 << 14
+LOOKED_BACK = 6                     # launches from one-hot vectors to their product
 
 
 def find(facts: Facts) -> Iterator[Avoidable]:
@@ -40,3 +41,25 @@ def _casts(facts: Facts, tables: set[int]) -> Iterator[int]:
             if position in tables and not facts.taken[after] and item.role == "copy" and item.is_within("_to_copy", "to") \
                     and item.elements == facts.at(position).elements:
                 yield after
+
+
+def find_lookups(facts: Facts) -> Iterator[Avoidable]:
+    """Find products of one-hot vectors and a table: `aten::one_hot`, a cast, and a product that contracts it."""
+    mine, stays, rows = list[int](), 0.0, 0
+    for sequence in facts.sequences:
+        for at, position in enumerate(sequence):
+            sizes = sizes_of(facts.at(position))
+            if facts.at(position).role != "product" or len(sizes) != 4 or facts.taken[position]:
+                continue
+            before = [each for each in sequence[max(0, at - LOOKED_BACK):at]
+                      if facts.at(each).elements == sizes[0] * sizes[1] * sizes[3] and not facts.taken[each]]
+            if any(facts.at(each).is_within("one_hot") for each in before):
+                size = next((tensor.size for tensor in facts.at(position).tensors if tensor.size), 2) or 2
+                dram = facts.dram_bytes_s[position]
+                mine += [*before, position]
+                stays += 1e9 * 2 * size * sizes[1] * sizes[2] / float(dram) if dram > 0 else 0.0
+                rows += sizes[1]
+    if mine:
+        total = float(facts.total_ns(mine))
+        yield Avoidable(sorted(set(mine)), (min(total, stays), min(total, 3 * stays)),
+                        f"{rows:,} rows of a table are looked up by products of one-hot vectors", numbers={"rows": rows})

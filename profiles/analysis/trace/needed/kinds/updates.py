@@ -21,6 +21,8 @@ _LISTS = ("_foreach_", "_fused_")
 _NAMES = re.compile(r"(lerp|addcmul|addcdiv|sqrt)(?:_scalar|_cuda)*_kernel")
 _POINTWISE = ("elementwise", "fill", "copy")
 FEWEST_QUOTIENTS = 4
+FEWEST_CHANGED = 64
+_CHANGES = ("mul_", "add_", "sub_", "div_", "lerp_", "addcmul_", "addcdiv_")
 
 
 def find(facts: Facts) -> Iterator[Avoidable]:
@@ -28,6 +30,11 @@ def find(facts: Facts) -> Iterator[Avoidable]:
     mine = mine or [each for sequence in facts.sequences for each in _by_name(facts, sequence)]
     if len(mine) >= FEWEST:
         yield _updates(facts, mine)
+    for sequence in facts.sequences:
+        for run in _in_place(facts, sequence):
+            total = float(facts.total_ns(run))
+            yield Avoidable(run, (0.4 * total, 0.85 * total), f"tensors are changed in place one by one in {len(run):,} launches",
+                            host_shares=(0.4, 1.0), numbers={"launches": len(run)})
     clipped = [position for position, number in enumerate(facts.item)
                if not facts.taken[position] and facts.items[number].path[:1] in (("linalg_vector_norm",), ("norm",))
                and not facts.is_update[position]]
@@ -36,6 +43,24 @@ def find(facts: Facts) -> Iterator[Avoidable]:
         yield Avoidable(clipped, (0.15 * facts.total_ns(clipped), 0.5 * facts.total_ns(clipped)),
                         f"norms of {len(clipped):,} gradients are computed one by one", host_shares=(0.4, 1.0),
                         numbers={"launches": len(clipped)})
+
+
+def _in_place(facts: Facts, sequence: list[int]) -> Iterator[list[int]]:
+    """Yield runs of in-place pointwise launches on many tensors outside of an optimizer: averages of weights, as a rule.
+
+    One operator on one shape again and again is a benchmark of it, or one tensor.
+    """
+    run: list[int] = []
+    for position in [*sequence, -1]:
+        item = facts.at(position) if position >= 0 else None
+        if item is not None and item.path[:1] and item.path[0] in _CHANGES and item.role == "elementwise" and not (
+                facts.taken[position] or facts.is_update[position] or facts.is_backward[position]):
+            run.append(position)
+            continue
+        kinds = {(facts.at(each).path[0], *facts.at(each).shapes[:1]) for each in run}
+        if len(run) >= FEWEST_CHANGED and len(kinds) > 1:
+            yield run
+        run = []
 
 
 def _by_name(facts: Facts, sequence: list[int]) -> Iterator[int]:
