@@ -5,6 +5,7 @@ Where there is no GPU, torch records no history: `sitecustomize` puts a recorded
 
 import threading
 import time
+from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.urls import reverse
+from django.utils import timezone
 
 from profiles.capture import selectors, services
 from profiles.capture.tools import CAPTURE_TOOLS
@@ -23,6 +25,8 @@ from tests.profiles.ingest.corpus import DATA
 from tests.workers.capture.test_capture import GPU_WORKER, host, told, wait_for  # noqa: F401
 from workers import jobs
 from workers.capture import dumps, run, torch_memory
+
+BEATS_ON = timedelta(seconds=100)       # nobody beats here; further ahead it would be from before a clock was set back
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)
 PROGRAM = """
@@ -70,7 +74,7 @@ def started(target, alice, **options):
     thread.start()
     wait_for(lambda: "up" in Capture.objects.get(pk=row.pk).log.splitlines())
     # as the worker's heartbeat does beside it
-    Capture.objects.filter(pk=row.pk).update(heartbeat="2100-01-01T00:00:00Z")
+    Capture.objects.filter(pk=row.pk).update(heartbeat=timezone.now() + BEATS_ON)
     return row, thread
 
 
@@ -191,11 +195,16 @@ def idle(sign_in_mode):
     jobs.connection().flushdb()
     jobs.announce("gpu@node7", GPU_WORKER)
     target = CaptureTarget.objects.create(name="train", argv=["{python}", "-m", "train"])
-    yield lambda **fields: Capture.objects.create(target=target, **{"tool": "torch", "options": {"memory": "end"}, **fields})
+
+    def make(**fields):
+        if fields.get("worker"):
+            fields = {"heartbeat": timezone.now() + BEATS_ON, **fields}
+        return Capture.objects.create(target=target, **{"tool": "torch", "options": {"memory": "end"}, **fields})
+    yield make
     jobs.connection().flushdb()
 
 
-ALIVE = {"status": "running", "worker": "w", "heartbeat": "2100-01-01T00:00:00Z"}
+ALIVE = {"status": "running", "worker": "w"}
 
 
 @pytest.mark.parametrize(("fields", "words"), [
