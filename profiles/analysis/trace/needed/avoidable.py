@@ -61,5 +61,10 @@ def sizes_of(item: Item) -> tuple[int, ...]:
     return item.work.sizes if item.work is not None else ()
 
 
+def element_bytes(item: Item) -> int:
+    """Return the bytes of an element of its first tensor whose type is known; 2 where none is."""
+    return next((tensor.size for tensor in item.tensors if tensor.size), 2) or 2
+
+
 def times(shape: Sequence[int]) -> str:
     return "×".join(map(str, shape))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from profiles.analysis.trace.layer.launches import precision_of
-from profiles.analysis.trace.needed.avoidable import ROOF_SHARES, Avoidable, floor_ns, sizes_of
+from profiles.analysis.trace.needed.avoidable import ROOF_SHARES, Avoidable, element_bytes, floor_ns, sizes_of
 from profiles.analysis.trace.needed.facts import Facts
 
 SLOW = 0.5                          # of its ceiling: what reaches more has little to win from being wider
@@ -85,7 +85,7 @@ def _stays(facts: Facts, products: list[int]) -> tuple[float, float] | None:
     item, floors = facts.at(products[0]), facts.floor_ns[products]
     if item.work is None or np.isnan(floors).any():
         return None
-    size = next((tensor.size for tensor in item.tensors if tensor.size), 2) or 2
+    size = element_bytes(item)
     moved = size * (rows * inner + inner * columns + rows * columns)
     floor = floor_ns(facts, products[0], 2.0 * rows * columns * inner, float(moved), precision_of(item.work, item.kernel))
     total = float(facts.total_ns(products))

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+import numpy as np
+import numpy.typing as npt
+
+from profiles.analysis.core.frame import Ints
 from profiles.analysis.trace.layer.arguments import Call
 from profiles.analysis.trace.needed.avoidable import Avoidable, between, sizes_of
 from profiles.analysis.trace.needed.facts import Facts
@@ -90,16 +94,15 @@ def _elements(facts: Facts, sequence: list[int]) -> Iterator[Avoidable]:
 
 def _rows(facts: Facts, sequence: list[int]) -> Iterator[Avoidable]:
     """The same few small launches again and again, a row each (`for row in x: …`): as many picks, or one `unbind` into as many."""
-    items = [facts.item[position] for position in sequence]
-    at = 0
-    while at < len(items):
-        period, end = _repeats(facts, items, sequence, at)
-        rounds = (end - at) // period
-        if rounds < FEWEST_ELEMENTS:
-            at += 1
-            continue
-        run = sequence[at:at + rounds * period]
-        at = end
+    small = np.array([item.role in _SMALL for item in facts.items], np.bool_)
+    items = np.array([facts.item[position] for position in sequence], np.int64)
+    fits = small[items] & ~facts.taken[sequence] & ~facts.is_update[sequence]
+    until = 0
+    for begin, period, rounds in sorted(_repeats(items, fits)):
+        if begin < until:
+            continue                        # part of what repeats with another period
+        until = begin + period * rounds
+        run = sequence[begin:until]
         if _picks_between(facts, run[0], run[-1]) >= rounds - 1 or _unbound(facts, run[0], rounds):
             total = float(facts.total_ns(run))
             yield Avoidable(run, (total / rounds, 0.5 * total), f"{rounds:,} rows are worked on one after the other, "
@@ -107,19 +110,18 @@ def _rows(facts: Facts, sequence: list[int]) -> Iterator[Avoidable]:
                             numbers={"rows": rounds, "launches": len(run)})
 
 
-def _repeats(facts: Facts, items: list[int], sequence: list[int], at: int) -> tuple[int, int]:
-    """Return the period, 2 to MOST_PERIOD, with which small launches repeat from a place, and where that ends; (1, at) none."""
-    for period in range(2, MOST_PERIOD + 1):
-        if at + FEWEST_ELEMENTS * period > len(items) or items[at] != items[at + period]:
-            continue
-        end = at + period
-        while end < len(items) and items[end] == items[end - period]:
-            end += 1
-        if end - at >= FEWEST_ELEMENTS * period:
-            mine = sequence[at:at + period]
-            fits = all(facts.at(each).role in _SMALL and not facts.taken[each] and not facts.is_update[each] for each in mine)
-            return (period, end) if fits and len(set(items[at:at + period])) > 1 else (1, at)
-    return 1, at
+def _repeats(items: Ints, fits: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:
+    """Yield where launches that fit repeat with a period from 2 to MOST_PERIOD, the period, and how often: FEWEST_ELEMENTS or more.
+
+    One pass over the launches for each period, whatever they are: many alike cost no more than many different ones.
+    """
+    for period in range(2, min(MOST_PERIOD, len(items) // FEWEST_ELEMENTS) + 1):
+        same = (items[period:] == items[:-period]) & fits[period:] & fits[:-period]
+        edges = np.diff(np.concatenate([[False], same, [False]]).astype(np.int8))
+        for begin, end in zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True):
+            rounds = (end - begin + period) // period
+            if rounds >= FEWEST_ELEMENTS and len(set(items[begin:begin + period].tolist())) > 1:
+                yield begin, period, rounds
 
 
 def _unbound(facts: Facts, first: int, rounds: int) -> bool:

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from profiles.analysis.trace.needed.avoidable import Avoidable, sizes_of
+from profiles.analysis.trace.needed.avoidable import Avoidable, element_bytes, sizes_of
 from profiles.analysis.trace.needed.facts import Facts
 
 FEWEST = 8                          # samples in a row
@@ -70,7 +70,7 @@ def _rows(facts: Facts, position: int) -> int:
 def _weight_ns(facts: Facts, position: int) -> float:
     """Return what a product's weights take to be read, ns: one token more needs that."""
     item, sizes, dram = facts.at(position), sizes_of(facts.at(position)), float(facts.dram_bytes_s[position])
-    size = next((tensor.size for tensor in item.tensors if tensor.size), 2) or 2
+    size = element_bytes(item)
     is_weighted = item.role == "product" and len(sizes) == 4 and sizes[0] == 1
     return 1e9 * size * sizes[2] * sizes[3] / dram if is_weighted and dram > 0 else 0.0
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from math import prod
 
 from profiles.analysis.trace.layer.launches import precision_of
-from profiles.analysis.trace.needed.avoidable import Avoidable, floor_ns, sizes_of
+from profiles.analysis.trace.needed.avoidable import Avoidable, element_bytes, floor_ns, sizes_of
 from profiles.analysis.trace.needed.facts import Facts, Item
 from profiles.analysis.trace.needed.kinds.backends import fallback_reason
 
@@ -73,7 +73,7 @@ def _around(facts: Facts, sequence: list[int], at: int) -> tuple[int, Avoidable]
         return None
     claimed = [each for each in inside if each in (sequence[first], sequence[second])
                or (facts.at(each).role in HELPERS and (facts.at(each).elements or 0) >= rows * columns)]
-    size = next((tensor.size for tensor in a.tensors if tensor.size), 2) or 2
+    size = element_bytes(a)
     flop, moved = 4.0 * batch * rows * columns * inner, float(size * batch * inner * 2 * (rows + columns))
     precision = precision_of(a.work, a.kernel) if a.work else ""
     floor = floor_ns(facts, sequence[first], flop, moved, precision)

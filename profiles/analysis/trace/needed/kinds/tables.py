@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
-from profiles.analysis.trace.needed.avoidable import Avoidable, sizes_of
+from profiles.analysis.trace.needed.avoidable import Avoidable, element_bytes, sizes_of
 from profiles.analysis.trace.needed.facts import Facts, steps_of_names
 
 _TABLES = ("cos", "sin", "polar", "arange")
@@ -54,7 +54,7 @@ def find_lookups(facts: Facts) -> Iterator[Avoidable]:
             before = [each for each in sequence[max(0, at - LOOKED_BACK):at]
                       if facts.at(each).elements == sizes[0] * sizes[1] * sizes[3] and not facts.taken[each]]
             if any(facts.at(each).is_within("one_hot") for each in before):
-                size = next((tensor.size for tensor in facts.at(position).tensors if tensor.size), 2) or 2
+                size = element_bytes(facts.at(position))
                 dram = facts.dram_bytes_s[position]
                 mine += [*before, position]
                 stays += 1e9 * 2 * size * sizes[1] * sizes[2] / float(dram) if dram > 0 else 0.0
