@@ -12,20 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 # libfaketime (0.9.10) also changes clock_nanosleep, whose absolute deadlines it gets wrong: Python's sleep fails under it
-CLOCK = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdlib.h>
-#include <sys/time.h>
-#include <time.h>
-static long off(void) { const char *s = getenv("CLOCK_OFF_S"); return s ? atol(s) : 0; }
-int clock_gettime(clockid_t id, struct timespec *t) {
-    static int (*real)(clockid_t, struct timespec *);
-    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
-    int said = real(id, t);
-    if (!said && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) t->tv_sec += off();
-    return said;
-}
+# the other calls that tell the time, by way of clock_gettime
+OTHER_CALLS = r"""\
 int gettimeofday(struct timeval *restrict t, void *restrict zone) {
     struct timespec now;
     int said = clock_gettime(CLOCK_REALTIME, &now);
@@ -40,6 +28,21 @@ time_t time(time_t *t) {
     return now.tv_sec;
 }
 """
+CLOCK = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+static long off(void) { const char *s = getenv("CLOCK_OFF_S"); return s ? atol(s) : 0; }
+int clock_gettime(clockid_t id, struct timespec *t) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
+    int said = real(id, t);
+    if (!said && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) t->tv_sec += off();
+    return said;
+}
+""" + OTHER_CALLS
 
 
 def lacking() -> str | None:

@@ -10,6 +10,8 @@ import struct
 import subprocess
 from pathlib import Path
 
+from tests.hosts.network import OTHER_CALLS
+
 CODE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -35,20 +37,7 @@ int clock_gettime(clockid_t id, struct timespec *t) {
     if (!said && off_s && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) t->tv_sec += *off_s;
     return said;
 }
-int gettimeofday(struct timeval *restrict t, void *restrict zone) {
-    struct timespec now;
-    int said = clock_gettime(CLOCK_REALTIME, &now);
-    t->tv_sec = now.tv_sec;
-    t->tv_usec = now.tv_nsec / 1000;
-    return said;
-}
-time_t time(time_t *t) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    if (t) *t = now.tv_sec;
-    return now.tv_sec;
-}
-"""
+""" + OTHER_CALLS
 
 
 class Clock:
