@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from tests.soak import check, check_written
 from tests.soak.actors import Agents, Gates, Jobs, Place, Sockets, Uploads, browse, in_thread, sign_in
 from tests.soak.backups import Backups, check_backups
 from tests.soak.book import MOST_TOLD, Book
+from tests.soak.captures import Captures, check_captures, tools
 from tests.soak.clock import Clock, clock_of
 from tests.soak.disk import small_disk
 from tests.soak.faults import Faults
@@ -42,8 +44,10 @@ from tests.soak.writers import Links, Notes, Threads, find_timeline
 from tests.tour import load_examples
 
 PASSWORD = "correct horse battery staple"
+TOOLS = "tools"         # a folder for PATH
 FLAT = 1.25             # the last quarter's median may be so many times the second's
-ENV = {"RIDGEPOINT_SIGN_IN": "1", "RIDGEPOINT_DISK_REST": "60 MB"}
+# without a warm parent: no kernel is measured here, and each worker that is killed would import torch again
+ENV = {"RIDGEPOINT_SIGN_IN": "1", "RIDGEPOINT_DISK_REST": "60 MB", "RIDGEPOINT_WARM_PARENT": "0"}
 PEOPLE = """
 import sys
 from django.contrib.auth import get_user_model
@@ -69,6 +73,7 @@ class Plan:
     comment_every_s: float = 6.0        # 20 a minute of one person are refused
     note_every_s: float = 5.0
     link_every_s: float = 12.0
+    capture_every_s: float = 15.0
     backup_every_s: float = 180.0
     fault_every_s: float = 75.0
     fault_lasts_s: float = 15.0
@@ -88,8 +93,9 @@ def run(plan: Plan, folder: Path) -> Outcome:
     home = folder / "home"
     home.mkdir()
     clock = clock_of(folder)
+    env = {**ENV, "TMPDIR": str(home), "PATH": f"{tools(folder / TOOLS)}{os.pathsep}{os.environ['PATH']}"}
     with small_disk(home) as small:
-        return _run(plan, folder, Running(home, {**ENV, "TMPDIR": str(home), **(clock.env if clock else {})}), clock, small)
+        return _run(plan, folder, Running(home, {**env, **(clock.env if clock else {})}), clock, small)
 
 
 def _run(plan: Plan, folder: Path, running: Running, clock: Clock | None, small: bool) -> Outcome:
@@ -100,7 +106,7 @@ def _run(plan: Plan, folder: Path, running: Running, clock: Clock | None, small:
         uploads, jobs, gates = Uploads(), Jobs(), Gates()
         sockets, agents = Sockets(plan.people), Agents(plan.agents)
         profile = find_timeline(place)
-        threads, notes, links = Threads(), Notes(profile), Links(profile)
+        threads, notes, links, captures = Threads(), Notes(profile), Links(profile), Captures()
         backups = Backups(ledgers={"comment": threads.comments, "note": notes.ledger, "link": links.ledger})
         leavers = Leavers(running)
         faults = Faults(running, backups, clock, leavers, small, plan.fault_lasts_s)
@@ -111,6 +117,7 @@ def _run(plan: Plan, folder: Path, running: Running, clock: Clock | None, small:
                  in_thread(book, jobs.run, place, plan.jobs), in_thread(book, gates.run, place, plan.gate_every_s),
                  in_thread(book, threads.run, place, plan.comment_every_s), in_thread(book, notes.run, place, plan.note_every_s),
                  in_thread(book, links.run, place, plan.link_every_s),
+                 in_thread(book, captures.run, place, plan.capture_every_s),
                  in_thread(book, backups.run, place, running, plan.backup_every_s),
                  in_thread(book, samples.run, running, plan.sample_every_s),
                  in_thread(book, kill_some, place, running, agents, plan.kill_every_s, plan.seed),
@@ -125,15 +132,18 @@ def _run(plan: Plan, folder: Path, running: Running, clock: Clock | None, small:
             thread.join(400)
         agents.end(place)
         settled_s = check.settle(place)
-        lines = {
-            "uploads": check.check_uploads(book, place, uploads), "tune jobs": check.check_jobs(book, place, jobs),
-            "gates": check.check_gates(book, place, gates), "fleet": check.check_fleet(book, place, agents),
-            "threads": check_written.check_threads(book, place, threads), "notes": check_written.check_notes(book, place, notes),
-            "links": check_written.check_links(book, place, links),
-            "audit log": check_written.check_audit(book, place, links, uploads),
-            "cache": check_written.check_cache(book, place),
-            "backups": check_backups(book, place, running, backups),
-            "went while at work": check_leavers(book, place, leavers),
+        checks: dict[str, Callable[[], str]] = {
+            "uploads": lambda: check.check_uploads(book, place, uploads), "tune jobs": lambda: check.check_jobs(book, place, jobs),
+            "captures": lambda: check_captures(book, place, captures, folder / TOOLS),
+            "gates": lambda: check.check_gates(book, place, gates), "fleet": lambda: check.check_fleet(book, place, agents),
+            "threads": lambda: check_written.check_threads(book, place, threads),
+            "notes": lambda: check_written.check_notes(book, place, notes),
+            "links": lambda: check_written.check_links(book, place, links),
+            "audit log": lambda: check_written.check_audit(book, place, links, uploads),
+            "cache": lambda: check_written.check_cache(book, place),
+            "backups": lambda: check_backups(book, place, running, backups),
+            "went while at work": lambda: check_leavers(book, place, leavers)}
+        lines = {what: _look(book, what, look) for what, look in checks.items()} | {
             "WebSockets": f"{sockets.messages:,} messages, opened {sockets.opened} times by {plan.people} people",
             "all work done after the load ended": f"{settled_s:.0f} s"}
         _check_flat(book, samples)
@@ -145,6 +155,15 @@ def _run(plan: Plan, folder: Path, running: Running, clock: Clock | None, small:
         book.violate("no WebSocket could be opened")
     _check_log(book, running.log)
     return Outcome(book, lines, samples)
+
+
+def _look(book: Book, what: str, look: Callable[[], str]) -> str:
+    """Return what a check says; one that breaks is a violation, and the others are made all the same."""
+    try:
+        return look()
+    except Exception as error:
+        book.violate(f"the check of {what} broke: {type(error).__name__}: {error}")
+        return "not known"
 
 
 def _make_people(home: Path, count: int) -> str:
@@ -191,9 +210,10 @@ def page(plan: Plan, outcome: Outcome, commit: str) -> str:
              f"`python -m tests.soak --minutes {plan.minutes:g}`: {plan.people} people who browse and hold a WebSocket each, "
              f"{plan.uploads_per_minute:g} uploads a minute, {plan.jobs} tune jobs at any time, a gate of CI every "
              f"{plan.gate_every_s:g} s, {plan.agents} agents of a fleet; a comment every {plan.comment_every_s:g} s, a note every "
-             f"{plan.note_every_s:g} s, a link every {plan.link_every_s:g} s, a backup every {plan.backup_every_s:g} s; a process "
-             f"killed (SIGKILL) about every {plan.kill_every_s:g} s, a fault of {plan.fault_lasts_s:g} s about every "
-             f"{plan.fault_every_s:g} s. Measured on {datetime.date.today():%Y-%m-%d} at {commit}, "
+             f"{plan.note_every_s:g} s, a link every {plan.link_every_s:g} s, a capture every {plan.capture_every_s:g} s (each "
+             f"fourth by torch.profiler on the CPU; of the others a stand-in for ncu writes a recorded report), a backup every "
+             f"{plan.backup_every_s:g} s; a process killed (SIGKILL) about every {plan.kill_every_s:g} s, a fault of "
+             f"{plan.fault_lasts_s:g} s about every {plan.fault_every_s:g} s. Measured on {datetime.date.today()} at {commit}, "
              f"{psutil.cpu_count()} cores ({processor}), Python "
              f"{platform.python_version()}; load and product on the same machine, load of the machine {_load(samples.taken)}.", "",
              f"**{len(book.violations)} violations.** " + ("Nothing was lost, nothing is there twice, no 5xx but 503 with "

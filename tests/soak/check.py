@@ -14,7 +14,7 @@ from tests.soak.agent_child import LAUNCHES, durations
 from tests.soak.book import Book
 
 SETTLES_WITHIN_S = 600.0
-ENDED = {"ready", "done", "failed", "stopped"}
+ENDED = {"ready", "done", "failed", "stopped", "cancelled"}
 
 
 def pages(session: requests.Session, url: str, name: str) -> Iterator[dict[str, Any]]:
@@ -31,11 +31,11 @@ def pages(session: requests.Session, url: str, name: str) -> Iterator[dict[str, 
 
 
 def settle(place: Place) -> float:
-    """Wait until no upload, job or gate is under way; return how long it took in s."""
+    """Wait until no upload, job, capture or gate is under way; return how long it took in s."""
     session, began = place.program(), time.monotonic()
     while time.monotonic() - began < SETTLES_WITHIN_S:
         try:
-            states = [row["status"] for path, name in (("profiles", "results"), ("tune", "jobs"))
+            states = [row["status"] for path, name in (("captures", "results"), ("profiles", "results"), ("tune", "jobs"))
                       for row in pages(session, f"{place.url}/api/{path}/", name)]
             codes = [row["exit_code"] for row in pages(session, place.url + "/api/gates/", "gates")]
             if set(states) <= ENDED and None not in codes:
@@ -47,7 +47,8 @@ def settle(place: Place) -> float:
 
 
 def check_uploads(book: Book, place: Place, uploads: Uploads) -> str:
-    rows = list(pages(place.program(), place.url + "/api/profiles/?q=soak-", "results"))
+    found = pages(place.program(), place.url + "/api/profiles/?q=soak-", "results")
+    rows = [row for row in found if row["name"].startswith("soak-")]        # notes of captures name the load's folder
     names = Counter(row["name"] for row in rows)
     for name, count in names.items():
         if count > 1 or (name not in uploads.stored and name not in uploads.unknown):

@@ -16,8 +16,11 @@ from tests.waiting import until
 from webapp.embedded import postgres
 
 WORDS = {"web": "manage.py web", "ingest worker": "manage.py worker ingest", "replay worker": "manage.py worker replay",
-         "messages worker": "manage.py worker messages", "Valkey": "valkey-server", "backup": "manage.py backup"}
-KINDS = (*WORDS, "PostgreSQL", "PostgreSQL backend", "agent", "running job", "supervisor")
+         "messages worker": "manage.py worker messages", "GPU worker": "manage.py worker gpu", "Valkey": "valkey-server",
+         "backup": "manage.py backup"}
+KINDS = (*WORDS, "PostgreSQL", "PostgreSQL backend", "agent", "running job", "captured program", "supervisor")
+CAPTURED = ("--export", "workers/capture/torch_capture.py")     # words of what a capture runs
+GPUS = ("--gpus", "1")              # by the words of `captures.tools`
 
 
 class Running:
@@ -25,7 +28,7 @@ class Running:
 
     def __init__(self, home: Path, env: dict[str, str]) -> None:
         self.home, self.env, self.before = home, env, ""
-        self.product = Product(home, "--host", "127.0.0.1", env=env)
+        self.product = Product(home, "--host", "127.0.0.1", *GPUS, env=env)
         self.product.wait_until_up()
         self.url = self.product.url
 
@@ -35,7 +38,7 @@ class Running:
         self.product.process.wait()
         self.before += self.product.log
         until(lambda: not of_home(self.home, "manage.py web"))        # its children end with it, and let go of the address
-        self.product = Product(self.home, "--host", "127.0.0.1", "--port", self.url.rpartition(":")[2], env=self.env)
+        self.product = Product(self.home, "--host", "127.0.0.1", "--port", self.url.rpartition(":")[2], *GPUS, env=self.env)
 
     @property
     def log(self) -> str:
@@ -117,6 +120,8 @@ def processes_of(kind: str, home: Path) -> list[psutil.Process]:
         return []
     if kind == "running job":           # the process that a worker made for the job at hand
         return [child for worker in of_home(home, "manage.py worker") for child in tree(worker.pid, recursive=False)]
+    if kind == "captured program":
+        return [each for word in CAPTURED for each in of_home(home, word) if "reaper.py" not in command(each)]
     return of_home(home, WORDS[kind])
 
 
