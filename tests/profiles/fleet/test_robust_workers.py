@@ -167,6 +167,14 @@ def test_batches_that_wait_wake_a_merge(tmp_path: Path) -> None:
     assert services.wake_fleet([oldest]) == [] and services.wake_fleet([]) == [oldest]
 
 
+def test_batches_of_before_the_clock_was_set_back_wake_a_merge(tmp_path: Path) -> None:
+    """They were received in an hour: nobody waits until then."""
+    accept(tmp_path, 1)
+    FleetBatch.objects.update(received=timezone.now() + timedelta(hours=1))
+    oldest = FleetBatch.objects.order_by("pk").values_list("pk", flat=True)[0]
+    assert services.wake_fleet([]) == [oldest]
+
+
 def test_what_is_older_than_kept_is_forgotten_and_what_came_late_is_not(tmp_path: Path, settings: Any) -> None:
     total_ns = accept(tmp_path, 1)
     services.merge_waiting()
