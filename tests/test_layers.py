@@ -44,11 +44,16 @@ MEMBERS = {
     "workers.process": ("workers.process", "workers.tasks", "workers.sweep", "workers.messages", "workers.row_kinds",
                         "workers.stages", "workers.bounded_process"),
 }
+# what everybody may import but those that are used alone: plain, and it imports nothing of ours
+BASE = "workers.base"
+ALONE = ("profiles.ingest*", "tuner.gate.stats*", "workers.agent*", "tuner.cache.client", "tuner.cache.listener",
+         "tuner.cache.shared", "tuner.gate.client", "tuner.gate.pytest_plugin", "tuner.bring.own.client")
 # nobody imports these but Django, manage.py and tests; they may import everything
 TOP = ("webapp", "webapp.*", "*.apps", "*.urls", "*.management", "*.management.*")
 
-# feature -> the features that it may import; each stands above it
+# feature -> the features that it may import, beside BASE; each stands above it
 ARROWS = {
+    BASE: "",
     "profiles.ingest.trace": "",
     "profiles.ingest.naming": "",
     "profiles.ingest.core": "profiles.ingest.trace profiles.ingest.naming",
@@ -185,35 +190,35 @@ ARROWS = {
     "tuner.candidates":
         "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats workers.jobs tuner.tuning.team tuner.tuning.measure "
         "tuner.models tuner.query_api tuner.team tuner.texts tuner.ceilings",
-    "tuner.gate.builds": "tuner.tuning.trial workers.jobs profiles.models tuner.models tuner.gate.errors",
+    "tuner.gate.builds": "tuner.tuning.trial workers.jobs profiles.models tuner.models",
     "tuner.gate.suites":
         "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats workers.jobs profiles.models tuner.tuning.measure "
         "profiles.capture tuner.models tuner.cache.rules tuner.texts tuner.cache.entries tuner.devices tuner.gate.errors "
         "tuner.gate.builds",
     "tuner.gate.baselines":
-        "tuner.tuning.trial tuner.gate.stats tuner.models tuner.gate.errors tuner.gate.builds tuner.gate.suites",
+        "tuner.tuning.trial tuner.gate.stats tuner.models tuner.gate.builds tuner.gate.suites",
     "tuner.gate.client": "",
-    "tuner.gate.environments": "tuner.gate.stats tuner.models tuner.devices tuner.gate.errors tuner.gate.builds tuner.gate.suites",
+    "tuner.gate.environments": "tuner.gate.stats tuner.models tuner.devices tuner.gate.builds tuner.gate.suites",
     "tuner.gate.reports": "tuner.gate.stats",
-    "tuner.gate.channels": "tuner.tuning.trial workers.jobs tuner.models tuner.query_api tuner.gate.errors tuner.gate.reports",
+    "tuner.gate.channels": "tuner.tuning.trial workers.jobs tuner.models tuner.query_api tuner.gate.reports",
     "tuner.gate.pytest_plugin": "",
     "tuner.gate.code":
-        "tuner.tuning.trial workers.jobs tuner.models tuner.query_api tuner.devices tuner.gate.errors tuner.gate.suites",
+        "tuner.tuning.trial workers.jobs tuner.models tuner.query_api tuner.devices tuner.gate.suites",
     "tuner.gate.options": "tuner.gate.client tuner.gate.reports",
     "tuner.gate.production":
         "tuner.tuning.trial tuner.gate.stats profiles.theme workers.jobs profiles.models profiles.fleet profiles.running "
-        "tuner.models tuner.gate.errors tuner.gate.builds tuner.gate.suites tuner.gate.channels",
+        "tuner.models tuner.gate.builds tuner.gate.suites tuner.gate.channels",
     "tuner.gate.regressions":
-        "tuner.tuning.trial tuner.gate.stats workers.jobs tuner.models tuner.gate.errors tuner.gate.builds tuner.gate.baselines "
+        "tuner.tuning.trial tuner.gate.stats workers.jobs tuner.models tuner.gate.builds tuner.gate.baselines "
         "tuner.gate.channels",
     "tuner.gate.verdicts":
         "profiles.ingest.naming tuner.tuning.trial tuner.tuning.operators tuner.gate.stats profiles.theme workers.jobs "
         "profiles.models tuner.models tuner.query_api tuner.clocks tuner.cache.rules tuner.texts tuner.devices "
-        "tuner.gate.errors tuner.gate.builds tuner.gate.suites tuner.gate.baselines tuner.gate.client tuner.gate.environments "
+        "tuner.gate.builds tuner.gate.suites tuner.gate.baselines tuner.gate.client tuner.gate.environments "
         "tuner.gate.reports tuner.gate.channels tuner.gate.options tuner.gate.regressions",
     "tuner.gate.suite_pages":
         "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats profiles.theme profiles.models tuner.models tuner.query_api "
-        "tuner.clocks tuner.texts tuner.gate.errors tuner.gate.builds tuner.gate.suites tuner.gate.verdicts workers.jobs",
+        "tuner.clocks tuner.texts tuner.gate.builds tuner.gate.suites tuner.gate.verdicts workers.jobs",
     "tuner.jobs":
         "tuner.tuning.trial tuner.tuning.operators profiles.theme workers.jobs profiles.models tuner.tuning.measure "
         "tuner.tuning.search tuner.models tuner.query_api tuner.cache.rules tuner.texts tuner.cache.entries tuner.devices "
@@ -223,7 +228,7 @@ ARROWS = {
         "tuner.devices tuner.bring.checks tuner.jobs",
     "tuner.revalidation":
         "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats tuner.tuning.measure tuner.tuning.search tuner.models "
-        "tuner.clocks tuner.cache.formats tuner.cache.rules tuner.texts tuner.cache.entries tuner.devices tuner.gate.errors "
+        "tuner.clocks tuner.cache.formats tuner.cache.rules tuner.texts tuner.cache.entries tuner.devices "
         "tuner.gate.suites tuner.gate.verdicts tuner.jobs workers.jobs",
     "tuner.cache.exchange":
         "tuner.tuning.trial tuner.tuning.operators tuner.tuning.measure tuner.tuning.search tuner.models tuner.cache.formats "
@@ -237,10 +242,10 @@ ARROWS = {
     "tuner.cache.compiled": "workers.jobs tuner.models tuner.query_api",
     "tuner.cache.client": "",
     "tuner.gate.environment_pages":
-        "tuner.gate.stats tuner.models tuner.query_api tuner.gate.errors tuner.gate.environments tuner.revalidation",
+        "tuner.gate.stats tuner.models tuner.query_api tuner.gate.environments tuner.revalidation",
     "tuner.gate.history":
         "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats profiles.theme workers.jobs profiles.models "
-        "profiles.library profiles.compare tuner.models tuner.query_api tuner.clocks tuner.texts tuner.gate.errors "
+        "profiles.library profiles.compare tuner.models tuner.query_api tuner.clocks tuner.texts "
         "tuner.gate.builds tuner.gate.suites tuner.gate.baselines tuner.gate.environments tuner.gate.channels "
         "tuner.gate.regressions tuner.gate.verdicts",
     "workers.core":
@@ -346,7 +351,7 @@ CORE = (          # plain Python without Django, servers or GPUs: it runs anywhe
     "tuner.cache.client", "tuner.cache.listener", "tuner.cache.shared", "tuner.cache.serve.resolve", "tuner.gate.stats*",
     "tuner.gate.reports*",
     "tuner.gate.production.series",
-    "tuner.gate.client", "tuner.gate.errors", "tuner.gate.options", "workers.fresh.processes", "workers.agent*",
+    "tuner.gate.client", "tuner.gate.errors", "tuner.gate.options", "workers.base*", "workers.fresh.processes", "workers.agent*",
     "profiles.fleet.demo", "profiles.fleet.feed", "profiles.fleet.merge", "profiles.fleet.slow.compared",
     "profiles.fleet.slow.gpu_hours", "profiles.fleet.slow.slow_gpus",
     "profiles.fleet.store", "profiles.fleet.tables")
@@ -445,6 +450,8 @@ def may_import(importer: str, imported: str) -> bool:
     mine, other = feature_of(importer), feature_of(imported)
     if mine is None or other is None:
         return False
+    if other == BASE:
+        return not matches(importer, ALONE)
     if matches(imported, PAGES) and not matches(imported, CORE) and not matches(importer, PAGES):
         return False
     return mine == other or other in ARROWS[mine].split()

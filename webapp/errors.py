@@ -18,9 +18,9 @@ from rest_framework.response import Response
 from rest_framework.views import exception_handler as drf_exception_handler
 
 from profiles.ingest.trace import TraceError
-from tuner.gate.errors import Refusal
 from webapp.outage import Outage, outage_answer, outage_data, outage_of
 from workers import trail
+from workers.base.refused import Refused
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,9 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
         error = ParseError("the JSON is nested too deeply")
     if isinstance(error, UnicodeDecodeError):          # of knox, for a token that is no text
         error = ParseError("the request holds text that is not UTF-8")
-    if isinstance(error, Refusal):
-        return Response(_error_json({name or "suite": [what] for name, what in error.fields.items()}, error.status), error.status)
+    if isinstance(error, Refused):
+        fields = {name or error.whole: [what] for name, what in error.fields.items()}
+        return Response(_error_json(fields, error.status), error.status)
     if isinstance(error, TraceError):
         return Response({"error": error.what, "where": error.where, "hint": error.hint}, status=400)
     if isinstance(error, Http404) and (named := re.fullmatch(r"No (\w+) matches the given query\.", str(error))):

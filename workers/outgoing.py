@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from urllib.parse import SplitResult, urlsplit
 
+from workers.base.refused import Refused
+
 CONNECT_S, READ_S, TOTAL_S = 5.0, 10.0, 20.0
 MAX_ADDRESS = 500
 MOST_TRIED = 3                     # addresses of one name
@@ -27,10 +29,6 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _INSIDE = [ipaddress.ip_network(each) for each in
            ("::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48", "fec0::/10", "192.0.0.0/24", "168.63.129.16/32")]
 Resolve = Callable[[str, int], Sequence[str]]
-
-
-class Refused(ValueError):
-    """An address that no message is sent to; str says why."""
 
 
 class NotSent(Exception):

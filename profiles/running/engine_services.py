@@ -17,7 +17,8 @@ from profiles.running.engines.parameters import STEPS, read_parameters
 from profiles.running.fetch_services import FetchRefused, agent_for, hosts
 from profiles.running.models import ENGINE_LEASES, CaptureSchedule, EngineCapture, EngineServer
 from workers import disk, jobs
-from workers.outgoing import Refused, parse_address
+from workers.base.refused import Refused
+from workers.outgoing import parse_address
 from workers.secret import Unreadable, seal, unseal
 
 QUEUE, TASK = "replay", "engine"        # a worker that is idle most of the time: it waits for an engine up to minutes

@@ -17,9 +17,9 @@ from django.utils.dateparse import parse_datetime
 from tuner import devices
 from tuner.cache import rules
 from tuner.cache.entries.bans import Bans, read_bans
-from tuner.gate.errors import Refusal
 from tuner.models import CachedConfig, GpuEnvironment, RevalidationPolicy, SuiteJob
 from tuner.revalidation import selectors, services
+from workers.base.refused import Refused
 
 MOST_ENVIRONMENTS = 200
 MOST_SHOWN, MOST_JOBS = 8, 5
@@ -126,7 +126,7 @@ MOST_ENTRIES, MOST_SECONDS = 200, 86_400.0
 
 
 def set_policy(*, by: Any, by_itself: bool, most_entries: Any = None, most_seconds: Any = None) -> RevalidationPolicy:
-    """Change the policy. Raises Refusal. What is switched on takes hold at once."""
+    """Change the policy. Raises Refused. What is switched on takes hold at once."""
     now = current_policy()
     entries = now.most_entries if most_entries is None else most_entries
     seconds = now.most_seconds if most_seconds is None else most_seconds
@@ -139,7 +139,7 @@ def set_policy(*, by: Any, by_itself: bool, most_entries: Any = None, most_secon
             or not 1 <= seconds <= MOST_SECONDS:
         problems["most_seconds"] = f"GPU-seconds, from 1 to {MOST_SECONDS:,.0f}"
     if problems:
-        raise Refusal(problems)
+        raise Refused(problems)
     with transaction.atomic():
         now.by_itself, now.most_entries, now.most_seconds, now.by = by_itself, entries, float(seconds), by
         now.save()

@@ -18,13 +18,13 @@ from django.utils import timezone
 
 from tuner import devices
 from tuner.cache import rules
-from tuner.gate.errors import Refusal
 from tuner.jobs.create_services import TuneError, tune_create
 from tuner.models import CachedConfig, GpuEnvironment, RevalidationPolicy, TuneGroup, TuneJob
 from tuner.revalidation import selectors
 from tuner.revalidation.policy_services import current_policy
 from tuner.tuning.search.strategies import DEFAULT
 from tuner.tuning.trial import config_key
+from workers.base.refused import Refused
 
 log = logging.getLogger(__name__)
 MOST_SEARCHES, MOST_SECONDS = 50, 7200.0
@@ -138,7 +138,7 @@ def _queue_first(policy: RevalidationPolicy, waiting: list[DueSearch], group: Tu
 
 def set_searches(*, by: Any, searches: bool, most_searches: Any = None, search_seconds: Any = None, from_hour: Any = None,
                  until_hour: Any = None) -> RevalidationPolicy:
-    """Change whether winners are searched again under a new toolkit. Raises Refusal. What is switched on takes hold at once."""
+    """Change whether winners are searched again under a new toolkit. Raises Refused. What is switched on takes hold at once."""
     now = current_policy()
     given = {"most_searches": most_searches, "search_seconds": search_seconds, "from_hour": from_hour, "until_hour": until_hour}
     values = {name: getattr(now, name) if value is None else value for name, value in given.items()}
@@ -154,7 +154,7 @@ def set_searches(*, by: Any, searches: bool, most_searches: Any = None, search_s
     if not problems and values["from_hour"] == values["until_hour"]:
         problems["until_hour"] = "another hour than the one they begin at; 0 to 24 is always"
     if problems:
-        raise Refusal(problems)
+        raise Refused(problems)
     with transaction.atomic():
         now.searches, now.by = searches, by
         for name, value in values.items():

@@ -18,7 +18,6 @@ from django.utils import timezone
 
 from tuner import devices
 from tuner.cache.entries.bans import read_bans
-from tuner.gate.errors import Refusal
 from tuner.gate.stats.runs import KernelRuns
 from tuner.gate.stats.winner import Choice, Contender, Problem, choose, runs_needed
 from tuner.gate.suites.definition import kernel_key
@@ -27,6 +26,7 @@ from tuner.gate.suites.selectors import kernel_runs_of
 from tuner.models import CachedConfig, KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.revalidation import selectors
 from tuner.revalidation.entry_services import harm, quarantine_refused, settle_entry
+from workers.base.refused import Refused
 
 log = logging.getLogger(__name__)
 MOST_ENTRIES = 20                  # of one job: the hottest are decided before the rest is measured
@@ -49,7 +49,7 @@ def revalidate(entries: Sequence[CachedConfig], owner: Any, device: str = "") ->
         for at in range(0, len(mine), MOST_ENTRIES):
             try:
                 made.append(_ask_job(gpu, policy, mine[at:at + MOST_ENTRIES], owner, device))
-            except Refusal as error:                                      # of what an imported file called its GPU, say
+            except Refused as error:                                      # of what an imported file called its GPU, say
                 log.warning("winners on %s are not measured again: %s", gpu, error)
     return [job for job in made if job is not None]
 
@@ -138,7 +138,7 @@ def decide(job_id: int) -> bool:
     try:
         with transaction.atomic():
             again = _queue_again(job, [choice for choice in choices if choice.open])
-    except Refusal as error:
+    except Refused as error:
         log.warning("re-validation %s: not measured once more: %s", job.pk, error)
         again = None
     job.about = {**job.about, "found": found, "again": again.pk if again else None, "decided": timezone.now().isoformat()}

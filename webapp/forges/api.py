@@ -12,10 +12,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from tuner.gate.errors import Refusal
 from webapp.forges import services
 from webapp.forges.table import FORGES
 from webapp.models import Forge, IssueLink, Thread
+from workers.base.refused import Refused
 
 JSON = OpenApiTypes.OBJECT
 
@@ -111,7 +111,7 @@ class IssueListApi(APIView):
             return Response(link_json(services.link_add(thread, given["address"], by=request.user)), status=201)
         forge = Forge.objects.filter(pk=given.get("forge", 0), enabled=True).first()
         if forge is None:
-            raise Refusal({"forge": "the address of an issue, or a forge of the project"})
+            raise Refused({"forge": "the address of an issue, or a forge of the project"})
         text = given.get("text") or services.issue_text(thread)
         return Response(link_json(services.issue_create(thread, forge, given.get("title") or thread.title, text, by=request.user)),
                         status=201)

@@ -8,12 +8,12 @@ from typing import Any
 
 from django.db import transaction
 
-from tuner.gate.errors import Refusal
 from webapp.forges.speech import Arrived, Unsigned
 from webapp.forges.table import FORGES
 from webapp.models import Forge, ForgeArrival, IssueLink
 from webapp.threads import services as thread_services
 from webapp.threads import subjects
+from workers.base.refused import Refused
 from workers.scope import project_of, within
 from workers.secret import Unreadable, unseal
 
@@ -65,5 +65,5 @@ def _resolve(thread: Any, note: str) -> None:
         with transaction.atomic():
             thread_services.status_set(thread, subjects.KINDS[thread.kind].resolved, by=None,
                                        note=note if thread.kind == "regression" else "")
-    except Refusal as refused:
+    except Refused as refused:
         thread_services.event_add(thread, f"could not be resolved: {refused}")

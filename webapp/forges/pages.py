@@ -14,11 +14,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST
 
-from tuner.gate.errors import Refusal
 from webapp.forges import arriving_services, services
 from webapp.forges.speech import Unsigned
 from webapp.forges.table import FORGES
 from webapp.models import Forge, ForgePost, IssueLink, Thread
+from workers.base.refused import Refused
 
 SHOWN = 50
 FIELDS = ("kind", "name", "place", "api", "account", "key", "hook_secret")
@@ -36,7 +36,7 @@ def forges(request: HttpRequest) -> HttpResponse:
     given = {name: request.POST.get(name, "") for name in FIELDS}
     try:
         made, secret = services.forge_add(**given, by=request.user)
-    except Refusal as refused:
+    except Refused as refused:
         return _page(request, given={**given, "key": "", "hook_secret": ""}, problems=refused.fields, status=400)
     return _page(request, made=made, secret=secret)
 
@@ -110,7 +110,7 @@ def link_remove(request: HttpRequest, pk: int) -> HttpResponse:
 def _do(request: HttpRequest, thread: Thread, service: Any, *given: Any) -> HttpResponse:
     try:
         service(thread, *given, by=request.user)
-    except Refusal as refused:
+    except Refused as refused:
         messages.error(request, "; ".join(refused.fields.values()))
     return redirect(f"{reverse('thread', args=[thread.pk])}#issues")
 

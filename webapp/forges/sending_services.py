@@ -21,7 +21,8 @@ from webapp.models import ForgeArrival, ForgePost, IssueLink
 from webapp.threads import services as thread_services
 from webapp.threads.notices import QUEUE, TASK
 from workers import jobs
-from workers.outgoing import NotSent, Refused, exchange, is_public, parse_address, resolve_host
+from workers.base.refused import Refused
+from workers.outgoing import NotSent, exchange, is_public, parse_address, resolve_host
 from workers.scope import EVERYTHING, project_of, within
 from workers.secret import Unreadable, unseal
 

@@ -11,7 +11,6 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from tuner.gate.errors import Refusal
 from tuner.gate.stats.rule import Verdict
 from tuner.models import Gate
 from webapp.forges.table import FORGES, ForgeKind
@@ -21,7 +20,8 @@ from webapp.threads.digest_services import project_slug
 from webapp.threads.notices import QUEUE, TASK, address
 from webapp.threads.subjects import Subject, find
 from workers import jobs
-from workers.outgoing import Refused, parse_address
+from workers.base.refused import Refused
+from workers.outgoing import parse_address
 from workers.secret import seal
 
 MOST_FORGES, MOST_LINKS = 20, 20
@@ -32,27 +32,27 @@ PLACE = re.compile(r"[\w.\-]+(?:/[\w.\-]+)*")
 
 def forge_add(*, kind: str, name: str, place: str, key: str, api: str = "", account: str = "", hook_secret: str = "",
               by: Any = None) -> tuple[Forge, str]:
-    """Add a forge; return it with the secret of its webhook, shown this once. Raises Refusal."""
+    """Add a forge; return it with the secret of its webhook, shown this once. Raises Refused."""
     known = FORGES.get(kind)
     if known is None:
-        raise Refusal({"kind": f"one of {', '.join(FORGES)}"})
+        raise Refused({"kind": f"one of {', '.join(FORGES)}"})
     name, place, api = name.strip()[:80], place.strip().strip("/"), (api.strip() or known.api).rstrip("/")
     if not name or Forge.objects.filter(name=name).exists():
-        raise Refusal({"name": "a name that no other forge of the project has"})
+        raise Refused({"name": "a name that no other forge of the project has"})
     if not PLACE.fullmatch(place) or len(place) > 200:
-        raise Refusal({"place": "owner/name, group/project, or the key of a Jira project"})
+        raise Refused({"place": "owner/name, group/project, or the key of a Jira project"})
     try:
         if parse_address(api).scheme != "https" and not settings.WEBHOOK_PRIVATE:
-            raise Refusal({"api": "an https address: a key is sent there"})
+            raise Refused({"api": "an https address: a key is sent there"})
     except Refused as refused:
-        raise Refusal({"api": str(refused)}) from refused
+        raise Refused({"api": refused.what}) from refused
     if not key.strip() or len(key) > 10_000:
-        raise Refusal({"key": "the App's private key (PEM), or a token"})
+        raise Refused({"key": "the App's private key (PEM), or a token"})
     hook_secret = hook_secret.strip() or secrets.token_urlsafe(32)
     if not 12 <= len(hook_secret) <= 120:
-        raise Refusal({"hook_secret": "12 to 120 characters; empty for one of our making"})
+        raise Refused({"hook_secret": "12 to 120 characters; empty for one of our making"})
     if Forge.objects.count() >= MOST_FORGES:
-        raise Refusal({"name": f"there are {MOST_FORGES} forges already: remove one first"})
+        raise Refused({"name": f"there are {MOST_FORGES} forges already: remove one first"})
     row = Forge.objects.create(kind=kind, name=name, api=api, place=place, account=account.strip()[:200], key=seal(key.strip()),
                                hook_secret=seal(hook_secret), author=by)
     return row, hook_secret
@@ -70,16 +70,16 @@ def forge_of(link: str) -> tuple[Forge | None, str]:
 
 @transaction.atomic
 def link_add(thread: Thread, link: str, *, by: Any) -> IssueLink:
-    """Link a thread to an issue by its address; where a forge of the project has it, it is told. Raises Refusal."""
+    """Link a thread to an issue by its address; where a forge of the project has it, it is told. Raises Refused."""
     link = link.strip()
     try:
         parse_address(link)
     except Refused as refused:
-        raise Refusal({"address": str(refused)}) from refused
+        raise Refused({"address": refused.what}) from refused
     if thread.issues.count() >= MOST_LINKS:
-        raise Refusal({"address": f"a thread has at most {MOST_LINKS} issues"})
+        raise Refused({"address": f"a thread has at most {MOST_LINKS} issues"})
     if thread.issues.filter(address=link).exists():
-        raise Refusal({"address": "this issue is linked already"})
+        raise Refused({"address": "this issue is linked already"})
     forge, number = forge_of(link)
     row = IssueLink.objects.create(thread=thread, forge=forge, address=link, number=number, author=by)
     thread_services.event_add(thread, f"linked {link}", by=by)
@@ -97,12 +97,12 @@ def link_remove(row: IssueLink, *, by: Any) -> None:
 
 @transaction.atomic
 def issue_create(thread: Thread, forge: Forge, title: str, text: str, *, by: Any) -> IssueLink:
-    """Let a forge make an issue about a thread's subject. Raises Refusal."""
+    """Let a forge make an issue about a thread's subject. Raises Refused."""
     title, text = " ".join(title.split())[:240], text.replace("\0", "").strip()
     if not title or len(text) > 30_000:
-        raise Refusal({"title": "a title, and a text of at most 30,000 characters"})
+        raise Refused({"title": "a title, and a text of at most 30,000 characters"})
     if thread.issues.count() >= MOST_LINKS:
-        raise Refusal({"title": f"a thread has at most {MOST_LINKS} issues"})
+        raise Refused({"title": f"a thread has at most {MOST_LINKS} issues"})
     row = IssueLink.objects.create(thread=thread, forge=forge, address="", state="making", author=by)
     _post(forge, "issue", f"issue:{row.pk}", {"title": title, "text": text}, row)
     thread_services.event_add(thread, f"issue asked for at {forge.name}", by=by)

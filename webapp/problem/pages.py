@@ -14,11 +14,11 @@ from profiles.actions import selectors as actions
 from profiles.charts import families as charts
 from profiles.library.selectors import fleet
 from profiles.models import KernelShape
-from tuner.gate.errors import Refusal
 from tuner.jobs.create_services import TuneError
 from webapp.overview import scope_of
 from webapp.problem import address, pipelines, profiled, services, states
 from webapp.problem.address import Problem
+from workers.base.refused import Refused
 
 
 @require_safe
@@ -103,7 +103,7 @@ def problem_guard(request: HttpRequest) -> HttpResponse:
     one = _posted(request)
     try:
         kernel = services.guard(one, request.user)
-    except Refusal as refused:
+    except Refused as refused:
         messages.error(request, f"Not guarded: {refused}")
     else:
         messages.success(request, f"{kernel.key} is an entry of {kernel.suite.name}.")

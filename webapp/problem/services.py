@@ -7,7 +7,6 @@ from typing import Any
 
 from django.utils.text import slugify
 
-from tuner.gate.errors import Refusal
 from tuner.gate.suites.definition import Definition, KernelDefinition, kernel_key
 from tuner.gate.suites.selectors import definition_of
 from tuner.gate.suites.suite_services import suite_put
@@ -17,6 +16,7 @@ from tuner.models import Suite, SuiteKernel, TuneJob
 from tuner.tuning.search.strategies import DEFAULT
 from webapp.problem import states
 from webapp.problem.address import Problem
+from workers.base.refused import Refused
 
 
 def start_job(problem: Problem, owner: Any) -> TuneJob:
@@ -34,14 +34,14 @@ def suite_name(gpu: str) -> str:
 
 
 def guard(problem: Problem, owner: Any) -> SuiteKernel:
-    """Make it an entry of its GPU's suite: whatever the cache serves is measured. Doing it twice changes nothing. Refusal."""
+    """Make it an entry of its GPU's suite: whatever the cache serves is measured. Doing it twice changes nothing. Refused."""
     if there := states.guarded(problem).kernel:
         return there
     name, key = suite_name(problem.gpu), kernel_key(problem.operator, problem.shape, problem.dtype)
     entry = KernelDefinition(key=key, op=problem.operator, shape=dict(problem.shape), dtype=problem.dtype, config_from="cache")
     suite = Suite.everything.filter(name=name).first()
     if suite is not None and suite.kind != Suite.Kind.OPERATORS:
-        raise Refusal({"name": f"{name} is a suite of kind {suite.kind}: rename it, then guard again"})
+        raise Refused({"name": f"{name} is a suite of kind {suite.kind}: rename it, then guard again"})
     if suite is None:
         made = Definition(name=name, title=f"Kernel problems of {problem.gpu or 'any GPU'}",
                           device=f"gpu:{problem.gpu}" if problem.gpu else "gpu", kernels=[entry])

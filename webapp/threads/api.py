@@ -16,7 +16,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from tuner.gate.errors import Refusal
 from webapp.accounts import RolePermission
 from webapp.models import Comment, Follow, TalkPreference, Thread
 from webapp.threads import digest as digests
@@ -24,6 +23,7 @@ from webapp.threads import notices, selectors, services, subjects
 from webapp.threads.people import people_of
 from webapp.threads.texts import MOST_CHARACTERS
 from webapp.threads.weeks import week_of
+from workers.base.refused import Refused
 from workers.list_api import PAGED, Pages, read_page
 
 JSON = OpenApiTypes.OBJECT
@@ -108,7 +108,7 @@ class ThreadListApi(APIView):
             self.permission_denied(request, "assigning needs the role engineer")
         subject = subjects.find(given["kind"], given["of"])
         if subject is None:
-            raise Refusal({"of": f"there is no such {subjects.KINDS[given['kind']].label}"}, 404)
+            raise Refused({"of": f"there is no such {subjects.KINDS[given['kind']].label}"}, status=404)
         with transaction.atomic():          # a thread of nothing is not kept where it is refused
             thread = services.thread_ensure(subject)
             if given.get("text") or not owned:
@@ -229,7 +229,7 @@ class DigestApi(APIView):
         try:
             one = digests.digest(request.query_params.get("week") or week_of(timezone.localdate()))
         except ValueError as error:
-            raise Refusal({"week": str(error)}) from error
+            raise Refused({"week": str(error)}) from error
         return Response(digests.digest_json(one))
 
 

@@ -16,13 +16,13 @@ from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from tuner.gate.errors import Refusal
 from webapp.forges import services as forges
 from webapp.models import Comment, Follow, Forge, TalkPreference, Thread
 from webapp.threads import digest as digests
 from webapp.threads import notices, selectors, services, subjects
 from webapp.threads.people import people_of
 from webapp.threads.weeks import week_of
+from workers.base.refused import Refused
 
 PAGE = 50
 
@@ -125,7 +125,7 @@ def follow(request: HttpRequest) -> HttpResponse:
     given = request.POST
     try:
         services.follow_set(request.user, given.get("kind", ""), given.get("key", ""), bool(given.get("on")))
-    except Refusal as refused:
+    except Refused as refused:
         messages.error(request, "; ".join(refused.fields.values()))
     return _back(request, reverse("inbox"))
 
@@ -196,7 +196,7 @@ def _do(request: HttpRequest, row: Thread, service: Any, *given: Any, first: Any
     """Do something to a thread, or to `first` of it; what was typed is kept where it is refused."""
     try:
         service(row if first is None else first, *given, by=request.user, **named)
-    except Refusal as refused:
+    except Refused as refused:
         typed = request.POST.get("text", "") if first is None else ""
         return _page(request, row, None, problem="; ".join(refused.fields.values()), typed=typed, status=400)
     return _back(request, reverse("thread", args=[row.pk]))

@@ -9,11 +9,11 @@ from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.utils import timezone
 
-from tuner.gate.errors import Refusal
 from webapp.models import Comment, Follow, Notice, Thread
 from webapp.threads import notices, subjects, texts
 from webapp.threads.people import named, people_of
 from workers import jobs
+from workers.base.refused import Refused
 
 MOST_COMMENTS = 5_000           # of one thread, events included
 MOST_A_MINUTE = 20              # comments of one person
@@ -43,12 +43,12 @@ def thread_ensure(subject: subjects.Subject) -> Thread:
 
 @transaction.atomic
 def comment_add(thread: Thread, text: str, *, by: Any) -> Comment:
-    """Write a comment; who writes or is mentioned follows from then on. Raises Refusal."""
+    """Write a comment; who writes or is mentioned follows from then on. Raises Refused."""
     text = _checked(text)
     now = timezone.now()                # what is later than now was written before the clock was set back
     recent = Comment.objects.filter(author=by, event="", created__gt=now - timedelta(minutes=1), created__lte=now).count()
     if recent >= MOST_A_MINUTE:
-        raise Refusal({"text": f"at most {MOST_A_MINUTE} comments a minute: wait a moment"})
+        raise Refused({"text": f"at most {MOST_A_MINUTE} comments a minute: wait a moment"})
     comment = _say(thread, by, text=text)
     follow_ensure(by, thread)
     people = named(texts.mentioned(text, _names()))
@@ -60,7 +60,7 @@ def comment_add(thread: Thread, text: str, *, by: Any) -> Comment:
 
 @transaction.atomic
 def comment_edit(comment: Comment, text: str, *, by: Any) -> Comment:
-    """Change the text of an own comment; that it was edited is kept. People it mentions now are told. Raises Refusal."""
+    """Change the text of an own comment; that it was edited is kept. People it mentions now are told. Raises Refused."""
     if comment.author_id != by.pk or comment.event or comment.deleted:
         raise PermissionDenied("this is not a comment of yours")
     before, text = comment.text, _checked(text)
@@ -88,10 +88,10 @@ def comment_delete(comment: Comment, *, by: Any) -> None:
 
 @transaction.atomic
 def status_set(thread: Thread, status: str, *, by: Any, note: str = "") -> None:
-    """Set a status; a subject with a status of its own gets it there. Raises Refusal."""
+    """Set a status; a subject with a status of its own gets it there. Raises Refused."""
     kind = subjects.KINDS[thread.kind]
     if status not in dict(kind.statuses):
-        raise Refusal({"status": f"one of {', '.join(dict(kind.statuses))}"})
+        raise Refused({"status": f"one of {', '.join(dict(kind.statuses))}"})
     if status == thread.status:
         return
     if kind.change:
@@ -112,10 +112,10 @@ def status_keep(thread: Thread, status: str, by: Any) -> None:
 
 @transaction.atomic
 def assign(thread: Thread, name: str, *, by: Any) -> None:
-    """Assign a thread to a person of the project, or to nobody (""). Raises Refusal."""
+    """Assign a thread to a person of the project, or to nobody (""). Raises Refused."""
     person = named([name]).get(name) if name else None
     if name and person is None:
-        raise Refusal({"assignee": f"nobody in this project is called {name[:80]}"})
+        raise Refused({"assignee": f"nobody in this project is called {name[:80]}"})
     if thread.assignee_id == getattr(person, "pk", None):
         return
     thread.assignee = person
@@ -138,18 +138,18 @@ def due_set(thread: Thread, due: date | None, *, by: Any) -> None:
 
 @transaction.atomic
 def own(thread: Thread, name: str, due: str, *, by: Any) -> None:
-    """Say who ends a thread's subject ("": nobody), and until when ("2026-12-24"; "": not said). Raises Refusal."""
+    """Say who ends a thread's subject ("": nobody), and until when ("2026-12-24"; "": not said). Raises Refused."""
     day = parse_day(due)
     assign(thread, name, by=by)
     due_set(thread, day, by=by)
 
 
 def parse_day(text: str) -> date | None:
-    """Return "2026-12-24" as a day; None of "". Raises Refusal."""
+    """Return "2026-12-24" as a day; None of "". Raises Refused."""
     try:
         return date.fromisoformat(text.strip()) if text.strip() else None
     except ValueError as error:
-        raise Refusal({"due": f"a day as 2026-12-24, not {text[:40]!r}"}) from error
+        raise Refused({"due": f"a day as 2026-12-24, not {text[:40]!r}"}) from error
 
 
 def follow_ensure(person: Any, thread: Thread) -> None:
@@ -158,13 +158,13 @@ def follow_ensure(person: Any, thread: Thread) -> None:
 
 
 def follow_set(person: Any, kind: str, key: str, on: bool) -> None:
-    """Follow or leave a thread, kernel, suite or the whole project. Raises Refusal."""
+    """Follow or leave a thread, kernel, suite or the whole project. Raises Refused."""
     if kind not in Follow.Kind.values or len(key) > 200 or "\0" in key or (not key) != (kind == Follow.Kind.PROJECT):
-        raise Refusal({"follow": "name a thread, kernel or suite, or the project"})
+        raise Refused({"follow": "name a thread, kernel or suite, or the project"})
     if kind == Follow.Kind.THREAD and not Thread.objects.filter(pk=int(key) if key.isdecimal() and len(key) < 19 else 0).exists():
-        raise Refusal({"follow": "there is no such thread"})
+        raise Refused({"follow": "there is no such thread"})
     if on and Follow.objects.filter(user=person).count() >= MOST_FOLLOWS:
-        raise Refusal({"follow": f"you follow {MOST_FOLLOWS:,} already: leave some first"})
+        raise Refused({"follow": f"you follow {MOST_FOLLOWS:,} already: leave some first"})
     if not on and kind != Follow.Kind.THREAD:
         Follow.objects.filter(user=person, kind=kind, key=key).delete()
         return
@@ -192,7 +192,7 @@ def publish(thread: Thread) -> None:
 def _say(thread: Thread, by: Any, *, text: str = "", event: str = "") -> Comment:
     Thread.objects.select_for_update(no_key=True).get(pk=thread.pk)        # two at once must not pass the bound together
     if text and thread.comments.count() >= MOST_COMMENTS:
-        raise Refusal({"text": f"this thread has {MOST_COMMENTS:,} lines, which is the most"})
+        raise Refused({"text": f"this thread has {MOST_COMMENTS:,} lines, which is the most"})
     comment = Comment.objects.create(thread=thread, author=by, author_name=by.get_username() if by else "", text=text, event=event)
     thread.changed = comment.created
     thread.save(update_fields=["changed"])
@@ -203,9 +203,9 @@ def _say(thread: Thread, by: Any, *, text: str = "", event: str = "") -> Comment
 def _checked(text: str) -> str:
     text = text.replace("\r\n", "\n").replace("\0", "").strip()
     if not text:
-        raise Refusal({"text": "write something"})
+        raise Refused({"text": "write something"})
     if len(text) > texts.MOST_CHARACTERS:
-        raise Refusal({"text": f"{len(text):,} characters; at most {texts.MOST_CHARACTERS:,}"})
+        raise Refused({"text": f"{len(text):,} characters; at most {texts.MOST_CHARACTERS:,}"})
     return text
 
 

@@ -12,11 +12,11 @@ from urllib.parse import parse_qsl
 from django.urls import get_script_prefix, reverse
 
 from profiles.models import Finding
-from tuner.gate.errors import Refusal
 from tuner.gate.regressions.services import change_regression
 from tuner.models import Regression
 from webapp.problem import address
 from webapp.threads.models import Thread
+from workers.base.refused import Refused
 
 KEY_CHARS = 200
 OWN_STATUSES = tuple((str(value), str(label)) for value, label in Thread.Status.choices)
@@ -50,7 +50,7 @@ class Kind:
     resolved: str = Thread.Status.RESOLVED.value
     needs: str = "webapp.change_thread"
     state: Callable[[str], str | None] | None = None
-    change: Callable[[str, str, str, Any], None] | None = None           # (key, status, note, by); raises Refusal
+    change: Callable[[str, str, str, Any], None] | None = None           # (key, status, note, by); raises Refused
 
 
 def _row(model: Any, of: str, *related: str) -> Any:
@@ -127,7 +127,7 @@ def _regression_state(key: str) -> str | None:
 def _regression_change(key: str, status: str, note: str, by: Any) -> None:
     row = Regression.objects.select_related("suite", "build").filter(pk=int(key)).first()
     if row is None:
-        raise Refusal({"status": "this regression is gone"})
+        raise Refused({"status": "this regression is gone"})
     change_regression(row, status, note=note, by=by)
 
 

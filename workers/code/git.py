@@ -25,10 +25,11 @@ from pathlib import Path
 from typing import Any
 
 from tuner.gate.code.address import GitAddress, parse_git_address
+from workers.base.refused import Refused
 from workers.code.unpack import Bounds, Unpacked, unpack_tar
 from workers.core.child import SandboxError
 from workers.core.sandboxed import folder_bytes
-from workers.outgoing import NotSent, Refused, is_metadata, is_public, resolve_host
+from workers.outgoing import NotSent, is_metadata, is_public, resolve_host
 
 # ---- tokens for https ----
 # // repositories that are not public, from a file on the worker, and the certificates that it trusts.

@@ -9,7 +9,8 @@ from typing import Any
 
 from profiles.running.engines import metrics
 from profiles.running.engines.parameters import NEEDS, START, STOP, VERSIONS
-from workers.outgoing import Answer, NotSent, Refused, exchange, is_metadata, is_public, parse_address, resolve_host
+from workers.base.refused import Refused
+from workers.outgoing import Answer, NotSent, exchange, is_metadata, is_public, parse_address, resolve_host
 
 MOST_ANSWER = 1 << 20
 QUICK_S, START_S, STOP_S = 5.0, 60.0, 300.0         # a stop ends when the traces are written

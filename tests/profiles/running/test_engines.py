@@ -24,9 +24,10 @@ from profiles.running.engines.metrics import edge_of, read_metrics, slow_between
 from profiles.running.engines.parameters import read_parameters
 from profiles.running.models import EngineCapture, EngineServer
 from tests.profiles.running.peer import Peer, peer
+from workers.base.refused import Refused
 from workers.capture import engine as engine_worker
 from workers.capture import engine_results
-from workers.outgoing import NotSent, Refused, is_metadata
+from workers.outgoing import NotSent, is_metadata
 
 TRACE = gzip.compress(json.dumps({"schemaVersion": 1, "traceEvents": [
     {"ph": "X", "name": "step", "pid": 1, "tid": 1, "ts": at, "dur": 5, "cat": "cpu_op"} for at in range(0, 500, 10)]}).encode())

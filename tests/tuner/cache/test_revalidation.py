@@ -15,7 +15,6 @@ from tests.tuner.gate.recorded_suite import nobody_watches
 from tuner.cache import rules
 from tuner.cache.entries import selectors
 from tuner.gate.builds.services import ensure_build
-from tuner.gate.errors import Refusal
 from tuner.gate.history.series_services import wake_stale_series
 from tuner.gate.suites import job_services, run_services
 from tuner.gate.verdicts.services import stop_job
@@ -25,6 +24,7 @@ from tuner.revalidation import selectors as revalidation_selectors
 from tuner.revalidation import services
 from tuner.tuning.operators import OPERATORS, limits
 from workers import jobs, sweep
+from workers.base.refused import Refused
 from workers.gate import suite
 
 pytestmark = pytest.mark.django_db
@@ -308,7 +308,7 @@ def test_its_suite_and_its_sides_show_nowhere_among_the_teams(client: Any, alice
     assert client.get(reverse("build", args=["cached winner"])).status_code == 404
     assert client.post(reverse("api-suite-jobs", args=[job.suite.name]), {"builds": ["b"]}).status_code == 404
     assert wake_stale_series() == []
-    with pytest.raises(Refusal, match="a side of its own"):
+    with pytest.raises(Refused, match="a side of its own"):
         ensure_build("cached winner")
 
 

@@ -12,9 +12,9 @@ from django.db import connection, transaction
 
 from tuner.gate.builds.selectors import has_code_of
 from tuner.gate.builds.services import ensure_build
-from tuner.gate.errors import Refusal
 from tuner.gate.regressions.services import change_regression, lock_regressions, update_regressions
 from tuner.models import BaselineChange, Build, Gate, GateKernel, KernelRun, Regression, Suite, SuiteKernel
+from workers.base.refused import Refused
 
 pytestmark = pytest.mark.django_db
 DAY = datetime(2026, 10, 1, tzinfo=UTC)
@@ -104,7 +104,7 @@ def test_a_regression_moves_to_the_parent_that_comes_later(suite: Suite) -> None
     ({"name": "a", "at": "today"}, "at"),
 ])
 def test_what_no_build_can_have_is_refused_by_its_field(fields: dict[str, Any], wrong: str) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(Refused) as refused:
         ensure_build(**fields)
     assert list(refused.value.fields) == [wrong]
     assert not Build.objects.exists()
@@ -178,9 +178,9 @@ def test_back_at_the_old_speed_is_fixed_even_against_the_slow_baseline(suite: Su
 
 def test_a_meant_change_starts_the_baseline_anew(suite: Suite, builds: list[Build], alice: Any) -> None:
     row, = update_regressions(gate(suite, builds[3], builds[1], k0=1.06, k1=1.08))
-    with pytest.raises(Refusal, match="note"):
+    with pytest.raises(Refused, match="note"):
         change_regression(row, "intended", by=alice)
-    with pytest.raises(Refusal, match="fixed_in"):
+    with pytest.raises(Refused, match="fixed_in"):
         change_regression(row, "fixed", by=alice, fixed_in=builds[2])
     change_regression(row, "intended", note="more accurate", by=alice)
     change_regression(row, "intended", note="said twice", by=alice)

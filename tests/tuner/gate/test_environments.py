@@ -24,13 +24,13 @@ from tuner.gate.builds.services import ensure_build
 from tuner.gate.environments import bisect_services
 from tuner.gate.environments.bisect_services import measure_bisect
 from tuner.gate.environments.observation_selectors import Environment, load_cells, toolkit_parts
-from tuner.gate.errors import Refusal
 from tuner.gate.stats.explanation import explain
 from tuner.gate.suites.job_services import job_claim, job_create
 from tuner.gate.suites.run_services import run_record
 from tuner.models import CachedConfig, GpuEnvironment, KernelRun, RevalidationPolicy, Suite, SuiteJob, SuiteKernel
 from tuner.revalidation import policy_services
 from workers import jobs, sweep
+from workers.base.refused import Refused
 
 pytestmark = pytest.mark.django_db
 
@@ -251,7 +251,7 @@ def test_the_plans_builds_are_measured_in_turn(suite, line, client_of, alice):
     assert made.status_code == 201 and SuiteJob.objects.get(pk=made.json()["job"]).reason == "bisect"
     suite.kind = Suite.Kind.UPLOADED
     suite.save()
-    with pytest.raises(Refusal, match="uploaded"):
+    with pytest.raises(Refused, match="uploaded"):
         measure_bisect(suite, KERNEL, ["b05"], alice)
 
 

@@ -16,13 +16,13 @@ from tuner.gate.baselines import selectors as baseline_selectors
 from tuner.gate.baselines.selectors import Env
 from tuner.gate.baselines.services import record_baseline_change
 from tuner.gate.builds.services import ensure_build
-from tuner.gate.errors import Refusal
 from tuner.gate.stats.files import read_runs
 from tuner.gate.stats.results import suite_json
 from tuner.gate.stats.rule import Verdict
 from tuner.gate.stats.suite import judge
 from tuner.gate.verdicts import decide_services, selectors, services
 from tuner.models import Build, Gate, KernelRun, Regression, Suite
+from workers.base.refused import Refused
 
 pytestmark = pytest.mark.django_db
 RECORDED = Path(__file__).resolve().parents[2] / "data" / "h200" / "timing_runs.jsonl.gz"
@@ -127,9 +127,9 @@ def test_pinned_runs_stay_until_somebody_rolls_on(suite: Suite) -> None:
     assert (pinned.mode, [build.name for build in pinned.builds], len(pinned.runs)) == ("pinned", ["b1"], 10)
     record_baseline_change(suite, "roll", kernel=kernel)
     assert baseline_selectors.load_baselines([kernel], Env(*H200.values()))[kernel.pk].mode == "rolling"
-    with pytest.raises(Refusal, match="no runs"):
+    with pytest.raises(Refused, match="no runs"):
         record_baseline_change(suite, "pin", build=ensure_build("b9"), kernel=kernel)
-    with pytest.raises(Refusal, match="why the change was intended"):
+    with pytest.raises(Refused, match="why the change was intended"):
         record_baseline_change(suite, "intended", build=first.build)
 
 
@@ -244,7 +244,7 @@ def test_baselines_take_as_many_queries_for_one_kernel_as_for_many(suite: Suite,
     ({"environment": {"gpu": "\ud800"}}, "environment"), ({"against": "b"}, "against"), ({"against": "nobody"}, "against"),
     ({"url": "javascript:alert(1)"}, "url"), ({"runs": 5}, "runs"), ({"records": []}, "runs"), ({"records": [{}]}, "runs")])
 def test_what_cannot_be_is_refused_and_leaves_nothing(suite: Suite, given: dict[str, Any], field: str) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(Refused) as refused:
         services.create_gate(**{"suite": suite, "build": "b", "environment": H200, **given})
     assert any(field in name for name in refused.value.fields), refused.value.fields
     assert not Gate.objects.exists() and not Build.objects.exists()

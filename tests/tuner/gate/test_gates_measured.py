@@ -13,12 +13,12 @@ from django.utils import timezone
 
 from tests.tuner.gate.recorded_suite import KEY, SIMILAR, SLOWER, SOFTMAX, THREE, suite_made
 from tuner.gate.builds.services import ensure_build
-from tuner.gate.errors import Refusal
 from tuner.gate.suites.job_services import job_create, job_fail, job_stop
 from tuner.gate.suites.run_services import run_record
 from tuner.gate.verdicts import decide_services, rounds_selectors, selectors, services, sides_selectors
 from tuner.models import Gate, KernelRun, Suite, SuiteJob
 from workers import jobs
+from workers.base.refused import Refused
 from workers.gate import suite
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("unwatched")]
@@ -114,7 +114,7 @@ def test_a_build_is_compared_with_the_one_that_is_named(nightly: Suite) -> None:
 
 def test_too_few_runs_are_refused_before_anything_is_run(nightly: Suite) -> None:
     base(nightly)
-    with pytest.raises(Refusal, match="too few for 3 kernels") as refused:
+    with pytest.raises(Refused, match="too few for 3 kernels") as refused:
         services.create_gate(nightly, "b2", runs=1)
     assert "runs" in refused.value.fields
     assert not Gate.objects.exists() and SuiteJob.objects.count() == 1
@@ -126,7 +126,7 @@ def test_too_few_runs_are_refused_before_anything_is_run(nightly: Suite) -> None
     ({"runs": True}, "runs"), ({"configs": {"nobody": {"a": 1}}}, "configs"), ({"configs": {KEY: {"a": float("nan")}}}, "configs"),
     ({"records": [{}]}, "runs")])
 def test_what_cannot_be_measured_is_refused(nightly: Suite, given: dict[str, Any], field: str) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(Refused) as refused:
         services.create_gate(nightly, "b2", **given)
     assert field in refused.value.fields
     assert not Gate.objects.exists() and not SuiteJob.objects.exists()
@@ -134,7 +134,7 @@ def test_what_cannot_be_measured_is_refused(nightly: Suite, given: dict[str, Any
 
 def test_a_gate_of_a_switched_off_suite_is_refused(nightly: Suite) -> None:
     Suite.objects.update(enabled=False)
-    with pytest.raises(Refusal, match="switched off"):
+    with pytest.raises(Refused, match="switched off"):
         services.create_gate("nightly", "b2")
 
 
@@ -156,7 +156,7 @@ def test_a_stopped_gate_stops_its_job_and_can_go_on(nightly: Suite) -> None:
     assert services.stop_gate(gate) and not services.stop_gate(gate)
     assert (gate.status, gate.jobs.get().status, selectors.exit_code(gate)) == ("stopped", "stopped", 2)
     services.measure_gate_again(gate)
-    with pytest.raises(Refusal, match="going on"):
+    with pytest.raises(Refused, match="going on"):
         services.measure_gate_again(gate)
     assert measured(gate).verdict == "PASS"
 
@@ -164,9 +164,9 @@ def test_a_stopped_gate_stops_its_job_and_can_go_on(nightly: Suite) -> None:
 def test_more_runs_are_measured_when_somebody_asks(nightly: Suite) -> None:
     base(nightly)
     gate = measured(services.create_gate(nightly, "b2", at=at(1)))
-    with pytest.raises(Refusal, match="too few"):
+    with pytest.raises(Refused, match="too few"):
         services.measure_gate_again(gate, runs=2, kernels=[KEY])
-    with pytest.raises(Refusal, match="no kernel"):
+    with pytest.raises(Refused, match="no kernel"):
         services.measure_gate_again(gate, kernels=["nobody"])
     gate = services.measure_gate_again(gate, runs=6, kernels=[KEY])
     job = gate.jobs.order_by("-id").first()

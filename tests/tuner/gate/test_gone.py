@@ -9,10 +9,10 @@ from django.urls import reverse
 
 from tests.tuner.gate.test_levels import H200, at, gate, runs
 from tuner.gate.client import gate_request, make_parser
-from tuner.gate.errors import Refusal
 from tuner.gate.reports import REPORTS, github
 from tuner.gate.verdicts import gone_services, selectors, services
 from tuner.models import BaselineChange, Gate, Suite
+from workers.base.refused import Refused
 
 pytestmark = pytest.mark.django_db
 ALL = {"softmax": 40.0, "matmul": 90.0, "add": 12.0}
@@ -60,7 +60,7 @@ def test_it_stays_red_until_somebody_accepts_it(suite: Suite, vanished: Gate, al
     change = BaselineChange.objects.get(action="gone")
     assert (change.kernel.key, change.build.name, change.author) == ("add N=64", "b5", alice)
     assert gate(suite, 6, LEFT).verdict == "PASS"
-    with pytest.raises(Refusal, match="none of its kernels is gone"):
+    with pytest.raises(Refused, match="none of its kernels is gone"):
         gone_services.accept_gone(last, by=alice)
     assert gate(suite, 7, ALL).verdict == "PASS", "it is back"
     assert gate(suite, 8, LEFT).verdict == "NO DATA", "and gone again: that is another matter"

@@ -13,13 +13,13 @@ from tests.tuner.gate.test_gates import H200, gate, records
 from tuner.gate.baselines.services import record_baseline_change
 from tuner.gate.builds.services import ensure_build
 from tuner.gate.client import gate_table
-from tuner.gate.errors import Refusal
 from tuner.gate.regressions.services import change_regression
 from tuner.gate.reports import REPORTS
 from tuner.gate.suites.upload_services import runs_store
 from tuner.gate.verdicts import selectors, services
 from tuner.gate.verdicts.sides_selectors import candidate_runs, spread_over
 from tuner.models import Gate, GateKernel, KernelRun, Regression, Suite
+from workers.base.refused import Refused
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("unwatched")]
 
@@ -126,7 +126,7 @@ def test_all_runs_of_a_build_count_not_the_newest(sent: Suite) -> None:
 
 
 def test_a_pin_to_the_slow_build_is_refused_and_an_older_pin_is_named(sent: Suite, alice: Any) -> None:
-    with pytest.raises(Refusal, match="SLOWER in softmax"):
+    with pytest.raises(Refused, match="SLOWER in softmax"):
         record_baseline_change(sent, "pin", build=ensure_build("b2"), author=alice)
     record_baseline_change(sent, "pin", build=ensure_build("b1"), author=alice, note="release 1")
     found = gate(sent, "b3", range(16, 21), hour=2)

@@ -23,11 +23,11 @@ from tuner.gate.channels.kinds import webhook as notify_webhook
 from tuner.gate.channels.kinds.kind import AddressRefused
 from tuner.gate.channels.kinds.mail import KEPT_IN_FILES
 from tuner.gate.channels.kinds.table import KINDS
-from tuner.gate.channels.kinds.webhook import NotSent, Refused
-from tuner.gate.errors import Refusal
+from tuner.gate.channels.kinds.webhook import NotSent
 from tuner.gate.reports import message
 from tuner.gate.verdicts.decide_services import notify_followers
 from tuner.models import Build, Delivery, Gate, GateKernel, Notified, Regression, Suite, SuiteKernel
+from workers.base.refused import Refused
 from workers.secret import unseal
 
 KEY = "softmax R=8192 C=4096 fp16"
@@ -467,7 +467,7 @@ def test_a_regression_of_a_series_is_told_and_what_a_gate_found_is_not_told_twic
     ({"kind": "webhook", "address": "https://x.example", "suite": "nobody"}, "suite"),
     ({"kind": "webhook", "address": "https://x.example", "secret": "long enough\x07b"}, "secret")])
 def test_what_cannot_be_told_is_refused(given, field):
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(Refused) as refused:
         notify_services.add_destination(**given)
     assert list(refused.value.fields) == [field] and not Notified.objects.exists()
 

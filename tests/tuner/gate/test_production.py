@@ -17,7 +17,6 @@ from profiles.fleet.models import FleetDay
 from profiles.fleet.stores import fleet_store
 from tests.scale import DEEP
 from tuner.gate.channels.services import add_destination
-from tuner.gate.errors import Refusal
 from tuner.gate.production import series as production_series
 from tuner.gate.production import services
 from tuner.gate.production.point_services import days_to_keep, wake_production
@@ -28,6 +27,7 @@ from tuner.models import Build, Delivery, ProductionPoint, ProductionRegression
 from workers.agent.aggregate import Aggregator
 from workers.agent.launches import Context, Gpu, Signature, Window, sum_durations
 from workers.agent.wire import make_batch, pack
+from workers.base.refused import Refused
 
 HOUR_NS = 3_600_000_000_000
 GEMM = Signature("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", (132, 1, 1), (384, 1, 1), 231_424)
@@ -191,7 +191,7 @@ def test_simulated_kernels_are_labelled_and_never_mixed(alice: Any, client: Any)
     assert Delivery.objects.get().body["subject"].startswith("Simulated: ")
     client.force_login(alice)
     assert "simulated" in client.get(reverse("production-list")).content.decode()
-    with pytest.raises(Refusal):
+    with pytest.raises(Refused):
         services.guard_kernel(row, "production", alice)
     assert not Build.objects.exists()
 

@@ -10,12 +10,12 @@ from django.urls import reverse
 
 from tests.tuner.gate.test_levels import H200, at, gate, runs
 from tuner.gate.client import ci_attempt, gate_request, make_parser
-from tuner.gate.errors import Refusal
 from tuner.gate.pytest_plugin import as_lines
 from tuner.gate.suites.processes import expected_kernels, missing_shards, read_upload
 from tuner.gate.suites.upload_services import runs_store
 from tuner.gate.verdicts import selectors, services
 from tuner.models import Gate, KernelRun, Suite
+from workers.base.refused import Refused
 
 LEVELS = {"softmax": 40.0, "matmul": 90.0, "add": 12.0}
 
@@ -55,7 +55,7 @@ def test_a_shard_and_another_attempt_are_other_processes(suite: Suite) -> None:
 @pytest.mark.parametrize(("shard", "says"), [("0/2", "i/n"), ("3/2", "i/n"), ("1", "i/n"), ("1/2/3", "i/n"), ("-1/2", "i/n"),
                                              ("1/1000", "i/n"), ("a of b", "i/n")])
 def test_a_shard_that_is_none_is_refused(shard: str, says: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(Refused) as caught:
         read_upload(shard, "")
     assert says in caught.value.fields["shard"]
 
@@ -84,7 +84,7 @@ def test_a_gate_waits_for_all_shards_and_each_is_asked_for_its_own_kernels(suite
     assert (first.status, first.verdict) == ("waiting", "")
     document = selectors.gate_document(Gate.objects.get(pk=first.pk))
     assert document["exit_code"] is None and document["progress"]["says"] == document["reason"] == "waits for shard 2 of 2"
-    with pytest.raises(Refusal):
+    with pytest.raises(Refused):
         services.create_gate(suite, "b2", at=at(2), environment=H200, shard="1/2")
     second = part("2/2", ("add",))
     first.refresh_from_db()

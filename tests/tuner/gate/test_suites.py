@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.gate.errors import Refusal, Superseded
+from tuner.gate.errors import Superseded
 from tuner.gate.suites import job_services, run_services, selectors, suite_services, upload_services
 from tuner.gate.suites import selectors as run_selectors
 from tuner.gate.suites.checks import DefinitionError
@@ -18,6 +18,7 @@ from tuner.gate.suites.definition import kernel_key, read_definition
 from tuner.gate.suites.formats import definition_toml, read_toml
 from tuner.gate.suites.models import SUITE_LEASES
 from tuner.models import Build, KernelRun, Suite, SuiteJob
+from workers.base.refused import Refused
 
 RECORDED = Path(__file__).resolve().parents[2] / "data" / "h200" / "timing_runs.jsonl.gz"
 FILE = """\
@@ -155,13 +156,13 @@ class TestSuite:
     def test_only_owners_say_where_code_lies(self, alice: Any, olga: Any) -> None:
         kernel = {"op": "softmax", "shape": {"R": 8, "C": 8}}
         definition = read_definition({"name": "a", "build_path": "/srv/{build}", "kernel": [kernel]})
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(Refused) as caught:
             suite_services.suite_put(definition, owner=alice)
         assert list(caught.value.fields) == ["build_path"]
         assert suite_services.suite_put(definition, owner=olga).created
 
     def test_a_device_that_is_not_there_is_named(self, db: None) -> None:
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(Refused) as caught:
             suite_services.suite_put(read_toml(FILE.replace("timing_runs", "nothing")))
         assert "replay:timing_runs" in caught.value.fields["device"]
 
@@ -210,14 +211,14 @@ class TestJob:
         ({"builds": [{"build": "a", "configs": []}, {"build": "b", "configs": 3}]}, "configs"),
     ])
     def test_a_wrong_order_names_the_field(self, suite: Suite, given: dict[str, Any], field: str) -> None:
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(Refused) as caught:
             job_services.job_create(suite, **given)
         assert list(caught.value.fields) == [field] and not SuiteJob.objects.exists() and not Build.objects.exists()
 
     def test_uploaded_and_switched_off_suites_are_not_measured(self, suite: Suite, uploaded: Suite) -> None:
         suite_services.suite_switch(suite, False)
         for one in (suite, uploaded):
-            with pytest.raises(Refusal) as caught:
+            with pytest.raises(Refused) as caught:
                 job_services.job_create(one, builds=["a"])
             assert list(caught.value.fields) == ["suite"]
 
@@ -289,7 +290,7 @@ class TestUpload:
     def test_a_suite_with_declared_kernels_takes_those_alone(self, suite: Suite) -> None:
         assert upload_services.runs_store(suite, "a", lines(), gpu="NVIDIA H200").kernels == ["matmul M=4096 N=4096 K=4096 bf16"]
         for ops, says in ((("layernorm",), "declares no such"), (("softmax",), "say dtype")):
-            with pytest.raises(Refusal, match=says):
+            with pytest.raises(Refused, match=says):
                 upload_services.runs_store(suite, "a", lines(ops), gpu="NVIDIA H200")
 
     def test_bad_samples_are_kept_as_rejected(self, uploaded: Suite) -> None:
@@ -310,11 +311,11 @@ class TestUpload:
         (b'{"run": 1, "op": "a", "us": [1], "facts": {"x": {"y": 1}}}', "line 1: facts.x"),
     ])
     def test_a_bad_line_is_named_and_nothing_is_stored(self, uploaded: Suite, data: bytes, says: str) -> None:
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(Refused) as caught:
             upload_services.runs_store(uploaded, "a", data, gpu="NVIDIA H200")
         assert says in caught.value.fields["runs"] and not KernelRun.objects.exists()
 
     def test_the_gpu_must_be_said(self, uploaded: Suite) -> None:
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(Refused) as caught:
             upload_services.runs_store(uploaded, "a", lines())
         assert list(caught.value.fields) == ["gpu"]

@@ -19,12 +19,12 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from django.test import Client
 from django.utils import timezone
 
-from tuner.gate.errors import Refusal
 from tuner.models import Build, Gate, Regression
 from webapp.forges import sending_services, services
 from webapp.models import Forge, ForgeArrival, ForgePost, IssueLink, Thread
 from webapp.threads import services as thread_services
 from webapp.threads import subjects
+from workers.base.refused import Refused
 
 pytestmark = [pytest.mark.servers, pytest.mark.django_db]
 
@@ -268,7 +268,7 @@ def test_what_is_no_forge_is_refused(db: None) -> None:
     good = {"kind": "github", "name": "f", "place": "team/kernels", "key": "k"}
     for wrong in ({"kind": "cvs"}, {"place": "team kernels"}, {"place": "../x y"}, {"api": "http://api.github.com"}, {"key": " "},
                   {"api": "file:///etc/passwd"}, {"hook_secret": "short"}):
-        with pytest.raises(Refusal):
+        with pytest.raises(Refused):
             services.forge_add(**{**good, **wrong})
 
 

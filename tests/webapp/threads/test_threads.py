@@ -13,10 +13,10 @@ from django.utils import timezone
 
 from profiles.models import Finding
 from tests.webapp.threads.conftest import make_profile
-from tuner.gate.errors import Refusal
 from tuner.models import Regression
 from webapp.models import Comment, Follow, Membership, Notice, Project, Thread
 from webapp.threads import services, subjects
+from workers.base.refused import Refused
 from workers.scope import within
 
 pytestmark = [pytest.mark.servers, pytest.mark.django_db]
@@ -70,17 +70,17 @@ def test_only_engineers_write_and_only_authors_change(finding: Finding, alice: A
 def test_length_and_rate_are_bounded(finding: Finding, alice: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     thread = thread_about(finding)
     for text in ("", " \n ", "x" * 10_001):
-        with pytest.raises(Refusal):
+        with pytest.raises(Refused):
             services.comment_add(thread, text, by=alice)
     for number in range(services.MOST_A_MINUTE):
         services.comment_add(thread, f"comment {number}", by=alice)
-    with pytest.raises(Refusal, match="a minute"):
+    with pytest.raises(Refused, match="a minute"):
         services.comment_add(thread, "one more", by=alice)
     Comment.objects.update(created=timezone.now() + timedelta(hours=1))        # the clock was set back
     services.comment_add(thread, "one more", by=alice).delete()
     Comment.objects.update(created="2026-01-01T00:00Z")
     monkeypatch.setattr(services, "MOST_COMMENTS", services.MOST_A_MINUTE)
-    with pytest.raises(Refusal, match="the most"):
+    with pytest.raises(Refused, match="the most"):
         services.comment_add(thread, "one more", by=alice)
     assert Comment.objects.count() == services.MOST_A_MINUTE
 
@@ -99,7 +99,7 @@ def test_the_status_of_a_regression_is_its_state(regression: Regression, alice: 
     services.status_set(thread, "acknowledged", by=alice)
     regression.refresh_from_db()
     assert regression.state == "acknowledged" and regression.changed_by == alice
-    with pytest.raises(Refusal, match="why the new speed is meant"):
+    with pytest.raises(Refused, match="why the new speed is meant"):
         services.status_set(Thread.objects.get(), "intended", by=alice)
     regression.state, regression.changed_by = "fixed", olga             # on the regression's own page, or by a gate
     regression.save()
@@ -116,7 +116,7 @@ def test_mentions_and_assignments_reach_people_of_the_project_alone(finding: Fin
     thread = thread_about(finding)
     services.comment_add(thread, "@olga and @zoe, look", by=alice)
     assert [(each.user, each.why) for each in Notice.objects.all()] == [(olga, "mention")]
-    with pytest.raises(Refusal, match="nobody in this project"):
+    with pytest.raises(Refused, match="nobody in this project"):
         services.assign(thread, "zoe", by=alice)
     services.assign(thread, "olga", by=alice)
     assert Notice.objects.filter(user=olga, why="assigned").count() == 1

@@ -23,9 +23,9 @@ from django.urls import reverse
 
 from tuner.gate.code import services
 from tuner.gate.code.address import folder_problem, parse_git_address
-from tuner.gate.errors import Refusal
 from tuner.gate.suites import job_services
 from tuner.models import Build, CodeFetch, Gate, KernelRun, Suite, SuiteCode, SuiteJob, SuiteKernel
+from workers.base.refused import Refused
 from workers.code import attempt, git
 from workers.code.build import BuildCode, CodeStore
 from workers.code.git import Git, Limits
@@ -33,7 +33,6 @@ from workers.code.unpack import Bounds
 from workers.core import gpu
 from workers.core.child import SandboxError
 from workers.gate import suite as suite_worker
-from workers.outgoing import Refused
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)
 CARD = gpu.Gpu(0, "GPU-0", "Imaginary GPU", "9.0", "1.0", 1)
@@ -209,7 +208,7 @@ def test_one_that_waits_is_stopped_and_taken_by_no_worker(row: Suite, repository
     client.force_login(alice)
     assert client.post(reverse("suite-code-stop", args=[row.pk, fetch.pk])).status_code == 403
     assert api(alice).post(reverse("api-suite-code-stop", args=[row.name, fetch.pk])).status_code == 403
-    with pytest.raises(Refusal, match="only owners"):
+    with pytest.raises(Refused, match="only owners"):
         services.fetch_stop(fetch, by=alice)
     assert services.fetch_stop(fetch, by=olga)
     attempt.run(fetch.pk, "worker-1")
@@ -406,12 +405,12 @@ def test_owners_alone_allow_and_the_fields_are_named(row: Suite, olga: Any, alic
     for given, field in (({"kind": "svn"}, "kind"), ({"kind": "git", "address": "http://x/y"}, "address"),
                          ({"kind": "git", "address": "https://x/y", "folder": "../z"}, "folder"),
                          ({"kind": "archive", "address": "x"}, "address")):
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(Refused) as caught:
             services.code_allow(row, **given, by=olga)
         assert list(caught.value.fields) == [field]
-    with pytest.raises(Refusal, match="only owners"):
+    with pytest.raises(Refused, match="only owners"):
         services.code_allow(row, kind="archive", by=alice)
-    with pytest.raises(Refusal, match="build_path"):
+    with pytest.raises(Refused, match="build_path"):
         Suite.objects.update(build_path="/srv/{build}")
         services.code_allow(Suite.objects.get(), kind="archive", by=olga)
     Suite.objects.update(build_path="")

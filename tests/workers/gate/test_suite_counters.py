@@ -19,12 +19,12 @@ from profiles.capture.tools import ncu, torch_profiler
 from profiles.models import Capture, CaptureTarget, Profile
 from profiles.upload.services import profile_ingest
 from tests.workers.tune import stand_ins
-from tuner.gate.errors import Refusal
 from tuner.gate.suites import counters as counter_selectors
 from tuner.gate.suites import counters as counter_services
 from tuner.gate.suites import job_services, run_services
 from tuner.gate.verdicts import counter_services as gate_counters
 from tuner.models import Gate, GateKernel, KernelRun, Regression, Suite, SuiteCapture, SuiteJob, SuiteKernel
+from workers.base.refused import Refused
 from workers.capture import run as capture
 from workers.core import gpu
 from workers.fresh import captured
@@ -139,7 +139,7 @@ def test_where_ncu_is_missing_each_run_says_so_and_none_is_asked_for(nightly, tm
     assert "ncu is neither on PATH" in KernelRun.objects.first().facts["counters_unknown"]
     cannot = capture_selectors.Ability(False, "The gpu worker on node7 has no Nsight Compute: it is not installed.")
     monkeypatch.setattr(capture_selectors, "ability", lambda: {"ncu": cannot})
-    with pytest.raises(Refusal, match="node7 has no Nsight Compute"):
+    with pytest.raises(Refused, match="node7 has no Nsight Compute"):
         counter_services.request_counters(nightly, [KEY], ["base"])
 
 
@@ -234,14 +234,14 @@ def test_a_request_that_names_nothing_is_refused(nightly, alice, api):
 def test_what_cannot_be_captured_says_why(nightly, monkeypatch):
     for keys, builds, said in (([KEY], ["base"], "base has no run of softmax"), ([KEY], [], "name 1 to 4 builds"),
                                (["nothing"], ["base"], "no enabled kernel 'nothing'"), ([], ["base"], "name 1 to 20 kernels")):
-        with pytest.raises(Refusal, match=said):
+        with pytest.raises(Refused, match=said):
             counter_services.request_counters(nightly, keys, builds)
     for wrong in (["--kernel", "x", "--build", "base", "--build", "slow"], ["--kernel", KEY, "--build", "base"]):
         with pytest.raises(CommandError):
             call_command("suites", "counters", "nightly", *wrong)
     stored(nightly, "base")
     KernelRun.objects.update(recorded="recorded on NVIDIA H200")
-    with pytest.raises(Refusal, match="nothing can be launched again"):
+    with pytest.raises(Refused, match="nothing can be launched again"):
         counter_services.request_counters(nightly, [KEY], ["base"])
     Suite.objects.update(kind="uploaded")
     assert "measured elsewhere" in counter_selectors.why_no_capture(SuiteKernel.objects.select_related("suite").first(), ["base"])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.gate.errors import Refusal
 from tuner.models import BaselineChange, Build, KernelRun, SlowerVerdict, Suite, SuiteKernel
 from tuner.tuning.trial import storable
+from workers.base.refused import Refused
 
 MOST_NOTE = 2000
 Action = BaselineChange.Action
@@ -16,7 +16,7 @@ def record_baseline_change(suite: Suite, action: str, *, build: Build | None = N
                            gpu: str = "", note: str = "", author: Any = None) -> BaselineChange:
     """Say it for one kernel or, with None, for all of the suite; on one GPU model or, with "", on every one.
 
-    Raises Refusal: pin and intended need a build; a pinned one needs runs, else every gate would end NO DATA.
+    Raises Refused: pin and intended need a build; a pinned one needs runs, else every gate would end NO DATA.
     """
     wrong: dict[str, str] = {}
     if action not in Action.values:
@@ -34,12 +34,12 @@ def record_baseline_change(suite: Suite, action: str, *, build: Build | None = N
     if action == Action.INTENDED and not note.strip():
         wrong["note"] = "why the change was intended: whoever looks at the next gate reads it"
     if wrong:
-        raise Refusal(wrong)
+        raise Refused(wrong)
     if action == Action.PIN and build is not None and not _has_runs(suite, build, kernel, gpu):
-        raise Refusal({"build": f"{build.name} has no runs of this {'kernel' if kernel else 'suite'}"
+        raise Refused({"build": f"{build.name} has no runs of this {'kernel' if kernel else 'suite'}"
                            f"{f' on {gpu}' if gpu else ''}: measure it first"})
     if action == Action.PIN and build is not None and (slower := _slower_verdict(suite, build, kernel, gpu)) is not None:
-        raise Refusal({"build": f"gate {slower.number} called {build.name} SLOWER in {slower.kernel.key}: say \"intended\" with "
+        raise Refused({"build": f"gate {slower.number} called {build.name} SLOWER in {slower.kernel.key}: say \"intended\" with "
                                 "the reason, or pin another build"})
     return BaselineChange.objects.create(suite=suite, kernel=kernel, gpu=gpu, action=action, note=note.strip(), author=author,
                                          build=build if action != Action.ROLL else None)

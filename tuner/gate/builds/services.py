@@ -11,10 +11,10 @@ from django.db.models import Min, Q
 from django.utils import timezone
 
 from profiles.models import Profile
-from tuner.gate.errors import Refusal
 from tuner.models import Build
 from tuner.tuning.trial import storable
 from workers import jobs
+from workers.base.refused import Refused
 
 NAME_CHARS = 80
 TEXTS = {"branch": 120, "title": 300, "author": 120, "url": 500}       # field -> characters that its column holds
@@ -36,7 +36,7 @@ def ensure_build(name: str, *, parent: str = "", branch: str = "", title: str = 
     branch: a build has several; one that is on the main line stays there whatever tag or branch holds it too.
     ancestors: first parents by name, nearest first.
     side: no state of the team's code but a configuration of the cache: such rows show nowhere among builds.
-    Raises Refusal for a name that no build can have, or a field that cannot be stored. Safe to call twice at once.
+    Raises Refused for a name that no build can have, or a field that cannot be stored. Safe to call twice at once.
     """
     name, parent = _name("build", name), _name("parent", parent) if parent else ""
     ancestors = [_name("ancestors", each) for each in list(ancestors)[:MOST_ANCESTORS]]
@@ -54,7 +54,7 @@ def ensure_build(name: str, *, parent: str = "", branch: str = "", title: str = 
     row, made = Build.everything.get_or_create(
         name=name, defaults={"at": given.get("at") or _first_seen(name, parent, ancestors), "side": side, "refs": refs, **given})
     if row.side != side:
-        raise Refusal({"build": f"{name} is what the config cache calls a side of its own measurements; choose another name"})
+        raise Refused({"build": f"{name} is what the config cache calls a side of its own measurements; choose another name"})
     if not made and refs:
         given["refs"] = [*row.refs, *(ref for ref in refs if ref not in row.refs)][-MOST_REFS:]
         if any(ref in MAIN_REFS for ref in [*row.refs, row.branch]) and given["branch"] not in MAIN_REFS:
@@ -84,7 +84,7 @@ def build_of_profile(profile_id: int) -> Build | None:
     name = Profile.objects.filter(pk=profile_id).values_list("build", flat=True).first()
     try:
         return ensure_build(name) if name else None
-    except Refusal:
+    except Refused:
         return None
 
 
@@ -110,18 +110,18 @@ def _first_seen(name: str, parent: str, ancestors: Sequence[str]) -> datetime:
 
 def _name(field: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise Refusal({field: "a commit's sha, or a name"})
+        raise Refused({field: "a commit's sha, or a name"})
     name = value.strip()
     if len(name) > NAME_CHARS or not storable(name) or not name.isprintable():
-        raise Refusal({field: f"at most {NAME_CHARS} printable characters"})
+        raise Refused({field: f"at most {NAME_CHARS} printable characters"})
     if name in {".", ".."} or any(part in {".", ".."} for part in name.split("/")) or name.startswith("/") or name.endswith("/"):
-        raise Refusal({field: "a name, not a path: no \".\" or \"..\" between slashes, no slash at an end"})
+        raise Refused({field: "a name, not a path: no \".\" or \"..\" between slashes, no slash at an end"})
     return name
 
 
 def _text(field: str, value: object) -> str:
     if not isinstance(value, str) or not storable(value):
-        raise Refusal({field: "a text of plain characters"})
+        raise Refused({field: "a text of plain characters"})
     if field == "url":
         return _url(value.strip())
     return value.strip()[:TEXTS[field]]
@@ -134,18 +134,18 @@ def _url(value: str) -> str:
     except ValueError:
         good = False
     if not good or len(value) > TEXTS["url"] or not value.isprintable() or " " in value:
-        raise Refusal({"url": f"an address that begins with http:// or https://, at most {TEXTS['url']} characters"})
+        raise Refused({"url": f"an address that begins with http:// or https://, at most {TEXTS['url']} characters"})
     return value
 
 
 def _moment(value: object) -> datetime:
     if not isinstance(value, datetime):
-        raise Refusal({"at": "a date and time, as 2026-11-21T18:30:00+00:00"})
+        raise Refused({"at": "a date and time, as 2026-11-21T18:30:00+00:00"})
     moment = value if timezone.is_aware(value) else value.replace(tzinfo=UTC)
     try:
         good = EARLIEST <= moment <= timezone.now() + AHEAD
     except OverflowError:
         good = False
     if not good:
-        raise Refusal({"at": NO_COMMIT_TIME})
+        raise Refused({"at": NO_COMMIT_TIME})
     return moment

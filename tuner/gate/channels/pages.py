@@ -14,8 +14,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from tuner.gate.channels import selectors, sending_services, services
 from tuner.gate.channels.kinds.table import KINDS
-from tuner.gate.errors import Refusal
 from tuner.models import Delivery, Notified, Suite
+from workers.base.refused import Refused
 
 MOST_SUITES = 1000
 WORDS = {"SLOWER": "SLOWER: a build made a kernel slower", "AMBIGUOUS": "AMBIGUOUS: could not be told apart",
@@ -90,7 +90,7 @@ def notified_create(request: HttpRequest) -> HttpResponse:
         return _page(request, form, status=400)
     try:
         row = services.add_destination(author=request.user, **form.values())
-    except Refusal as refused:
+    except Refused as refused:
         for name, what in refused.fields.items():
             form.add_error(name if name in form.fields else None, what)
         return _page(request, form, status=400)

@@ -21,7 +21,8 @@ from tuner.gate.channels.kinds.table import KINDS
 from tuner.models import Delivery
 from tuner.tuning.trial import cleaned
 from workers import jobs
-from workers.outgoing import NotSent, Refused
+from workers.base.refused import Refused
+from workers.outgoing import NotSent
 from workers.secret import Unreadable, unseal
 
 log = logging.getLogger(__name__)

@@ -18,9 +18,9 @@ from django.utils import timezone
 from tuner.gate.channels.kinds.kind import AddressRefused
 from tuner.gate.channels.kinds.table import KINDS
 from tuner.gate.channels.sending_services import wake_sender
-from tuner.gate.errors import Refusal
 from tuner.gate.reports import message
 from tuner.models import Delivery, Gate, Notified, ProductionRegression, Regression, Suite
+from workers.base.refused import Refused
 from workers.secret import seal, unseal
 
 FAILED, REGRESSION = "FAILED", "REGRESSION"            # a gate that ended with an error; a slowdown that a series shows
@@ -34,19 +34,19 @@ MAX_DESTINATIONS = 100
 
 def add_destination(*, kind: str, address: str, secret: str = "", suite: str | None = None, verdicts: Sequence[str] = (),
                     author: Any = None) -> Notified:
-    """Add a channel of one of the KINDS; one that signs and has no secret gets one. Raises Refusal."""
+    """Add a channel of one of the KINDS; one that signs and has no secret gets one. Raises Refused."""
     if kind not in KINDS:
-        raise Refusal({"kind": f"one of {', '.join(KINDS)}"})
+        raise Refused({"kind": f"one of {', '.join(KINDS)}"})
     if Notified.objects.count() >= MAX_DESTINATIONS:
-        raise Refusal({"address": f"{MAX_DESTINATIONS} places are told already: remove one first"})
+        raise Refused({"address": f"{MAX_DESTINATIONS} places are told already: remove one first"})
     address = _checked_address(kind, address)
     signed = KINDS[kind].signed
     secret = (secret or secrets.token_urlsafe(32)) if signed else ""
     if signed and not (12 <= len(secret) <= 120 and secret.isprintable()):
-        raise Refusal({"secret": "12 to 120 printable characters; leave it empty for one of our making"})
+        raise Refused({"secret": "12 to 120 printable characters; leave it empty for one of our making"})
     about = Suite.objects.filter(name=suite).first() if suite else None
     if suite and about is None:
-        raise Refusal({"suite": "there is no such suite"})
+        raise Refused({"suite": "there is no such suite"})
     return Notified.objects.create(kind=kind, address=address, secret=seal(secret), suite=about, verdicts=_checked_events(verdicts),
                                    author=author)
 
@@ -57,7 +57,7 @@ def secret_of(row: Notified) -> str:
 
 
 def change_destination(row: Notified, *, enabled: bool | None = None, verdicts: Sequence[str] | None = None) -> Notified:
-    """Switch a destination on or off, or change its verdicts. Raises Refusal."""
+    """Switch a destination on or off, or change its verdicts. Raises Refused."""
     if verdicts is not None:
         row.verdicts = _checked_events(verdicts)
     if enabled is not None:
@@ -80,14 +80,14 @@ def _checked_address(kind: str, address: str) -> str:
     try:
         KINDS[kind].check(address)
     except AddressRefused as error:
-        raise Refusal({"address": str(error)}) from error
+        raise Refused({"address": str(error)}) from error
     return address
 
 
 def _checked_events(asked: Sequence[str]) -> list[str]:
     unknown = [str(each)[:40] for each in asked if each not in EVENTS]
     if unknown:
-        raise Refusal({"verdicts": f"{unknown[0]}: one of {', '.join(EVENTS)}"})
+        raise Refused({"verdicts": f"{unknown[0]}: one of {', '.join(EVENTS)}"})
     return [event for event in EVENTS if event in asked]
 
 

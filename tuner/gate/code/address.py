@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from workers.outgoing import Refused, parse_address
+from workers.base.refused import Refused
+from workers.outgoing import parse_address
 
 MAX_ADDRESS = 300
 _PATH = re.compile(r"(?:/[A-Za-z0-9_~+][A-Za-z0-9._~+-]*)+/?\Z")

@@ -11,8 +11,8 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from tuner.gate.code import selectors, services
-from tuner.gate.errors import Refusal
 from tuner.models import CodeFetch, Suite
+from workers.base.refused import Refused
 
 SAID = ("kind", "address", "folder")
 
@@ -36,7 +36,7 @@ def _change(request: HttpRequest, suite: Suite) -> HttpResponse:
         else:
             services.code_allow(suite, **typed, by=request.user)
             messages.success(request, "Allowed. Try a build.")
-    except Refusal as refused:
+    except Refused as refused:
         return _page(request, suite, typed, refused.fields, status=400)
     return redirect("suite-code", pk=suite.pk)
 
@@ -48,7 +48,7 @@ def suite_code_try(request: HttpRequest, pk: int) -> HttpResponse:
     suite = get_object_or_404(Suite, pk=pk)
     try:
         services.fetch_try(suite, request.POST.get("build", "").strip(), by=request.user)
-    except Refusal as refused:
+    except Refused as refused:
         return _page(request, suite, {}, {f"try_{name}": what for name, what in refused.fields.items()}, status=400)
     return redirect("suite-code", pk=suite.pk)
 
@@ -72,7 +72,7 @@ def suite_code_archive(request: HttpRequest, pk: int) -> HttpResponse:
     data = sent.read(services.MOST_ARCHIVE_BYTES + 1) if sent else b""
     try:
         archive = services.archive_put(suite, request.POST.get("build", "").strip(), data, by=request.user)
-    except Refusal as refused:
+    except Refused as refused:
         return _page(request, suite, {}, {f"archive_{name}": what for name, what in refused.fields.items()}, status=400)
     messages.success(request, f"Build {archive.build}: {archive.size_bytes:,} bytes.")
     return redirect("suite-code", pk=suite.pk)

@@ -12,12 +12,11 @@ from django.utils import timezone
 from tuner.devices import is_gpu
 from tuner.gate.code.address import BUILD, folder_problem, parse_git_address
 from tuner.gate.code.models import CODE_LEASES
-from tuner.gate.errors import Refusal
 from tuner.gate.suites.job_services import known_commit
 from tuner.models import CodeFetch, Suite, SuiteArchive, SuiteCode
 from tuner.tuning.trial import cleaned
 from workers import jobs
-from workers.outgoing import Refused
+from workers.base.refused import Refused
 
 MAY_ALLOW = "profiles.add_capturetarget"        # owners: who may say what programs workers run
 MOST_ARCHIVE_BYTES = 16 * 2**20
@@ -27,7 +26,7 @@ LIVE = (Status.WAITING, Status.RUNNING)
 
 
 def code_allow(suite: Suite, *, kind: str, address: str = "", folder: str = "", by: Any) -> SuiteCode:
-    """Allow a source, in place of another. Owners only. Refusal names the field."""
+    """Allow a source, in place of another. Owners only. Refused names the field."""
     problems = {}
     if by is not None and not by.has_perm(MAY_ALLOW):
         problems[""] = "only owners may say where workers load a build's code from"
@@ -47,7 +46,7 @@ def code_allow(suite: Suite, *, kind: str, address: str = "", folder: str = "", 
     if problem := folder_problem(folder):
         problems["folder"] = problem
     if problems:
-        raise Refusal(problems)
+        raise Refused(problems, whole="suite")
     return SuiteCode.objects.update_or_create(
         suite=suite, defaults={"kind": kind, "address": address, "folder": folder, "allowed_by": by})[0]
 
@@ -55,7 +54,7 @@ def code_allow(suite: Suite, *, kind: str, address: str = "", folder: str = "", 
 def code_forbid(suite: Suite, *, by: Any) -> None:
     """Take the source away: builds are those of the worker's environment again."""
     if by is not None and not by.has_perm(MAY_ALLOW):
-        raise Refusal({"": "only owners may say where workers load a build's code from"})
+        raise Refused("only owners may say where workers load a build's code from", whole="suite")
     SuiteCode.objects.filter(suite=suite).delete()
 
 
@@ -76,7 +75,7 @@ def archive_put(suite: Suite, build: str, data: bytes, *, by: Any) -> SuiteArchi
     elif "build" not in problems and known_commit(suite, build) not in ("", f"sha256:{hashlib.sha256(data).hexdigest()}"):
         problems["build"] = "it was measured with other code: give this archive another name"
     if problems or code is None:
-        raise Refusal(problems)
+        raise Refused(problems, whole="suite")
     with transaction.atomic():
         archive = SuiteArchive.objects.update_or_create(code=code, build=build, defaults={
             "data": data, "sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data), "owner": by})[0]
@@ -96,7 +95,7 @@ def fetch_try(suite: Suite, build: str, *, by: Any) -> CodeFetch:
     if not BUILD.match(build) or ".." in build:
         problems["build"] = "a whole commit (40 hexadecimal digits), a branch or a tag"
     if problems or code is None:
-        raise Refusal(problems)
+        raise Refused(problems, whole="suite")
     with transaction.atomic():
         fetch = CodeFetch.objects.create(code=code, build=build, owner=by)
         old = CodeFetch.objects.filter(code=code).order_by("-pk").values_list("pk", flat=True)[KEPT_FETCHES:]
@@ -108,7 +107,7 @@ def fetch_try(suite: Suite, build: str, *, by: Any) -> CodeFetch:
 def fetch_stop(fetch: CodeFetch, *, by: Any) -> bool:
     """Stop a try; the worker ends its processes within a second. False where it had ended already."""
     if by is not None and not by.has_perm(MAY_ALLOW):
-        raise Refusal({"": "only owners may stop it"})
+        raise Refused("only owners may stop it", whole="suite")
     who = by.get_username() if by is not None else "a command on the server"
     stopped = CodeFetch.objects.filter(pk=fetch.pk, status__in=LIVE).update(
         status=Status.STOPPED, said=f"stopped by {who}"[:200], **CODE_LEASES.ended())

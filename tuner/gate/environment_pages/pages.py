@@ -12,11 +12,11 @@ from django.views.decorators.http import require_POST, require_safe
 
 from tuner.gate.environments import observation_selectors, selectors
 from tuner.gate.environments.charts import effect_plot
-from tuner.gate.errors import Refusal
 from tuner.gate.stats.attribution import largest_effect
 from tuner.models import GpuEnvironment, Suite
 from tuner.revalidation import policy_services, search_services
 from tuner.revalidation.forget_services import environment_forget
+from workers.base.refused import Refused
 
 MOST_SUITES = 200
 
@@ -72,7 +72,7 @@ def policy(request: HttpRequest) -> HttpResponse:
         now = policy_services.set_policy(by=request.user, by_itself=request.POST.get("by_itself") == "1",
                                   most_entries=_number(request.POST.get("most_entries")),
                                   most_seconds=_number(request.POST.get("most_seconds")))
-    except Refusal as error:
+    except Refused as error:
         messages.error(request, str(error))
     else:
         messages.success(request, "Auto-revalidate is on." if now.by_itself else
@@ -86,7 +86,7 @@ def searches(request: HttpRequest) -> HttpResponse:
     given = {name: _number(request.POST.get(name)) for name in ("most_searches", "search_seconds", "from_hour", "until_hour")}
     try:
         now = search_services.set_searches(by=request.user, searches=request.POST.get("searches") == "1", **given)
-    except Refusal as error:
+    except Refused as error:
         messages.error(request, str(error))
     else:
         messages.success(request, f"Searches after a new toolkit are {'on' if now.searches else 'off'}.")

@@ -9,11 +9,11 @@ from typing import Any
 from tuner.devices import GPU, is_gpu
 from tuner.gate.builds.selectors import MAIN, branch_line
 from tuner.gate.environments.observation_selectors import Environment
-from tuner.gate.errors import Refusal
 from tuner.gate.stats.bisect import BAD, GOOD, SKIP, BisectPlan, bisect_plan, classify_build
 from tuner.gate.stats.changes import change_points
 from tuner.gate.suites.job_services import job_create
 from tuner.models import Build, KernelRun, Regression, Suite, SuiteJob, SuiteKernel
+from workers.base.refused import Refused
 
 MOST_BUILDS = 2000             # of a line, the newest
 MOST_RUNS = 50_000
@@ -132,9 +132,9 @@ def bisect_json(found: Bisect) -> dict[str, Any]:
 
 def measure_bisect(suite: Suite, kernel_key: str, builds: Sequence[str], owner: Any = None, *, gpu: str = "",
                    runs: int | None = None) -> SuiteJob:
-    """Queue fresh runs of this kernel for these builds, interleaved. Raises Refusal, LookupError."""
+    """Queue fresh runs of this kernel for these builds, interleaved. Raises Refused, LookupError."""
     found = plan_bisect(suite, kernel_key, gpu=gpu)
     if found.why_not:
-        raise Refusal({"suite": found.why_not})
+        raise Refused({"suite": found.why_not})
     device = f"{GPU}:{found.environment.gpu}" if is_gpu(suite.device) and found.environment.gpu else suite.device
     return job_create(suite, builds=list(builds), runs=runs, kernels=[kernel_key], reason="bisect", device=device, owner=owner)

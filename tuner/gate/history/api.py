@@ -17,13 +17,13 @@ from rest_framework.views import APIView
 from tuner.gate.builds import selectors as regression_selectors
 from tuner.gate.builds import services
 from tuner.gate.builds.selectors import ENVIRONMENT
-from tuner.gate.errors import Refusal
 from tuner.gate.history import page_selectors, selectors
 from tuner.gate.history.series_selectors import Series, load_series
 from tuner.gate.regressions import services as regression_services
 from tuner.gate.stats.results import suite_json
 from tuner.models import Build, Regression
 from tuner.query_api import validated
+from workers.base.refused import Refused
 from workers.list_api import PAGED, read_page
 
 JSON = OpenApiTypes.OBJECT
@@ -60,7 +60,7 @@ class BuildListApi(APIView):
         fields = validated(BuildSerializer, request.data)
         try:
             build = services.ensure_build(fields.pop("name"), **fields)
-        except Refusal as refused:
+        except Refused as refused:
             raise refused.renamed({"build": "name"}) from refused
         return Response(selectors.build_json(build), status=201)
 

@@ -16,13 +16,13 @@ from django.views.decorators.http import require_POST, require_safe
 from profiles.compare.build_selectors import build_heat
 from tuner.gate.builds import selectors as regression_selectors
 from tuner.gate.environments.bisect_services import measure_bisect
-from tuner.gate.errors import Refusal
 from tuner.gate.history import charts, page_selectors, selectors, sentences
 from tuner.gate.regressions import services
 from tuner.gate.verdicts import counter_services
 from tuner.gate.verdicts.page_selectors import can_compare
 from tuner.models import Build, Regression, Suite
 from tuner.tuning.trial import storable
+from workers.base.refused import Refused
 
 PAGE_ROWS = 50
 MOST_AT_ONCE = 8            # builds that are asked for in one go
@@ -66,7 +66,7 @@ def bisect_ask(request: HttpRequest) -> HttpResponse:
     kernel, gpu = (_plain(request.POST.get(name, "")) for name in ("kernel", "gpu"))
     try:
         job = measure_bisect(suite, kernel, request.POST.getlist("build")[:MOST_AT_ONCE], request.user, gpu=gpu)
-    except (Refusal, LookupError) as refused:
+    except (Refused, LookupError) as refused:
         messages.error(request, str(refused))
         return redirect(f"{reverse('build-list')}?{urlencode({'suite': suite.name, 'kernel': kernel, 'gpu': gpu})}#bisect")
     messages.success(request, f"To be measured, {job.runs} fresh runs each: {', '.join(each['build'] for each in job.builds)}.")
@@ -142,9 +142,9 @@ def regression_change(request: HttpRequest, pk: int) -> HttpResponse:
     fixed_in = _known_build(given["fixed_in"])
     try:
         if given["fixed_in"] and fixed_in is None:
-            raise Refusal({"fixed_in": "the name of a build that is known"})
+            raise Refused({"fixed_in": "the name of a build that is known"})
         services.change_regression(row, given["state"], note=given["note"], by=request.user, fixed_in=fixed_in)
-    except Refusal as refused:
+    except Refused as refused:
         kept = {**given, "error": refused}
         return render(request, "gate/builds/regression.html", _regression_context(row, kept), status=400)
     messages.success(request, f"{row.family} since {row.build.name}: {given['state']}.")

@@ -13,10 +13,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from tuner.gate.errors import Refusal
 from tuner.gate.production import charts, selectors, sentences, services
 from tuner.gate.production.series import FLOOR, LEAST_DAYS, LEAST_LAUNCHES, WEEKLY
 from tuner.models import ProductionRegression
+from workers.base.refused import Refused
 
 PAGE_ROWS = 100
 STATES = [      # value, what a button says, what it does
@@ -70,7 +70,7 @@ def production_change(request: HttpRequest, pk: int) -> HttpResponse:
     given = {name: request.POST.get(name, "") for name in ("state", "note")}
     try:
         services.change_production(row, given["state"], given["note"], request.user)
-    except Refusal as refused:
+    except Refused as refused:
         return _detail(request, row, {**given, "error": refused}, status=400)
     messages.success(request, f"{row.short_name}: {given['state']}.")
     return redirect("production-regression", pk)
@@ -84,7 +84,7 @@ def production_guard(request: HttpRequest, pk: int) -> HttpResponse:
     suite = request.POST.get("suite", "").strip()
     try:
         kernel = services.guard_kernel(row, suite, request.user)
-    except Refusal as refused:
+    except Refused as refused:
         return _detail(request, row, {"suite": suite, "error": refused}, status=400)
     messages.success(request, f"{kernel.key} is an entry of {kernel.suite.name}: CI's runs of it are judged from now on.")
     return redirect("suite", kernel.suite_id)

@@ -15,13 +15,13 @@ from profiles.fleet.models import FleetDay, FleetSignature
 from profiles.running.schedule_services import regression_opened
 from tuner.gate.builds.services import ensure_build
 from tuner.gate.channels.services import write_production_messages
-from tuner.gate.errors import Refusal
 from tuner.gate.production.point_services import EPOCH, days_to_keep, keep_day
 from tuner.gate.production.series import FLOOR, LEAST_DAYS, Day, ProductionStep, in_order, steps
 from tuner.gate.suites.definition import NAME, kernel_key
 from tuner.models import ProductionDay, ProductionPoint, ProductionRegression, Suite, SuiteKernel
 from tuner.tuning.trial import storable
 from workers import jobs
+from workers.base.refused import Refused
 
 WINDOW_DAYS = 42                # of a series, its newest: what is older is no news
 MOST_NOTE_CHARS = 2000
@@ -126,7 +126,7 @@ def _know_builds(row: ProductionRegression) -> None:
         if name:
             try:
                 ensure_build(name)
-            except Refusal:
+            except Refused:
                 continue
 
 
@@ -154,35 +154,35 @@ def _set_state(row: ProductionRegression, state: str, note: str, *, fixed_in: st
 
 
 def change_production(row: ProductionRegression, state: str, note: str = "", by: Any = None) -> ProductionRegression:
-    """Set a regression's state as a person says. Raises Refusal."""
+    """Set a regression's state as a person says. Raises Refused."""
     note = note.strip()
     answers = [value for value in ProductionRegression.State.values if value != ProductionRegression.State.GONE]
     if state not in answers:
-        raise Refusal({"state": f"one of {', '.join(answers)}"})
+        raise Refused({"state": f"one of {', '.join(answers)}"})
     if not storable(note) or len(note) > MOST_NOTE_CHARS:
-        raise Refusal({"note": f"a text of at most {MOST_NOTE_CHARS:,} characters"})
+        raise Refused({"note": f"a text of at most {MOST_NOTE_CHARS:,} characters"})
     if state == ProductionRegression.State.INTENDED and not note:
-        raise Refusal({"note": "why the new speed is meant: whoever reads this next asks that"})
+        raise Refused({"note": "why the new speed is meant: whoever reads this next asks that"})
     _set_state(row, state, note, by=by)
     return row
 
 
 @transaction.atomic
 def guard_kernel(row: ProductionRegression, suite_name: str, by: Any = None) -> SuiteKernel:
-    """Make the kernel an entry of a suite of uploaded runs, so that CI measures it; twice changes nothing. Raises Refusal.
+    """Make the kernel an entry of a suite of uploaded runs, so that CI measures it; twice changes nothing. Raises Refused.
 
     A suite of that name is made where there is none. Its key is that of an uploaded line with `op` and `shape` as stated here.
     """
     if row.simulated:
-        raise Refusal({"suite": "this kernel is simulated: nothing of a team runs it"})
+        raise Refused({"suite": "this kernel is simulated: nothing of a team runs it"})
     if not NAME.match(suite_name):
-        raise Refusal({"suite": "1 to 60 letters, digits, - and _"})
+        raise Refused({"suite": "1 to 60 letters, digits, - and _"})
     suite = Suite.everything.select_for_update().filter(name=suite_name).first()
     if suite is None:
         suite = Suite.objects.create(name=suite_name, kind=Suite.Kind.UPLOADED, owner=by,
                                      title="Kernels that production found slower")
     if suite.kind != Suite.Kind.UPLOADED:
-        raise Refusal({"suite": f"{suite_name} is a suite of kind {suite.kind}: name one that takes uploaded runs, or a new one"})
+        raise Refused({"suite": f"{suite_name} is a suite of kind {suite.kind}: name one that takes uploaded runs, or a new one"})
     op, shape = suite_entry(row)
     kernel, _ = SuiteKernel.objects.get_or_create(
         suite=suite, key=kernel_key(op, shape, "")[:300],

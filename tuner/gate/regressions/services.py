@@ -14,11 +14,11 @@ from django.utils import timezone
 from tuner.gate.baselines.services import record_baseline_change
 from tuner.gate.builds.selectors import ENVIRONMENT, WATCHED, branch_line, has_code_of, position
 from tuner.gate.channels.services import write_regression_messages
-from tuner.gate.errors import Refusal
 from tuner.gate.stats.rule import Verdict, rule_of
 from tuner.models import BaselineChange, Build, Gate, GateKernel, KernelRun, Regression, Suite
 from tuner.tuning.trial import storable
 from workers import jobs
+from workers.base.refused import Refused
 
 FINE = (Verdict.PASS, Verdict.FASTER)
 MOST_HISTORY, MOST_NOTE_CHARS = 200, 2000
@@ -161,17 +161,17 @@ def _regressions_here(gate: Gate) -> QuerySet[Regression]:
 def change_regression(row: Regression, state: str, *, note: str = "", by: Any = None, fixed_in: Build | None = None) -> Regression:
     """Set a regression's state as a person says: open, acknowledged, intended, fixed or environment.
 
-    `intended` also makes the build the start of the kernels' baselines (BaselineChange). Raises Refusal.
+    `intended` also makes the build the start of the kernels' baselines (BaselineChange). Raises Refused.
     """
     note = note.strip()
     if state not in Regression.State.values:
-        raise Refusal({"state": f"one of {', '.join(Regression.State.values)}"})
+        raise Refused({"state": f"one of {', '.join(Regression.State.values)}"})
     if not storable(note) or len(note) > MOST_NOTE_CHARS:
-        raise Refusal({"note": f"a text of at most {MOST_NOTE_CHARS:,} characters"})
+        raise Refused({"note": f"a text of at most {MOST_NOTE_CHARS:,} characters"})
     if state == Regression.State.INTENDED and not note:
-        raise Refusal({"note": "why the new speed is meant: whoever reads the history next asks that"})
+        raise Refused({"note": "why the new speed is meant: whoever reads the history next asks that"})
     if fixed_in is not None and position(fixed_in) <= position(row.build):
-        raise Refusal({"fixed_in": f"a build after {row.build.name}"})
+        raise Refused({"fixed_in": f"a build after {row.build.name}"})
     with transaction.atomic():
         lock_regressions(row.suite_id)
         row = Regression.objects.select_related("suite", "build").get(pk=row.pk)
@@ -222,16 +222,16 @@ def publish_regression(row: Regression) -> None:
 
 
 def change_baseline(suite: Suite, said: Mapping[str, str], author: Any) -> BaselineChange:
-    """Record a baseline change named by texts: action, build, kernel (its key), gpu, note. Raises Refusal."""
+    """Record a baseline change named by texts: action, build, kernel (its key), gpu, note. Raises Refused."""
     build = kernel = None
     if said.get("build"):
         build = Build.objects.filter(name=said["build"]).first() if storable(said["build"]) else None
         if build is None:
-            raise Refusal({"build": "no build of this name is known"})
+            raise Refused({"build": "no build of this name is known"})
     if said.get("kernel"):
         kernel = suite.kernels.filter(key=said["kernel"]).first() if storable(said["kernel"]) else None
         if kernel is None:
-            raise Refusal({"kernel": f"no kernel of suite {suite.name} has this key"})
+            raise Refused({"kernel": f"no kernel of suite {suite.name} has this key"})
     with transaction.atomic():
         change = record_baseline_change(suite, said.get("action", ""), build=build, kernel=kernel, gpu=said.get("gpu", ""),
                                  note=said.get("note", ""), author=author)

@@ -17,7 +17,6 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tuner.gate.builds.selectors import ENVIRONMENT
-from tuner.gate.errors import Refusal
 from tuner.gate.suite_pages import calibration_selectors, page_selectors
 from tuner.gate.suites import job_services, records, selectors, suite_services
 from tuner.gate.suites.definition import definition_document, read_definition
@@ -25,6 +24,7 @@ from tuner.gate.suites.formats import definition_toml, read_toml
 from tuner.gate.verdicts import services as gate_services
 from tuner.models import Suite, SuiteJob
 from tuner.query_api import Checked, validated
+from workers.base.refused import Refused
 from workers.list_api import PAGED, read_page
 
 
@@ -146,7 +146,7 @@ def _put_suite(request: Request, document: Any, name: str = "", new: bool = Fals
         document = {**({"name": name} if name else {}), **document}
     definition = read_toml(document) if isinstance(document, bytes) else read_definition(document)
     if name and definition.name != name:
-        raise Refusal({"name": f"the address says {name}, the definition {definition.name}"})
+        raise Refused({"name": f"the address says {name}, the definition {definition.name}"})
     changed = suite_services.suite_put(definition, owner=request.user, text=text, new=new)
     return {**selectors.suite_json(changed.suite), "made": changed.created, "changed_fields": changed.fields, "says": changed.says,
             "kernels": changed.kernels, "plan": page_selectors.plan_json(changed.suite)}

@@ -12,7 +12,6 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.template.defaultfilters import pluralize
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from tuner.gate.errors import Refusal
 from tuner.gate.stats.rule import rule_of
 from tuner.gate.suite_pages import calibration_selectors, charts, page_selectors
 from tuner.gate.suite_pages.forms import RunForm, SuiteForm, UploadForm, initial_fields
@@ -25,6 +24,7 @@ from tuner.gate.verdicts import services as gate_services
 from tuner.models import Suite, SuiteCode, SuiteJob, SuiteKernel
 from tuner.texts import config_in_order
 from tuner.tuning.operators import all_operators
+from workers.base.refused import Refused
 
 FACT_HEADS = {"smem_bytes": "shared memory (B)", "dram_bytes": "DRAM traffic (B)"}
 
@@ -119,7 +119,7 @@ def suite_run(request: HttpRequest, pk: int) -> HttpResponse:
         given = form.cleaned_data
         try:
             job = job_services.job_create(suite, builds=form.builds, runs=given["runs"], device=given["device"], owner=request.user)
-        except Refusal as error:
+        except Refused as error:
             _add_errors(form, error.renamed({"builds": "build"}))
         else:
             messages.success(request, f"Job {job.pk} is queued: {job.runs} fresh runs of {' and '.join(form.builds)}.")
@@ -138,7 +138,7 @@ def suite_upload(request: HttpRequest, pk: int) -> HttpResponse:
             stored = gate_services.upload_runs(
                 suite, given["build"], given["file"].read(records.MAX_BYTES + 1), owner=request.user,
                 **{name: given[name] for name in ("gpu", "toolkit", "driver", "shard")})
-        except Refusal as error:
+        except Refused as error:
             _add_errors(form, error.renamed({"runs": "file"}))
         else:
             known = f", {stored.known:,} were there already" if stored.known else ""
@@ -151,7 +151,7 @@ def suite_upload(request: HttpRequest, pk: int) -> HttpResponse:
     return _render_suite(request, suite, RunForm(initial={"runs": suite.runs}), form, status=400)
 
 
-def _add_errors(form: forms.Form, refused: Refusal) -> None:
+def _add_errors(form: forms.Form, refused: Refused) -> None:
     for name, problem in refused.fields.items():
         form.add_error(name if name in form.fields else None, problem)
 
@@ -181,7 +181,7 @@ def suite_delete(request: HttpRequest, pk: int) -> HttpResponse:
         return redirect("suite", pk=pk)
     try:
         suite_services.suite_delete(suite)
-    except Refusal as error:
+    except Refused as error:
         messages.error(request, str(error))
         return redirect("suite", pk=pk)
     messages.success(request, f"{suite.name} and its runs are deleted.")
@@ -225,7 +225,7 @@ def suite_apply(request: HttpRequest) -> HttpResponse:
         changed = suite_services.suite_put(read_toml(text), owner=request.user, text=_decode(text))
     except DefinitionError as error:
         problems = [str(problem) for problem in error.problems[:20]]
-    except Refusal as error:
+    except Refused as error:
         problems = [f"{name}: {problem}" for name, problem in error.fields.items()]
     else:
         messages.success(request, changed.says)
@@ -249,7 +249,7 @@ def _first_kernel_line(request: HttpRequest) -> str:
 def _save_form(request: HttpRequest, form: SuiteForm, new: bool = False) -> Suite | None:
     try:
         changed = suite_services.suite_put(form.cleaned_data["definition"], owner=request.user, new=new)
-    except Refusal as error:
+    except Refused as error:
         _add_errors(form, error)
         return None
     plan = page_selectors.plan_of(changed.suite)

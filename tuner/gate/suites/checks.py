@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.gate.errors import Refusal
 from tuner.gate.stats.metrics import LIMITS, check_limits
 from tuner.gate.stats.rule import RANGES, Rule, finite_number
 from tuner.tuning.measure.policy import Policy
 from tuner.tuning.trial import storable
+from workers.base.refused import Refused
 
 CONFIGS = ("default", "cache")
 MAX_METRICS = 50
@@ -28,14 +28,14 @@ class Problem:
         return ": ".join(filter(None, (f"line {self.line}" if self.line else "", self.field, self.what)))
 
 
-class DefinitionError(Refusal):
+class DefinitionError(Refused):
     """The definition cannot be used; every problem that was found, and for the API the first of each field."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         fields: dict[str, str] = {}
         for one in problems:
             fields.setdefault(one.field, f"line {one.line}: {one.what}" if one.line else one.what)
-        super().__init__(fields)
+        super().__init__(fields, whole="suite")
         self.problems = list(problems)
 
     def __str__(self) -> str:

@@ -22,10 +22,10 @@ from profiles.capture.counted_selectors import (
 )
 from profiles.models import Capture, Profile
 from tuner.devices import REPLAY
-from tuner.gate.errors import Refusal
 from tuner.gate.suites.job_services import job_create
 from tuner.gate.suites.selectors import COUNTERS
 from tuner.models import KernelRun, Suite, SuiteCapture, SuiteJob, SuiteKernel
+from workers.base.refused import Refused
 
 NCU, TIMELINE = -1, -2                       # numbers of SuiteCaptures; those from 0 on are runs of a target
 MOST = 200                                   # captures that are looked through
@@ -200,7 +200,7 @@ AFTER_A_GATE = 4                             # slowest kernels whose counters a 
 
 
 def request_counters(suite: Suite, kernels: Sequence[str], builds: Sequence[str], *, owner: Any = None) -> SuiteJob:
-    """Queue a capture of these kernels for each build, as its newest run was launched. Refusal names each wrong field.
+    """Queue a capture of these kernels for each build, as its newest run was launched. Refused names each wrong field.
 
     A job for the same that waits or runs is returned in place of a second one.
     """
@@ -216,7 +216,7 @@ def request_counters(suite: Suite, kernels: Sequence[str], builds: Sequence[str]
     if not problems and (why := why_no_capture(rows[0], names)):
         problems["suite"] = why
     if problems:
-        raise Refusal(problems)
+        raise Refused(problems)
     with transaction.atomic():
         Suite.everything.select_for_update().get(pk=suite.pk)            # two who ask at once: one job
         standing = live_job(rows[0], names)
@@ -232,7 +232,7 @@ def _same(job: SuiteJob, keys: Sequence[str], names: Sequence[str]) -> bool:
 
 
 def _builds(suite: Suite, keys: Sequence[str], names: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
-    """Each build with the configurations of its newest runs, and the GPU that they ran on. Refusal where there are none."""
+    """Each build with the configurations of its newest runs, and the GPU that they ran on. Refused where there are none."""
     runs = KernelRun.objects.filter(kernel__suite=suite, kernel__key__in=keys, build__name__in=names, rejected="", recorded="")
     newest = list(runs.order_by("kernel_id", "build_id", "-pk").distinct("kernel_id", "build_id").select_related("kernel", "build")
                   .defer("us"))
@@ -240,7 +240,7 @@ def _builds(suite: Suite, keys: Sequence[str], names: Sequence[str]) -> tuple[li
     for name in names:
         mine = [run for run in newest if run.build.name == name]
         if not mine:
-            raise Refusal({"builds": f"{name} has no run of {keys[0] if len(keys) == 1 else 'these kernels'} on a GPU here: "
+            raise Refused({"builds": f"{name} has no run of {keys[0] if len(keys) == 1 else 'these kernels'} on a GPU here: "
                                         "its runs say with which configuration a kernel is launched. Measure it first"})
         configs = {run.kernel.key: run.config for run in mine if run.config}
         wanted.append({"build": name, "configs": configs})
@@ -253,6 +253,6 @@ def request_counters_of_slower(suite: Suite, slower: Sequence[str], old: str, ne
         return None
     try:
         return request_counters(suite, slower[:AFTER_A_GATE], [old, new], owner=owner)
-    except Refusal as refused:
+    except Refused as refused:
         log.info("suite %s: no counters of %s and %s: %s", suite.name, old, new, refused)
         return None

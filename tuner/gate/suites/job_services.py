@@ -16,13 +16,13 @@ from django.utils import timezone
 from tuner.devices import is_gpu
 from tuner.gate.builds.selectors import MAIN
 from tuner.gate.builds.services import ensure_build, queue_series
-from tuner.gate.errors import Refusal
 from tuner.gate.suites.checks import is_plain_value
 from tuner.gate.suites.models import SUITE_LEASES
 from tuner.gate.suites.selectors import COUNTERS, LIVE, device_problem, interleaved_builds, job_json, job_kernels
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.tuning.trial import storable
 from workers import jobs
+from workers.base.refused import Refused
 
 MAX_BUILDS = 50                     # of one job
 MAX_BUILD_NAME, MAX_CONFIG_CHARACTERS = 80, 2000
@@ -113,7 +113,7 @@ class Turn:
 def job_create(suite: Suite, *, builds: Sequence[str | Mapping[str, Any]], runs: int | None = None,
                kernels: Sequence[str] | None = None, gate: Gate | None = None, reason: str = "manual", device: str = "",
                owner: Any = None, about: Mapping[str, Any] | None = None) -> SuiteJob:
-    """Queue so many fresh runs of each build, interleaved; a worker is woken on commit. Refusal names each wrong field.
+    """Queue so many fresh runs of each build, interleaved; a worker is woken on commit. Refused names each wrong field.
 
     builds   names, or {"build": name, "configs": {kernel key: configuration}}; of one with "only": true no other kernel
     runs     of each build; None: the suite's
@@ -127,7 +127,7 @@ def job_create(suite: Suite, *, builds: Sequence[str | Mapping[str, Any]], runs:
     if not problems and len(wanted) * runs * len(known if kernels is None else kernels) > MAX_WANTED:
         problems["runs"] = f"builds × runs × kernels may be {MAX_WANTED:,} at most"
     if problems:
-        raise Refusal(problems)
+        raise Refused(problems)
     with transaction.atomic():
         for each in wanted:
             _ensure_build(each["build"], side=reason == REVALIDATE)
@@ -142,7 +142,7 @@ def job_create(suite: Suite, *, builds: Sequence[str | Mapping[str, Any]], runs:
 def _ensure_build(name: str, side: bool) -> None:
     try:
         ensure_build(name, side=side)
-    except Refusal as refused:
+    except Refused as refused:
         raise refused.renamed({"build": "builds"}) from refused
 
 
@@ -289,7 +289,7 @@ def queue_due_suites() -> list[int]:
             continue
         try:
             job_create(suite, builds=[build.name], reason="schedule", owner=suite.owner)
-        except Refusal as error:
+        except Refused as error:
             log.warning("suite %s: not measured on schedule: %s", suite.name, error)
             continue
         woken.append(suite.pk)

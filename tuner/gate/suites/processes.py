@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.gate.errors import Refusal
+from workers.base.refused import Refused
 
 MOST_SHARDS = 999
 MOST_ATTEMPT = 120              # characters
@@ -36,15 +36,15 @@ class Upload:
 
 
 def read_upload(shard: str, attempt: str) -> Upload:
-    """Return what a request says. Raises Refusal."""
+    """Return what a request says. Raises Refused."""
     if len(attempt) > MOST_ATTEMPT or not (attempt or " ").isprintable():
-        raise Refusal({"attempt": f"at most {MOST_ATTEMPT} printable characters"})
+        raise Refused({"attempt": f"at most {MOST_ATTEMPT} printable characters"})
     if not shard.strip():
         return Upload("", attempt.strip())
     told = SHARD.fullmatch(shard.strip())
     number, of = (int(told[1]), int(told[2])) if told else (0, 0)
     if not 1 <= number <= of <= MOST_SHARDS:
-        raise Refusal({"shard": f"i/n, the first is 1 and n at most {MOST_SHARDS}: 2/4"})
+        raise Refused({"shard": f"i/n, the first is 1 and n at most {MOST_SHARDS}: 2/4"})
     return Upload(f"{number}/{of}", attempt.strip())
 
 

@@ -17,12 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.gate.errors import Refusal
 from tuner.gate.stats.belief import mixed_units
 from tuner.gate.stats.rule import finite_number
 from tuner.gate.stats.sides import SHORTEST_US
 from tuner.gate.suites.checks import is_plain_value
 from tuner.tuning.trial import storable
+from workers.base.refused import Refused
 
 MAX_BYTES = 32 * 2**20                   # of the file, unpacked
 MAX_RECORDS, MAX_SAMPLES = 50_000, 20_000
@@ -52,20 +52,20 @@ class Record:
 def read_records(given: bytes | Iterable[Any]) -> list[Record]:
     """Return every line of a file (JSONL, or gzip of it), or every object of a list.
 
-    Refusal says the line and the field.
+    Refused says the line and the field.
     """
     lines = _read_objects(bytes(given)) if isinstance(given, bytes | bytearray) else enumerate(given, start=1)
     found: list[Record] = []
     samples = 0
     for number, each in lines:
         if len(found) >= MAX_RECORDS:
-            raise Refusal({"runs": f"more than {MAX_RECORDS:,} lines; send them in parts"})
+            raise Refused({"runs": f"more than {MAX_RECORDS:,} lines; send them in parts"})
         found.append(_read_record(number, each))
         samples += len(found[-1].us)
         if samples > MAX_SAMPLES_IN_ALL:
-            raise Refusal({"runs": f"more than {MAX_SAMPLES_IN_ALL:,} samples; send them in parts"})
+            raise Refused({"runs": f"more than {MAX_SAMPLES_IN_ALL:,} samples; send them in parts"})
     if not found:
-        raise Refusal({"runs": "no runs: one JSON object a line, with op, shape, run and us"})
+        raise Refused({"runs": "no runs: one JSON object a line, with op, shape, run and us"})
     return found
 
 
@@ -90,9 +90,9 @@ def _unpack(data: bytes) -> bytes:
             with gzip.open(io.BytesIO(data)) as packed:
                 data = packed.read(MAX_BYTES + 1)
         except (OSError, EOFError, zlib.error) as error:
-            raise Refusal({"runs": f"not a whole gzip file: {error}"[:200]}) from error
+            raise Refused({"runs": f"not a whole gzip file: {error}"[:200]}) from error
     if len(data) > MAX_BYTES:
-        raise Refusal({"runs": f"more than {MAX_BYTES >> 20} MiB; send them in parts"})
+        raise Refused({"runs": f"more than {MAX_BYTES >> 20} MiB; send them in parts"})
     return data
 
 
@@ -200,5 +200,5 @@ def _quote(name: Any) -> str:
     return str(name)[:40].encode("ascii", "backslashreplace").decode()
 
 
-def _line_error(number: int, name: str, what: str) -> Refusal:
-    return Refusal({"runs": ": ".join(filter(None, (f"line {number}", name, what)))})
+def _line_error(number: int, name: str, what: str) -> Refused:
+    return Refused({"runs": ": ".join(filter(None, (f"line {number}", name, what)))})

@@ -10,11 +10,11 @@ from django.db import transaction
 from django.utils import timezone
 
 from profiles.models import CaptureTarget
-from tuner.gate.errors import Refusal
 from tuner.gate.suites.definition import Definition, KernelDefinition
 from tuner.gate.suites.selectors import FIELDS, KERNEL_FIELDS, device_problem
 from tuner.models import Suite, SuiteCode, SuiteKernel
 from workers import jobs
+from workers.base.refused import Refused
 
 MAY_SAY_WHERE_CODE_LIES = "profiles.add_capturetarget"       # owners: who may say what programs workers run
 
@@ -45,7 +45,7 @@ class SuiteChange:
 
 
 def suite_put(definition: Definition, *, owner: Any = None, text: str = "", new: bool = False) -> SuiteChange:
-    """Bring the suite of this name in line with the definition. Refusal names each wrong field.
+    """Bring the suite of this name in line with the definition. Refused names each wrong field.
 
     text  the file that it was read from, kept as it came; "": made on a page or by the API
     new   the name must be free
@@ -53,7 +53,7 @@ def suite_put(definition: Definition, *, owner: Any = None, text: str = "", new:
     with transaction.atomic():
         suite = Suite.objects.select_for_update().filter(name=definition.name).first()
         if problems := _problems(definition, suite, owner, new):
-            raise Refusal(problems)
+            raise Refused(problems)
         created = suite is None
         if suite is None:
             suite = Suite(name=definition.name, owner=owner)
@@ -80,9 +80,9 @@ def suite_switch(suite: Suite, enabled: bool) -> None:
 
 
 def suite_delete(suite: Suite) -> None:
-    """With its runs, gates and regressions. Refusal while a job of it is measured."""
+    """With its runs, gates and regressions. Refused while a job of it is measured."""
     if suite.jobs.filter(status__in=["queued", "running"]).exists():
-        raise Refusal({"": "a job of it waits or runs; stop that first"})
+        raise Refused("a job of it waits or runs; stop that first", whole="suite")
     suite.delete()
 
 

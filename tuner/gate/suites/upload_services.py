@@ -19,7 +19,6 @@ from django.db.models import Q
 
 from tuner.cache import rules
 from tuner.gate.builds.services import ensure_build
-from tuner.gate.errors import Refusal
 from tuner.gate.suites.definition import config_text, kernel_key
 from tuner.gate.suites.names import driver_spelling, gpu_spelling, toolkit_spelling
 from tuner.gate.suites.processes import UPLOAD, Upload, read_upload
@@ -28,6 +27,7 @@ from tuner.gate.suites.run_services import copy_runs, plain_facts, run_percentil
 from tuner.models import Build, KernelRun, Suite, SuiteKernel
 from tuner.texts import config_in_order
 from tuner.tuning.trial import config_key
+from workers.base.refused import Refused
 
 MAX_KERNELS = 5_000             # of one suite
 MAX_KEY = 300
@@ -51,7 +51,7 @@ class StoredRuns:
 def runs_store(suite: Suite, build: str | Build, records: bytes | Iterable[Any], *, gpu: str = "", toolkit: str = "",
                driver: str = "", recorded: str = "", environment: Mapping[str, Any] | None = None, shard: str = "",
                attempt: str = "", owner: Any = None) -> StoredRuns:
-    """Store uploaded runs of one build, all or none. Refusal: "line 7: us: …". What a line says of its GPU goes before `gpu`.
+    """Store uploaded runs of one build, all or none. Refused: "line 7: us: …". What a line says of its GPU goes before `gpu`.
 
     Safe twice: a run whose samples stand already for this kernel and build is not stored again, nor is another measurement under
     the name of a process that is there, unless `shard` ("2/4") or `attempt` (of the pipeline) says that it is another process.
@@ -62,7 +62,7 @@ def runs_store(suite: Suite, build: str | Build, records: bytes | Iterable[Any],
     said = {"gpu": gpu[:120], "toolkit": (toolkit or cache_toolkit(environment))[:80],
             "driver": (driver or str(environment.get("driver") or ""))[:40], "recorded": recorded[:120]}
     if not said["gpu"] and not all(line.words.get("gpu") for line in lines):
-        raise Refusal({"gpu": "say on which GPU these runs were measured, for example NVIDIA H200"})
+        raise Refused({"gpu": "say on which GPU these runs were measured, for example NVIDIA H200"})
     with transaction.atomic():
         Suite.objects.select_for_update().get(pk=suite.pk)           # two uploads of one suite, one after the other
         row_build = build if isinstance(build, Build) else ensure_build(build)
@@ -147,7 +147,7 @@ def _declared_kernel(line: Record, base: str, known: Mapping[str, SuiteKernel]) 
     given = [kernel for kernel in fits if line.config and kernel.config == dict(line.config)]
     chosen = fits if len(fits) == 1 else given
     if len(chosen) != 1:
-        raise Refusal({"runs": f"line {line.line}: {base}: " + (
+        raise Refused({"runs": f"line {line.line}: {base}: " + (
             "the suite declares no such kernel" if not fits else "several kernels of the suite fit; say dtype and tag")})
     return chosen[0]
 
@@ -155,7 +155,7 @@ def _declared_kernel(line: Record, base: str, known: Mapping[str, SuiteKernel]) 
 def _ensure_kernel(suite: Suite, line: Record, key: str, known: dict[str, SuiteKernel]) -> SuiteKernel:
     if key not in known:
         if len(known) >= MAX_KERNELS:
-            raise Refusal({"runs": f"line {line.line}: a suite holds at most {MAX_KERNELS:,} kernels"})
+            raise Refused({"runs": f"line {line.line}: a suite holds at most {MAX_KERNELS:,} kernels"})
         known[key] = SuiteKernel(
             suite=suite, key=key, op=line.op, shape=dict(line.shape), dtype=line.words.get("dtype", ""), family=line.op,
             config_from="given" if line.config else "default", config=dict(line.config) if line.config else None,

@@ -17,13 +17,13 @@ from django.conf import settings
 from django.core.management.base import OutputWrapper
 
 from tuner.gate import client
-from tuner.gate.errors import Refusal
 from tuner.gate.options import PLACES, check_reports, write_reports
 from tuner.gate.reports import document
 from tuner.gate.stats.rule import ERROR_EXIT_CODE
 from tuner.gate.verdicts import selectors, services
 from tuner.models import Gate, Suite
 from workers import jobs
+from workers.base.refused import Refused
 
 TEXTS = ("against", "parent", "branch", "title", "url")
 LOOK_EVERY_S = 0.5
@@ -35,7 +35,7 @@ def run_command(options: Mapping[str, Any], stdout: TextIO | OutputWrapper, stde
         check_reports(options, options["build"])
         gate = Gate.objects.get(pk=options["gate"]) if options["gate"] is not None else _create_gate(options)
         found = _follow(gate, float(options["timeout"]), stderr)
-    except (Refusal, client.GateError) as error:
+    except (Refused, client.GateError) as error:
         print(f"error: {error}", file=stderr)
         return ERROR_EXIT_CODE
     except Gate.DoesNotExist:

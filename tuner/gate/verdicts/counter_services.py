@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tuner.gate.errors import Refusal
 from tuner.gate.stats.rule import Verdict
 from tuner.gate.suites.counters import (
     AFTER_A_GATE,
@@ -16,6 +15,7 @@ from tuner.gate.suites.counters import (
     request_counters_of_slower,
 )
 from tuner.models import Gate, GateKernel, KernelRun, Regression, Suite, SuiteJob, SuiteKernel
+from workers.base.refused import Refused
 
 
 def compared_build(row: GateKernel) -> str:
@@ -37,17 +37,17 @@ def regression_counters(row: Regression, kernel: SuiteKernel | None) -> Counters
 
 
 def capture_kernel_counters(row: GateKernel, *, owner: Any = None) -> SuiteJob:
-    """Queue a capture of both builds of one kernel's verdict. Raises Refusal."""
+    """Queue a capture of both builds of one kernel's verdict. Raises Refused."""
     old = compared_build(row)
     if not old:
-        raise Refusal({"build": "no run of a baseline is stored for this kernel, so there is nothing to put beside it"}, 409)
+        raise Refused({"build": "no run of a baseline is stored for this kernel, so there is nothing to put beside it"}, status=409)
     return _request_or_conflict(row.gate.suite, [row.kernel.key], [old, row.gate.build.name], owner)
 
 
 def capture_regression_counters(row: Regression, *, owner: Any = None) -> SuiteJob:
-    """Queue a capture of a regression's kernels in the last good build and the slower one. Raises Refusal."""
+    """Queue a capture of a regression's kernels in the last good build and the slower one. Raises Refused."""
     if row.good is None:
-        raise Refusal({"build": "no build is known that was not slower yet, so there is nothing to put beside it"}, 409)
+        raise Refused({"build": "no build is known that was not slower yet, so there is nothing to put beside it"}, status=409)
     known = set(row.suite.kernels.filter(enabled=True).values_list("key", flat=True))
     keys = [key for key in row.kernels if key in known][:MOST_KERNELS]
     return _request_or_conflict(row.suite, keys, [row.good.name, row.build.name], owner)
@@ -66,5 +66,5 @@ def capture_slower_kernels(gate: Gate) -> SuiteJob | None:
 def _request_or_conflict(suite: Suite, kernels: Sequence[str], builds: Sequence[str], owner: Any) -> SuiteJob:
     try:
         return request_counters(suite, kernels, builds, owner=owner)
-    except Refusal as refused:
-        raise Refusal(refused.fields, 409) from refused
+    except Refused as refused:
+        raise Refused(refused.fields, status=409) from refused

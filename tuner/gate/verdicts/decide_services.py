@@ -16,7 +16,6 @@ from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
 from tuner.gate.channels.services import FAILED, write_gate_messages
-from tuner.gate.errors import Refusal
 from tuner.gate.regressions.services import update_regressions
 from tuner.gate.reports import message
 from tuner.gate.stats.rule import Verdict, rule_of
@@ -30,6 +29,7 @@ from tuner.gate.verdicts.standing_services import green_ways, keep_verdicts, nam
 from tuner.gate.verdicts.verdict_services import MOST_NAMED, Judgement, judge_gate, write_verdict
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob
 from workers import jobs
+from workers.base.refused import Refused
 
 
 def notify_followers(gate: Gate) -> int:
@@ -123,7 +123,7 @@ def queue_round(gate: Gate, wanted: PlannedRound, reason: str, owner: Any = None
     try:
         job_create(gate.suite, builds=wanted.builds, runs=wanted.runs, kernels=wanted.kernels, gate=gate, reason=reason,
                    device=job_device(gate.suite, env), owner=owner or gate.owner)
-    except Refusal as error:
+    except Refused as error:
         log.warning("gate %s: no further round: %s", gate.pk, error)
         return False
     gate.rounds += 1

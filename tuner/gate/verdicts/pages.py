@@ -19,7 +19,6 @@ from tuner import devices
 from tuner.gate.baselines import table_selectors as table
 from tuner.gate.baselines.charts import Spread, spread_plot
 from tuner.gate.builds.selectors import ENVIRONMENT
-from tuner.gate.errors import Refusal
 from tuner.gate.regressions.services import change_baseline
 from tuner.gate.stats.results import percent_text
 from tuner.gate.verdicts import (
@@ -35,6 +34,7 @@ from tuner.gate.verdicts import (
 )
 from tuner.gate.verdicts.forms import MOST_RUNS, GateForm
 from tuner.models import Build, Gate, GateKernel, KernelRun, Regression, Suite, SuiteJob
+from workers.base.refused import Refused
 
 PICTURE_ROWS = 40
 _FULL_SHA = re.compile(r"[0-9a-f]{40}")        # GitHub takes a check of nothing else
@@ -195,7 +195,7 @@ def gate_new(request: HttpRequest) -> HttpResponse:
             gate = services.create_gate(
                 given["suite"], given["build"], owner=request.user, environment=form.environment(), runs=given["runs"],
                 **{name: given[name] for name in ("against", "parent", "branch", "title", "url")})
-        except Refusal as refused:
+        except Refused as refused:
             for name, problem in refused.fields.items():
                 place = "gpu" if given["gpu"] else "device"
                 field = place if name.startswith("environment") else name if name in form.fields else None
@@ -230,9 +230,9 @@ def gate_again(request: HttpRequest, pk: int) -> HttpResponse:
     kernels = [key for key in request.POST.getlist("kernel") if key][:1000]
     try:
         if runs and not (runs.isascii() and runs.isdecimal() and len(runs) < 5 and 1 <= int(runs) <= MOST_RUNS):
-            raise Refusal({"runs": f"a number from 1 to {MOST_RUNS}"})
+            raise Refused({"runs": f"a number from 1 to {MOST_RUNS}"})
         services.measure_gate_again(gate, owner=request.user, runs=int(runs) if runs else None, kernels=kernels or None)
-    except Refusal as refused:
+    except Refused as refused:
         messages.error(request, f"Not measured again: {'; '.join(refused.fields.values()).rstrip('.')}.")
     return redirect("gate", pk)
 
@@ -243,7 +243,7 @@ def gate_gone(request: HttpRequest, pk: int) -> HttpResponse:
     """Accept that kernels are gone which the baseline has."""
     try:
         gone_services.accept_gone(get_object_or_404(Gate, pk=pk), by=request.user)
-    except Refusal as refused:
+    except Refused as refused:
         messages.error(request, f"Not accepted: {'; '.join(refused.fields.values()).rstrip('.')}.")
     return redirect("gate", pk)
 
@@ -270,7 +270,7 @@ def _capture(request: HttpRequest, capture: Callable[..., SuiteJob], row: GateKe
     """Queue a capture of the row's builds and return to the counters of its page."""
     try:
         job = capture(row, owner=request.user)
-    except Refusal as refused:
+    except Refused as refused:
         messages.error(request, f"Not captured: {'; '.join(refused.fields.values()).rstrip('.')}.")
     else:
         builds = " and ".join(each["build"] for each in job.builds)
@@ -296,7 +296,7 @@ def baseline_change(request: HttpRequest, pk: int) -> HttpResponse:
     said = {name: request.POST.get(name, "").strip() for name in ("action", "build", "kernel", "gpu", "note")}
     try:
         change = change_baseline(suite, said, request.user)
-    except Refusal as error:
+    except Refused as error:
         return _render_baselines(request, suite, {}, said, error.fields, status=400)
     messages.success(request, f"{change.get_action_display()}: {change.build or 'the newest builds that passed'}. "
                               "Gates from now on are judged by it; earlier verdicts stay.")

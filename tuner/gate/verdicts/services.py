@@ -17,7 +17,6 @@ from tuner.cache.rules import toolkit_text
 from tuner.gate.baselines.selectors import Env, Expected, measured_environments
 from tuner.gate.builds.selectors import ENVIRONMENT
 from tuner.gate.builds.services import ensure_build
-from tuner.gate.errors import Refusal
 from tuner.gate.stats.plan import plan_runs
 from tuner.gate.stats.rule import Verdict, rule_of
 from tuner.gate.suites.job_services import configs_problem, job_create, job_stop
@@ -31,6 +30,7 @@ from tuner.gate.verdicts.verdict_services import judge_gate
 from tuner.models import Build, Gate, Suite, SuiteJob
 from tuner.tuning.trial import storable
 from workers import jobs, request_keys
+from workers.base.refused import Refused
 
 ENVIRONMENT_CHARS = {"gpu": 116, "toolkit": 80, "cuda": 40, "triton": 40, "driver": 40, "device": 120, "recorded": 120}
 MOST_RUNS, MOST_PLACES = 200, 10
@@ -42,7 +42,7 @@ def create_gate(suite: Suite | str, build: str, *, owner: Any = None, environmen
                 at: datetime | None = None, configs: Mapping[str, Any] | None = None, runs: int | None = None,
                 records: Sequence[Any] | bytes | None = None, request_key: str = "", allow_gone: bool = False,
                 ancestors: Sequence[str] = (), shard: str = "", attempt: str = "") -> Gate:
-    """Create a gate for a build of a suite and order or judge its runs. Raises Refusal, and then nothing was made.
+    """Create a gate for a build of a suite and order or judge its runs. Raises Refused, and then nothing was made.
 
     runs     fresh runs of the build to measure; None: the suite's
     records  runs that CI measured itself, as lines of a runs file; the answer is then known at once
@@ -60,16 +60,16 @@ def create_gate(suite: Suite | str, build: str, *, owner: Any = None, environmen
     asked = parse_environment(environment)
     uploaded = found.kind == Suite.Kind.UPLOADED
     if records is not None and not uploaded:
-        raise Refusal({"runs": f"suite {found.name} is measured by workers: give a number; only an uploaded suite takes runs"})
+        raise Refused({"runs": f"suite {found.name} is measured by workers: give a number; only an uploaded suite takes runs"})
     if records is None and (shard or attempt):
-        raise Refusal({"shard" if shard else "attempt": "it is said of runs that come along"})
+        raise Refused({"shard" if shard else "attempt": "it is said of runs that come along"})
     if uploaded and runs is not None:
-        raise Refusal({"runs": f"suite {found.name} is not measured here: send its runs, not their number"})
+        raise Refused({"runs": f"suite {found.name} is not measured here: send its runs, not their number"})
     if not found.enabled:
-        raise Refusal({"suite": f"{found.name} is switched off"}, 409)
+        raise Refused({"suite": f"{found.name} is switched off"}, status=409)
     keys = {kernel.key: kernel for kernel in found.kernels.filter(enabled=True)}
     if configs is not None and (problem := configs_problem(configs, keys)):
-        raise Refusal({"configs": problem})
+        raise Refused({"configs": problem})
     try:
         with transaction.atomic():
             row = ensure_build(build, parent=parent, branch=branch, title=title, author=author, url=url, at=at, ancestors=ancestors)
@@ -86,7 +86,7 @@ def create_gate(suite: Suite | str, build: str, *, owner: Any = None, environmen
         if request_key and (standing := _existing_gate(request_key, owner, suite, build, request)) is not None:
             return standing
         raise
-    except Refusal as refused:
+    except Refused as refused:
         raise refused.renamed({"builds": "build", "records": "runs", "": "runs"}) from refused
     if uploaded:
         advance_gate(gate.pk)
@@ -102,42 +102,42 @@ def _request_digest(*asked: Any) -> str:
 
 
 def _existing_gate(request_key: str, owner: Any, suite: Suite | str, build: str, request: str) -> Gate | None:
-    """Return the gate that this very request made before, None where there is none. Raises Refusal."""
+    """Return the gate that this very request made before, None where there is none. Raises Refused."""
     if not request_keys.is_key(request_key):
-        raise Refusal({"Idempotency-Key": request_keys.WHAT})
+        raise Refused({"Idempotency-Key": request_keys.WHAT})
     gate = Gate.objects.select_related("suite", "build", "against").filter(owner=owner, request_key=request_key).first()
     if gate is not None and (gate.suite.name, gate.build.name) != (getattr(suite, "name", suite), build.strip()):
-        raise Refusal({"Idempotency-Key": f"gate {gate.pk} of another suite or build was asked for with it"}, 409)
+        raise Refused({"Idempotency-Key": f"gate {gate.pk} of another suite or build was asked for with it"}, status=409)
     if gate is not None and gate.report.get("request", request) != request:
-        raise Refusal({"Idempotency-Key": f"gate {gate.pk} was asked for with it in another way; take a new key"}, 409)
+        raise Refused({"Idempotency-Key": f"gate {gate.pk} was asked for with it in another way; take a new key"}, status=409)
     return gate
 
 
 def find_suite(suite: Suite | str) -> Suite:
-    """Return the suite of this name. Raises Refusal, with the names there are."""
+    """Return the suite of this name. Raises Refused, with the names there are."""
     if isinstance(suite, Suite):
         return suite
     found = Suite.objects.filter(name=suite).first() if isinstance(suite, str) and storable(suite) else None
     if found is None:
         known = list(Suite.objects.order_by("name").values_list("name", flat=True)[:20])
-        raise Refusal({"suite": f"there is no such suite; there {'are' if len(known) != 1 else 'is'} "
-                                    f"{', '.join(known) or 'none yet: make one under /suites/new/'}"}, 404)
+        raise Refused({"suite": f"there is no such suite; there {'are' if len(known) != 1 else 'is'} "
+                                    f"{', '.join(known) or 'none yet: make one under /suites/new/'}"}, status=404)
     return found
 
 
 def parse_environment(given: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the texts of known names without empty ones; cuda and triton become the toolkit. Raises Refusal."""
+    """Return the texts of known names without empty ones; cuda and triton become the toolkit. Raises Refused."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise Refusal({"environment": "an object with gpu, toolkit (or cuda and triton), driver, device"})
+        raise Refused({"environment": "an object with gpu, toolkit (or cuda and triton), driver, device"})
     read: dict[str, str] = {}
     for name, value in given.items():
         if name not in ENVIRONMENT_CHARS:
-            raise Refusal({"environment": f"choose among {', '.join(ENVIRONMENT_CHARS)}"})
+            raise Refused({"environment": f"choose among {', '.join(ENVIRONMENT_CHARS)}"})
         most = ENVIRONMENT_CHARS[name]
         if not isinstance(value, str) or not storable(value) or len(value) > most or not (value or " ").isprintable():
-            raise Refusal({"environment": f"{name}: at most {most} printable characters"})
+            raise Refused({"environment": f"{name}: at most {most} printable characters"})
         if value.strip():
             read[name] = SPELLINGS.get(name, str.strip)(value)
     parts: dict[str, str] = {name: read.pop(name) for name in ("cuda", "triton") if name in read}
@@ -145,26 +145,26 @@ def parse_environment(given: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def _comparison_build(name: str, build: Build, suite: Suite) -> Build | None:
-    """Return the build that the request names to compare with, None without one. Raises Refusal."""
+    """Return the build that the request names to compare with, None without one. Raises Refused."""
     if not name:
         return None
     if name == build.name:
-        raise Refusal({"against": "the build itself: name an earlier one, or leave it out"})
+        raise Refused({"against": "the build itself: name an earlier one, or leave it out"})
     known = Build.objects.filter(name=name).first() if storable(name) else None
     if known is None and not rounds_selectors.can_measure_again(suite):
-        raise Refusal({"against": "no build of this name is known, and its runs cannot be measured here: send them first"})
+        raise Refused({"against": "no build of this name is known, and its runs cannot be measured here: send them first"})
     return known or ensure_build(name)
 
 
 def _store_runs(gate: Gate, records: Sequence[Any] | bytes | None, shard: str, attempt: str) -> None:
-    """Store uploaded runs; the gate speaks of the environment they were taken in. Raises Refusal."""
+    """Store uploaded runs; the gate speaks of the environment they were taken in. Raises Refused."""
     if records is None:
         return
     asked = gate.environment
     where = {name: asked.get(name, "") for name in ENVIRONMENT}
     stored = runs_store(gate.suite, gate.build, records, **where, shard=shard, attempt=attempt, owner=gate.owner)
     if not stored.runs:
-        raise Refusal({"runs": "no run in what was sent"})
+        raise Refused({"runs": "no run in what was sent"})
     rows = gate.build.runs.filter(pk__in=stored.runs, rejected="").order_by()
     places = [Env(*place) for place in rows.values_list(*ENVIRONMENT).distinct()[:MOST_PLACES]]
     if len(places) == 1:
@@ -175,16 +175,16 @@ def _store_runs(gate: Gate, records: Sequence[Any] | bytes | None, shard: str, a
 
 
 def _queue_first_round(gate: Gate, runs: int | None) -> None:
-    """Order the runs of the first round. Raises Refusal where so few could decide nothing."""
+    """Order the runs of the first round. Raises Refused where so few could decide nothing."""
     suite = gate.suite
     if runs is not None and not (isinstance(runs, int) and not isinstance(runs, bool) and 1 <= runs <= MOST_RUNS):
-        raise Refusal({"runs": f"a whole number from 1 to {MOST_RUNS}"})
+        raise Refused({"runs": f"a whole number from 1 to {MOST_RUNS}"})
     if gpu := known_gpu(suite, gate.environment):
         gate.environment = {**gate.environment, "gpu": gpu}
     baselines = rounds_selectors.likely_baselines(suite, gate.environment, gate.build, gate.against)
     planned = rounds_selectors.plan_runs(suite, runs, baselines)
     if not planned["enough"]:
-        raise Refusal({"runs": planned["says"]})
+        raise Refused({"runs": planned["says"]})
     ours = {"build": gate.build.name, "configs": gate.configs}
     builds = [ours]
     other = _partner_build(gate, baselines) if planned["interleaved"] or _lacks_runs(gate, baselines) else ""
@@ -214,7 +214,7 @@ def _partner_build(gate: Gate, baselines: Sequence[Expected]) -> str:
 def known_gpu(suite: Suite, asked: Mapping[str, str]) -> str:
     """Return the GPU that is asked for as workers and runs name it, "" where none is.
 
-    Raises Refusal for one that no worker has and no run was ever taken on: it would be waited for without end.
+    Raises Refused for one that no worker has and no run was ever taken on: it would be waited for without end.
     """
     if not asked.get("gpu"):
         return ""
@@ -223,7 +223,7 @@ def known_gpu(suite: Suite, asked: Mapping[str, str]) -> str:
     name = gpu_spelling(asked["gpu"], sorted(alive | seen))
     if name not in alive | seen:
         known = ", ".join(sorted(alive | seen)) or "none"
-        raise Refusal({"environment": f"no worker has a GPU of the model {asked['gpu']}; known: {known}"}, 409)
+        raise Refused({"environment": f"no worker has a GPU of the model {asked['gpu']}; known: {known}"}, status=409)
     return name
 
 
@@ -248,14 +248,14 @@ def measure_gate_again(gate: Gate, *, owner: Any = None, runs: int | None = None
 
     runs     fresh runs of each build; None: as many as can decide
     kernels  keys; None: those that are SLOWER, AMBIGUOUS or without data, else all
-    An uploaded suite's gate is judged again with all runs that are there by now. Raises Refusal.
+    An uploaded suite's gate is judged again with all runs that are there by now. Raises Refused.
     """
     if runs is not None and not (isinstance(runs, int) and not isinstance(runs, bool) and 1 <= runs <= MOST_FRESH):
-        raise Refusal({"runs": f"a whole number from 1 to {MOST_FRESH}"})
+        raise Refused({"runs": f"a whole number from 1 to {MOST_FRESH}"})
     with transaction.atomic():
         row = Gate.objects.select_for_update(of=("self",)).select_related("suite", "build", "against").get(pk=gate.pk)
         if row.status in Gate.UNDER_WAY:
-            raise Refusal({"gate": "it is still going on"}, 409)
+            raise Refused({"gate": "it is still going on"}, status=409)
         if row.suite.kind == Suite.Kind.UPLOADED:
             Gate.objects.filter(pk=row.pk).update(status=Gate.Status.WAITING, finished=None)
         else:
@@ -268,23 +268,23 @@ def measure_gate_again(gate: Gate, *, owner: Any = None, runs: int | None = None
 
 
 def _queue_asked_round(gate: Gate, owner: Any, runs: int | None, kernels: Sequence[str] | None) -> None:
-    """Order the round that a person asked for. Raises Refusal."""
+    """Order the round that a person asked for. Raises Refused."""
     judged = judge_gate(gate)
     known = {one.kernel.key: one for one in judged.sides.kernels}
     if kernels is not None and (wrong := [key for key in kernels if key not in known] if kernels else [""]):
-        raise Refusal({"kernels": f"no kernel {wrong[0][:80]!r}; choose among {', '.join(list(known)[:20])}"})
+        raise Refused({"kernels": f"no kernel {wrong[0][:80]!r}; choose among {', '.join(list(known)[:20])}"})
     doubtful = [one for key, one in known.items() if key in judged.of and judged.of[key].verdict in DOUBTFUL]
     chosen = [known[key] for key in kernels] if kernels else doubtful or list(known.values())
     rule = rule_of(gate.suite.rule)
     if runs is not None and not (planned := plan_runs(len(chosen), runs, runs, rule)).enough:
-        raise Refusal({"runs": planned.says})
+        raise Refused({"runs": planned.says})
     offered = (gate.report.get("offer") or {}).get("baseline", "")
     wanted = rounds_selectors.plan_round(gate, judged.sides, chosen, rule, runs or 0, "asked for by a person",
                                        offered if not any(one.baseline.runs for one in chosen) else "")
     gate.error = None
     gate.verdict = ""
     if not queue_round(gate, wanted, "again", owner):
-        raise Refusal({"suite": "it cannot be measured now: it is switched off, or its kernels have changed"}, 409)
+        raise Refused({"suite": "it cannot be measured now: it is switched off, or its kernels have changed"}, status=409)
 
 
 # ---- what people and CI do to a suite that its gates wait for ----

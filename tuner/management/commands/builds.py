@@ -11,10 +11,10 @@ from django.utils.dateparse import parse_datetime
 
 from tuner.gate.builds import selectors as regression_selectors
 from tuner.gate.builds.services import ensure_build
-from tuner.gate.errors import Refusal
 from tuner.gate.history import page_selectors, selectors, sentences
 from tuner.gate.stats.results import percent_text, suite_json
 from webapp.management.in_project import ProjectCommand
+from workers.base.refused import Refused
 
 TEXTS = ("parent", "branch", "title", "author", "url")
 MOST_LISTED = 30
@@ -64,7 +64,7 @@ class Command(ProjectCommand):
                 raise CommandError("at: a date and time, as 2026-11-21T18:30:00+00:00", returncode=3)
         try:
             build = ensure_build(options["build"], **{name: options[name] for name in TEXTS}, at=at)
-        except Refusal as refused:
+        except Refused as refused:
             raise CommandError(str(refused), returncode=3) from refused
         return selectors.build_json(build), [f"{build.name}, {build.at:%Y-%m-%d %H:%M}"]
 

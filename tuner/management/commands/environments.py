@@ -10,12 +10,12 @@ from django.core.management.base import CommandError
 from django.core.serializers.json import DjangoJSONEncoder
 
 from tuner.gate.environments import observation_selectors, selectors
-from tuner.gate.errors import Refusal
 from tuner.gate.stats.effects import percent_text
 from tuner.models import GpuEnvironment, Suite
 from tuner.revalidation import policy_services, search_services
 from tuner.revalidation.forget_services import environment_forget
 from webapp.management.in_project import ProjectCommand
+from workers.base.refused import Refused
 
 
 class Command(ProjectCommand):
@@ -47,13 +47,13 @@ class Command(ProjectCommand):
             try:
                 policy_services.set_policy(by=None, by_itself=options["by_itself"] == "on", most_entries=options["most_entries"],
                                     most_seconds=options["most_seconds"])
-            except Refusal as error:
+            except Refused as error:
                 raise CommandError(str(error)) from error
         if options["searches"]:
             try:
                 search_services.set_searches(by=None, searches=options["searches"] == "on", **{name: options[name] for name in (
                     "most_searches", "search_seconds", "from_hour", "until_hour")})
-            except Refusal as error:
+            except Refused as error:
                 raise CommandError(str(error)) from error
         made = [job.pk for job in policy_services.revalidate_now(None)] if options["revalidate"] else []
         told |= policy_services.overview_json(policy_services.overview()) | {"jobs": made}

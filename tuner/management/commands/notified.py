@@ -11,9 +11,9 @@ from django.core.management.base import CommandError, CommandParser
 
 from tuner.gate.channels import selectors, sending_services, services
 from tuner.gate.channels.kinds.table import KINDS
-from tuner.gate.errors import Refusal
 from tuner.models import Delivery, Notified
 from webapp.management.in_project import ProjectCommand
+from workers.base.refused import Refused
 
 LOOK_EVERY_S = 0.5
 
@@ -49,7 +49,7 @@ class Command(ProjectCommand):
     def handle(self, *_: Any, **options: Any) -> None:
         try:
             found = getattr(self, f"_{options['what']}")(options)
-        except Refusal as refused:
+        except Refused as refused:
             raise CommandError(str(refused)) from refused
         except (Notified.DoesNotExist, Delivery.DoesNotExist) as error:
             raise CommandError(str(error)) from error

@@ -11,7 +11,6 @@ from django.core.management.base import CommandError, CommandParser
 
 from tuner.gate.code import selectors as code_selectors
 from tuner.gate.code import services as code_services
-from tuner.gate.errors import Refusal
 from tuner.gate.history.sentences import plural
 from tuner.gate.suite_pages import calibration_selectors, page_selectors
 from tuner.gate.suites import counters, job_services, records, selectors, suite_services
@@ -22,6 +21,7 @@ from tuner.gate.suites.processes import repeated_note
 from tuner.gate.verdicts import services as gate_services
 from tuner.models import CodeFetch, Suite, SuiteJob
 from webapp.management.in_project import ProjectCommand
+from workers.base.refused import Refused
 
 POLL_S = 0.5
 
@@ -87,7 +87,7 @@ class Command(ProjectCommand):
             answer, text = getattr(self, f"_{options['action']}")(options)
         except DefinitionError as error:
             raise CommandError("\n".join(map(str, error.problems))) from error
-        except Refusal as error:
+        except Refused as error:
             raise CommandError(str(error)) from error
         except OSError as error:
             raise CommandError(f"{error.filename}: {error.strerror}") from error

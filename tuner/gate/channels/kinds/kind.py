@@ -28,7 +28,7 @@ class ChannelKind:
 
     check    raises AddressRefused for an address that it cannot send to
     visible  the address for who may not read it whole
-    send     sends a message; returns (status of the delivery, answer), raises workers.outgoing.Refused or NotSent
+    send     sends a message; returns (status of the delivery, answer), raises workers.Refused or NotSent
     """
 
     name: str           # in rows and in the API; at most 8 characters

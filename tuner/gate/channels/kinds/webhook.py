@@ -20,7 +20,8 @@ from urllib.parse import urlsplit
 from django.conf import settings
 
 from tuner.gate.channels.kinds.kind import AddressRefused, ChannelKind, Message
-from workers.outgoing import TOTAL_S, NotSent, Refused, Resolve, exchange, is_public, parse_address, resolve_host
+from workers.base.refused import Refused
+from workers.outgoing import TOTAL_S, NotSent, Resolve, exchange, is_public, parse_address, resolve_host
 
 __all__ = ["NotSent", "Receipt", "Refused", "check", "is_public", "parse_address", "post", "send", "signature", "visible"]
 ANSWER_BYTES = 300
