@@ -1,11 +1,14 @@
 """Record how the operators' kernels stand against cuBLAS and torch on this GPU, through the loop and the sandbox.
 
     python tests/gpu/record_ratios.py FOLDER [--seconds S] [--designs | --every] [--only NAME …] [--gpus N]
+                                          [--shapes FILE] [--part I/N]
 
 --designs  instead of a search: the known designs of DESIGNS at each shape of DESIGN_SHAPES, and each kernel's at awkward
            shapes (ragged edges) for correctness alone. Answers which kernel is right and fast on this GPU and toolkit.
 --every    instead of a search: every configuration of each shape of SHAPES, in bf16 and fp16, each compared with the
            reference. For operators of small spaces.
+--shapes   those of a file in place of SHAPES (flashinfer_trace.json beside this)
+--part     every N-th shape from the I-th on, for machines with several GPUs: CUDA_VISIBLE_DEVICES=0 … --part 0/2 & … --part 1/2
 Without these each shape of SHAPES is searched cold for S seconds by the default strategy; the finalists are measured again in
 turn with the library, and the ratio is library time over the winner's. Writes ratios.json (or designs.json) after each shape.
 """
@@ -17,7 +20,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +184,12 @@ def one_of_each(space: Space) -> list[Config]:
             for place in sorted({0, len(configs) // 2, len(configs) - 1})[:RIGHT]]
 
 
+def read_shapes(path: Path) -> list[Case]:
+    """Return the shapes of a file: its "shapes" are rows of operator, dtype, names of the dimensions and lists of sizes."""
+    return [case for operator, dtype, names, sizes in json.loads(path.read_text())["shapes"]
+            for case in _sized(operator, dtype, names, *sizes)]
+
+
 class Recorder:
     def __init__(self, folder: Path, mode: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -279,19 +288,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--every", action="store_true", help="every configuration of a shape instead of a search")
     parser.add_argument("--gpus", type=int, default=0, help="only shapes of so many GPUs")
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="operators; default all")
+    parser.add_argument("--shapes", type=Path, help="a file of shapes in place of this one's")
+    parser.add_argument("--part", default="0/1", metavar="I/N", help="every N-th shape from the I-th on")
     given = parser.parse_args(arguments)
     mode = "designs" if given.designs else "every" if given.every else "ratios"
     recorder = Recorder(given.folder, mode)
     try:
         recorder.warm()
-        for case, choose, seconds, again in _work(mode, given.seconds):
+        first, step = map(int, given.part.split("/"))
+        shapes = read_shapes(given.shapes) if given.shapes else SHAPES
+        for case, choose, seconds, again in islice(_work(mode, given.seconds, shapes), first, None, step):
             if (not given.only or case[0] in given.only) and given.gpus in (0, case[2].get("G", 1)):
                 recorder.shape(case, choose, seconds, again)
     finally:
         recorder.runner.close()
 
 
-def _work(mode: str, seconds: float) -> Iterator[tuple[Case, Any, float | None, bool]]:
+def _work(mode: str, seconds: float, shapes: Sequence[Case]) -> Iterator[tuple[Case, Any, float | None, bool]]:
     def search(operator: Operator, shape: Mapping[str, int], dtype: str, device: Limits) -> Any:
         space = operator.space(shape, dtype, device)
         return space, DEFAULT, [operator.default_config(shape, dtype, device),
@@ -307,13 +320,13 @@ def _work(mode: str, seconds: float) -> Iterator[tuple[Case, Any, float | None, 
         return operator.space(shape, dtype, device), "exhaustive", []
 
     if mode == "every":
-        yield from (((name, other, shape), whole, 90.0, False) for name, dtype, shape in SHAPES
+        yield from (((name, other, shape), whole, 90.0, False) for name, dtype, shape in shapes
                     for other in ((dtype, "fp16") if dtype == "bf16" else (dtype,)))
     elif mode == "designs":
         yield from ((case, spread, 20.0, False) for case in AWKWARD)
         yield from ((case, listed, 25.0, False) for case in DESIGN_SHAPES)
     else:
-        yield from ((case, search, seconds, True) for case in SHAPES)
+        yield from ((case, search, seconds, True) for case in shapes)
 
 
 if __name__ == "__main__":
