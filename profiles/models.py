@@ -89,13 +89,15 @@ class Profile(OfProject):
     worker = models.CharField(max_length=120, blank=True)                  # who holds the ingest
     heartbeat = models.DateTimeField(null=True)
     attempts = models.IntegerField(default=0)
+    follow_due = models.DateTimeField(null=True)                           # what follows on ready is not done; by nobody since
     seconds = models.FloatField(null=True)                                 # from opening the file to ready
     peak_rss_bytes = models.BigIntegerField(null=True)
     stored_bytes = models.BigIntegerField(null=True)                       # columns and tiles, without the upload
 
     class Meta:
         ordering = ["-created", "-id"]
-        indexes = [models.Index(fields=["status", "heartbeat"]), GinIndex(fields=["tags"])]
+        indexes = [models.Index(fields=["status", "heartbeat"]), GinIndex(fields=["tags"]),
+                   models.Index(fields=["follow_due"], name="profile_follow_due", condition=Q(follow_due__isnull=False))]
         constraints = [
             models.CheckConstraint(name="profile_failed_has_error", condition=~Q(status="failed") | Q(error__isnull=False)),
             models.UniqueConstraint(fields=["project", "owner", "request_key"], condition=~Q(request_key=""),

@@ -33,6 +33,7 @@ SMALL = "small"
 WITH_SMALL = {"ingest", "replay"}
 TASKS = {
     "ingest": "workers.tasks.ingest_profile",
+    "follow": "workers.tasks.follow_profile",
     "analyse": "workers.tasks.analyse_profile",
     "builds": "workers.tasks.compare_builds",
     "tune": "workers.tasks.run_tune",

@@ -7,7 +7,8 @@ integrity report), and everything else stays.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from django.conf import settings
@@ -16,9 +17,12 @@ from profiles.advice.services import are_decisions_open, decisions_follow
 from profiles.families.follow_services import families_follow, pairs_refresh
 from profiles.models import Profile
 from profiles.topics.services import topic_refuse, topics_make
+from profiles.upload.follow_services import follow_end, follow_put_off
 from profiles.upload.services import part_note, profile_fail
 from tuner.gate.builds.services import build_of_profile
 from workers import bounded_process
+from workers.core.periodic import run_periodically
+from workers.leases import BEAT_EVERY_S
 
 log = logging.getLogger(__name__)
 _FOLLOWED = "everything"
@@ -51,6 +55,24 @@ def _run(profile_id: int, work: bounded_process.Work) -> bounded_process.Ending:
     return bounded_process.run(work, settings.STAGE_MEMORY_MB, seconds)
 
 
+@contextmanager
+def _put_off(profile_id: int) -> Iterator[None]:
+    """Let nobody else take up meanwhile what follows on the profile."""
+    with run_periodically(BEAT_EVERY_S, partial(follow_put_off, profile_id), f"what follows on profile {profile_id}"):
+        yield
+
+
+def _run_following(profile_id: int, work: bounded_process.Work) -> bounded_process.Ending:
+    """Run a stage of what follows on the reading."""
+    follow_put_off(profile_id)
+
+    def run(say: bounded_process.Say) -> None:
+        with _put_off(profile_id):
+            work(say)
+
+    return _run(profile_id, run)
+
+
 def _hint(why: str) -> str:
     return HINT_OF_TIME if why.startswith(bounded_process.TOOK_LONGER) else HINT
 
@@ -60,15 +82,16 @@ def _read_and_follow(profile_id: int, read: Callable[[], None], say: bounded_pro
     read()
     if bounded_process.peak_bytes() < settings.STAGE_MEMORY_MB * 1_000_000 // _SMALL_SHARE:
         say("what follows")
-        families_follow(profile_id)
-        topics_make(profile_id)
+        with _put_off(profile_id):
+            families_follow(profile_id)
+            topics_make(profile_id)
         say(_FOLLOWED)
 
 
 def follow(profile_id: int, again: bool = True) -> None:
     """Do what follows on a ready profile: families, shapes, topics, advice, its build.
 
-    Without `again` the first three are made already.
+    Without `again` the first three are made already. A worker that is killed before the end is followed by another (workers.sweep).
     """
     if again:
         _note(profile_id, "Shapes and families of its kernels", lambda say: families_follow(profile_id))
@@ -76,6 +99,7 @@ def follow(profile_id: int, again: bool = True) -> None:
     if are_decisions_open():
         _note(profile_id, "Advice that was taken up", lambda say: decisions_follow(profile_id))
     build_of_profile(profile_id)
+    follow_end(profile_id)
 
 
 def analyse(profile_id: int) -> None:
@@ -83,7 +107,7 @@ def analyse(profile_id: int) -> None:
     tried: set[str] = set()
     refused: set[str] = set()
     while True:
-        ending = _run(profile_id, partial(topics_make, profile_id, skip=frozenset(refused)))
+        ending = _run_following(profile_id, partial(topics_make, profile_id, skip=frozenset(refused)))
         log.info("topics of profile %s: %.0f MB at most", profile_id, ending.peak_bytes / 1e6)
         if not ending.why:
             return
@@ -93,7 +117,7 @@ def analyse(profile_id: int) -> None:
         name = ending.parts[-1]
         if ending.parts[0] == name or name in tried:        # else what was made before it held memory as well: once more, alone
             refused.add(name)
-            _run(profile_id, partial(_refuse, profile_id, name, ending.why))
+            _run_following(profile_id, partial(_refuse, profile_id, name, ending.why))
         tried.add(name)
 
 
@@ -109,7 +133,7 @@ def _refuse(profile_id: int, name: str, why: str, say: bounded_process.Say) -> N
 
 
 def _note(profile_id: int, part: str, work: bounded_process.Work) -> None:
-    ending = _run(profile_id, work)
+    ending = _run_following(profile_id, work)
     log.info("%s of profile %s: %.0f MB at most", part, profile_id, ending.peak_bytes / 1e6)
     if Profile.objects.filter(pk=profile_id, status=Profile.Status.READY).exists():
         part_note(profile_id, part, f"the work on it {ending.why}. {_hint(ending.why)}" if ending.why else "")

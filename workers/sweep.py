@@ -15,6 +15,7 @@ from profiles.fleet.services import wake_fleet
 from profiles.running.join_services import wake_joins
 from profiles.running.schedule_services import wake_schedules
 from profiles.upload.files_services import uploads_sweep
+from profiles.upload.follow_services import wake_follows
 from profiles.upload.services import profiles_fail_hopeless, profiles_retry_without_room
 from tuner.gate.channels.sending_services import wake_due_deliveries
 from tuner.gate.history.series_services import wake_stale_series
@@ -47,6 +48,9 @@ def sweep() -> dict[str, list[int]]:
     woken = {held.task: _wake(held, held.leases.abandoned_rows(jobs.waiting(held.task))) for held in ROW_KINDS.values()
              if not (short and held.fills_disk)}
     left_behind = set(woken)
+    if not short:
+        woken["follow"] = wake_follows(jobs.waiting("follow"))      # read, and their workers were killed before what follows
+    left_behind.add("follow")
     woken["gate"] = in_each(wake_gates)                 # their jobs have ended, and nobody said so
     woken["schedule"] = in_each(queue_due_suites)            # suites that are measured by the clock
     woken["operators"] = packages_wake()         # packages that were enabled before a worker had them

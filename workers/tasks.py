@@ -59,6 +59,12 @@ def ingest_this(profile_id: int) -> str:
 
 
 @in_project_of(Profile)
+def follow_profile(profile_id: int) -> None:
+    """Do what follows on a ready profile, where the worker that read it could not."""
+    stages.follow(profile_id)
+
+
+@in_project_of(Profile)
 def analyse_profile(profile_id: int) -> None:
     """Make the topics of a large trace that a page asked for."""
     stages.analyse(profile_id)

@@ -7,13 +7,14 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.core.files.base import File
 from django.db import IntegrityError, transaction
 from django.db.models import Q
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from profiles.analysis.trace.account.covered import COVERED
@@ -32,6 +33,7 @@ from workers import disk, jobs
 log = logging.getLogger(__name__)
 MAX_ATTEMPTS = 3        # a file that took its worker down this often is not tried again
 DELETE_ATTEMPTS = 3
+FOLLOWS_WITHIN = timedelta(seconds=30)      # of ready: what follows is taken up, or a worker was killed
 NO_ROOM = "no room"     # kind of an error that ends by itself once the disk has room
 
 
@@ -211,6 +213,7 @@ def _keep(profile_id: int, worker: str, result: ingest_run.IngestResult, opened_
         row.status, row.error, row.heartbeat = Profile.Status.READY, None, None
         row.peak_rss_bytes, row.stored_bytes = ingest_run.peak_rss_bytes(), result.stored_bytes
         row.seconds = time.monotonic() - opened_s
+        row.follow_due = Now() + FOLLOWS_WITHIN
         row.save()
 
 

@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,24 @@ import pytest
 from django.core.files.base import ContentFile
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db import connections
 from django.test import Client
+from django.utils import timezone
 
 from profiles.analysis.core.result import Result
 from profiles.families import follow_services
 from profiles.ingest.core import columns
 from profiles.models import Profile
+from profiles.store.timeline import timeline
+from profiles.store.topics import topic_read
 from profiles.topics import services as topic_services
 from profiles.topics.table import TOPICS, Topic
 from profiles.upload import ingest_run as steps
+from profiles.upload.follow_services import MOST_ATTEMPTS, wake_follows
 from profiles.upload.services import profile_create
 from tests.scale import DEEP
 from tests.workers.core.test_worker import wait_until
-from workers import bounded_process, stages, tasks
+from workers import bounded_process, jobs, stages, tasks
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tmp_store")]
 MORE_MB = 200           # that a test's stage may take beyond what this process holds already
@@ -212,6 +218,39 @@ def test_a_death_in_what_follows_leaves_a_ready_profile_and_is_gone_over_again(
     assert once.exists()
     assert profile.status == Profile.Status.READY and profile.kernels.exclude(shapes=None).count() == 3
     assert not profile.integrity["notes"] and topic_services.document_of(profile, TOPICS[0]) is not None
+
+
+def test_a_worker_that_is_killed_before_what_follows_is_followed_by_another(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    settings.STAGE_MEMORY_MB = 64_000
+    monkeypatch.setenv("RQ_WORKER_ID", "test")
+    profile = profile_create(owner=None, file=ContentFile(trace(3), name="t.json"), worker="test")
+    connections.close_all()
+    worker = os.fork()
+    if not worker:
+        stages.families_follow = lambda profile_id: os.kill(os.getppid(), signal.SIGKILL)        # type: ignore[assignment]
+        tasks.ingest_profile(profile.pk)
+        os._exit(0)
+    assert os.waitpid(worker, 0)[1] == signal.SIGKILL
+    profile.refresh_from_db()
+    written = int(timeline(profile.pk).document["written"])
+    assert profile.status == Profile.Status.READY and profile.follow_due is not None
+    assert not any(topic_read(profile.pk, topic.name, topic.version, written) for topic in TOPICS)
+    assert wake_follows([]) == []                                   # for all that is known somebody is at it
+    now = timezone.now()
+    for due in (now - timedelta(seconds=1), now + timedelta(hours=1)):      # the latter was written before a clock was set back
+        Profile.objects.update(follow_due=due)
+        assert wake_follows([profile.pk]) == [] and wake_follows([]) == [profile.pk]
+    assert jobs.waiting("follow") == {profile.pk}
+    seen: list[bool] = []
+    made = stages.build_of_profile
+    monkeypatch.setattr(stages, "build_of_profile", lambda pk: seen.append(Profile.objects.get(pk=pk).follow_due > now) or made(pk))
+    tasks.follow_profile(profile.pk)
+    profile.refresh_from_db()
+    assert seen == [True] and profile.follow_due is None and wake_follows([]) == []
+    assert all(topic_read(profile.pk, topic.name, topic.version, written) for topic in TOPICS)
+    assert profile.kernels.exclude(shapes=None).count() == 3
+    Profile.objects.update(follow_due=now, attempts=MOST_ATTEMPTS)
+    assert wake_follows([]) == []                                   # it took so many workers down: pages make what they show
 
 
 def test_families_that_need_more_are_a_note_of_a_ready_profile(monkeypatch: pytest.MonkeyPatch, bound: int) -> None:
