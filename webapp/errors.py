@@ -40,8 +40,10 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
     if isinstance(error, UnicodeDecodeError):          # of knox, for a token that is no text
         error = ParseError("the request holds text that is not UTF-8")
     if isinstance(error, Refused):
-        fields = {name or error.whole: [what] for name, what in error.fields.items()}
-        return Response(_error_json(fields, error.status), error.status)
+        fields = {name or error.whole or "request": [what] for name, what in error.fields.items()}
+        whole = {"error": error.what, "where": "request", "hint": error.hint or HINTS.get(error.status, "")}
+        is_whole = not error.whole and set(error.fields) == {""}
+        return Response(whole if is_whole else _error_json(fields, error.status), error.status)
     if isinstance(error, TraceError):
         return Response({"error": error.what, "where": error.where, "hint": error.hint}, status=400)
     if isinstance(error, Http404) and (named := re.fullmatch(r"No (\w+) matches the given query\.", str(error))):

@@ -10,8 +10,9 @@ from django.views.decorators.http import require_POST, require_safe
 
 from profiles.actions import selectors
 from profiles.capture.selectors import target_of
-from profiles.capture.services import CaptureRefused, capture_create
+from profiles.capture.services import capture_create
 from profiles.models import CaptureTarget, KernelStat, Profile
+from workers.base.refused import Refused
 
 
 @require_safe
@@ -40,7 +41,7 @@ def profile_counters(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         made = capture_create(owner=request.user, target=target, tool="ncu", options=options, build=profile.build,
                               model=profile.model, tags=profile.tags)
-    except CaptureRefused as refused:
+    except Refused as refused:
         messages.info(request, f"{refused}. {action.said}")
         return redirect(action.url)
     messages.info(request, action.said)

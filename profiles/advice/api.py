@@ -7,7 +7,6 @@ from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
-from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -29,10 +28,7 @@ class DecisionSerializer(serializers.Serializer[AdviceDecision]):
 def _decide(request: Request, profile: Profile, kernel: KernelStat | None) -> Response:
     given = DecisionSerializer(data=request.data)
     given.is_valid(raise_exception=True)
-    try:
-        decision = services.decide(profile=profile, kernel=kernel, by=request.user, **given.validated_data)
-    except services.Refused as error:
-        raise ValidationError({"detail": str(error)}) from None
+    decision = services.decide(profile=profile, kernel=kernel, by=request.user, **given.validated_data)
     return Response(selectors.decision_json(decision), status=201)
 
 

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from profiles.advice import selectors, services
 from profiles.models import AdviceDecision, KernelStat, Profile
+from workers.base.refused import Refused
 
 PAGE_ROWS = 200
 
@@ -37,7 +38,7 @@ def advice_decide(request: HttpRequest, pk: int, kernel_pk: int | None = None) -
         return redirect(back)
     try:
         decision = services.decide(profile=profile, kernel=kernel, by=request.user, **given)
-    except services.Refused as error:
+    except Refused as error:
         messages.error(request, f"Not kept: {error}.")
         return redirect(back)
     messages.success(request, f"{decision.title}: {decision.get_state_display()}.")

@@ -16,15 +16,12 @@ from profiles.ingest.trace import TraceError
 from profiles.models import AdviceDecision, KernelStat, Profile
 from profiles.rows import text
 from workers import jobs
+from workers.base.refused import Refused
 
 log = logging.getLogger(__name__)
 LEAST_GAIN_PCT = 2.0            # a change that was taken up and gains surely less than this did not help
 NOTE_CHARS = 4_000
 MOST_CHECKED = 200              # decisions that one profile may close
-
-
-class Refused(ValueError):
-    """Why a decision cannot be kept, and what would be possible."""
 
 
 def decide(*, profile: Profile, kernel: KernelStat | None, cause: str, state: str, by: Any, note: str = "",

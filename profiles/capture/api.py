@@ -17,6 +17,7 @@ from profiles.capture import cost_selectors, metric_names, selectors, services
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.tool import Paths
 from profiles.models import Capture, CaptureTarget, Profile
+from workers.base.refused import Refused
 from workers.list_api import PAGED, read_page
 
 JSON = OpenApiTypes.OBJECT
@@ -52,16 +53,16 @@ class TargetSerializer(serializers.Serializer[None]):
     enabled = serializers.BooleanField(required=False, default=True)
 
 
-def refusal_response(error: services.CaptureRefused) -> Response:
+def refusal_response(error: Refused) -> Response:
     """409 when nobody could run it now, 400 for a request that is wrong."""
-    fields = {name: [text] for name, text in error.errors.items() if name}
-    whole = error.errors.get("")
+    fields = {name: [text] for name, text in error.fields.items() if name}
+    whole = error.fields.get("")
     hint = "correct these fields" if fields else "captures need a live gpu worker: see /api/workers/"
     body = {"error": whole or str(error), "where": ", ".join(fields) or "workers", "hint": hint, "fields": fields}
     return Response(body, status=400 if fields else 409)
 
 
-def conflict_response(error: services.CaptureRefused) -> Response:
+def conflict_response(error: Refused) -> Response:
     return Response({"error": str(error), "where": "capture", "hint": "read the capture for its state"}, status=409)
 
 
@@ -84,7 +85,7 @@ class CaptureListApi(APIView):
         try:
             capture = services.capture_create(
                 owner=request.user, target=CaptureTarget.objects.filter(pk=given.pop("target")).first(), **given)
-        except services.CaptureRefused as error:
+        except Refused as error:
             return refusal_response(error)
         return Response(selectors.capture_json(capture, log=True), status=201)
 
@@ -133,7 +134,7 @@ class CaptureApi(APIView):
     def delete(self, request: Request, pk: int) -> Response:
         try:
             services.capture_delete(get_object_or_404(Capture, pk=pk))
-        except services.CaptureRefused as refused:
+        except Refused as refused:
             return conflict_response(refused)
         return Response(status=204)
 
@@ -160,7 +161,7 @@ class CaptureDumpApi(APIView):
         capture = get_object_or_404(Capture.objects.select_related("target", "owner"), pk=pk)
         try:
             services.capture_dump(capture)
-        except services.CaptureRefused as refused:
+        except Refused as refused:
             return conflict_response(refused)
         return Response(selectors.capture_json(capture), status=202)
 
@@ -181,7 +182,7 @@ class CaptureTargetListApi(APIView):
         asked.is_valid(raise_exception=True)
         try:
             target = services.target_save(**asked.validated_data)
-        except services.CaptureRefused as error:
+        except Refused as error:
             return refusal_response(error)
         return Response(selectors.target_json(target, env=True), status=201)
 

@@ -9,7 +9,8 @@ from hashlib import sha256
 
 from profiles.capture.tools import CAPTURE_TOOLS, launchers
 from profiles.capture.tools.options import Options
-from profiles.capture.tools.tool import PYTHON, Paths, TargetError
+from profiles.capture.tools.tool import PYTHON, Paths
+from workers.base.refused import Refused
 
 
 def target_problems(argv: Sequence[str]) -> str | None:
@@ -24,24 +25,24 @@ def target_problems(argv: Sequence[str]) -> str | None:
 
 
 def build_command(options: Options, target: Sequence[str], paths: Paths | None = None) -> list[str]:
-    """Return what the worker runs; the tool's result is written into the folder of `paths`. Raises TargetError.
+    """Return what the worker runs; the tool's result is written into the folder of `paths`. Raises Refused.
 
     Without `paths`: as a preview shows it, with the tool's name in place of its path.
     """
     problem = target_problems(target)
     if problem:
-        raise TargetError(problem)
+        raise Refused({"target": problem})
     tool = CAPTURE_TOOLS[options.TOOL]
     paths = paths or Paths()
     paths = replace(paths, program=paths.program or tool.name)
     program = [paths.python if part == PYTHON else part for part in target]
     several = launchers.starts_several(target)
     if several and tool.one_process:
-        raise TargetError(f"the target starts several processes ({several}): {tool.one_process}")
+        raise Refused({"target": f"the target starts several processes ({several}): {tool.one_process}"})
     if hosts := launchers.asks_for_hosts(target):
-        raise TargetError(f"the target runs on several hosts ({hosts}): {launchers.SEVERAL_HOSTS}")
+        raise Refused({"target": f"the target runs on several hosts ({hosts}): {launchers.SEVERAL_HOSTS}"})
     if several and getattr(options, "launcher", launchers.PROGRAM) != launchers.PROGRAM and tool.gpus(options) > 1:
-        raise TargetError(f"the target begins with {several} itself", "launcher")
+        raise Refused({"launcher": f"the target begins with {several} itself"})
     rank = launchers.rank_variable(options)
     report = tool.results[0].name.replace("*", f"-rank%q{{{rank}}}" if rank else "")
     return launchers.launch(options, tool.argv(options, program, f"{paths.folder}/{report}", paths), paths)

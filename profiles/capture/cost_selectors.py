@@ -8,8 +8,9 @@ from typing import Any
 from profiles.analysis.core.sentences import plural, time_text
 from profiles.capture.command import program_digest
 from profiles.capture.tools import CAPTURE_TOOLS
-from profiles.capture.tools.options import Options, OptionsError, ProgramOptions
+from profiles.capture.tools.options import Options, ProgramOptions
 from profiles.models import Capture, CaptureTarget
+from workers.base.refused import Refused
 
 PHASES = {"first": "the first step", "before": "before", "warmup": "warm-up", "recording": "while recording",
           "between": "between cycles", "after": "after"}
@@ -115,7 +116,7 @@ def _plain(capture: Capture, facts: dict[str, Any]) -> tuple[float | None, int |
         return took_s, capture.pk
     try:
         options = CAPTURE_TOOLS[capture.tool].options.parse(capture.options)
-    except (KeyError, OptionsError):
+    except (KeyError, Refused):
         return None, None
     if not isinstance(options, ProgramOptions) or options.cut_short() or facts.get("whole") is not True:
         return None, None

@@ -14,6 +14,7 @@ from profiles.capture.tools import ncu_metrics
 from profiles.capture.tools.ncu import NcuOptions
 from profiles.capture.tools.options import Options
 from workers import jobs
+from workers.base.refused import Refused
 
 log = logging.getLogger(__name__)
 SHOWN = 12
@@ -37,7 +38,7 @@ def names_store(gpu: str, program: str) -> None:
     """Ask a host's ncu for its GPU's base names and keep them. A failure is logged: captures ask again."""
     try:
         jobs.connection().set(_KEY + gpu, json.dumps(ncu_metrics.query(program)), ex=_KEPT_S)
-    except ncu_metrics.MetricsError as error:
+    except Refused as error:
         log.warning("names of metrics for the form: %s", error)
 
 
@@ -50,7 +51,7 @@ def names_known(gpu: str) -> list[str]:
 def matches(options: Options, gpu: str) -> list[Match]:
     """Return what each wildcard names on a GPU: [] where nothing is to be looked up or no name is known.
 
-    Raises MetricsError as the worker would: for one that names nothing, and for too many.
+    Raises Refused as the worker would: for one that names nothing, and for too many.
     """
     wildcards = [name for name in options.metrics if ncu_metrics.is_wildcard(name)] if isinstance(options, NcuOptions) else []
     known = names_known(gpu) if wildcards else []

@@ -20,6 +20,7 @@ from profiles.capture.about import ABOUT, About, about_of
 from profiles.capture.forms import FORMS, TargetForm, ToolForm, WhatForm, options_of
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.models import Capture, CaptureTarget
+from workers.base.refused import Refused
 
 PAGE_ROWS = 100
 
@@ -81,8 +82,8 @@ def _create(request: HttpRequest) -> HttpResponse:
                 owner=request.user, target=given["target"], tool=tool, options=options_of(tools[tool]),
                 build=given["build"], model=given["model"], tags=given["tags"].split(","), baseline=given["baseline"])
             return redirect("capture", pk=capture.pk)
-        except services.CaptureRefused as refused:
-            _show_errors(refused.errors, tools[tool], what)
+        except Refused as refused:
+            _show_errors(refused.fields, tools[tool], what)
     return _new_page(request, what, tools, tool, about_of(request.POST.get("about", ""), tool), status=400)
 
 
@@ -149,7 +150,7 @@ def capture_dump(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         number = services.capture_dump(get_object_or_404(Capture, pk=pk))
         messages.success(request, f"Snapshot {number} is asked for: it comes among the files.")
-    except services.CaptureRefused as refused:
+    except Refused as refused:
         messages.error(request, f"No snapshot: {refused}.")
     return redirect("capture", pk=pk)
 
@@ -162,7 +163,7 @@ def capture_delete(request: HttpRequest, pk: int) -> HttpResponse:
     if request.method == "POST":
         try:
             services.capture_delete(capture)
-        except services.CaptureRefused as refused:
+        except Refused as refused:
             messages.error(request, f"Not deleted: {refused}.")
             return redirect("capture", pk=pk)
         messages.success(request, f"Deleted capture {pk}.")
@@ -187,8 +188,8 @@ def capture_targets(request: HttpRequest) -> HttpResponse:
             try:
                 services.target_save(target=edited, **form.cleaned_data)
                 return redirect("capture-targets")
-            except services.CaptureRefused as refused:
-                _show_errors(refused.errors, form)
+            except Refused as refused:
+                _show_errors(refused.fields, form)
         status = 400
     return render(request, "profiles/capture/targets.html", {
         "targets": selectors.targets(enabled_only=False), "form": form, "edited": edited}, status=status)

@@ -14,10 +14,11 @@ from django.urls import reverse
 
 from profiles.capture import command as capture_command
 from profiles.capture.tools import CAPTURE_TOOLS
-from profiles.capture.tools.options import Options, OptionsError
-from profiles.capture.tools.tool import OWNERS, CaptureTool, Paths, TargetError
+from profiles.capture.tools.options import Options
+from profiles.capture.tools.tool import OWNERS, CaptureTool, Paths
 from profiles.models import Capture, CaptureTarget, Profile
 from workers import jobs
+from workers.base.refused import Refused
 
 OWNER = "profiles.change_capturetarget"          # the permission of those who decide what runs: they may see the worker's secrets
 START_ONE = "start one (manage.py worker gpu) on a machine with an NVIDIA GPU"
@@ -145,7 +146,7 @@ def target_of(profile_id: str) -> str:
 def preview(options: Options, target: Sequence[str], installed: Mapping[str, str] | None = None) -> str:
     """Return the command with its variables as a page shows it. `installed`: what the tool says where it would run.
 
-    Raises TargetError.
+    Raises Refused.
     """
     paths = Paths(installed=installed or {})
     return capture_command.shell_text(capture_command.build_command(options, target, paths),
@@ -182,8 +183,8 @@ def command_text(capture: Capture) -> str:
     try:
         options = CAPTURE_TOOLS[capture.tool].options.parse(capture.options)
         return preview(options, capture.target.argv)
-    except (OptionsError, TargetError) as error:
-        return f"({error})"
+    except Refused as error:
+        return f"({error.renamed({'target': ''})})"
 
 
 def option_rows(capture: Capture) -> list[tuple[str, str]]:
@@ -214,7 +215,7 @@ def most_dumps(capture: Capture) -> int:
     try:
         tool = CAPTURE_TOOLS[capture.tool]
         return tool.dumps(tool.options.parse(capture.options))
-    except (KeyError, OptionsError):
+    except (KeyError, Refused):
         return 0
 
 

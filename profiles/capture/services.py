@@ -15,14 +15,13 @@ from profiles.capture import metric_names
 from profiles.capture import selectors as capture_selectors
 from profiles.capture.selectors import Ability
 from profiles.capture.tools import CAPTURE_TOOLS
-from profiles.capture.tools.ncu_metrics import MetricsError
-from profiles.capture.tools.options import OptionsError
-from profiles.capture.tools.tool import Paths, TargetError
+from profiles.capture.tools.tool import Paths
 from profiles.models import CAPTURE_LEASES, Capture, CaptureTarget, Profile
 from profiles.retention.services import require_quota
 from profiles.store.objects import capture_objects_delete
 from profiles.upload.services import tags_clean
 from workers import disk, jobs
+from workers.base.refused import Refused
 from workers.leases import is_alive
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -34,17 +33,9 @@ EXAMPLES = (
 )
 
 
-class CaptureRefused(ValueError):
-    """`errors`: field -> what is wrong; "" for the request as a whole."""
-
-    def __init__(self, errors: Mapping[str, str]) -> None:
-        super().__init__("; ".join(f"{name}: {what}" if name else what for name, what in errors.items()))
-        self.errors = dict(errors)
-
-
 def capture_create(*, owner: Any, target: CaptureTarget | None, tool: str, options: Mapping[str, Any], build: str = "",
                    model: str = "", tags: Iterable[str] = (), baseline: Profile | None = None) -> Capture:
-    """Queue a capture; a gpu worker is woken on commit. Raises CaptureRefused with every reason at once.
+    """Queue a capture; a gpu worker is woken on commit. Raises Refused with every reason at once.
 
     `baseline`: an earlier profile; the result opens beside it. Raises NoRoom where the disk is too full for its results.
     """
@@ -54,7 +45,7 @@ def capture_create(*, owner: Any, target: CaptureTarget | None, tool: str, optio
     if able is not None and not able.able:
         errors[""] = able.why
     if errors or target is None:        # whom `capture_problems` names
-        raise CaptureRefused(errors)
+        raise Refused(errors)
     with transaction.atomic():
         capture = Capture.objects.create(
             owner=owner, target=target, tool=tool, options=CAPTURE_TOOLS[tool].options.parse(options).as_json(),
@@ -75,18 +66,18 @@ def capture_problems(*, target: CaptureTarget | None, tool: str,
         return {**errors, "tool": f"one of {', '.join(CAPTURE_TOOLS)}"}, None
     try:
         parsed = CAPTURE_TOOLS[tool].options.parse(options)
-    except OptionsError as error:
-        return {**errors, **error.errors}, capture_selectors.ability()[tool]
+    except Refused as error:
+        return {**errors, **error.fields}, capture_selectors.ability()[tool]
     able = capture_selectors.ability_for(parsed)
     try:
         metric_names.matches(parsed, able.gpu)
-    except MetricsError as error:
+    except Refused as error:
         errors["metrics"] = str(error)
     if target is not None:
         try:
             capture_command.build_command(parsed, target.argv, Paths(installed=able.installed))
-        except TargetError as error:
-            errors[error.field] = str(error)
+        except Refused as error:
+            errors |= error.fields
     return errors, able
 
 
@@ -109,18 +100,18 @@ def capture_stop(capture: Capture) -> bool:
 
 
 def capture_dump(capture: Capture) -> int:
-    """Ask a running capture for a snapshot of memory now; return which one of it that is. Raises CaptureRefused.
+    """Ask a running capture for a snapshot of memory now; return which one of it that is. Raises Refused.
 
     Its program writes it within a second or so and goes on; it becomes a profile beside the capture's.
     """
     most = capture_selectors.most_dumps(capture)
     if not most:
-        raise CaptureRefused({"": "this capture records no memory history: capture with torch.profiler and a memory snapshot"})
+        raise Refused({"": "this capture records no memory history: capture with torch.profiler and a memory snapshot"})
     rows = Capture.objects.filter(pk=capture.pk)
     running = rows.filter(is_alive(), status=Capture.Status.RUNNING, stop_asked=None)
     if not running.filter(dumps_asked__lt=most).update(dumps_asked=F("dumps_asked") + 1):
         full = running.exists()
-        raise CaptureRefused({"": f"{most} snapshots were asked for already: stop it, and capture again" if full else
+        raise Refused({"": f"{most} snapshots were asked for already: stop it, and capture again" if full else
                               "it does not run (any more): a snapshot comes of a running program"})
     capture.refresh_from_db(fields=["dumps_asked"])
     publish_capture(Capture.objects.get(pk=capture.pk))
@@ -130,7 +121,7 @@ def capture_dump(capture: Capture) -> int:
 def capture_delete(capture: Capture) -> None:
     """Delete the row now, and the files that were kept of it when that is committed. Profiles that it made stay.
 
-    Raises CaptureRefused for one that waits or runs, and for one that a benchmark suite rests on.
+    Raises Refused for one that waits or runs, and for one that a benchmark suite rests on.
     """
     capture_id = capture.pk
     with transaction.atomic():
@@ -138,9 +129,9 @@ def capture_delete(capture: Capture) -> None:
         if row is None:
             return
         if row.status in (Capture.Status.QUEUED, Capture.Status.RUNNING):
-            raise CaptureRefused({"": f"it is {row.status}: stop it first"})
+            raise Refused({"": f"it is {row.status}: stop it first"})
         if hasattr(row, "suite_capture"):
-            raise CaptureRefused({"": "runs of a benchmark suite were made of it: it stays with them"})
+            raise Refused({"": "runs of a benchmark suite were made of it: it stays with them"})
         row.delete()
         transaction.on_commit(lambda: capture_objects_delete(capture_id), robust=True)
     jobs.publish("home", "capture", {"id": capture_id, "status": "deleted"})
@@ -148,11 +139,11 @@ def capture_delete(capture: Capture) -> None:
 
 def target_save(*, target: CaptureTarget | None = None, name: str, argv: Sequence[str], description: str = "",
                 cwd: str = "", env: Mapping[str, str] | None = None, enabled: bool = True) -> CaptureTarget:
-    """Define or change what engineers may capture. Raises CaptureRefused."""
+    """Define or change what engineers may capture. Raises Refused."""
     env = env or {}
     errors = target_problems(target, name, argv, cwd, env)
     if errors:
-        raise CaptureRefused(errors)
+        raise Refused(errors)
     target = target or CaptureTarget()
     target.name, target.argv, target.description = name.strip(), list(argv), description.strip()
     target.cwd, target.env, target.enabled = cwd.strip(), dict(env), enabled

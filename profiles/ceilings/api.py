@@ -11,6 +11,7 @@ from rest_framework.views import APIView
 
 from profiles.ceilings import selectors, services
 from profiles.models import CeilingRun
+from workers.base.refused import Refused
 
 JSON = OpenApiTypes.OBJECT
 
@@ -28,7 +29,7 @@ class CeilingListApi(APIView):
     def post(self, request: Request) -> Response:
         try:
             run = services.ceilings_measure(owner=request.user)
-        except services.CeilingsRefused as refused:
+        except Refused as refused:
             body = {"error": str(refused), "where": "workers", "hint": "see /api/workers/", "fields": {}}
             return Response(body, status=409)
         return Response(selectors.run_json(run), status=201)

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_POST, require_safe
 from profiles.analysis.core import gpus
 from profiles.ceilings import selectors, services
 from profiles.models import CeilingRun
+from workers.base.refused import Refused
 
 
 @require_safe
@@ -41,7 +42,7 @@ def ceiling_run(request: HttpRequest, pk: int) -> HttpResponse:
 def ceiling_measure(request: HttpRequest) -> HttpResponse:
     try:
         run = services.ceilings_measure(owner=request.user)
-    except services.CeilingsRefused as refused:
+    except Refused as refused:
         messages.error(request, str(refused))
         return redirect("ceilings")
     return redirect("ceiling-run", pk=run.pk)

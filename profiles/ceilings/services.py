@@ -15,6 +15,7 @@ from profiles.ceilings import selectors
 from profiles.ceilings.models import CEILING_LEASES
 from profiles.models import CeilingRun
 from workers import jobs
+from workers.base.refused import Refused
 
 MAX_FILE_BYTES, MAX_RESULTS, MAX_TEXT = 1_000_000, 64, 600
 LIVE = (CeilingRun.Status.QUEUED, CeilingRun.Status.RUNNING)
@@ -22,15 +23,11 @@ NUMBERS = ("rate", "best", "best_clock_hz", "sm_clock_hz", "per_cycle", "spread"
 TEXTS = ("name", "kind", "label", "precision", "how")
 
 
-class CeilingsRefused(ValueError):
-    """Nothing was queued or loaded; the text says why."""
-
-
 def ceilings_measure(*, owner: Any) -> CeilingRun:
-    """Queue a measurement; a gpu worker is woken on commit. Raises CeilingsRefused where nobody could run it."""
+    """Queue a measurement; a gpu worker is woken on commit. Raises Refused where nobody could run it."""
     able = selectors.ability()
     if not able["able"]:
-        raise CeilingsRefused(able["why"])
+        raise Refused(able["why"])
     with transaction.atomic():
         run = CeilingRun.objects.create(owner=owner)
         jobs.enqueue_on_commit("gpu", "ceilings", run.pk)
@@ -72,17 +69,17 @@ def ceilings_end(run: CeilingRun, worker: str, status: str, **fields: Any) -> bo
 def ceilings_load(document: Mapping[str, Any], *, owner: Any = None) -> CeilingRun:
     """Store a measurement that was recorded elsewhere (`tests.gpu.measure_ceilings`).
 
-    Raises CeilingsRefused; safe twice.
+    Raises Refused; safe twice.
     """
     facts, results = document.get("facts"), document.get("results")
     if not isinstance(facts, dict) or not isinstance(results, dict) or not isinstance(facts.get("gpu"), str):
-        raise CeilingsRefused("not a file of measured ceilings: it needs \"facts\" with \"gpu\", and \"results\"")
+        raise Refused("not a file of measured ceilings: it needs \"facts\" with \"gpu\", and \"results\"")
     try:
         when = datetime.fromisoformat(str(document["measured"]))
     except (KeyError, ValueError) as error:
-        raise CeilingsRefused("\"measured\" must be the date and time, as 2026-11-21T18:30:00+00:00") from error
+        raise Refused("\"measured\" must be the date and time, as 2026-11-21T18:30:00+00:00") from error
     if len(results) > MAX_RESULTS:
-        raise CeilingsRefused(f"{len(results):,} results; at most {MAX_RESULTS}")
+        raise Refused(f"{len(results):,} results; at most {MAX_RESULTS}")
     gpu = facts["gpu"][:120]
     label = f"recorded on {gpu}, {when.date().isoformat()}"
     kept = {str(name)[:40]: result_clean(result) for name, result in results.items()}
@@ -95,15 +92,15 @@ def ceilings_load(document: Mapping[str, Any], *, owner: Any = None) -> CeilingR
 
 
 def ceilings_read(data: bytes) -> dict[str, Any]:
-    """The document of a file. Raises CeilingsRefused."""
+    """The document of a file. Raises Refused."""
     if len(data) > MAX_FILE_BYTES:
-        raise CeilingsRefused(f"{len(data):,} bytes; at most {MAX_FILE_BYTES:,}")
+        raise Refused(f"{len(data):,} bytes; at most {MAX_FILE_BYTES:,}")
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise CeilingsRefused(f"no JSON: {error}"[:200]) from error
+        raise Refused(f"no JSON: {error}"[:200]) from error
     if not isinstance(document, dict):
-        raise CeilingsRefused("not a JSON object")
+        raise Refused("not a JSON object")
     return document
 
 
@@ -113,7 +110,7 @@ def result_clean(result: Any) -> dict[str, Any]:
     Numbers are finite and positive.
     """
     if not isinstance(result, dict):
-        raise CeilingsRefused("a result is not an object")
+        raise Refused("a result is not an object")
     if "rejected" in result:
         return {"rejected": str(result["rejected"])[:MAX_TEXT]}
     clean: dict[str, Any] = {name: str(result.get(name) or "")[:MAX_TEXT] for name in TEXTS}
@@ -122,7 +119,7 @@ def result_clean(result: Any) -> dict[str, Any]:
         good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
         clean[name] = value if good else None
     if not clean["rate"]:
-        raise CeilingsRefused(f"{clean['name'] or 'a result'} has no rate")
+        raise Refused(f"{clean['name'] or 'a result'} has no rate")
     during = result.get("during")
     clean["during"] = {str(key)[:40]: value for key, value in list(during.items())[:12]
                        if isinstance(value, int | float | str | list)} if isinstance(during, dict) else {}

@@ -17,6 +17,7 @@ from profiles.exports.api import FILE, FORMAT, asked_format
 from profiles.exports.files import table_of_cells, table_response
 from profiles.families import home_selectors, json_selectors, launch_selectors, page_selectors, selectors, services
 from profiles.models import FamilyEdit, KernelFamily, KernelShape
+from workers.base.refused import Refused
 from workers.list_api import PAGED, USUAL, link_header, read_number, read_page
 
 JSON = OpenApiTypes.OBJECT
@@ -53,7 +54,7 @@ class Refusing(APIView):
     """What a service refuses is a 400 that says what would be possible."""
 
     def handle_exception(self, exc: Exception) -> Response:
-        if isinstance(exc, services.EditRefused):
+        if isinstance(exc, Refused):
             return Response({"error": str(exc), "where": "family", "hint": exc.hint}, status=400)
         return super().handle_exception(exc)
 

@@ -18,6 +18,7 @@ from profiles.families.kept_selectors import cached_answer
 from profiles.library import selectors as lists
 from profiles.models import FamilyEdit, FamilyNote, KernelFamily, KernelShape
 from profiles.profile.finding_selectors import code_pieces
+from workers.base.refused import Refused
 
 LISTED = 300                # rows of the table over all profiles
 
@@ -49,7 +50,7 @@ def family_shape(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "profiles/families/shape.html", {**page, "figure": charts.launches_figure(page["launches"])})
 
 
-def _refusal(what: str, error: services.EditRefused) -> str:
+def _refusal(what: str, error: Refused) -> str:
     """Two sentences: why not, and what would be possible."""
     return f"{what}: {error}. {error.hint[:1].upper()}{error.hint[1:]}".rstrip(" .") + "."
 
@@ -62,7 +63,7 @@ def _change_view(change: Callable[[HttpRequest, KernelFamily], KernelFamily]) ->
         family = get_object_or_404(KernelFamily, pk=pk)
         try:
             family = change(request, family)
-        except services.EditRefused as error:
+        except Refused as error:
             messages.error(request, _refusal("Not changed", error))
         return redirect("family", family.pk)
     return view
@@ -71,7 +72,7 @@ def _change_view(change: Callable[[HttpRequest, KernelFamily], KernelFamily]) ->
 def _merge(request: HttpRequest, family: KernelFamily) -> KernelFamily:
     into = page_selectors.find_family(request.POST.get("into", ""))
     if into is None:
-        raise services.EditRefused("no family of that name or number", "choose one of the list that the field offers")
+        raise Refused("no family of that name or number", hint="choose one of the list that the field offers")
     services.family_merge(family, into, by=request.user)
     messages.success(request, f"{family.name} is part of {into.name} now.")
     return into
@@ -100,7 +101,7 @@ def edit_undo(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         services.edit_undo(edit, by=request.user)
         messages.success(request, f"Undone: {edit.get_kind_display().lower()} of {edit.family.name}.")
-    except services.EditRefused as error:
+    except Refused as error:
         messages.error(request, _refusal("Not undone", error))
     return redirect("family", edit.family_id)
 
@@ -111,7 +112,7 @@ def note_create(request: HttpRequest, pk: int) -> HttpResponse:
     family = get_object_or_404(KernelFamily, pk=pk)
     try:
         services.note_create(family, text=request.POST.get("text", ""), by=request.user)
-    except services.EditRefused as error:
+    except Refused as error:
         messages.error(request, f"Not kept: {error}.")
     return redirect(f"{family_address(family)}#notes")
 

@@ -12,18 +12,11 @@ from django.utils import timezone
 from profiles.families.assign_services import reassign
 from profiles.models import FamilyEdit, FamilyNote, FamilyRule, KernelFamily, KernelStat
 from profiles.rows import text as clean
+from workers.base.refused import Refused
 
 MAX_TEXT = 4_000                # characters of a note
 MAX_NOTES = 500                 # of one family
 MAX_NAMES = 2_000               # that one split may move
-
-
-class EditRefused(ValueError):
-    """Why a family cannot be changed like that, and what would be possible."""
-
-    def __init__(self, what: str, hint: str = "") -> None:
-        super().__init__(what)
-        self.hint = hint
 
 
 @transaction.atomic
@@ -33,10 +26,10 @@ def family_merge(family: KernelFamily, into: KernelFamily, *, by: Any) -> Family
     The page of `family` leads there.
     """
     if family.pk == into.pk:
-        raise EditRefused("a family cannot be merged with itself", "choose another one")
+        raise Refused("a family cannot be merged with itself", hint="choose another one")
     locked = KernelFamily.objects.select_for_update().filter(pk__in=(family.pk, into.pk)).order_by("pk")
     if any(each.merged_into_id for each in locked):
-        raise EditRefused("one of the two has been merged already", "merge what it was merged into")
+        raise Refused("one of the two has been merged already", hint="merge what it was merged into")
     rules = list(family.rules.select_for_update().values_list("pk", flat=True))
     FamilyRule.objects.filter(pk__in=rules).update(family=into)
     KernelFamily.objects.filter(pk=family.pk).update(merged_into=into)
@@ -52,10 +45,10 @@ def family_split(family: KernelFamily, names: Sequence[str], *, name: str, by: A
     members = set(KernelStat.objects.filter(family=family).order_by().values_list("name", flat=True).distinct())
     strangers = [each for each in wanted if each not in members]
     if not wanted or strangers:
-        raise EditRefused(f"`{strangers[0][:100]}` is no kernel of this family" if strangers else "no kernel was chosen",
-                          "choose kernels of the list")
+        raise Refused(f"`{strangers[0][:100]}` is no kernel of this family" if strangers else "no kernel was chosen",
+                          hint="choose kernels of the list")
     if len(wanted) == len(members):
-        raise EditRefused("these are all kernels of the family", "rename it instead")
+        raise Refused("these are all kernels of the family", hint="rename it instead")
     new = KernelFamily.objects.create(name=_name(name), function=family.function, op=family.op, dtype=family.dtype)
     moved, made = [], []
     for each in wanted:
@@ -77,7 +70,7 @@ def family_rename(family: KernelFamily, name: str, *, by: Any) -> FamilyEdit:
     family = KernelFamily.objects.select_for_update().get(pk=family.pk)
     after = _name(name)
     if after == family.name:
-        raise EditRefused("it is called that already", "type another name")
+        raise Refused("it is called that already", hint="type another name")
     edit = FamilyEdit.objects.create(kind=FamilyEdit.Kind.RENAME, family=family, author=by,
                                      changes={"before": family.name, "after": after})
     family.name = after
@@ -93,7 +86,7 @@ def edit_undo(edit: FamilyEdit, *, by: Any) -> FamilyEdit:
     """
     edit = FamilyEdit.objects.select_for_update(of=("self",)).select_related("family", "other").get(pk=edit.pk)
     if edit.undone:
-        raise EditRefused("this was undone already")
+        raise Refused("this was undone already")
     {FamilyEdit.Kind.MERGE: _undo_merge, FamilyEdit.Kind.SPLIT: _undo_split, FamilyEdit.Kind.RENAME: _undo_rename}[
         FamilyEdit.Kind(edit.kind)](edit)
     edit.undone, edit.undone_by = timezone.now(), by
@@ -126,22 +119,22 @@ def _undo_rename(edit: FamilyEdit) -> None:
 
 def _check(untouched: bool) -> None:
     if not untouched:
-        raise EditRefused("a later edit changed what this one did", "undo that one first")
+        raise Refused("a later edit changed what this one did", hint="undo that one first")
 
 
 def _name(name: str) -> str:
     kept = clean(" ".join(name.split()), 200)
     if not kept:
-        raise EditRefused("a family needs a name", "type one")
+        raise Refused("a family needs a name", hint="type one")
     return kept
 
 
 def note_create(family: KernelFamily, *, text: str, by: Any) -> FamilyNote:
     kept = clean(text.replace("\r\n", "\n").strip())
     if not kept or len(kept) > MAX_TEXT:
-        raise EditRefused(f"a note has 1 to {MAX_TEXT:,} characters; this one has {len(kept):,}")
+        raise Refused(f"a note has 1 to {MAX_TEXT:,} characters; this one has {len(kept):,}")
     if family.notes.count() >= MAX_NOTES:
-        raise EditRefused(f"this kernel has {MAX_NOTES} notes, which is the most", "delete some that are no longer needed")
+        raise Refused(f"this kernel has {MAX_NOTES} notes, which is the most", hint="delete some that are no longer needed")
     return FamilyNote.objects.create(family=family, author=by, text=kept)
 
 

@@ -69,23 +69,17 @@ class FleetTopApi(APIView):
         """The kernels (signatures, builds, jobs, GPUs) with most time of the fleet."""
         asked = {name: str(value) for name, value in request.query_params.items()}
         limit = asked.pop("limit", "20")
-        try:
-            return Response(selectors.top(asked, min(MOST_ROWS, int(limit)) if limit.isdecimal() else 20).as_json())
-        except selectors.QuestionRefused as refused:
-            raise ValidationError({"question": [str(refused)]}) from refused
+        return Response(selectors.top(asked, min(MOST_ROWS, int(limit)) if limit.isdecimal() else 20).as_json())
 
 
 class FleetGpusApi(APIView):
     @extend_schema(operation_id="fleet_gpus", parameters=[*ASKED, *PAGED], responses=JSON)
     def get(self, request: Request) -> Response:
         """Every GPU beside the others of its model at the same kernels: SLOWER, OK or UNKNOWN, since when, and the limit."""
-        try:
-            found = gpu_selectors.slow_gpus({name: str(value) for name, value in request.query_params.items()
-                                             if name not in ("limit", "offset")})
-            page = read_page(request, found.rows, MOST_ROWS)
-            return page.answer({**found.as_json(), "rows": [asdict(row) for row in page.rows]})
-        except selectors.QuestionRefused as refused:
-            raise ValidationError({"question": [str(refused)]}) from refused
+        found = gpu_selectors.slow_gpus({name: str(value) for name, value in request.query_params.items()
+                                         if name not in ("limit", "offset")})
+        page = read_page(request, found.rows, MOST_ROWS)
+        return page.answer({**found.as_json(), "rows": [asdict(row) for row in page.rows]})
 
 
 class OrderSerializer(serializers.Serializer[Any]):
@@ -125,13 +119,10 @@ class FleetCapturesApi(APIView):
         given = OrderSerializer(data=request.data)
         given.is_valid(raise_exception=True)
         asked = given.validated_data
-        try:
-            keys = asked.get("process") or capture_services.chosen(
-                asked.get("job", ""), asked.get("host", ""), asked.get("pid", 0), asked.get("ranks", ""), asked["most"])
-            rows = capture_services.order(keys, asked.get("steps"), asked.get("milliseconds"), request.user, asked["why"],
-                                          shapes=asked["shapes"], stacks=asked["stacks"])
-        except capture_services.OrderRefused as refused:
-            raise ValidationError({refused.field: [str(refused)]}) from refused
+        keys = asked.get("process") or capture_services.chosen(
+            asked.get("job", ""), asked.get("host", ""), asked.get("pid", 0), asked.get("ranks", ""), asked["most"])
+        rows = capture_services.order(keys, asked.get("steps"), asked.get("milliseconds"), request.user, asked["why"],
+                                      shapes=asked["shapes"], stacks=asked["stacks"])
         return Response({"captures": [capture_selectors.line_of(row).as_json() for row in rows]}, status=201)
 
 

@@ -21,6 +21,7 @@ from profiles.models import Profile
 from profiles.retention.services import require_quota
 from profiles.rows import json_safe
 from workers import clock, disk
+from workers.base.refused import Refused
 
 GPU_WORKERS = "gpu-worker:"         # names of GPU workers that stand in for an agent of their host
 SILENT = timedelta(minutes=3)       # of an agent that sent nothing for so long: an order would not reach it
@@ -37,14 +38,6 @@ COSTS = ("before_ms", "during_ms", "after_ms", "during_pct", "after_pct")
 STOPPED_LATELY = timedelta(minutes=5)       # agents are told to stop for so long
 MOST_COMMAND, MOST_WORD = 300, 200
 OPEN = (FleetCapture.State.ORDERED, FleetCapture.State.ASKED, FleetCapture.State.UPLOADING)
-
-
-class OrderRefused(ValueError):
-    """What cannot be ordered, and why. `field`: of the form."""
-
-    def __init__(self, field: str, why: str) -> None:
-        super().__init__(why)
-        self.field = field
 
 
 @dataclass(frozen=True)
@@ -94,14 +87,14 @@ def _word(value: Any, most: int = MOST_COMMAND) -> str:
 
 
 def with_ranks(found: Sequence[Process], ranks: str) -> list[Process]:
-    """Return those of ranks as "0,2-5"; all where it is empty. Raises OrderRefused."""
+    """Return those of ranks as "0,2-5"; all where it is empty. Raises Refused."""
     if not ranks.strip():
         return list(found)
     wanted: set[int] = set()
     for part in ranks.split(","):
         low, dash, high = part.strip().partition("-")
         if not (low.isdecimal() and (high.isdecimal() if dash else True) and len(low) < 7 and len(high) < 7):
-            raise OrderRefused("ranks", "ranks as 0,2-5")
+            raise Refused({"ranks": "ranks as 0,2-5"})
         wanted.update(range(int(low), min(int(high or low), int(low) + 4096) + 1))
     return [each for each in found if each.rank in wanted]
 
@@ -112,7 +105,7 @@ def chosen(job: str = "", host: str = "", pid: int = 0, ranks: str = "", most: i
     `build`: only processes that say they run it; where none does, those that do not say what they run.
 
     Raises:
-        OrderRefused: `ranks` has another form.
+        Refused: `ranks` has another form.
     """
     found = [each for each in processes(job, host) if pid in (0, each.pid)] if job or host or pid else []
     if build:
@@ -157,13 +150,13 @@ class Wanted:
     stacks: bool = False
 
     def check(self, count: int) -> None:
-        """Raises OrderRefused where the sizes are outside their limits."""
+        """Raises Refused where the sizes are outside their limits."""
         if self.steps is not None and not 1 <= self.steps <= MOST_STEPS:
-            raise OrderRefused("steps", f"1 to {MOST_STEPS} steps")
+            raise Refused({"steps": f"1 to {MOST_STEPS} steps"})
         if self.milliseconds is not None and not 10 <= self.milliseconds <= MOST_MS:
-            raise OrderRefused("milliseconds", f"10 to {MOST_MS:,} ms")
+            raise Refused({"milliseconds": f"10 to {MOST_MS:,} ms"})
         if count > 1 and self.steps is not None:
-            raise OrderRefused("steps", "several processes begin at one moment: give milliseconds in place of steps")
+            raise Refused({"steps": "several processes begin at one moment: give milliseconds in place of steps"})
 
 
 def order(keys: Collection[str], steps: int | None, milliseconds: int | None, user: Any, why: str = "", *, shapes: bool = True,
@@ -172,7 +165,7 @@ def order(keys: Collection[str], steps: int | None, milliseconds: int | None, us
     become one profile.
 
     Raises:
-        OrderRefused: no process, too many, one that is gone, or sizes outside their limits.
+        Refused: no process, too many, one that is gone, or sizes outside their limits.
         NoRoom: the disk is too full for what they would send.
     """
     disk.require_room()
@@ -180,18 +173,18 @@ def order(keys: Collection[str], steps: int | None, milliseconds: int | None, us
     wanted = Wanted(steps, milliseconds, shapes, stacks)
     keys = list(dict.fromkeys(keys))
     if not keys:
-        raise OrderRefused("process", "choose a process")
+        raise Refused({"process": "choose a process"})
     if len(keys) > MOST_PROCESSES:
-        raise OrderRefused("process", f"at most {MOST_PROCESSES} processes at once")
+        raise Refused({"process": f"at most {MOST_PROCESSES} processes at once"})
     known = {each.key: each for each in processes(launchers=True)}
     if gone := [key for key in keys if key not in known]:
-        raise OrderRefused("process", f"{len(gone)} of them no longer ask{'s' if len(gone) == 1 else ''} for captures")
+        raise Refused({"process": f"{len(gone)} of them no longer ask{'s' if len(gone) == 1 else ''} for captures"})
     if any(known[key].launcher for key in keys):
-        raise OrderRefused("process", "a launcher runs nothing on a GPU: choose the processes that it started")
+        raise Refused({"process": "a launcher runs nothing on a GPU: choose the processes that it started"})
     wanted.check(len(keys))
     for agent in {known[key].agent for key in keys}:
         if agent.captures.filter(state__in=OPEN, changed__gte=timezone.now() - OVERDUE).count() + len(keys) > MOST_OPEN:
-            raise OrderRefused("process", f"{agent.host}: {MOST_OPEN} orders are open")
+            raise Refused({"process": f"{agent.host}: {MOST_OPEN} orders are open"})
     several = len(keys) > 1
     start_ms = int((clock.now_s() + together_s(known[key].agent for key in keys)) * 1e3) if several else 0
     counted = steps if steps is not None else 0 if milliseconds is not None or several else STEPS

@@ -13,13 +13,10 @@ from profiles.fleet.clickhouse_store import ClickHouseStore
 from profiles.fleet.merge import Column, Hours
 from profiles.fleet.models import FleetBatch, FleetSignature
 from profiles.fleet.tables import LEVELS, TABLES, FactTable, table_name
+from workers.base.refused import Refused
 
 log = logging.getLogger(__name__)
 PIECE = 100_000                     # rows that are held at once
-
-
-class MoveRefused(RuntimeError):
-    """The history cannot be copied now: why, and what to do first."""
 
 
 def move_to_clickhouse(url: str) -> dict[str, int]:
@@ -29,11 +26,11 @@ def move_to_clickhouse(url: str) -> dict[str, int]:
     worker may merge meanwhile (the address decides where the next merge goes); PostgreSQL's rows stay.
 
     Raises:
-        MoveRefused: batches wait that are not merged yet.
+        Refused: batches wait that are not merged yet.
     """
     waiting = FleetBatch.objects.filter(payload__isnull=False, error="").count()
     if waiting:
-        raise MoveRefused(f"{waiting} batches wait to be merged: stop the web and ingest processes once none does, then move")
+        raise Refused(f"{waiting} batches wait to be merged: stop the web and ingest processes once none does, then move")
     store, copied = ClickHouseStore(url), dict[str, int]()
     kernels = dict(FleetSignature.objects.values_list("id", "kernel_id"))
     for table in TABLES:

@@ -17,15 +17,12 @@ from profiles.fleet.models import FleetContext, FleetGpu, FleetKernel, FleetSign
 from profiles.fleet.store import GROUPS, ON_CONTEXTS, ON_GPUS, Coverage, Question, SumRow, Window
 from profiles.fleet.stores import fleet_store
 from workers.agent.sketch import quantiles
+from workers.base.refused import Refused
 
 COMPLETE = 0.999                    # of the time watched: totals are what was counted, no estimates
 Z95 = 1.96                          # normal quantile of a two-sided interval of 95 %
 FILTERS = ("job", "build", "gpu_model", "model", "host", "gpu", "kernel", "signature", "simulated")
 HOUR_S = 3600
-
-
-class QuestionRefused(ValueError):
-    """What was asked cannot be read: which part, and what it takes."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +95,7 @@ def hour_of(text: str, *, up: bool = False) -> int:
     """Return the hour of a moment (ISO 8601, UTC where no zone is said, or seconds since 1970), the next one with `up`.
 
     Raises:
-        QuestionRefused: it is no moment.
+        Refused: it is no moment.
     """
     try:
         stamp = float(text)
@@ -106,11 +103,11 @@ def hour_of(text: str, *, up: bool = False) -> int:
         try:
             found = datetime.fromisoformat(text.strip())
         except ValueError as error:
-            raise QuestionRefused(
-                f"{text[:60]!r} is no moment: write 2026-11-23, 2026-11-23T14:00 or seconds since 1970") from error
+            raise Refused(f"{text[:60]!r} is no moment: write 2026-11-23, 2026-11-23T14:00 or seconds since 1970",
+                          whole="question") from error
         stamp = (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     if not 0 <= stamp < 2**33:
-        raise QuestionRefused(f"{text[:60]!r} lies outside 1970 to 2242")
+        raise Refused(f"{text[:60]!r} lies outside 1970 to 2242", whole="question")
     return math.ceil(stamp / HOUR_S) if up else int(stamp // HOUR_S)
 
 
@@ -118,11 +115,11 @@ def question_of(asked: Mapping[str, str], limit: int | None = 20) -> Question | 
     """Return the question that words ask: "from", "to", "group" and FILTERS; None where no row can answer.
 
     Raises:
-        QuestionRefused: an unknown group, or a moment that is none.
+        Refused: an unknown group, or a moment that is none.
     """
     group = asked.get("group") or "kernel"
     if group not in GROUPS:
-        raise QuestionRefused(f"group {group[:40]!r} is none of {', '.join(GROUPS)}")
+        raise Refused(f"group {group[:40]!r} is none of {', '.join(GROUPS)}", whole="question")
     extent = fleet_store().extent()
     first = hour_of(asked["from"]) if asked.get("from") else extent.from_hour if extent else 0
     last = hour_of(asked["to"], up=True) if asked.get("to") else extent.to_hour if extent else 0

@@ -10,9 +10,8 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from profiles.running import engine_services, schedule_services, selectors
-from profiles.running.engine_services import EngineRefused
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
-from profiles.running.schedule_services import ScheduleRefused
+from workers.base.refused import Refused
 
 LOOK_S = 0.5
 OPEN = (EngineCapture.Status.QUEUED, EngineCapture.Status.RUNNING)
@@ -64,7 +63,7 @@ def capture_engine(options: Mapping[str, Any]) -> dict[str, Any]:
     server = _server(options["server"])
     try:
         row = engine_services.capture_create(server, {**_ends(options), "build": options["build"]}, None)
-    except EngineRefused as refused:
+    except Refused as refused:
         raise CommandError(str(refused)) from refused
     end_s = time.monotonic() + options["wait"]
     try:
@@ -91,7 +90,7 @@ def change_schedules(options: Mapping[str, Any]) -> dict[str, Any]:
         return {"schedules": [] if do == "delete" else [selectors.schedule_json(selectors.schedule_line(row))]}
     try:
         row = schedule_services.schedule_save(row, **_fields(row, name, options))
-    except ScheduleRefused as refused:
+    except Refused as refused:
         raise CommandError(str(refused)) from refused
     return {"schedules": [selectors.schedule_json(selectors.schedule_line(row))]}
 

@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from profiles.models import Profile, TimelineNote
 from profiles.notes import selectors, services
 from profiles.timeline.api import TimelineView
+from workers.base.refused import Refused
 
 JSON = OpenApiTypes.OBJECT
 _MAX_NS = 2**63 - 1
@@ -36,7 +37,7 @@ class TextSerializer(serializers.Serializer[Any]):
 
 class NoteView(TimelineView):
     def handle_exception(self, exc: Exception) -> Response:
-        if isinstance(exc, services.NoteRefused):
+        if isinstance(exc, Refused):
             return Response({"error": str(exc), "where": "note", "hint": exc.hint}, status=400)
         return super().handle_exception(exc)
 

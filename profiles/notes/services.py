@@ -12,35 +12,28 @@ from profiles.notes.selectors import note_json
 from profiles.rows import text as clean
 from profiles.timeline.selectors import timeline_open
 from workers import jobs
+from workers.base.refused import Refused
 
 MAX_NOTES = 2000                # of one profile
 MAX_TEXT = 4000                 # characters
 
 
-class NoteRefused(ValueError):
-    """Why a note cannot be written, and what would be possible."""
-
-    def __init__(self, what: str, hint: str = "") -> None:
-        super().__init__(what)
-        self.hint = hint
-
-
 def note_create(*, profile: Profile, author: Any, start_ns: int, end_ns: int | None = None, track: int | None = None,
                 depth: int | None = None, text: str = "") -> TimelineNote:
-    """Write a note at a moment or stretch of time, on a track or on all. Raises NoteRefused, NotReady."""
+    """Write a note at a moment or stretch of time, on a track or on all. Raises Refused, NotReady."""
     timeline = timeline_open(profile)
     if track is not None and not 0 <= track < len(timeline.tracks):
-        raise NoteRefused(f"this trace has the tracks 0 to {len(timeline.tracks) - 1}",
-                          "leave the track out: the note is then bound to its time")
+        raise Refused(f"this trace has the tracks 0 to {len(timeline.tracks) - 1}",
+                          hint="leave the track out: the note is then bound to its time")
     end_ns = start_ns if end_ns is None else end_ns
     if not 0 <= start_ns <= end_ns <= timeline.document["end_ns"]:
-        raise NoteRefused(f"the time lies outside the trace: 0 to {timeline.document['end_ns']} ns",
-                          "and the end not before the start")
+        raise Refused(f"the time lies outside the trace: 0 to {timeline.document['end_ns']} ns",
+                          hint="and the end not before the start")
     with transaction.atomic():
         Profile.objects.select_for_update().get(pk=profile.pk)         # two at once must not pass the bound together
         if profile.timeline_notes.count() >= MAX_NOTES:
-            raise NoteRefused(f"this timeline has {MAX_NOTES:,} notes, which is the most",
-                              "delete some that are no longer needed")
+            raise Refused(f"this timeline has {MAX_NOTES:,} notes, which is the most",
+                              hint="delete some that are no longer needed")
         note = TimelineNote.objects.create(profile=profile, author=author, track=track, depth=depth, start_ns=start_ns,
                                            end_ns=end_ns, text=note_text(text))
         _tell(note)
@@ -48,7 +41,7 @@ def note_create(*, profile: Profile, author: Any, start_ns: int, end_ns: int | N
 
 
 def note_update(note: TimelineNote, *, by: Any, text: str) -> TimelineNote:
-    """Change the text of an own note, or with the right to moderate of any. Raises PermissionDenied, NoteRefused."""
+    """Change the text of an own note, or with the right to moderate of any. Raises PermissionDenied, Refused."""
     _check(note, by)
     note.text = note_text(text)
     with transaction.atomic():
@@ -66,11 +59,11 @@ def note_delete(note: TimelineNote, *, by: Any) -> None:
 
 
 def note_text(text: str) -> str:
-    """Plain text as it is kept. Raises NoteRefused when it is too long to be a note."""
+    """Plain text as it is kept. Raises Refused when it is too long to be a note."""
     kept = clean(text.replace("\r\n", "\n").strip())
     if len(kept) > MAX_TEXT:
-        raise NoteRefused(f"the text has {len(kept):,} characters; at most {MAX_TEXT:,} are kept",
-                          "write the rest where long texts live, and its address here")
+        raise Refused(f"the text has {len(kept):,} characters; at most {MAX_TEXT:,} are kept",
+                          hint="write the rest where long texts live, and its address here")
     return kept
 
 

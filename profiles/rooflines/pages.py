@@ -9,13 +9,13 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from profiles.analysis.trace.layer.typed import TypedRefused
 from profiles.charts.figure_cache import cached_figure
 from profiles.charts.roofline import roofline_figure
 from profiles.models import KernelStat, Profile
 from profiles.rooflines import services
 from profiles.rooflines.page_selectors import choosable, roofline_page
 from profiles.rooflines.selectors import requested_profiles
+from workers.base.refused import Refused
 
 
 @require_safe
@@ -56,6 +56,6 @@ def typed_work(request: HttpRequest, pk: int) -> HttpResponse:
         services.typed_set(kernel, operator=request.POST.get("operator", ""), dims=request.POST.get("dims", ""),
                            dtype=request.POST.get("dtype", ""))
         messages.success(request, "Saved." if request.POST.get("dims", "").strip() else "Forgotten.")
-    except TypedRefused as error:
+    except Refused as error:
         messages.error(request, f"Not saved: {error}.")
     return redirect(f"{reverse('roofline', args=[pk])}#typed")

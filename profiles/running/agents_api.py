@@ -85,11 +85,8 @@ class FleetFetchApi(APIView):
         """A file that was ordered of an agent: a trace that a serving engine of its host wrote."""
         fetch = get_object_or_404(EngineFetch.objects.select_related("capture"), pk=pk)
         _check_size(request)
-        try:
-            fetch_services.check_upload(fetch, number)              # before the file is read
-            fetch_services.take_file(pk, number, upload_check(request.FILES.get("file")))
-        except fetch_services.FetchRefused as refused:
-            raise ValidationError({"file": [str(refused)]}) from refused
+        fetch_services.check_upload(fetch, number)              # before the file is read
+        fetch_services.take_file(pk, number, upload_check(request.FILES.get("file")))
         return Response({"fetch": pk, "number": number}, status=201)
 
 
@@ -105,10 +102,7 @@ class FleetTraceApi(APIView):
         fields = TraceSerializer(data=request.data)
         fields.is_valid(raise_exception=True)
         given = fields.validated_data
-        try:
-            profile = join_services.take_trace(
-                row.pk, upload_check(request.FILES.get("file")), name=given["name"], build=given["build"], model=given["model"],
-                notes=given["notes"], tags=tags_parse(given["tags"]))
-        except join_services.TraceRefused as refused:
-            raise ValidationError({"file": [str(refused)]}) from refused
+        profile = join_services.take_trace(
+            row.pk, upload_check(request.FILES.get("file")), name=given["name"], build=given["build"], model=given["model"],
+            notes=given["notes"], tags=tags_parse(given["tags"]))
         return Response({"id": profile.pk if profile else None, "capture": row.pk}, status=201)

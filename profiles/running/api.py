@@ -8,7 +8,6 @@ from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
-from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -61,10 +60,6 @@ class ScheduleSerializer(serializers.Serializer[Any]):
     enabled = serializers.BooleanField(required=False, default=True)
 
 
-def _refused(errors: Any) -> ValidationError:
-    return ValidationError({name or "request": [what] for name, what in errors.items()})
-
-
 class ServersApi(APIView):
     write_permission = "profiles.add_engineserver"
 
@@ -79,10 +74,7 @@ class ServersApi(APIView):
         """Name a server; it is asked for its version."""
         given = ServerSerializer(data=request.data)
         given.is_valid(raise_exception=True)
-        try:
-            row = engine_services.server_save(author=request.user, **given.validated_data)
-        except engine_services.EngineRefused as refused:
-            raise _refused(refused.errors) from refused
+        row = engine_services.server_save(author=request.user, **given.validated_data)
         return Response(selectors.server_json(engine_services.ask_version(row)), status=201)
 
 
@@ -101,10 +93,7 @@ class ServerApi(APIView):
         given.is_valid(raise_exception=True)
         kept = {name: getattr(row, name) for name in ("name", "kind", "address", "results", "folder", "host", "enabled")}
         changed = {name: value for name, value in given.validated_data.items() if name in request.data}
-        try:
-            engine_services.server_save(row, **{**kept, **changed})
-        except engine_services.EngineRefused as refused:
-            raise _refused(refused.errors) from refused
+        engine_services.server_save(row, **{**kept, **changed})
         return Response(selectors.server_json(engine_services.ask_version(row)))
 
     @extend_schema(operation_id="engine_server_delete", responses={204: None})
@@ -128,10 +117,7 @@ class ServerCapturesApi(APIView):
         """Capture it: a time, steps, or until the first slow request."""
         given = EngineCaptureSerializer(data=request.data)
         given.is_valid(raise_exception=True)
-        try:
-            row = engine_services.capture_create(get_object_or_404(EngineServer, pk=pk), given.validated_data, request.user)
-        except engine_services.EngineRefused as refused:
-            raise _refused(refused.errors) from refused
+        row = engine_services.capture_create(get_object_or_404(EngineServer, pk=pk), given.validated_data, request.user)
         return Response(selectors.engine_json(row), status=201)
 
 
@@ -163,10 +149,7 @@ class SchedulesApi(APIView):
     def post(self, request: Request) -> Response:
         given = ScheduleSerializer(data=request.data)
         given.is_valid(raise_exception=True)
-        try:
-            row = schedule_services.schedule_save(author=request.user, **given.validated_data)
-        except schedule_services.ScheduleRefused as refused:
-            raise _refused(refused.errors) from refused
+        row = schedule_services.schedule_save(author=request.user, **given.validated_data)
         return Response(_schedule_json(row), status=201)
 
 
@@ -184,10 +167,7 @@ class ScheduleApi(APIView):
         given = ScheduleSerializer(data=request.data, partial=True)
         given.is_valid(raise_exception=True)
         changed = {name: value for name, value in given.validated_data.items() if name in request.data}
-        try:
-            schedule_services.schedule_save(row, **{**schedule_services.schedule_fields(row), **changed})
-        except schedule_services.ScheduleRefused as refused:
-            raise _refused(refused.errors) from refused
+        schedule_services.schedule_save(row, **{**schedule_services.schedule_fields(row), **changed})
         return Response(_schedule_json(row))
 
     @extend_schema(operation_id="capture_schedule_delete", responses={204: None})

@@ -14,7 +14,7 @@ from profiles.retention.services import require_quota
 from profiles.running.engines.client import Engine, EngineProblem
 from profiles.running.engines.metrics import LATENCIES
 from profiles.running.engines.parameters import STEPS, read_parameters
-from profiles.running.fetch_services import FetchRefused, agent_for, hosts
+from profiles.running.fetch_services import agent_for, hosts
 from profiles.running.models import ENGINE_LEASES, CaptureSchedule, EngineCapture, EngineServer
 from workers import disk, jobs
 from workers.base.refused import Refused
@@ -28,21 +28,13 @@ MOST_THRESHOLD_MS = 3_600_000
 KEPT = "\0"                             # of a token that is not changed
 
 
-class EngineRefused(ValueError):
-    """`errors`: field -> what is wrong; "" for the request as a whole."""
-
-    def __init__(self, errors: Mapping[str, str]) -> None:
-        super().__init__("; ".join(f"{name}: {what}" if name else what for name, what in errors.items()))
-        self.errors = dict(errors)
-
-
 def server_save(server: EngineServer | None = None, *, name: str, kind: str, address: str, token: str = KEPT,
                 results: str = "folder", folder: str = "", host: str = "", enabled: bool = True,
                 author: Any = None) -> EngineServer:
     """Name a server or change one. `token`: KEPT leaves it as it is. `host`: whose agent fetches the traces.
 
     Raises:
-        EngineRefused: what is wrong, by field.
+        Refused: what is wrong, by field.
     """
     server = server or EngineServer(author=author if getattr(author, "is_authenticated", False) else None)
     token = "" if token == KEPT and server.pk is None else token
@@ -52,7 +44,7 @@ def server_save(server: EngineServer | None = None, *, name: str, kind: str, add
     if host or results == EngineServer.Results.AGENT:
         errors |= _host_problems(host, folder)
     if errors:
-        raise EngineRefused(errors)
+        raise Refused(errors, whole="request")
     if address != server.address or kind != server.kind:
         server.version, server.problem, server.asked = "", "", None
     server.name, server.kind, server.address, server.results, server.folder = name, kind, address, results, folder
@@ -96,7 +88,7 @@ def _server_problems(server: EngineServer, name: str, kind: str, address: str, t
 def _host_problems(host: str, folder: str) -> dict[str, str]:
     try:
         agent_for(host, folder)
-    except FetchRefused as refused:
+    except Refused as refused:
         of_folder = any(each.host == host for each in hosts())
         return {"folder" if of_folder else "host": f"{refused}: {refused.hint}"}
     return {}
@@ -161,21 +153,21 @@ def wanted(server: EngineServer, given: Mapping[str, Any]) -> tuple[dict[str, An
 
 def capture_create(server: EngineServer, given: Mapping[str, Any], owner: Any,
                    schedule: CaptureSchedule | None = None) -> EngineCapture:
-    """Queue a capture of a server; a worker is woken on commit. Raises EngineRefused, NoRoom."""
+    """Queue a capture of a server; a worker is woken on commit. Raises Refused, NoRoom."""
     disk.require_room()
     require_quota()
     fields, errors = wanted(server, given)
     if not server.enabled:
         errors[""] = "the server is switched off"
     if errors:
-        raise EngineRefused(errors)
+        raise Refused(errors, whole="request")
     try:
         with transaction.atomic():
             row = EngineCapture.objects.create(server=server, owner=owner if getattr(owner, "is_authenticated", False) else None,
                                                schedule=schedule, **fields)
             jobs.enqueue_on_commit(QUEUE, TASK, row.pk)
     except IntegrityError as error:
-        raise EngineRefused({"": "a capture of this server is under way"}) from error
+        raise Refused("a capture of this server is under way", whole="request") from error
     publish(row)
     return row
 

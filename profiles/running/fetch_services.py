@@ -20,6 +20,7 @@ from django.utils import timezone
 from profiles.fleet.capture_services import again_s
 from profiles.models import FleetAgent
 from profiles.running.models import EngineCapture, EngineFetch
+from workers.base.refused import Refused
 
 FOLDER = "captures/fetched"
 MOST_FILES = 64
@@ -28,14 +29,6 @@ LEAST_SILENT_S = 20.0               # without a word of the agent
 ALLOW = "ridgepoint-agent --trace-folders /a:/b, or RIDGEPOINT_AGENT_TRACE_FOLDERS, names the folders that it may fetch from"
 OPEN = (EngineFetch.State.ORDERED, EngineFetch.State.WATCHING, EngineFetch.State.UPLOADING)
 State = EngineFetch.State
-
-
-class FetchRefused(ValueError):
-    """What cannot be fetched, and `hint`: what helps."""
-
-    def __init__(self, why: str, hint: str = "") -> None:
-        super().__init__(why)
-        self.hint = hint
 
 
 @dataclass(frozen=True)
@@ -71,21 +64,21 @@ def hosts() -> list[HostFolders]:
 
 
 def agent_for(host: str, folder: str) -> FleetAgent:
-    """Return the agent that may fetch from a folder of a host. Raises FetchRefused: there is none, or not from there."""
+    """Return the agent that may fetch from a folder of a host. Raises Refused: there is none, or not from there."""
     found = next((each for each in hosts() if each.host == host), None)
     if found is None:
-        raise FetchRefused(f"no agent of {host or 'a host'} fetches traces", ALLOW)
+        raise Refused(f"no agent of {host or 'a host'} fetches traces", hint=ALLOW)
     if not any(folder == root or folder.startswith(root.rstrip("/") + "/") for root in found.folders):
-        raise FetchRefused(f"the agent of {host} fetches from {', '.join(found.folders)} only", ALLOW)
+        raise Refused(f"the agent of {host} fetches from {', '.join(found.folders)} only", hint=ALLOW)
     return found.agent
 
 
 def present_agent(host: str, folder: str) -> FleetAgent:
-    """Return the agent that may fetch from a folder of a host, and asks for orders. Raises FetchRefused."""
+    """Return the agent that may fetch from a folder of a host, and asks for orders. Raises Refused."""
     agent = agent_for(host, folder)
     if HostFolders(agent, ()).is_away:
-        raise FetchRefused(f"the agent of {host} is away: it was heard last at {agent.last_seen:%Y-%m-%d %H:%M:%S} UTC",
-                           "start it again: systemctl status ridgepoint-agent")
+        raise Refused(f"the agent of {host} is away: it was heard last at {agent.last_seen:%Y-%m-%d %H:%M:%S} UTC",
+                           hint="start it again: systemctl status ridgepoint-agent")
     return agent
 
 
@@ -93,25 +86,25 @@ def why_not(host: str, folder: str) -> str:
     """Return why nothing would be fetched now, "" where it would."""
     try:
         present_agent(host, folder)
-    except FetchRefused as refused:
+    except Refused as refused:
         return f"{refused}. {refused.hint}"
     return ""
 
 
 def begin(capture: EngineCapture, host: str, folder: str, prefix: str) -> EngineFetch:
-    """Order an agent to watch a folder from now on. Raises FetchRefused: it may not, or is away."""
+    """Order an agent to watch a folder from now on. Raises Refused: it may not, or is away."""
     agent = present_agent(host, folder)
     return EngineFetch.objects.create(capture=capture, agent=agent, folder=folder, prefix=prefix, heard=timezone.now())
 
 
 def check(fetch: EngineFetch) -> EngineFetch:
-    """Return a fetch as it stands now. Raises FetchRefused where nothing more will come of it."""
+    """Return a fetch as it stands now. Raises Refused where nothing more will come of it."""
     found = EngineFetch.objects.select_related("agent").get(pk=fetch.pk)
     where = f"the traces stay in {found.folder} on {found.agent.host}"
     if found.state == State.FAILED:
-        raise FetchRefused(f"the agent of {found.agent.host}: {found.why}", where)
+        raise Refused(f"the agent of {found.agent.host}: {found.why}", hint=where)
     if found.state in OPEN and (found.heard or found.created) < timezone.now() - silent():
-        raise FetchRefused(f"the agent of {found.agent.host} went silent", where)
+        raise Refused(f"the agent of {found.agent.host} went silent", hint=where)
     return found
 
 
@@ -167,19 +160,19 @@ def _hear(row: EngineFetch, said: Mapping[str, Any] | None) -> None:
 
 
 def check_upload(fetch: EngineFetch, number: int) -> None:
-    """Raises FetchRefused: nobody waits for this file."""
+    """Raises Refused: nobody waits for this file."""
     if fetch.capture.status != EngineCapture.Status.RUNNING or not fetch.collect or fetch.state not in (
             State.WATCHING, State.UPLOADING):
-        raise FetchRefused("nobody waits for it: the capture ended")
+        raise Refused("nobody waits for it: the capture ended", whole="file")
     if number >= MOST_FILES:
-        raise FetchRefused(f"at most {MOST_FILES} files")
+        raise Refused(f"at most {MOST_FILES} files", whole="file")
 
 
 def take_file(fetch_id: int, number: int, file: File[bytes]) -> None:
     """Keep a file of a fetch until its worker makes the profile. The same number again changes nothing.
 
     Raises:
-        FetchRefused: nobody waits for it, or it is too much.
+        Refused: nobody waits for it, or it is too much.
     """
     name = (file.name or "trace.json")[-200:]
     key = default_storage.save(f"{FOLDER}/{fetch_id}/{number}-{uuid4().hex[:12]}", file)
@@ -192,9 +185,9 @@ def take_file(fetch_id: int, number: int, file: File[bytes]) -> None:
                 return
             parts = {**fetch.parts, str(number): [key, name, file.size]}
             if sum(size for _, _, size in parts.values()) > settings.UPLOAD_MAX_BYTES:
-                raise FetchRefused(f"its traces are above {settings.UPLOAD_MAX_BYTES:,} bytes: record fewer steps")
+                raise Refused(f"its traces are above {settings.UPLOAD_MAX_BYTES:,} bytes: record fewer steps", whole="file")
             EngineFetch.objects.filter(pk=fetch_id).update(parts=parts, heard=timezone.now())
-    except FetchRefused:
+    except Refused:
         default_storage.delete(key)
         raise
 

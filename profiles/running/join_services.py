@@ -15,14 +15,11 @@ from profiles.fleet.capture_services import OPEN, is_overdue
 from profiles.models import FleetCapture, Profile
 from profiles.upload.services import profile_create
 from workers import jobs
+from workers.base.refused import Refused
 
 log = logging.getLogger(__name__)
 FOLDER = "captures/parts"
 QUEUE, TASK = "ingest", "join"
-
-
-class TraceRefused(ValueError):
-    """A trace that nobody waits for: why."""
 
 
 def take_trace(row_id: int, file: File[bytes], *, name: str, build: str, model: str, notes: str,
@@ -30,14 +27,14 @@ def take_trace(row_id: int, file: File[bytes], *, name: str, build: str, model: 
     """Take the trace of an order; return its profile, None where those of other processes are waited for.
 
     Raises:
-        TraceRefused: the capture was stopped, or its trace came already.
+        Refused: the capture was stopped, or its trace came already.
     """
     with transaction.atomic():
         row = FleetCapture.objects.select_for_update(of=("self",)).select_related("agent", "ordered_by").get(pk=row_id)
         if row.state == FleetCapture.State.STOPPED:
-            raise TraceRefused("it was stopped")
+            raise Refused("it was stopped", whole="file")
         if row.part or row.profile_id:
-            raise TraceRefused("its trace came already")
+            raise Refused("its trace came already", whole="file")
         if row.together is None:
             row.profile = profile_create(owner=row.ordered_by, file=file, name=name, build=build, model=model, notes=notes,
                                          tags=tags)

@@ -18,6 +18,7 @@ from profiles.running import engine_services, fetch_services, schedule_services,
 from profiles.running.engines.parameters import NEEDS
 from profiles.running.forms import EngineForm, ScheduleForms, ServerForm, parameter_form
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
+from workers.base.refused import Refused
 
 PAGE_ROWS = 50
 PREFILLED = ("job", "host", "ranks", "when", "server", "name")
@@ -52,8 +53,8 @@ def servers(request: HttpRequest) -> HttpResponse:
                 row = engine_services.server_save(edited, author=request.user, **form.given(edited is not None))
                 engine_services.ask_version(row)
                 return redirect("engine-server", pk=row.pk)
-            except engine_services.EngineRefused as refused:
-                _show_errors(refused.errors, form)
+            except Refused as refused:
+                _show_errors(refused.fields, form)
         status = 400
     return render(request, "profiles/running/servers.html", {
         "here": "fleet-captures", "rows": EngineServer.objects.all(), "form": form, "edited": edited, "may_define": may_define,
@@ -75,8 +76,8 @@ def server(request: HttpRequest, pk: int) -> HttpResponse:
             try:
                 engine_services.capture_create(row, {**form.cleaned_data, "options": parameters.cleaned_data}, request.user)
                 return redirect("engine-server", pk=row.pk)
-            except engine_services.EngineRefused as refused:
-                _show_errors(refused.errors, form, parameters)
+            except Refused as refused:
+                _show_errors(refused.fields, form, parameters)
         status = 400
     page = Paginator(selectors.engine_captures(row), PAGE_ROWS).get_page(request.GET.get("page"))
     lines = [selectors.EngineLine(each) for each in page]
@@ -127,8 +128,8 @@ def schedules(request: HttpRequest) -> HttpResponse:
             try:
                 schedule_services.schedule_save(edited, author=request.user, **own.given())
                 return redirect("capture-schedules")
-            except schedule_services.ScheduleRefused as refused:
-                for form, field, text in own.show(refused.errors):
+            except Refused as refused:
+                for form, field, text in own.show(refused.fields):
                     form.add_error(field, text)
         status = 400
     return render(request, "profiles/running/schedules.html", {

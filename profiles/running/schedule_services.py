@@ -15,13 +15,13 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from profiles.fleet import capture_services
-from profiles.fleet.capture_services import OrderRefused, Wanted
+from profiles.fleet.capture_services import Wanted
 from profiles.models import FleetCapture, FleetContext
 from profiles.running import engine_services
-from profiles.running.engine_services import EngineRefused
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
 from profiles.running.schedule_looks import Look, look_at, may_ask
 from workers import disk, jobs
+from workers.base.refused import Refused
 
 log = logging.getLogger(__name__)
 QUEUE, TASK = "replay", "schedules"
@@ -34,14 +34,6 @@ LATE = timedelta(hours=6)               # a night that nobody could run for so l
 When = CaptureSchedule.When
 
 
-class ScheduleRefused(ValueError):
-    """`errors`: field -> what is wrong."""
-
-    def __init__(self, errors: Mapping[str, str]) -> None:
-        super().__init__("; ".join(f"{name}: {what}" if name else what for name, what in errors.items()))
-        self.errors = dict(errors)
-
-
 def schedule_save(schedule: CaptureSchedule | None = None, *, name: str, when: str, server: EngineServer | None = None,
                   job: str = "", host: str = "", ranks: str = "", most: int = 1, minute: int = 120, requests: int = 0,
                   options: Mapping[str, Any] | None = None, per_day: int = 1, per_job_day: int = 4, enabled: bool = True,
@@ -49,7 +41,7 @@ def schedule_save(schedule: CaptureSchedule | None = None, *, name: str, when: s
     """Make a schedule or change one. `options`: of `fleet.capture_services.Wanted`, or of a server's capture.
 
     Raises:
-        ScheduleRefused: what is wrong, by field.
+        Refused: what is wrong, by field.
     """
     schedule = schedule or CaptureSchedule(author=author if getattr(author, "is_authenticated", False) else None)
     errors: dict[str, str] = {}
@@ -77,12 +69,12 @@ def schedule_save(schedule: CaptureSchedule | None = None, *, name: str, when: s
     errors |= wrong
     try:
         capture_services.with_ranks([], ranks)
-    except OrderRefused as refused:
-        errors["ranks"] = str(refused)
+    except Refused as refused:
+        errors |= refused.fields
     if schedule.pk is None and CaptureSchedule.objects.count() >= MOST_SCHEDULES:
         errors["name"] = f"there are {MOST_SCHEDULES} schedules already"
     if errors:
-        raise ScheduleRefused(errors)
+        raise Refused(errors, whole="request")
     schedule.name, schedule.when, schedule.server, schedule.enabled = name, when, server, enabled
     schedule.job, schedule.host, schedule.ranks, schedule.most = job.strip()[:200], host.strip()[:200], ranks.strip()[:100], most
     schedule.minute, schedule.requests, schedule.options = minute, requests, kept
@@ -99,8 +91,8 @@ def _options(server: EngineServer | None, given: dict[str, Any], count: int) -> 
     kept = {name: given[name] for name in ("steps", "milliseconds", "shapes", "stacks") if given.get(name) not in (None, "")}
     try:
         Wanted(**kept).check(count)
-    except OrderRefused as refused:
-        return {}, {refused.field: str(refused)}
+    except Refused as refused:
+        return {}, refused.fields
     except TypeError:
         return {}, {"milliseconds": "a whole number"}
     return kept, {}
@@ -236,7 +228,7 @@ def _capture(schedule: CaptureSchedule, why: str, build: str = "") -> str:
         return problem
     try:
         engine_services.capture_create(schedule.server, schedule.options, schedule.author, schedule)
-    except (EngineRefused, disk.NoRoom) as refused:
+    except (Refused, disk.NoRoom) as refused:
         return str(refused)
     return ""
 
@@ -253,8 +245,8 @@ def _capture_processes(schedule: CaptureSchedule, names: Sequence[str], why: str
             options = dict(schedule.options)
             capture_services.order(keys, options.pop("steps", None), options.pop("milliseconds", None), schedule.author,
                                    f"{schedule.name}: {why}", schedule_id=schedule.pk, **options)
-        except (OrderRefused, disk.NoRoom) as refused:
-            problem = str(refused)
+        except (Refused, disk.NoRoom) as refused:
+            problem = refused.what
             continue
         return ""
     return problem

@@ -13,10 +13,10 @@ class Refused(ValueError):
     fields  name of the field ("" for the request as a whole) -> what is wrong and what would be valid
     hint    what to do, where no field says it
     status  what HTTP answers (403: not allowed, 404: no such row, 409: not now)
-    whole   what the API's answer calls the request as a whole
+    whole   under which name the API's answer has the request as a whole among its fields; "": it is no field there
     """
 
-    def __init__(self, why: str | Mapping[str, str], *, hint: str = "", status: int = 400, whole: str = "request") -> None:
+    def __init__(self, why: str | Mapping[str, str], *, hint: str = "", status: int = 400, whole: str = "") -> None:
         self.fields = {"": why} if isinstance(why, str) else dict(why)
         self.hint, self.status, self.whole = hint, status, whole
         super().__init__("; ".join(f"{name}: {problem}" if name else problem for name, problem in self.fields.items()))

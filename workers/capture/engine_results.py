@@ -17,9 +17,9 @@ from django.core.files.storage import default_storage
 
 from profiles.running import fetch_services
 from profiles.running.engines.client import EngineProblem
-from profiles.running.fetch_services import FetchRefused
 from profiles.running.models import EngineCapture, EngineFetch, EngineServer
 from workers.agent.deep.folders import MOST_LISTED, TRACES, FolderProblem, Listed, fresh, list_files, open_file
+from workers.base.refused import Refused
 
 OWN_FOLDER = "give the engine a folder of its own"
 SETTLE_S = 2.0                      # nothing grew for so long
@@ -195,14 +195,14 @@ class AgentResults(Results):
     def check(self) -> None:
         try:
             fetch_services.present_agent(self.row.server.host, self.row.server.folder)
-        except FetchRefused as refused:
+        except Refused as refused:
             raise _problem(refused) from refused
 
     def begin(self) -> None:
         server = self.row.server
         try:
             self.fetch = fetch_services.begin(self.row, server.host, server.folder, self.prefix)
-        except FetchRefused as refused:
+        except Refused as refused:
             raise _problem(refused) from refused
 
     def is_ready(self) -> bool:
@@ -229,7 +229,7 @@ class AgentResults(Results):
         assert self.fetch is not None
         try:
             return fetch_services.check(self.fetch)
-        except FetchRefused as refused:
+        except Refused as refused:
             raise _problem(refused) from refused
 
 
@@ -258,5 +258,5 @@ def _traces(found: Sequence[T], names: Sequence[str]) -> list[T]:
     return [each for each, name in zip(found, names, strict=True) if not name.endswith(".pickle")] or list(found)
 
 
-def _problem(refused: FetchRefused) -> EngineProblem:
+def _problem(refused: Refused) -> EngineProblem:
     return EngineProblem(str(refused), refused.hint)

@@ -14,7 +14,7 @@ from typing import Any
 
 from profiles.capture.tools import launchers
 from profiles.capture.tools.installed import program_help
-from profiles.capture.tools.tool import TargetError
+from workers.base.refused import Refused
 from workers.capture.rank import SOCKET, short_path
 
 AFTER_ONE_FAILED_S = 10         # Open MPI gives the others so long to write what they have; by itself 1 s
@@ -31,13 +31,13 @@ class Launcher:
 
 
 def find_launcher(options: Any, gpus: int, environ: Mapping[str, str]) -> Launcher:
-    """Return how the launcher of these options is used here. Raises TargetError where it is not installed."""
+    """Return how the launcher of these options is used here. Raises Refused where it is not installed."""
     name = launchers.launcher_of(options)
     if name not in launchers.THROUGH_RANK:
         return Launcher()
     path = shutil.which(name, path=environ.get("PATH"))
     if path is None:
-        raise TargetError(f"this worker has no {name} on its PATH: install it there, or choose torchrun", "launcher")
+        raise Refused({"launcher": f"this worker has no {name} on its PATH: install it there, or choose torchrun"})
     torch = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
     if name == "srun":
         words, grants_gpus = _srun(gpus, environ)
@@ -50,7 +50,7 @@ def _mpirun(name: str, path: str, count: int, torch: Mapping[str, str]) -> Launc
     if re.search(r"HYDRA|Intel\(R\) MPI", said):
         return Launcher(("-launcher", "fork", "-hosts", "localhost"), torch, True)       # in an allocation it would ask srun
     if not re.search(r"Open MPI|OpenRTE|PRRTE", said):
-        raise TargetError(f"{path} is neither Open MPI nor MPICH: {' '.join(said.split())[:200] or 'no version'}", "launcher")
+        raise Refused({"launcher": f"{path} is neither Open MPI nor MPICH: {' '.join(said.split())[:200] or 'no version'}"})
     # :count is the number of slots here, so that it neither refuses more ranks than cores nor starts some elsewhere. It binds each
     # of two ranks to one core otherwise, and refuses to run as root, whom a container's worker often is.
     root = ("--allow-run-as-root",) if os.geteuid() == 0 else ()

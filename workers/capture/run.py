@@ -22,13 +22,14 @@ from profiles.capture.selectors import ability_for
 from profiles.capture.services import publish_capture
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.launchers import SEVERAL_HOSTS, launcher_of
-from profiles.capture.tools.options import Options, OptionsError, ProgramOptions
-from profiles.capture.tools.tool import PROFILE, CaptureTool, Failure, Paths, Resolved, TargetError
+from profiles.capture.tools.options import Options, ProgramOptions
+from profiles.capture.tools.tool import PROFILE, CaptureTool, Failure, Paths, Resolved
 from profiles.ingest import scratch
 from profiles.ingest.trace import TraceError
 from profiles.models import CAPTURE_LEASES, Capture
 from tuner.clocks.wish import told_text
 from tuner.models import Suite, SuiteCapture
+from workers.base.refused import Refused
 from workers.capture.dumps import Dumps
 from workers.capture.execute import STOPPED, TIME_LIMIT, Cancelled, Ended, execute
 from workers.capture.facts import facts_store, said_by_tool
@@ -172,7 +173,7 @@ def _options(capture: Capture) -> Options:
     """Return the options, checked again. Raises CaptureError."""
     try:
         return CAPTURE_TOOLS[capture.tool].options.parse(capture.options)
-    except OptionsError as error:
+    except Refused as error:
         raise CaptureError("options", str(error), "queue the capture again with valid options") from error
 
 
@@ -265,19 +266,19 @@ def make_plan(capture: Capture, options: Options, folder: Path) -> Plan:
     own = {**safe_environment(), "PYTHONUNBUFFERED": "1", **target.env}
     try:
         launcher = find_launcher(options, tool.gpus(options), own)
-    except TargetError as error:
-        raise CaptureError(error.field, str(error), "choose another launcher, or another worker") from error
+    except Refused as error:
+        raise CaptureError("".join(error.fields), error.what, "choose another launcher, or another worker") from error
     paths = Paths(installed.get("path", ""), python=sys.executable, project=str(PROJECT), folder=str(folder), installed=installed,
                   launcher=launcher.words)
     try:
         resolved = tool.resolve(options, paths)
-    except TargetError as error:
-        raise CaptureError(tool.title, str(error), "change the options and capture again") from error
+    except Refused as error:
+        raise CaptureError(tool.title, error.what, "change the options and capture again") from error
     try:
         argv = capture_command.build_command(resolved.options, target.argv, paths)
-    except TargetError as error:
-        where = f"target {target.name}" if error.field == "target" else error.field
-        raise CaptureError(where, str(error), "change it, and capture again") from error
+    except Refused as error:
+        where = "".join(f"target {target.name}" if field == "target" else field for field in error.fields)
+        raise CaptureError(where, error.what, "change it, and capture again") from error
     cwd = Path(target.cwd) if target.cwd else PROJECT
     if not cwd.is_dir():
         raise CaptureError(f"target {target.name}", f"the worker has no folder {cwd}", "change the target's folder")

@@ -16,12 +16,13 @@ from django.db import IntegrityError, transaction
 from profiles.capture.counted_selectors import counters_in, launches_of
 from profiles.capture.launch_selectors import counters_by_kernel
 from profiles.capture.tools.ncu import NcuOptions, installed_ncu
-from profiles.capture.tools.options import Options, OptionsError
+from profiles.capture.tools.options import Options
 from profiles.models import Capture, Profile
 from tuner.gate.suites.counters import NCU, TIMELINE, capture_error
 from tuner.gate.suites.job_services import job_publish
 from tuner.gate.suites.selectors import COUNTERS, job_kernels
 from tuner.models import KernelRun, Suite, SuiteCapture, SuiteJob
+from workers.base.refused import Refused
 from workers.core.child import SandboxError
 from workers.core.stopping import Stop
 from workers.fresh import captured
@@ -65,7 +66,7 @@ def counter_names(job: SuiteJob) -> list[str]:
 def planned_captures(job: SuiteJob) -> list[tuple[int, Options]]:
     """Return (number of the SuiteCapture, options) for each build; [] where nobody asks for counters.
 
-    Raises OptionsError.
+    Raises Refused.
     """
     operators = job.suite.kind != Suite.Kind.TARGET
     number, cold = len(job_kernels(job)), captured.timed_as(job) == "cold"
@@ -85,7 +86,7 @@ def planned_captures(job: SuiteJob) -> list[tuple[int, Options]]:
 def are_needed(job: SuiteJob) -> bool:
     try:
         return bool(planned_captures(job))
-    except OptionsError:
+    except Refused:
         return False
 
 
@@ -100,7 +101,7 @@ def run_captures(job: SuiteJob, worker: str, stop: Stop, ran: Ran) -> None:
     """Run each capture of each build, unless it is there. Where the tool fails, its row says why."""
     try:
         asked_for = planned_captures(job)
-    except OptionsError:
+    except Refused:
         return
     for number, options in asked_for:
         for each in job.builds:

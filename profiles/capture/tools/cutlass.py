@@ -26,18 +26,8 @@ from profiles.capture.tools.options import (
     text_like,
     whole_number,
 )
-from profiles.capture.tools.tool import (
-    COMMON_FAILURES,
-    TIME_LIMIT,
-    CaptureTool,
-    Failure,
-    Field,
-    Group,
-    Paths,
-    Result,
-    Stop,
-    TargetError,
-)
+from profiles.capture.tools.tool import COMMON_FAILURES, TIME_LIMIT, CaptureTool, Failure, Field, Group, Paths, Result, Stop
+from workers.base.refused import Refused
 
 PROGRAM = "cutlass_profiler"
 PLACES = ("/opt/cutlass/build/tools/profiler/cutlass_profiler", "/usr/local/cutlass/bin/cutlass_profiler")
@@ -97,9 +87,9 @@ class CutlassOptions(Options):
 
 
 def build_argv(options: CutlassOptions, program: Sequence[str], report: str, paths: Paths) -> list[str]:
-    """Return the profiler with its options; it puts the operation's name before .csv. Raises TargetError."""
+    """Return the profiler with its options; it puts the operation's name before .csv. Raises Refused."""
     if not PurePosixPath(program[0]).name.startswith(PROGRAM):
-        raise TargetError(f"the target must be the CUTLASS profiler: {PROGRAM}, or the path of one")
+        raise Refused({"target": f"the target must be the CUTLASS profiler: {PROGRAM}, or the path of one"})
     own = paths.program if program[0] == PROGRAM and paths.program.startswith("/") else program[0]
     sizes = [f"--{name}={value}" for name, value in (("m", options.m), ("n", options.n), ("k", options.k)) if value]
     return [own, *program[1:], f"--operation={options.operation}", *sizes,

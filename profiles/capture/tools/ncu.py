@@ -36,8 +36,8 @@ from profiles.capture.tools.tool import (
     Paths,
     Resolved,
     Result,
-    TargetError,
 )
+from workers.base.refused import Refused
 
 NCU_PLACES = ("/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda*/bin/ncu", "/usr/local/NVIDIA-Nsight-Compute*/ncu")
 MAX_LAUNCHES = 10_000
@@ -199,18 +199,18 @@ def section_folders() -> dict[str, str]:
 
 
 def resolve(options: NcuOptions, paths: Paths) -> Resolved:
-    """Look up wildcards of metrics in what this host's GPU counts. Raises TargetError."""
+    """Look up wildcards of metrics in what this host's GPU counts. Raises Refused."""
     folders = section_folders()
     if options.section_folder and options.section_folder not in folders:
-        raise TargetError(f"this worker has no section folder {options.section_folder}: "
-                          f"{', '.join(folders) or 'none'} (its owner names them in {FOLDERS})")
+        raise Refused({"target": f"this worker has no section folder {options.section_folder}: "
+                          f"{', '.join(folders) or 'none'} (its owner names them in {FOLDERS})"})
     wildcards = [name for name in options.metrics if ncu_metrics.is_wildcard(name)]
     if not wildcards:
         return Resolved(options)
     try:
         found = ncu_metrics.resolve(wildcards, ncu_metrics.query(paths.program), ncu_metrics.query_suffixed(paths.program))
-    except ncu_metrics.MetricsError as error:
-        raise TargetError(str(error)) from error
+    except Refused as error:
+        raise Refused({"target": error.what}) from error
     metrics = ncu_metrics.replaced(options.metrics, found)
     lines = [f"ridgepoint: {name} is {len(names):,} metrics: {', '.join(names)}" for name, names in found.items()]
     return Resolved(replace(options, metrics=metrics), lines, {"metrics": found})

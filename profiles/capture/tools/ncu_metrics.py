@@ -9,6 +9,8 @@ import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
+from workers.base.refused import Refused
+
 REGEX = "regex:"
 MAX_RESOLVED = 400                # base names of all wildcards together; ncu gathers a few in each pass
 COMMON_SUFFIXES = tuple(                 # of counters, ratios and throughputs; a GPU's own list has more
@@ -21,10 +23,6 @@ _ROW = re.compile(r"([A-Za-z][A-Za-z0-9_.]*__[A-Za-z0-9_.]+)\s")      # of a tab
 _CHIP = re.compile(r"(?:Chip|Device) \S")
 
 Suffixed = Callable[[Sequence[str]], Sequence[str]]      # base names -> every full name of theirs
-
-
-class MetricsError(ValueError):
-    """Why the wildcards cannot be resolved; the text says what to do."""
 
 
 def is_wildcard(name: str) -> bool:
@@ -44,14 +42,14 @@ def names_in(printed: str) -> list[str]:
 
 
 def query(program: str, *arguments: str) -> list[str]:
-    """Return the names that this host's ncu knows for its GPU. Raises MetricsError."""
+    """Return the names that this host's ncu knows for its GPU. Raises Refused."""
     try:
         done = subprocess.run([program, "--query-metrics", *arguments], capture_output=True, text=True, timeout=_QUERY_TIMEOUT_S)
     except (OSError, subprocess.SubprocessError) as error:
-        raise MetricsError(f"{program} --query-metrics does not run: {error}") from error
+        raise Refused(f"{program} --query-metrics does not run: {error}") from error
     names = names_in(done.stdout)
     if done.returncode or not names:
-        raise MetricsError(f"{program} --query-metrics says: {(done.stdout + done.stderr).strip()[:300]}")
+        raise Refused(f"{program} --query-metrics says: {(done.stdout + done.stderr).strip()[:300]}")
     return names
 
 
@@ -66,15 +64,15 @@ def resolve(wildcards: Sequence[str], bases: Sequence[str], suffixed: Suffixed) 
     """Return the metrics that each wildcard names.
 
     Base names (`sm__inst_*`: ncu adds sum, avg, min and max) or, where a suffix is asked for (`sm__inst_*.sum`), full ones.
-    Raises MetricsError for one that names nothing and for more than MAX_RESOLVED in all.
+    Raises Refused for one that names nothing and for more than MAX_RESOLVED in all.
     """
     found = {name: _found(name, bases, suffixed) for name in wildcards}
     for name, matches in found.items():
         if not matches:
-            raise MetricsError(f"{name} matches none of the {len(bases):,} metrics of this GPU")
+            raise Refused(f"{name} matches none of the {len(bases):,} metrics of this GPU")
     counts = ", ".join(f"{name}: {len(matches):,}" for name, matches in found.items())
     if sum(map(len, found.values())) > MAX_RESOLVED:
-        raise MetricsError(f"more than {MAX_RESOLVED} metrics ({counts}): narrow the wildcards")
+        raise Refused(f"more than {MAX_RESOLVED} metrics ({counts}): narrow the wildcards")
     return found
 
 
@@ -107,12 +105,12 @@ def _matching(expression: str, names: Sequence[str]) -> list[str]:
     try:
         kept = pc.match_substring_regex(pa.array(names, pa.string()), expression).to_pylist()
     except pa.ArrowInvalid as error:
-        raise MetricsError(
+        raise Refused(
             f"{REGEX}{expression[:80]} cannot be searched ({error}): RE2 knows no lookaround and no references") from error
     return [name for name, keep in zip(names, kept, strict=True) if keep]
 
 
 def _some(bases: list[str], wildcard: str) -> list[str]:
     if len(bases) > 4 * MAX_RESOLVED:
-        raise MetricsError(f"{wildcard} begins like {len(bases):,} metrics: narrow what stands before the dot")
+        raise Refused(f"{wildcard} begins like {len(bases):,} metrics: narrow what stands before the dot")
     return bases

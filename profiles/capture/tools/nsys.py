@@ -30,9 +30,9 @@ from profiles.capture.tools.tool import (
     Paths,
     Result,
     Stop,
-    TargetError,
 )
 from profiles.ingest.nsys.program import NSYS_PLACES, nsys_path
+from workers.base.refused import Refused
 
 # ---- what Nsight Systems says when it fails ----
 # And what to do. Read off 2023.4.4, as its own words allow.
@@ -148,7 +148,7 @@ class NsysOptions(ProcessOptions):
 
 
 def build_argv(options: NsysOptions, program: Sequence[str], report: str, paths: Paths) -> list[str]:
-    """Return the command; nsys adds .nsys-rep to the report's name. Raises TargetError for what the installed one lacks."""
+    """Return the command; nsys adds .nsys-rep to the report's name. Raises Refused for what the installed one lacks."""
     argv = [paths.program, "profile", "--output", report.removesuffix(".sqlite"), "--force-overwrite=true",
             f"--trace={','.join(options.trace) or 'none'}", f"--sample={options.sample}", f"--cpuctxsw={options.cpuctxsw}",
             f"--show-output={_word(options.show_output)}"]
@@ -191,15 +191,15 @@ def _cuda(options: NsysOptions, installed: Mapping[str, str]) -> list[str]:
 
 
 def _check(argv: Sequence[str], traces: Sequence[str], installed: Mapping[str, str]) -> None:
-    """Compare with the installed version's own --help, where it is known. Raises TargetError."""
+    """Compare with the installed version's own --help, where it is known. Raises Refused."""
     name = f"nsys {installed.get('version', '')}".strip()
     known, offered = installed.get("switches", "").split(), installed.get("traces", "").split()
     lacking = [switch for switch in (word.partition("=")[0] for word in argv if word.startswith("--")) if switch not in known]
     if known and lacking:
-        raise TargetError(f"{name} has no {' and no '.join(lacking)}", lacking[0].strip("-").replace("-", "_"))
+        raise Refused({lacking[0].strip("-").replace("-", "_"): f"{name} has no {' and no '.join(lacking)}"})
     unknown = [trace for trace in traces if trace not in offered]
     if offered and unknown:
-        raise TargetError(f"{name} traces no {' and no '.join(unknown)}; it knows {', '.join(offered)}", "trace")
+        raise Refused({"trace": f"{name} traces no {' and no '.join(unknown)}; it knows {', '.join(offered)}"})
 
 
 def environ(options: NsysOptions, paths: Paths) -> dict[str, str]:

@@ -10,19 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from workers.base.refused import Refused
+
 MAX_NAMES = 64
 TIME_LIMIT_S = (5, 6 * 3600)
 _MAX_REGEX_CHARS = 300
 
 Read = Callable[[Any], Any]
-
-
-class OptionsError(ValueError):
-    """`errors`: field -> what is wrong and what would be valid."""
-
-    def __init__(self, errors: dict[str, str]) -> None:
-        super().__init__("; ".join(f"{name}: {what}" for name, what in errors.items()))
-        self.errors = errors
 
 
 @dataclass(frozen=True)
@@ -39,7 +33,7 @@ class Options:
     def parse(cls, given: Mapping[str, Any]) -> Self:
         """Return the options that a form's strings or an API's JSON give; absent fields keep their defaults.
 
-        Raises OptionsError, which names every invalid field.
+        Raises Refused, which names every invalid field.
         """
         unknown = f"unknown; there are {', '.join(cls.READ)}"
         errors = {name: cls.REFUSED.get(name, unknown) for name in given if name not in cls.READ}
@@ -51,7 +45,7 @@ class Options:
                 errors[name] = str(error)
         options = cls(**values)
         if errors := errors | options.problems():
-            raise OptionsError(errors)
+            raise Refused(errors)
         return options
 
     def problems(self) -> dict[str, str]:

@@ -21,8 +21,8 @@ from profiles.capture.tools.tool import (
     Paths,
     Result,
     Stop,
-    TargetError,
 )
+from workers.base.refused import Refused
 
 LAUNCHER = "workers/capture/proton_capture.py"       # below Ridgepoint's folder
 DATA = {"tree": "sums of kernels by scope", "trace": "each kernel in time"}
@@ -66,11 +66,11 @@ class ProtonOptions(ProgramOptions):
 
 
 def build_argv(options: ProtonOptions, program: Sequence[str], result: str, paths: Paths) -> list[str]:
-    """Return the command that writes into `result`'s folder: the launcher before the script. Raises TargetError."""
+    """Return the command that writes into `result`'s folder: the launcher before the script. Raises Refused."""
     if program[0] != paths.python and not PurePosixPath(program[0]).name.startswith("python"):
-        raise TargetError("Proton records from inside Python: the target must begin with {python} or python")
+        raise Refused({"target": "Proton records from inside Python: the target must begin with {python} or python"})
     if len(program) < 2 or not ((program[1] == "-m" and len(program) > 2) or program[1].endswith(".py")):
-        raise TargetError("Proton needs a target of the form {python} script.py … or {python} -m module …")
+        raise Refused({"target": "Proton needs a target of the form {python} script.py … or {python} -m module …"})
     words = ["--out", result, "--data", options.data, "--context", options.context, "--backend", options.backend]
     if options.mode != "none":
         words += ["--mode", options.mode]

@@ -23,14 +23,6 @@ KEPT = "kept"                  # kept beside the capture for download
 OWNERS = "owners"              # so kept, for those who may change what is run: it may hold secrets of the worker
 
 
-class TargetError(ValueError):
-    """The target cannot be run by this tool, or not with these options (`field`: the one that is wrong); the text says why."""
-
-    def __init__(self, text: str, field: str = "target") -> None:
-        super().__init__(text)
-        self.field = field
-
-
 @dataclass(frozen=True)
 class Paths:
     """Where the worker finds things; the defaults are what a preview shows."""
@@ -106,7 +98,7 @@ class Resolved:
 
 @dataclass(frozen=True)
 class CaptureTool:
-    """One way to capture a program. `argv` raises TargetError for a program that the tool cannot run."""
+    """One way to capture a program. `argv` raises Refused for a program that the tool cannot run."""
 
     name: str                                                   # in rows, URLs and the API: at most 8 characters, as the column
     title: str
@@ -121,7 +113,7 @@ class CaptureTool:
     label: Callable[[Any], str]                                 # of options: ends the profile's name
     installed: Callable[[], dict[str, str]]                     # {"version", maybe "path"} on this host, or {"missing": why}
     failures: tuple[Failure, ...]                               # the first that the log shows is told
-    resolve: Callable[[Any, Paths], Resolved] = lambda options, paths: Resolved(options)     # on the worker; raises TargetError
+    resolve: Callable[[Any, Paths], Resolved] = lambda options, paths: Resolved(options)     # on the worker; raises Refused
     runs_in_target: bool = False         # in the target's own interpreter: what the worker's lacks refuses no run
     environ: Callable[[Any, Paths], Mapping[str, str]] = lambda options, paths: {}     # beside the worker's and the target's
     after: Callable[[Any, Sequence[str], Paths], list[list[str]]] = lambda options, files, paths: []

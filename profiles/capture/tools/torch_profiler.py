@@ -23,8 +23,8 @@ from profiles.capture.tools.tool import (
     Paths,
     Result,
     Stop,
-    TargetError,
 )
+from workers.base.refused import Refused
 
 LAUNCHER = "workers/capture/torch_capture.py"       # below Ridgepoint's folder
 DUMP = "dump-*.pickle"                              # one each time that somebody asks for a snapshot
@@ -81,13 +81,13 @@ class TorchOptions(ProcessOptions):
 
 
 def build_argv(options: TorchOptions, program: Sequence[str], trace: str, paths: Paths) -> list[str]:
-    """Return the command that writes `trace`: the launcher goes between the interpreter and the script. Raises TargetError."""
+    """Return the command that writes `trace`: the launcher goes between the interpreter and the script. Raises Refused."""
     if options.processes > 1 and options.launcher == PROGRAM:
-        raise TargetError("torch.profiler records from inside each process: choose what starts them", "launcher")
+        raise Refused({"launcher": "torch.profiler records from inside each process: choose what starts them"})
     if program[0] != paths.python and not PurePosixPath(program[0]).name.startswith("python"):
-        raise TargetError("torch.profiler records from inside Python: the target must begin with {python} or python")
+        raise Refused({"target": "torch.profiler records from inside Python: the target must begin with {python} or python"})
     if len(program) < 2 or not ((program[1] == "-m" and len(program) > 2) or program[1].endswith(".py")):
-        raise TargetError("torch.profiler needs a target of the form {python} script.py … or {python} -m module …")
+        raise Refused({"target": "torch.profiler needs a target of the form {python} script.py … or {python} -m module …"})
     flags = [f"--{name.replace('_', '-')}" for name in _FLAGS if getattr(options, name)]
     return [program[0], str(PurePosixPath(paths.project) / LAUNCHER), "--out", trace, "--steps", options.steps,
             "--wait", str(options.wait), "--warmup", str(options.warmup), "--active", str(options.active), *_more(options), *flags,

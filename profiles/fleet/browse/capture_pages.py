@@ -16,6 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 from profiles.fleet import capture_services as services
 from profiles.fleet.browse import capture_selectors
 from profiles.models import FleetCapture
+from workers.base.refused import Refused
 
 PAGE_ROWS = 50
 CHOSEN = ("job", "host", "gpu")
@@ -42,11 +43,11 @@ def fleet_capture_order(request: HttpRequest) -> HttpResponse:
     number = request.POST.get(given["how"], "") if given["how"] in ("steps", "milliseconds") else ""
     try:
         if not (number.isdecimal() and len(number) < 9):
-            raise services.OrderRefused("steps" if counted else "milliseconds", "a whole number")
+            raise Refused({"steps" if counted else "milliseconds": "a whole number"})
         rows = services.order(given["process"], int(number) if counted else None, None if counted else int(number), request.user,
                               shapes=given["shapes"], stacks=given["stacks"])
-    except services.OrderRefused as refused:
-        return _page(request, {**given, "error": {refused.field: str(refused)}}, 400)
+    except Refused as refused:
+        return _page(request, {**given, "error": refused.fields}, 400)
     messages.success(request, f"{len(rows)} capture{'s' if len(rows) > 1 else ''} ordered.")
     return _back(request)
 

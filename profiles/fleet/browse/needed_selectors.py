@@ -64,7 +64,7 @@ def fleet_needed(asked: Mapping[str, str]) -> FleetNeeded:
     """Return what the kernels of a question (`selectors.question_of`, its group left aside) took and need at least.
 
     Raises:
-        QuestionRefused: a moment that is none.
+        Refused: a moment that is none.
     """
     whole = question_of({**asked, "group": "kernel"}, 1)
     if whole is None:

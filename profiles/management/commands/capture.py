@@ -16,6 +16,7 @@ from profiles.fleet.browse.capture_selectors import CaptureLine
 from profiles.management.running_commands import add_engine_arguments, add_schedule_arguments, capture_engine, change_schedules
 from profiles.models import Capture, FleetCapture
 from webapp.management.in_project import ProjectCommand
+from workers.base.refused import Refused
 
 WAIT_S, LOOK_S = 300.0, 0.5
 NOBODY = "no such process asks for captures: it needs KINETO_USE_DAEMON=1, and an agent or a GPU worker on its host"
@@ -87,7 +88,7 @@ class Command(ProjectCommand):
             else:
                 services.capture_delete(capture)
                 self.stdout.write(f"deleted capture {capture_id}")
-        except services.CaptureRefused as refused:
+        except Refused as refused:
             raise CommandError(f"capture {capture_id}: {refused}") from refused
 
     def running(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -104,8 +105,8 @@ class Command(ProjectCommand):
                 keys, options["steps"], None if options["seconds"] is None else round(1000 * options["seconds"]), None,
                 "from the command line", shapes=not options["no_shapes"], stacks=options["stacks"])
             lines = self._wait(rows, end_s)
-        except capture_services.OrderRefused as refused:
-            return _refused(str(refused))
+        except Refused as refused:
+            return _refused(refused.what)
         except KeyboardInterrupt:
             capture_services.stop(rows)
             raise

@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from profiles.analysis.core.sentences import pct_text, si_text
 from profiles.ceilings import selectors, services
 from profiles.models import CeilingRun
+from workers.base.refused import Refused
 
 
 class Command(BaseCommand):
@@ -30,7 +31,7 @@ class Command(BaseCommand):
                 services.ceilings_load(services.ceilings_read(_bytes(options["load"])))
             if options["measure"]:
                 _wait(services.ceilings_measure(owner=None))
-        except services.CeilingsRefused as refused:
+        except Refused as refused:
             raise CommandError(str(refused), returncode=2) from refused
         measured = selectors.measured_gpus()
         if options["json"]:

@@ -22,6 +22,7 @@ from profiles.models import FleetCapture
 from tuner.gate.production import selectors as production
 from webapp.management.in_project import ProjectCommand
 from workers.agent.wire import BatchRefused, pack
+from workers.base.refused import Refused
 
 MOST_REGRESSIONS = 200
 
@@ -69,7 +70,7 @@ class Command(ProjectCommand):
         try:
             document = {"feed": self.feed, "top": self.top, "gpus": self.gpus, "move": self.move, "regressions": self.regressions,
                         "capture": self.capture, "demo": self.demo, "forget-simulated": self.forget}[options["what"]](options)
-        except (selectors.QuestionRefused, BatchRefused, FleetBusy) as refused:
+        except (Refused, BatchRefused, FleetBusy) as refused:
             raise CommandError(str(refused)) from refused
         if options["json"]:
             self.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False))
@@ -119,9 +120,9 @@ class Command(ProjectCommand):
         try:
             rows = capture_services.order([each.key for each in found], options["steps"], None if options["seconds"] is None else
                                           round(1000 * options["seconds"]), None, "from the command line")
-        except capture_services.OrderRefused as refused:
+        except Refused as refused:
             raise CommandError("no such process asks for captures: it needs KINETO_USE_DAEMON=1 and an agent on its host"
-                               if not found else str(refused)) from refused
+                               if not found else refused.what) from refused
         say, end_s = self._say(options), time.monotonic() + options["wait"]
         say(f"{len(rows)} ordered")
         while True:
@@ -162,12 +163,9 @@ class Command(ProjectCommand):
         return found.as_json()
 
     def move(self, options: dict[str, Any]) -> dict[str, Any]:
-        from profiles.fleet.move import MoveRefused, move_to_clickhouse
+        from profiles.fleet.move import move_to_clickhouse
 
-        try:
-            rows = move_to_clickhouse(options["url"])
-        except MoveRefused as refused:
-            raise CommandError(str(refused)) from refused
+        rows = move_to_clickhouse(options["url"])
         if not options["json"]:
             self.stdout.write("\n".join(f"{count:>12,} rows  {name}" for name, count in rows.items()))
         return {"rows": rows}

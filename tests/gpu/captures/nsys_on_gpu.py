@@ -34,8 +34,9 @@ from profiles.capture import command
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.nsys import NsysOptions, installed_nsys
 from profiles.capture.tools.options import Options
-from profiles.capture.tools.tool import Paths, TargetError
+from profiles.capture.tools.tool import Paths
 from profiles.capture.tools.torch_profiler import TorchOptions
+from workers.base.refused import Refused
 from workers.core import gpu, reaper
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -107,7 +108,7 @@ def capture(options: Options, arguments: list[str], keep: Path, name: str, stop_
         paths = Paths(installed.get("path", ""), sys.executable, str(PROJECT), folder, installed)
         try:
             argv = command.build_command(options, [*TRAIN, *arguments], paths)
-        except TargetError as error:
+        except Refused as error:
             return {"refused": str(error)}
         visible = {"CUDA_VISIBLE_DEVICES": ",".join(card.uuid for card in cards)} if cards else {}
         status, output, seconds = run(argv, {**visible, **tool.environ(options, paths)}, stop_after_s)

@@ -16,6 +16,7 @@ from profiles.analysis.kernel.roofline import Point, Roofs
 from profiles.ceilings import selectors, services
 from profiles.models import CeilingRun
 from workers import jobs
+from workers.base.refused import Refused
 from workers.capture import ceilings as worker_ceilings
 from workers.capture.ceilings import NAMES
 from workers.core import gpu
@@ -152,14 +153,14 @@ def test_a_recorded_file_is_loaded_once_and_labelled(tmp_path: Any, capsys: Any)
 ])
 @pytest.mark.django_db
 def test_what_is_no_such_file_is_refused(broken: dict[str, Any]) -> None:
-    with pytest.raises(services.CeilingsRefused):
+    with pytest.raises(Refused):
         services.ceilings_load(broken)
     assert not CeilingRun.objects.exists()
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b"[" * 100_000, b" " * 1_000_001])
 def test_bytes_that_are_no_document_are_refused(data: bytes) -> None:
-    with pytest.raises(services.CeilingsRefused):
+    with pytest.raises(Refused):
         services.ceilings_read(data)
 
 
@@ -199,5 +200,5 @@ def test_asking_wakes_a_gpu_worker_and_a_stop_ends_it(alice: Any, monkeypatch: p
     assert woken == [("gpu", "ceilings", run.pk)]
     assert services.ceilings_stop(run) and not services.ceilings_stop(run)
     worker["tools"]["torch"] = {"missing": "torch is not installed here"}
-    with pytest.raises(services.CeilingsRefused, match="torch is not installed"):
+    with pytest.raises(Refused, match="torch is not installed"):
         services.ceilings_measure(owner=alice)

@@ -22,12 +22,13 @@ from profiles.analysis.trace.layer.parts import Q as QUERY
 from profiles.analysis.trace.layer.records import work_of
 from profiles.analysis.trace.layer.rules import ANY, ATEN, work_of_call
 from profiles.analysis.trace.layer.topic import layer_result
-from profiles.analysis.trace.layer.typed import OPERATORS, TypedRefused, typed_work, typed_works
+from profiles.analysis.trace.layer.typed import OPERATORS, typed_work, typed_works
 from profiles.analysis.trace.layer.work import Work
 from profiles.analysis.trace.merge import merge
 from profiles.ingest.trace import Category, Trace, TraceError
 from tests.profiles.analysis.test_operators import drawn
 from tests.profiles.ingest.corpus import DATA, larger_are_deep
+from workers.base.refused import Refused
 
 H, B = "c10::Half", "c10::BFloat16"
 KINETO = sorted(path for folder in ("corpus/kineto", "h200", "captured", "causes", "recorded")
@@ -344,7 +345,7 @@ def test_what_people_type() -> None:
     assert whole.flop == 2 * (half.flop or 0) == 4 * 32 * 2048 * 2048 * 128
     for wrong in (("mm", "2x3", "fp16"), ("mm", "2x3, 4x5", "fp16"), ("mm", "", "fp16"), ("nonsense", "2x2", "fp16"),
                   ("mm", "2x2, 2x2", "fp17"), ("mm", "a×b", "fp16"), ("mm", "9" * 199, "fp16")):
-        with pytest.raises(TypedRefused):
+        with pytest.raises(Refused):
             typed_work(*wrong)
     assert typed_works({"k": {"operator": "mm"}, "j": {"operator": "mm", "dims": "x", "dtype": "fp16"}}) == {}
 

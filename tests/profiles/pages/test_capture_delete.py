@@ -15,6 +15,7 @@ from profiles.models import Capture, CaptureFile, CaptureTarget, Profile
 from profiles.store.objects import bytes_store, capture_prefix
 from tests.profiles.pages.test_services import create
 from tuner.models import Suite, SuiteCapture, SuiteJob
+from workers.base.refused import Refused
 
 pytestmark = [pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS), pytest.mark.usefixtures("tmp_store")]
 BYTES = 300_000
@@ -102,7 +103,7 @@ def test_one_that_runs_of_a_suite_rest_on_stays(capture, alice):
     row = capture()
     suite = Suite.objects.create(name="s", kind="target")
     SuiteCapture.objects.create(job=SuiteJob.objects.create(suite=suite, builds=["b"], runs=1), build="b", number=0, capture=row)
-    with pytest.raises(services.CaptureRefused, match="runs of a benchmark suite"):
+    with pytest.raises(Refused, match="runs of a benchmark suite"):
         services.capture_delete(row)
     assert row.files.count() == 3
 

@@ -6,8 +6,8 @@ import pytest
 
 from profiles.capture.tools import ncu_metrics
 from profiles.capture.tools.ncu import NcuOptions, build_argv, find_ncu
-from profiles.capture.tools.ncu_metrics import MetricsError
 from profiles.capture.tools.tool import Paths
+from workers.base.refused import Refused
 
 # Lines of ncu 2024.1.1's own tables; a long description is wrapped.
 PRINTED = """Chip gh100
@@ -59,19 +59,19 @@ def test_a_wildcard_names_what_the_gpu_has(wildcard, found):
     ],
 )
 def test_a_wildcard_that_names_nothing_is_refused(wildcards, why):
-    with pytest.raises(MetricsError, match=why):
+    with pytest.raises(Refused, match=why):
         ncu_metrics.resolve(wildcards, BASES, full)
 
 
 def test_too_many_are_refused_with_their_numbers():
     many = [f"sm__counter_{number}" for number in range(500)]
-    with pytest.raises(MetricsError, match=r"more than 400 metrics \(sm__[*]: 500\)"):
+    with pytest.raises(Refused, match=r"more than 400 metrics \(sm__[*]: 500\)"):
         ncu_metrics.resolve(["sm__*"], many, full)
 
 
 def test_no_expression_takes_long():
     names = ["sm__" + "a" * 90 + "!"] * 1000
-    with pytest.raises(MetricsError, match="matches none"):
+    with pytest.raises(Refused, match="matches none"):
         ncu_metrics.resolve(["regex:(a+)+$"], names, full)              # minutes and more by backtracking
 
 

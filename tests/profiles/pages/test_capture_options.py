@@ -11,10 +11,10 @@ from profiles.capture.forms import FORMS
 from profiles.capture.selectors import kernel_regex
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.ncu import NcuOptions, section_folders
-from profiles.capture.tools.options import OptionsError
-from profiles.capture.tools.tool import Paths, TargetError
+from profiles.capture.tools.tool import Paths
 from profiles.capture.tools.torch_profiler import TorchOptions
 from profiles.models import Capture
+from workers.base.refused import Refused
 
 TARGET = ["{python}", "-m", "train", "--lr", "0.1"]
 # Options of ncu that take a value, as the builder writes them.
@@ -43,9 +43,9 @@ VALUED = {
 
 
 def errors(cls, **given):
-    with pytest.raises(OptionsError) as caught:
+    with pytest.raises(Refused) as caught:
         cls.parse(given)
-    return caught.value.errors
+    return caught.value.fields
 
 
 def test_a_form_and_an_api_say_the_same():
@@ -169,7 +169,7 @@ def test_the_command_of_two_kernels_and_every_filter(tmp_path, monkeypatch):
         "'yes:1:[2-4]' --graph-profiling graph --pm-sampling-interval 2000 --warp-sampling-interval 5 python3 -m train --lr 0.1"
     )
     assert section_folders() == {"team": str(tmp_path)}
-    with pytest.raises(TargetError, match="no section folder other: team"):
+    with pytest.raises(Refused, match="no section folder other: team"):
         CAPTURE_TOOLS["ncu"].resolve(NcuOptions(section_folder="other"), Paths("/opt/ncu"))
 
 
@@ -216,14 +216,14 @@ def test_the_command_of_cycles_and_a_snapshot():
     "target", [["./a.out"], ["{python}", "-c", "1"], ["{python}"], ["{python}", "-m"], ["bash", "x.py"]]
 )
 def test_a_trace_needs_a_python_program(target):
-    with pytest.raises(TargetError):
+    with pytest.raises(Refused):
         build_command(TorchOptions(), target)
 
 
 @pytest.mark.parametrize("target", [[], [""], ["--help"], ["a", "b\0c"], ["x"] * 201, ["x", "y" * 1001]])
 def test_what_cannot_be_a_target(target):
     assert target_problems(target)
-    with pytest.raises(TargetError):
+    with pytest.raises(Refused):
         build_command(NcuOptions(), target)
 
 
@@ -257,7 +257,7 @@ TYPED = st.text("-=a_.b1 ,;:/\n", max_size=20)
 def test_whatever_is_typed_no_text_becomes_an_option(given_options):
     try:
         options = NcuOptions.parse(given_options)
-    except OptionsError:
+    except Refused:
         return
     argv = build_command(options, ["./a.out"])
     at = 1

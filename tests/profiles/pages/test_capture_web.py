@@ -7,6 +7,7 @@ from django.urls import reverse
 from profiles.capture import services
 from profiles.models import Capture, CaptureTarget
 from workers import jobs
+from workers.base.refused import Refused
 
 # The list of applications makes the flush after each test cascade: a swapped-out token table of knox stays behind.
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)
@@ -251,7 +252,7 @@ def test_api_targets_keep_environments_to_owners(api, alice, olga, target):
 def test_a_disabled_target_cannot_be_captured(alice, target, worker):
     target.enabled = False
     target.save()
-    with pytest.raises(services.CaptureRefused, match="enabled"):
+    with pytest.raises(Refused, match="enabled"):
         services.capture_create(owner=alice, target=target, tool="ncu", options={})
 
 

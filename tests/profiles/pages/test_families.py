@@ -31,6 +31,7 @@ from tests.profiles.pages.test_services import create, recording, upload
 from tests.scale import DEEP
 from tuner.models import CachedConfig
 from webapp import overview
+from workers.base.refused import Refused
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tmp_store")]
 NVJET = "nvjet_sm90_tst_{0}x128_64x4_2x1_v_bz_NNT"
@@ -115,7 +116,7 @@ def test_merge_moves_every_kernel_now_and_later_and_can_be_undone(alice: Any) ->
     services.edit_undo(edit, by=alice)
     assert set(KernelStat.objects.filter(name="jacobi_v1").values_list("family", flat=True)) == {old.pk}
     assert KernelFamily.objects.get(pk=old.pk).merged_into is None
-    with pytest.raises(services.EditRefused, match="undone already"):
+    with pytest.raises(Refused, match="undone already"):
         services.edit_undo(edit, by=alice)
     assert [each.kind for each in FamilyEdit.objects.all()] == ["merge"]      # the row stays
 
@@ -130,7 +131,7 @@ def test_split_takes_names_out_and_can_be_undone_in_the_right_order(alice: Any) 
     assert set(KernelStat.objects.filter(name=small).values_list("family__name", flat=True)) == {"small tiles"}
     merge = services.family_merge(family_of(small), whole, by=alice)
     assert family_of(small).pk == whole.pk
-    with pytest.raises(services.EditRefused, match="later edit"):
+    with pytest.raises(Refused, match="later edit"):
         services.edit_undo(split, by=alice)
     services.edit_undo(merge, by=alice)
     services.edit_undo(split, by=alice)
@@ -148,10 +149,10 @@ def test_what_cannot_be_edited_is_refused_with_a_reason(alice: Any, bob: Any) ->
                   lambda: services.family_rename(gemm, gemm.name, by=alice),
                   lambda: services.note_create(gemm, text="  ", by=alice),
                   lambda: services.note_create(gemm, text="x" * 4_001, by=alice)):
-        with pytest.raises(services.EditRefused):
+        with pytest.raises(Refused):
             wrong()
     services.family_merge(softmax, gemm, by=alice)
-    with pytest.raises(services.EditRefused, match="merged already"):
+    with pytest.raises(Refused, match="merged already"):
         services.family_merge(gemm, softmax, by=alice)
     note = services.note_create(gemm, text="slow on\x00 purpose", by=alice)
     with pytest.raises(PermissionDenied):
@@ -163,7 +164,7 @@ def test_rename_is_kept_and_undone(alice: Any) -> None:
     kernels("softmax_row")
     edit = services.family_rename(family_of("softmax_row"), "Our softmax", by=alice)
     again = services.family_rename(family_of("softmax_row"), "The softmax", by=alice)
-    with pytest.raises(services.EditRefused):
+    with pytest.raises(Refused):
         services.edit_undo(edit, by=alice)
     services.edit_undo(again, by=alice)
     assert family_of("softmax_row").name == "Our softmax"

@@ -191,9 +191,9 @@ def test_owners_name_servers_and_nobody_is_shown_a_token(client: Client, olga: A
     ({"results": "bucket", "folder": "profiles/1"}, "folder"),
     ({"results": "bucket", "folder": "/abs"}, "folder"), ({"results": "mail"}, "results"), ({"token": "a\nb"}, "token")])
 def test_what_is_no_server_is_refused(change: dict[str, str], field: str) -> None:
-    with pytest.raises(services.EngineRefused) as refused:
+    with pytest.raises(Refused) as refused:
         services.server_save(**{"name": "a", "kind": "vllm", "address": "http://host:8000", "folder": "/t", **change})
-    assert list(refused.value.errors) == [field]
+    assert list(refused.value.fields) == [field]
 
 
 # ---- captures
@@ -307,7 +307,7 @@ def test_one_capture_of_a_server_at_a_time(tmp_path: Path) -> None:
     with peer() as own:
         row = server(own, tmp_path)
         services.capture_create(row, {}, None)
-        with pytest.raises(services.EngineRefused, match="under way"):
+        with pytest.raises(Refused, match="under way"):
             services.capture_create(row, {}, None)
 
 
@@ -319,9 +319,9 @@ def test_one_capture_of_a_server_at_a_time(tmp_path: Path) -> None:
     ({"until": "slow", "threshold_ms": 5, "latency": "x"}, "latency")])
 def test_what_cannot_be_captured_is_said(given: dict[str, Any], field: str) -> None:
     row = services.server_save(name="a", kind="vllm", address="http://host:8000", folder="/t")
-    with pytest.raises(services.EngineRefused) as refused:
+    with pytest.raises(Refused) as refused:
         services.capture_create(row, given, None)
-    assert list(refused.value.errors) == [field] and not EngineCapture.objects.exists()
+    assert list(refused.value.fields) == [field] and not EngineCapture.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -30,6 +30,7 @@ from tests.waiting import until
 from webapp.models import ApiToken
 from workers.agent.deep.fetches import Body, Fetches, folders_of
 from workers.agent.deep.folders import FolderProblem, allowing, is_below, list_files, open_file
+from workers.base.refused import Refused
 from workers.capture import engine as engine_worker
 from workers.capture import engine_results
 
@@ -273,13 +274,13 @@ def test_an_agent_may_say_anything(api: Any, olga: Any, told: Any) -> None:
 @pytest.mark.django_db
 def test_servers_whose_agent_is_unknown_are_refused_with_what_to_do(olga: Any) -> None:
     given = {"name": "far", "kind": "vllm", "address": "http://h:1", "results": "agent", "folder": "/t/a"}
-    with pytest.raises(services.EngineRefused, match="no agent of gpu-7 fetches traces: ridgepoint-agent --trace-folders"):
+    with pytest.raises(Refused, match="no agent of gpu-7 fetches traces: ridgepoint-agent --trace-folders"):
         services.server_save(host="gpu-7", **given)
     FleetAgent.objects.create(name="a", host="gpu-7", last_seen=timezone.now(), state={"folders": ["/t"]})
     for folder in ("/tx", "/t/../etc", "relative"):
-        with pytest.raises(services.EngineRefused) as refused:
+        with pytest.raises(Refused) as refused:
             services.server_save(host="gpu-7", **{**given, "folder": folder})
-        assert list(refused.value.errors) == ["folder"]
+        assert list(refused.value.fields) == ["folder"]
     assert services.server_save(host="gpu-7", **given).host == "gpu-7"
 
 

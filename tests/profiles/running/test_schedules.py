@@ -22,6 +22,7 @@ from profiles.running import engine_services, selectors
 from profiles.running import schedule_services as services
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
 from tests.profiles.running.peer import Peer, peer
+from workers.base.refused import Refused
 
 pytestmark = pytest.mark.django_db
 
@@ -156,9 +157,9 @@ def test_what_is_paused_is_not_run_and_says_nothing() -> None:
     ({"options": {"steps": 999}}, "steps"), ({"options": {"milliseconds": "x"}}, "milliseconds"),
     ({"most": 2, "options": {"steps": 3}}, "steps")])
 def test_what_is_no_schedule_is_refused(given: dict[str, Any], field: str) -> None:
-    with pytest.raises(services.ScheduleRefused) as refused:
+    with pytest.raises(Refused) as refused:
         services.schedule_save(**{"name": "a", "when": "night", "job": "train", **given})
-    assert field in refused.value.errors and not CaptureSchedule.objects.exists()
+    assert field in refused.value.fields and not CaptureSchedule.objects.exists()
 
 
 def test_the_page_lists_makes_changes_and_pauses(client: Client, alice: Any, bob: Any) -> None:

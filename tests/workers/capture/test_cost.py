@@ -7,12 +7,12 @@ from profiles.capture import cost_selectors
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.ncu import NcuOptions
 from profiles.capture.tools.nsys import NsysOptions
-from profiles.capture.tools.options import OptionsError
 from profiles.capture.tools.proton import ProtonOptions
 from profiles.capture.tools.torch_profiler import TorchOptions
 from profiles.models import Capture, CaptureTarget
 from tests.workers.capture.test_capture import host, queued, ran, told  # noqa: F401
 from tests.workers.tune import stand_ins
+from workers.base.refused import Refused
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)
 SLOW = stand_ins.PROFILES + "\nsleep 1.5"
@@ -67,9 +67,9 @@ def test_not_measured_is_said(alice, host, told, tmp_store):  # noqa: F811
 def test_a_program_that_is_cut_short_is_not_compared(given):
     kind, options = given
     kind.parse(options)
-    with pytest.raises(OptionsError) as refused:
+    with pytest.raises(Refused) as refused:
         kind.parse({**options, "plain_run": True})
-    assert "nothing to compare" in refused.value.errors["plain_run"]
+    assert "nothing to compare" in refused.value.fields["plain_run"]
 
 
 @pytest.mark.parametrize("given", [

@@ -11,13 +11,13 @@ from profiles.capture import selectors
 from profiles.capture.command import build_command
 from profiles.capture.tools import cutlass
 from profiles.capture.tools.cutlass import CutlassOptions, installed_cutlass
-from profiles.capture.tools.options import OptionsError
-from profiles.capture.tools.tool import Paths, TargetError
+from profiles.capture.tools.tool import Paths
 from profiles.models import Capture, CaptureTarget, Profile
 from profiles.upload.services import profile_ingest
 from tests.profiles.ingest.test_cutlass import TEXT
 from tests.workers.tune import stand_ins
 from workers import jobs
+from workers.base.refused import Refused
 from workers.capture import run
 from workers.core import gpu
 
@@ -78,7 +78,7 @@ def test_what_was_done_before_the_time_limit_is_kept(alice, host, tmp_store, mon
 
 
 def test_another_program_is_refused():
-    with pytest.raises(TargetError, match="must be the CUTLASS profiler"):
+    with pytest.raises(Refused, match="must be the CUTLASS profiler"):
         build_command(CutlassOptions(), ["./a.out"])
     argv = build_command(CutlassOptions(arguments=("A=f16:row",)), ["/build/cutlass_profiler"], Paths("/opt/cutlass_profiler"))
     assert argv[0] == "/build/cutlass_profiler" and "--A=f16:row" in argv and argv[-1] == "--output=./report.csv"
@@ -89,9 +89,9 @@ def test_another_program_is_refused():
     ({"arguments": "A=f16:row A=f32:row"}, "arguments"), ({"arguments": "--A=f16"}, "arguments"), ({"kernels": "-x"}, "kernels"),
     ({"providers": ""}, "providers"), ({"providers": "cutlass,/bin/sh"}, "providers"), ({"operation": "x"}, "operation")])
 def test_what_is_refused(given_options, field):
-    with pytest.raises(OptionsError) as refused:
+    with pytest.raises(Refused) as refused:
         CutlassOptions.parse(given_options)
-    assert field in refused.value.errors
+    assert field in refused.value.fields
 
 
 @pytest.mark.parametrize(("said", "told"), [

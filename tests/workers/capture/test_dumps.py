@@ -24,6 +24,7 @@ from profiles.upload.services import profile_ingest
 from tests.profiles.ingest.corpus import DATA
 from tests.workers.capture.test_capture import GPU_WORKER, host, told, wait_for  # noqa: F401
 from workers import jobs
+from workers.base.refused import Refused
 from workers.capture import dumps, run, torch_memory
 
 BEATS_ON = timedelta(seconds=100)       # nobody beats here; further ahead it would be from before a clock was set back
@@ -216,7 +217,7 @@ ALIVE = {"status": "running", "worker": "w"}
     ({**ALIVE, "tool": "gone"}, "records no memory history")])
 def test_what_no_snapshot_can_be_asked_of(idle, fields, words):
     row = idle(**fields)
-    with pytest.raises(services.CaptureRefused, match=words):
+    with pytest.raises(Refused, match=words):
         services.capture_dump(row)
     row.refresh_from_db()
     assert row.dumps_asked == fields.get("dumps_asked", 0)

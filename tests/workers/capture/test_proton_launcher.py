@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from profiles.capture.command import build_command
-from profiles.capture.tools.options import OptionsError
 from profiles.capture.tools.proton import BACKEND, CONTEXT, DATA, MODE, ProtonOptions
-from profiles.capture.tools.tool import Paths, TargetError
+from profiles.capture.tools.tool import Paths
+from workers.base.refused import Refused
 from workers.capture.facts import said_by_tool
 
 pytestmark = pytest.mark.process
@@ -120,13 +120,13 @@ def test_the_installed_triton_without_a_gpu_says_so(tmp_path):
     ],
 )
 def test_what_is_wrong_is_refused(given, field):
-    with pytest.raises(OptionsError) as caught:
+    with pytest.raises(Refused) as caught:
         ProtonOptions.parse(given)
-    assert field in caught.value.errors
+    assert field in caught.value.fields
 
 
 def test_it_needs_a_python_program():
-    with pytest.raises(TargetError):
+    with pytest.raises(Refused):
         build_command(ProtonOptions(), ["./a.out"])
 
 

@@ -15,14 +15,14 @@ from profiles.capture.command import build_command, shell_text
 from profiles.capture.tools.launchers import RANK
 from profiles.capture.tools.ncu import NcuOptions
 from profiles.capture.tools.nsys import NsysOptions, installed_nsys
-from profiles.capture.tools.options import OptionsError
-from profiles.capture.tools.tool import Paths, TargetError
+from profiles.capture.tools.tool import Paths
 from profiles.capture.tools.torch_profiler import TorchOptions
 from profiles.models import Capture, CaptureTarget, Profile
 from profiles.upload.services import profile_ingest
 from tests.workers.capture.test_capture import wait_for
 from tests.workers.tune import stand_ins
 from workers import jobs
+from workers.base.refused import Refused
 from workers.capture import run
 from workers.capture.ranks import Launcher, Ranks, find_launcher
 from workers.core import gpu
@@ -122,42 +122,42 @@ def test_the_launcher_stands_before_the_tool(launcher, words):
 
 
 def test_what_cannot_be_captured_as_several_processes():
-    with pytest.raises(OptionsError) as refused:
+    with pytest.raises(Refused) as refused:
         NcuOptions.parse({"processes": 2})
-    assert "waits for the others for ever" in refused.value.errors["processes"]
+    assert "waits for the others for ever" in refused.value.fields["processes"]
     module = ["{python}", "-m", "torch.distributed.run", "x.py"]
     for target in (["torchrun", "train.py"], ["/usr/bin/mpirun", "-n", "2", "./a"], module):
-        with pytest.raises(TargetError, match="waits for the others for ever"):
+        with pytest.raises(Refused, match="waits for the others for ever"):
             build_command(NcuOptions(), target)
-    with pytest.raises(TargetError, match="the target begins with torchrun itself") as refused:
+    with pytest.raises(Refused, match="the target begins with torchrun itself") as refused:
         build_command(NsysOptions(processes=2), ["torchrun", "train.py"])
-    assert refused.value.field == "launcher"
+    assert list(refused.value.fields) == ["launcher"]
     assert build_command(NsysOptions(processes=2, launcher="program"), ["torchrun", "train.py"])[0] == "nsys"
-    with pytest.raises(TargetError) as refused:
+    with pytest.raises(Refused) as refused:
         build_command(TorchOptions(processes=2, launcher="program"), ["{python}", "train.py"])
-    assert refused.value.field == "launcher"
+    assert list(refused.value.fields) == ["launcher"]
     for words in (["torchrun", "--nnodes=2", "t.py"], ["srun", "-N2", "./a"], ["srun", "--nodes", "2-4", "./a"],
                   ["mpirun", "-H", "a,b", "./a"],
                   ["srun", "-w", "node[1-2]", "./a"], ["{python}", "-m", "torch.distributed.run", "--nnodes", "4", "t.py"],
                   ["mpiexec", "-hosts", "a,b", "{python}", "t.py"], ["deepspeed", "--num_nodes=2", "t.py"]):
-        with pytest.raises(TargetError, match=r"runs on several hosts .*agent on each host"):
+        with pytest.raises(Refused, match=r"runs on several hosts .*agent on each host"):
             build_command(NsysOptions(), words)
     for words in (["torchrun", "--nnodes=1", "t.py"], ["torchrun", "t.py", "--nnodes", "4"],
                   ["srun", "-N", "1", "-w", "node1", "./a"],
                   ["{python}", "t.py", "--nodes=3"], ["mpirun", "--host", "localhost:2", "./a"], ["./a", "-N2"]):
         assert build_command(NsysOptions(), words)[-len(words[1:]):] == words[1:]
     for wrong in ({"processes": 0}, {"processes": 65}, {"launcher": "--x"}):
-        with pytest.raises(OptionsError):
+        with pytest.raises(Refused):
             NsysOptions.parse(wrong)
 
 
 def test_a_launcher_that_is_not_there(tmp_path):
     options = NsysOptions(processes=2, launcher="mpirun")
-    with pytest.raises(TargetError, match="no mpirun on its PATH") as refused:
+    with pytest.raises(Refused, match="no mpirun on its PATH") as refused:
         find_launcher(options, 2, {"PATH": str(tmp_path)})
-    assert refused.value.field == "launcher"
+    assert list(refused.value.fields) == ["launcher"]
     stand_ins.executable(tmp_path / "mpirun", "#!/bin/sh\necho something else\n")
-    with pytest.raises(TargetError, match="neither Open MPI nor MPICH: something else"):
+    with pytest.raises(Refused, match="neither Open MPI nor MPICH: something else"):
         find_launcher(options, 2, {"PATH": str(tmp_path)})
     assert find_launcher(NsysOptions(processes=2), 2, {}) == find_launcher(NcuOptions(), 1, {}) == Launcher()
 

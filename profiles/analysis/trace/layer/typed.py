@@ -8,6 +8,7 @@ from typing import Any
 
 from profiles.analysis.trace.layer.rules import work_of_call
 from profiles.analysis.trace.layer.work import Work
+from workers.base.refused import Refused
 
 # What can be typed: name -> (operator whose rule counts it, the tensors in order, an example).
 OPERATORS: dict[str, tuple[str, str, str]] = {
@@ -35,16 +36,12 @@ MOST_TENSORS, MOST_CHARS, MOST_TYPED = 8, 200, 500
 _SHAPE = re.compile(r"\d{1,12}(?:[x×]\d{1,12}){0,7}")
 
 
-class TypedRefused(ValueError):
-    """The shape means no work; the text says why."""
-
-
 def typed_work(operator: str, dims: str, dtype: str) -> Work:
-    """Return the work of one launch as typed. Raises TypedRefused with the reason."""
+    """Return the work of one launch as typed. Raises Refused with the reason."""
     if operator not in OPERATORS:
-        raise TypedRefused(f"no operator {operator!r}; there are {', '.join(OPERATORS)}")
+        raise Refused(f"no operator {operator!r}; there are {', '.join(OPERATORS)}")
     if dtype not in DTYPES:
-        raise TypedRefused(f"no type {dtype!r}; there are {', '.join(DTYPES)}")
+        raise Refused(f"no type {dtype!r}; there are {', '.join(DTYPES)}")
     shapes = shapes_typed(dims)
     name, what, example = OPERATORS[operator]
     concrete = [""] * len(shapes)
@@ -53,15 +50,15 @@ def typed_work(operator: str, dims: str, dtype: str) -> Work:
     arguments: dict[str, Any] = {"Input Dims": shapes, "Input type": [DTYPES[dtype]] * len(shapes), "Concrete Inputs": concrete}
     work = work_of_call(name, arguments)
     if work is None or (work.flop is None and work.bytes is None):
-        raise TypedRefused(f"{operator} needs {what}, as {example}")
+        raise Refused(f"{operator} needs {what}, as {example}")
     return work
 
 
 def shapes_typed(dims: str) -> list[list[int]]:
-    """"2048x4096, 4096x12288" -> [[2048, 4096], [4096, 12288]]. Raises TypedRefused."""
+    """"2048x4096, 4096x12288" -> [[2048, 4096], [4096, 12288]]. Raises Refused."""
     parts = [part.strip().replace(" ", "") for part in dims[:MOST_CHARS].split(",") if part.strip()]
     if not parts or len(parts) > MOST_TENSORS or not all(_SHAPE.fullmatch(part) for part in parts):
-        raise TypedRefused("shapes are sizes with × or x between, tensors with commas: 2048x4096, 4096x12288")
+        raise Refused("shapes are sizes with × or x between, tensors with commas: 2048x4096, 4096x12288")
     return [[int(size) for size in re.split("[x×]", part)] for part in parts]
 
 
@@ -71,7 +68,7 @@ def typed_works(typed: Mapping[str, Any]) -> dict[str, Work]:
     for kernel, said in list(typed.items())[:MOST_TYPED]:
         try:
             works[kernel] = typed_work(str(said["operator"]), str(said["dims"]), str(said["dtype"]))
-        except (TypedRefused, KeyError, TypeError):
+        except (Refused, KeyError, TypeError):
             continue
     return works
 
