@@ -12,6 +12,7 @@ from rest_framework.views import APIView
 from profiles.ceilings import selectors, services
 from profiles.models import CeilingRun
 from workers.base.refused import Refused
+from workers.list_api import PAGED, read_page
 
 JSON = OpenApiTypes.OBJECT
 
@@ -19,10 +20,11 @@ JSON = OpenApiTypes.OBJECT
 class CeilingListApi(APIView):
     write_permission = "profiles.add_capture"
 
-    @extend_schema(operation_id="ceilings_list", responses=JSON,
+    @extend_schema(operation_id="ceilings_list", responses=JSON, parameters=PAGED,
                    description="Measurements, newest first, and whether one could be made now.")
     def get(self, request: Request) -> Response:
-        return Response({"results": [selectors.run_json(run) for run in selectors.runs()], "ability": selectors.ability()})
+        page = read_page(request, selectors.runs(), 200)
+        return page.answer({"results": [selectors.run_json(run) for run in page.rows], "ability": selectors.ability()})
 
     @extend_schema(operation_id="ceilings_measure", request=None, responses={201: JSON},
                    description="Queues a measurement on a gpu worker: about one minute.")

@@ -21,7 +21,7 @@ def ceiling_list(request: HttpRequest) -> HttpResponse:
               "rows": selectors.gpu_rows(selectors.measured_for(name), name), "model": gpus.lookup(name)}
              for name in selectors.known_gpus()]
     return render(request, "profiles/ceilings/list.html", {
-        "cards": cards, "measured_count": len(measured), "runs": selectors.runs(), "ability": selectors.ability(),
+        "cards": cards, "measured_count": len(measured), "runs": selectors.runs()[:200], "ability": selectors.ability(),
         "version": gpus.VERSION, "may_measure": request.user.has_perm("profiles.add_capture")})
 
 

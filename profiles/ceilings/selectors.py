@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import QuerySet
 from django.urls import reverse
 
 from profiles.analysis.core import gpus
@@ -31,8 +32,9 @@ def ability() -> dict[str, Any]:
     return {"able": False, "why": f"The gpu worker cannot: {lacks[0]}.", "gpu": ""}
 
 
-def runs() -> list[CeilingRun]:
-    return list(CeilingRun.objects.select_related("owner")[:200])
+def runs() -> QuerySet[CeilingRun]:
+    """Return measurements, newest first."""
+    return CeilingRun.objects.select_related("owner")
 
 
 def measured_of(run: CeilingRun) -> MeasuredCeilings:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
@@ -14,21 +17,25 @@ from profiles.exports.api import FORMAT, asked_format
 from profiles.exports.responses import flat_response
 from profiles.models import Profile
 from profiles.rooflines.selectors import requested_profiles, roofline_json
+from workers.list_api import PAGED, read_page
 
 JSON = OpenApiTypes.OBJECT
 PARAMETERS = [FORMAT, OpenApiParameter("per", str, enum=["kernel", "launch"]), OpenApiParameter("profiles", str),
-              OpenApiParameter("before", int), OpenApiParameter("after", int)]
+              OpenApiParameter("before", int), OpenApiParameter("after", int), *PAGED]
 
 
 class RooflineApi(APIView):
     @extend_schema(operation_id="profiles_roofline", responses=JSON, parameters=PARAMETERS)
     def get(self, request: Request, pk: int) -> Response | HttpResponse:
-        """Ceilings and one named point per kernel, with its bound, levels and losses; as a file the points."""
+        """Ceilings and one named point per kernel, with its bound, levels and losses, in pages; as a file all points.
+
+        `pairs` are places among all points.
+        """
         profile = get_object_or_404(Profile, pk=pk)
         document = roofline_json(requested_profiles(request.query_params, profile), request.query_params) | {"profile": pk}
         if kind := asked_format(request):
             return flat_response(kind, f"profile-{pk}-roofline", document["points"])
-        return Response(document)
+        return paged(request, document)
 
 
 class RooflinesApi(APIView):
@@ -38,4 +45,10 @@ class RooflinesApi(APIView):
         document = roofline_json(requested_profiles(request.query_params), request.query_params)
         if kind := asked_format(request):
             return flat_response(kind, "roofline", document["points"])
-        return Response(document)
+        return paged(request, document)
+
+
+def paged(request: Request, document: Mapping[str, Any]) -> Response:
+    """Answer with a page of the points."""
+    page = read_page(request, document["points"])
+    return page.answer({**document, "points": page.rows})

@@ -9,7 +9,7 @@ import pytest
 from django.core.files.base import ContentFile
 from django.utils import timezone
 
-from profiles.models import KernelShape, KernelStat, LaunchCounters, Profile
+from profiles.models import CeilingRun, KernelShape, KernelStat, LaunchCounters, Profile
 from profiles.overview.api import MOST_COUNTED
 from profiles.upload.services import profile_create
 from webapp.models import ShareLink
@@ -69,6 +69,13 @@ def test_a_bare_array_is_read_on_by_its_header(api: Any, olga: Any, profile: Pro
         seen += [row["id"] for row in answer.json()]
         url = answer.headers.get("Link", "").partition("<")[2].partition(">")[0]
     assert sorted(seen) == sorted(ShareLink.objects.values_list("pk", flat=True))
+
+
+def test_measured_ceilings_come_in_pages(api: Any, olga: Any) -> None:
+    CeilingRun.objects.all().delete()           # those that come with the product
+    made = [CeilingRun.objects.create(gpu=f"GPU {number}").pk for number in range(3)]
+    page = api(olga).get("/api/ceilings/", {"limit": 2, "offset": 1}).json()
+    assert [row["id"] for row in page["results"]] == made[1::-1] and (page["count"], page["next_offset"]) == (3, None)
 
 
 @pytest.mark.parametrize("asked", ["limit=x", "offset=-1", "offset=1e3", "limit=\u0663", "offset=" + "9" * 10])

@@ -60,6 +60,18 @@ def test_arrows_join_the_same_kernels_before_and_after(builds: list[Profile]) ->
     assert all(launches["dots"][i]["index"] == launches["dots"][j]["index"] for i, j in launches["dot_pairs"])
 
 
+def test_points_come_in_pages_and_whole_as_a_file(builds: list[Profile]) -> None:
+    a, b = builds
+    asked = {"profiles": f"{a.pk},{b.pk}", "per": "launch", "before": a.pk, "after": b.pk}
+    whole = Client().get("/api/roofline/", asked).json()
+    page = Client().get("/api/roofline/", {**asked, "limit": 4, "offset": 2}).json()
+    assert page["points"] == whole["points"][2:6] and page["pairs"] == whole["pairs"] and page["ceilings"] == whole["ceilings"]
+    assert (page["count"], page["next_offset"], whole["next_offset"]) == (30, 6, None)
+    assert Client().get("/api/roofline/", {**asked, "limit": 4, "format": "csv"}).content.count(b"buildA") >= 15
+    one = Client().get(f"/api/profiles/{a.pk}/roofline/", {"limit": 1})
+    assert len(one.json()["points"]) == 1 and 'offset=1>; rel="next"' in one["Link"]
+
+
 def test_equal_names_are_told_apart_by_build(builds: list[Profile]) -> None:
     labels = {dot["profile_label"] for dot in page_of(builds)["dots"]}
     assert labels == {"five (buildA)", "five (buildB)"}

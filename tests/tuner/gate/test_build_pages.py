@@ -19,6 +19,7 @@ from tests.tuner.gate.test_build_series import DAY, ENV, measure
 from tests.tuner.gate.test_builds import gate
 from tuner.gate.builds.selectors import slow_builds
 from tuner.gate.builds.services import build_of_profile, ensure_build
+from tuner.gate.history import api
 from tuner.gate.history.series_services import update_series
 from tuner.gate.regressions.services import change_regression, update_regressions
 from tuner.models import BaselineChange, Build, KernelRun, Regression, Suite, SuiteKernel
@@ -132,6 +133,17 @@ def test_the_series_over_http_holds_runs_and_changes(as_bob: Any, suite: Suite, 
     assert [len(build["us"]) for build in one["builds"]] == [5] * 16
     assert one["changes"][0]["build"] == "b10" and one["computed"] is True
     assert as_bob.get(reverse("api-series"), {"suite": "nightly", "gpu": "absent"}).status_code == 404
+    assert (found["count"], found["next_offset"]) == (1, None)
+
+
+def test_the_series_come_in_pages_of_kernels(as_bob: Any, suite: Suite, measured: list[Build],
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "SERIES", 2)
+    first = as_bob.get(reverse("api-series"), {"suite": "nightly", "limit": 1000}).json()
+    last = as_bob.get(reverse("api-series"), {"suite": "nightly", "offset": first["next_offset"]}).json()
+    keys = [[one["kernel"] for one in page["series"]] for page in (first, last)]
+    assert list(map(len, keys)) == [2, 1] and first["count"] == last["count"] == 3 and last["next_offset"] is None
+    assert sorted(keys[0] + keys[1]) == ["matmul M=4096", "matmul M=64", "softmax M=64"]
 
 
 def test_a_regression_is_answered_on_its_page(as_alice: Any, as_bob: Any, suite: Suite, measured: list[Build]) -> None:

@@ -28,6 +28,7 @@ from workers.list_api import PAGED, read_page
 
 JSON = OpenApiTypes.OBJECT
 LIST_LIMIT = 200
+SERIES = 100            # kernels of an answer: each may have hundreds of builds
 
 
 class BuildSerializer(serializers.Serializer[Any]):
@@ -90,18 +91,23 @@ class BuildApi(APIView):
 class SeriesApi(APIView):
     @extend_schema(operation_id="builds_series", responses=JSON, parameters=[
         OpenApiParameter("suite", str), OpenApiParameter("kernel", str, description="its key; else all"),
-        *(OpenApiParameter(name, str) for name in ("on", "gpu", "toolkit", "driver", "branch"))])
+        *(OpenApiParameter(name, str) for name in ("on", "gpu", "toolkit", "driver", "branch")), *PAGED])
     def get(self, request: Request) -> Response:
-        """Run medians of each kernel over builds in one environment, oldest build first, with the changes that were found."""
+        """Run medians of each kernel over builds in one environment, oldest build first, with the changes that were found.
+
+        Kernels come in pages; of each the newest 400 builds.
+        """
         choice = page_selectors.read_choice(request.query_params)
         if choice is None:
-            return Response({"suite": None, "series": [], "says": "no suite has a run yet"})
+            return Response({"suite": None, "series": [], "says": "no suite has a run yet", "count": 0, "next_offset": None})
         if choice.missed:
             raise NotFound(choice.missed)
-        found = load_series(choice.suite, choice.where, choice.branch, [choice.kernel] if choice.kernel else None)
-        return Response({"suite": choice.suite.name, "on": choice.where["text"], "branch": choice.branch,
-                         "environment": {name: choice.where[name] for name in ENVIRONMENT},
-                         "series": [series_json(one) for one in found]})
+        kernels = choice.suite.kernels.values_list("key", flat=True)
+        page = read_page(request, kernels.filter(key=choice.kernel) if choice.kernel else kernels, SERIES, SERIES)
+        found = load_series(choice.suite, choice.where, choice.branch, page.rows)
+        return page.answer({"suite": choice.suite.name, "on": choice.where["text"], "branch": choice.branch,
+                            "environment": {name: choice.where[name] for name in ENVIRONMENT},
+                            "series": [series_json(one) for one in found]})
 
 
 def series_json(one: Series) -> dict[str, Any]:
