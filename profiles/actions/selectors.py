@@ -12,7 +12,7 @@ from django.utils.http import urlencode
 
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.identity import identity
-from profiles.analysis.core.representative import operators_around, representative_launch
+from profiles.analysis.core.kernels import operators_around, representative_launch
 from profiles.analysis.core.sentences import plural, time_text
 from profiles.analysis.core.tunable import TYPES, is_problem, tunable
 from profiles.capture.selectors import bare_name

@@ -8,10 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis.core.frame import Frame
-from profiles.analysis.trace.time.kernel_steps import kernel_steps
-from profiles.analysis.trace.time.steps import Steps, steps_of
+from profiles.analysis.trace.time.steps import Steps, kernel_steps, steps_of
+from profiles.analysis.trace.time.tiling import devices
 from profiles.analysis.trace.time.warmup import StepVerdict, judge_steps
-from profiles.analysis.trace.time.work import devices
 from profiles.compare.frame_selectors import kept, page_frame
 from profiles.models import Profile
 

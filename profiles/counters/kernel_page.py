@@ -10,8 +10,8 @@ from typing import Any
 from profiles.analysis.core import gpus
 from profiles.analysis.core.tunable import tuned_operator
 from profiles.analysis.kernel import counters, stalls
+from profiles.analysis.kernel.advising.evidence import judge
 from profiles.analysis.kernel.advising.gains import Headroom, headroom
-from profiles.analysis.kernel.advising.judged import judge
 from profiles.analysis.kernel.anatomy import SAYS, Anatomy
 from profiles.analysis.kernel.ceilings import ceilings
 from profiles.analysis.kernel.counters import LAUNCH_PARAMETERS, limiter_words

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from profiles.analysis.kernel import rules
-from profiles.analysis.kernel.advising.left_out import most_ns, why_left_out
+from profiles.analysis.kernel.advising.advice import most_ns, why_left_out
 from profiles.analysis.kernel.counters import combine_launches, from_json
 from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.models import KernelStat, LaunchCounters

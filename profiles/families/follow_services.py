@@ -15,7 +15,7 @@ from profiles.analysis.core.shapes import Shape, group_shapes, shapes_of
 from profiles.analysis.kernel import counters, rules
 from profiles.analysis.kernel.bounds import reached_roof
 from profiles.analysis.kernel.work import tensor_flop
-from profiles.analysis.trace.layer.floors import floors_of
+from profiles.analysis.trace.layer.ceilings import floors_of
 from profiles.compare.selectors import KernelComparison, comparison
 from profiles.families.assign_services import assign_missing
 from profiles.families.label_services import labels_make

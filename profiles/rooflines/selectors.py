@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypedDict
 
 from django.urls import reverse
 
 from profiles.analysis.core import gpus
 from profiles.analysis.kernel import bounds, counters
-from profiles.analysis.kernel.ceilings import ceilings
+from profiles.analysis.kernel.ceilings import Ceiling, ceilings
 from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.analysis.kernel.measured import MeasuredCeilings, Rung, ladder, newest_of_model
 from profiles.ceilings.selectors import measured_gpus
@@ -134,7 +134,74 @@ def pairs_of(points: Sequence[Mapping[str, Any]], before: int, after: int) -> li
     return pairs
 
 
-def roofline_json(profiles: Sequence[Profile], params: Mapping[str, Any]) -> dict[str, Any]:
+class RooflinePointJson(TypedDict):
+    """A kernel, or a launch, under its roofs: counted, or by the shapes of a trace (`basis`, `mark`, `why`)."""
+
+    kernel_id: int | None
+    name: str
+    short_name: str
+    index: int
+    url: str
+    launches: int
+    profile_id: int
+    profile_label: str
+    build: str
+    family: str
+    family_label: str
+    time_ns: float | None
+    flop: float | None
+    dram_bytes: float | None
+    intensity: float | None
+    flop_s: float | None
+    dram_bytes_s: float | None
+    precision: str
+    precision_label: str
+    by_precision: dict[str, float]
+    side: str
+    roof: float | None
+    roof_pct: float | None
+    ridge: float | None
+    bound: str
+    bound_reason: str
+    bounded: dict[str, Any] | None
+    recoverable_ns: float | None
+    levels: dict[str, Any]
+    ladder: list[dict[str, Any]]
+    sm_clock_hz: float | None
+    device: str
+    reason: str
+    notes: list[str]
+    grid: Any
+    block: Any
+    basis: str
+    shape: str
+    mark: str
+    why: str
+
+
+class MeasuredOnJson(TypedDict):
+    label: str
+    url: str
+
+
+class RooflineJson(TypedDict):
+    """Ceilings and points, the longest first; `pairs`: positions of one kernel in both profiles; `waiting`: workers make them."""
+
+    profiles: list[int]
+    profile: int | None
+    per: str
+    ceilings: list[Ceiling]
+    points: list[RooflinePointJson]
+    waiting: list[int]
+    measured: dict[str, MeasuredOnJson]
+    before: int | None
+    after: int | None
+    pairs: list[list[int]]
+    thresholds: dict[str, Any]
+    data_sheets: str
+
+
+def roofline_json(profiles: Sequence[Profile], params: Mapping[str, Any]) -> Any:
     """Return ceilings and points.
 
     `per=launch` for single launches; `before` and `after` name the profiles that arrows join.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiles.analysis.trace.critical.segments import path_segments
 from profiles.analysis.trace.critical.topic import NamedPath, paths
+from profiles.analysis.trace.critical.walk import path_segments
 from profiles.models import Profile
 from profiles.store.frame import frame_read
 from profiles.store.timeline import timeline

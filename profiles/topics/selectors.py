@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from profiles.analysis.core.tunable import tuned_operator
-from profiles.analysis.trace.account.covered import COVERED
+from profiles.analysis.trace.account.causes import COVERED
 from profiles.analysis.trace.plausibility.withhold import doubt_text
 from profiles.ingest.naming.names import short_name
 from profiles.models import Finding, Profile

@@ -14,7 +14,7 @@ from django.db import DatabaseError, transaction
 
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Result
-from profiles.analysis.trace.account.covered import COVERED
+from profiles.analysis.trace.account.causes import COVERED
 from profiles.analysis.trace.plausibility.withhold import withhold_result
 from profiles.models import Finding, Profile
 from profiles.rows import json_safe, text

@@ -9,7 +9,7 @@ from django.core.files.base import File
 from django.core.files.storage import default_storage
 from django.db import transaction
 
-from profiles.analysis.trace.job_names import job_name, like_ranks
+from profiles.analysis.trace.one_job import job_name, like_ranks
 from profiles.ingest.trace import DifferentJobs, TraceError
 from profiles.models import Profile, ingest_queue
 from profiles.upload import ingest_run

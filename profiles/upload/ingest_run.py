@@ -19,14 +19,12 @@ from profiles.analysis.core.result import Finding
 from profiles.analysis.kernel import counters, findings_counters, findings_source
 from profiles.analysis.kernel.advising.causes import once_per_cause
 from profiles.analysis.trace import cpu_time, findings
-from profiles.analysis.trace.breakdown import breakdown
-from profiles.analysis.trace.job_names import stated_name
+from profiles.analysis.trace.breakdown import breakdown, remark
 from profiles.analysis.trace.merge import merge
 from profiles.analysis.trace.occupancy import calculated_occupancy
-from profiles.analysis.trace.one_job import why_not
-from profiles.analysis.trace.plausibility.examine import examine
+from profiles.analysis.trace.one_job import stated_name, why_not
+from profiles.analysis.trace.plausibility.kinds import examine
 from profiles.analysis.trace.plausibility.withhold import doubtful_kernels, withhold
-from profiles.analysis.trace.remarks import remark
 from profiles.ingest.core.columns import FURTHER_NAMES
 from profiles.ingest.core.source import SeveralProfiles
 from profiles.ingest.naming.names import short_name

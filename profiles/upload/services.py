@@ -17,8 +17,8 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from profiles.analysis.trace.account.covered import COVERED
-from profiles.analysis.trace.job_names import job_name
+from profiles.analysis.trace.account.causes import COVERED
+from profiles.analysis.trace.one_job import job_name
 from profiles.families.assign_services import families_assign
 from profiles.ingest.trace import TraceError
 from profiles.models import INGEST_LEASES, Finding, Profile, ingest_queue

@@ -146,8 +146,7 @@ def _analysed(found: Any, folder: Path) -> str:
     from profiles.analysis.core.kernels import kernel_table, summary_table
     from profiles.analysis.kernel import counters, findings_counters
     from profiles.analysis.trace import findings
-    from profiles.analysis.trace.breakdown import breakdown
-    from profiles.analysis.trace.remarks import remark
+    from profiles.analysis.trace.breakdown import breakdown, remark
     from profiles.ingest.trace import Report, Trace
 
     if isinstance(found, Trace):

@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from profiles.analysis.compare.comparison import Comparison, KernelChange, Row, Side, name_shape, verdict_text
-from profiles.analysis.compare.launch_matching import NO_PROBLEM, match_problems, problems_of, shape_codes, shapes_of
-from profiles.analysis.compare.matching import Kernel, match
+from profiles.analysis.compare.matching import NO_PROBLEM, Kernel, match, match_problems, problems_of, shape_codes, shapes_of
 from profiles.ingest.naming.names import short_names
 
 # ---- how large a change of a kernel's time must be to be one ----

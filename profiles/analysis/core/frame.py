@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, NamedTuple
+from functools import cached_property, wraps
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -357,3 +357,19 @@ def frame_of(trace: Trace) -> Frame:
 
     return Frame(order.size, trace.parts.names, trace.parts.details, trace.tracks, trace.devices, load, trace.metadata,
                  tables=lambda name: trace.samples if name == "samples" else trace.flows)
+
+
+# Results that several analyses of one frame share: made once, kept with the frame.
+
+T = TypeVar("T")
+
+
+def once_a_frame(make: Callable[[Frame], T]) -> Callable[[Frame], T]:
+    """Return `make`, which is called once for each frame; what it returned may hold the frame, and goes with it."""
+    @wraps(make)
+    def of(frame: Frame) -> T:
+        if of not in frame.results:
+            frame.results[of] = make(frame)
+        return cast(T, frame.results[of])
+
+    return of

@@ -16,9 +16,8 @@ from profiles.analysis.core.result import SEVERITIES, Finding
 from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.analysis.kernel import rules, stalls
 from profiles.analysis.kernel.advising import units
-from profiles.analysis.kernel.advising.advice import Advice, advise
+from profiles.analysis.kernel.advising.advice import Advice, advise, needs_no_action
 from profiles.analysis.kernel.advising.causes import cause_of_nvidia
-from profiles.analysis.kernel.advising.left_out import needs_no_action
 from profiles.analysis.kernel.counters import combine_launches, launch_facts, limiter_words
 from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.analysis.kernel.occupancy import waves_text

@@ -14,7 +14,7 @@ import numpy as np
 
 from profiles.analysis.core.result import Finding
 from profiles.analysis.core.sentences import pct_text
-from profiles.analysis.kernel.advising import bounded
+from profiles.analysis.kernel.advising import gains
 from profiles.analysis.kernel.counters import launch_facts
 from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.analysis.kernel.instructions import Instructions, Line, Numbers, lines
@@ -129,7 +129,7 @@ class Kernel:
             severity: str = "medium") -> Finding:
         known = dict(numbers)
         if worth_ns is None and (estimate := self.nvidia_pct(rule)) is not None:
-            most = bounded.most_pct(rule, self.facts)              # as the advice about the kernel caps it
+            most = gains.most_pct(rule, self.facts)              # as the advice about the kernel caps it
             pct = estimate if most is None else min(estimate, most)
             worth_ns, known["nvidia_estimate_pct"] = self.total_ns * pct / 100.0, estimate
             title = f"{title}; NVIDIA estimates up to {pct_text(estimate)} less time"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from profiles.analysis.core.frame import Frame
-from profiles.analysis.core.once import once_a_frame
+from profiles.analysis.core.frame import Frame, once_a_frame
 from profiles.analysis.core.result import Finding, Result
 from profiles.analysis.core.sentences import time_text
 from profiles.analysis.trace.account.account import Account, account_of

@@ -10,7 +10,7 @@ import pytest
 
 from profiles.analysis.core.intervals import Intervals
 from profiles.analysis.trace.account.account import Account, account_of
-from profiles.analysis.trace.account.delays import delayed, stretches
+from profiles.analysis.trace.account.host import delayed, stretches
 from profiles.analysis.trace.account.result import causes_result
 from tests.planted import ADD, Machine, Step, forward_backward, play
 from tests.profiles.account.test_account import check, frame

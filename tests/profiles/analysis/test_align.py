@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.analysis.trace.align import Collectives, RankClock, align
+from profiles.analysis.trace.merge import Collectives, RankClock, align
 
 KINDS = [("ncclDevKernel_AllReduce", 4096), ("ncclDevKernel_AllGather", 1024), ("ncclDevKernel_ReduceScatter", 65536)]
 PERIOD_NS = 1_000_000

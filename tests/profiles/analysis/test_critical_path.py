@@ -9,10 +9,9 @@ import pytest
 
 from profiles import ingest
 from profiles.analysis.core.frame import Frame, frame_of
-from profiles.analysis.trace.critical.segments import MOST, path_segments
-from profiles.analysis.trace.critical.shares import KINDS
 from profiles.analysis.trace.critical.topic import critical_result, links_of, paths
 from profiles.analysis.trace.critical.waits import syncs
+from profiles.analysis.trace.critical.walk import KINDS, MOST, path_segments
 from profiles.analysis.trace.launching.order import order_of
 from profiles.analysis.trace.merge import merge
 from profiles.ingest.trace import Trace

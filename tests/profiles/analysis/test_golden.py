@@ -16,8 +16,7 @@ from profiles.analysis.core.kernels import KernelRow, kernel_table
 from profiles.analysis.core.result import Finding
 from profiles.analysis.kernel import counters, findings_counters
 from profiles.analysis.trace import findings
-from profiles.analysis.trace.breakdown import breakdown
-from profiles.analysis.trace.remarks import remark
+from profiles.analysis.trace.breakdown import breakdown, remark
 from profiles.ingest.trace import Integrity, Report, Trace
 from tests.profiles.ingest.corpus import DATA, H200
 

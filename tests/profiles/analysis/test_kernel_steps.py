@@ -11,10 +11,9 @@ import pytest
 from profiles.analysis.core.frame import frame_of
 from profiles.analysis.trace.merge import merge
 from profiles.analysis.trace.time.facts import TimeFacts
-from profiles.analysis.trace.time.kernel_steps import kernel_steps
 from profiles.analysis.trace.time.result import time_result
-from profiles.analysis.trace.time.steps import steps_of
-from profiles.analysis.trace.time.work import devices
+from profiles.analysis.trace.time.steps import kernel_steps, steps_of
+from profiles.analysis.trace.time.tiling import devices
 from profiles.ingest import read
 from tests.builders import trace
 from tests.profiles.ingest.corpus import H200

@@ -13,8 +13,7 @@ from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.nesting import HOST_ROW, NONE, Nesting
 from profiles.analysis.trace.cpu_time import _Rows, _Sums
 from profiles.analysis.trace.critical.links import most_votes
-from profiles.analysis.trace.critical.shares import _by_thread
-from profiles.analysis.trace.critical.walk import CPU, Path
+from profiles.analysis.trace.critical.walk import CPU, Path, _by_thread
 from profiles.analysis.trace.host import Gaps, _Starved, _Sum
 from profiles.analysis.trace.time.phases import ORDER, Phases
 from profiles.ingest.trace import Track

@@ -14,11 +14,10 @@ import pytest
 from profiles import ingest
 from profiles.analysis.core.frame import Frame, frame_of
 from profiles.analysis.core.result import Result
-from profiles.analysis.trace.memory.categories import KEYS, allocations_of
+from profiles.analysis.trace.memory.categories import KEYS, POINTS, allocations_of, moments
 from profiles.analysis.trace.memory.events import counters_of, device_memories
 from profiles.analysis.trace.memory.phases import NAMES, Phases
 from profiles.analysis.trace.memory.result import memory_result
-from profiles.analysis.trace.memory.timeline import POINTS, moments
 from profiles.analysis.trace.merge import merge
 from profiles.ingest.trace import Trace
 from profiles.models import Profile

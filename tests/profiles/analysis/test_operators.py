@@ -13,13 +13,12 @@ import pytest
 
 from profiles import ingest
 from profiles.analysis.core.frame import Frame, frame_of
-from profiles.analysis.core.representative import operators_around, representative_launch
+from profiles.analysis.core.kernels import operators_around, representative_launch
 from profiles.analysis.core.result import Result
+from profiles.analysis.trace.operators.grouping import USES, owned_work
 from profiles.analysis.trace.operators.matmuls import Problem, problem_of
-from profiles.analysis.trace.operators.missed import missed_product
-from profiles.analysis.trace.operators.owned import USES, owned_work
 from profiles.analysis.trace.operators.tensor_cores import on_tensor_cores, why_not
-from profiles.analysis.trace.operators.topic import operators_result
+from profiles.analysis.trace.operators.topic import missed_product, operators_result
 from profiles.ingest.trace import Category, Report, SummaryTable, Trace
 from tests.builders import flows, trace
 from tests.profiles.ingest.corpus import DATA

@@ -18,8 +18,7 @@ from profiles.analysis.core.result import Finding
 from profiles.analysis.trace.account.result import causes_result
 from profiles.analysis.trace.launching.topic import launches_result
 from profiles.analysis.trace.merge import merge
-from profiles.analysis.trace.plausibility.examine import examine
-from profiles.analysis.trace.plausibility.kinds import KINDS
+from profiles.analysis.trace.plausibility.kinds import KINDS, examine
 from profiles.analysis.trace.plausibility.withhold import (
     GAIN,
     affected,

@@ -15,10 +15,10 @@ from django.core.files.base import File
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from profiles.analysis.kernel.anatomy import Anatomy, anatomy
+from profiles.analysis.kernel.anatomy import UNIT_PARTS as PARTS
+from profiles.analysis.kernel.anatomy import UNIT_SIDES, Anatomy, anatomy
 from profiles.analysis.kernel.memory_chart import chart
 from profiles.analysis.kernel.pipes import GROUPS, MIX, group_of
-from profiles.analysis.kernel.speed import PARTS, UNIT_SIDES
 from profiles.charts.memory_chart import heat, memory_chart
 from profiles.ingest.trace import CounterLaunch, Report
 from profiles.models import KernelStat, Profile

@@ -15,11 +15,10 @@ import pytest
 
 from profiles.analysis.kernel import counters, findings_counters, findings_source, rules
 from profiles.analysis.kernel.advising import units
-from profiles.analysis.kernel.advising.advice import Advice, advise
+from profiles.analysis.kernel.advising.advice import ADVICE, Advice, advise, why_left_out
 from profiles.analysis.kernel.advising.causes import cause as cause_called
 from profiles.analysis.kernel.advising.causes import cause_of_nvidia
 from profiles.analysis.kernel.advising.gains import Ours
-from profiles.analysis.kernel.advising.left_out import ADVICE, why_left_out
 from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.counters.rules import rule_rows
 from profiles.ingest.trace import CounterLaunch, Device, Report

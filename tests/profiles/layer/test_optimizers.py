@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from profiles.analysis.core.frame import frame_of
-from profiles.analysis.trace.layer.floors import launch_floors
+from profiles.analysis.trace.layer.ceilings import launch_floors
 from profiles.analysis.trace.layer.launches import launch_work
 from profiles.analysis.trace.layer.rules import work_of_call
 from profiles.ingest import read

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from profiles import ingest
-from profiles.analysis.trace.job_names import job_name, like_ranks, stated_name
-from profiles.analysis.trace.one_job import CLOCKS_APART_NS, why_not
+from profiles.analysis.trace.one_job import CLOCKS_APART_NS, job_name, like_ranks, stated_name, why_not
 
 H200 = Path("tests/data/h200")
 

@@ -10,9 +10,8 @@ import pytest
 from profiles.analysis.trace.layer.arguments import Call
 from profiles.analysis.trace.needed.facts import Item
 from profiles.analysis.trace.needed.needs import NEEDED, NOT_KNOWN, _shared_out
-from profiles.analysis.trace.needed.places import places_of
 from profiles.analysis.trace.needed.slow import choice_of, slow_kernels
-from profiles.analysis.trace.needed.topic import needed_result
+from profiles.analysis.trace.needed.topic import needed_result, places_of
 from tests.profiles.needed.natural import frame, needs
 
 

@@ -21,7 +21,7 @@ from django.test import Client
 from profiles.analysis.core.frame import frame_of
 from profiles.analysis.core.result import SEVERITIES, Result
 from profiles.analysis.core.result import Finding as Found
-from profiles.analysis.trace.account.covered import COVERED
+from profiles.analysis.trace.account.causes import COVERED
 from profiles.ingest.trace import SummaryColumn, SummaryTable
 from profiles.models import Finding, Profile
 from profiles.store.topics import topic_read, topic_write

@@ -12,8 +12,7 @@ from profiles import ingest
 from profiles.analysis.compare.launches import launches_of_trace
 from profiles.analysis.core.kernels import kernel_table
 from profiles.analysis.trace import findings
-from profiles.analysis.trace.breakdown import breakdown
-from profiles.analysis.trace.remarks import remark
+from profiles.analysis.trace.breakdown import breakdown, remark
 from profiles.ingest.chrome import parallel
 from profiles.ingest.core import build, marks, pieces, spill, spooled
 from profiles.ingest.core.spill import Numbers

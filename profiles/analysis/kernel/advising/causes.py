@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from profiles.analysis.core.result import Finding
 from profiles.analysis.kernel.advising import evidence, feeding
-from profiles.analysis.kernel.advising.seen import Seen
+from profiles.analysis.kernel.advising.units import Seen
 from profiles.analysis.kernel.facts import LaunchFacts
 
 UNKNOWN_GAIN = "neither NVIDIA's rules nor ours estimate how much of the kernel's time it costs"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from profiles.analysis.core.sentences import pct_text, si_text
 from profiles.analysis.kernel.advising import units
-from profiles.analysis.kernel.advising.seen import Seen
+from profiles.analysis.kernel.advising.units import Seen
 from profiles.analysis.kernel.facts import LaunchFacts
 
 LIMITS: dict[str, float] = {

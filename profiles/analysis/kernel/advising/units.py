@@ -13,8 +13,29 @@ for it. Both are upper bounds and are said as such ("at most").
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from profiles.analysis.kernel.facts import LaunchFacts
+
+# What the facts of a launch say of a cause by themselves.
+
+
+@dataclass(frozen=True)
+class Seen:
+    """`text` has a line for each sentence.
+
+    `least_pct`, `most_pct`: of the kernel's time, 0-100, an estimate; None where nobody can say, and why. `title`, `fix`: in place
+    of the cause's, where the facts tell which of its kinds it is.
+    """
+
+    text: str
+    least_pct: float | None = None
+    most_pct: float | None = None
+    why_unknown: str = ""
+    always: bool = False             # said beside a finding of ours about the same, which does not hold these numbers
+    title: str = ""
+    fix: str = ""
+
 
 LIMITS: dict[str, float] = {
     "bound_pct": 60.0,           # of its peak: a unit below it does not bound a kernel (bounds.THRESHOLDS["busy_pct"]) …

@@ -16,21 +16,19 @@ from typing import Any
 import numpy as np
 
 from profiles.analysis.core import gpus, intervals
-from profiles.analysis.core.frame import Frame
+from profiles.analysis.core.frame import Frame, once_a_frame
 from profiles.analysis.core.intervals import EMPTY, Intervals
-from profiles.analysis.core.once import once_a_frame
-from profiles.analysis.trace.account.causes import CAUSES
+from profiles.analysis.trace.account.causes import CAUSES, Group, Row
 from profiles.analysis.trace.account.gpu import GpuTime, Names, gain_of, gpu_time
 from profiles.analysis.trace.account.host import Host, pageable_rows
 from profiles.analysis.trace.account.lead import HostBound, lead_of
 from profiles.analysis.trace.account.ranks import KERNEL_CAUSES, RankWait, rank_waits
-from profiles.analysis.trace.account.rows import Group, Row
+from profiles.analysis.trace.launching.calls import short_kernels
 from profiles.analysis.trace.launching.order import order_of
-from profiles.analysis.trace.launching.short import short_kernels
 from profiles.analysis.trace.time.kinds import SMALL_NS
 from profiles.analysis.trace.time.steps import Steps, steps_of
+from profiles.analysis.trace.time.tiling import DeviceWork, devices
 from profiles.analysis.trace.time.warmup import WARM_UP, StepVerdict, judge_steps
-from profiles.analysis.trace.time.work import DeviceWork, devices
 from profiles.ingest.trace import Category
 
 ONE_RANK = 0.75                     # of a cause's time: it is that rank's

@@ -6,7 +6,43 @@ after the last GPU work. Each nanosecond of each GPU belongs to one cause. `docs
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
+
+# Findings of other analyses whose time the account has already: said once, by it. Their own pages keep them as details.
+
+COVERED = frozenset({
+    "gpu_idle", "host_syncs", "pageable_copies", "data_loading", "exposed_transfers", "host_on_path", "kernel_on_path",
+    "waits_on_path", "straggler", "behind", "exposed_communication", "copies_exposed", "allocating_calls", "slow_calls", "graphs",
+    "queue_full", "tensor_cores_dtype", "unsteady_kernels"})
+
+
+# The lines of an account: time of one GPU at one place, and a cause over all GPUs.
+
+
+@dataclass(frozen=True)
+class Row:
+    """Time of one GPU under one cause at one place."""
+
+    gpu: int
+    cause: str
+    where: str                      # kernel, range, operator or call that has it; "" where nothing is named
+    rank: str                       # on which the cause starts: another one's where this GPU waited for it; "" of a single trace
+    wall_ns: int
+    recoverable_ns: int | None
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Group:
+    """One cause over all GPUs and places. `wall_ns` and `recoverable_ns` are means over the GPUs."""
+
+    cause: str
+    where: str
+    rank: str                       # "" where it is no one rank's
+    wall_ns: int
+    recoverable_ns: int | None
+    rows: tuple[Row, ...]
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from profiles.analysis.trace.operators.tensor_cores import on_tensor_cores, type
 from profiles.analysis.trace.time.classes import kernels_of
 from profiles.analysis.trace.time.idle import busiest
 from profiles.analysis.trace.time.kinds import COMPUTE, MEMORY, REGIMES, SMALL_NS, UNKNOWN, kind_of
-from profiles.analysis.trace.time.tiling import Tiling, in_turn, tiling
-from profiles.analysis.trace.time.work import DeviceWork
+from profiles.analysis.trace.time.tiling import DeviceWork, Tiling, in_turn, tiling
 from profiles.ingest.trace import Category
 from profiles.ingest.windows import MISSING32
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from profiles.analysis.trace.account.causes import CAUSES
-from profiles.analysis.trace.account.rows import Group
+from profiles.analysis.trace.account.causes import CAUSES, Group
 
 LEAD_PCT = 10.0                     # of all GPUs' time: a cause with less to win does not lead
 TYPE_TIMES = 3

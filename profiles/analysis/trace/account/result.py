@@ -7,8 +7,7 @@ from typing import Any
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Finding, Result
 from profiles.analysis.trace.account.account import Account, account_of, rank_number
-from profiles.analysis.trace.account.causes import CAUSES
-from profiles.analysis.trace.account.rows import Group, Row
+from profiles.analysis.trace.account.causes import CAUSES, Group, Row
 from profiles.analysis.trace.account.words import group_text, lead_text
 from profiles.analysis.trace.time.sentences import no_work_text
 from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable

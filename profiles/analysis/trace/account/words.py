@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from profiles.analysis.core.sentences import pct_text, plural, time_text
 from profiles.analysis.trace.account.account import Account
-from profiles.analysis.trace.account.causes import CAUSES
-from profiles.analysis.trace.account.rows import Group, Row
+from profiles.analysis.trace.account.causes import CAUSES, Group, Row
 from profiles.ingest.naming.names import short_name
 
 _KERNELS = ("compute", "no_tensor_cores", "memory_traffic", "unknown_kernels", "small_kernels", "serial_streams", "slow_gpu",

@@ -22,7 +22,7 @@ from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.core.intervals import EMPTY, Intervals
 from profiles.analysis.trace.communication.collectives import Collectives
 from profiles.analysis.trace.communication.meetings import Meetings
-from profiles.analysis.trace.time.work import DeviceWork
+from profiles.analysis.trace.time.tiling import DeviceWork
 from profiles.ingest.trace import Category
 
 # Key of a cause -> what is said of the late one.

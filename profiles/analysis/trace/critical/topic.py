@@ -13,10 +13,9 @@ from profiles.analysis.core.result import Finding, Result, cut_to_fit
 from profiles.analysis.core.sentences import pct_text, plural, time_text
 from profiles.analysis.core.unlaunched import why_no_calls
 from profiles.analysis.trace.critical.links import Links
-from profiles.analysis.trace.critical.shares import KINDS, Shares
-from profiles.analysis.trace.critical.walk import BEFORE, CPU, Path, ends, walk
+from profiles.analysis.trace.critical.walk import BEFORE, CPU, KINDS, Path, Shares, ends, walk
 from profiles.analysis.trace.time.steps import Span, steps_of
-from profiles.analysis.trace.time.work import devices
+from profiles.analysis.trace.time.tiling import devices
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
 

@@ -8,12 +8,11 @@ import numpy.typing as npt
 from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.core.result import cut_to_fit
-from profiles.analysis.trace.launching.calls import Calls
+from profiles.analysis.trace.launching.calls import Calls, ShortKernels
 from profiles.analysis.trace.launching.graphs import Graph
 from profiles.analysis.trace.launching.order import Order, group_values
 from profiles.analysis.trace.launching.overlap import Copies, Run
 from profiles.analysis.trace.launching.queue import FULL, LIMIT, Queue
-from profiles.analysis.trace.launching.short import ShortKernels
 from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
 
 MOST = 200

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame
@@ -12,18 +14,101 @@ from profiles.analysis.core.result import Finding, Result, cut_to_fit
 from profiles.analysis.core.sentences import pct_text, plural, time_text
 from profiles.analysis.core.unlaunched import why_no_calls
 from profiles.analysis.trace.launching import tables
-from profiles.analysis.trace.launching.calls import Calls, runtime_calls
+from profiles.analysis.trace.launching.calls import GAP_NS, SHORT_NS, Calls, ShortKernels, runtime_calls, short_kernels
 from profiles.analysis.trace.launching.graphs import graphs, in_graph
-from profiles.analysis.trace.launching.order import Order, order_of
+from profiles.analysis.trace.launching.order import Order, group_values, order_of
 from profiles.analysis.trace.launching.overlap import Copies, Run, copies, serial_runs
 from profiles.analysis.trace.launching.queue import DRAWN, FULL, LIMIT, Queue, queue_points, queues
-from profiles.analysis.trace.launching.short import GAP_NS, SHORT_NS, ShortKernels, short_kernels
-from profiles.analysis.trace.launching.steady import STEADY_NS, brief_finding, brief_kernels, brief_table
 from profiles.analysis.trace.plausibility.launches import count_launch_calls
 from profiles.ingest.naming.names import short_name
+from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
 
-FEW = 20                            # launches, to say anything of a median
-FOUND = {"won_pct": 2.0, "blocked_pct": 1.0, "outlier_pct": 1.0, "exposed_pct": 5.0,
+# Kernels that end before they reach a steady state: what of their time is start, ramp and tail.
+#
+# A launch costs the GPU time whatever it computes: blocks are handed out, the first loads of every block find cold caches and an
+# empty pipeline (ramp), and the last blocks end one by one (tail). Below STEADY_NS (20 µs, a rule of thumb) these parts are most
+# of the kernel, so rates and occupancy of such a kernel say little of its code, and tuning it wins little: fewer and longer
+# launches do.
+#
+# `floor_ns` is what a launch takes at least in this trace: the 5th percentile of its kernels' durations, where there are FEW or
+# more, and FLOOR_NS at most (a kernel that does nothing takes some 1 to 1.5 µs of a GPU's time: a rule of thumb). Estimate of
+# what fusing wins at most: the floor for every launch under STEADY_NS but one of each kernel. Not counted: the gaps before them
+# (`launching.short`).
+
+STEADY_NS = 20_000
+FLOOR_NS = 1_500
+FEW = 20
+UNSTEADY = {"time_pct": 20.0, "wall_pct": 2.0}      # of the kernels' time; of the wall time, to be more than a remark
+MOST = 200
+
+
+@dataclass(frozen=True)
+class Brief:
+    """Launches under STEADY_NS: a mask over the GPU work, and what they take together."""
+
+    is_brief: npt.NDArray[np.bool_]
+    launches: int
+    total_ns: int
+    kernel_ns: int
+    floor_ns: float | None
+    most_ns: float | None                # that fusing them wins at most: an estimate
+
+    @property
+    def share_pct(self) -> float:
+        return 100.0 * self.total_ns / self.kernel_ns if self.kernel_ns else 0.0
+
+
+def brief_kernels(order: Order) -> Brief:
+    brief = order.is_kernel & (order.dur_ns < STEADY_NS)
+    count, names = int(np.count_nonzero(brief)), int(np.unique(order.name[brief]).size)
+    durations = order.dur_ns[order.is_kernel]
+    floor = min(float(np.percentile(durations, 5)), float(FLOOR_NS)) if durations.size >= FEW else None
+    total = int(order.dur_ns[brief].sum())
+    most = None if floor is None else min(float(total), floor * max(0, count - names))
+    return Brief(brief, count, total, int(durations.sum()), floor, most)
+
+
+def brief_table(order: Order, brief: Brief) -> SummaryTable:
+    """Return one row per kernel with launches under STEADY_NS, most time first."""
+    rows = np.flatnonzero(brief.is_brief)
+    groups = group_values(order.name[rows], order.dur_ns[rows])
+    everywhere = {int(code): int(number) for code, number in zip(*np.unique(order.name[order.is_kernel], return_counts=True),
+                                                                 strict=True)}
+    cells: list[list[Cell]] = [
+        [order.frame.names[groups.code[at]], int(groups.count[at]), everywhere.get(int(groups.code[at]), 0), int(groups.total[at]),
+         float(groups.p50[at]), float(100.0 * min(1.0, brief.floor_ns / groups.p50[at])) if brief.floor_ns and groups.p50[at]
+         else None]
+        for at in np.argsort(-groups.total, kind="stable")[:MOST].tolist()]
+    columns = [SummaryColumn("kernel", "kernel", text=True), SummaryColumn("launches under 20 µs", "count"),
+               SummaryColumn("launches", "count"), SummaryColumn("time in them", "ns"), SummaryColumn("median", "ns"),
+               SummaryColumn("floor of its median", "pct")]
+    floor = (f"The floor, {time_text(brief.floor_ns)}, is the 5th percentile of all kernels here, {time_text(FLOOR_NS)} at "
+             "most: about "
+             "what a launch takes that does next to nothing.") if brief.floor_ns else f"Under {FEW} kernels: no floor is told."
+    return SummaryTable("Kernels too short for a steady state", columns, cells,
+                        f"Under 20 µs (a rule of thumb) start, ramp and tail are most of a kernel. {floor}")
+
+
+def brief_finding(order: Order, brief: Brief, wall_ns: int, gpus: int) -> Finding | None:
+    if brief.share_pct < UNSTEADY["time_pct"] or brief.launches < FEW:
+        return None
+    groups = group_values(order.name[brief.is_brief], order.dur_ns[brief.is_brief])
+    top = order.frame.names[groups.code[int(np.argmax(groups.total))]]
+    won = f": fusing them wins at most {time_text(brief.most_ns)} (estimate)" if brief.most_ns else ""
+    weighs = brief.most_ns is not None and 100.0 * brief.most_ns / max(1, wall_ns * gpus) >= UNSTEADY["wall_pct"]
+    return Finding(
+        "unsteady_kernels", "medium" if weighs else "info",
+        f"{pct_text(brief.share_pct)} of the kernels' time ({time_text(brief.total_ns)}) is in {brief.launches:,} launches "
+        "under 20 µs, "
+        f"which end before they reach a steady state, most in `{short_name(top)}`{won}",
+        "Make fewer and longer launches: fuse neighbours (torch.compile, a fused optimizer), batch the work of several, or "
+        "give each "
+        "launch more of it. Tuning such a kernel by itself wins little.",
+        {"launches": brief.launches, "brief_ns": brief.total_ns, "share_pct": brief.share_pct, "floor_ns": brief.floor_ns,
+         "limit_ns": STEADY_NS}, worth_ns=None if brief.most_ns is None else brief.most_ns / gpus, kernel=top)
+
+
+NOTABLE_PCT = {"won_pct": 2.0, "blocked_pct": 1.0, "outlier_pct": 1.0, "exposed_pct": 5.0,
          "serial_pct": 5.0}      # of the time of all GPUs; serial_pct: of the time of all kernels
 _BINS_NS = np.array([0, *(int(10 ** (3 + step / 4)) for step in range(0, 25))])         # 1 µs to 1 s, four a decade
 
@@ -53,7 +138,7 @@ def launches_result(frame: Frame) -> Result:
         "unsteady_launches": brief.launches, "unsteady_ns": brief.total_ns, "unsteady_limit_ns": STEADY_NS,
         "floor_ns": brief.floor_ns,
         "short_limit_ns": SHORT_NS, "gap_limit_ns": GAP_NS, "queue_limit": LIMIT, "queue_full_from": FULL,
-               "thresholds_pct_of_wall": FOUND,
+               "thresholds_pct_of_wall": NOTABLE_PCT,
     }
     findings = [each for each in (_graph_finding(numbers), _full_queue_finding(numbers), _outlier_finding(numbers),
                                _exposed_copies_finding(numbers, copied, frame),
@@ -149,7 +234,7 @@ def _answer(numbers: dict[str, Any]) -> str:
 
 def _graph_finding(numbers: dict[str, Any]) -> Finding | None:
     share = _share(numbers, "graph_won_ns")
-    if share < FOUND["won_pct"]:
+    if share < NOTABLE_PCT["won_pct"]:
         return None
     kept = numbers["kept_gap_ns"]
     return Finding(
@@ -166,7 +251,7 @@ def _graph_finding(numbers: dict[str, Any]) -> Finding | None:
 
 def _full_queue_finding(numbers: dict[str, Any]) -> Finding | None:
     share = 100 * numbers["queue_blocked_ns"] / numbers["wall_ns"]
-    if share < FOUND["blocked_pct"]:
+    if share < NOTABLE_PCT["blocked_pct"]:
         return None
     return Finding(
         "queue_full", "info",
@@ -180,10 +265,10 @@ def _full_queue_finding(numbers: dict[str, Any]) -> Finding | None:
 
 def _outlier_finding(numbers: dict[str, Any]) -> Finding | None:
     idle, all_of_it = (100 * numbers[name] / numbers["wall_ns"] for name in ("outlier_idle_ns", "outlier_ns"))
-    if idle < FOUND["outlier_pct"] and all_of_it < 5 * FOUND["outlier_pct"]:
+    if idle < NOTABLE_PCT["outlier_pct"] and all_of_it < 5 * NOTABLE_PCT["outlier_pct"]:
         return None
     return Finding(
-        "slow_calls", "info" if idle < FOUND["outlier_pct"] else "medium" if idle < 10 else "high",
+        "slow_calls", "info" if idle < NOTABLE_PCT["outlier_pct"] else "medium" if idle < 10 else "high",
         f"{plural(numbers['outliers'], 'runtime call')} took far longer than usual ({time_text(numbers['outlier_ns'])} together, "
         f"the longest "
         f"`{numbers['outlier_longest']}`); no GPU worked during {time_text(numbers['outlier_idle_ns'])} of it",
@@ -197,7 +282,7 @@ def _outlier_finding(numbers: dict[str, Any]) -> Finding | None:
 
 def _exposed_copies_finding(numbers: dict[str, Any], copied: list[Copies], frame: Frame) -> Finding | None:
     share = _share(numbers, "copy_exposed_ns")
-    if share < FOUND["exposed_pct"]:
+    if share < NOTABLE_PCT["exposed_pct"]:
         return None
     first = copied[0]
     return Finding(
@@ -212,7 +297,7 @@ def _exposed_copies_finding(numbers: dict[str, Any], copied: list[Copies], frame
 
 def _serial_finding(serial: list[Run], numbers: dict[str, Any], frame: Frame) -> Finding | None:
     saved, share = numbers["serial_saved_ns"], 100 * numbers["serial_saved_ns"] / max(1, numbers["kernel_ns"])
-    if share < FOUND["serial_pct"]:
+    if share < NOTABLE_PCT["serial_pct"]:
         return None
     first = serial[0]
     name = frame.names[first.name]

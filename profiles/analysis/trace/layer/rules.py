@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from profiles.analysis.trace.layer import attention, fused, movement, optimizers, pointwise, products, rowwise
+from profiles.analysis.trace.layer import attention, optimizers, pointwise, products, rowwise
 from profiles.analysis.trace.layer.arguments import Call
 from profiles.analysis.trace.layer.work import Work
 
@@ -48,15 +48,15 @@ ATEN: dict[str, Rule] = {
     **_each(pointwise.copied, "copy"),
     **_each(pointwise.filled, "fill", "zero", "normal", "uniform", "random", "bernoulli_"),
     **_each(optimizers.multi_tensor, *(f"_foreach_{name}" for name in optimizers.FOREACH), *optimizers.FUSED, "_fused_sgd"),
-    "embedding": movement.embedding,
-    "embedding_dense_backward": movement.embedding_backward,
-    "gather": movement.gather,
-    "index_select": movement.index_select,
-    "scatter": movement.scatter(3, 0),
-    "scatter_add": movement.scatter(3, 1),
-    "index_add": movement.scatter(3, 1),
-    "index_copy": movement.scatter(3, 0),
-    **_each(movement.concatenation, "cat", "stack", "_cat"),
+    "embedding": pointwise.embedding,
+    "embedding_dense_backward": pointwise.embedding_backward,
+    "gather": pointwise.gather,
+    "index_select": pointwise.index_select,
+    "scatter": pointwise.scatter(3, 0),
+    "scatter_add": pointwise.scatter(3, 1),
+    "index_add": pointwise.scatter(3, 1),
+    "index_copy": pointwise.scatter(3, 0),
+    **_each(pointwise.concatenation, "cat", "stack", "_cat"),
 }
 ATEN |= dict.fromkeys(attention.FORMS, attention.attention)
 ANY: dict[str, Rule] = {
@@ -74,7 +74,7 @@ ANY: dict[str, Rule] = {
     **_each(products.product_at(1), "cutlass_scaled_mm"),                             # vLLM: (out, a, b, scales…)
     **_each(products.product_at(0), "fp8_scaled_mm", "int8_scaled_mm", "gemm_a8w8", "gemm_a16w16"),
     **_each(products.fused_experts, "inplace_fused_experts", "outplace_fused_experts", "fused_experts"),
-    **_each(movement.cache_write(0), "reshape_and_cache", "reshape_and_cache_flash"),
+    **_each(pointwise.cache_write(0), "reshape_and_cache", "reshape_and_cache_flash"),
 }
 
 
@@ -82,7 +82,7 @@ def work_of_call(name: str, arguments: Mapping[str, Any]) -> Work | None:
     """Return the work of one call, or None where no rule knows the operator or its arguments do not say enough."""
     call = Call(name, arguments)
     if name.startswith("triton_"):
-        rule: Rule | None = fused.fused
+        rule: Rule | None = pointwise.fused
     else:
         names = (call.op, call.base)
         table = ATEN if call.namespace == "aten" else ANY

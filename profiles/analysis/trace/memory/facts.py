@@ -9,9 +9,8 @@ import numpy as np
 
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.trace.memory.categories import KEYS, Allocations
-from profiles.analysis.trace.memory.copies import Copies
 from profiles.analysis.trace.memory.events import Counter, DeviceMemory
-from profiles.analysis.trace.memory.peak import Group, alive_at, before_bytes
+from profiles.analysis.trace.memory.peak import Copies, Group, alive_at, before_bytes
 from profiles.analysis.trace.memory.phases import Phases
 
 

@@ -16,6 +16,7 @@ from profiles.analysis.kernel.advising.convolutions import Convolution, convolut
 from profiles.analysis.trace.operators.grouping import (
     ROWS,
     Groups,
+    OwnedWork,
     kernel_of,
     name_of,
     ns_column,
@@ -24,7 +25,6 @@ from profiles.analysis.trace.operators.grouping import (
     slice_of,
     text_column,
 )
-from profiles.analysis.trace.operators.owned import OwnedWork
 from profiles.analysis.trace.operators.tensor_cores import least_ns
 from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
 

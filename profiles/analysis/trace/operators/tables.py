@@ -13,7 +13,9 @@ from profiles.analysis.core.sentences import plural
 from profiles.analysis.trace.operators.grouping import (
     ROWS,
     TEXT_CHARS,
+    USES,
     Groups,
+    OwnedWork,
     kernel_of,
     name_of,
     ns_column,
@@ -23,7 +25,6 @@ from profiles.analysis.trace.operators.grouping import (
     sum_by,
     text_column,
 )
-from profiles.analysis.trace.operators.owned import USES, OwnedWork
 from profiles.analysis.trace.operators.tensor_cores import peak_of
 from profiles.analysis.trace.operators.tree import Tree, readable
 from profiles.ingest.naming.clipping import clip_name

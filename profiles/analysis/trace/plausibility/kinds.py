@@ -6,14 +6,116 @@ A new kind is a row of it: a reader of files adds its `Doubt`, or `find` finds i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from profiles.analysis.core.digest import Digest
+import numpy as np
+import numpy.typing as npt
+
+from profiles.analysis.core.digest import Digest, digest_of
 from profiles.analysis.core.sentences import pct_of, pct_text, plural, time_text
 from profiles.analysis.trace.plausibility.launches import find_launches_without_work, find_work_before_call
-from profiles.analysis.trace.plausibility.streams import find_duplicates, find_kernels_inside_kernel
 from profiles.ingest.naming.names import short_name
-from profiles.ingest.trace import Doubt, Trace
+from profiles.ingest.trace import KERNELS, Doubt, Trace
+
+# Kernels of one stream that cannot be: inside another kernel of the stream, or there twice.
+
+MOST_NAMES = 50                         # kernels that a doubt lists
+_TOLERANCE_NS = 1_000                   # times of older files are rounded to microseconds
+_MOST_PROGRAMMATIC = 2                  # kernels that may run within another one by programmatic launch
+
+Array = npt.NDArray[np.int64]
+_SAME = ("start_ns", "dur_ns", "name", "correlation")
+
+
+def find_kernels_inside_kernel(digest: Digest, trace: Trace) -> Doubt | None:
+    """Find kernels that run whole within an earlier kernel of their own stream: its duration cannot be.
+
+    Not counted: exact duplicates, branches of a graph (they may share a stream's number), and up to two kernels of calls that can
+    ask for programmatic launch (`LaunchKernelEx`).
+    """
+    rows = _kernels(digest)
+    rows = rows[~_repeated(digest, rows)]
+    by_start = np.lexsort((-digest.work["dur_ns"][rows], digest.work["start_ns"][rows], digest.work["track"][rows]))
+    rows = rows[by_start]
+    track, start = digest.work["track"][rows].astype(np.int64), digest.work["start_ns"][rows]
+    end = start + digest.work["dur_ns"][rows]
+    cover = _covering(track, start, end)
+    inside = (cover >= 0) & (end <= end[cover]) & (start < end[cover] - _TOLERANCE_NS)
+    for pattern, most in (("GraphLaunch", None), ("LaunchKernelEx", _MOST_PROGRAMMATIC)):
+        fits = inside & _called(digest, rows, pattern)
+        many = np.bincount(cover[inside], minlength=rows.size) > (most if most is not None else rows.size)
+        inside &= ~fits | many[cover]
+    if not inside.any():
+        return None
+    covers = np.unique(cover[inside])
+    dur = digest.work["dur_ns"][rows]
+    return Doubt("kernel_inside_kernel", int(np.count_nonzero(inside)), int(rows.size), int(start[covers].min()),
+                 int(start[inside].max()), ns=int(dur[covers].sum()), of_ns=int(dur.sum()),
+                 names=_names(digest, rows[covers]), by=int(covers.size))
+
+
+def find_duplicates(digest: Digest, trace: Trace) -> Doubt | None:
+    """Find GPU work that is in the file twice: same stream, start, duration, name and correlation id."""
+    rows = np.flatnonzero((digest.work["dur_ns"] > 0) & ~digest.work["instant"])
+    again = rows[_repeated(digest, rows)]
+    if not again.size:
+        return None
+    start, dur = digest.work["start_ns"], digest.work["dur_ns"]
+    return Doubt("duplicates", int(again.size), int(rows.size), int(start[again].min()), int(start[again].max()),
+                 ns=int(dur[again].sum()), of_ns=int(dur[rows].sum()),
+                 names=_names(digest, again[np.isin(digest.work["category"][again], [int(kind) for kind in KERNELS])]))
+
+
+def _kernels(digest: Digest) -> Array:
+    work = digest.work
+    return np.flatnonzero(np.isin(work["category"], [int(kind) for kind in KERNELS]) & ~work["instant"] & (work["dur_ns"] > 0))
+
+
+def _repeated(digest: Digest, rows: Array) -> npt.NDArray[np.bool_]:
+    """For each of `rows`, which are in order of start, whether the very same is there before it."""
+    out = np.zeros(rows.size, np.bool_)
+    start = digest.work["start_ns"][rows]
+    tied = np.concatenate((start[1:] == start[:-1], [False])) if rows.size else out
+    tied[1:] |= tied[:-1].copy()
+    at = np.flatnonzero(tied)
+    if at.size:
+        columns = [digest.work[name][rows[at]].astype(np.int64) for name in ("track", *_SAME)]
+        order = np.lexsort(columns)
+        same = np.ones(at.size - 1, np.bool_)
+        for column in columns:
+            same &= column[order][1:] == column[order][:-1]
+        out[at[order[1:][same]]] = True
+    return out
+
+
+def _covering(track: Array, start: Array, end: Array) -> Array:
+    """Of kernels by stream and start: the earlier one of the stream that ends last, -1 where there is none."""
+    out = np.full(track.size, -1, np.int64)
+    if not track.size:
+        return out
+    first = np.flatnonzero(np.concatenate(([True], track[1:] != track[:-1])))
+    for low, high in zip(first.tolist(), [*first[1:].tolist(), track.size], strict=True):
+        reach = np.maximum.accumulate(end[low:high])
+        leads = np.concatenate(([True], end[low + 1:high] > reach[:-1]))
+        longest = np.maximum.accumulate(np.where(leads, np.arange(low, high), low))
+        out[low + 1:high] = longest[:-1]
+    return out
+
+
+def _called(digest: Digest, rows: Array, part: str) -> npt.NDArray[np.bool_]:
+    """For each of `rows` whether the name of its launch call contains `part`."""
+    code = digest.call_name[rows]
+    used, place = np.unique(code, return_inverse=True)
+    fits = np.array([name >= 0 and part in digest.names[name] for name in used.tolist()] or [False], np.bool_)
+    return fits[place] if rows.size else np.empty(0, np.bool_)
+
+
+def _names(digest: Digest, rows: Array) -> list[str]:
+    """Return the names of kernels, the most time first."""
+    used, place = np.unique(digest.work["name"][rows], return_inverse=True)
+    time = np.bincount(place, weights=digest.work["dur_ns"][rows], minlength=used.size)
+    return [digest.names[used[at]] for at in np.argsort(-time, kind="stable")[:MOST_NAMES].tolist() if used[at] >= 0]
+
 
 # What findings rest on (`withhold.RESTS`), and doubts affect.
 GPU_TIME, IDLE, CALLS, COUNTS = "gpu_time", "idle", "calls", "counts"
@@ -121,3 +223,39 @@ KINDS: dict[str, Kind] = {kind.name: kind for kind in (
     Kind("second_document", "records of a second trace in the file, not read", _tell_second, _whole, frozenset()),
     Kind("rest_of_another_file", "records of another file behind the end", _tell_rest, _nothing, frozenset()),
 )}
+
+
+# Every doubt about a trace, in words, into its integrity report.
+
+
+def examine(trace: Trace) -> None:
+    """Complete `trace.integrity.plausibility`: what readers noted, what the trace itself shows, the weightiest kind first."""
+    digest = digest_of(trace)
+    doubts = [_complete(doubt, trace) for doubt in trace.integrity.plausibility if doubt.kind in KINDS]
+    doubts += [doubt for kind in KINDS.values() if kind.find and (doubt := kind.find(digest, trace))]
+    lost = next((doubt for doubt in doubts if doubt.kind == "launch_without_work"), None)
+    for place, doubt in enumerate(doubts):
+        if doubt.kind == "no_kernel_table" and lost:
+            doubts[place] = replace(doubt, count=lost.count, of=lost.of, first_ns=lost.first_ns, last_ns=lost.last_ns)
+    order = list(KINDS)
+    trace.integrity.plausibility = [_said(doubt) for doubt in sorted(doubts, key=lambda each: order.index(each.kind))]
+
+
+def _complete(doubt: Doubt, trace: Trace) -> Doubt:
+    """A reader knows no times of what it counted as a whole: then they are the trace's own."""
+    if doubt.kind == "cap":
+        return replace(doubt, first_ns=0, last_ns=_last_start(trace))
+    return doubt
+
+
+def _last_start(trace: Trace) -> int:
+    last = 0
+    for window in trace.windows():
+        if len(window):
+            last = max(last, int(window.columns["start_ns"].max()))
+    return last
+
+
+def _said(doubt: Doubt) -> Doubt:
+    kind = KINDS[doubt.kind]
+    return replace(doubt, label=kind.label, sentence=kind.tell(doubt), touches=kind.weigh(doubt) >= LEAST_PCT)

@@ -18,8 +18,7 @@ from profiles.analysis.core.frame import Frame, Rows
 from profiles.analysis.core.intervals import Intervals
 from profiles.analysis.trace.time.idle import CAUSES, Idle
 from profiles.analysis.trace.time.kinds import REGIMES, SMALL_NS, regimes
-from profiles.analysis.trace.time.tiling import Tiling, in_turn, tiling
-from profiles.analysis.trace.time.work import DeviceWork
+from profiles.analysis.trace.time.tiling import DeviceWork, Tiling, in_turn, tiling
 from profiles.ingest.trace import Category
 
 CLASSES = ("compute", "memory", "overhead", "unknown")

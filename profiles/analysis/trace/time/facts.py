@@ -13,14 +13,12 @@ from profiles.analysis.core.intervals import Intervals
 from profiles.analysis.trace.time.activity import Activity, activity
 from profiles.analysis.trace.time.classes import PARTS, Kernels, KernelTime, Verdict, kernel_times, kernels_of, parts_of, verdict
 from profiles.analysis.trace.time.idle import Idle, host_rows, idle_of
-from profiles.analysis.trace.time.kernel_steps import KernelSteps, kernel_steps
 from profiles.analysis.trace.time.phases import ORDER, Phases
 from profiles.analysis.trace.time.ranges import RangeTime, range_times
-from profiles.analysis.trace.time.steps import Span, Steps, steps_of
-from profiles.analysis.trace.time.tiling import Tiling
+from profiles.analysis.trace.time.steps import KernelSteps, Span, Steps, kernel_steps, steps_of
+from profiles.analysis.trace.time.tiling import DeviceWork, Tiling, devices
 from profiles.analysis.trace.time.warmup import StepVerdict
 from profiles.analysis.trace.time.warmup import judge_steps as counted
-from profiles.analysis.trace.time.work import DeviceWork, devices
 
 
 @dataclass(frozen=True)

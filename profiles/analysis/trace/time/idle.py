@@ -26,8 +26,7 @@ from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame, Ints, Rows
 from profiles.analysis.core.intervals import Intervals
 from profiles.analysis.core.nesting import SYNC_CALLS, SYNC_WORDS
-from profiles.analysis.trace.time.tiling import in_turn
-from profiles.analysis.trace.time.work import DeviceWork
+from profiles.analysis.trace.time.tiling import DeviceWork, in_turn
 from profiles.ingest.trace import Category
 
 MOST_THREADS = 256              # that are looked into: what the others launched late is the host's

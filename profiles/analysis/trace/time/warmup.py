@@ -10,7 +10,7 @@ import numpy as np
 from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.trace.time.steps import Span
-from profiles.analysis.trace.time.work import DeviceWork
+from profiles.analysis.trace.time.tiling import DeviceWork
 from profiles.ingest.trace import Category
 
 COMPILED_PCT = 5.0              # of a step's time in compilation: it is a compiling step, wherever it stands

@@ -9,8 +9,7 @@ import pytest
 
 from profiles import ingest
 from profiles.analysis.core.kernels import kernel_table, numbers
-from profiles.analysis.trace.breakdown import breakdown
-from profiles.analysis.trace.remarks import remark
+from profiles.analysis.trace.breakdown import breakdown, remark
 from profiles.ingest.trace import Category, Trace
 from tests.profiles.ingest.corpus import CORPUS, H200, TRUTH, larger_are_deep
 

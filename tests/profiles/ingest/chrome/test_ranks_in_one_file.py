@@ -14,11 +14,10 @@ import pytest
 from profiles.analysis.core.frame import frame_of
 from profiles.analysis.core.shapes import shapes_of
 from profiles.analysis.core.unlaunched import why_no_calls
-from profiles.analysis.trace.breakdown import breakdown
+from profiles.analysis.trace.breakdown import breakdown, remark
 from profiles.analysis.trace.critical.topic import critical_result
 from profiles.analysis.trace.launching.topic import launches_result
 from profiles.analysis.trace.operators.topic import operators_result
-from profiles.analysis.trace.remarks import remark
 from profiles.ingest import read
 from profiles.ingest.chrome.rank_owners import label_of
 from profiles.ingest.trace import Trace
