@@ -84,6 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     settings.WHITENOISE_AUTOREFRESH = True
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "tests.answers.CheckAnswers"]
     # a machine with other work does not make an example wrong
     hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
     hypothesis.settings.load_profile("busy")

@@ -306,7 +306,7 @@ PACKAGES = {
     "markdown_it": ("webapp.frame.documents", "webapp.threads.texts"),
     "mcp": ("webapp.agents.*",),
     "msgspec": ("profiles.ingest.*", "profiles.exports.*", "profiles.store.*", "profiles.fleet.feed", "profiles.capture.chakra",
-                "workers.agent.*"),
+                "workers.agent.*", "webapp.answer_schema"),
     "ncu_report": ("profiles.ingest.ncu.ncu_child",),
     "numpy": ("profiles.*", "tuner.*", "workers.*", "webapp.examples.*"),
     "opentelemetry": ("workers.metrics.otlp", "workers.spans"),

@@ -270,7 +270,7 @@ REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["webapp.accounts.ProjectToken", "rest_framework.authentication.SessionAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["webapp.accounts.RolePermission"],
     "DEFAULT_THROTTLE_CLASSES": ["webapp.operate.limits.Throttle"],
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "webapp.answer_schema.TypedSchema",
     "DEFAULT_RENDERER_CLASSES": ["webapp.negotiation.AnyTextJson"],
     "EXCEPTION_HANDLER": "webapp.errors.exception_handler",
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "webapp.negotiation.FormatOrFile",
@@ -279,7 +279,8 @@ KNOX_TOKEN_MODEL = "webapp.ApiToken"
 MIGRATION_MODULES = {"knox": None}      # its migrations make its own table even where the model is swapped for ours
 REST_KNOX = {"TOKEN_TTL": None, "TOKEN_PREFIX": "rp_"}       # the expiry is chosen with each token
 SPECTACULAR_SETTINGS = {
-    "TITLE": "Ridgepoint", "VERSION": "0.1.0", "SWAGGER_UI_DIST": "SIDECAR", "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "TITLE": "Ridgepoint", "VERSION": "0.1.0", "OAS_VERSION": "3.1.0",
+    "SWAGGER_UI_DIST": "SIDECAR", "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SERVE_INCLUDE_SCHEMA": False, "SERVE_PERMISSIONS": ["webapp.accounts.RolePermission"],
     "ENUM_NAME_OVERRIDES": {"ProfileKindEnum": "profiles.models.Profile.Kind",
                             "ChartKindEnum": "profiles.sql.query_services.CHARTS"},

@@ -1,0 +1,55 @@
+"""The API's answers in its OpenAPI schema: `responses=` of a view names the type that the code returns, once.
+
+A type is a TypedDict or dataclass, a list or mapping of them, or several joined by `|`; msgspec tells its JSON Schema. mypy holds
+the type to the code that makes the answer, tests/answers.py to what is sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import is_dataclass
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, is_typeddict
+
+import msgspec
+from drf_spectacular.drainage import warn
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.plumbing import ResolvedComponent
+
+
+def is_answer(kind: Any) -> bool:
+    """Return whether `kind` is a type of this sort, and no serializer or name of a basic type."""
+    return is_typeddict(kind) or is_dataclass(kind) or get_origin(kind) is not None
+
+
+def json_schema(kind: Any, reference: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Return a type's schema, and its parts by name; `reference`: how it names them, with {name}."""
+    several = get_origin(kind) in (Union, UnionType)         # of objects msgspec takes one at a time
+    schemas, parts = msgspec.json.schema_components(get_args(kind) if several else [kind], ref_template=reference)
+    return {"anyOf": list(schemas)} if several else schemas[0], parts
+
+
+class TypedSchema(AutoSchema):
+    """How an operation is described."""
+
+    def _get_response_bodies(self, direction: Any = "response") -> Any:
+        kind = self.get_response_serializers()
+        if is_answer(kind):
+            return {"200": self._get_response_for_code(kind, "200")}
+        return super()._get_response_bodies(direction)
+
+    def _get_response_for_code(self, serializer: Any, status_code: str, media_types: Any = None,
+                               direction: Any = "response") -> Any:
+        answer = self._describe(serializer) if is_answer(serializer) else serializer
+        return super()._get_response_for_code(          # type: ignore[no-untyped-call]    # spectacular has no types there
+            answer, status_code, media_types, direction)
+
+    def _describe(self, kind: Any) -> dict[str, Any]:
+        """Return the schema of a type; each part that has a name is listed once."""
+        schema, parts = json_schema(kind, "#/components/schemas/{name}")
+        for name, part in parts.items():
+            component = ResolvedComponent(          # type: ignore[no-untyped-call]
+                name=name, type=ResolvedComponent.SCHEMA, object=name, schema=part)
+            if component in self.registry and self.registry[component].schema != part:
+                warn(f"two types are called {name}")
+            self.registry.register_on_missing(component)
+        return schema
