@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from django.utils.formats import localize
 
@@ -65,8 +65,15 @@ def facts_text(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
             for name, value in facts.items() if isinstance(value, int | float | str)]
 
 
-def rate(job: TuneJob, ms: float | None) -> dict[str, Any] | None:
-    """Return work per second at a time: {"value", "unit"} in the operator's unit; None if unknown."""
+class RateJson(TypedDict):
+    """Work per second in the operator's unit."""
+
+    value: float
+    unit: str
+
+
+def rate(job: TuneJob, ms: float | None) -> RateJson | None:
+    """Return work per second at a time; None if unknown."""
     operator = find(job.operator)
     if ms is None or operator is None or operator.problems(job.shape, job.dtype):
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TypedDict
 
 from profiles.models import KernelShape, Profile
 from tuner.models import TuneJob
@@ -60,12 +60,19 @@ def grid_programs(grid: str) -> int | None:
     return total or None
 
 
-def job_grid(job: TuneJob) -> dict[str, Any] | None:
-    """Return what is said of a grid that leaves SMs empty, of the best configuration or, before one is known, the default.
+class GridJson(TypedDict):
+    """A grid that leaves SMs empty."""
 
-    {"programs", "sms", "of", "production", "text", "warns"}: `production` are the programs that profiles of this model of GPU saw
-    the operator launch for most of its time; `warns` where those would fill it. None where the grid fills the GPU or is unknown.
-    """
+    programs: int
+    sms: int
+    of: str                     # the best configuration or, before one is known, the default
+    production: int | None      # programs that profiles of this GPU model saw the operator launch for most of its time
+    text: str
+    warns: bool                 # those would fill the GPU
+
+
+def job_grid(job: TuneJob) -> GridJson | None:
+    """Return what is said of a job's grid; None where it fills the GPU or is unknown."""
     known = find(job.operator)
     if known is None or not job.gpu or known.problems(job.shape, job.dtype):
         return None

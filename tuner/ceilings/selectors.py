@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from profiles.analysis.core import gpus
 from profiles.ceilings.selectors import measured_for
@@ -56,12 +56,24 @@ def good_ms(job: TuneJob, least: LeastTime | None) -> float | None:
     return least.ms * 100 / job.ceiling_pct if least is not None and job.ceiling_pct else None
 
 
-def job_ceiling(job: TuneJob, ceilings: Ceilings | None = None) -> dict[str, Any] | None:
-    """Return what pages, API and commands say of a job's ceiling; None where it is unknown.
+class CeilingJson(TypedDict):
+    """The least time of a job's problem; shares are 0-1 of the best, the default and the library."""
 
-    ms, side, source; flop_ms, bytes_ms; physical_ms; share (0-1) of the best, the default and the library; score: the SOL score of
-    the best against the `baseline` (the library, else the default).
-    """
+    ms: float
+    side: str
+    source: str
+    flop_ms: float | None
+    bytes_ms: float | None
+    physical_ms: float | None
+    share: float | None
+    default_share: float | None
+    library_share: float | None
+    score: float | None             # the best's SOL score against the baseline
+    baseline: str | None            # "library", else "default"
+
+
+def job_ceiling(job: TuneJob, ceilings: Ceilings | None = None) -> CeilingJson | None:
+    """Return what pages, API and commands say of a job's ceiling; None where it is unknown."""
     least = (ceilings or Ceilings()).of_job(job)
     if least is None:
         return None

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypedDict
 
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
@@ -15,7 +14,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tuner import texts
-from tuner.ceilings.filling import job_grid
+from tuner.ceilings.filling import GridJson, job_grid
 from tuner.ceilings.selectors import Ceilings
 from tuner.jobs import (
     choice_selectors,
@@ -27,14 +26,14 @@ from tuner.jobs import (
     selectors,
     worth_selectors,
 )
-from tuner.jobs.insight import explain_trials
+from tuner.jobs.insight import Effect, explain_trials
 from tuner.models import TuneJob
 from tuner.query_api import Checked, read_whole
 from tuner.tuning.operators import all_operators, find
 from tuner.tuning.search.strategies import DEFAULT
+from workers.base.answers import Paged
 from workers.list_api import PAGED, read_page
 
-JSON = OpenApiTypes.OBJECT
 LIST_LIMIT = 200
 TRIALS_LIMIT = 5000
 
@@ -62,10 +61,15 @@ class TuneRequest(serializers.Serializer[None]):
                     help_text='{"parameters": {"BM": [64, 128]}, "constraints": ["BM * BN <= 8192"]}: where it differs')
 
 
+class TuneJobsJson(Paged):
+    total: int
+    jobs: list[selectors.TuneJobJson]
+
+
 class TuneListApi(APIView):
     write_permission = "tuner.add_tunejob"
 
-    @extend_schema(operation_id="tune_list", responses=JSON, parameters=[
+    @extend_schema(operation_id="tune_list", responses=TuneJobsJson, parameters=[
         *PAGED, OpenApiParameter("status", str), OpenApiParameter("operator", str)])
     def get(self, request: Request) -> Response:
         """Newest first."""
@@ -76,7 +80,7 @@ class TuneListApi(APIView):
         page, ceilings = read_page(request, jobs, 50, LIST_LIMIT), Ceilings()
         return page.answer({"total": page.count, "jobs": [selectors.job_json(job, ceilings) for job in page.rows]})
 
-    @extend_schema(operation_id="tune_create", request=TuneRequest, responses={201: JSON})
+    @extend_schema(operation_id="tune_create", request=TuneRequest, responses={201: selectors.TuneJobJson})
     def post(self, request: Request) -> Response:
         asked = TuneRequest(data=request.data)
         asked.is_valid(raise_exception=True)
@@ -93,16 +97,31 @@ class TuneListApi(APIView):
         return Response(selectors.job_json(job), status=201)
 
 
+class WholeTuneJobJson(selectors.TuneJobJson):
+    """A tune job with its failures, most frequent first; `triton`: text that applies the best configuration."""
+
+    grid: GridJson | None
+    failures: list[selectors.FailureJson]
+    triton: str
+
+
 class TuneApi(APIView):
-    @extend_schema(operation_id="tune_get", responses=JSON)
+    @extend_schema(operation_id="tune_get", responses=WholeTuneJobJson)
     def get(self, request: Request, pk: int) -> Response:
         job = get_object_or_404(TuneJob, pk=pk)
         return Response({**selectors.job_json(job), "grid": job_grid(job), "failures": selectors.failures_by_reason(job),
                          "triton": texts.paste_text(job.operator, job.best_config)})
 
 
+class TrialsJson(TypedDict):
+    job: int
+    status: str
+    trials: list[selectors.TrialJson]
+    next_after: int | None
+
+
 class TrialListApi(APIView):
-    @extend_schema(operation_id="tune_trials", responses=JSON, parameters=[
+    @extend_schema(operation_id="tune_trials", responses=TrialsJson, parameters=[
         OpenApiParameter("after", int, description="only trials with a greater number"),
         OpenApiParameter("limit", int)])
     def get(self, request: Request, pk: int) -> Response:
@@ -119,15 +138,26 @@ class TrialListApi(APIView):
 class TuneStopApi(APIView):
     write_permission = "tuner.change_tunejob"
 
-    @extend_schema(operation_id="tune_stop", request=None, responses=JSON)
+    @extend_schema(operation_id="tune_stop", request=None, responses=selectors.TuneJobJson)
     def post(self, request: Request, pk: int) -> Response:
         return Response(selectors.job_json(control_services.tune_stop(get_object_or_404(TuneJob, pk=pk))))
+
+
+class WorthJson(TypedDict):
+    """`gain`: share of the time that tuning is expected to win; null: nothing like it was tuned."""
+
+    seconds: float | None
+    fleet_s: float
+    launches: int
+    profiles: int
+    gain: float | None
+    why: str
 
 
 class TuneWorthApi(APIView):
     """?operator=matmul&dtype=bf16&M=4096&N=4096&K=4096[&device=gpu:NVIDIA H200]"""
 
-    @extend_schema(operation_id="tune_worth", responses=JSON, parameters=[
+    @extend_schema(operation_id="tune_worth", responses=WorthJson, parameters=[
         OpenApiParameter("operator", str, required=True), OpenApiParameter("dtype", str), OpenApiParameter("device", str),
         OpenApiParameter("M", int, description="and the operator's other dimensions by name")])
     def get(self, request: Request) -> Response:
@@ -146,8 +176,22 @@ class TuneWorthApi(APIView):
                          "profiles": worth.fleet.profiles, "gain": worth.gain.share if worth.gain else None, "why": worth.why})
 
 
+class InsightJson(TypedDict):
+    """`explained`: share of the differences in log time that parameters explain one by one."""
+
+    job: int
+    status: str
+    text: str
+    effects: list[Effect]
+    measured: int
+    rejected: int
+    explained: float | None
+    time: page_selectors.Savings
+    clocks: page_selectors.ClockRangeJson | None
+
+
 class TuneInsightApi(APIView):
-    @extend_schema(operation_id="tune_insight", responses=JSON)
+    @extend_schema(operation_id="tune_insight", responses=InsightJson)
     def get(self, request: Request, pk: int) -> Response:
         """What each parameter does, where the time went and what was saved. Raced trials count with the time they had."""
         job = get_object_or_404(TuneJob, pk=pk)
@@ -158,8 +202,12 @@ class TuneInsightApi(APIView):
                          "clocks": page_selectors.clock_range(trials)})
 
 
+class ChoicesJson(TypedDict):
+    choices: list[choice_selectors.ChoiceJson]
+
+
 class TuneChoicesApi(APIView):
-    @extend_schema(operation_id="tune_choices", responses=JSON, parameters=[
+    @extend_schema(operation_id="tune_choices", responses=ChoicesJson, parameters=[
         OpenApiParameter("q", str, description="words of operator, shape, type, strategy, GPU or state, or a job's number"),
         OpenApiParameter("beside", int, description="a job: those of its problem come first")])
     def get(self, request: Request) -> Response:
@@ -169,7 +217,7 @@ class TuneChoicesApi(APIView):
 
 
 class TuneCompareApi(APIView):
-    @extend_schema(operation_id="tune_compare", responses=JSON, parameters=[
+    @extend_schema(operation_id="tune_compare", responses=comparison.ComparisonJson, parameters=[
         OpenApiParameter("a", int, required=True), OpenApiParameter("b", int, required=True)])
     def get(self, request: Request) -> Response:
         """Two jobs: how soon each was how good, what both measured, winners, failures, differences."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from typing import TypedDict
 
 from django.core.exceptions import SuspiciousOperation
 from django.http import QueryDict
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
@@ -16,6 +15,7 @@ from rest_framework.views import APIView
 
 from tuner.jobs import new_services
 from tuner.jobs.forms import at_fields, job_form
+from workers.base.answers import make_answer
 
 MAX_FORM_CHARACTERS = 100_000
 
@@ -24,10 +24,28 @@ class TuneCheckRequest(serializers.Serializer[None]):
     form = serializers.CharField(max_length=MAX_FORM_CHARACTERS, help_text="the form's fields, as a browser would send them")
 
 
+class OutlookJson(TypedDict):
+    """What a job would meet that is queued now; `why_not`: no living worker can take it."""
+
+    why_not: str
+    ahead: int
+    running: int
+    idle: int
+    text: str
+
+
+class TuneCheckJson(TypedDict):
+    """`fields`: name → what is wrong; `queue`: what the job would meet."""
+
+    fields: dict[str, str]
+    jobs: int
+    queue: OutlookJson | None
+
+
 class TuneCheckApi(APIView):
     write_permission = "tuner.add_tunejob"
 
-    @extend_schema(operation_id="tune_check", request=TuneCheckRequest, responses=OpenApiTypes.OBJECT, parameters=[
+    @extend_schema(operation_id="tune_check", request=TuneCheckRequest, responses=TuneCheckJson, parameters=[
         OpenApiParameter("profile", int, description="whose hot shapes the form offers")])
     def post(self, request: Request) -> Response:
         """`fields`: name -> what is wrong; `queue`: what the job would meet. Nothing is made."""
@@ -51,5 +69,5 @@ class TuneCheckApi(APIView):
             wrong = at_fields(form, new_services.asked_errors(problems, given))
         if given.get("device"):
             outlook = new_services.asked_outlook(problems, given["device"])
-            queue = {**asdict(outlook), "text": outlook.text}
+            queue = make_answer(OutlookJson, outlook)
         return Response({"fields": wrong, "jobs": len(problems), "queue": queue})

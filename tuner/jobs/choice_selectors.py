@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from django.db.models import Case, Q, TextField, When
 from django.db.models.functions import Cast
 
@@ -12,7 +14,15 @@ LISTED = 100             # options of the form, which works without a script
 FOUND = 30               # answers to a search
 
 
-def job_choices(find: str = "", beside: str = "", limit: int = FOUND) -> list[dict[str, str]]:
+class ChoiceJson(TypedDict):
+    """A line of a list to choose from."""
+
+    value: str
+    title: str
+    note: str
+
+
+def job_choices(find: str = "", beside: str = "", limit: int = FOUND) -> list[ChoiceJson]:
     """Return jobs that have every word of `find`, those of the operator of the job `beside` first, then the newest."""
     jobs = TuneJob.objects.annotate(shape_text=Cast("shape", TextField()), id_text=Cast("pk", TextField())).order_by("-id")
     for word in find[:200].split()[:6]:
@@ -27,7 +37,7 @@ def job_choices(find: str = "", beside: str = "", limit: int = FOUND) -> list[di
     return [job_choice(job) for job in jobs[:limit]]
 
 
-def job_choice(job: TuneJob) -> dict[str, str]:
+def job_choice(job: TuneJob) -> ChoiceJson:
     """Return a job as a line of a list."""
     shape = " ".join(f"{name}={value}" for name, value in texts.in_order(job.operator, job.shape).items())
     note = [job.strategy, job.gpu or job.device, *(["space edited"] if job.space else []), job.status, f"{job.created:%Y-%m-%d}"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from tuner.jobs.insight import Milestone, milestones
 from tuner.models import TuneJob
 from tuner.spaces.texts import edit_text
 from tuner.tuning.trial import Config, Rejected, Trial, config_key
+from workers.base.answers import make_answer
 
 LEAST_PAIRS = 5          # configurations that both measured, for an interval and a rank correlation
 Z95 = 1.96
@@ -233,8 +234,34 @@ def winner_parameters(pair: JobPair) -> list[dict[str, Any]]:
              "differs": configs[0].get(name) != configs[1].get(name)} for name in dict.fromkeys((*configs[0], *configs[1]))]
 
 
-def comparison_json(pair: JobPair) -> dict[str, Any]:
+class DifferenceJson(TypedDict):
+    """What two jobs were not asked, or not measured with, alike."""
+
+    name: str
+    a: str
+    b: str
+
+
+class ComparisonJson(TypedDict):
+    """Two jobs compared: `Comparison` with what is said of it."""
+
+    a: int
+    b: int
+    answer: str
+    same_problem: bool
+    best_ms: tuple[float | None, float | None]
+    reached: tuple[list[Milestone], list[Milestone]]
+    pairs: list[Pair]
+    ratio: float | None
+    interval: tuple[float, float] | None
+    rank: float | None
+    crossed: tuple[CarriedWinner, CarriedWinner]
+    failures: list[tuple[str, int, int]]
+    differences: list[DifferenceJson]
+
+
+def comparison_json(pair: JobPair) -> ComparisonJson:
     """Return the comparison as the API sends it."""
-    return {"a": pair.a.pk, "b": pair.b.pk, "answer": answer_text(pair), "same_problem": pair.same_problem,
-            **asdict(pair.result),
-            "differences": [{"name": name, "a": a, "b": b} for name, a, b, differ in differences(pair) if differ]}
+    return make_answer(ComparisonJson, pair.result, a=pair.a.pk, b=pair.b.pk, answer=answer_text(pair),
+                       same_problem=pair.same_problem,
+                       differences=[{"name": name, "a": a, "b": b} for name, a, b, differ in differences(pair) if differ])

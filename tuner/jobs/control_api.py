@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict
 
 from django.http import Http404
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
@@ -26,9 +25,9 @@ from tuner.jobs.create_services import EFFORTS
 from tuner.models import Quarantine, TuneGroup, TuneJob
 from tuner.query_api import Checked
 from tuner.tuning.search.strategies import DEFAULT
+from workers.base.answers import Paged
 from workers.list_api import PAGED, read_page
 
-JSON = OpenApiTypes.OBJECT
 CHANGE = "tuner.change_tunejob"
 
 
@@ -39,7 +38,7 @@ def as_validation_error(error: create_services.TuneError) -> ValidationError:
 class TunePauseApi(APIView):
     write_permission = CHANGE
 
-    @extend_schema(operation_id="tune_pause", request=None, responses=JSON)
+    @extend_schema(operation_id="tune_pause", request=None, responses=selectors.TuneJobJson)
     def post(self, request: Request, pk: int) -> Response:
         """Frees the worker within a second; what was measured is kept."""
         return Response(selectors.job_json(control_services.tune_pause(get_object_or_404(TuneJob, pk=pk))))
@@ -48,7 +47,7 @@ class TunePauseApi(APIView):
 class TuneResumeApi(APIView):
     write_permission = CHANGE
 
-    @extend_schema(operation_id="tune_resume", request=None, responses=JSON)
+    @extend_schema(operation_id="tune_resume", request=None, responses=selectors.TuneJobJson)
     def post(self, request: Request, pk: int) -> Response:
         """Back into the queue, from its rows."""
         return Response(selectors.job_json(control_services.tune_resume(get_object_or_404(TuneJob, pk=pk))))
@@ -62,7 +61,7 @@ class ExtendRequest(serializers.Serializer[None]):
 class TuneExtendApi(APIView):
     write_permission = CHANGE
 
-    @extend_schema(operation_id="tune_extend", request=ExtendRequest, responses=JSON)
+    @extend_schema(operation_id="tune_extend", request=ExtendRequest, responses=selectors.TuneJobJson)
     def post(self, request: Request, pk: int) -> Response:
         """More budget. A job that has ended goes on from its rows."""
         asked = ExtendRequest(data=request.data)
@@ -79,10 +78,16 @@ class MoveRequest(serializers.Serializer[None]):
     after = serializers.IntegerField(required=False, help_text="id of a waiting job; neither: last")
 
 
+class QueueOrderJson(TypedDict):
+    """Ids of waiting jobs, the next one first."""
+
+    queue: list[int]
+
+
 class TuneMoveApi(APIView):
     write_permission = CHANGE
 
-    @extend_schema(operation_id="tune_move", request=MoveRequest, responses=JSON)
+    @extend_schema(operation_id="tune_move", request=MoveRequest, responses=QueueOrderJson)
     def post(self, request: Request, pk: int) -> Response:
         """Put a waiting job before or after another. What then stands in front of it keeps its place."""
         asked = MoveRequest(data=request.data)
@@ -91,24 +96,43 @@ class TuneMoveApi(APIView):
         return Response({"queue": control_services.queue_move(get_object_or_404(TuneJob, pk=pk), **beside)})
 
 
+class QueueJson(Paged):
+    queue: list[selectors.TuneJobJson]
+
+
 class QueueApi(APIView):
     write_permission = CHANGE
 
-    @extend_schema(operation_id="queue_get", responses=JSON, parameters=PAGED)
+    @extend_schema(operation_id="queue_get", responses=QueueJson, parameters=PAGED)
     def get(self, request: Request) -> Response:
         """Waiting jobs in the order in which workers take them."""
         page = read_page(request, control_services.waiting_jobs())
         return page.answer({"queue": [selectors.job_json(job) for job in page.rows]})
 
-    @extend_schema(operation_id="queue_by_worth", request=None, responses=JSON)
+    @extend_schema(operation_id="queue_by_worth", request=None, responses=QueueOrderJson)
     def post(self, request: Request) -> Response:
         """Forget the order that people made: by worth again."""
         control_services.queue_reset()
         return Response({"queue": list(control_services.waiting_jobs().values_list("pk", flat=True))})
 
 
+class EffortJson(TypedDict):
+    """A named budget; `plateau`: trials in a row that win nothing end the search."""
+
+    name: str
+    title: str
+    trials: int
+    seconds: float
+    plateau: int | None
+    explanation: str
+
+
+class EffortsJson(TypedDict):
+    efforts: list[EffortJson]
+
+
 class EffortsApi(APIView):
-    @extend_schema(operation_id="efforts_list", responses=JSON)
+    @extend_schema(operation_id="efforts_list", responses=EffortsJson)
     def get(self, request: Request) -> Response:
         return Response({"efforts": [{"name": name, **vars(effort)} for name, effort in EFFORTS.items()]})
 
@@ -135,16 +159,20 @@ class GroupRequest(serializers.Serializer[None]):
     seed = serializers.IntegerField(default=0)
 
 
+class GroupsJson(Paged):
+    groups: list[groups.GroupJson]
+
+
 class GroupListApi(APIView):
     write_permission = "tuner.add_tunejob"
 
-    @extend_schema(operation_id="groups_list", responses=JSON, parameters=PAGED)
+    @extend_schema(operation_id="groups_list", responses=GroupsJson, parameters=PAGED)
     def get(self, request: Request) -> Response:
         """Newest first."""
         page = read_page(request, TuneGroup.objects.select_related("owner").prefetch_related("jobs"))
         return page.answer({"groups": [groups.group_json(group) for group in page.rows]})
 
-    @extend_schema(operation_id="group_create", request=GroupRequest, responses={201: JSON})
+    @extend_schema(operation_id="group_create", request=GroupRequest, responses={201: groups.GroupJson})
     def post(self, request: Request) -> Response:
         """Many shapes as one order; each is a job of its own and starts from what the others found."""
         asked = GroupRequest(data=request.data)
@@ -161,7 +189,7 @@ ACTIONS: dict[str, Callable[[TuneGroup], None]] = {
 
 
 class GroupApi(APIView):
-    @extend_schema(operation_id="group_get", responses=JSON)
+    @extend_schema(operation_id="group_get", responses=groups.GroupJson)
     def get(self, request: Request, pk: int) -> Response:
         return Response(groups.group_json(get_object_or_404(TuneGroup, pk=pk)))
 
@@ -169,7 +197,7 @@ class GroupApi(APIView):
 class GroupActionApi(APIView):
     write_permission = CHANGE
 
-    @extend_schema(operation_id="group_action", request=None, responses=JSON)
+    @extend_schema(operation_id="group_action", request=None, responses=groups.GroupJson)
     def post(self, request: Request, pk: int, action: str) -> Response:
         """stop, pause or resume every job of the group that has not ended."""
         if action not in ACTIONS:
@@ -179,8 +207,13 @@ class GroupActionApi(APIView):
         return Response(groups.group_json(group))
 
 
+class QuarantinesJson(Paged):
+    total: int
+    quarantine: list[quarantine.QuarantineJson]
+
+
 class QuarantineListApi(APIView):
-    @extend_schema(operation_id="quarantine_list", responses=JSON, parameters=[
+    @extend_schema(operation_id="quarantine_list", responses=QuarantinesJson, parameters=[
         OpenApiParameter("operator", str), OpenApiParameter("reason", str), OpenApiParameter("gpu", str), *PAGED])
     def get(self, request: Request) -> Response:
         """In force first, then what was lifted."""
@@ -192,7 +225,7 @@ class QuarantineListApi(APIView):
 class QuarantineLiftApi(APIView):
     write_permission = CHANGE
 
-    @extend_schema(operation_id="quarantine_lift", request=None, responses=JSON)
+    @extend_schema(operation_id="quarantine_lift", request=None, responses=quarantine.QuarantineJson)
     def post(self, request: Request, pk: int) -> Response:
         """Workers may run it again; where it fails again, it comes back."""
         row = quarantine.quarantine_lift(get_object_or_404(Quarantine, pk=pk), request.user)

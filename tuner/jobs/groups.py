@@ -6,12 +6,12 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from math import exp, log
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db import transaction
 
 from tuner import texts
-from tuner.ceilings.selectors import Ceilings, job_ceiling
+from tuner.ceilings.selectors import CeilingJson, Ceilings, job_ceiling
 from tuner.jobs import selectors
 from tuner.jobs.comparison import best_shared_config, carried_losses
 from tuner.jobs.control_services import tune_pause, tune_resume, tune_stop
@@ -20,6 +20,7 @@ from tuner.jobs.outcomes import LIVE_STATUSES, job_outcome, library_text
 from tuner.jobs.selectors import ENDED
 from tuner.models import TuneGroup, TuneJob
 from tuner.texts import config_in_order, in_order
+from workers.base.answers import make_answer
 
 MAX_SHAPES = 200
 MAX_EDITED = 20          # shapes with one edited space: each is counted before a job is made
@@ -143,14 +144,43 @@ def mean_speedup(jobs: list[TuneJob]) -> float | None:
     return math.exp(sum(map(math.log, gains)) / len(gains)) if gains else None
 
 
-def group_json(group: TuneGroup) -> dict[str, Any]:
+class GroupJobJson(TypedDict):
+    """A job of a group."""
+
+    id: int
+    operator: str
+    shape: dict[str, int]
+    dtype: str
+    status: str
+    best_ms: float | None
+    default_ms: float | None
+    library_ms: float | None
+    keep_library: str | None
+    ceiling: CeilingJson | None
+    best_config: dict[str, Any] | None
+
+
+class GroupJson(TypedDict):
+    """Jobs that were asked for together; `statuses`: how many are in which; `speedup`: geometric mean of default / best."""
+
+    id: int
+    name: str
+    source: dict[str, Any]
+    created: str
+    owner: str | None
+    statuses: dict[str, int]
+    ended: bool
+    speedup: float | None
+    jobs: list[GroupJobJson]
+
+
+def group_json(group: TuneGroup) -> GroupJson:
     """Return the group as the API sends it."""
     jobs, ceilings = sorted(group.jobs.all(), key=lambda job: (job.group_place, job.pk)), Ceilings()
-    return {
-        "id": group.pk, "name": group.name, "source": group.source, "created": group.created.isoformat(),
-        "owner": group.owner.get_username() if group.owner else None, "statuses": dict(Counter(job.status for job in jobs)),
-        "ended": all(job.status in ENDED for job in jobs), "speedup": mean_speedup(jobs),
-        "jobs": [{"id": job.pk, "operator": job.operator, "shape": in_order(job.operator, job.shape), "dtype": job.dtype,
-                  "status": job.status, "best_ms": job.best_ms, "default_ms": job.default_ms, "library_ms": job.library_ms,
-                  "keep_library": library_text(job) or None, "ceiling": job_ceiling(job, ceilings),
-                  "best_config": config_in_order(job.best_config) if job.best_config else None} for job in jobs]}
+    return make_answer(
+        GroupJson, group, owner=group.owner.get_username() if group.owner else None,
+        statuses=dict(Counter(job.status for job in jobs)), ended=all(job.status in ENDED for job in jobs),
+        speedup=mean_speedup(jobs),
+        jobs=[make_answer(GroupJobJson, job, shape=in_order(job.operator, job.shape), keep_library=library_text(job) or None,
+                          ceiling=job_ceiling(job, ceilings),
+                          best_config=config_in_order(job.best_config) if job.best_config else None) for job in jobs])

@@ -18,7 +18,7 @@ WITHIN = (1.10, 1.05, 1.02, 1.01)       # "how soon": times of the best that a c
 
 
 @dataclass(frozen=True)
-class Level:
+class ParameterValue:
     """One value of a parameter over the trials that had it; times in ms, None if none ran."""
 
     value: Value
@@ -38,11 +38,11 @@ class Effect:
     """One parameter; `share` (0-1): differences in log time that it alone explains; None: too few."""
 
     name: str
-    levels: tuple[Level, ...]
+    levels: tuple[ParameterValue, ...]
     share: float | None = None
 
     @property
-    def best(self) -> Level | None:
+    def best(self) -> ParameterValue | None:
         """Return the value of the fastest trial."""
         timed = [level for level in self.levels if level.best_ms is not None]
         return min(timed, key=lambda level: level.best_ms or 0.0, default=None)
@@ -79,7 +79,7 @@ def explain_trials(trials: Sequence[Trial]) -> Insight:
     return Insight(tuple(effects), len(measured), len(trials) - len(measured), explained)
 
 
-def _parameter_levels(name: str, trials: Sequence[Trial]) -> tuple[Level, ...]:
+def _parameter_levels(name: str, trials: Sequence[Trial]) -> tuple[ParameterValue, ...]:
     times: dict[Value, list[float]] = {}
     rejected: Counter[Value] = Counter()
     for trial in trials:
@@ -91,7 +91,7 @@ def _parameter_levels(name: str, trials: Sequence[Trial]) -> tuple[Level, ...]:
             rejected[value] += 1
         else:
             times[value].append(trial.median_ms)
-    return tuple(Level(value, len(times_ms), rejected[value], min(times_ms, default=None),
+    return tuple(ParameterValue(value, len(times_ms), rejected[value], min(times_ms, default=None),
                        float(np.median(times_ms)) if times_ms else None)
                  for value, times_ms in sorted(times.items(), key=lambda pair: (isinstance(pair[0], str), pair[0])))
 

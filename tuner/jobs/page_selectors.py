@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db.models import Count
 from django.utils import timezone
@@ -72,8 +72,17 @@ def member_rows(job: TuneJob) -> list[dict[str, Any]]:
     return rows
 
 
-def clock_range(trials: Sequence[Trial]) -> dict[str, Any] | None:
-    """Return lowest and highest SM clock, highest °C and throttled trials; None if unread."""
+class ClockRangeJson(TypedDict):
+    """Lowest and highest SM clock (MHz), highest °C, and trials that were throttled."""
+
+    low: float | None
+    high: float | None
+    heat: float | None
+    throttled: int
+
+
+def clock_range(trials: Sequence[Trial]) -> ClockRangeJson | None:
+    """Return the clocks of trials; None if unread."""
     readings: list[tuple[float | None, float | None, float | None]] = []
     for trial in trials:
         clocks = trial.outcome.facts.get("clocks")

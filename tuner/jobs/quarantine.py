@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db.models import F, QuerySet
 from django.utils import timezone
@@ -18,6 +18,7 @@ from django.utils import timezone
 from tuner.models import Quarantine, TuneJob
 from tuner.texts import REASON_WORDS, config_in_order, in_order
 from tuner.tuning.trial import Config, Reason, Rejected, config_key
+from workers.base.answers import make_answer
 
 REASONS = (Reason.CRASH, Reason.TIMEOUT, Reason.WRONG)
 MESSAGE_CHARACTERS = 4000
@@ -88,13 +89,33 @@ def refusal_text(row: Quarantine) -> str:
     return f"{what} at {shape} on {row.gpu} in {where} on {row.last_seen:%Y-%m-%d %H:%M} UTC; not tried again"
 
 
-def quarantine_json(row: Quarantine) -> dict[str, Any]:
+class QuarantineJson(TypedDict):
+    """A configuration that workers do not run again."""
+
+    id: int
+    signature: str
+    operator: str
+    dtype: str
+    capability: str
+    toolkit: str
+    source_hash: str
+    reason: str
+    message: str
+    gpu: str
+    count: int
+    config: dict[str, Any]
+    shape: dict[str, int]
+    job: int | None
+    first_seen: str
+    last_seen: str
+    lifted: str | None
+    lifted_by: str | None
+
+
+def quarantine_json(row: Quarantine) -> QuarantineJson:
     """Return the row as the API sends it."""
-    names = ("id", "signature", "operator", "dtype", "capability", "toolkit", "source_hash", "reason", "message", "gpu", "count")
-    return {**{name: getattr(row, name) for name in names}, "config": config_in_order(row.config),
-            "shape": in_order(row.operator, row.shape), "job": row.job_id, "first_seen": row.first_seen.isoformat(),
-            "last_seen": row.last_seen.isoformat(), "lifted": row.lifted.isoformat() if row.lifted else None,
-            "lifted_by": row.lifted_by.get_username() if row.lifted_by else None}
+    return make_answer(QuarantineJson, row, config=config_in_order(row.config), shape=in_order(row.operator, row.shape),
+                       job=row.job_id, lifted_by=row.lifted_by.get_username() if row.lifted_by else None)
 
 
 def count_reasons(filters: Mapping[str, str] | None = None) -> list[tuple[str, int]]:

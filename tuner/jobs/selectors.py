@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db.models import Count, F, Func, JSONField, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
 
-from tuner.ceilings.selectors import Ceilings, job_ceiling
+from tuner.ceilings.selectors import CeilingJson, Ceilings, job_ceiling
 from tuner.devices import GPU
 from tuner.jobs.outcomes import job_outcome, library_text
 from tuner.models import TrialRow, TuneJob, TuneMember
-from tuner.texts import config_in_order, in_order, rate
+from tuner.texts import RateJson, config_in_order, in_order, rate
 from tuner.tuning.measure.quantiles import median_interval
 from tuner.tuning.search.strategies import plateau_of
 from tuner.tuning.trial import Measured, Outcome, Reason, Rejected, Trial
+from workers.base.answers import make_answer
 
 LEAST_SAMPLES = 6        # of fewer not even least and greatest hold the median with 95 %: 2 · 0.5⁶ = 3 %
 ENDED = (TuneJob.Status.DONE, TuneJob.Status.STOPPED, TuneJob.Status.FAILED)
@@ -72,12 +73,31 @@ def _make_outcome(row: TrialRow, facts: dict[str, Any]) -> Outcome:
     return Rejected(Reason(row.reason or Reason.OTHER), row.message, facts)
 
 
-def trial_json(row: TrialRow) -> dict[str, Any]:
+class TrialJson(TypedDict):
+    """One configuration that was compiled or run, and what came of it; `facts` are its runner's: registers, clocks …"""
+
+    id: int
+    config: dict[str, Any]
+    number: int
+    outcome: str
+    reason: str
+    message: str
+    median_ms: float | None
+    min_ms: float | None
+    p90_ms: float | None
+    n: int | None
+    at_s: float
+    worker: str
+    gpu_uuid: str
+    interval_ms: list[float] | None
+    facts: dict[str, Any]
+
+
+def trial_json(row: TrialRow) -> TrialJson:
     """Return a trial as pages and API send it, without raw samples."""
-    names = ("number", "outcome", "reason", "message", "median_ms", "min_ms", "p90_ms", "n", "at_s", "worker", "gpu_uuid")
     facts = {name: value for name, value in row.facts.items() if name != "samples_ms"}
-    return {"id": row.number, "config": config_in_order(row.config), **{name: getattr(row, name) for name in names},
-            "interval_ms": median_interval_ms(row.facts), "facts": facts}
+    return make_answer(TrialJson, row, id=row.number, config=config_in_order(row.config),
+                       interval_ms=median_interval_ms(row.facts), facts=facts)
 
 
 def median_interval_ms(facts: Mapping[str, Any]) -> list[float] | None:
@@ -96,25 +116,101 @@ def page_trial(row: Any) -> dict[str, Any]:
             "interval_ms": median_interval_ms(row.lean), "facts": facts}
 
 
-def job_json(job: TuneJob, ceilings: Ceilings | None = None) -> dict[str, Any]:
+class OutcomeJson(TypedDict):
+    """What a job's end means."""
+
+    kind: str
+    text: str
+
+
+class MemberJson(TypedDict):
+    """A worker that takes or took part in a job; `reading`: its GPU at the last heartbeat."""
+
+    worker: str
+    role: str
+    host: str
+    gpu: str
+    gpu_uuid: str
+    trials: int
+    reading: dict[str, Any]
+    note: str
+    joined: str
+    heartbeat: str | None
+    left: str | None
+
+
+class TuneJobJson(TypedDict):
+    """A tune job, everything but its trials. Rates and shares are of the best configuration."""
+
+    id: int
+    operator: str
+    shape: dict[str, int]
+    dtype: str
+    device: str
+    strategy: str
+    seed: int
+    timing: str
+    budget_trials: int
+    budget_seconds: float
+    status: str
+    stop_requested: bool
+    error: dict[str, Any] | None
+    gpu: str
+    recorded: str
+    environment: dict[str, Any]
+    space_size: int | None
+    valid_size: int | None
+    pruned: dict[str, int]
+    library_ms: float | None
+    default_ms: float | None
+    policy: dict[str, Any]
+    best_ms: float | None
+    best_config: dict[str, Any] | None
+    finalists: list[dict[str, Any]]
+    elapsed_s: float
+    worker: str
+    attempts: int
+    pause_requested: bool
+    effort: str
+    plateau: int | None
+    ceiling_pct: float | None
+    priority: float | None
+    worth_s: float | None
+    purpose: str
+    only: list[dict[str, Any]] | None
+    first: list[dict[str, Any]]
+    space: dict[str, Any] | None
+    ended_by: str
+    counters: dict[str, Any] | None
+    toolkit: str
+    source_hash: str
+    group_place: int
+    created: str
+    started: str | None
+    finished: str | None
+    trials: int
+    rejected: int
+    group: int | None
+    prepare_s: float | None
+    members: list[MemberJson]
+    owner: str | None
+    rate: RateJson | None
+    ceiling: CeilingJson | None
+    outcome: OutcomeJson | None
+    keep_library: str | None
+
+
+def job_json(job: TuneJob, ceilings: Ceilings | None = None) -> TuneJobJson:
     """Return everything about a job but its trials; `ceilings` where many are asked for."""
-    names = ("id", "operator", "shape", "dtype", "device", "strategy", "seed", "timing", "budget_trials", "budget_seconds",
-             "status", "stop_requested", "error", "gpu", "recorded", "environment", "space_size", "valid_size",
-             "pruned", "library_ms", "default_ms", "policy", "best_ms", "best_config", "finalists", "elapsed_s",
-             "worker", "attempts", "pause_requested", "effort", "plateau", "ceiling_pct", "priority", "worth_s", "purpose", "only",
-             "first", "space", "ended_by", "counters", "toolkit", "source_hash", "group_place")
-    dates = {name: value.isoformat() if (value := getattr(job, name)) else None
-             for name in ("created", "started", "finished")}
-    ordered = {"shape": in_order(job.operator, job.shape),
-               "best_config": config_in_order(job.best_config) if job.best_config else None}
     counts = Counter(job.trials.values_list("outcome", flat=True))
     outcome = job_outcome(job)
-    return {**{name: getattr(job, name) for name in names}, **ordered, **dates, "trials": sum(counts.values()),
-            "rejected": counts["rejected"], "group": job.group_id, "prepare_s": (job.counters or {}).get("prepare_s"),
-            "members": [member_json(one) for one in members(job)], "owner": job.owner.get_username() if job.owner else None,
-            "rate": rate(job, job.best_ms), "ceiling": job_ceiling(job, ceilings), "plateau": plateau_of(job.strategy, job.plateau),
-            "outcome": {"kind": outcome.kind, "text": outcome.text} if outcome else None,
-            "keep_library": library_text(job) or None}
+    return make_answer(
+        TuneJobJson, job, shape=in_order(job.operator, job.shape), trials=sum(counts.values()), rejected=counts["rejected"],
+        best_config=config_in_order(job.best_config) if job.best_config else None, group=job.group_id,
+        prepare_s=(job.counters or {}).get("prepare_s"), members=[member_json(one) for one in members(job)],
+        owner=job.owner.get_username() if job.owner else None, rate=rate(job, job.best_ms), ceiling=job_ceiling(job, ceilings),
+        plateau=plateau_of(job.strategy, job.plateau), keep_library=library_text(job) or None,
+        outcome={"kind": outcome.kind, "text": outcome.text} if outcome else None)
 
 
 def members(job: TuneJob) -> QuerySet[TuneMember]:
@@ -122,26 +218,32 @@ def members(job: TuneJob) -> QuerySet[TuneMember]:
     return job.members.order_by(F("left").desc(nulls_first=True), "-role", "joined", "id")
 
 
-def member_json(member: TuneMember) -> dict[str, Any]:
+def member_json(member: TuneMember) -> MemberJson:
     """Return a member as the API sends it."""
-    names = ("worker", "role", "host", "gpu", "gpu_uuid", "trials", "reading", "note")
-    dates = {name: value.isoformat() if (value := getattr(member, name)) else None for name in ("joined", "heartbeat", "left")}
-    return {**{name: getattr(member, name) for name in names}, **dates}
+    return make_answer(MemberJson, member)
 
 
-def failures_by_reason(job: TuneJob) -> list[dict[str, Any]]:
+class FailureJson(TypedDict):
+    """Rejected trials of one reason, with one of their messages."""
+
+    reason: str
+    count: int
+    message: str
+
+
+def failures_by_reason(job: TuneJob) -> list[FailureJson]:
     """Return rejected trials by reason, most frequent first, each with one message."""
     rejected = list(job.trials.filter(outcome="rejected").order_by("-number").values_list("reason", "message"))
     return _count_reasons(rejected)          # one query: a running job finds new reasons between two
 
 
-def count_failures(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+def count_failures(trials: Sequence[Trial]) -> list[FailureJson]:
     """Return what `failures_by_reason` does, of trials that were read already."""
     return _count_reasons([(str(trial.outcome.reason), trial.outcome.message) for trial in reversed(trials)
                            if isinstance(trial.outcome, Rejected)])
 
 
-def _count_reasons(rejected: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+def _count_reasons(rejected: Sequence[tuple[str, str]]) -> list[FailureJson]:
     first = dict(rejected)
     counts = Counter(reason for reason, _ in rejected)
     return [{"reason": reason, "count": count, "message": first[reason]}
