@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
@@ -16,19 +15,24 @@ from rest_framework.views import APIView
 from tuner.cache import rules
 from tuner.cache.entries import selectors, services
 from tuner.cache.entries.bans import read_bans
+from tuner.gate.suites.selectors import ProgressJson
 from tuner.models import CachedConfig
 from tuner.revalidation import selectors as revalidation_selectors
 from tuner.revalidation import services as revalidation_services
 from tuner.tuning import operators
+from workers.base.answers import Paged
 from workers.list_api import PAGED, read_page
 
-JSON = OpenApiTypes.OBJECT
 JOBS_LIMIT, WAITING_LIMIT = 50, 200
 ENVIRONMENT = ("driver", "policy", "flush", "source_hash", "compute_capability")
 
 
+class ConfigsJson(Paged):
+    configs: list[selectors.ConfigJson]
+
+
 class ConfigListApi(APIView):
-    @extend_schema(operation_id="configs_list", responses=JSON, parameters=[
+    @extend_schema(operation_id="configs_list", responses=ConfigsJson, parameters=[
         *(OpenApiParameter(name, str) for name in ("operator", "gpu", "dtype", "state", "origin", "toolkit")), *PAGED])
     def get(self, request: Request) -> Response:
         page, bans = read_page(request, selectors.config_filter(request.query_params)), read_bans()
@@ -45,11 +49,11 @@ class StateChange(serializers.Serializer[None]):
 class ConfigApi(APIView):
     write_permission = "tuner.change_cachedconfig"
 
-    @extend_schema(operation_id="configs_get", responses=JSON)
+    @extend_schema(operation_id="configs_get", responses=selectors.ConfigJson)
     def get(self, request: Request, pk: int) -> Response:
         return Response(selectors.config_json(get_object_or_404(selectors.config_list(), pk=pk), read_bans()))
 
-    @extend_schema(operation_id="configs_state", request=StateChange, responses=JSON)
+    @extend_schema(operation_id="configs_state", request=StateChange, responses=selectors.ConfigJson)
     def post(self, request: Request, pk: int) -> Response:
         """Take an entry out of service, or let it serve again."""
         asked = StateChange(data=request.data)
@@ -62,7 +66,7 @@ class ConfigApi(APIView):
 class ConfigBestApi(APIView):
     """?operator=matmul&dtype=bf16&gpu=NVIDIA H200&M=4096&N=4096&K=4096[&toolkit=cuda 13.0, triton 3.6.0][&why=1]"""
 
-    @extend_schema(operation_id="configs_best", responses=JSON, parameters=[
+    @extend_schema(operation_id="configs_best", responses=selectors.BestJson, parameters=[
         OpenApiParameter("operator", str, required=True), OpenApiParameter("gpu", str, required=True),
         OpenApiParameter("dtype", str), OpenApiParameter("toolkit", str),
         *(OpenApiParameter(name, str) for name in ENVIRONMENT),
@@ -96,10 +100,36 @@ class RevalidateRequest(serializers.Serializer[None]):
     entries = serializers.ListField(child=serializers.IntegerField(), required=False, default=list, max_length=200)
 
 
+class UnverifiedEntryJson(selectors.ConfigJson):
+    again: list[dict[str, Any]]         # configurations that are measured beside the default
+
+
+class RevalidationLineJson(TypedDict):
+    id: int
+    status: str
+    says: str
+    progress: ProgressJson
+    entries: list[int]
+
+
+class UnverifiedJson(Paged):
+    entries: list[UnverifiedEntryJson]
+    total: int
+    jobs: list[RevalidationLineJson]
+    expected_s: float
+
+
+class RevalidateJson(TypedDict):
+    """Jobs that were queued; `refused`: entry → why it cannot be measured again."""
+
+    jobs: list[int]
+    refused: dict[str, str]
+
+
 class RevalidateApi(APIView):
     write_permission = "tuner.add_tunejob"
 
-    @extend_schema(operation_id="configs_unverified", responses=JSON, parameters=PAGED)
+    @extend_schema(operation_id="configs_unverified", responses=UnverifiedJson, parameters=PAGED)
     def get(self, request: Request) -> Response:
         """Unverified entries that can be measured again, those with the most at stake first, and the newest jobs that do so."""
         waiting, bans = revalidation_selectors.waiting_entries(), read_bans()
@@ -111,7 +141,7 @@ class RevalidateApi(APIView):
         return page.answer({"entries": rows, "total": page.count, "jobs": jobs,
                             "expected_s": revalidation_selectors.expected_seconds(waiting[:WAITING_LIMIT])})
 
-    @extend_schema(operation_id="configs_revalidate", request=RevalidateRequest, responses={201: JSON})
+    @extend_schema(operation_id="configs_revalidate", request=RevalidateRequest, responses={201: RevalidateJson})
     def post(self, request: Request) -> Response:
         """Measure them again in fresh processes, in turn with the default and their near ties."""
         asked = RevalidateRequest(data=request.data)
@@ -125,7 +155,7 @@ class RevalidateApi(APIView):
 
 
 class RevalidationApi(APIView):
-    @extend_schema(operation_id="configs_revalidation", responses=JSON)
+    @extend_schema(operation_id="configs_revalidation", responses=revalidation_selectors.RevalidationJson)
     def get(self, request: Request, pk: int) -> Response:
         """One job: each side with every run's median, how it was judged, and what serves from then on."""
         return Response(revalidation_selectors.job_json(get_object_or_404(revalidation_selectors.revalidation_jobs(), pk=pk)))

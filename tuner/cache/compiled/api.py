@@ -6,9 +6,8 @@ import base64
 import binascii
 import hashlib
 import re
-from typing import Any
+from typing import Any, TypedDict
 
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound, ValidationError
@@ -19,7 +18,6 @@ from rest_framework.views import APIView
 from tuner.cache.compiled import services
 from tuner.query_api import read_whole, validated
 
-JSON = OpenApiTypes.OBJECT
 MOST_NAMES, MOST_LISTED = 64, 200
 KEY, NAME = re.compile(r"[A-Za-z0-9_=-]{8,100}"), re.compile(r"[A-Za-z0-9_.+=-]{1,160}")
 
@@ -47,8 +45,30 @@ class CompiledPut(serializers.Serializer[None]):
         return {**data, "content": content}
 
 
+class PackedJson(TypedDict):
+    content: str            # in base64
+    sha256: str
+
+
+class FileJson(PackedJson):
+    key: str
+    name: str
+
+
+class FilesJson(TypedDict):
+    files: list[FileJson]
+
+
+class FilesOfKeyJson(TypedDict):
+    files: dict[str, PackedJson]
+
+
+class KeptJson(TypedDict):
+    kept: bool
+
+
 class CompiledListApi(APIView):
-    @extend_schema(operation_id="compiled_list", responses=JSON, parameters=[OpenApiParameter("most", int)])
+    @extend_schema(operation_id="compiled_list", responses=FilesJson, parameters=[OpenApiParameter("most", int)])
     def get(self, request: Request, tool: str) -> Response:
         """The newest files of a tool with small ones (helion)."""
         if not _known(tool).replaces:
@@ -60,7 +80,7 @@ class CompiledListApi(APIView):
 class CompiledApi(APIView):
     write_permission = "tuner.add_compiledfile"
 
-    @extend_schema(operation_id="compiled_get", responses=JSON, parameters=[
+    @extend_schema(operation_id="compiled_get", responses=FilesOfKeyJson, parameters=[
         OpenApiParameter("name", str, many=True, required=True, description="files of this key; what is not here is left out")])
     def get(self, request: Request, tool: str, key: str) -> Response:
         """Files of a key, in base64 with their SHA-256."""
@@ -71,7 +91,7 @@ class CompiledApi(APIView):
         files = services.get_files(tool, key, [name for name in names if NAME.fullmatch(name)])
         return Response({"files": {name: _packed(data) for name, data in files.items()}})
 
-    @extend_schema(operation_id="compiled_put", request=CompiledPut, responses=JSON)
+    @extend_schema(operation_id="compiled_put", request=CompiledPut, responses=KeptJson)
     def post(self, request: Request, tool: str, key: str) -> Response:
         """Keep a file for other hosts. Of Triton's the first of a name stays; Helion's later choice replaces the earlier."""
         _known(tool)
@@ -91,5 +111,5 @@ def _known(tool: str) -> services.Tool:
     return services.TOOLS[tool]
 
 
-def _packed(data: bytes) -> dict[str, str]:
+def _packed(data: bytes) -> PackedJson:
     return {"content": base64.b64encode(data).decode(), "sha256": hashlib.sha256(data).hexdigest()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 from urllib.parse import urlencode
 
 from tuner.cache.buckets import BUCKETS, STEPS, Buckets, bucket_edges
@@ -23,6 +23,7 @@ from tuner.cache.rules import Rule
 from tuner.models import CachedConfig
 from tuner.texts import in_order
 from tuner.tuning import operators
+from workers.base.answers import make_answer
 
 
 def operator_names() -> list[str]:
@@ -31,37 +32,99 @@ def operator_names() -> list[str]:
     return sorted({one.operator for one in measured_spaces()} | set(cached))
 
 
-def matrices(operator: str = "") -> dict[str, Any]:
-    """Return {"gpu": …, "toolkit": …}: names, rows of cells, and the transfers behind them."""
+class SharesJson(TypedDict):
+    """Shares of the best speed, 0-1 and in percent; `level`: good, fair, poor, bad or unknown ("")."""
+
+    efficiency: float | None
+    worst: float | None
+    loss: float | None
+    efficiency_pct: float | None
+    worst_pct: float | None
+    loss_pct: float | None
+    level: str
+
+
+class CellJson(SharesJson):
+    source: str
+    target: str
+    same: bool
+    shapes: int
+    known: int
+
+
+class MatrixRowJson(TypedDict):
+    source: str
+    cells: list[CellJson]
+
+
+TunedPlaceJson = TypedDict("TunedPlaceJson", {
+    "gpu": str, "toolkit": str, "label": str, "from": str, "best_ms": float | None, "trials": int})
+
+
+class TransferJson(TypedDict):
+    """A winner of one place, in another."""
+
+    operator: str
+    dtype: str
+    shape: dict[str, int]
+    config: str                     # canonical text
+    source: TunedPlaceJson
+    target: TunedPlaceJson
+    efficiency: float | None
+    efficiency_pct: float | None
+    failed: bool
+    tried: bool
+
+
+class MatrixJson(TypedDict):
+    """What winners of each place reach in the others, and the transfers behind each cell."""
+
+    names: list[str]
+    rows: list[MatrixRowJson]
+    known: int
+    pairs: int
+    worst: CellJson | None
+    transfers: list[TransferJson]
+
+
+class MatricesJson(TypedDict):
+    gpu: MatrixJson
+    toolkit: MatrixJson
+    places: int
+    searches: int
+
+
+def matrices(operator: str = "") -> MatricesJson:
+    """Return what winners reach elsewhere, GPU × GPU and toolkit × toolkit."""
     spaces = list(measured_spaces(operator))
     return {"gpu": _matrix_json(between_gpus(spaces)), "toolkit": _matrix_json(between_toolkits(spaces)),
             "places": len({(one.gpu, one.toolkit) for one in spaces}), "searches": len(spaces)}
 
 
-def _matrix_json(matrix: Matrix) -> dict[str, Any]:
-    rows: list[dict[str, Any]] = [
+def _matrix_json(matrix: Matrix) -> MatrixJson:
+    rows: list[MatrixRowJson] = [
         {"source": source, "cells": [_cell_json(source, target, matrix.cells.get((source, target))) for target in matrix.names]}
         for source in matrix.names]
     known = [cell for row in rows for cell in row["cells"] if cell["efficiency"] is not None]
     return {"names": list(matrix.names), "rows": rows, "known": len(known),
             "pairs": sum(cell["shapes"] > 0 for row in rows for cell in row["cells"]),
-            "worst": min(known, key=lambda cell: cell["efficiency"], default=None),
+            "worst": min(known, key=lambda cell: cell["efficiency"] or 0.0, default=None),
             "transfers": [_transfer_json(one) for cell in matrix.cells.values() for one in cell.transfers]}
 
 
-def _cell_json(source: str, target: str, cell: Cell | None) -> dict[str, Any]:
-    told: dict[str, Any] = {"source": source, "target": target, "same": source == target, "shapes": 0, "known": 0,
+def _cell_json(source: str, target: str, cell: Cell | None) -> CellJson:
+    told: CellJson = {"source": source, "target": target, "same": source == target, "shapes": 0, "known": 0,
                             **_shares(Cell())}
     if cell is None:
         return told
     return {**told, "shapes": len(cell.transfers), "known": len(cell.tried), **_shares(cell)}
 
 
-def _shares(cell: Cell) -> dict[str, Any]:
+def _shares(cell: Cell) -> SharesJson:
     """Return shares of the best speed as numbers, in percent, and their shade."""
     shares = {"efficiency": cell.efficiency, "worst": cell.worst, "loss": cell.loss}
-    return {**shares, **{f"{name}_pct": None if share is None else 100 * share for name, share in shares.items()},
-            "level": _shade(cell.efficiency)}
+    percents = {f"{name}_pct": None if share is None else 100 * share for name, share in shares.items()}
+    return make_answer(SharesJson, cell, **percents, level=_shade(cell.efficiency))
 
 
 def _shade(efficiency: float | None) -> str:
@@ -71,7 +134,7 @@ def _shade(efficiency: float | None) -> str:
     return "good" if efficiency >= 0.97 else "fair" if efficiency >= 0.9 else "poor" if efficiency >= 0.7 else "bad"
 
 
-def _transfer_json(one: Any) -> dict[str, Any]:
+def _transfer_json(one: Any) -> TransferJson:
     source = one.source
     return {
         "operator": source.operator, "dtype": source.dtype, "shape": in_order(source.operator, source.shape), "config": one.config,
@@ -80,15 +143,59 @@ def _transfer_json(one: Any) -> dict[str, Any]:
         "failed": one.failed, "tried": one.efficiency is not None}
 
 
-def _place_json(one: MeasuredSpace) -> dict[str, Any]:
+def _place_json(one: MeasuredSpace) -> TunedPlaceJson:
     return {"gpu": one.gpu, "toolkit": one.toolkit, "label": one.label, "from": one.source, "best_ms": one.best_ms,
             "trials": len(one.times)}
 
 
 # ---- buckets ----
 
-def bucket_report(operator: str) -> dict[str, Any]:
-    """Return an operator's bucket policy, the measured cost of every policy, and shapes to tune."""
+class CostJson(SharesJson):
+    pairs: int
+    known: int
+
+
+class StepsJson(CostJson):
+    """What another number of steps would cost."""
+
+    steps: float
+    word: str
+    now: bool
+
+
+_Band = TypedDict("_Band", {"from": float, "to": float, "served": bool})
+
+
+class BandJson(_Band, CostJson):
+    """Costs of buckets that are so far apart, in doublings."""
+
+
+class TuneNextJson(TypedDict):
+    """A shape at the edge of a bucket in use; `query` fills in the form of a job."""
+
+    shape: dict[str, int]
+    shares: dict[str, int]
+    query: str
+
+
+class BucketsJson(TypedDict):
+    """An operator's bucket policy, the measured cost of every policy, and shapes to tune."""
+
+    operator: str
+    policy: dict[str, float]        # `Buckets`
+    text: str
+    edited: bool
+    exact: list[str]
+    buckets: int
+    choices: list[StepsJson]
+    bands: list[BandJson]
+    pairs: int
+    recorded: bool
+    tune_next: list[TuneNextJson]
+
+
+def bucket_report(operator: str) -> BucketsJson:
+    """Return what is known of an operator's buckets."""
     spaces = measured_spaces(operator)
     pairs, policy = shape_steps(spaces), bucket_policy(operator)
     choices = [Buckets(policy.exact_up_to, step, policy.max_distance) for step in STEPS]
@@ -105,25 +212,25 @@ def _count_buckets(operator: str) -> int:
     return CachedConfig.objects.filter(operator=operator).values("shape_bucket").distinct().count()
 
 
-def _cost(cell: Cell) -> dict[str, Any]:
+def _cost(cell: Cell) -> CostJson:
     return {"pairs": len(cell.transfers), "known": len(cell.tried), **_shares(cell)}
 
 
-def _bands(pairs: Sequence[ShapeStep], policy: Buckets) -> list[dict[str, Any]]:
-    before, rows = 0.0, []
+def _bands(pairs: Sequence[ShapeStep], policy: Buckets) -> list[BandJson]:
+    before, rows = 0.0, list[BandJson]()
     for limit, cell in cells_by_distance(pairs):
         rows.append({"from": before, "to": limit, "served": before < policy.max_distance, **_cost(cell)})
         before = limit
     return rows
 
 
-def _tune_next(operator: str, policy: Buckets, spaces: Sequence[MeasuredSpace]) -> list[dict[str, Any]]:
+def _tune_next(operator: str, policy: Buckets, spaces: Sequence[MeasuredSpace]) -> list[TuneNextJson]:
     """Return shapes at the edge of a bucket in use, each with a query that fills the form."""
     definition = operators.find(operator)
     if definition is None or not policy.steps_per_doubling:
         return []
     tuned = {one.what[2] for one in spaces}
-    rows = []
+    rows = list[TuneNextJson]()
     for entry in CachedConfig.objects.filter(operator=operator).order_by("-updated")[:50]:
         for name in [dim.name for dim in definition.dims if not dim.exact and dim.name in entry.shape]:
             shape = {**entry.shape, name: bucket_edges(entry.shape[name], policy)[1]}

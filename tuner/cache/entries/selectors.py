@@ -6,7 +6,7 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from django.db.models import Count, Max, QuerySet
 
@@ -31,6 +31,7 @@ from tuner.texts import config_in_order
 from tuner.tuning import operators
 from tuner.tuning.operators import limits
 from tuner.tuning.trial import config_key
+from workers.base.answers import make_answer
 
 MAX_JOBS = 2_000                 # newest; a fleet's portability does not rest on older ones
 _JOB = "job "                    # how the source of a job's space begins; of a file's: "file 3"
@@ -206,8 +207,62 @@ def wanted_key(operator: str, dtype: str, gpu: str, shape: Mapping[str, int], **
     return rules.Key(operator, dtype, bucket(operator, shape), gpu, capability, **environment)
 
 
+class ConsideredJson(TypedDict):
+    """An entry that was considered; `refused`: why it does not serve."""
+
+    id: int
+    bucket: str
+    shape: dict[str, int]
+    gpu: str
+    toolkit: str
+    origin: str
+    state: str
+    recorded: str
+    config: dict[str, Any]
+    median_ms: float | None
+    serves: bool
+    rule: str | None
+    refused: str | None
+    order: list[float | bool]
+    differs: list[str]
+    expected_loss: float | None
+
+
+class RuleJson(TypedDict):
+    """A rule, the entries it found, and whether it served."""
+
+    rule: str
+    why: str
+    found: int
+    served: bool
+
+
+class BestJson(TypedDict):
+    """The configuration that a launch gets: which rule served it, and what it may cost against one measured for it."""
+
+    operator: str
+    dtype: str
+    gpu: str
+    shape: dict[str, int]
+    bucket: str
+    compute_capability: str
+    toolkit: str
+    rule: str
+    why: str
+    config: dict[str, Any]
+    entry: ConfigJson | None
+    library: float | None               # the vendor library is so many times as fast: keep it
+    expected_loss: float | None
+    differs: list[str]
+    distance: float | None
+    measured_shape: dict[str, int] | None
+    recording: int | None               # an entry that would serve who asks for recordings
+    considered: NotRequired[list[ConsideredJson]]
+    rules: NotRequired[list[RuleJson]]
+
+
 def config_best(operator: str, dtype: str, gpu: str, shape: Mapping[str, int], toolkit: str = "", *, why: bool = False,
-                verified: bool = False, recorded: bool = False, **environment: str) -> dict[str, Any]:
+                verified: bool = False, recorded: bool = False, **environment: str) -> BestJson:
     """Return the configuration that a launch gets, which rule served it, and why.
 
     verified     serve nothing else than `rules.is_verified`
@@ -221,7 +276,7 @@ def config_best(operator: str, dtype: str, gpu: str, shape: Mapping[str, int], t
     known = [as_entry(row, bans) for row in rows.values()]
     barred = {entry.id: _not_asked_for(entry, verified, recorded) for entry in known}
     served = rules.look_up([entry for entry in known if not barred[entry.id]], wanted, exact, policy, expected, shape)
-    answer: dict[str, Any] = {
+    answer: Any = {
         "operator": operator, "dtype": dtype, "gpu": gpu, "shape": dict(shape), "bucket": wanted.bucket,
         "compute_capability": wanted.compute_capability, "toolkit": toolkit}
     if served is None:
@@ -246,7 +301,8 @@ def config_best(operator: str, dtype: str, gpu: str, shape: Mapping[str, int], t
                 entry, wanted, exact, policy, expected, shape)) for entry in known]
         answer["considered"].sort(key=lambda one: (not one["serves"], one["refused"] is not None, one["order"], one["id"]))
         answer["rules"] = rule_table(answer["considered"], served.rule if served else rules.Rule.DEFAULT)
-    return answer
+    told: BestJson = answer
+    return told
 
 
 def _not_asked_for(entry: rules.Entry, verified: bool, recorded: bool) -> str:
@@ -262,34 +318,61 @@ def default_config(operator: str, dtype: str, gpu: str, shape: Mapping[str, int]
     return dict(config_in_order(known.default_config(shape, dtype, limits(gpu)))) if known else {}
 
 
-def _considered_row(entry: rules.Entry, row: CachedConfig, served: rules.Match | None, way: rules.Match | str) -> dict[str, Any]:
+def _considered_row(entry: rules.Entry, row: CachedConfig, served: rules.Match | None, way: rules.Match | str) -> ConsideredJson:
     """Return one line of "why this one": an entry, and how it could serve or why not."""
-    facts: dict[str, Any] = {
+    told: ConsideredJson = {
         "id": entry.id, "bucket": entry.key.bucket, "shape": dict(entry.shape), "gpu": entry.key.gpu, "toolkit": entry.key.toolkit,
         "origin": str(entry.origin), "state": str(entry.state), "recorded": row.recorded,
         "config": config_in_order(entry.config), "median_ms": row.median_ms,
-        "serves": served is not None and served.entry.id == entry.id}
+        "serves": served is not None and served.entry.id == entry.id,
+        "rule": None, "refused": None, "order": [], "differs": [], "expected_loss": None}
     if isinstance(way, str):
-        return {**facts, "rule": None, "refused": way, "order": [], "differs": [], "expected_loss": None}
-    return {**facts, "rule": str(way.rule), "refused": None, "order": list(rules.serving_order(way)), "differs": list(way.differs),
+        return {**told, "refused": way}
+    return {**told, "rule": str(way.rule), "order": list(rules.serving_order(way)), "differs": list(way.differs),
             "expected_loss": way.loss}
 
 
-def rule_table(considered: Sequence[Mapping[str, Any]], served: rules.Rule) -> list[dict[str, Any]]:
+def rule_table(considered: Sequence[Mapping[str, Any]], served: rules.Rule) -> list[RuleJson]:
     """Return each rule in order with the number of entries it found and whether it served."""
     return [{"rule": str(rule), "why": why, "found": sum(one["rule"] == rule for one in considered), "served": rule == served}
             for rule, why in rules.WHY.items()]
 
 
-def config_json(row: CachedConfig, bans: Bans = _NO_BANS) -> dict[str, Any]:
+class ConfigJson(TypedDict):
+    """An entry of the cache, its state as the quarantines make it; `evidence`: how it was measured."""
+
+    id: int
+    operator: str
+    dtype: str
+    shape: dict[str, int]
+    shape_bucket: str
+    gpu: str
+    compute_capability: str
+    toolkit: str
+    driver: str
+    policy: str
+    flush: str
+    source_hash: str
+    config: dict[str, Any]
+    median_ms: float | None
+    default_ms: float | None
+    library_ms: float | None
+    evidence: dict[str, Any]
+    recorded: str
+    state: str
+    state_why: str
+    origin: str
+    job: int | None
+    imported: int | None
+    updated: str
+    triton: str
+
+
+def config_json(row: CachedConfig, bans: Bans = _NO_BANS) -> ConfigJson:
     """Return an entry as the API sends it, its state as the quarantines make it."""
     seen = as_entry(row, bans)
-    names = ("id", "operator", "dtype", "shape", "shape_bucket", "gpu", "compute_capability", "toolkit", "driver", "policy",
-             "flush", "source_hash", "config", "median_ms", "default_ms", "library_ms", "evidence", "recorded", "state",
-             "state_why", "origin")
-    return {**{name: getattr(row, name) for name in names}, "state": str(seen.state), "state_why": seen.state_why,
-            "job": row.job_id, "imported": row.imported_id, "updated": row.updated.isoformat(),
-            "triton": triton_text.config_call(config_in_order(row.config))}
+    return make_answer(ConfigJson, row, state=str(seen.state), state_why=seen.state_why, job=row.job_id, imported=row.imported_id,
+                       triton=triton_text.config_call(config_in_order(row.config)))
 
 
 def key_jobs(row: CachedConfig) -> Sequence[TuneJob]:

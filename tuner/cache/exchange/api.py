@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
@@ -25,14 +25,15 @@ from tuner.cache.formats import FORMATS
 from tuner.cache.formats.document import FormatError
 from tuner.models import ImportedFile, TuneJob
 from tuner.tuning import operators
+from workers.base.answers import Paged, make_answer
 from workers.list_api import PAGED, read_page
 
-JSON = OpenApiTypes.OBJECT
 LIST_LIMIT = 200
 
 
 class PortabilityApi(APIView):
-    @extend_schema(operation_id="configs_portability", responses=JSON, parameters=[OpenApiParameter("operator", str)])
+    @extend_schema(operation_id="configs_portability", responses=portability_selectors.MatricesJson,
+                   parameters=[OpenApiParameter("operator", str)])
     def get(self, request: Request) -> Response:
         """GPU × GPU and toolkit × toolkit: what the winner of one reaches on the other, and the transfers behind each cell."""
         return Response(portability_selectors.matrices(request.query_params.get("operator", "")))
@@ -47,15 +48,20 @@ class BucketRequest(serializers.Serializer[None]):
     max_distance = serializers.FloatField()
 
 
+class SetBucketsJson(portability_selectors.BucketsJson):
+    moved: int                  # entries whose bucket has another name now
+
+
 class BucketsApi(APIView):
     write_permission = "tuner.change_bucketpolicy"
 
-    @extend_schema(operation_id="configs_buckets", responses=JSON, parameters=[OpenApiParameter("operator", str, required=True)])
+    @extend_schema(operation_id="configs_buckets", responses=portability_selectors.BucketsJson,
+                   parameters=[OpenApiParameter("operator", str, required=True)])
     def get(self, request: Request) -> Response:
         """How an operator's shapes are rounded, and what that and every other policy cost where it was measured."""
         return Response(portability_selectors.bucket_report(_operator(request.query_params.get("operator", ""))))
 
-    @extend_schema(operation_id="configs_buckets_set", request=BucketRequest, responses=JSON)
+    @extend_schema(operation_id="configs_buckets_set", request=BucketRequest, responses=SetBucketsJson)
     def put(self, request: Request) -> Response:
         asked = BucketRequest(data=request.data)
         asked.is_valid(raise_exception=True)
@@ -76,11 +82,46 @@ def _operator(name: str) -> str:
     return name
 
 
+class ImportJson(TypedDict):
+    """A file that was brought; `refused`: why kernels were not taken → how many; `cached`: entries that came of it."""
+
+    id: int
+    name: str
+    format: str
+    sha256: str
+    size_bytes: int
+    operator: str
+    dtype: str
+    shape: dict[str, Any]
+    gpu: str
+    toolkit: str
+    entries: int
+    refused: dict[str, int]
+    n_trials: int
+    best_ms: float | None
+    created: str
+    cached: list[int]
+
+
+class FormatJson(TypedDict):
+    title: str
+    says: str
+    needs: str
+    trials: bool
+    reads: bool
+    writes: bool
+
+
+class ImportsJson(Paged):
+    files: list[ImportJson]
+    formats: dict[str, FormatJson]
+
+
 class ImportApi(APIView):
     write_permission = "tuner.add_importedfile"
     parser_classes = [MultiPartParser]
 
-    @extend_schema(operation_id="configs_imports", responses=JSON, parameters=PAGED)
+    @extend_schema(operation_id="configs_imports", responses=ImportsJson, parameters=PAGED)
     def get(self, request: Request) -> Response:
         """Files that were brought, newest first, and the formats that are read and written."""
         page = read_page(request, ImportedFile.objects.defer("tested"), LIST_LIMIT)
@@ -88,7 +129,8 @@ class ImportApi(APIView):
             name: {"title": one.title, "says": one.says, "needs": one.needs, "trials": one.trials, "reads": one.reads,
                    "writes": one.writes} for name, one in FORMATS.items()}})
 
-    @extend_schema(operation_id="configs_import", request={"multipart/form-data": JSON}, responses={201: JSON})
+    @extend_schema(operation_id="configs_import", request={"multipart/form-data": OpenApiTypes.OBJECT},
+                   responses={201: ImportJson})
     def post(self, request: Request) -> Response:
         """A file, and as fields what it does not say: format, operator, dtype, gpu, toolkit, shape ("K=4096")."""
         form = ImportForm(request.data, request.FILES)
@@ -105,11 +147,8 @@ class ImportApi(APIView):
         return Response(import_json(file), status=201)
 
 
-def import_json(file: ImportedFile) -> dict[str, Any]:
-    names = ("id", "name", "format", "sha256", "size_bytes", "operator", "dtype", "shape", "gpu", "toolkit", "entries", "refused",
-             "n_trials", "best_ms")
-    return {**{name: getattr(file, name) for name in names}, "created": file.created.isoformat(),
-            "cached": list(file.cached.values_list("pk", flat=True)[:500])}
+def import_json(file: ImportedFile) -> ImportJson:
+    return make_answer(ImportJson, file, cached=list(file.cached.values_list("pk", flat=True)[:500]))
 
 
 class ExportApi(APIView):

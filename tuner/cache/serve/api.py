@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, TypedDict
 
 from django.http import Http404, HttpResponse
 from drf_spectacular.types import OpenApiTypes
@@ -16,16 +17,37 @@ from tuner.cache.serve import selectors, services
 from tuner.cache.serve.reports_api import ListenedReport, ServedReport, SnapshotQuery
 from tuner.query_api import validated
 from tuner.texts import paste_text
+from workers.base.answers import Paged
 from workers.list_api import PAGED, read_page
 
-JSON = OpenApiTypes.OBJECT
 FILES = {"ridgepoint_client.py": "client.py", "ridgepoint_listener.py": "listener.py",      # as a job calls them -> ours
          "ridgepoint_shared.py": "shared.py"}
 FOLDER = Path(__file__).resolve().parents[1]
 
 
+class SnapshotJson(TypedDict):
+    """Everything that launches on one GPU are served; the client library reads `entries` and `operators`."""
+
+    version: int
+    id: str
+    verified: bool
+    gpu: str
+    compute_capability: str
+    toolkit: str
+    why: dict[str, str]                         # rule → what it says
+    operators: dict[str, dict[str, Any]]
+    entries: list[dict[str, Any]]
+    held: list[dict[str, Any]]                  # entries that do not serve, and why
+
+
+class RevokedJson(TypedDict):
+    """Entries in quarantine, in place of a snapshot."""
+
+    revoked: list[int]
+
+
 class SnapshotApi(APIView):
-    @extend_schema(operation_id="configs_snapshot", responses=JSON, parameters=[SnapshotQuery])
+    @extend_schema(operation_id="configs_snapshot", responses=SnapshotJson | RevokedJson, parameters=[SnapshotQuery])
     def get(self, request: Request) -> HttpResponse:
         """Everything that launches on one GPU are served, the rules applied. Answers 304 to the ETag of the same snapshot."""
         asked = validated(SnapshotQuery, request.query_params)
@@ -45,10 +67,42 @@ class SnapshotApi(APIView):
         return Response(document, headers={"ETag": etag, "Cache-Control": "private, no-cache"})
 
 
+class ServedRowJson(TypedDict):
+    """What launches of one bucket were served; `asked`: how often it was only asked for."""
+
+    operator: str
+    dtype: str
+    shape_bucket: str
+    gpu: str
+    rule: str
+    launches: int
+    asked: int
+    entry: int | None
+    measured_shape: dict[str, int] | None
+    state: str | None
+    recorded: str
+    triton: str | None
+    last: str
+
+
+class ServedListJson(Paged):
+    shares: list[selectors.ShareJson]
+    served: list[ServedRowJson]
+
+
+class LaunchesJson(TypedDict):
+    launches: int
+    asked: int
+
+
+class ListenedJson(TypedDict):
+    entries: list[int]
+
+
 class ServedApi(APIView):
     write_permission = "tuner.add_servedcount"
 
-    @extend_schema(operation_id="configs_served", responses=JSON,
+    @extend_schema(operation_id="configs_served", responses=ServedListJson,
                    parameters=[OpenApiParameter("days", int, description="of the past, today included; 7 unless told"), *PAGED])
     def get(self, request: Request) -> Response:
         """What launches were served, most first; `asked`: how often it was only asked for, which is in no share."""
@@ -62,7 +116,7 @@ class ServedApi(APIView):
              "triton": paste_text(row["cached"].operator, row["cached"].config) if row["cached"] else None,
              "last": row["last"].isoformat()} for row in page.rows]})
 
-    @extend_schema(operation_id="configs_served_report", request=ServedReport, responses=JSON)
+    @extend_schema(operation_id="configs_served_report", request=ServedReport, responses=LaunchesJson)
     def post(self, request: Request) -> Response:
         """A client tells what it served since it last told."""
         given = validated(ServedReport, request.data)
@@ -72,7 +126,7 @@ class ServedApi(APIView):
 class ListenedApi(APIView):
     write_permission = "tuner.add_cachedconfig"
 
-    @extend_schema(operation_id="configs_listened", request=ListenedReport, responses=JSON)
+    @extend_schema(operation_id="configs_listened", request=ListenedReport, responses=ListenedJson)
     def post(self, request: Request) -> Response:
         """What Triton's autotuner found in a job: entries of their own kind, never above a tune job's."""
         entries = services.record_findings(**validated(ListenedReport, request.data))

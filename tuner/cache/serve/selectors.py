@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db.models import Max, Sum
 from django.utils import timezone
@@ -69,10 +69,20 @@ def launches_since(days: int = DAYS) -> list[dict[str, Any]]:
     return [{**row, "cached": living.get(row["entry"])} for row in rows]
 
 
-def rule_shares(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+class ShareJson(TypedDict):
+    """Launches that a rule served."""
+
+    rule: str
+    why: str
+    launches: int
+    asked: int
+    share_pct: float
+
+
+def rule_shares(rows: list[dict[str, Any]]) -> list[ShareJson]:
     """Return launches by rule, in the rules' order; a rule that was only asked for has no share."""
     total = sum(row["launches"] for row in rows)
-    shares = []
+    shares = list[ShareJson]()
     for rule in (*MEASURED, Rule.DEFAULT):
         launches = sum(row["launches"] for row in rows if row["rule"] == rule)
         asked = sum(row["asked"] for row in rows if row["rule"] == rule)
