@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db import transaction
 from django.db.models import Count, Max
@@ -108,7 +108,38 @@ def overview() -> dict[str, Any]:
         "jobs": selectors.job_lines(selectors.recent_jobs(MOST_JOBS))}
 
 
-def overview_json(found: dict[str, Any]) -> dict[str, Any]:
+class SeenJson(TypedDict):
+    """A GPU model with a toolkit and driver, and entries of the cache that are verified or in doubt there."""
+
+    id: int
+    gpu: str
+    toolkit: str
+    driver: str
+    first_seen: datetime
+    last_seen: datetime
+    newest: bool
+    verified: int
+    unverified: int
+
+
+class PolicyJson(TypedDict):
+    """Whether doubtful winners are measured again by themselves, and which are next."""
+
+    by_itself: bool
+    most_entries: int
+    most_seconds: float
+    unverified: int
+    next: list[int]
+    expected_gpu_seconds: float
+    jobs_waiting: int
+
+
+class OverviewJson(TypedDict):
+    seen: list[SeenJson]
+    revalidation: PolicyJson
+
+
+def overview_json(found: dict[str, Any]) -> OverviewJson:
     """Return the JSON of `overview`."""
     now: RevalidationPolicy = found["policy"]
     return {

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db import transaction
 from django.utils import timezone
@@ -176,7 +176,33 @@ def overview(policy: RevalidationPolicy | None = None, newest: Mapping[str, GpuE
                        for group in groups]}
 
 
-def overview_json(found: dict[str, Any]) -> dict[str, Any]:
+class DueJson(TypedDict):
+    entry: int
+    gpu: str
+    toolkit: str
+
+
+class SearchGroupJson(TypedDict):
+    id: int
+    name: str
+    jobs: int
+    live: int
+
+
+class SearchesJson(TypedDict):
+    """Whether the hottest configurations are searched again under a new toolkit, at what hours (UTC), and which are due."""
+
+    by_itself: bool
+    most_searches: int
+    search_seconds: float
+    from_hour: int
+    until_hour: int
+    due: int
+    next: list[DueJson]
+    groups: list[SearchGroupJson]
+
+
+def overview_json(found: dict[str, Any]) -> SearchesJson:
     """Return the JSON of `overview`."""
     policy: RevalidationPolicy = found["policy"]
     return {"by_itself": policy.searches, "most_searches": policy.most_searches, "search_seconds": policy.search_seconds,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db.models import QuerySet
 
@@ -14,7 +14,7 @@ from tuner.cache.formats.document import check_config
 from tuner.devices import gpu_model, is_gpu
 from tuner.gate.stats.winner import runs_needed
 from tuner.gate.suites.job_services import REVALIDATE, is_plain_config
-from tuner.gate.suites.selectors import LIVE, job_progress, jobs_progress, why_waiting
+from tuner.gate.suites.selectors import LIVE, ProgressJson, job_progress, jobs_progress, why_waiting
 from tuner.jobs.create_services import MAX_DEVICE
 from tuner.jobs.worth_selectors import fleet_ns
 from tuner.models import CachedConfig, SuiteJob, SuiteKernel, TrialRow
@@ -22,6 +22,7 @@ from tuner.texts import config_in_order
 from tuner.tuning.measure.policy import KINDS
 from tuner.tuning.operators import Operator, find, limits
 from tuner.tuning.trial import Config, config_key
+from workers.base.answers import make_answer
 
 SERVED, DEFAULT, RIVAL = "cached winner", "operator's default", "near tie"       # what the sides are called, as builds are
 RIVALS = 2                         # beside what served: near ties first, then the fastest others of its job
@@ -267,20 +268,57 @@ def _side(build: Mapping[str, Any], key: str, told: Mapping[str, Any] | None) ->
             "serves": told is not None and told["serves"] is not None and build["build"] == (told["serves"] or DEFAULT)}
 
 
-def job_document_json(found: Mapping[str, Any]) -> dict[str, Any]:
+class RevalidatedJson(TypedDict):
+    """A winner that was measured again, each side of it with every run's median; `serves`: what does from then on."""
+
+    key: str
+    op: str
+    shape: dict[str, int]
+    dtype: str
+    outcome: str
+    served: str
+    sides: list[dict[str, Any]]
+    entry: int
+    written: int | None
+    serves: str | None
+    says: str
+
+
+class RevalidationJson(TypedDict):
+    """A job that measures winners again."""
+
+    id: int
+    status: str
+    says: str
+    device: str
+    recorded: str
+    runs: int
+    progress: ProgressJson
+    error: dict[str, Any] | None
+    environment: dict[str, Any]
+    expected_gpu_seconds: float | None
+    round: int | None
+    first: int | None
+    again: int | None
+    decided: str | None
+    created: str
+    started: str | None
+    finished: str | None
+    kernels: list[RevalidatedJson]
+
+
+def job_document_json(found: Mapping[str, Any]) -> RevalidationJson:
     """Return the JSON of a `job_document`."""
     job: SuiteJob = found["job"]
-    times = {name: value.isoformat() if (value := getattr(job, name)) else None for name in ("created", "started", "finished")}
-    return {"id": job.pk, "status": job.status, "says": found["says"], "device": job.device, "recorded": job.recorded,
-            "runs": job.runs, "progress": found["progress"], "error": job.error, "environment": job.environment,
-            "expected_gpu_seconds": job.about.get("expected_s"), "round": job.about.get("round"), "first": found["first"],
-            "again": found["again"], "decided": job.about.get("decided"), **times, "kernels": [
-                {**{name: each[name] for name in ("key", "op", "shape", "dtype", "outcome", "served", "sides")},
-                 "entry": each["entry_id"], "written": each["written"].pk if each["written"] else None,
-                 "serves": each["found"]["serves"] if each["found"] else None,
-                 "says": each["found"]["says"] if each["found"] else ""} for each in found["kernels"]]}
+    return make_answer(
+        RevalidationJson, job, says=found["says"], progress=found["progress"], first=found["first"], again=found["again"],
+        expected_gpu_seconds=job.about.get("expected_s"), round=job.about.get("round"), decided=job.about.get("decided"), kernels=[
+            {**{name: each[name] for name in ("key", "op", "shape", "dtype", "outcome", "served", "sides")},
+             "entry": each["entry_id"], "written": each["written"].pk if each["written"] else None,
+             "serves": each["found"]["serves"] if each["found"] else None,
+             "says": each["found"]["says"] if each["found"] else ""} for each in found["kernels"]])
 
 
-def job_json(job: SuiteJob) -> dict[str, Any]:
+def job_json(job: SuiteJob) -> RevalidationJson:
     """Return the JSON of one job."""
     return job_document_json(job_document(job))

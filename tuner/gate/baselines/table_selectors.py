@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 from django.core.paginator import Page, Paginator
@@ -19,7 +19,8 @@ from tuner.gate.baselines.selectors import (
     load_baselines,
     load_next_baselines,
 )
-from tuner.models import BaselineChange, KernelRun, Suite, SuiteKernel
+from tuner.models import BaselineChange, Suite, SuiteKernel
+from workers.base.answers import make_answer
 
 MOST_CHANGES = 200
 PAGE_ROWS = 100                 # kernels in the page's table
@@ -118,24 +119,65 @@ def summary_sentence(suite: Suite, env: Env | None, kernels: Sequence[Expected],
     return f"{says}; fresh runs differ by {np.median(spreads) * 100:.2f} % (coefficient of variation, median of {whose})."
 
 
-def line_json(line: BaselineLine, raw: bool = False) -> dict[str, Any]:
+class BaselineRunJson(TypedDict):
+    id: int
+    build: str
+    run: str
+    us: list[float]
+    sm_clock_mhz: float | None
+    created: str
+
+
+class BaselineChangeJson(TypedDict):
+    """What a person said of baselines; `kernel` null: of every kernel; `gpu` "": on every GPU."""
+
+    id: int
+    action: str
+    build: str | None
+    kernel: str | None
+    gpu: str
+    note: str
+    author: str | None
+    created: str
+
+
+class BaselineJson(TypedDict):
+    """What a kernel's next build is compared with; `spread`: of run medians ÷ mean; `samples`: where they are asked for."""
+
+    kernel: str
+    op: str
+    shape: dict[str, Any]
+    family: str
+    mode: str
+    says: str
+    builds: list[str]
+    runs: int
+    p50_us: float | None
+    low_us: float | None
+    high_us: float | None
+    spread: float | None
+    p95_us: float | None
+    sm_clock_mhz: float | None
+    drift: Any
+    change: BaselineChangeJson | None
+    run_medians_us: list[float]
+    run_p95_us: list[float]
+    samples: NotRequired[list[BaselineRunJson]]
+
+
+def line_json(line: BaselineLine, raw: bool = False) -> BaselineJson:
     """`raw`: with every run and its samples in µs."""
-    kernel, change = line.baseline.kernel, line.baseline.change
-    told = {"kernel": kernel.key, "op": kernel.op, "shape": kernel.shape, "family": kernel.family, "mode": line.baseline.mode,
-            "says": line.baseline.says, "builds": [build.name for build in line.baseline.builds], "runs": len(line.baseline.runs),
-            "p50_us": line.p50_us, "low_us": line.low_us, "high_us": line.high_us, "spread": line.spread, "p95_us": line.p95_us,
-            "sm_clock_mhz": line.clock_mhz, "drift": line.drift, "change": change_json(change) if change else None,
-            "run_medians_us": [run.p50_us for run in line.baseline.runs], "run_p95_us": [run.p95_us for run in line.baseline.runs]}
-    return {**told, "samples": [_run_json(run) for run in line.baseline.runs]} if raw else told
+    kernel, held = line.baseline.kernel, line.baseline
+    return make_answer(
+        BaselineJson, line, kernel=kernel.key, op=kernel.op, shape=kernel.shape, family=kernel.family, mode=held.mode,
+        says=held.says, builds=[build.name for build in held.builds], runs=len(held.runs), sm_clock_mhz=line.clock_mhz,
+        change=change_json(held.change) if held.change else None, run_medians_us=[run.p50_us for run in held.runs],
+        run_p95_us=[run.p95_us for run in held.runs],
+        **({"samples": [make_answer(BaselineRunJson, run, build=run.build.name) for run in held.runs]} if raw else {}))
 
 
-def _run_json(run: KernelRun) -> dict[str, Any]:
-    return {"id": run.pk, "build": run.build.name, "run": run.run, "us": run.us, "sm_clock_mhz": run.sm_clock_mhz,
-            "created": run.created.isoformat()}
-
-
-def change_json(change: BaselineChange) -> dict[str, Any]:
+def change_json(change: BaselineChange) -> BaselineChangeJson:
     """Return the JSON of what a person said."""
-    return {"id": change.pk, "action": change.action, "build": change.build.name if change.build else None,
-            "kernel": change.kernel.key if change.kernel else None, "gpu": change.gpu, "note": change.note,
-            "author": change.author.get_username() if change.author else None, "created": change.created.isoformat()}
+    return make_answer(BaselineChangeJson, change, build=change.build.name if change.build else None,
+                       kernel=change.kernel.key if change.kernel else None,
+                       author=change.author.get_username() if change.author else None)

@@ -7,13 +7,14 @@ took from another is told by parents; without them nothing is known, and the ans
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db import connection
 from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Value, When
 from django.urls import reverse
 
 from tuner.models import Build, GateKernel, Regression, Suite
+from workers.base.answers import make_answer
 
 MAIN = ("", "main", "master", "trunk")
 ENVIRONMENT = ("gpu", "toolkit", "driver", "recorded")      # of rows that are never compared with those of another one
@@ -125,12 +126,38 @@ def later_builds(row: Regression) -> list[Build]:
     return list(Build.objects.filter(at__gte=row.build.at).exclude(pk=row.build_id).order_by("-at", "-pk")[:100])
 
 
-def regression_json(row: Regression) -> dict[str, Any]:
-    return {
-        "id": row.pk, "suite": row.suite.name, "family": row.family, "kernels": row.kernels, "build": row.build.name,
-        "good": row.good.name if row.good else None, "state": row.state, "kind": row.kind, "found_by": row.found_by, "why": row.why,
-        "ratio": row.ratio, "ci": [row.low, row.high] if row.low is not None and row.high is not None else None,
-        "environment": {name: getattr(row, name) for name in ENVIRONMENT},
-        "note": row.note, "fixed_in": row.fixed_in.name if row.fixed_in else None, "history": row.history,
-        "changed_by": row.changed_by.get_username() if row.changed_by else "", "created": row.created.isoformat(),
-        "changed": row.changed.isoformat(), "links": {"page": reverse("regression", args=[row.pk])}}
+class PageLinkJson(TypedDict):
+    page: str
+
+
+class RegressionJson(TypedDict):
+    """Kernels of a family that got slower with a build; `ratio` and `ci`: time after ÷ before."""
+
+    id: int
+    suite: str
+    family: str
+    kernels: list[str]
+    build: str
+    good: str | None
+    state: str
+    kind: str
+    found_by: str
+    why: str
+    ratio: float | None
+    ci: list[float] | None
+    environment: dict[str, str]
+    note: str
+    fixed_in: str | None
+    history: list[dict[str, Any]]
+    changed_by: str
+    created: str
+    changed: str
+    links: PageLinkJson
+
+
+def regression_json(row: Regression) -> RegressionJson:
+    return make_answer(
+        RegressionJson, row, suite=row.suite.name, build=row.build.name, good=row.good.name if row.good else None,
+        ci=[row.low, row.high] if row.low is not None and row.high is not None else None,
+        environment={name: getattr(row, name) for name in ENVIRONMENT}, fixed_in=row.fixed_in.name if row.fixed_in else None,
+        changed_by=row.changed_by.get_username() if row.changed_by else "", links={"page": reverse("regression", args=[row.pk])})

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -14,8 +15,6 @@ from tuner.gate.channels import selectors, sending_services, services
 from tuner.gate.channels.kinds.table import KINDS
 from tuner.models import Delivery, Notified
 from tuner.query_api import validated
-
-JSON = OpenApiTypes.OBJECT
 
 
 class PlaceRequest(serializers.Serializer[None]):
@@ -33,10 +32,25 @@ class PlaceChange(serializers.Serializer[None]):
                                      max_length=len(services.EVENTS))
 
 
+class PlacesJson(TypedDict):
+    """Places, the newest messages, and what stands in their way."""
+
+    places: list[selectors.PlaceJson]
+    deliveries: list[selectors.DeliveryJson]
+    mail_server: bool
+    public_url: str
+    private_addresses: bool
+    worker: bool
+
+
+class NewPlaceJson(selectors.PlaceJson):
+    secret: str                         # of a webhook, this once
+
+
 class PlaceListApi(APIView):
     write_permission = "tuner.add_notified"
 
-    @extend_schema(operation_id="notified_list", responses=JSON)
+    @extend_schema(operation_id="notified_list", responses=PlacesJson)
     def get(self, request: Request) -> Response:
         """Places, the newest messages, and what stands in their way."""
         whole = request.user.has_perm("tuner.change_notified")
@@ -46,7 +60,7 @@ class PlaceListApi(APIView):
                          "mail_server": not outlook["mail_files"], "public_url": outlook["public_url"],
                          "private_addresses": outlook["private_allowed"], "worker": outlook["worker"]})
 
-    @extend_schema(operation_id="notified_create", request=PlaceRequest, responses={201: JSON})
+    @extend_schema(operation_id="notified_create", request=PlaceRequest, responses={201: NewPlaceJson})
     def post(self, request: Request) -> Response:
         """Tell one more place. The answer holds the secret of a webhook: it is shown this once."""
         row = services.add_destination(author=request.user, **validated(PlaceRequest, request.data))
@@ -54,17 +68,21 @@ class PlaceListApi(APIView):
                         status=201)
 
 
+class WholePlaceJson(selectors.PlaceJson):
+    deliveries: list[selectors.DeliveryJson]
+
+
 class PlaceApi(APIView):
     write_permission = {"PATCH": "tuner.change_notified", "DELETE": "tuner.delete_notified"}
 
-    @extend_schema(operation_id="notified_get", responses=JSON)
+    @extend_schema(operation_id="notified_get", responses=WholePlaceJson)
     def get(self, request: Request, pk: int) -> Response:
         row = get_object_or_404(Notified.objects.select_related("suite"), pk=pk)
         whole = request.user.has_perm("tuner.change_notified")
         return Response({**selectors.destination_json(row, whole), "deliveries": [
             selectors.delivery_json(each, whole) for each in selectors.newest_deliveries(row.pk)]})
 
-    @extend_schema(operation_id="notified_change", request=PlaceChange, responses=JSON)
+    @extend_schema(operation_id="notified_change", request=PlaceChange, responses=selectors.PlaceJson)
     def patch(self, request: Request, pk: int) -> Response:
         row = get_object_or_404(Notified.objects.select_related("suite"), pk=pk)
         row = services.change_destination(row, **validated(PlaceChange, request.data))
@@ -80,7 +98,7 @@ class PlaceApi(APIView):
 class PlaceTestApi(APIView):
     write_permission = "tuner.change_notified"
 
-    @extend_schema(operation_id="notified_test", request=None, responses={201: JSON})
+    @extend_schema(operation_id="notified_test", request=None, responses={201: selectors.DeliveryJson})
     def post(self, request: Request, pk: int) -> Response:
         """Sends a message that says that it is a test; follow it in the list."""
         delivery = services.send_test(get_object_or_404(Notified, pk=pk), request.user.get_username())
@@ -90,7 +108,7 @@ class PlaceTestApi(APIView):
 class DeliveryAgainApi(APIView):
     write_permission = "tuner.change_notified"
 
-    @extend_schema(operation_id="notified_again", request=None, responses=JSON)
+    @extend_schema(operation_id="notified_again", request=None, responses=selectors.DeliveryJson)
     def post(self, request: Request, pk: int) -> Response:
         """Tries a message again, from the first wait on."""
         row = get_object_or_404(Delivery.objects.select_related("to"), pk=pk)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 from django.conf import settings
 from django.db.models import Count, Max, OuterRef, Q, QuerySet, Subquery
@@ -17,6 +17,7 @@ from tuner.gate.channels.sending_services import QUEUE
 from tuner.gate.channels.services import DEFAULT_EVENTS, MAX_DESTINATIONS
 from tuner.models import Delivery, Notified
 from workers import jobs
+from workers.base.answers import make_answer
 
 DELIVERIES = 100
 LATELY = timedelta(hours=24)
@@ -73,17 +74,47 @@ def counts_by_kind(rows: Iterable[Notified]) -> list[str]:
     return [f"{counts[name]} {kind.noun if counts[name] == 1 else kind.nouns}" for name, kind in KINDS.items() if counts[name]]
 
 
-def destination_json(row: Notified, whole: bool = False) -> dict[str, Any]:
+class PlaceJson(TypedDict):
+    """Where messages go; `suite` null: of all suites; `verdicts`: the events it is told."""
+
+    id: int
+    kind: str
+    address: str
+    suite: str | None
+    verdicts: list[str]
+    enabled: bool
+    signed: bool
+    created: str
+
+
+def destination_json(row: Notified, whole: bool = False) -> PlaceJson:
     """Return the JSON of a destination; `whole`: its address too."""
-    return {"id": row.pk, "kind": row.kind, "address": visible_address(row, whole), "suite": row.suite.name if row.suite else None,
-            "verdicts": destination_events(row), "enabled": row.enabled, "signed": bool(row.secret),
-            "created": row.created.isoformat()}
+    return make_answer(PlaceJson, row, address=visible_address(row, whole), suite=row.suite.name if row.suite else None,
+                       verdicts=destination_events(row), signed=bool(row.secret))
 
 
-def delivery_json(row: Delivery, whole: bool = False) -> dict[str, Any]:
+class DeliveryJson(TypedDict):
+    """A message to a place; `answer`: of who took it."""
+
+    id: int
+    to: int
+    kind: str
+    event: str
+    subject: str
+    gate: int | None
+    regression: int | None
+    production: int | None
+    status: str
+    tries: int
+    answer: str
+    error: str
+    created: str
+    next_try: str | None
+    sent: str | None
+
+
+def delivery_json(row: Delivery, whole: bool = False) -> DeliveryJson:
     """Return the JSON of a delivery; `whole`: its error too."""
-    return {"id": row.pk, "to": row.to_id, "kind": row.to.kind, "event": row.event, "subject": row.body.get("subject", ""),
-            "gate": row.gate_id, "regression": row.regression_id, "production": row.production_id,
-            "status": row.status, "tries": row.tries,
-            "answer": row.answer, "error": visible_error(row, whole), "created": row.created.isoformat(),
-            "next_try": row.due.isoformat() if row.due else None, "sent": row.sent.isoformat() if row.sent else None}
+    return make_answer(DeliveryJson, row, to=row.to_id, kind=row.to.kind, subject=row.body.get("subject", ""), gate=row.gate_id,
+                       regression=row.regression_id, production=row.production_id, error=visible_error(row, whole),
+                       next_try=row.due)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
@@ -18,8 +18,6 @@ from tuner.gate.code import selectors, services
 from tuner.models import CodeFetch, Suite, SuiteCode
 from tuner.query_api import validated
 from tuner.tuning.trial import storable
-
-JSON = OpenApiTypes.OBJECT
 
 
 class BytesParser(BaseParser):
@@ -53,12 +51,12 @@ class SuiteCodeApi(APIView):
     write_permission = services.MAY_ALLOW
     parser_classes = [JSONParser]
 
-    @extend_schema(operation_id="suite_code", responses=JSON)
+    @extend_schema(operation_id="suite_code", responses=selectors.CodeJson)
     def get(self, request: Request, name: str) -> Response:
         """The source that an owner allowed (`kind` null: builds are what the workers have), its archives, the newest tries."""
         return Response(selectors.code_json(_suite(name)))
 
-    @extend_schema(operation_id="suite_code_allow", request=CodeRequest, responses=JSON)
+    @extend_schema(operation_id="suite_code_allow", request=CodeRequest, responses=selectors.CodeJson)
     def put(self, request: Request, name: str) -> Response:
         """Allow a source, in place of another. Owners only: workers run what is in it."""
         suite = _suite(name)
@@ -76,7 +74,7 @@ class SuiteCodeTryApi(APIView):
     write_permission = services.MAY_ALLOW
     parser_classes = [JSONParser]
 
-    @extend_schema(operation_id="suite_code_try", request=BuildRequest, responses={201: JSON})
+    @extend_schema(operation_id="suite_code_try", request=BuildRequest, responses={201: selectors.FetchJson})
     def post(self, request: Request, name: str) -> Response:
         """Let a worker fetch the code of a build; nothing is measured. Ask GET for what became of it."""
         fetch: CodeFetch = services.fetch_try(_suite(name), validated(BuildRequest, request.data)["build"], by=request.user)
@@ -86,7 +84,7 @@ class SuiteCodeTryApi(APIView):
 class SuiteCodeStopApi(APIView):
     write_permission = services.MAY_ALLOW
 
-    @extend_schema(operation_id="suite_code_try_stop", request=None, responses=JSON)
+    @extend_schema(operation_id="suite_code_try_stop", request=None, responses=selectors.FetchJson)
     def post(self, request: Request, name: str, pk: int) -> Response:
         """Stop a try; one that had ended already stays as it is."""
         fetch = get_object_or_404(CodeFetch.objects.select_related("code"), pk=pk, code__suite=_suite(name))
@@ -95,11 +93,17 @@ class SuiteCodeStopApi(APIView):
         return Response(selectors.fetch_json(fetch))
 
 
+class NewArchiveJson(TypedDict):
+    build: str
+    sha256: str
+    size_bytes: int
+
+
 class SuiteCodeArchiveApi(APIView):
     write_permission = services.MAY_ALLOW
     parser_classes = [BytesParser]
 
-    @extend_schema(operation_id="suite_code_archive", request=OpenApiTypes.BINARY, responses={201: JSON}, parameters=[
+    @extend_schema(operation_id="suite_code_archive", request=OpenApiTypes.BINARY, responses={201: NewArchiveJson}, parameters=[
         OpenApiParameter("build", str, required=True)])
     def post(self, request: Request, name: str) -> Response:
         """The archive of a build, .tar.gz or .zip, as the body."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from tuner.models import CodeFetch, Suite, SuiteCode
+from workers.base.answers import make_answer
 
 SHOWN = 10
 
@@ -14,21 +15,53 @@ def code_of(suite: Suite) -> SuiteCode | None:
     return SuiteCode.objects.select_related("allowed_by").filter(suite=suite).first()
 
 
-def code_json(suite: Suite) -> dict[str, Any]:
+class ArchiveJson(TypedDict):
+    build: str
+    sha256: str
+    size_bytes: int
+    created: str
+
+
+class FetchJson(TypedDict):
+    """A try to fetch a build's code; `said`: what was asked for, `commit`: what it is."""
+
+    id: int
+    build: str
+    status: str
+    said: str
+    commit: str
+    files: int | None
+    size_bytes: int | None
+    error: dict[str, Any] | None
+    worker: str
+    created: str
+    finished: str | None
+
+
+class CodeJson(TypedDict):
+    """Where workers load the code of a suite's builds from; `kind` null: builds are what the workers have."""
+
+    suite: str
+    kind: str | None
+    address: str
+    folder: str
+    allowed_by: NotRequired[str | None]
+    changed: NotRequired[str]
+    archives: list[ArchiveJson]
+    fetches: list[FetchJson]
+
+
+def code_json(suite: Suite) -> CodeJson:
     """Return the source, its archives and the newest tries."""
     code = code_of(suite)
     if code is None:
         return {"suite": suite.name, "kind": None, "address": "", "folder": "", "archives": [], "fetches": []}
-    archives = code.archives.defer("data")
-    return {"suite": suite.name, "kind": code.kind, "address": code.address, "folder": code.folder,
-            "allowed_by": code.allowed_by.get_username() if code.allowed_by else None, "changed": code.changed.isoformat(),
-            "archives": [{"build": each.build, "sha256": each.sha256, "size_bytes": each.size_bytes,
-                          "created": each.created.isoformat()} for each in archives],
-            "fetches": [fetch_json(each) for each in code.fetches.all()[:SHOWN]]}
+    return make_answer(
+        CodeJson, code, suite=suite.name, allowed_by=code.allowed_by.get_username() if code.allowed_by else None,
+        changed=code.changed, archives=[make_answer(ArchiveJson, each) for each in code.archives.defer("data")],
+        fetches=[fetch_json(each) for each in code.fetches.all()[:SHOWN]])
 
 
-def fetch_json(fetch: CodeFetch) -> dict[str, Any]:
+def fetch_json(fetch: CodeFetch) -> FetchJson:
     """Return one try."""
-    names = ("id", "build", "status", "said", "commit", "files", "size_bytes", "error", "worker")
-    return {**{name: getattr(fetch, name) for name in names}, "created": fetch.created.isoformat(),
-            "finished": fetch.finished.isoformat() if fetch.finished else None}
+    return make_answer(FetchJson, fetch)

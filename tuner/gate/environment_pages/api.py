@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound, ValidationError
@@ -17,7 +18,6 @@ from tuner.query_api import validated
 from tuner.revalidation import policy_services, search_services
 from tuner.revalidation.forget_services import environment_forget
 
-JSON = OpenApiTypes.OBJECT
 BISECT = [OpenApiParameter("suite", str, required=True, description="its name"),
           OpenApiParameter("kernel", str, required=True, description="key of one of its kernels"),
           OpenApiParameter("gpu", str, description="model; without it that of the newest run"),
@@ -26,8 +26,31 @@ BISECT = [OpenApiParameter("suite", str, required=True, description="its name"),
           OpenApiParameter("at_once", int, description=f"builds to measure in a round, 1 to {bisect_services.MOST_AT_ONCE}")]
 
 
+class EnvironmentsJson(policy_services.OverviewJson):
+    """What was seen on GPUs, and re-validation."""
+
+    searches: search_services.SearchesJson
+
+
+class SuiteEnvironmentsJson(selectors.PictureJson, EnvironmentsJson):
+    """The same with a suite's effects; `runs`: how many of each kind there are, `recorded`: which were read."""
+
+    suite: str
+    runs: dict[str, int]
+    recorded: bool
+
+
+class ForgottenJson(TypedDict):
+    forgotten: str
+    verified: int
+
+
+class JobsJson(TypedDict):
+    jobs: list[int]
+
+
 class EnvironmentsApi(APIView):
-    @extend_schema(operation_id="environments_get", responses=JSON, parameters=[
+    @extend_schema(operation_id="environments_get", responses=EnvironmentsJson | SuiteEnvironmentsJson, parameters=[
         OpenApiParameter("suite", str, description="its name; without it: what was seen on GPUs, and re-validation, alone"),
         OpenApiParameter("kernel", str), OpenApiParameter("runs", str, enum=["measured", "recorded"])])
     def get(self, request: Request) -> Response:
@@ -53,7 +76,7 @@ class EnvironmentsApi(APIView):
 class EnvironmentApi(APIView):
     write_permission = "tuner.change_revalidationpolicy"
 
-    @extend_schema(operation_id="environment_forget", responses={200: JSON})
+    @extend_schema(operation_id="environment_forget", responses={200: ForgottenJson})
     def delete(self, request: Request, pk: int) -> Response:
         """Forget that a GPU model ran with a toolkit and driver; `verified`: entries of which it alone was the doubt."""
         environment = get_object_or_404(GpuEnvironment, pk=pk)
@@ -69,7 +92,7 @@ class PolicyRequest(serializers.Serializer[None]):
 class RevalidationPolicyApi(APIView):
     write_permission = "tuner.change_revalidationpolicy"
 
-    @extend_schema(operation_id="environments_policy", request=PolicyRequest, responses=JSON)
+    @extend_schema(operation_id="environments_policy", request=PolicyRequest, responses=policy_services.OverviewJson)
     def put(self, request: Request) -> Response:
         """Whether doubtful winners are measured again by themselves, and at most how many and how long for each environment."""
         policy_services.set_policy(by=request.user, **validated(PolicyRequest, request.data))
@@ -87,7 +110,7 @@ class SearchesRequest(serializers.Serializer[None]):
 class SearchesPolicyApi(APIView):
     write_permission = "tuner.change_revalidationpolicy"
 
-    @extend_schema(operation_id="environments_searches", request=SearchesRequest, responses=JSON)
+    @extend_schema(operation_id="environments_searches", request=SearchesRequest, responses=search_services.SearchesJson)
     def put(self, request: Request) -> Response:
         """Whether the hottest configurations are searched again under a new toolkit, how many, how long and at what hours."""
         search_services.set_searches(by=request.user, **validated(SearchesRequest, request.data))
@@ -97,7 +120,7 @@ class SearchesPolicyApi(APIView):
 class EnvironmentsRevalidateApi(APIView):
     write_permission = "tuner.add_tunejob"
 
-    @extend_schema(operation_id="environments_revalidate", request=None, responses={201: JSON})
+    @extend_schema(operation_id="environments_revalidate", request=None, responses={201: JobsJson})
     def post(self, request: Request) -> Response:
         """Queue jobs for the hottest winners that a new environment made doubtful."""
         return Response({"jobs": [job.pk for job in policy_services.revalidate_now(request.user)]}, status=201)
@@ -113,10 +136,15 @@ class BisectRequest(serializers.Serializer[None]):
     runs = serializers.IntegerField(required=False, min_value=1, max_value=200)
 
 
+class BisectJobJson(TypedDict):
+    job: int
+    builds: list[str]
+
+
 class BisectApi(APIView):
     write_permission = "tuner.add_suitejob"
 
-    @extend_schema(operation_id="builds_bisect", responses=JSON, parameters=BISECT)
+    @extend_schema(operation_id="builds_bisect", responses=bisect_services.BisectJson, parameters=BISECT)
     def get(self, request: Request) -> Response:
         """Which builds to measure next to find the one that made this kernel slower."""
         query = request.query_params
@@ -135,7 +163,7 @@ class BisectApi(APIView):
             raise NotFound(str(error)) from error
         return Response(bisect_services.bisect_json(found))
 
-    @extend_schema(operation_id="builds_bisect_measure", request=BisectRequest, responses={201: JSON})
+    @extend_schema(operation_id="builds_bisect_measure", request=BisectRequest, responses={201: BisectJobJson})
     def post(self, request: Request) -> Response:
         """Queue fresh runs of the builds that the plan names, interleaved."""
         wanted = validated(BisectRequest, request.data)

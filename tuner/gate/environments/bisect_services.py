@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from tuner.devices import GPU, is_gpu
 from tuner.gate.builds.selectors import MAIN, branch_line
@@ -13,6 +13,7 @@ from tuner.gate.stats.bisect import BAD, GOOD, SKIP, BisectPlan, bisect_plan, cl
 from tuner.gate.stats.changes import change_points
 from tuner.gate.suites.job_services import job_create
 from tuner.models import Build, KernelRun, Regression, Suite, SuiteJob, SuiteKernel
+from workers.base.answers import make_answer
 from workers.base.refused import Refused
 
 MOST_BUILDS = 2000             # of a line, the newest
@@ -119,15 +120,39 @@ def _why_not(suite: Suite) -> str:
     return ""
 
 
-def bisect_json(found: Bisect) -> dict[str, Any]:
+class BisectEnvironmentJson(TypedDict):
+    gpu: str
+    toolkit: str
+    driver: str
+    recorded: str
+
+
+class BisectJson(TypedDict):
+    """Which builds to measure next; `known`: build → good, bad, unclear or skip; `rounds`: of measuring that remain."""
+
+    suite: str
+    kernel: str
+    environment: BisectEnvironmentJson
+    good: str | None
+    bad: str | None
+    why: str
+    measure: list[str]
+    between: list[str]
+    rounds: int
+    says: str
+    conflicts: list[str]
+    suspects: list[str]
+    known: dict[str, str]
+    can_measure: bool
+    why_not: str
+
+
+def bisect_json(found: Bisect) -> BisectJson:
     """Return the JSON of a plan with what it rests on."""
-    plan = found.plan
-    return {"suite": found.kernel.suite.name, "kernel": found.kernel.key,
-            "environment": {**asdict(found.environment), "recorded": found.recorded}, "good": plan.good, "bad": plan.bad,
-            "why": found.why, "measure": list(plan.measure), "between": list(plan.between), "rounds": plan.rounds,
-            "says": plan.says, "conflicts": list(plan.conflicts), "suspects": list(plan.suspects),
-            "known": {name: value for name, value in found.sides.items() if value}, "can_measure": not found.why_not,
-            "why_not": found.why_not}
+    return make_answer(
+        BisectJson, found.plan, suite=found.kernel.suite.name, kernel=found.kernel.key, why=found.why,
+        environment={**asdict(found.environment), "recorded": found.recorded},
+        known={name: value for name, value in found.sides.items() if value}, can_measure=not found.why_not, why_not=found.why_not)
 
 
 def measure_bisect(suite: Suite, kernel_key: str, builds: Sequence[str], owner: Any = None, *, gpu: str = "",

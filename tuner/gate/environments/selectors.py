@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, TypedDict
 
 from tuner.gate.environments.observation_selectors import Cells, Environment, load_cells
 from tuner.gate.stats.attribution import Attribution, attribute_effects
 from tuner.gate.stats.effects import Effect, Observation
 from tuner.gate.stats.explanation import Explanation, FactChange, explain, fact_changes
 from tuner.models import Suite
+from workers.base.answers import make_answer, plain
 
 MOST_COLUMNS = 8               # newest builds that the matrix shows
 MOST_FACT_CHANGES = 60
@@ -184,41 +185,105 @@ def _from_to(before: tuple[str, Environment], after: tuple[str, Environment]) ->
 
 # ---- as JSON ----
 
-def picture_json(found: Picture) -> dict[str, Any]:
+EffectJson = TypedDict("EffectJson", {
+    "factor": str, "level": str, "reference": str, "ratio": float | None, "low": float | None, "high": float | None,
+    "p_value": float | None, "runs": int, "identifiable": bool, "why": str, "kernels": int, "with": list[str], "sure": bool})
+
+
+class BuildCellJson(TypedDict):
+    build: str
+    environment: Environment
+
+
+class EnvironmentRowJson(TypedDict):
+    environment: Environment
+    cells: list[Cell]
+
+
+class EnvironmentMatrixJson(TypedDict):
+    builds: list[str]
+    reference: BuildCellJson | None
+    rows: list[EnvironmentRowJson]
+
+
+class KernelEffectsJson(TypedDict):
+    kernel: str
+    runs: int
+    noise: float | None
+    misfit: str
+    effects: list[EffectJson]
+
+
+class ExplanationJson(TypedDict):
+    """Who made a kernel slower: the build, the environment, or what cannot be told; `measure`: cells that would tell."""
+
+    kind: str
+    says: str
+    parts: list[EffectJson]
+    total: EffectJson | None
+    measure: list[dict[str, str]]
+
+
+class KernelExplanationJson(ExplanationJson):
+    kernel: str
+
+
+class CellComparisonJson(TypedDict):
+    before: BuildCellJson
+    after: BuildCellJson
+    says: str
+    counts: dict[str, int]
+    kernels: list[KernelExplanationJson]
+
+
+class PictureJson(TypedDict):
+    """Effects of build, CUDA, Triton, driver and GPU on a suite; `code`: compiled code that changed beside them."""
+
+    says: str
+    labels: list[str]
+    left_out: str
+    environments: list[Environment]
+    builds: list[str]
+    kernels: list[str]
+    matrix: EnvironmentMatrixJson
+    effects: list[EffectJson]
+    by_kernel: list[KernelEffectsJson]
+    missing: list[dict[str, str]]
+    compared: CellComparisonJson | None
+    code: list[FactChange]
+
+
+def picture_json(found: Picture) -> PictureJson:
     """Return the JSON of all that is shown of a suite."""
-    held, compared_ = found.cells, found.compared
-    return {
-        "says": found.attribution.says, "labels": held.labels, "left_out": held.left_out,
-        "environments": [asdict(one) for one in held.environments], "builds": held.builds, "kernels": held.kernels,
-        "matrix": {"builds": found.matrix.builds,
-                   "reference": _cell_json(found.matrix.reference) if found.matrix.reference else None,
-                   "rows": [{"environment": asdict(where), "cells": [asdict(cell) for cell in row]}
-                            for where, row in found.matrix.rows]},
-        "effects": [effect_json(one) for one in found.attribution.suite],
-        "by_kernel": [{"kernel": one.kernel, "runs": one.runs, "noise": one.noise, "misfit": one.misfit,
-                       "effects": [effect_json(effect) for effect in one.effects]} for one in found.attribution.kernels],
-        "missing": [dict(one) for one in found.attribution.missing],
-        "compared": None if compared_ is None else {
-            "before": _cell_json(compared_.before), "after": _cell_json(compared_.after), "says": compared_.says,
-            "counts": dict(compared_.counts),
-            "kernels": [{"kernel": kernel, **explanation_json(one)} for kernel, one in compared_.kernels]},
-        "code": [asdict(one) for one in found.facts]}
+    held, compared = found.cells, found.compared
+    return make_answer(
+        PictureJson, held, says=found.attribution.says,
+        matrix={"builds": found.matrix.builds, "reference": _cell_json(found.matrix.reference) if found.matrix.reference else None,
+                "rows": [{"environment": plain(where), "cells": plain(row)} for where, row in found.matrix.rows]},
+        effects=[effect_json(one) for one in found.attribution.suite],
+        by_kernel=[make_answer(KernelEffectsJson, one, effects=[effect_json(effect) for effect in one.effects])
+                   for one in found.attribution.kernels],
+        missing=[dict(one) for one in found.attribution.missing],
+        compared=None if compared is None else {
+            "before": _cell_json(compared.before), "after": _cell_json(compared.after), "says": compared.says,
+            "counts": dict(compared.counts), "kernels": [
+                {"kernel": kernel, **explanation_json(one)} for kernel, one in compared.kernels]},
+        code=found.facts)
 
 
-def effect_json(effect: Effect) -> dict[str, Any]:
+def effect_json(effect: Effect) -> EffectJson:
     """Return the JSON of one effect."""
-    told = asdict(effect)
-    return {**told, "with": list(told.pop("with_")), "sure": effect.sure}
+    return make_answer(EffectJson, effect, **{"with": effect.with_})
 
 
-def explanation_json(one: Explanation) -> dict[str, Any]:
+def explanation_json(one: Explanation) -> ExplanationJson:
     """Return the JSON of who made a kernel slower."""
-    return {"kind": one.kind, "says": one.says, "parts": [effect_json(part) for part in one.parts],
-            "total": effect_json(one.total) if one.total else None, "measure": [dict(cell) for cell in one.measure]}
+    return make_answer(ExplanationJson, one, parts=[effect_json(part) for part in one.parts],
+                       total=effect_json(one.total) if one.total else None, measure=[dict(cell) for cell in one.measure])
 
 
-def _cell_json(cell: tuple[str, Environment]) -> dict[str, Any]:
-    return {"build": cell[0], "environment": asdict(cell[1])}
+def _cell_json(cell: tuple[str, Environment]) -> Any:
+    return {"build": cell[0], "environment": plain(cell[1])}
 
 
 def cell_names(found: Picture) -> list[tuple[str, str]]:

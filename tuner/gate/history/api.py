@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypedDict
 
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound, ValidationError
@@ -23,10 +22,10 @@ from tuner.gate.regressions import services as regression_services
 from tuner.gate.stats.results import suite_json
 from tuner.models import Build, Regression
 from tuner.query_api import validated
+from workers.base.answers import Paged, make_answer
 from workers.base.refused import Refused
 from workers.list_api import PAGED, read_page
 
-JSON = OpenApiTypes.OBJECT
 LIST_LIMIT = 200
 SERIES = 100            # kernels of an answer: each may have hundreds of builds
 
@@ -43,10 +42,15 @@ class BuildSerializer(serializers.Serializer[Any]):
         "invalid": "a date and time, as 2026-11-21T18:30:00+00:00", "overflow": services.NO_COMMIT_TIME})
 
 
+class BuildsJson(Paged):
+    offset: int
+    results: list[selectors.BuildRowJson]
+
+
 class BuildListApi(APIView):
     write_permission = "tuner.change_build"
 
-    @extend_schema(operation_id="builds", responses=JSON, parameters=[
+    @extend_schema(operation_id="builds", responses=BuildsJson, parameters=[
         OpenApiParameter("q", str, description="part of the name or title"), OpenApiParameter("branch", str), *PAGED])
     def get(self, request: Request) -> Response:
         """Builds, newest first, also those that only profiles name."""
@@ -55,7 +59,7 @@ class BuildListApi(APIView):
         return page.answer({"offset": page.offset,
                             "results": [selectors.row_json(row) for row in selectors.build_rows(list(page.rows))]})
 
-    @extend_schema(operation_id="builds_seen", request=BuildSerializer, responses={201: JSON})
+    @extend_schema(operation_id="builds_seen", request=BuildSerializer, responses={201: selectors.BuildJson})
     def post(self, request: Request) -> Response:
         """Say what is known of a build: made when it is new, added to when it is not."""
         fields = validated(BuildSerializer, request.data)
@@ -66,8 +70,34 @@ class BuildListApi(APIView):
         return Response(selectors.build_json(build), status=201)
 
 
+class ComparedJson(TypedDict):
+    """A build's kernels against another build's, in one environment; `judged`: a suite's verdict as `stats.results` has it."""
+
+    on: str
+    against: str | None
+    judged: dict[str, Any] | None
+
+
+class BuildGateJson(TypedDict):
+    id: int
+    suite: str
+    status: str
+    verdict: str
+
+
+class WholeBuildJson(selectors.BuildJson):
+    """A build with its gates, profiles and regressions, by what they have to do with it."""
+
+    answer: str
+    sides: list[str]
+    compared: ComparedJson | None
+    gates: list[BuildGateJson]
+    regressions: dict[str, list[regression_selectors.RegressionJson]]
+    profiles: list[int]
+
+
 class BuildApi(APIView):
-    @extend_schema(operation_id="build", responses=JSON, parameters=[
+    @extend_schema(operation_id="build", responses=WholeBuildJson, parameters=[
         OpenApiParameter("on", str, description="suite and environment, as `sides` names them"), OpenApiParameter("suite", str),
         OpenApiParameter("against", str, description="another build; else the one before")])
     def get(self, request: Request, name: str) -> Response:
@@ -88,8 +118,42 @@ class BuildApi(APIView):
             "profiles": [profile.pk for profile in selectors.build_profiles(build)]})
 
 
+class PointJson(TypedDict):
+    """Run medians of a build."""
+
+    build: str
+    at: str
+    us: list[float]
+    median_us: float
+    interval: list[float] | None
+
+
+class SeriesJson(TypedDict):
+    """A kernel over builds, oldest first, and its changes."""
+
+    kernel: str
+    family: str
+    computed: bool
+    builds: list[PointJson]
+    changes: list[dict[str, Any]]
+
+
+class SeriesListJson(TypedDict):
+    suite: str
+    on: str
+    branch: str
+    environment: dict[str, str]
+    series: list[SeriesJson]
+
+
+class NoSeriesJson(TypedDict):
+    suite: None
+    series: list[SeriesJson]
+    says: str
+
+
 class SeriesApi(APIView):
-    @extend_schema(operation_id="builds_series", responses=JSON, parameters=[
+    @extend_schema(operation_id="builds_series", responses=SeriesListJson | NoSeriesJson, parameters=[
         OpenApiParameter("suite", str), OpenApiParameter("kernel", str, description="its key; else all"),
         *(OpenApiParameter(name, str) for name in ("on", "gpu", "toolkit", "driver", "branch")), *PAGED])
     def get(self, request: Request) -> Response:
@@ -110,16 +174,20 @@ class SeriesApi(APIView):
                             "series": [series_json(one) for one in found]})
 
 
-def series_json(one: Series) -> dict[str, Any]:
+def series_json(one: Series) -> SeriesJson:
     """Return the JSON of one series: its builds, oldest first, and its changes."""
     return {"kernel": one.kernel.key, "family": one.kernel.family, "computed": one.computed,
-            "builds": [{"build": point.build.name, "at": point.build.at.isoformat(), "us": list(point.us),
-                        "median_us": point.median_us, "interval": point.interval} for point in one.points],
+            "builds": [make_answer(PointJson, point, build=point.build.name, at=point.build.at) for point in one.points],
             "changes": [asdict(step) for step in one.steps]}
 
 
+class RegressionsJson(Paged):
+    offset: int
+    results: list[regression_selectors.RegressionJson]
+
+
 class RegressionListApi(APIView):
-    @extend_schema(operation_id="regressions", responses=JSON, parameters=[
+    @extend_schema(operation_id="regressions", responses=RegressionsJson, parameters=[
         OpenApiParameter(name, str) for name in regression_selectors.FILTERS] + PAGED)
     def get(self, request: Request) -> Response:
         """What got slower, not answered first. state: one of a regression's, or watched (open and acknowledged)."""
@@ -134,10 +202,25 @@ class StateSerializer(serializers.Serializer[Any]):
     fixed_in = serializers.CharField(required=False, help_text="Name of the build that fixed it.", max_length=80)
 
 
+class ToldByJson(TypedDict):
+    """A kernel of a gate that found it."""
+
+    gate: int
+    kernel: str
+    build: str
+    ratio_p50: float | None
+    ci: list[float] | None
+    reason: str
+
+
+class WholeRegressionJson(regression_selectors.RegressionJson):
+    told_by: list[ToldByJson]
+
+
 class RegressionApi(APIView):
     write_permission = "tuner.change_regression"
 
-    @extend_schema(operation_id="regression", responses=JSON)
+    @extend_schema(operation_id="regression", responses=WholeRegressionJson)
     def get(self, request: Request, pk: int) -> Response:
         row = get_object_or_404(regression_selectors.regressions(), pk=pk)
         return Response({**regression_selectors.regression_json(row), "told_by": [
@@ -145,7 +228,7 @@ class RegressionApi(APIView):
              "ci": [each.low, each.high] if each.low is not None else None, "reason": each.reason}
             for each in regression_selectors.regression_kernels(row)]})
 
-    @extend_schema(operation_id="regression_change", request=StateSerializer, responses=JSON)
+    @extend_schema(operation_id="regression_change", request=StateSerializer, responses=WholeRegressionJson)
     def post(self, request: Request, pk: int) -> Response:
         """Acknowledge it, say that it is meant (baselines begin anew), fixed, or the environment's doing."""
         fields = validated(StateSerializer, request.data)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from django.db.models import Avg, Count, F, Max, Q, Window
 from django.db.models.functions import RowNumber
@@ -21,6 +21,7 @@ from tuner.gate.stats.rule import rule_of
 from tuner.gate.stats.suite import judge
 from tuner.gate.suites.selectors import runs_of
 from tuner.models import Build, Gate, KernelRun, Regression, Suite, SuiteKernel
+from workers.base.answers import make_answer
 
 
 def build_names(text: str = "", branch: str = "", profiled: bool = False) -> list[tuple[str, datetime]]:
@@ -69,18 +70,52 @@ def find_build(name: str) -> Build | None:
     return Build(name=name, at=first.created) if first else None
 
 
-def build_json(build: Build) -> dict[str, Any]:
+class BuildJson(TypedDict):
+    """What is known of a build itself."""
+
+    name: str
+    parent: str
+    branch: str
+    title: str
+    author: str
+    url: str
+    at: str
+
+
+def build_json(build: Build) -> BuildJson:
     """Return the JSON of what is known of a build itself."""
-    return {"name": build.name, "parent": build.parent, "branch": build.branch, "title": build.title, "author": build.author,
-            "url": build.url, "at": build.at.isoformat()}
+    return make_answer(BuildJson, build)
 
 
-def row_json(row: Mapping[str, Any]) -> dict[str, Any]:
+class NewestGateJson(TypedDict):
+    id: int
+    suite: str
+    verdict: str
+
+
+class BuildRowJson(TypedDict):
+    """A build of the list; those that only profiles name have no more than a name and a time."""
+
+    name: str
+    parent: NotRequired[str]
+    branch: NotRequired[str]
+    title: NotRequired[str]
+    author: NotRequired[str]
+    url: NotRequired[str]
+    at: str
+    kernel_runs: int
+    profiles: int
+    open_regressions: int
+    gate: NewestGateJson | None
+
+
+def row_json(row: Mapping[str, Any]) -> BuildRowJson:
     """Return the JSON of a row of `build_rows`."""
     build, gate, profiles = row["build"], row["gate"], row["profiles"]
-    return {**(build_json(build) if build else {"name": row["name"], "at": row["at"].isoformat()}), "kernel_runs": row["runs"],
-            "profiles": profiles["profiles"] if profiles else 0, "open_regressions": row["regressions"],
-            "gate": {"id": gate.pk, "suite": gate.suite.name, "verdict": gate.verdict} if gate else None}
+    return make_answer(
+        BuildRowJson, row, **(build_json(build) if build else {"name": row["name"], "at": row["at"]}), kernel_runs=row["runs"],
+        profiles=profiles["profiles"] if profiles else 0, open_regressions=row["regressions"],
+        gate={"id": gate.pk, "suite": gate.suite.name, "verdict": gate.verdict} if gate else None)
 
 
 MOST_OTHERS, MOST_KERNELS, MOST_RUNS = 200, 200, 40

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -12,14 +14,34 @@ from rest_framework.views import APIView
 
 from tuner.gate.production import selectors, services
 from tuner.models import ProductionRegression
+from workers.base.answers import Paged
 from workers.list_api import PAGED, read_page
 
-JSON = OpenApiTypes.OBJECT
 LIST_LIMIT = 200
 
 
+class ProductionListJson(selectors.LookedJson, Paged):
+    offset: int
+    rows: list[selectors.ProductionJson]
+
+
+class ProductionPointJson(TypedDict):
+    """A day of a series: medians of its blocks."""
+
+    day: str
+    build: str
+    us: list[float]
+    launches: int
+    total_ns: int
+    gpus: int
+
+
+class WholeProductionJson(selectors.ProductionJson):
+    points: list[ProductionPointJson]
+
+
 class ProductionListApi(APIView):
-    @extend_schema(operation_id="fleet_regressions", responses=JSON, parameters=[
+    @extend_schema(operation_id="fleet_regressions", responses=ProductionListJson, parameters=[
         *(OpenApiParameter(name, str) for name in selectors.FILTERS), *PAGED])
     def get(self, request: Request) -> Response:
         """Kernels that became slower in production, open ones first, by the GPU time that they cost a day."""
@@ -32,7 +54,7 @@ class ProductionListApi(APIView):
 class ProductionApi(APIView):
     write_permission = "tuner.change_regression"
 
-    @extend_schema(operation_id="fleet_regression", responses=JSON)
+    @extend_schema(operation_id="fleet_regression", responses=WholeProductionJson)
     def get(self, request: Request, pk: int) -> Response:
         """One of them, with the days of its series."""
         row = get_object_or_404(ProductionRegression.objects.select_related("guarded_by__suite"), pk=pk)
@@ -40,7 +62,7 @@ class ProductionApi(APIView):
             {"day": each.day.isoformat(), "build": each.build, "us": each.us, "launches": each.launches, "total_ns": each.total_ns,
              "gpus": each.gpus} for each in selectors.series_points(row)]})
 
-    @extend_schema(operation_id="fleet_regression_change", request=JSON, responses=JSON)
+    @extend_schema(operation_id="fleet_regression_change", request=OpenApiTypes.OBJECT, responses=WholeProductionJson)
     def post(self, request: Request, pk: int) -> Response:
         """{"state": open | acknowledged | intended | fixed, "note"}: what a person says of it."""
         row = get_object_or_404(ProductionRegression, pk=pk)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from django.db.models import Case, F, FloatField, IntegerField, Max, QuerySet, Value, When
 from django.db.models.functions import Cast
@@ -19,6 +19,7 @@ from tuner.gate.production.series import FLOOR, LEAST_DAYS, WEEKLY
 from tuner.gate.production.services import WATCHED, WINDOW_DAYS
 from tuner.gate.production.watched import Watched
 from tuner.models import Build, ProductionDay, ProductionPoint, ProductionRegression, Suite, SuiteKernel
+from workers.base.answers import make_answer
 
 FILTERS = ("state", "gpu_model", "build", "q", "simulated")
 _URGENT = Case(When(state="open", then=Value(0)), When(state="acknowledged", then=Value(1)), default=Value(2),
@@ -123,23 +124,79 @@ def guards(row: ProductionRegression) -> list[SuiteKernel]:
                 .select_related("suite").order_by("suite__name", "place")[:20])
 
 
-def production_json(row: ProductionRegression) -> dict[str, Any]:
-    return {
-        "id": row.pk, "kernel": row.kernel, "name": row.short_name, "signature": row.signature, **row.shape,
-        "gpu_model": row.gpu_model, "model": row.model, "simulated": row.simulated, "from_build": row.from_build,
-        "to_build": row.to_build, "since": row.since.isoformat(), "slower_pct": 100 * (row.ratio - 1), "ratio": row.ratio,
-        "ci": [row.low, row.high] if row.low is not None and row.high is not None else None,
-        "before_us": row.before_us, "after_us": row.after_us, "p_value": row.p_value, "days_before": row.days_before,
-        "days_after": row.days_after, "gpus": row.gpus, "series": row.series, "state": row.state, "note": row.note,
-        "fixed_in": row.fixed_in or None, "text": headline(row), "builds": builds_text(row), "interval": interval_text(row),
-        "suite": row.guarded_by.suite.name if row.guarded_by else None, "links": links(row)}
+class ProductionJson(TypedDict):
+    """A kernel that became slower in production; its `grid`, `block` and `shared_bytes` where they are known."""
+
+    id: int
+    kernel: str
+    name: str
+    signature: int
+    grid: NotRequired[str]
+    block: NotRequired[str]
+    shared_bytes: NotRequired[int]
+    gpu_model: str
+    model: str
+    simulated: bool
+    from_build: str
+    to_build: str
+    since: str
+    slower_pct: float
+    ratio: float
+    ci: list[float] | None
+    before_us: float
+    after_us: float
+    p_value: float
+    days_before: int
+    days_after: int
+    gpus: int
+    series: int
+    state: str
+    note: str
+    fixed_in: str | None
+    text: str
+    builds: str
+    interval: str
+    suite: str | None
+    links: dict[str, str]
 
 
-def production_document() -> dict[str, Any]:
+def production_json(row: ProductionRegression) -> ProductionJson:
+    return make_answer(
+        ProductionJson, row, name=row.short_name, **row.shape, slower_pct=100 * (row.ratio - 1),
+        ci=[row.low, row.high] if row.low is not None and row.high is not None else None, fixed_in=row.fixed_in or None,
+        text=headline(row), builds=builds_text(row), interval=interval_text(row),
+        suite=row.guarded_by.suite.name if row.guarded_by else None, links=links(row))
+
+
+class WatchedJson(TypedDict):
+    """Of the newest day, series with a point and those left out; GPU time behind the points, and all that was seen, in ns."""
+
+    series: int
+    seldom: int
+    beyond: int
+    watched_ns: int
+    seen_ns: int
+    time_pct: float | None
+
+
+class LookedJson(TypedDict):
+    """How much of production was looked at, and from which change on a series is told."""
+
+    days: int
+    series: int
+    newest_day: str | None
+    watched: WatchedJson | None
+    says: str
+    floor_pct: float
+    least_days: int
+    weekly_false_alarms: float
+
+
+def production_document() -> LookedJson:
     """Return what the API and the command say beside the list."""
     looked = looked_at()
     return {"days": looked.days, "series": looked.series, "newest_day": looked.newest,
-            "watched": looked.watched and {**looked.watched.as_json(), "time_pct": looked.watched.time_pct},
+            "watched": make_answer(WatchedJson, looked.watched) if looked.watched else None,
             "says": answer(looked),
             "floor_pct": 100 * FLOOR,
             "least_days": LEAST_DAYS, "weekly_false_alarms": WEEKLY}

@@ -55,6 +55,13 @@ class KernelDocument(TypedDict, total=False):
     metrics: Sequence[Mapping[str, Any]]
     clocks: Mapping[str, Any]
     excluded: Sequence[str]
+    ci_p95: Sequence[float] | None
+    change: str | None                   # of the kernel's median: slower, faster, unchanged, unknown
+    baseline: Mapping[str, Any]
+    stays: str | None
+    confirmed: bool
+    environment: Mapping[str, Any] | None
+    regression: int | None
     links: Mapping[str, Any]
 
 
@@ -72,8 +79,12 @@ class GateDocument(TypedDict, total=False):
     verdict: str                         # "" while it goes on
     exit_code: int | None
     reason: str
+    parent: str
     rounds: int
     progress: Mapping[str, Any]
+    rule: Mapping[str, Any]
+    history: Sequence[Mapping[str, Any]]         # rounds that were measured
+    jobs: Sequence[int]
     environment: Mapping[str, Any]       # gpu, toolkit, driver, recorded: where it was decided
     code: Mapping[str, str]              # build → commit (or "sha256:…") of code that workers fetched for it
     asked: Mapping[str, Any]

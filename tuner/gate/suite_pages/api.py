@@ -17,6 +17,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tuner.gate.builds.selectors import ENVIRONMENT
+from tuner.gate.stats.plan import Plan
 from tuner.gate.suite_pages import calibration_selectors, page_selectors
 from tuner.gate.suites import job_services, records, selectors, suite_services
 from tuner.gate.suites.definition import definition_document, read_definition
@@ -24,6 +25,7 @@ from tuner.gate.suites.formats import definition_toml, read_toml
 from tuner.gate.verdicts import services as gate_services
 from tuner.models import Suite, SuiteJob
 from tuner.query_api import Checked, validated
+from workers.base.answers import Paged
 from workers.base.refused import Refused
 from workers.list_api import PAGED, read_page
 
@@ -82,11 +84,31 @@ def find_suite(name: str) -> Suite:
     return get_object_or_404(selectors.suite_list(), **{"pk": int(name)} if by_number else {"name": name})
 
 
+class SuiteLineJson(selectors.SuiteJson):
+    kernel_count: int
+    newest_run: str | None
+    job: int | None                     # under way
+
+
+class SuitesJson(Paged):
+    suites: list[SuiteLineJson]
+
+
+class PutSuiteJson(selectors.SuiteJson):
+    """A suite that was made or changed; `kernels`: key → added, changed, removed or switched off."""
+
+    made: bool
+    changed_fields: list[str]
+    says: str
+    kernels: dict[str, str]
+    plan: Plan
+
+
 class SuiteListApi(APIView):
     write_permission = "tuner.add_suite"
     parser_classes = [SmallJsonParser]
 
-    @extend_schema(operation_id="suites_list", responses=JSON, parameters=PAGED)
+    @extend_schema(operation_id="suites_list", responses=SuitesJson, parameters=PAGED)
     def get(self, request: Request) -> Response:
         """Every suite, what it watches, and what is under way."""
         page = read_page(request, page_selectors.suites_counted())
@@ -94,7 +116,7 @@ class SuiteListApi(APIView):
                                         "newest_run": row["suite"].newest_run, "job": row["job"].pk if row["job"] else None}
                                        for row in page_selectors.suite_rows(page.rows)]})
 
-    @extend_schema(operation_id="suite_create", request=JSON, responses={201: JSON})
+    @extend_schema(operation_id="suite_create", request=JSON, responses={201: PutSuiteJson})
     def post(self, request: Request) -> Response:
         """A new suite: the fields of its file as JSON (docs/suites.md)."""
         return Response(_put_suite(request, request.data, new=True), status=201)
@@ -104,11 +126,22 @@ class SwitchRequest(serializers.Serializer[None]):
     enabled = Checked(lambda value: isinstance(value, bool), "true or false")
 
 
+class WholeSuiteJson(selectors.SuiteJson):
+    """A suite with its kernels in `environment`; `definition`: what its file would say."""
+
+    environments: list[dict[str, Any]]
+    environment: dict[str, Any] | None
+    plan: Plan
+    definition: dict[str, Any]
+    kernels: list[page_selectors.KernelLineJson]
+    jobs: list[selectors.SuiteJobJson]
+
+
 class SuiteApi(APIView):
     write_permission = "tuner.change_suite"
     parser_classes = [SmallJsonParser, TomlParser]
 
-    @extend_schema(operation_id="suite_get", responses=JSON, parameters=WHERE)
+    @extend_schema(operation_id="suite_get", responses=WholeSuiteJson, parameters=WHERE)
     def get(self, request: Request, name: str) -> Response:
         """One suite: definition, plan, kernels with their newest runs in one environment, jobs."""
         suite = find_suite(name)
@@ -119,12 +152,12 @@ class SuiteApi(APIView):
                              suite.kernels.filter(enabled=True), environment)],
                          "jobs": selectors.jobs_json(selectors.jobs_of(suite)[:20])})
 
-    @extend_schema(operation_id="suite_put", request=JSON, responses=JSON)
+    @extend_schema(operation_id="suite_put", request=JSON, responses=PutSuiteJson)
     def put(self, request: Request, name: str) -> Response:
         """Make or bring in line, from JSON or from the file itself (Content-Type: application/toml). Twice changes nothing."""
         return Response(_put_suite(request, request.data, name=name))
 
-    @extend_schema(operation_id="suite_patch", request=SwitchRequest, responses=JSON)
+    @extend_schema(operation_id="suite_patch", request=SwitchRequest, responses=selectors.SuiteJson)
     def patch(self, request: Request, name: str) -> Response:
         """{"enabled": false} switches a suite off: it is not measured, its runs stay."""
         suite = find_suite(name)
@@ -140,7 +173,7 @@ class SuiteApi(APIView):
         return Response(status=204)
 
 
-def _put_suite(request: Request, document: Any, name: str = "", new: bool = False) -> dict[str, Any]:
+def _put_suite(request: Request, document: Any, name: str = "", new: bool = False) -> PutSuiteJson:
     text = document.decode("utf-8", "replace") if isinstance(document, bytes) else ""
     if isinstance(document, dict):
         document = {**({"name": name} if name else {}), **document}
@@ -153,7 +186,7 @@ def _put_suite(request: Request, document: Any, name: str = "", new: bool = Fals
 
 
 class SuitePlanApi(APIView):
-    @extend_schema(operation_id="suite_plan", responses=JSON, parameters=[
+    @extend_schema(operation_id="suite_plan", responses=Plan, parameters=[
         OpenApiParameter("kernels", int, required=True), OpenApiParameter("runs", int, required=True),
         OpenApiParameter("baseline_runs", int, required=True), OpenApiParameter("alpha", float)])
     def get(self, request: Request) -> Response:
@@ -176,8 +209,13 @@ class SuiteFileApi(APIView):
         return HttpResponse(text, content_type="application/toml; charset=utf-8")
 
 
+class WholeCalibrationJson(calibration_selectors.CalibrationJson):
+    environment: dict[str, Any] | None
+    plan: Plan
+
+
 class SuiteCalibrationApi(APIView):
-    @extend_schema(operation_id="suite_calibration", responses=JSON, parameters=WHERE)
+    @extend_schema(operation_id="suite_calibration", responses=WholeCalibrationJson, parameters=WHERE)
     def get(self, request: Request, name: str) -> Response:
         """Identical runs against each other: share of false alarms, smallest slowdown that is seen, kernel by kernel."""
         suite = find_suite(name)
@@ -196,17 +234,25 @@ class JobRequest(serializers.Serializer[None]):
     device = serializers.CharField(max_length=120, required=False, allow_blank=True, help_text="left out: the suite's")
 
 
+class SuiteJobsJson(Paged):
+    jobs: list[selectors.SuiteJobJson]
+
+
+class MeasureJson(selectors.SuiteJobJson):
+    plan: Plan
+
+
 class SuiteJobListApi(APIView):
     write_permission = "tuner.add_suitejob"
     parser_classes = [SmallJsonParser]
 
-    @extend_schema(operation_id="suite_jobs", responses=JSON, parameters=PAGED)
+    @extend_schema(operation_id="suite_jobs", responses=SuiteJobsJson, parameters=PAGED)
     def get(self, request: Request, name: str) -> Response:
         """Newest first."""
         page = read_page(request, selectors.jobs_of(find_suite(name)), LIST_LIMIT)
         return page.answer({"jobs": selectors.jobs_json(page.rows)})
 
-    @extend_schema(operation_id="suite_measure", request=JobRequest, responses={201: JSON})
+    @extend_schema(operation_id="suite_measure", request=JobRequest, responses={201: MeasureJson})
     def post(self, request: Request, name: str) -> Response:
         """Queue fresh runs."""
         suite = find_suite(name)
@@ -218,7 +264,7 @@ class SuiteJobListApi(APIView):
 
 
 class SuiteJobApi(APIView):
-    @extend_schema(operation_id="suite_job", responses=JSON)
+    @extend_schema(operation_id="suite_job", responses=selectors.SuiteJobJson)
     def get(self, request: Request, pk: int) -> Response:
         return Response(selectors.job_json(get_object_or_404(SuiteJob, pk=pk)))
 
@@ -226,7 +272,7 @@ class SuiteJobApi(APIView):
 class SuiteJobStopApi(APIView):
     write_permission = "tuner.change_suitejob"
 
-    @extend_schema(operation_id="suite_job_stop", request=None, responses=JSON)
+    @extend_schema(operation_id="suite_job_stop", request=None, responses=selectors.SuiteJobJson)
     def post(self, request: Request, pk: int) -> Response:
         """What was measured stays."""
         gate_services.stop_job(get_object_or_404(SuiteJob, pk=pk))

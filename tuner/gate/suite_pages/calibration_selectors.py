@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NotRequired, TypedDict
 
 from django.db.models import Count, F, Window
 from django.db.models.functions import RowNumber
@@ -14,6 +14,7 @@ from tuner.gate.stats.calibration import Calibration, calibrate
 from tuner.gate.stats.rule import rule_of
 from tuner.gate.suites.selectors import kernel_runs_of, where_of
 from tuner.models import KernelRun, Suite, SuiteKernel
+from workers.base.answers import make_answer, plain
 
 MOST_KERNELS = 100              # calibrated for one answer: about 20 ms each
 MOST_RUNS = 40                  # of one build: the newest
@@ -101,8 +102,37 @@ def _extremes_text(known: list[Calibration]) -> str:
     return f"; least is seen in {worst.key}, most in {best.key} ({100 * (best.detectable or 0.0):.2g} %)"
 
 
-def calibration_json(found: SuiteCalibration) -> dict[str, Any]:
-    return {"says": found.says, "false_alarms": found.false_alarms, "slower": found.slower, "detectable": found.detectable,
-            "left_out": found.left_out,
-            "kernels": [{"kernel": one.kernel.key, "build": one.build, **(asdict(one.found) if one.found else {"says": "no runs"})}
-                        for one in found.kernels]}
+class KernelCalibrationJson(TypedDict):
+    """`Calibration` of a kernel in one build; without runs it says so alone."""
+
+    kernel: str
+    build: str
+    says: str
+    key: NotRequired[str]
+    op: NotRequired[str]
+    shape: NotRequired[Any]
+    config: NotRequired[Any]
+    runs: NotRequired[int]
+    cv: NotRequired[float | None]
+    cv_p95: NotRequired[float | None]
+    slower: NotRequired[float | None]
+    ambiguous: NotRequired[float | None]
+    detectable: NotRequired[float | None]
+    draws: NotRequired[int]
+
+
+class CalibrationJson(TypedDict):
+    """Identical runs against each other: shares of false alarms, and the smallest slowdown that is seen."""
+
+    says: str
+    false_alarms: float | None
+    slower: float | None
+    detectable: float | None
+    left_out: int
+    kernels: list[KernelCalibrationJson]
+
+
+def calibration_json(found: SuiteCalibration) -> CalibrationJson:
+    return make_answer(CalibrationJson, found, kernels=[
+        {"kernel": one.kernel.key, "build": one.build, **(plain(one.found) if one.found else {"says": "no runs"})}
+        for one in found.kernels])

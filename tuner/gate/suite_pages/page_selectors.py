@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import median, stdev
-from typing import Any
+from typing import Any, TypedDict
 
 from django.core.paginator import Page, Paginator
 from django.db.models import Count, Max, OuterRef, Q, QuerySet, Subquery
@@ -22,6 +22,7 @@ from tuner.gate.suites.selectors import LIVE, jobs_of, jobs_progress, suite_envi
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.texts import config_in_order, in_order
 from tuner.tuning.trial import storable
+from workers.base.answers import make_answer, plain
 
 MOST_DOTS, MOST_DOTS_IN_ALL = 60, 3_000        # runs in the picture of a suite: the newest of each kernel
 MOST_DRAWN = 100             # kernels in that picture
@@ -94,12 +95,12 @@ def plan_of(suite: Suite, kernels: int | None = None) -> Plan:
     return plan_runs(kernels, suite.baseline_runs, suite.runs, rule_of(suite.rule))
 
 
-def plan_json(suite: Suite) -> dict[str, Any]:
-    return asdict(plan_of(suite))
+def plan_json(suite: Suite) -> Any:
+    return plain(plan_of(suite))
 
 
-def plan_answer(kernels: int, runs: int, baseline_runs: int, alpha: float | None = None) -> dict[str, Any]:
-    return asdict(plan_runs(kernels, baseline_runs, runs, Rule() if alpha is None else Rule(alpha=alpha)))
+def plan_answer(kernels: int, runs: int, baseline_runs: int, alpha: float | None = None) -> Any:
+    return plain(plan_runs(kernels, baseline_runs, runs, Rule() if alpha is None else Rule(alpha=alpha)))
 
 
 def chosen_environment(suite: Suite, query: Mapping[str, str]) -> tuple[list[dict[str, str]], dict[str, str] | None]:
@@ -222,9 +223,31 @@ def fact_names(runs: Sequence[KernelRun]) -> list[str]:
     return [*(name for name in FACTS_FIRST if name in names), *(name for name in names if name not in FACTS_FIRST)][:8]
 
 
-def line_json(line: KernelLine) -> dict[str, Any]:
+class KernelLineJson(TypedDict):
+    """A kernel of a suite with its newest build's runs in one environment; `spread`: standard deviation of run medians ÷ mean."""
+
+    id: int
+    key: str
+    op: str
+    shape: dict[str, Any]
+    dtype: str
+    family: str
+    config_from: str
+    config: dict[str, Any]
+    declared: bool
+    runs: int
+    rejected: int
+    why_rejected: str
+    newest_build: str
+    p50_us: float | None
+    p95_us: float | None
+    spread: float | None
+    facts: dict[str, Any]
+
+
+def line_json(line: KernelLine) -> KernelLineJson:
     kernel = line.kernel
-    return {"id": kernel.pk, "key": kernel.key, "op": kernel.op, "shape": in_order(kernel.op, kernel.shape), "dtype": kernel.dtype,
-            "family": kernel.family, "config_from": kernel.config_from, "config": dict(line.config), "declared": kernel.declared,
-            "runs": line.runs, "rejected": line.rejected, "why_rejected": line.why_rejected, "newest_build": line.newest_build,
-            "p50_us": line.p50_us, "p95_us": line.p95_us, "spread": line.spread, "facts": line.facts}
+    return make_answer(
+        KernelLineJson, line, id=kernel.pk, key=kernel.key, op=kernel.op, shape=in_order(kernel.op, kernel.shape),
+        dtype=kernel.dtype, family=kernel.family, config_from=kernel.config_from, config=dict(line.config),
+        declared=kernel.declared)

@@ -14,7 +14,6 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tuner.gate.suite_pages.api import (
-    JSON,
     LIST_LIMIT,
     WHERE,
     BoundedJsonParser,
@@ -25,10 +24,12 @@ from tuner.gate.suite_pages.api import (
     find_suite,
 )
 from tuner.gate.suites import counters, selectors
+from tuner.gate.suites.upload_services import StoredRuns
 from tuner.gate.verdicts import services as gate_services
 from tuner.models import Suite
 from tuner.query_api import Checked, is_text, validated
 from tuner.tuning.trial import storable
+from workers.base.answers import Paged
 from workers.list_api import PAGED, read_page
 
 
@@ -61,11 +62,16 @@ class RunsRequest(serializers.Serializer[None]):
         return super().to_internal_value(data)
 
 
+class RunsJson(Paged):
+    total: int
+    runs: list[selectors.RunJson]
+
+
 class RunsApi(APIView):
     write_permission = "tuner.add_kernelrun"
     parser_classes = [BoundedJsonParser, JsonLinesParser, GzipParser, RawParser]
 
-    @extend_schema(operation_id="runs_list", responses=JSON, parameters=[
+    @extend_schema(operation_id="runs_list", responses=RunsJson, parameters=[
         OpenApiParameter("suite", str, required=True), OpenApiParameter("kernel", str), OpenApiParameter("build", str), *WHERE,
         OpenApiParameter("samples", bool, description="with every sample"), *PAGED])
     def get(self, request: Request) -> Response:
@@ -76,7 +82,7 @@ class RunsApi(APIView):
         page = read_page(request, rows if with_samples else rows.defer("us"), LIST_LIMIT)
         return page.answer({"total": page.count, "runs": [selectors.run_json(row, with_samples) for row in page.rows]})
 
-    @extend_schema(operation_id="runs_store", request=RunsRequest, responses={201: JSON})
+    @extend_schema(operation_id="runs_store", request=RunsRequest, responses={201: StoredRuns})
     def post(self, request: Request) -> Response:
         """Runs that CI measured itself: {"suite", "build", "gpu", "toolkit"?, "driver"?, "environment"?, "recorded"?, "shard"?,
         "attempt"?, "runs"}.
@@ -104,7 +110,7 @@ class SuiteCountersApi(APIView):
     write_permission = "tuner.add_suitejob"
     parser_classes = [SmallJsonParser]
 
-    @extend_schema(operation_id="suite_counters", responses=JSON, parameters=[
+    @extend_schema(operation_id="suite_counters", responses=counters.SuiteCountersJson, parameters=[
         OpenApiParameter("kernel", str, required=True, description="key"),
         OpenApiParameter("baseline", str, required=True), OpenApiParameter("build", str, required=True)])
     def get(self, request: Request, name: str) -> Response:
@@ -118,7 +124,7 @@ class SuiteCountersApi(APIView):
         return Response(counters.counters_json(
             counters.kernel_counters(kernel, asked["baseline"], asked["build"])))
 
-    @extend_schema(operation_id="suite_counters_capture", request=CountersRequest, responses={201: JSON})
+    @extend_schema(operation_id="suite_counters_capture", request=CountersRequest, responses={201: selectors.SuiteJobJson})
     def post(self, request: Request, name: str) -> Response:
         """Queue a capture of these kernels for each build: everything ncu can count, and a timeline."""
         given = validated(CountersRequest, request.data)

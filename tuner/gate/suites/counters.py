@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db import transaction
 from django.db.models import Q
 from django.urls import reverse
 from django.utils.http import urlencode
 
+from profiles.analysis.compare.why import Why
 from profiles.capture import selectors as capture_selectors
 from profiles.capture.counted_selectors import (
     CounterComparison,
@@ -25,6 +26,7 @@ from tuner.devices import REPLAY
 from tuner.gate.suites.job_services import job_create
 from tuner.gate.suites.selectors import COUNTERS
 from tuner.models import KernelRun, Suite, SuiteCapture, SuiteJob, SuiteKernel
+from workers.base.answers import make_answer
 from workers.base.refused import Refused
 
 NCU, TIMELINE = -1, -2                       # numbers of SuiteCaptures; those from 0 on are runs of a target
@@ -77,7 +79,7 @@ class KernelCapture:
             return list(self.job.kernels)
         return list(self.job.suite.kernels.filter(enabled=True).values_list("key", flat=True))
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> KernelCaptureJson:
         return {"build": self.build, "tool": self.tool, "state": self.state, "capture": self.capture.pk,
                 "profile": self.profile.pk if self.profile else None, "error": self.error or None, "job": self.job.pk}
 
@@ -183,15 +185,56 @@ def why_no_capture(kernel: SuiteKernel, builds: Sequence[str], gpu: str = "") ->
     return "" if able.able else able.why
 
 
-def counters_json(found: Counters) -> dict[str, Any]:
+class KernelCaptureJson(TypedDict):
+    """A capture of a build's kernel; `profile` null: not ready."""
+
+    build: str
+    tool: str
+    state: str
+    capture: int
+    profile: int | None
+    error: dict[str, Any] | None
+    job: int
+
+
+class CauseJson(TypedDict):
+    cause: str
+    title: str
+    fix: str
+
+
+class LinksJson(TypedDict):
+    """Pages of both captures, "" where one lacks."""
+
+    compare: str
+    timelines: str
+
+
+class SuiteCountersJson(TypedDict):
+    """One kernel in two builds: counters side by side, why the newer one takes another time, and the captures behind."""
+
+    kernel: str
+    baseline: str
+    build: str
+    numbers: list[dict[str, Any]]
+    why: Why | None
+    advice: list[CauseJson]
+    captures: list[KernelCaptureJson]
+    job: int | None
+    can_be_captured: bool
+    why_not: str
+    links: LinksJson
+
+
+def counters_json(found: Counters) -> SuiteCountersJson:
     """Return counters as the API and the command say them."""
     told = found.beside
-    return {"kernel": found.kernel.key, "baseline": found.old, "build": found.new,
-            "numbers": [number.as_json() for number in told.numbers], "why": told.why.as_json() if told.why else None,
-            "advice": [{"cause": line.advice.cause, "title": line.advice.title, "fix": line.advice.fix} for line in told.advice],
-            "captures": [shot.as_json() for shot in found.shots], "job": found.job.pk if found.job else None,
-            "can_be_captured": not found.why_not, "why_not": found.why_not,
-            "links": {"compare": found.compare, "timelines": found.timelines}}
+    return make_answer(
+        SuiteCountersJson, found, kernel=found.kernel.key, baseline=found.old, build=found.new,
+        numbers=[number.as_json() for number in told.numbers], why=told.why,
+        advice=[{"cause": line.advice.cause, "title": line.advice.title, "fix": line.advice.fix} for line in told.advice],
+        captures=[shot.as_json() for shot in found.shots], job=found.job.pk if found.job else None,
+        can_be_captured=not found.why_not, links={"compare": found.compare, "timelines": found.timelines})
 
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 from django.db.models import Count, Max, Q, QuerySet
@@ -19,6 +19,7 @@ from tuner.models import KernelRun, Suite, SuiteCapture, SuiteJob, SuiteKernel
 from tuner.texts import config_in_order, in_order
 from tuner.tuning.trial import config_key
 from workers import jobs
+from workers.base.answers import make_answer
 
 Status = SuiteJob.Status
 LIVE = (Status.QUEUED, Status.RUNNING)
@@ -49,11 +50,21 @@ def interleaved_builds(job: SuiteJob) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, each
 
 
-def job_progress(job: SuiteJob) -> dict[str, Any]:
+class ProgressJson(TypedDict):
+    """Kernel runs done of those wanted, in how many processes; `left_s` null: not known."""
+
+    done: int
+    wanted: int
+    left_s: float | None
+    processes: int
+    says: str
+
+
+def job_progress(job: SuiteJob) -> ProgressJson:
     return jobs_progress([job])[job.pk]
 
 
-def jobs_progress(found: Sequence[SuiteJob]) -> dict[int, dict[str, Any]]:
+def jobs_progress(found: Sequence[SuiteJob]) -> dict[int, ProgressJson]:
     """Return, by job, kernel runs done of those wanted and the seconds left (None: not known)."""
     runs = KernelRun.objects.filter(job__in=[job.pk for job in found]).order_by().values("job")
     counted: dict[int, Mapping[str, Any]] = {
@@ -66,14 +77,14 @@ def jobs_progress(found: Sequence[SuiteJob]) -> dict[int, dict[str, Any]]:
             for job in found}
 
 
-def _capture_progress(found: Sequence[SuiteJob]) -> dict[int, dict[str, Any]]:
+def _capture_progress(found: Sequence[SuiteJob]) -> dict[int, ProgressJson]:
     """The same of jobs that are for counters alone: captures that have ended, of each build one or two."""
     if not found:
         return {}
     ended = ~Q(capture__status__in=["queued", "running"])
     rows = SuiteCapture.objects.filter(job__in=[job.pk for job in found]).order_by().values("job")
     done = {row["job"]: row["done"] for row in rows.annotate(done=Count("pk", filter=ended))}
-    told = {}
+    told = dict[int, ProgressJson]()
     for job in found:
         ready = done.get(job.pk, 0)
         wanted = max(len(job.builds) * (1 if job.suite.kind == Suite.Kind.TARGET else 2), ready)
@@ -82,7 +93,7 @@ def _capture_progress(found: Sequence[SuiteJob]) -> dict[int, dict[str, Any]]:
     return told
 
 
-def _progress(job: SuiteJob, counted: Mapping[str, int], enabled: int) -> dict[str, Any]:
+def _progress(job: SuiteJob, counted: Mapping[str, int], enabled: int) -> ProgressJson:
     wanted = max(wanted_runs(job, enabled), counted["done"])
     left_s = None
     if job.status == Status.RUNNING and job.started and counted["done"] and wanted:
@@ -102,25 +113,67 @@ def wanted_runs(job: SuiteJob, enabled: int) -> int:
     return job.runs * sum(map(of_build, job.builds))
 
 
-def jobs_json(jobs: Iterable[SuiteJob]) -> list[dict[str, Any]]:
+def jobs_json(jobs: Iterable[SuiteJob]) -> list[SuiteJobJson]:
     found = list(jobs)
     progress = jobs_progress(found)
     return [job_json(job, progress[job.pk]) for job in found]
 
 
-def job_json(job: SuiteJob, progress: dict[str, Any] | None = None) -> dict[str, Any]:
-    names = [each["build"] for each in job.builds]
-    return {"id": job.pk, "suite": job.suite_id, "gate": job.gate_id, "reason": job.reason, "status": job.status, "builds": names,
-            "kernels": job.kernels, "runs": job.runs, "device": job.device, "error": job.error, "environment": job.environment,
-            "recorded": job.recorded, "worker": job.worker, "progress": progress or job_progress(job),
-            **{name: value.isoformat() if (value := getattr(job, name)) else None for name in ("created", "started", "finished")}}
+class SuiteJobJson(TypedDict):
+    """Fresh runs of builds, in turn; `kernels` null: all of the suite; `runs`: of each build."""
+
+    id: int
+    suite: int
+    gate: int | None
+    reason: str
+    status: str
+    builds: list[str]
+    kernels: list[str] | None
+    runs: int
+    device: str
+    error: dict[str, Any] | None
+    environment: dict[str, Any]
+    recorded: str
+    worker: str
+    progress: ProgressJson
+    created: str
+    started: str | None
+    finished: str | None
 
 
-def suite_json(suite: Suite) -> dict[str, Any]:
-    return {"id": suite.pk, **{name: getattr(suite, name) for name in ("name", *FIELDS)},
-            "target": suite.target.name if suite.target else None,
-            "owner": suite.owner.get_username() if suite.owner else None, "from_file": bool(suite.definition),
-            **{name: value.isoformat() if (value := getattr(suite, name)) else None for name in ("due", "created", "changed")}}
+def job_json(job: SuiteJob, progress: ProgressJson | None = None) -> SuiteJobJson:
+    return make_answer(SuiteJobJson, job, suite=job.suite_id, gate=job.gate_id, builds=[each["build"] for each in job.builds],
+                       progress=progress or job_progress(job))
+
+
+class SuiteJson(TypedDict):
+    """A suite without its kernels; `rule`, `metrics` and `policy`: what differs from the usual; `from_file`: a file defines it."""
+
+    id: int
+    name: str
+    title: str
+    kind: str
+    device: str
+    build_path: str
+    runs: int
+    baseline_runs: int
+    every_hours: float | None
+    enabled: bool
+    rule: dict[str, Any]
+    metrics: dict[str, Any]
+    policy: dict[str, Any]
+    capture_slower: bool
+    target: str | None
+    owner: str | None
+    from_file: bool
+    due: str | None
+    created: str
+    changed: str
+
+
+def suite_json(suite: Suite) -> SuiteJson:
+    return make_answer(SuiteJson, suite, target=suite.target.name if suite.target else None,
+                       owner=suite.owner.get_username() if suite.owner else None, from_file=bool(suite.definition))
 
 
 def definition_of(suite: Suite) -> Definition:
@@ -221,12 +274,35 @@ def runs_filter(suite: Suite, query: Mapping[str, str]) -> QuerySet[KernelRun]:
     return rows.filter(**{name: query[name] for name in ENVIRONMENT if name in query})
 
 
-def run_json(row: KernelRun, with_samples: bool = False) -> dict[str, Any]:
-    names = ("run", "number", "p50_us", "p95_us", "n", "rejected", "sm_clock_mhz", "facts", "config", "source_hash", "gpu",
-             "toolkit", "driver", "recorded")
-    return {"id": row.pk, "kernel": row.kernel.key, "build": row.build.name, "job": row.job_id, "profile": row.profile_id,
-            "created": row.created.isoformat(), **{name: getattr(row, name) for name in names},
-            **({"us": row.us} if with_samples else {})}
+class RunJson(TypedDict):
+    """One kernel in one fresh process; `rejected`: why it has no samples; `us`: every sample, where they are asked for."""
+
+    id: int
+    kernel: str
+    build: str
+    job: int | None
+    profile: int | None
+    created: str
+    run: str
+    number: int
+    p50_us: float | None
+    p95_us: float | None
+    n: int
+    rejected: str
+    sm_clock_mhz: float | None
+    facts: dict[str, Any]
+    config: dict[str, Any] | None
+    source_hash: str
+    gpu: str
+    toolkit: str
+    driver: str
+    recorded: str
+    us: NotRequired[list[float]]
+
+
+def run_json(row: KernelRun, with_samples: bool = False) -> RunJson:
+    return make_answer(RunJson, row, kernel=row.kernel.key, build=row.build.name, job=row.job_id, profile=row.profile_id,
+                       **({"us": row.us} if with_samples else {}))
 
 
 SUFFIX = ".jsonl.gz"

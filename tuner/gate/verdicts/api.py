@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db import connection
 from django.http import Http404, HttpResponse
@@ -27,9 +27,9 @@ from tuner.gate.suites.processes import MOST_ATTEMPT
 from tuner.gate.verdicts import gone_services, selectors, services
 from tuner.models import Gate, Suite
 from tuner.query_api import validated
+from workers.base.answers import Paged
 from workers.list_api import PAGED, read_page
 
-JSON = OpenApiTypes.OBJECT
 LIST_LIMIT = 200
 LONGEST_WAIT_S, LOOK_EVERY_S = 60.0, 0.5
 MOST_WAITING = 4                    # requests that wait at once, each in a slot of the web's 16; further ones are answered at once
@@ -79,10 +79,16 @@ class GateRequest(serializers.Serializer[None]):
         return value
 
 
+class GatesJson(Paged):
+    total: int
+    verdicts: dict[str, int]            # verdict → gates that ended so
+    gates: list[selectors.GateLineJson]
+
+
 class GateListApi(APIView):
     write_permission = "tuner.add_gate"
 
-    @extend_schema(operation_id="gates_list", responses=JSON, parameters=[
+    @extend_schema(operation_id="gates_list", responses=GatesJson, parameters=[
         *PAGED, *(OpenApiParameter(name, str) for name in selectors.FILTERS)])
     def get(self, request: Request) -> Response:
         """Newest first."""
@@ -91,7 +97,7 @@ class GateListApi(APIView):
         return page.answer({"total": page.count, "verdicts": selectors.verdict_counts(filters),
                             "gates": [selectors.gate_short(gate, base_url(request)) for gate in page.rows]})
 
-    @extend_schema(operation_id="gates_create", request=GateRequest, responses={201: JSON}, parameters=[
+    @extend_schema(operation_id="gates_create", request=GateRequest, responses={201: document.GateDocument}, parameters=[
         OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER,
                          description="of your making: the same request, sent again, answers with the gate it made")])
     def post(self, request: Request) -> Response:
@@ -106,7 +112,7 @@ class GateListApi(APIView):
 
 
 class GateApi(APIView):
-    @extend_schema(operation_id="gates_get", responses=JSON, parameters=[
+    @extend_schema(operation_id="gates_get", responses=document.GateDocument, parameters=[
         OpenApiParameter("wait", float, description="seconds, at most 60: answer when the gate has ended, or after so long")])
     def get(self, request: Request, pk: int) -> Response:
         """Status, verdict, exit code, every kernel with its interval and reason, links to the evidence."""
@@ -119,7 +125,7 @@ class GateApi(APIView):
 class GateStopApi(APIView):
     write_permission = "tuner.change_gate"
 
-    @extend_schema(operation_id="gates_stop", request=None, responses=JSON)
+    @extend_schema(operation_id="gates_stop", request=None, responses=document.GateDocument)
     def post(self, request: Request, pk: int) -> Response:
         """Ends the measuring; what was measured stays. A gate that has ended stays as it is."""
         gate = get_object_or_404(selectors.gate_list(), pk=pk)
@@ -136,7 +142,7 @@ class AgainRequest(serializers.Serializer[None]):
 class GateAgainApi(APIView):
     write_permission = "tuner.change_gate"
 
-    @extend_schema(operation_id="gates_again", request=AgainRequest, responses=JSON)
+    @extend_schema(operation_id="gates_again", request=AgainRequest, responses=document.GateDocument)
     def post(self, request: Request, pk: int) -> Response:
         """Measures more fresh runs, in turn with the baseline's build, and judges again."""
         gate = get_object_or_404(selectors.gate_list(), pk=pk)
@@ -147,7 +153,7 @@ class GateAgainApi(APIView):
 class GateGoneApi(APIView):
     write_permission = "tuner.change_gate"
 
-    @extend_schema(operation_id="gates_accept_gone", request=None, responses=JSON)
+    @extend_schema(operation_id="gates_accept_gone", request=None, responses=document.GateDocument)
     def post(self, request: Request, pk: int) -> Response:
         """Accepts that kernels which the baseline has and this build has not are gone, and judges again."""
         gate = gone_services.accept_gone(get_object_or_404(selectors.gate_list(), pk=pk), by=request.user)
@@ -254,10 +260,22 @@ class BaselineRequest(serializers.Serializer[None]):
     note = Text(max_length=2000, required=False, allow_blank=True, help_text="why; needed for intended")
 
 
+class BaselinesJson(TypedDict):
+    """What the next build is compared with in `environment`, and the environments that there are."""
+
+    suite: str
+    says: str
+    environment: dict[str, Any] | None
+    environments: list[dict[str, Any]]
+    baseline_runs: int
+    kernels: list[table.BaselineJson]
+    changes: list[table.BaselineChangeJson]
+
+
 class BaselinesApi(APIView):
     write_permission = "tuner.add_baselinechange"
 
-    @extend_schema(operation_id="baselines_get", responses=JSON, parameters=[
+    @extend_schema(operation_id="baselines_get", responses=BaselinesJson, parameters=[
         *(OpenApiParameter(name, str) for name in ENVIRONMENT),
         OpenApiParameter("kernel", str, description="its key; else all"),
         OpenApiParameter("samples", bool, description=f"1: every run with its samples in µs, of {MOST_RAW} kernels at most")])
@@ -282,7 +300,7 @@ class BaselinesApi(APIView):
             "baseline_runs": suite.baseline_runs, "kernels": [table.line_json(line, raw) for line in lines],
             "changes": [table.change_json(change) for change in table.recent_changes(suite)]})
 
-    @extend_schema(operation_id="baselines_change", request=BaselineRequest, responses={201: JSON})
+    @extend_schema(operation_id="baselines_change", request=BaselineRequest, responses={201: table.BaselineChangeJson})
     def post(self, request: Request, pk: int) -> Response:
         """Pin a build, roll on, or say that a change was intended."""
         suite = get_object_or_404(Suite, pk=pk)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 from urllib.parse import urlencode
 
 from django.db.models import Count, Min, Q, QuerySet
@@ -18,6 +18,7 @@ from tuner.gate.stats.rule import ERROR_EXIT_CODE, EXIT_CODE, Verdict
 from tuner.gate.suites.selectors import why_waiting
 from tuner.models import Gate, GateKernel, KernelRun, SlowerVerdict, SuiteJob
 from tuner.tuning.trial import storable
+from workers.base.answers import make_answer
 
 FILTERS = {"suite": "suite__name", "build": "build__name", "verdict": "verdict", "status": "status", "gpu": "gpu"}
 REPORTS = ("md", "junit", "json", "github")
@@ -50,13 +51,34 @@ def is_first_of_suite(gate: Gate) -> bool:
     return document.is_first_of_suite({"verdict": gate.verdict, "offer": gate.report.get("offer")})
 
 
-def gate_short(gate: Gate, base: str = "") -> dict[str, Any]:
+class GateLinksJson(TypedDict):
+    page: str
+    api: str
+
+
+class GateLineJson(TypedDict):
+    """A gate without its kernels; `verdict` "" while it goes on."""
+
+    id: int
+    suite: str
+    build: str
+    status: str
+    verdict: str
+    exit_code: int | None
+    reason: str
+    rounds: int
+    progress: dict[str, Any]
+    created: str
+    finished: str | None
+    links: GateLinksJson
+
+
+def gate_short(gate: Gate, base: str = "") -> GateLineJson:
     """Return the JSON of lists and live pages: everything but the kernels."""
-    return {"id": gate.pk, "suite": gate.suite.name, "build": gate.build.name, "status": gate.status,
-            "verdict": gate.verdict if gate.status not in Gate.UNDER_WAY else "", "exit_code": exit_code(gate),
-            "reason": gate.reason, "rounds": gate.rounds, "progress": progress(gate), "created": gate.created.isoformat(),
-            "finished": gate.finished.isoformat() if gate.finished else None,
-            "links": {"page": link(base, "gate", gate.pk), "api": link(base, "api-gate", gate.pk)}}
+    return make_answer(
+        GateLineJson, gate, suite=gate.suite.name, build=gate.build.name, exit_code=exit_code(gate), progress=progress(gate),
+        verdict=gate.verdict if gate.status not in Gate.UNDER_WAY else "",
+        links={"page": link(base, "gate", gate.pk), "api": link(base, "api-gate", gate.pk)})
 
 
 def progress(gate: Gate, asks_workers: bool = False) -> dict[str, Any]:
