@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.bring.cuda_check import check_sources, expression_of
 from tuner.bring.cuda_source import CudaSource, read_cuda
-from tuner.bring.source import FileRefused
 from tuner.tuning.cuda import nvrtc
 from tuner.tuning.cuda.defines import as_macro
 
@@ -33,7 +33,7 @@ def read_folder(folder: Path, files: Sequence[str], compiles: bool) -> Iterator[
         name = str(path.relative_to(folder))
         try:
             sources = read_cuda(path)
-        except (FileRefused, RecursionError) as error:
+        except (Refused, RecursionError) as error:
             yield {"file": name, "kernel": "", "problem": str(error)}
             continue
         for source in sources:

@@ -29,6 +29,7 @@ MOST_MODULES = 25            # in one folder
 MEMBERS = {
     "profiles.ingest.trace": ("profiles.ingest.trace", "profiles.ingest.windows", "profiles.ingest.windows",
                               "profiles.ingest.spool", "profiles.ingest.scratch"),
+    "profiles.base": ("profiles.base", "profiles.base.*", "workers.base", "workers.base.*"),
     "profiles.models": ("profiles.models", "profiles.*.models"),
     "profiles.rows": ("profiles.rows", "profiles.progress"),
     "profiles.theme": ("profiles.theme", "profiles.band"),
@@ -45,7 +46,7 @@ MEMBERS = {
                         "workers.stages", "workers.bounded_process"),
 }
 # what everybody may import but those that are used alone: plain, and it imports nothing of ours
-BASE = "workers.base"
+BASE = "profiles.base"
 ALONE = ("profiles.ingest*", "tuner.gate.stats*", "workers.agent*", "tuner.cache.client", "tuner.cache.listener",
          "tuner.cache.shared", "tuner.gate.client", "tuner.gate.pytest_plugin", "tuner.bring.own.client")
 # nobody imports these but Django, manage.py and tests; they may import everything
@@ -351,7 +352,7 @@ CORE = (          # plain Python without Django, servers or GPUs: it runs anywhe
     "tuner.cache.client", "tuner.cache.listener", "tuner.cache.shared", "tuner.cache.serve.resolve", "tuner.gate.stats*",
     "tuner.gate.reports*",
     "tuner.gate.production.series",
-    "tuner.gate.client", "tuner.gate.errors", "tuner.gate.options", "workers.base*", "workers.fresh.processes", "workers.agent*",
+    "tuner.gate.client", "tuner.gate.errors", "tuner.gate.options", "profiles.base*", "workers.fresh.processes", "workers.agent*",
     "profiles.fleet.demo", "profiles.fleet.feed", "profiles.fleet.merge", "profiles.fleet.slow.compared",
     "profiles.fleet.slow.gpu_hours", "profiles.fleet.slow.slow_gpus",
     "profiles.fleet.store", "profiles.fleet.tables")

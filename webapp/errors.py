@@ -17,10 +17,10 @@ from rest_framework.exceptions import NotFound, ParseError
 from rest_framework.response import Response
 from rest_framework.views import exception_handler as drf_exception_handler
 
+from profiles.base.refused import Refused
 from profiles.ingest.trace import TraceError
 from webapp.outage import Outage, outage_answer, outage_data, outage_of
 from workers import trail
-from workers.base.refused import Refused
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
     if isinstance(error, Refused):
         fields = {name or error.whole or "request": [what] for name, what in error.fields.items()}
         whole = {"error": error.what, "where": "request", "hint": error.hint or HINTS.get(error.status, "")}
-        is_whole = not error.whole and set(error.fields) == {""}
+        is_whole = error.status == 403 or (not error.whole and set(error.fields) == {""})
         return Response(whole if is_whole else _error_json(fields, error.status), error.status)
     if isinstance(error, TraceError):
         return Response({"error": error.what, "where": error.where, "hint": error.hint}, status=400)

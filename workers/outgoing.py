@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from urllib.parse import SplitResult, urlsplit
 
-from workers.base.refused import Refused
+from profiles.base.refused import Refused
 
 CONNECT_S, READ_S, TOTAL_S = 5.0, 10.0, 20.0
 MAX_ADDRESS = 500

@@ -9,10 +9,10 @@ from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_POST, require_safe
 
 from profiles.actions import selectors
+from profiles.base.refused import Refused
 from profiles.capture.selectors import target_of
 from profiles.capture.services import capture_create
 from profiles.models import CaptureTarget, KernelStat, Profile
-from workers.base.refused import Refused
 
 
 @require_safe

@@ -11,8 +11,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from profiles.advice import selectors, services
+from profiles.base.refused import Refused
 from profiles.models import AdviceDecision, KernelStat, Profile
-from workers.base.refused import Refused
 
 PAGE_ROWS = 200
 

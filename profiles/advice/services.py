@@ -11,12 +11,12 @@ from django.db.models import Q
 
 from profiles.advice.selectors import OPEN, advice_of, of_family, run_finding
 from profiles.analysis.compare.comparison import Row
+from profiles.base.refused import Refused
 from profiles.compare.selectors import KernelComparison, comparison
 from profiles.ingest.trace import TraceError
 from profiles.models import AdviceDecision, KernelStat, Profile
 from profiles.rows import text
 from workers import jobs
-from workers.base.refused import Refused
 
 log = logging.getLogger(__name__)
 LEAST_GAIN_PCT = 2.0            # a change that was taken up and gains surely less than this did not help

@@ -12,12 +12,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.refused import Refused
 from profiles.capture import command as capture_command
 from profiles.capture import cost_selectors, metric_names, selectors, services
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.tool import Paths
 from profiles.models import Capture, CaptureTarget, Profile
-from workers.base.refused import Refused
 from workers.list_api import PAGED, read_page
 
 JSON = OpenApiTypes.OBJECT

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
+from profiles.base.refused import Refused
 from profiles.capture.tools import CAPTURE_TOOLS, launchers
 from profiles.capture.tools.options import Options
 from profiles.capture.tools.tool import PYTHON, Paths
-from workers.base.refused import Refused
 
 
 def target_problems(argv: Sequence[str]) -> str | None:

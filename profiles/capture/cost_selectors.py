@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from profiles.analysis.core.sentences import plural, time_text
+from profiles.base.refused import Refused
 from profiles.capture.command import program_digest
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.options import Options, ProgramOptions
 from profiles.models import Capture, CaptureTarget
-from workers.base.refused import Refused
 
 PHASES = {"first": "the first step", "before": "before", "warmup": "warm-up", "recording": "while recording",
           "between": "between cycles", "after": "after"}

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from profiles.base.refused import Refused
 from profiles.capture.tools import ncu_metrics
 from profiles.capture.tools.ncu import NcuOptions
 from profiles.capture.tools.options import Options
 from workers import jobs
-from workers.base.refused import Refused
 
 log = logging.getLogger(__name__)
 SHOWN = 12

@@ -15,12 +15,12 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from profiles.base.refused import Refused
 from profiles.capture import cost_selectors, prefill_selectors, selectors, services
 from profiles.capture.about import ABOUT, About, about_of
 from profiles.capture.forms import FORMS, TargetForm, ToolForm, WhatForm, options_of
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.models import Capture, CaptureTarget
-from workers.base.refused import Refused
 
 PAGE_ROWS = 100
 

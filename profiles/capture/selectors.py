@@ -12,13 +12,13 @@ from django.core.files.storage import default_storage
 from django.db.models import Q, QuerySet
 from django.urls import reverse
 
+from profiles.base.refused import Refused
 from profiles.capture import command as capture_command
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.options import Options
 from profiles.capture.tools.tool import OWNERS, CaptureTool, Paths
 from profiles.models import Capture, CaptureTarget, Profile
 from workers import jobs
-from workers.base.refused import Refused
 
 OWNER = "profiles.change_capturetarget"          # the permission of those who decide what runs: they may see the worker's secrets
 START_ONE = "start one (manage.py worker gpu) on a machine with an NVIDIA GPU"

@@ -10,6 +10,7 @@ from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
+from profiles.base.refused import Refused
 from profiles.capture import command as capture_command
 from profiles.capture import metric_names
 from profiles.capture import selectors as capture_selectors
@@ -21,7 +22,6 @@ from profiles.retention.services import require_quota
 from profiles.store.objects import capture_objects_delete
 from profiles.upload.services import tags_clean
 from workers import disk, jobs
-from workers.base.refused import Refused
 from workers.leases import is_alive
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

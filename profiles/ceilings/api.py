@@ -9,9 +9,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.refused import Refused
 from profiles.ceilings import selectors, services
 from profiles.models import CeilingRun
-from workers.base.refused import Refused
 from workers.list_api import PAGED, read_page
 
 JSON = OpenApiTypes.OBJECT

@@ -9,9 +9,9 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from profiles.analysis.core import gpus
+from profiles.base.refused import Refused
 from profiles.ceilings import selectors, services
 from profiles.models import CeilingRun
-from workers.base.refused import Refused
 
 
 @require_safe

@@ -11,11 +11,11 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from profiles.ceilings import selectors
 from profiles.ceilings.models import CEILING_LEASES
 from profiles.models import CeilingRun
 from workers import jobs
-from workers.base.refused import Refused
 
 MAX_FILE_BYTES, MAX_RESULTS, MAX_TEXT = 1_000_000, 64, 600
 LIVE = (CeilingRun.Status.QUEUED, CeilingRun.Status.RUNNING)

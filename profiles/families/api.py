@@ -13,11 +13,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.refused import Refused
 from profiles.exports.api import FILE, FORMAT, asked_format
 from profiles.exports.files import table_of_cells, table_response
 from profiles.families import home_selectors, json_selectors, launch_selectors, page_selectors, selectors, services
 from profiles.models import FamilyEdit, KernelFamily, KernelShape
-from workers.base.refused import Refused
 from workers.list_api import PAGED, USUAL, link_header, read_number, read_page
 
 JSON = OpenApiTypes.OBJECT

@@ -12,13 +12,13 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
+from profiles.base.refused import Refused
 from profiles.charts import families as charts
 from profiles.families import launch_selectors, page_selectors, selectors, services
 from profiles.families.kept_selectors import cached_answer
 from profiles.library import selectors as lists
 from profiles.models import FamilyEdit, FamilyNote, KernelFamily, KernelShape
 from profiles.profile.finding_selectors import code_pieces
-from workers.base.refused import Refused
 
 LISTED = 300                # rows of the table over all profiles
 

@@ -9,10 +9,10 @@ from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from profiles.families.assign_services import reassign
 from profiles.models import FamilyEdit, FamilyNote, FamilyRule, KernelFamily, KernelStat
 from profiles.rows import text as clean
-from workers.base.refused import Refused
 
 MAX_TEXT = 4_000                # characters of a note
 MAX_NOTES = 500                 # of one family

@@ -15,13 +15,13 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from profiles.fleet.agent_services import agent_take
 from profiles.fleet.models import FleetAgent, FleetCapture
 from profiles.models import Profile
 from profiles.retention.services import require_quota
 from profiles.rows import json_safe
 from workers import clock, disk
-from workers.base.refused import Refused
 
 GPU_WORKERS = "gpu-worker:"         # names of GPU workers that stand in for an agent of their host
 SILENT = timedelta(minutes=3)       # of an agent that sent nothing for so long: an order would not reach it

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from django.db import connection, transaction
 
+from profiles.base.refused import Refused
 from profiles.fleet.clickhouse_store import ClickHouseStore
 from profiles.fleet.merge import Column, Hours
 from profiles.fleet.models import FleetBatch, FleetSignature
 from profiles.fleet.tables import LEVELS, TABLES, FactTable, table_name
-from workers.base.refused import Refused
 
 log = logging.getLogger(__name__)
 PIECE = 100_000                     # rows that are held at once

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from django.db.models import Q, QuerySet
 
+from profiles.base.refused import Refused
 from profiles.fleet.days import too_coarse
 from profiles.fleet.merge import key_of
 from profiles.fleet.models import FleetContext, FleetGpu, FleetKernel, FleetSignature
 from profiles.fleet.store import GROUPS, ON_CONTEXTS, ON_GPUS, Coverage, Question, SumRow, Window
 from profiles.fleet.stores import fleet_store
 from workers.agent.sketch import quantiles
-from workers.base.refused import Refused
 
 COMPLETE = 0.999                    # of the time watched: totals are what was counted, no estimates
 Z95 = 1.96                          # normal quantile of a two-sided interval of 95 %

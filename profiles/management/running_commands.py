@@ -9,9 +9,9 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from profiles.base.refused import Refused
 from profiles.running import engine_services, schedule_services, selectors
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
-from workers.base.refused import Refused
 
 LOOK_S = 0.5
 OPEN = (EngineCapture.Status.QUEUED, EngineCapture.Status.RUNNING)

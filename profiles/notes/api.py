@@ -11,10 +11,10 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from profiles.base.refused import Refused
 from profiles.models import Profile, TimelineNote
 from profiles.notes import selectors, services
 from profiles.timeline.api import TimelineView
-from workers.base.refused import Refused
 
 JSON = OpenApiTypes.OBJECT
 _MAX_NS = 2**63 - 1

@@ -7,12 +7,12 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 
+from profiles.base.refused import Refused
 from profiles.models import Profile, TimelineNote
 from profiles.notes.selectors import note_json
 from profiles.rows import text as clean
 from profiles.timeline.selectors import timeline_open
 from workers import jobs
-from workers.base.refused import Refused
 
 MAX_NOTES = 2000                # of one profile
 MAX_TEXT = 4000                 # characters

@@ -9,13 +9,13 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
+from profiles.base.refused import Refused
 from profiles.charts.figure_cache import cached_figure
 from profiles.charts.roofline import roofline_figure
 from profiles.models import KernelStat, Profile
 from profiles.rooflines import services
 from profiles.rooflines.page_selectors import choosable, roofline_page
 from profiles.rooflines.selectors import requested_profiles
-from workers.base.refused import Refused
 
 
 @require_safe

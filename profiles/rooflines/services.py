@@ -5,9 +5,9 @@ from __future__ import annotations
 from django.db import transaction
 
 from profiles.analysis.trace.layer.typed import MOST_TYPED, typed_work
+from profiles.base.refused import Refused
 from profiles.models import KernelStat, Profile
 from profiles.store.typed import typed_read, typed_write
-from workers.base.refused import Refused
 
 
 def typed_set(kernel: KernelStat, *, operator: str, dims: str, dtype: str) -> None:

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from profiles.retention.services import require_quota
 from profiles.running.engines.client import Engine, EngineProblem
 from profiles.running.engines.metrics import LATENCIES
@@ -17,7 +18,6 @@ from profiles.running.engines.parameters import STEPS, read_parameters
 from profiles.running.fetch_services import agent_for, hosts
 from profiles.running.models import ENGINE_LEASES, CaptureSchedule, EngineCapture, EngineServer
 from workers import disk, jobs
-from workers.base.refused import Refused
 from workers.outgoing import parse_address
 from workers.secret import Unreadable, seal, unseal
 

@@ -17,10 +17,10 @@ from django.core.files.storage import default_storage
 from django.db import transaction
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from profiles.fleet.capture_services import again_s
 from profiles.models import FleetAgent
 from profiles.running.models import EngineCapture, EngineFetch
-from workers.base.refused import Refused
 
 FOLDER = "captures/fetched"
 MOST_FILES = 64

@@ -11,11 +11,11 @@ from django.core.files.base import File
 from django.core.files.storage import default_storage
 from django.db import transaction
 
+from profiles.base.refused import Refused
 from profiles.fleet.capture_services import OPEN, is_overdue
 from profiles.models import FleetCapture, Profile
 from profiles.upload.services import profile_create
 from workers import jobs
-from workers.base.refused import Refused
 
 log = logging.getLogger(__name__)
 FOLDER = "captures/parts"

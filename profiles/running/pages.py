@@ -14,11 +14,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
+from profiles.base.refused import Refused
 from profiles.running import engine_services, fetch_services, schedule_services, selectors
 from profiles.running.engines.parameters import NEEDS
 from profiles.running.forms import EngineForm, ScheduleForms, ServerForm, parameter_form
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
-from workers.base.refused import Refused
 
 PAGE_ROWS = 50
 PREFILLED = ("job", "host", "ranks", "when", "server", "name")

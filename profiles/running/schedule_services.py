@@ -14,6 +14,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from profiles.fleet import capture_services
 from profiles.fleet.capture_services import Wanted
 from profiles.models import FleetCapture, FleetContext
@@ -21,7 +22,6 @@ from profiles.running import engine_services
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
 from profiles.running.schedule_looks import Look, look_at, may_ask
 from workers import disk, jobs
-from workers.base.refused import Refused
 
 log = logging.getLogger(__name__)
 QUEUE, TASK = "replay", "schedules"

@@ -8,19 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.bring import process, spaces
-from tuner.bring.calls.expression import CallRefused, read_call
+from tuner.bring.calls.expression import read_call
 from tuner.bring.calls.found import found_of, read_recorded
 from tuner.bring.cuda_check import check_sources, read_sources
 from tuner.bring.literals import UNKNOWN
 from tuner.bring.references import NOT_INDEPENDENT, PROPOSED
 from tuner.bring.report import Found, Problem
 from tuner.bring.samples import FEW_KERNELS, GPU, SAMPLES, choose_samples
-from tuner.bring.source import OPERATORS, FileRefused, Kernel, kernels_of
+from tuner.bring.source import OPERATORS, Kernel, kernels_of
 from tuner.bring.uses import Argument
 from tuner.tuning.operators.operator import Operator
 from tuner.tuning.space import Space
-from tuner.tuning.team.description import DescriptionError, make_operator
+from tuner.tuning.team.description import make_operator
 
 COMPILE_S = 30.0                                # one configuration for one GPU
 DTYPE = "bf16"
@@ -35,7 +36,7 @@ def check_file(path: Path, name: str = "", shape: Mapping[str, int] | None = Non
 
     With a `call` of the file's own host function, what it launches is found, and nothing else; `keep` is given its record.
 
-    Raises FileRefused for a file that is none of Python's, holds no kernel, or not the one named.
+    Raises Refused for a file that is none of Python's, holds no kernel, or not the one named.
     """
     shape = shape or {}
     if (sources := read_sources(path)) is not None:
@@ -44,7 +45,7 @@ def check_file(path: Path, name: str = "", shape: Mapping[str, int] | None = Non
     if name:
         kernels = [each for each in kernels if name in (each.name, "?") or each.kind in OPERATORS]
     if not kernels and not call:
-        raise FileRefused(f"{path.name} holds no kernel {name}".rstrip()
+        raise Refused(f"{path.name} holds no kernel {name}".rstrip()
                           + ": looked for @triton.jit, @triton.autotune, @helion.kernel, TritonOperator and CudaOperator; "
                             "CUDA C++ is read from .cu files and Kernel Tuner scripts")
     if not compiles or not has_triton():
@@ -59,7 +60,7 @@ def check_call(path: Path, name: str, call: str, dtype: str, say: Say = lambda d
                keep: Keep = lambda recorded: None) -> list[Found]:
     """Return what is found of the kernels that one call launches; `keep` is given the record itself.
 
-    Raises FileRefused for a call that cannot be read or made.
+    Raises Refused for a call that cannot be read or made.
     """
     with asked_calls(path, call) as asked:
         recorded = record_of(asked, call, dtype)
@@ -73,31 +74,31 @@ def check_call(path: Path, name: str, call: str, dtype: str, say: Say = lambda d
                 each_found.append(found)
                 jobs += more
         if not each_found:
-            raise FileRefused(f"the call launches no {name}, but {', '.join(each.name for each, _ in launched)}")
+            raise Refused(f"the call launches no {name}, but {', '.join(each.name for each, _ in launched)}")
         _compile(each_found, jobs, False, asked, say)
     return each_found
 
 
 def asked_calls(path: Path, call: str) -> process.Asked:
-    """Return the process that has imported the file, and can make the call. Raises FileRefused."""
+    """Return the process that has imported the file, and can make the call. Raises Refused."""
     try:
         read_call(call)
-    except CallRefused as refused:
-        raise FileRefused(f"--call: {refused}") from refused
+    except Refused as refused:
+        raise Refused(f"--call: {refused}") from refused
     if not has_triton():
-        raise FileRefused("a call is made where torch and Triton are installed: pip install torch triton")
+        raise Refused("a call is made where torch and Triton are installed: pip install torch triton")
     return process.Asked(path, [], COMPILE_S, calls=True)
 
 
 def record_of(asked: process.Asked, call: str, dtype: str) -> dict[str, Any]:
-    """Return what the call launches. Raises FileRefused with why it launches nothing."""
+    """Return what the call launches. Raises Refused with why it launches nothing."""
     if "failed" in asked.imported:
-        raise FileRefused(f"the file cannot be imported: {asked.imported['failed']}")
+        raise Refused(f"the file cannot be imported: {asked.imported['failed']}")
     recorded = asked.record(call, dtype)
     if "failed" in recorded:
         used = recorded.get("used")
         stood_in = f"; stood in for and used: {', '.join(used[:6])}" if used else ""
-        raise FileRefused(f"the call fails: {recorded['failed']}{stood_in}")
+        raise Refused(f"the call fails: {recorded['failed']}{stood_in}")
     return recorded
 
 
@@ -132,7 +133,7 @@ def _check_kernels(file: str, kernels: Sequence[Kernel], name: str, shape: Mappi
     if name:
         found = [each for each in found if each.name == name]
         if not found:
-            raise FileRefused(f"{file} holds no kernel {name}")
+            raise Refused(f"{file} holds no kernel {name}")
     if compiles:
         _compile(found, [job for job in jobs if any(each.name == job["name"] for each in found)], run, asked, say)
     return sorted(found, key=lambda each: each.line)
@@ -155,11 +156,11 @@ def has_triton() -> bool:
 
 
 def read_file(path: Path) -> list[Kernel]:
-    """Return the kernels of a file. Raises FileRefused."""
+    """Return the kernels of a file. Raises Refused."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise FileRefused(f"{path}: {getattr(error, 'strerror', None) or 'no text'}") from error
+        raise Refused(f"{path}: {getattr(error, 'strerror', None) or 'no text'}") from error
     return kernels_of(text)
 
 
@@ -257,7 +258,7 @@ def _read_adapter(told: Mapping[str, Any], shape: Mapping[str, int], dtype: str,
         return found, []
     try:
         operator = make_operator(described)
-    except (DescriptionError, ValueError) as error:
+    except ValueError as error:
         found.problems.append(Problem(str(error)))
         return found, []
     if told.get("reference"):

@@ -23,9 +23,10 @@ from typing import Any
 
 import torch
 
+from profiles.base.refused import Refused
 from tuner.bring.calls.choices import Choices
 from tuner.bring.calls.compiling import compile_launch
-from tuner.bring.calls.expression import CallRefused, read_call
+from tuner.bring.calls.expression import read_call
 from tuner.bring.calls.loading import Seen, asks_for_gpu, load_tolerantly
 from tuner.bring.calls.needed_values import ValuesNeeded, WithoutValues
 from tuner.bring.calls.recorder import Launch, Recorder
@@ -137,7 +138,7 @@ def _record(session: Session, call: str, seen: Seen) -> dict[str, Any]:
     seen.used.clear()
     try:
         recorded = session.record(read_call(call))
-    except CallRefused as error:
+    except Refused as error:
         recorded = {"failed": str(error)}
     return {**recorded, "used": sorted(seen.used)[:MOST_NAMED]}
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.bring import kernel_tuner, process
 from tuner.bring.cuda_source import CudaSource, read_cuda
 from tuner.bring.cuda_space import THREADS, is_tensors_type, type_of
 from tuner.bring.report import Found, Problem
 from tuner.bring.samples import FEW_KERNELS, GPU, SAMPLES, choose_samples
-from tuner.bring.source import FileRefused
 from tuner.tuning.cuda.defines import as_macro
 from tuner.tuning.cuda.functions import C_TYPES
 
@@ -22,7 +22,7 @@ INSTALL = "pip install cuda-core cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-run
 
 
 def read_sources(path: Path) -> list[CudaSource] | None:
-    """Return the functions of a .cu file or a Kernel Tuner script; None for a file of another kind. Raises FileRefused."""
+    """Return the functions of a .cu file or a Kernel Tuner script; None for a file of another kind. Raises Refused."""
     if path.suffix in SUFFIXES:
         return read_cuda(path)
     try:
@@ -34,10 +34,10 @@ def read_sources(path: Path) -> list[CudaSource] | None:
 
 def check_sources(path: Path, sources: Sequence[CudaSource], name: str, shape: Mapping[str, int], dtype: str, run: bool,
                   say: Callable[[int, int], None], compiles: bool = True) -> list[Found]:
-    """Return what is found of each function, or of the one named. Raises FileRefused where there is none."""
+    """Return what is found of each function, or of the one named. Raises Refused where there is none."""
     chosen = [each for each in sources if not name or each.function.name == name]
     if not chosen:
-        raise FileRefused(f"{path.name} holds no __global__ function {name}".rstrip())
+        raise Refused(f"{path.name} holds no __global__ function {name}".rstrip())
     found, jobs = [], []
     samples = SAMPLES if len(chosen) <= FEW_KERNELS else 0
     for source in chosen:
@@ -53,11 +53,11 @@ def check_sources(path: Path, sources: Sequence[CudaSource], name: str, shape: M
 
 
 def choose_source(sources: Sequence[CudaSource], name: str, path: Path) -> CudaSource:
-    """Return the function that is meant: the one named, or the only one. Raises FileRefused."""
+    """Return the function that is meant: the one named, or the only one. Raises Refused."""
     chosen = [each for each in sources if not name or each.function.name == name]
     if len(chosen) != 1:
-        raise FileRefused(f"{path.name} holds {f'no kernel {name}' if name else f'{len(chosen)} kernels'}: name one of "
-                          f"{', '.join(each.function.name for each in sources) or 'none'} as {path.name}:NAME")
+        raise Refused(f"{path.name} holds {f'no kernel {name}' if name else f'{len(chosen)} kernels'}: name one of "
+                      f"{', '.join(each.function.name for each in sources) or 'none'} as {path.name}:NAME")
     return chosen[0]
 
 

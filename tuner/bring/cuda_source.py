@@ -9,11 +9,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.bring.cuda_space import THREADS, fixed_of, knows, narrow, values_of
-from tuner.bring.source import FileRefused
 from tuner.tuning.cuda.functions import BLOCK, Axis, CudaFunction, CudaText
 from tuner.tuning.cuda.text import read_file, read_text
-from tuner.tuning.cuda.tokens import TextRefused
 from tuner.tuning.operators.limits import Limits
 from tuner.tuning.space import Constraint, Param, Space
 from tuner.tuning.team.expressions import Expression
@@ -96,24 +95,21 @@ def _holds(rule: Expression) -> Callable[[Mapping[str, Any]], bool]:
 
 
 def read_cuda(path: Path) -> list[CudaSource]:
-    """Return the functions of a .cu file with a proposed space each. Raises FileRefused."""
-    try:
-        text, holds = read_file(path)
-    except TextRefused as error:
-        raise FileRefused(str(error)) from error
+    """Return the functions of a .cu file with a proposed space each. Raises Refused."""
+    text, holds = read_file(path)
     return [propose(path, text, holds, each) for each in holds.functions]
 
 
 def read_kernel(text: str, name: str, file: Path) -> tuple[CudaText, CudaFunction]:
-    """Return what a kernel's text holds, and its function `name`. Raises FileRefused."""
+    """Return what a kernel's text holds, and its function `name`. Raises Refused."""
     try:
         holds = read_text(text)
-    except TextRefused as error:
-        raise FileRefused(f"{file.name}: {error}") from error
+    except Refused as error:
+        raise Refused(f"{file.name}: {error}") from error
     bare = name.partition("<")[0].strip().rpartition("::")[2]
     function = next((each for each in holds.functions if each.name == bare), None)
     if function is None:
-        raise FileRefused(f"{file.name} holds no __global__ function {bare}")
+        raise Refused(f"{file.name} holds no __global__ function {bare}")
     return holds, function
 
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.bring import references
 from tuner.bring.cuda_source import CudaSource
 from tuner.bring.cuda_space import NUMBERS_OF_TENSORS, is_tensors_type, type_of
 from tuner.bring.cuda_space import TYPES as C_NAMES
 from tuner.bring.samples import GPU
-from tuner.bring.source import FileRefused
 from tuner.bring.write import Draft
 from tuner.tuning.cuda.functions import BLOCK, CudaArgument, TemplateParam
 
@@ -45,11 +45,11 @@ class CudaPlan:
 
 
 def write_cuda_adapter(source: CudaSource, kernel_file: str) -> Draft:
-    """Return the adapter of a function; `kernel_file` is how it names its .cu file, which lies beside it. Raises FileRefused."""
+    """Return the adapter of a function; `kernel_file` is how it names its .cu file, which lies beside it. Raises Refused."""
     if source.function.problem:
-        raise FileRefused(f"{source.function.name} cannot be read: {source.function.problem}")
+        raise Refused(f"{source.function.name} cannot be read: {source.function.problem}")
     if any(each.kind == "struct" for each in source.function.arguments):
-        raise FileRefused(f"{source.function.name} takes a struct: only addresses and numbers can be passed")
+        raise Refused(f"{source.function.name} takes a struct: only addresses and numbers can be passed")
     plan = make_plan(source)
     name, params = source.function.name, source.params
     typed = [each.name for each in source.function.template if each.is_type]
@@ -267,5 +267,5 @@ def file_beside(source: CudaSource, adapter: Path) -> tuple[str, str | None]:
     if source.tuner is not None and not source.file.exists():
         return source.file.name, source.text
     if source.file.parent.resolve() != adapter.parent.resolve():
-        raise FileRefused(f"the adapter must lie beside {source.file.name}: name it with --out in {source.file.parent}")
+        raise Refused(f"the adapter must lie beside {source.file.name}: name it with --out in {source.file.parent}")
     return source.file.name, None

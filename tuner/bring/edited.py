@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from profiles.base.refused import Refused
 from tuner.bring.samples import GPU
 from tuner.tuning.operators.operator import BYTES
 from tuner.tuning.space import MAX_COMBINATIONS, MAX_PRODUCT, Param
@@ -23,14 +24,6 @@ MAX_REASON = 200
 THREADS = "threads per block"
 _FIELDS = ("params", "default", "constraints")
 _INDENT = "    "
-
-
-class SpaceRefused(ValueError):
-    """A space that cannot be counted; `where` names the parameter, or "constraints"."""
-
-    def __init__(self, where: str, what: str) -> None:
-        super().__init__(what)
-        self.where = where
 
 
 @dataclass(frozen=True)
@@ -106,23 +99,23 @@ def _quoted(text: str) -> str:
 
 
 def read_values(name: str, text: str) -> tuple[Any, ...]:
-    """Return the values of a line like "64, 128, 256". Raises SpaceRefused."""
+    """Return the values of a line like "64, 128, 256". Raises Refused."""
     values = tuple(dict.fromkeys(_read_value(part.strip()) for part in text.split(",") if part.strip()))
     return check_values(name, values)
 
 
 def check_values(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the values of a parameter. Raises SpaceRefused for what no parameter can have."""
+    """Return the values of a parameter. Raises Refused for what no parameter can have."""
     for value in values:
         if not isinstance(value, int | float | str) or (isinstance(value, float) and not math.isfinite(value)) or (
                 isinstance(value, str) and len(value) > 60) or (isinstance(value, int) and value.bit_length() > 63):
-            raise SpaceRefused(name, f"{str(value)[:40]} is no number and no short text")
+            raise Refused({name: f"{str(value)[:40]} is no number and no short text"})
     if not 1 <= len(values) <= MAX_VALUES:
-        raise SpaceRefused(name, f"{len(values)} values; give 1 to {MAX_VALUES}")
+        raise Refused({name: f"{len(values)} values; give 1 to {MAX_VALUES}"})
     try:
         return Param(name, tuple(values)).values
     except ValueError as error:
-        raise SpaceRefused(name, str(error)) from error
+        raise Refused({name: str(error)}) from error
 
 
 def _read_value(text: str) -> Any:
@@ -139,12 +132,12 @@ def _read_value(text: str) -> Any:
 def edit(space: EditedSpace, params: Mapping[str, Sequence[Any]], constraints: Mapping[str, str]) -> EditedSpace:
     """Return the space with these values and constraints; a default that is no value any more is the nearest one.
 
-    Raises SpaceRefused.
+    Raises Refused.
     """
     if not 1 <= len(params) <= MAX_PARAMS:
-        raise SpaceRefused("params", f"{len(params)} parameters; at most {MAX_PARAMS}")
+        raise Refused({"params": f"{len(params)} parameters; at most {MAX_PARAMS}"})
     if len(constraints) > MAX_PARAMS:
-        raise SpaceRefused("constraints", f"{len(constraints)} constraints; at most {MAX_PARAMS}")
+        raise Refused({"constraints": f"{len(constraints)} constraints; at most {MAX_PARAMS}"})
     kept = {name: check_values(name, values) for name, values in params.items()}
     default = {name: _nearest(space.default.get(name), values) for name, values in kept.items()}
     return EditedSpace(kept, default, dict(constraints), space.names)
@@ -160,14 +153,14 @@ def _nearest(value: Any, values: Sequence[Any]) -> Any:
 
 
 def count(space: EditedSpace, limit_s: float = COUNT_S) -> Count:
-    """Return how many configurations can run, as `Space.enumerate` would. Raises SpaceRefused.
+    """Return how many configurations can run, as `Space.enumerate` would. Raises Refused.
 
     Each constraint is evaluated over the parameters that it names, and no configuration is built.
     """
     shape = tuple(len(values) for values in space.params.values())
     size = math.prod(shape)
     if size > MAX_COMBINATIONS:
-        raise SpaceRefused("params", f"{size:,} combinations; at most {MAX_COMBINATIONS:,}: give fewer values")
+        raise Refused({"params": f"{size:,} combinations; at most {MAX_COMBINATIONS:,}: give fewer values"})
     end_s = time.monotonic() + limit_s
     alive = np.ones(shape, dtype=bool)
     left_out: dict[str, int] = {}
@@ -179,7 +172,7 @@ def count(space: EditedSpace, limit_s: float = COUNT_S) -> Count:
         breaks = breaks or ("" if of_default else reason)
     valid = int(np.count_nonzero(alive))
     if valid > MAX_PRODUCT:
-        raise SpaceRefused("params", f"{valid:,} configurations; at most {MAX_PRODUCT:,}: give fewer values or more constraints")
+        raise Refused({"params": f"{valid:,} configurations; at most {MAX_PRODUCT:,}: give fewer values or more constraints"})
     return Count(size, valid, left_out, breaks)
 
 
@@ -200,12 +193,12 @@ def _holds(space: EditedSpace, text: str, end_s: float) -> tuple[Any, bool]:
         names = [name for name, taken in zip(space.params, axes, strict=True) if taken]
         for number, at in enumerate(np.ndindex(table.shape)):
             if number % LOOK_EVERY == 0 and time.monotonic() > end_s:
-                raise SpaceRefused("constraints", f"{text}: counting takes longer than {COUNT_S:.0f} s; give fewer values")
+                raise Refused({"constraints": f"{text}: counting takes longer than {COUNT_S:.0f} s; give fewer values"})
             chosen = {name: space.params[name][index] for name, index, taken in zip(space.params, at, axes, strict=True) if taken}
             table[at] = bool(rule.value({**space.names, **chosen}))
         of_default = bool(rule.value({**space.names, **{name: space.default[name] for name in names}}))
-    except SpaceRefused:
+    except Refused:
         raise
     except (ValueError, KeyError) as error:
-        raise SpaceRefused("constraints", str(error)) from error
+        raise Refused({"constraints": str(error)}) from error
     return table, of_default

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.bring.cuda_source import CudaSource, read_kernel
 from tuner.bring.literals import UNKNOWN, literal
-from tuner.bring.source import FileRefused
 from tuner.tuning.team.expressions import Expression
 
 POSITIONAL = ("kernel_name", "kernel_source", "problem_size", "arguments", "tune_params")
@@ -27,16 +27,16 @@ def reads(text: str) -> bool:
 
 
 def read_script(path: Path, text: str) -> list[CudaSource]:
-    """Return the kernel of every `tune_kernel(…)` call. Raises FileRefused."""
+    """Return the kernel of every `tune_kernel(…)` call. Raises Refused."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise FileRefused(f"no Python: {error}") from error
+        raise Refused(f"no Python: {error}") from error
     names = _known(tree)
     found = [_read_call(node, tree, names, path) for node in ast.walk(tree)
              if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "tune_kernel"]
     if not found:
-        raise FileRefused(f"{path.name} calls no tune_kernel(…)")
+        raise Refused(f"{path.name} calls no tune_kernel(…)")
     return [each for at, each in enumerate(found)           # the same kernel tuned twice, for other inputs
             if not any((each.function.name, each.params, each.rules) == (other.function.name, other.params, other.rules)
                        for other in found[:at])]
@@ -46,11 +46,11 @@ def _read_call(call: ast.Call, tree: ast.Module, names: dict[str, Any], path: Pa
     given = {**dict(zip(POSITIONAL, call.args, strict=False)), **{each.arg: each.value for each in call.keywords if each.arg}}
     name = literal(given["kernel_name"], names) if "kernel_name" in given else UNKNOWN
     if not isinstance(name, str):
-        raise FileRefused(f"line {call.lineno}: the kernel's name is computed; write it as text")
+        raise Refused(f"line {call.lineno}: the kernel's name is computed; write it as text")
     file, text = _kernel_text(given.get("kernel_source"), tree, names, path)
     params = _tune_params(given.get("tune_params"), tree, names)
     if not params:
-        raise FileRefused(f"line {call.lineno}: tune_params is computed, or names nothing")
+        raise Refused(f"line {call.lineno}: tune_params is computed, or names nothing")
     holds, function = read_kernel(text, name, file)
     rules = dict(_rules(given.get("restrictions"), tree, params))
     default = {each: values[(len(values) - 1) // 2] for each, values in params.items()}
@@ -84,16 +84,16 @@ def _kernel_text(node: ast.expr | None, tree: ast.Module, names: Mapping[str, An
                  and isinstance(each.value, str) and each.value.endswith((".cu", ".cuh"))}
         value = files.pop() if len(files) == 1 else UNKNOWN
     if not isinstance(value, str):
-        raise FileRefused("the kernel's source is computed: write it as text, or name a .cu file")
+        raise Refused("the kernel's source is computed: write it as text, or name a .cu file")
     if "\n" in value or "__global__" in value:
         return script.with_suffix(".cu"), value
     place = script.parent / value
     if script.parent.resolve() not in place.resolve().parents:
-        raise FileRefused(f"{value}: the kernel's file must lie in the script's folder")
+        raise Refused(f"{value}: the kernel's file must lie in the script's folder")
     try:
         return place, place.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise FileRefused(f"{place}: {getattr(error, 'strerror', None) or 'no text'}") from error
+        raise Refused(f"{place}: {getattr(error, 'strerror', None) or 'no text'}") from error
 
 
 def _tune_params(node: ast.expr | None, tree: ast.Module, names: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
@@ -127,11 +127,11 @@ def _rules(node: ast.expr | None, tree: ast.Module, params: Mapping[str, Any]) -
         if isinstance(each, ast.Lambda) and each.args.args:
             text = ast.unparse(_Named(each.args.args[0].arg).visit(each.body))
         if not isinstance(text, str):
-            raise FileRefused("a restriction is computed: write it as text or as a lambda of the parameters")
+            raise Refused("a restriction is computed: write it as text or as a lambda of the parameters")
         try:
             Expression(text, list(params))
         except ValueError as error:
-            raise FileRefused(f"restriction {error}") from error
+            raise Refused(f"restriction {error}") from error
         yield text, text
 
 

@@ -19,22 +19,23 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.bring import edited
 from tuner.bring.calls.adapting import names_of_reference, write_called
-from tuner.bring.calls.expression import CallExpression, CallRefused, read_call
+from tuner.bring.calls.expression import CallExpression, read_call
 from tuner.bring.calls.found import found_of, read_recorded
 from tuner.bring.calls.loading_places import package_of
 from tuner.bring.calls.proposals import propose_calls
-from tuner.bring.calls.received import RecordRefused, read_record
+from tuner.bring.calls.received import read_record
 from tuner.bring.calls.understand import Recorded
 from tuner.bring.check import check_file, read_file
 from tuner.bring.cuda_check import read_sources
 from tuner.bring.cuda_write import file_beside, write_cuda_adapter
 from tuner.bring.forked import bound_data
 from tuner.bring.report import Found
-from tuner.bring.source import OPERATORS, FileRefused, Kernel
+from tuner.bring.source import OPERATORS, Kernel
 from tuner.bring.travel.described import UNWRITTEN
-from tuner.bring.travel.files import FilesRefused, check_folder, lay_out, read_files
+from tuner.bring.travel.files import check_folder, lay_out, read_files
 from tuner.bring.write import Draft, module_of, write_adapter
 from tuner.tuning.team.description import MAX_CONFIGS
 
@@ -59,13 +60,13 @@ def main() -> int:
 
         try:
             say(check_text(Path(folder), request, lambda done, of: say({"progress": [done, of]})))
-        except FileRefused as refused:
+        except Refused as refused:
             say({"refused": str(refused).replace(f"{folder}/", "")})
     return 0
 
 
 def check_text(folder: Path, request: dict[str, Any], say: Callable[[int, int], None]) -> dict[str, Any]:
-    """Return what is found in the request's text, which is written into the folder. Raises FileRefused."""
+    """Return what is found in the request's text, which is written into the folder. Raises Refused."""
     folder = folder.resolve()
     path = lay_out_request(folder, request)
     call = request.get("call", "")
@@ -84,10 +85,7 @@ def check_text(folder: Path, request: dict[str, Any], say: Callable[[int, int], 
 
 def lay_out_request(folder: Path, request: Mapping[str, Any]) -> Path:
     """Write the request's files below the folder; return where the kernel's lies. Modules of the tree are found from its root."""
-    try:
-        siblings, below = read_files(request.get("siblings") or {}), check_folder(request.get("folder") or "")
-    except FilesRefused as refused:
-        raise FileRefused(str(refused)) from refused
+    siblings, below = read_files(request.get("siblings") or {}), check_folder(request.get("folder") or "")
     path: Path = folder / below / request["file"]
     lay_out(folder, {**siblings, str(path.relative_to(folder)): request["text"]})
     if siblings:
@@ -96,14 +94,11 @@ def lay_out_request(folder: Path, request: Mapping[str, Any]) -> Path:
 
 
 def called_adapters(path: Path, call: str, told: Any, root: Path | None = None) -> list[dict[str, Any]]:
-    """Return the adapter of each kernel of the text that a recorded call launches. Raises FileRefused for what is no record.
+    """Return the adapter of each kernel of the text that a recorded call launches. Raises Refused for what is no record.
 
     root  where the files lie that came with the text: a kernel may stand in one of them
     """
-    try:
-        record, expression = read_record(told), read_call(call)
-    except (RecordRefused, CallRefused) as refused:
-        raise FileRefused(str(refused)) from refused
+    record, expression = read_record(told), read_call(call)
     adapters: list[dict[str, Any]] = []
     launches = [{**one, "file": str(_place_of(one["file"], path, root))} for one in record["launches"]]
     for each, kernel in read_recorded(path, {**record, "launches": launches}):
@@ -114,7 +109,7 @@ def called_adapters(path: Path, call: str, told: Any, root: Path | None = None) 
         try:
             module = module_at(Path(each.launch["file"]), path)
             draft = write_called(each, kernel, record, expression, module)
-        except FileRefused as refused:
+        except Refused as refused:
             adapters.append({"kernel": kernel.name, "why": str(refused)})
             continue
         references = _references(path, each, kernel, record, expression, module)
@@ -131,13 +126,13 @@ def _place_of(told: str, path: Path, root: Path | None) -> Path:
 
 
 def module_at(place: Path, path: Path) -> str:
-    """Return the name by which an adapter imports a file, from the folder that `path` is imported from. Raises FileRefused."""
+    """Return the name by which an adapter imports a file, from the folder that `path` is imported from. Raises Refused."""
     root, names = package_of(path)
     place = place.resolve()
     if place == path.resolve():
         return ".".join(map(module_of, names))
     if not place.is_relative_to(root):
-        raise FileRefused(f"{place.name} lies where {path.name} cannot import it from")
+        raise Refused(f"{place.name} lies where {path.name} cannot import it from")
     return ".".join(map(module_of, place.relative_to(root).with_suffix("").parts))
 
 
@@ -147,7 +142,7 @@ def _references(path: Path, each: Recorded, kernel: Kernel, record: Any, express
     for name in islice(names_of_reference(path.read_text()), MOST_REFERENCES) if module_at(path, path) == module else ():
         try:
             text = write_called(each, kernel, record, expression, module, name).text
-        except (FileRefused, AssertionError):
+        except (Refused, AssertionError):
             continue
         if UNWRITTEN not in text:
             found[name] = text
@@ -176,7 +171,7 @@ def adapters_of(path: Path, found: Sequence[Found]) -> list[dict[str, Any]]:
                 draft = write_adapter(kernel, module_of(path.stem))
             else:
                 draft, beside = _of_source(path, next(one for one in sources if one.function.name == each.name))
-        except FileRefused as refused:
+        except Refused as refused:
             adapters.append({"kernel": each.name, "why": str(refused)})
             continue
         name = ADAPTER.format(path.stem if len(found) == 1 else f"{path.stem}_{each.name}"[:80])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.bring.source import FileRefused
+from profiles.base.refused import Refused
 
 MAX_BYTES = 4 << 20
 DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float8_e4m3fn": "fp8"}
@@ -37,16 +37,16 @@ class Call:
 
 
 def read_calls(path: Path) -> list[Call]:
-    """Return the launches of a recording. Raises FileRefused for a file that is none."""
+    """Return the launches of a recording. Raises Refused for a file that is none."""
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise FileRefused(f"{path.name}: more than {MAX_BYTES:,} bytes")
+            raise Refused(f"{path.name}: more than {MAX_BYTES:,} bytes")
         document = json.loads(path.read_text())
         return [_read(each) for each in document["calls"]]
     except OSError as error:
-        raise FileRefused(f"{path}: {error.strerror}") from error
+        raise Refused(f"{path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise FileRefused(f"{path.name} is no recording of `record` ({type(error).__name__}: {error})"[:300]) from error
+        raise Refused(f"{path.name} is no recording of `record` ({type(error).__name__}: {error})"[:300]) from error
 
 
 def _read(told: dict[str, Any]) -> Call:

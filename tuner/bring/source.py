@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.bring.literals import UNKNOWN, configs_of, literal, names_of
 from tuner.bring.tiles import NO_STEPS, Steps, steps_of
 from tuner.bring.uses import Argument, Uses, dotted
@@ -23,10 +24,6 @@ FLOATS = ("eps", "epsilon", "scale", "alpha", "beta", "dropout", "prob", "moment
 JITS = ("jit", "triton.jit", "tl.jit", "gluon.jit")
 OPERATORS = ("TritonOperator", "CudaOperator")         # records of what has all pieces: tuner.team.adapter
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-
-
-class FileRefused(ValueError):
-    """A file that cannot be read as Python; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ class Kernel:
 
 
 def kernels_of(text: str) -> list[Kernel]:
-    """Return what the file holds, in its order, without functions that only other kernels call. Raises FileRefused."""
+    """Return what the file holds, in its order, without functions that only other kernels call. Raises Refused."""
     tree = _parse(text)
     kernels = _all_kernels(tree)
     called = frozenset[str]().union(*(each.calls for each in kernels if each.kind != "helion.kernel"))
@@ -92,7 +89,7 @@ def kernels_of(text: str) -> list[Kernel]:
 
 
 def all_kernels_of(text: str) -> dict[str, Kernel]:
-    """Return every function for Triton by its name, those that others call too. Raises FileRefused."""
+    """Return every function for Triton by its name, those that others call too. Raises Refused."""
     return {each.name: each for each in _all_kernels(_parse(text))}
 
 
@@ -103,14 +100,14 @@ def _is_helper(kernel: Kernel) -> bool:
 
 def _parse(text: str) -> ast.Module:
     if len(text) > MAX_FILE_BYTES:
-        raise FileRefused(f"{len(text):,} characters; at most {MAX_FILE_BYTES:,}")
+        raise Refused(f"{len(text):,} characters; at most {MAX_FILE_BYTES:,}")
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
-        raise FileRefused(f"no Python: {getattr(error, 'msg', error)}" + (f" in line {line}" if line else "")) from error
+        raise Refused(f"no Python: {getattr(error, 'msg', error)}" + (f" in line {line}" if line else "")) from error
     if sum(1 for _ in ast.walk(tree)) > MAX_NODES:
-        raise FileRefused(f"more than {MAX_NODES:,} parts")
+        raise Refused(f"more than {MAX_NODES:,} parts")
     return tree
 
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.bring import references, spaces
 from tuner.bring.literals import UNKNOWN
 from tuner.bring.plan import STRIDE, Plan, make_plan
 from tuner.bring.recorded import DTYPES, Call, Tensor
-from tuner.bring.source import FileRefused, Kernel
+from tuner.bring.source import Kernel
 from tuner.bring.uses import Argument
 
 
@@ -26,9 +27,9 @@ class Draft:
 
 
 def write_adapter(kernel: Kernel, module: str, call: Call | None = None) -> Draft:
-    """Return the adapter of a `@triton.jit` or `@triton.autotune` kernel. Raises FileRefused for another kind."""
+    """Return the adapter of a `@triton.jit` or `@triton.autotune` kernel. Raises Refused for another kind."""
     if kernel.kind not in ("triton.jit", "triton.autotune"):
-        raise FileRefused(f"{kernel.name} is a {kernel.kind}: an adapter is written for @triton.jit and @triton.autotune")
+        raise Refused(f"{kernel.name} is a {kernel.kind}: an adapter is written for @triton.jit and @triton.autotune")
     plan = make_plan(kernel, call)
     parts = [f'"""{kernel.name} as an operator of Ridgepoint: `manage.py operators check` says what is left to do."""', "",
              "import torch", "import triton", "", *import_lines(module, [kernel.name]),
@@ -237,7 +238,7 @@ def import_lines(module: str, names: Sequence[str]) -> list[str]:
 
 
 def module_of(name: str) -> str:
-    """Return the name by which the adapter imports the kernel's file. Raises FileRefused for one that is none."""
+    """Return the name by which the adapter imports the kernel's file. Raises Refused for one that is none."""
     if not re.fullmatch(r"[\w-]+", name):
-        raise FileRefused(f"{name}.py cannot be imported by that name: letters, digits, _ and - alone")
+        raise Refused(f"{name}.py cannot be imported by that name: letters, digits, _ and - alone")
     return name

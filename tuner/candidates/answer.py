@@ -14,10 +14,6 @@ TIMED = ("candidate", "default", "best", "library")
 LONGEST_MS = 1e7
 
 
-class AnswerRefused(ValueError):
-    """A line that is no part of an answer."""
-
-
 class Answer:
     """The parts that were told so far. A part that is told twice is told by somebody else than the judge."""
 

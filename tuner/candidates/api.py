@@ -9,7 +9,7 @@ from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
-from rest_framework.exceptions import NotFound, PermissionDenied, ValidationError
+from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.parsers import JSONParser, MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -30,13 +30,6 @@ def submitter_of(request: Request) -> services.Submitter:
     """Return the person, and the token that spoke for them."""
     token: Any = request.auth
     return services.Submitter(request.user, str(getattr(token, "token_key", "") or ""), str(getattr(token, "name", "") or ""))
-
-
-def refusal(refused: services.CandidateRefused) -> Exception:
-    """Return what the API answers: 403 where nobody allowed it or the day is used up, else 400 with the field."""
-    if isinstance(refused, services.NotPermitted):
-        return PermissionDenied(str(refused))
-    return ValidationError({refused.field: [str(refused)]})
 
 
 class CandidateRequest(serializers.Serializer[None]):
@@ -89,13 +82,10 @@ class CandidateListApi(APIView):
         parent = Candidate.objects.filter(pk=given["parent"]).first() if given.get("parent") else None
         if given.get("parent") and parent is None:
             raise ValidationError({"parent": ["there is no such candidate"]})
-        try:
-            candidate = services.candidate_create(
-                submitter_of(request), operator=given["operator"], text=text, shape=given.get("shape"),
-                dtype=given.get("dtype", ""), config=given.get("config"), note=given.get("note", ""), parent=parent,
-                gpu=given.get("gpu", ""))
-        except services.CandidateRefused as refused:
-            raise refusal(refused) from refused
+        candidate = services.candidate_create(
+            submitter_of(request), operator=given["operator"], text=text, shape=given.get("shape"),
+            dtype=given.get("dtype", ""), config=given.get("config"), note=given.get("note", ""), parent=parent,
+            gpu=given.get("gpu", ""))
         return Response(selectors.candidate_json(candidate), status=201)
 
 
@@ -146,10 +136,7 @@ class CandidateReviewApi(APIView):
         """Accept or decline what was measured. Owners; not by a token of the person whose token submitted it."""
         given = validated(ReviewRequest, request.data)
         candidate = get_object_or_404(Candidate, pk=pk)
-        try:
-            row = services.candidate_review(candidate, given["decision"], given.get("note", ""), submitter_of(request))
-        except services.CandidateRefused as refused:
-            raise refusal(refused) from refused
+        row = services.candidate_review(candidate, given["decision"], given.get("note", ""), submitter_of(request))
         return Response(selectors.candidate_json(row))
 
 
@@ -181,9 +168,6 @@ class CandidatePermitApi(APIView):
     def post(self, request: Request) -> Response:
         """Let candidates of an operator run in this project, or no longer. Owners only: it is code of others on the GPU workers."""
         given = validated(PermitRequest, request.data)
-        try:
-            permit = services.permit_set(given["operator"], given["allowed"], per_day=given.get("per_day"),
-                                         seconds=given.get("seconds"), by=request.user)
-        except services.CandidateRefused as refused:
-            raise refusal(refused) from refused
+        permit = services.permit_set(given["operator"], given["allowed"], per_day=given.get("per_day"),
+                                     seconds=given.get("seconds"), by=request.user)
         return Response({"permit": selectors.permit_json(permit) if permit else None})

@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from profiles.base.refused import Refused
+
 MOST_BYTES = 256 << 10
 MOST_HUNKS = 400
 SAID_CHARS = 100
@@ -15,10 +17,6 @@ _REFUSED = {
     "rename ": "it renames a file", "similarity ": "it renames a file", "copy ": "it copies a file", "new file": "it makes a file",
     "deleted file": "it deletes a file", "old mode": "it changes a mode", "new mode": "it changes a mode",
     "GIT binary": "it is binary", "Binary files": "it is binary", "@@@": "it is a diff of a merge"}
-
-
-class DiffRefused(ValueError):
-    """A diff that is not applied; the text names the hunk and the line."""
 
 
 @dataclass
@@ -49,25 +47,25 @@ def is_diff(text: str) -> bool:
 
 
 def file_of(diff: str) -> str:
-    """Return the path that the diff changes, without a/ and b/; "" where it names none. Raises DiffRefused for several."""
+    """Return the path that the diff changes, without a/ and b/; "" where it names none. Raises Refused for several."""
     names: list[str] = []
     for line in _head_lines(diff):
         if line.startswith(("--- ", "+++ ")):
             path = line[4:].split("\t")[0].strip()
             if path == "/dev/null":
-                raise DiffRefused("it makes or deletes a file; only the operator's own file can be changed")
+                raise Refused("it makes or deletes a file; only the operator's own file can be changed")
             names.append(re.sub(r"\A[ab]/", "", path))
     if len(names) > 2:
-        raise DiffRefused(f"it changes {len(names) // 2} files; one is allowed")
+        raise Refused(f"it changes {len(names) // 2} files; one is allowed")
     if len(set(names)) > 1:
-        raise DiffRefused(f"it names two files: {names[0][:SAID_CHARS]} and {names[1][:SAID_CHARS]}")
+        raise Refused(f"it names two files: {names[0][:SAID_CHARS]} and {names[1][:SAID_CHARS]}")
     return names[0] if names else ""
 
 
 def apply(text: str, diff: str) -> str:
-    """Return the text with the diff applied. Raises DiffRefused, which names the hunk that does not fit."""
+    """Return the text with the diff applied. Raises Refused, which names the hunk that does not fit."""
     if len(diff.encode(errors="replace")) > MOST_BYTES:
-        raise DiffRefused(f"the diff has more than {MOST_BYTES:,} bytes")
+        raise Refused(f"the diff has more than {MOST_BYTES:,} bytes")
     file_of(diff)
     hunks = _read(diff)
     before, has_end = _split(text)
@@ -76,7 +74,7 @@ def apply(text: str, diff: str) -> str:
     for hunk in hunks:
         begin = hunk.start - 1 if hunk.old else hunk.start      # without old lines: after that line
         if begin < at:
-            raise DiffRefused(f"{hunk.name} begins at line {hunk.start}, above the end of the hunk before it")
+            raise Refused(f"{hunk.name} begins at line {hunk.start}, above the end of the hunk before it")
         expected = [line for mark, line in hunk.lines if mark != "+"]
         _compare(before, begin, expected, hunk)
         after += before[at:begin]
@@ -84,12 +82,12 @@ def apply(text: str, diff: str) -> str:
         at = begin + len(expected)
         if "+" in hunk.open_end or "-" in hunk.open_end:
             if at != len(before):
-                raise DiffRefused(f"{hunk.name} says that the file ends there; it has {len(before) - at} lines more")
+                raise Refused(f"{hunk.name} says that the file ends there; it has {len(before) - at} lines more")
             end = "+" not in hunk.open_end
     after += before[at:]
     made = "\n".join(after) + ("\n" if end and after else "")
     if len(made.encode(errors="replace")) > MOST_BYTES:
-        raise DiffRefused(f"the file has more than {MOST_BYTES:,} bytes after the diff")
+        raise Refused(f"the file has more than {MOST_BYTES:,} bytes after the diff")
     return made
 
 
@@ -105,15 +103,15 @@ def _compare(before: Sequence[str], begin: int, expected: Sequence[str], hunk: H
         return
     wrong = next((at for at, (one, other) in enumerate(zip(found, expected, strict=False)) if one != other), len(found))
     if wrong >= len(found):
-        raise DiffRefused(f"{hunk.name} reaches line {begin + len(expected)}; the file has {len(before)}")
+        raise Refused(f"{hunk.name} reaches line {begin + len(expected)}; the file has {len(before)}")
     said = f"{hunk.name} does not fit: line {begin + wrong + 1} of the file is {_quote(found[wrong])}, the diff expects " \
            f"{_quote(expected[wrong])}"
     if expected[wrong].rstrip("\r") == found[wrong]:
-        raise DiffRefused(f"{said}: its lines end with CR LF, the file's with LF")
+        raise Refused(f"{said}: its lines end with CR LF, the file's with LF")
     elsewhere = [at + 1 for at in range(len(before) - len(expected) + 1) if list(before[at:at + len(expected)]) == list(expected)]
     if len(elsewhere) == 1:
         said += f"; these lines stand at line {elsewhere[0]}"
-    raise DiffRefused(said)
+    raise Refused(said)
 
 
 def _quote(line: str) -> str:
@@ -140,7 +138,7 @@ def _count(text: str | None) -> int:
 
 
 def _read(diff: str) -> list[Hunk]:
-    """Return the hunks. Raises DiffRefused."""
+    """Return the hunks. Raises Refused."""
     hunks: list[Hunk] = []
     hunk: Hunk | None = None
     old = new = 0
@@ -152,14 +150,14 @@ def _read(diff: str) -> list[Hunk]:
                 if line.startswith("\\") and last:
                     hunk.open_end |= {"-", "+"} if last == " " else {last}
                     continue
-                raise DiffRefused(f"{hunk.name}: its header says {hunk.old} old and {hunk.new} new lines, it holds {old} and {new}")
+                raise Refused(f"{hunk.name}: its header says {hunk.old} old and {hunk.new} new lines, it holds {old} and {new}")
             hunk.lines.append((mark, rest))
             old, new, last = old + (mark != "+"), new + (mark != "-"), mark
             if old > hunk.old or new > hunk.new:
-                raise DiffRefused(f"{hunk.name}: its header says {hunk.old} old and {hunk.new} new lines, it holds more")
+                raise Refused(f"{hunk.name}: its header says {hunk.old} old and {hunk.new} new lines, it holds more")
         elif header := _HUNK.match(line):
             if len(hunks) >= MOST_HUNKS:
-                raise DiffRefused(f"the diff has more than {MOST_HUNKS} hunks")
+                raise Refused(f"the diff has more than {MOST_HUNKS} hunks")
             hunk = Hunk(len(hunks) + 1, at, int(header[1]), _count(header[2]), _count(header[4]))
             hunks.append(hunk)
             old, new, last = 0, 0, ""
@@ -168,18 +166,18 @@ def _read(diff: str) -> list[Hunk]:
         else:
             _check_outside(line, at, hunk)
     if hunk is not None and (old < hunk.old or new < hunk.new):
-        raise DiffRefused(f"{hunk.name}: its header says {hunk.old} old and {hunk.new} new lines, it holds {old} and {new}")
+        raise Refused(f"{hunk.name}: its header says {hunk.old} old and {hunk.new} new lines, it holds {old} and {new}")
     if not hunks:
-        raise DiffRefused("it holds no hunk (@@ -1,3 +1,4 @@)")
+        raise Refused("it holds no hunk (@@ -1,3 +1,4 @@)")
     return hunks
 
 
 def _check_outside(line: str, at: int, hunk: Hunk | None) -> None:
-    """Raise DiffRefused for a line that stands in no hunk and names no file."""
+    """Raise Refused for a line that stands in no hunk and names no file."""
     for start, why in _REFUSED.items():
         if line.startswith(start):
-            raise DiffRefused(f"line {at} of the diff: {why}; only lines of the operator's own file can be changed")
+            raise Refused(f"line {at} of the diff: {why}; only lines of the operator's own file can be changed")
     if line.startswith("@@"):
-        raise DiffRefused(f"line {at} of the diff is no header of a hunk: @@ -1,3 +1,4 @@")
+        raise Refused(f"line {at} of the diff is no header of a hunk: @@ -1,3 +1,4 @@")
     if hunk is not None and line[:1] in (" ", "-", "+") and not line.startswith(("--- ", "+++ ")):
-        raise DiffRefused(f"{hunk.name} holds more lines than its header says ({hunk.old} old, {hunk.new} new)")
+        raise Refused(f"{hunk.name} holds more lines than its header says ({hunk.old} old, {hunk.new} new)")

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.candidates import code_view, selectors, services
 from tuner.candidates.verdicts import QUICKENED, SIGN, SLOWED, TITLES, Verdict, slowdown_of_default
 from tuner.ceilings.least_time import LeastTime
@@ -168,12 +169,12 @@ def _candidate(text: str) -> Candidate | None:
 
 
 def submit(typed: Mapping[str, str], by: services.Submitter) -> Candidate:
-    """Submit what the form says. Raises CandidateRefused."""
+    """Submit what the form says. Raises Refused."""
     parent = None
     if typed["parent"]:
         parent = _candidate(typed["parent"])
         if parent is None:
-            raise services.CandidateRefused("parent", "there is no such candidate")
+            raise Refused({"parent": "there is no such candidate"})
     shape = {name: _number("shape", name, value) for name, value in read_pairs("shape", typed["shape"]).items()}
     config = {name: read_value(value) for name, value in read_pairs("config", typed["config"]).items()}
     return services.candidate_create(by, operator=typed["operator"], text=typed["text"], shape=shape or None, dtype=typed["dtype"],
@@ -181,19 +182,19 @@ def submit(typed: Mapping[str, str], by: services.Submitter) -> Candidate:
 
 
 def read_pairs(field: str, text: str) -> dict[str, str]:
-    """Return the pairs of "M=4096 N=4096". Raises CandidateRefused."""
+    """Return the pairs of "M=4096 N=4096". Raises Refused."""
     pairs: dict[str, str] = {}
     for part in text.replace(",", " ").split():
         found = _PAIR.match(part)
         if not found:
-            raise services.CandidateRefused(field, f"{part[:60]}: expected NAME=VALUE")
+            raise Refused({field: f"{part[:60]}: expected NAME=VALUE"})
         pairs[found[1]] = found[2]
     return pairs
 
 
 def _number(field: str, name: str, value: str) -> int:
     if not value.isdecimal() or not value.isascii() or len(value) > 12:
-        raise services.CandidateRefused(field, f"{name}={value[:40]}: expected a whole number")
+        raise Refused({field: f"{name}={value[:40]}: expected a whole number"})
     return int(value)
 
 

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from profiles.base.refused import Refused
 from tuner.candidates import page_selectors, selectors, services
 from tuner.models import Candidate
 from tuner.tuning.operators import find
@@ -51,9 +52,8 @@ def _create(request: HttpRequest) -> HttpResponse:
     typed = {name: request.POST.get(name, "").replace("\r\n", "\n") for name in TYPED}       # a form ends lines with CR LF
     try:
         candidate = page_selectors.submit(typed, services.Submitter(request.user))
-    except services.CandidateRefused as refused:
-        status = 403 if isinstance(refused, services.NotPermitted) else 400
-        return _form(request, typed, {refused.field: str(refused)}, status)
+    except Refused as refused:
+        return _form(request, typed, refused.fields, refused.status)
     return redirect("candidate", pk=candidate.pk)
 
 
@@ -100,8 +100,8 @@ def candidate_review(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         services.candidate_review(candidate, request.POST.get("decision", ""), request.POST.get("note", ""),
                                   services.Submitter(request.user))
-    except services.CandidateRefused as refused:
-        return _detail(request, pk, str(refused), 400)
+    except Refused as refused:
+        return _detail(request, pk, refused.what, 400)
     return redirect("candidate", pk=pk)
 
 
@@ -113,6 +113,6 @@ def candidate_permit(request: HttpRequest) -> HttpResponse:
     try:
         services.permit_set(given.get("operator", ""), given.get("allowed") == "yes", per_day=given.get("per_day"),
                             seconds=given.get("seconds"), by=request.user)
-    except services.CandidateRefused as refused:
-        return _list(request, f"{refused.field}: {refused}", 400)
+    except Refused as refused:
+        return _list(request, str(refused), 400)
     return redirect("candidate-list")

@@ -10,6 +10,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from tuner.candidates import diffs, selectors, sources, syntax
 from tuner.candidates.verdicts import Verdict
 from tuner.models import CANDIDATE_LEASES, Candidate, CandidatePermit
@@ -27,18 +28,6 @@ ACCEPTABLE = (Verdict.FASTER, Verdict.SAME, Verdict.SLOWER, Verdict.AMBIGUOUS)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}\Z")
 
 
-class CandidateRefused(ValueError):
-    """A candidate that is not taken, or a change that is not made; `field` is what is wrong."""
-
-    def __init__(self, field: str, what: str) -> None:
-        super().__init__(what)
-        self.field = field
-
-
-class NotPermitted(CandidateRefused):
-    """No owner lets this code run here, or the day's share of it is used up."""
-
-
 @dataclass(frozen=True)
 class Submitter:
     """A person, and the API token that spoke for them: its first characters and name; "" on the page."""
@@ -51,7 +40,7 @@ class Submitter:
 def candidate_create(by: Submitter, *, operator: str, text: str, shape: Mapping[str, Any] | None = None, dtype: str = "",
                      config: Mapping[str, Any] | None = None, note: str = "", parent: Candidate | None = None,
                      gpu: str = "") -> Candidate:
-    """Store a candidate and wake a worker for it. Raises CandidateRefused and NotPermitted.
+    """Store a candidate and wake a worker for it. Raises Refused.
 
     text     a whole Python file, or a unified diff against a file of the operator's
     shape    sizes by dimension; without any the parent's, else the operator's first preset
@@ -60,12 +49,12 @@ def candidate_create(by: Submitter, *, operator: str, text: str, shape: Mapping[
     type_ = dtype or (parent.dtype if parent else known.dtypes[0])
     sizes = dict(shape or (parent.shape if parent else known.presets[0]))
     for field, problem in known.problems(sizes, type_).items():
-        raise CandidateRefused(field, problem)
+        raise Refused({field: problem})
     if parent is not None and parent.operator != known.name:
-        raise CandidateRefused("parent", f"candidate {parent.pk} is one of {parent.operator}")
+        raise Refused({"parent": f"candidate {parent.pk} is one of {parent.operator}"})
     whole, diff, base = read_text(known.name, text)
     if why := syntax.why_no_python(whole):
-        raise CandidateRefused("text", f"{'with the diff applied it' if diff else 'it'} is no Python file: {why}")
+        raise Refused({"text": f"{'with the diff applied it' if diff else 'it'} is no Python file: {why}"})
     row = Candidate(
         operator=known.name, dtype=type_, shape=in_order(known.name, sizes), text=whole, diff=diff,
         base_path=base.path if base else "", base_hash=base.hash if base else "", config=read_config(config),
@@ -85,48 +74,48 @@ def _operator(name: str) -> Operator:
     known = find(name)
     if known is None or name not in selectors.known_operators():
         why = f"{name} runs on several GPUs, candidates on one: " if known is not None and known.on_several_gpus else ""
-        raise CandidateRefused("operator", f"{why}choose one of {', '.join(selectors.known_operators())}")
+        raise Refused({"operator": f"{why}choose one of {', '.join(selectors.known_operators())}"})
     return known
 
 
 def _take_of_day(operator: str, by: Submitter) -> int:
-    """Return the seconds that one more candidate may take. Raises NotPermitted. Submitters of an operator wait for each other."""
+    """Return the seconds that one more candidate may take. Raises Refused. Submitters of an operator wait for each other."""
     permit = CandidatePermit.objects.select_for_update().filter(operator=operator).first()
     if permit is None:
-        raise NotPermitted("operator", f"candidates of {operator} may not run in this project: an owner allows them on its page of "
-                                       "candidates")
+        raise Refused({"operator": f"candidates of {operator} may not run in this project: an owner allows them on its page of "
+                                   "candidates"}, status=403)
     today = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0)
     mine = Candidate.objects.filter(operator=operator, created__gte=today)
     mine = mine.filter(token_key=by.token_key[:40]) if by.token_key else mine.filter(token_key="", owner=by.person)
     if (made := mine.count()) >= permit.per_day:
-        raise NotPermitted("operator", f"{made} of the {permit.per_day} candidates of {operator} that may be submitted in a day "
-                                       "are taken; the day begins at 00:00 UTC")
+        raise Refused({"operator": f"{made} of the {permit.per_day} candidates of {operator} that may be submitted in a day "
+                                   "are taken; the day begins at 00:00 UTC"}, status=403)
     return permit.seconds
 
 
 def read_text(operator: str, text: str) -> tuple[str, str, sources.SourceFile | None]:
     """Return the whole file, the diff it was sent as ("" where it was whole), and the operator's file beside it.
 
-    Raises CandidateRefused, which names the hunk that does not fit.
+    Raises Refused, which names the hunk that does not fit.
     """
     if not text.strip():
-        raise CandidateRefused("text", "a whole Python file, or a unified diff against the operator's own")
+        raise Refused({"text": "a whole Python file, or a unified diff against the operator's own"})
     size = len(text.encode(errors="replace"))
     if size > MOST_TEXT_BYTES:
-        raise CandidateRefused("text", f"{size:,} bytes; at most {MOST_TEXT_BYTES:,}")
+        raise Refused({"text": f"{size:,} bytes; at most {MOST_TEXT_BYTES:,}"})
     if "\0" in text or "\ufffd" in text:
-        raise CandidateRefused("text", "it is no text in UTF-8: a whole Python file, or a unified diff against the operator's own")
+        raise Refused({"text": "it is no text in UTF-8: a whole Python file, or a unified diff against the operator's own"})
     text = cleaned(text)
     files = selectors.files_of(operator)
     if not diffs.is_diff(text):
         return text, "", files[0] if files else None
     if not files:
-        raise CandidateRefused("text", f"the source of {operator} is not on this server: send the whole file in place of a diff")
+        raise Refused({"text": f"the source of {operator} is not on this server: send the whole file in place of a diff"})
     try:
         base = _base_of(files, diffs.file_of(text))
         return diffs.apply(base.text, text), text, base
-    except diffs.DiffRefused as refused:
-        raise CandidateRefused("text", f"the diff is not applied: {refused}") from refused
+    except Refused as refused:
+        raise Refused({"text": f"the diff is not applied: {refused.what}"}) from refused
 
 
 def _base_of(files: tuple[sources.SourceFile, ...], named: str) -> sources.SourceFile:
@@ -134,23 +123,23 @@ def _base_of(files: tuple[sources.SourceFile, ...], named: str) -> sources.Sourc
         return files[0]
     found = next((each for each in files if each.path == named or each.path.endswith(f"/{named}")), None)
     if found is None:
-        raise diffs.DiffRefused(f"it changes {named[:100]}; the operator's files are {', '.join(each.path for each in files)}")
+        raise Refused(f"it changes {named[:100]}; the operator's files are {', '.join(each.path for each in files)}")
     return found
 
 
 def read_config(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return the parameters of a launch; None where the operator's default holds. Raises CandidateRefused."""
+    """Return the parameters of a launch; None where the operator's default holds. Raises Refused."""
     if not given:
         return None
     if len(given) > MOST_PARAMS:
-        raise CandidateRefused("config", f"at most {MOST_PARAMS} parameters")
+        raise Refused({"config": f"at most {MOST_PARAMS} parameters"})
     for name, value in given.items():
         if not _NAME.match(str(name)):
-            raise CandidateRefused("config", f"{str(name)[:40]!r} is no name of a parameter")
+            raise Refused({"config": f"{str(name)[:40]!r} is no name of a parameter"})
         whole = isinstance(value, int) and abs(value) < 2**31
         if not (whole or isinstance(value, bool) or (isinstance(value, float) and abs(value) < 1e300)
                 or (isinstance(value, str) and len(value) <= MOST_VALUE)):
-            raise CandidateRefused("config", f"{name}: a number, a flag or a short text")
+            raise Refused({"config": f"{name}: a number, a flag or a short text"})
     return {str(name): cleaned(value) for name, value in given.items()}
 
 
@@ -164,20 +153,20 @@ def candidate_cancel(candidate: Candidate) -> bool:
 
 
 def candidate_review(candidate: Candidate, decision: str, note: str, by: Submitter) -> Candidate:
-    """Write a person's decision on what was measured; it can be changed. The audit log has each. Raises CandidateRefused.
+    """Write a person's decision on what was measured; it can be changed. The audit log has each. Raises Refused.
 
     A token of the person who submitted it by a token decides nothing: a program does not review its own work.
     """
     if decision not in (Review.ACCEPTED, Review.DECLINED):
-        raise CandidateRefused("decision", f"{Review.ACCEPTED} or {Review.DECLINED}")
+        raise Refused({"decision": f"{Review.ACCEPTED} or {Review.DECLINED}"})
     with transaction.atomic():
         row = Candidate.objects.select_for_update(of=("self",)).get(pk=candidate.pk)
         if row.status != Status.DONE:
-            raise CandidateRefused("decision", f"it is {row.status}: nothing was measured that could be reviewed")
+            raise Refused({"decision": f"it is {row.status}: nothing was measured that could be reviewed"})
         if decision == Review.ACCEPTED and row.verdict not in ACCEPTABLE:
-            raise CandidateRefused("decision", f"it is {row.verdict}: {row.reason}"[:300])
+            raise Refused({"decision": f"it is {row.verdict}: {row.reason}"[:300]})
         if by.token_key and row.token_key and row.owner_id == getattr(by.person, "pk", None):
-            raise CandidateRefused("decision", "a token of the person whose token submitted it reviews nothing: do it on the page")
+            raise Refused({"decision": "a token of the person whose token submitted it reviews nothing: do it on the page"})
         row.review, row.review_note = decision, cleaned(note).strip()[:MOST_REVIEW_NOTE]
         row.reviewed_by, row.reviewed = by.person, timezone.now()
         row.save(update_fields=["review", "review_note", "reviewed_by", "reviewed"])
@@ -186,7 +175,7 @@ def candidate_review(candidate: Candidate, decision: str, note: str, by: Submitt
 
 
 def permit_set(operator: str, allowed: bool, *, per_day: Any = None, seconds: Any = None, by: Any) -> CandidatePermit | None:
-    """Let candidates of an operator run in this project, or no longer; the audit log has it. Raises CandidateRefused."""
+    """Let candidates of an operator run in this project, or no longer; the audit log has it. Raises Refused."""
     name = operator if not allowed else _operator(operator).name
     row = CandidatePermit.objects.filter(operator=name).first()
     if not allowed:
@@ -207,7 +196,7 @@ def _bounded(field: str, given: Any, otherwise: int, bounds: tuple[int, int]) ->
         return otherwise
     low, high = bounds
     if not (text.isascii() and text.isdecimal() and len(text) < 8 and low <= int(text) <= high):
-        raise CandidateRefused(field, f"a whole number from {low:,} to {high:,}")
+        raise Refused({field: f"a whole number from {low:,} to {high:,}"})
     return int(text)
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
-from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tuner.clocks import selectors, services
-from tuner.clocks.wish import DEFAULT_GRAPHICS, ClockWish, WishRefused
+from tuner.clocks.wish import DEFAULT_GRAPHICS, ClockWish
 from tuner.query_api import validated
 
 JSON = OpenApiTypes.OBJECT
@@ -39,10 +38,7 @@ class ClockApi(APIView):
     @extend_schema(operation_id="gpu_clocks_allow", request=WishRequest, responses=JSON)
     def put(self, request: Request, uuid: str) -> Response:
         """Let workers hold the clocks of a GPU while tune jobs and suites run on it. Owners only."""
-        try:
-            services.rule_set(uuid[:80], ClockWish.read(**validated(WishRequest, request.data)), by=request.user)
-        except WishRefused as refused:
-            raise ValidationError({refused.field: [str(refused)]}) from refused
+        services.rule_set(uuid[:80], ClockWish.read(**validated(WishRequest, request.data)), by=request.user)
         return Response(next(each for each in selectors.clock_list() if each["uuid"] == uuid[:80]))
 
     @extend_schema(operation_id="gpu_clocks_forbid", responses={204: None})

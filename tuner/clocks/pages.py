@@ -10,8 +10,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
+from profiles.base.refused import Refused
 from tuner.clocks import selectors, services
-from tuner.clocks.wish import DEFAULT_GRAPHICS, ClockWish, WishRefused
+from tuner.clocks.wish import DEFAULT_GRAPHICS, ClockWish
 
 MAY_ALLOW = "tuner.change_gpuclockrule"
 
@@ -34,8 +35,8 @@ def clock_change(request: HttpRequest) -> HttpResponse:
         return redirect("gpu-clocks")
     try:
         services.rule_set(uuid, ClockWish.read(**typed, **asked), by=request.user)
-    except WishRefused as refused:
-        return _page(request, {uuid: {**typed, **asked}}, {uuid: {refused.field: str(refused)}}, status=400)
+    except Refused as refused:
+        return _page(request, {uuid: {**typed, **asked}}, {uuid: refused.fields}, status=400)
     messages.success(request, "Allowed from the next job on.")
     return redirect("gpu-clocks")
 

@@ -7,19 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from profiles.base.refused import Refused
+
 DEFAULT_GRAPHICS = "75%"
 LOCKED = "SM clock locked at"
 SHARE_PCT = (10, 100)               # of the highest graphics clock that the driver names
 CLOCK_MHZ = (100, 10_000)           # above every clock that a GPU has so far
 _GRAPHICS = re.compile(r"([0-9]{1,5})\s*(%|MHz)?\Z", re.IGNORECASE)
-
-
-class WishRefused(ValueError):
-    """A wish that cannot be meant; `field` names what is wrong of it, the text says why."""
-
-    def __init__(self, field: str, what: str) -> None:
-        super().__init__(what)
-        self.field = field
 
 
 @dataclass(frozen=True)
@@ -36,10 +30,10 @@ class ClockWish:
 
     @classmethod
     def read(cls, graphics: Any = "", memory_mhz: Any = None, persistence: Any = True, required: Any = False) -> ClockWish:
-        """Return the wish that a form, a request or a command gives. Raises WishRefused."""
+        """Return the wish that a form, a request or a command gives. Raises Refused."""
         for name, value in (("persistence", persistence), ("required", required)):
             if not isinstance(value, bool):
-                raise WishRefused(name, "say true or false")
+                raise Refused({name: "say true or false"})
         return cls(_read_graphics(graphics), _read_memory(memory_mhz), persistence, required)
 
     def graphics_mhz(self, highest_mhz: int | None, supported_mhz: Sequence[int] = ()) -> int:
@@ -47,15 +41,15 @@ class ClockWish:
 
         highest_mhz    of the GPU; None where its driver does not say
         supported_mhz  clocks that the driver offers, in any order; () where it does not say
-        Raises WishRefused for a share of an unknown clock, and for a clock that the driver does not offer.
+        Raises Refused for a share of an unknown clock, and for a clock that the driver does not offer.
         """
         if not self.graphics.endswith("%"):
             asked = int(self.graphics)
             if supported_mhz and not min(supported_mhz) <= asked <= max(supported_mhz):
-                raise WishRefused("graphics", f"the driver offers graphics clocks of {min(supported_mhz)} to {max(supported_mhz)} "
-                                              f"MHz, not {asked}")
+                raise Refused({"graphics": f"the driver offers graphics clocks of {min(supported_mhz)} to {max(supported_mhz)} "
+                                           f"MHz, not {asked}"})
         elif highest_mhz is None:
-            raise WishRefused("graphics", f"{self.graphics} of the highest clock: the driver does not say that clock. Name MHz")
+            raise Refused({"graphics": f"{self.graphics} of the highest clock: the driver does not say that clock. Name MHz"})
         else:
             asked = highest_mhz * int(self.graphics[:-1]) // 100
         return max((each for each in supported_mhz if each <= asked), default=min(supported_mhz, default=asked))
@@ -76,11 +70,11 @@ def _read_graphics(given: Any) -> str:
     text = str(given if given is not None else "").strip() or DEFAULT_GRAPHICS
     found = _GRAPHICS.match(text)
     if found is None or isinstance(given, bool):
-        raise WishRefused("graphics", f"{text[:40]!r} is no clock: write MHz, as 1410, or a share of the highest, as 75%")
+        raise Refused({"graphics": f"{text[:40]!r} is no clock: write MHz, as 1410, or a share of the highest, as 75%"})
     number, unit = int(found[1]), found[2] or "MHz"
     low, high = SHARE_PCT if unit == "%" else CLOCK_MHZ
     if not low <= number <= high:
-        raise WishRefused("graphics", f"{low} to {high} {unit}, not {number}")
+        raise Refused({"graphics": f"{low} to {high} {unit}, not {number}"})
     return f"{number}%" if unit == "%" else str(number)
 
 
@@ -90,7 +84,7 @@ def _read_memory(given: Any) -> int | None:
         return None
     low, high = CLOCK_MHZ
     if isinstance(given, bool) or not (text.isascii() and text.isdecimal() and len(text) <= 5) or not low <= int(text) <= high:
-        raise WishRefused("memory_mhz", f"MHz, {low} to {high}, or nothing: the memory clock is left alone; not {text[:40]!r}")
+        raise Refused({"memory_mhz": f"MHz, {low} to {high}, or nothing: the memory clock is left alone; not {text[:40]!r}"})
     return int(text)
 
 

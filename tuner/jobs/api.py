@@ -90,10 +90,7 @@ class TuneListApi(APIView):
             given["dtype"] = operator.dtypes[0] if operator else ""
         if not given.get("effort"):
             given = {"budget_trials": 120, "budget_seconds": 600.0, **given}
-        try:
-            job = create_services.tune_create(owner=request.user, **given)
-        except create_services.TuneError as error:
-            raise ValidationError({name: [problem] for name, problem in error.fields.items()}) from error
+        job = create_services.tune_create(owner=request.user, **given)
         return Response(selectors.job_json(job), status=201)
 
 

@@ -9,14 +9,12 @@ from django.http import Http404
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
-from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tuner.jobs import (
     control_services,
-    create_services,
     groups,
     quarantine,
     selectors,
@@ -29,10 +27,6 @@ from workers.base.answers import Paged
 from workers.list_api import PAGED, read_page
 
 CHANGE = "tuner.change_tunejob"
-
-
-def as_validation_error(error: create_services.TuneError) -> ValidationError:
-    return ValidationError({name: [problem] for name, problem in error.fields.items()})
 
 
 class TunePauseApi(APIView):
@@ -66,10 +60,7 @@ class TuneExtendApi(APIView):
         """More budget. A job that has ended goes on from its rows."""
         asked = ExtendRequest(data=request.data)
         asked.is_valid(raise_exception=True)
-        try:
-            job = control_services.tune_extend(get_object_or_404(TuneJob, pk=pk), **asked.validated_data)
-        except create_services.TuneError as error:
-            raise as_validation_error(error) from error
+        job = control_services.tune_extend(get_object_or_404(TuneJob, pk=pk), **asked.validated_data)
         return Response(selectors.job_json(job))
 
 
@@ -177,10 +168,7 @@ class GroupListApi(APIView):
         """Many shapes as one order; each is a job of its own and starts from what the others found."""
         asked = GroupRequest(data=request.data)
         asked.is_valid(raise_exception=True)
-        try:
-            group = groups.group_create(owner=request.user, **asked.validated_data)
-        except create_services.TuneError as error:
-            raise as_validation_error(error) from error
+        group = groups.group_create(owner=request.user, **asked.validated_data)
         return Response(groups.group_json(group), status=201)
 
 

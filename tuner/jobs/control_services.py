@@ -15,9 +15,10 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
+from profiles.base.refused import Refused
 from tuner import devices
 from tuner.devices import GPU
-from tuner.jobs.create_services import MAX_SECONDS, MAX_TRIALS, TuneError, enqueue_job, publish_status
+from tuner.jobs.create_services import MAX_SECONDS, MAX_TRIALS, enqueue_job, publish_status
 from tuner.models import TUNE_LEASES, TuneJob
 from workers import jobs
 
@@ -69,9 +70,9 @@ def tune_extend(job: TuneJob, trials: int | None = None, seconds: float | None =
     """
     trials, seconds = trials or 0, seconds or 0.0
     if trials < 0 or seconds < 0 or not math.isfinite(seconds) or not (trials or seconds):
-        raise TuneError({"trials": "give more than 0 trials or seconds"})
+        raise Refused({"trials": "give more than 0 trials or seconds"})
     if job.purpose != "search" or job.only is not None:
-        raise TuneError({"trials": "this job measures listed configurations; it has nothing to search"})
+        raise Refused({"trials": "this job measures listed configurations; it has nothing to search"})
     trials, seconds = min(trials, MAX_TRIALS), min(seconds, float(MAX_SECONDS))
     with transaction.atomic():
         now = TuneJob.objects.select_for_update().get(pk=job.pk)        # two people's extensions add up

@@ -10,11 +10,12 @@ from typing import Any
 
 from django.db import transaction
 
+from profiles.base.refused import Refused
 from tuner import devices
 from tuner.jobs import selectors
 from tuner.jobs.worth_selectors import search_worth
 from tuner.models import TuneGroup, TuneJob
-from tuner.spaces.edit import Edit, EditRefused, count_edited, read_edit
+from tuner.spaces.edit import Edit, count_edited, read_edit
 from tuner.spaces.own import space_on_device
 from tuner.tuning.measure.landscape import LandscapeError
 from tuner.tuning.measure.policy import KINDS
@@ -54,21 +55,13 @@ MAX_CONFIG_CHARACTERS = 2000
 MAX_DEVICE = 120
 
 
-class TuneError(Exception):
-    """A job that cannot be made: field -> what is wrong and what would be valid."""
-
-    def __init__(self, fields: Mapping[str, str]) -> None:
-        super().__init__("; ".join(f"{name}: {problem}" for name, problem in fields.items()))
-        self.fields = dict(fields)
-
-
 def tune_create(*, owner: Any, operator: str, shape: Mapping[str, int], dtype: str, device: str, strategy: str,
                 budget_trials: int | None = None, budget_seconds: float | None = None, seed: int = 0, effort: str = "",
                 plateau: int | None = None, worth_s: float | None = None,
                 only: Sequence[Config] | None = None, first: Sequence[Config] | None = None,
                 group: TuneGroup | None = None, group_place: int = 0, timing: str = "cold",
                 space: Mapping[str, Any] | None = None, ceiling_pct: float | None = None) -> TuneJob:
-    """Check everything, store a queued job and wake a worker on commit. Raises TuneError.
+    """Check everything, store a queued job and wake a worker on commit. Raises Refused.
 
     effort   a name of EFFORTS: gives the trials, seconds and plateau that are not given
     only     configurations to measure in this order; nothing is searched
@@ -83,7 +76,7 @@ def tune_create(*, owner: Any, operator: str, shape: Mapping[str, int], dtype: s
         budget_seconds=budget_seconds, seed=seed, effort=effort, plateau=plateau, only=only, first=first, timing=timing,
         space=space, ceiling_pct=ceiling_pct)
     if problems:
-        raise TuneError(problems)
+        raise Refused(problems)
     if worth_s is None:
         worth_s = search_worth(operator, dtype, shape, devices.gpu_model(device)).seconds
     with transaction.atomic():
@@ -199,8 +192,8 @@ def _read_space(operator: str, shape: Mapping[str, int], dtype: str, device: str
         own = space_on_device(operator, shape, dtype, device)
         edit = read_edit(space, own)
         if edit and (counted := count_edited(own, edit)).whole and not counted.valid:
-            raise EditRefused({"": "nothing of it can run: take less out"})
-    except EditRefused as refused:
+            raise Refused({"": "nothing of it can run: take less out"})
+    except Refused as refused:
         return None, {f"space.{name}" if name else "space": problem for name, problem in refused.fields.items()}
     return edit, {}
 

@@ -10,12 +10,13 @@ from typing import Any, TypedDict
 
 from django.db import transaction
 
+from profiles.base.refused import Refused
 from tuner import texts
 from tuner.ceilings.selectors import CeilingJson, Ceilings, job_ceiling
 from tuner.jobs import selectors
 from tuner.jobs.comparison import best_shared_config, carried_losses
 from tuner.jobs.control_services import tune_pause, tune_resume, tune_stop
-from tuner.jobs.create_services import TuneError, tune_create
+from tuner.jobs.create_services import tune_create
 from tuner.jobs.outcomes import LIVE_STATUSES, job_outcome, library_text
 from tuner.jobs.selectors import ENDED
 from tuner.models import TuneGroup, TuneJob
@@ -35,15 +36,15 @@ def group_create(*, owner: Any, name: str, shapes: Sequence[Mapping[str, Any]], 
 
     `space` is that of shapes that name none.
 
-    All or nothing: TuneError names the shapes that are wrong.
+    All or nothing: Refused names the shapes that are wrong.
     """
     name = name.strip()[:120]
     if not name:
-        raise TuneError({"name": "give the group a name"})
+        raise Refused({"name": "give the group a name"})
     if not 1 <= len(shapes) <= MAX_SHAPES:
-        raise TuneError({"shapes": f"give 1 to {MAX_SHAPES} shapes, not {len(shapes)}"})
+        raise Refused({"shapes": f"give 1 to {MAX_SHAPES} shapes, not {len(shapes)}"})
     if sum(item.get("space", space) is not None for item in shapes) > MAX_EDITED:
-        raise TuneError({"space": f"an edited space is for at most {MAX_EDITED} shapes at once"})
+        raise Refused({"space": f"an edited space is for at most {MAX_EDITED} shapes at once"})
     with transaction.atomic():
         group = TuneGroup.objects.create(name=name, owner=owner, source=dict(source or {}))
         for place, item in enumerate(shapes):
@@ -52,10 +53,10 @@ def group_create(*, owner: Any, name: str, shapes: Sequence[Mapping[str, Any]], 
                             device=device, strategy=strategy, effort=effort, budget_trials=budget_trials,
                             budget_seconds=budget_seconds, plateau=plateau, ceiling_pct=ceiling_pct, seed=seed, timing=timing,
                             worth_s=item.get("worth_s"), space=item.get("space", space), group=group, group_place=place)
-            except TuneError as error:
-                raise TuneError({f"shapes[{place}].{field}": problem for field, problem in error.fields.items()}) from error
+            except Refused as error:
+                raise Refused({f"shapes[{place}].{field}": problem for field, problem in error.fields.items()}) from error
             except KeyError as error:
-                raise TuneError({f"shapes[{place}]": f"{error.args[0]} is missing"}) from error
+                raise Refused({f"shapes[{place}]": f"{error.args[0]} is missing"}) from error
     return group
 
 

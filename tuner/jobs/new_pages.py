@@ -11,8 +11,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
+from profiles.base.refused import Refused
 from tuner import devices
-from tuner.jobs import create_services, new_services
+from tuner.jobs import new_services
 from tuner.jobs.create_services import DEFAULT_EFFORT, EFFORTS
 from tuner.jobs.forms import BudgetForm, job_form, shape_text
 from tuner.tuning.operators import all_operators
@@ -34,7 +35,7 @@ def tune_new(request: HttpRequest) -> HttpResponse:
     if form.is_valid():
         try:
             made = new_services.create_jobs(request.user, dict(form.cleaned_data))
-        except create_services.TuneError as error:
+        except Refused as error:
             _add_errors(form, error)
         else:
             return redirect(*made)
@@ -53,7 +54,7 @@ def _tune_from_profile(request: HttpRequest, places: list[devices.Device]) -> Ht
     if request.method == "POST" and form.is_valid():
         try:
             destination = new_services.create_hot_group(request.user, profile, hot, dict(form.cleaned_data))
-        except create_services.TuneError as error:
+        except Refused as error:
             _add_errors(form, error)
         else:
             return redirect(*destination)
@@ -61,7 +62,7 @@ def _tune_from_profile(request: HttpRequest, places: list[devices.Device]) -> Ht
                  picked=form["hot"].value() or [])
 
 
-def _add_errors(form: BudgetForm, error: create_services.TuneError) -> None:
+def _add_errors(form: BudgetForm, error: Refused) -> None:
     """Put each problem at its field; others at the shapes."""
     for name, problem in error.fields.items():
         own, _, part = name.partition(".")

@@ -12,6 +12,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
+from profiles.base.refused import Refused
 from tuner import texts
 from tuner.ceilings.selectors import Ceilings, job_ceiling
 from tuner.jobs import (
@@ -19,7 +20,6 @@ from tuner.jobs import (
     choice_selectors,
     comparison,
     control_services,
-    create_services,
     groups,
     page_selectors,
     quarantine,
@@ -82,7 +82,7 @@ def tune_extend(request: HttpRequest, pk: int) -> HttpResponse:
     job = get_object_or_404(TuneJob, pk=pk)
     try:
         control_services.tune_extend(job, **page_selectors.parse_extension(request.POST))
-    except create_services.TuneError as error:
+    except Refused as error:
         messages.error(request, f"Not extended: {'; '.join(error.fields.values())}.")
     return redirect("tune", pk=pk)
 

@@ -14,12 +14,12 @@ from django.db.models import Count, Max
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
+from profiles.base.refused import Refused
 from tuner import devices
 from tuner.cache import rules
 from tuner.cache.entries.bans import Bans, read_bans
 from tuner.models import CachedConfig, GpuEnvironment, RevalidationPolicy, SuiteJob
 from tuner.revalidation import selectors, services
-from workers.base.refused import Refused
 
 MOST_ENVIRONMENTS = 200
 MOST_SHOWN, MOST_JOBS = 8, 5

@@ -16,15 +16,15 @@ from typing import Any, TypedDict
 from django.db import transaction
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from tuner import devices
 from tuner.cache import rules
-from tuner.jobs.create_services import TuneError, tune_create
+from tuner.jobs.create_services import tune_create
 from tuner.models import CachedConfig, GpuEnvironment, RevalidationPolicy, TuneGroup, TuneJob
 from tuner.revalidation import selectors
 from tuner.revalidation.policy_services import current_policy
 from tuner.tuning.search.strategies import DEFAULT
 from tuner.tuning.trial import config_key
-from workers.base.refused import Refused
 
 log = logging.getLogger(__name__)
 MOST_SEARCHES, MOST_SECONDS = 50, 7200.0
@@ -125,7 +125,7 @@ def _queue_first(policy: RevalidationPolicy, waiting: list[DueSearch], group: Tu
                 owner=policy.by, operator=entry.operator, shape=entry.shape, dtype=entry.dtype,
                 device=f"{devices.GPU}:{entry.gpu}", strategy=DEFAULT, effort="thorough", budget_seconds=policy.search_seconds,
                 timing=entry.policy or "cold", first=[entry.config], group=of, group_place=begun)
-        except TuneError as error:                                       # of an operator whose package was disabled, say
+        except Refused as error:                                       # of an operator whose package was disabled, say
             log.warning("%s on %s is not searched again: %s", entry, entry.gpu, error)
             continue
         log.info("a new toolkit: %s is searched again as job %d", entry, job.pk)

@@ -16,6 +16,7 @@ from typing import Any
 from django.db import DatabaseError, transaction
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from tuner import devices
 from tuner.cache.entries.bans import read_bans
 from tuner.gate.stats.runs import KernelRuns
@@ -26,7 +27,6 @@ from tuner.gate.suites.selectors import kernel_runs_of
 from tuner.models import CachedConfig, KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.revalidation import selectors
 from tuner.revalidation.entry_services import harm, quarantine_refused, settle_entry
-from workers.base.refused import Refused
 
 log = logging.getLogger(__name__)
 MOST_ENTRIES = 20                  # of one job: the hottest are decided before the rest is measured

@@ -10,9 +10,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.refused import Refused
 from tuner import devices
 from tuner.query_api import Checked, validated
-from tuner.spaces.edit import EditRefused
 from tuner.spaces.own import space_on_device
 from tuner.spaces.selectors import space_answer
 from tuner.tuning.measure.landscape import LandscapeError
@@ -45,6 +45,6 @@ class TuneSpaceApi(APIView):
             raise ValidationError({name: [problem] for name, problem in problems.items()})
         try:
             own = space_on_device(given["operator"], shape, dtype, device)
-        except (EditRefused, LandscapeError) as error:
+        except (Refused, LandscapeError) as error:
             raise ValidationError({"device": [str(error)]}) from error
         return Response(space_answer(own, given.get("space")))

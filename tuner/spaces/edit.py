@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.bring.edited import SpaceRefused, check_values, read_values
+from profiles.base.refused import Refused
+from tuner.bring.edited import check_values, read_values
 from tuner.tuning.space import Param, Space
 from tuner.tuning.team.expressions import Expression
 from tuner.tuning.trial import Config, Value, storable
@@ -19,14 +20,6 @@ LOOK_EVERY = 256                # configurations between two looks at the clock
 TAKEN_OUT = "values taken out"
 MOST_WARPS = 32
 Values = Mapping[str, tuple[Value, ...]]
-
-
-class EditRefused(ValueError):
-    """A space that cannot be searched: field ("parameters.BM", "constraints[0]") → what is wrong and what would be valid."""
-
-    def __init__(self, fields: Mapping[str, str]) -> None:
-        super().__init__("; ".join(f"{name}: {what}" for name, what in fields.items()))
-        self.fields = dict(fields)
 
 
 @dataclass(frozen=True)
@@ -90,16 +83,16 @@ class Count:
 
 
 def read_edit(given: Any, own: OwnSpace) -> Edit:
-    """Return {"parameters": {name: values}, "constraints": [expression]} checked against a space. Raises EditRefused."""
+    """Return {"parameters": {name: values}, "constraints": [expression]} checked against a space. Raises Refused."""
     if not isinstance(given, Mapping) or not set(given) <= {"parameters", "constraints", "own"}:
-        raise EditRefused({"": 'must be an object of "parameters" and "constraints"'})
+        raise Refused({"": 'must be an object of "parameters" and "constraints"'})
     parameters, constraints = given.get("parameters") or {}, given.get("constraints") or []
     if own.unknown and (parameters or constraints):
-        raise EditRefused({"": f"nothing can be edited: {own.unknown}"})
+        raise Refused({"": f"nothing can be edited: {own.unknown}"})
     if not isinstance(parameters, Mapping):
-        raise EditRefused({"parameters": "must be an object: parameter → list of its values"})
+        raise Refused({"parameters": "must be an object: parameter → list of its values"})
     if not isinstance(constraints, Sequence) or isinstance(constraints, str) or len(constraints) > MAX_CONSTRAINTS:
-        raise EditRefused({"constraints": f"must be a list of at most {MAX_CONSTRAINTS} expressions"})
+        raise Refused({"constraints": f"must be a list of at most {MAX_CONSTRAINTS} expressions"})
     wrong: dict[str, str] = {}
     edited: dict[str, tuple[Value, ...]] = {}
     for name, values in parameters.items():
@@ -116,7 +109,7 @@ def read_edit(given: Any, own: OwnSpace) -> Edit:
         except ValueError as error:
             wrong[f"constraints[{place}]"] = str(error)
     if wrong:
-        raise EditRefused(wrong)
+        raise Refused(wrong)
     return Edit(edited, tuple(dict.fromkeys(rules)), {name: own.values[name] for name in edited})
 
 
@@ -134,8 +127,8 @@ def _read_values(name: str, given: Any, own: OwnSpace) -> tuple[Value, ...]:
         values = tuple(dict.fromkeys(_own_spelling(value, mine) for value in typed if isinstance(value, int | float | str)))
         if len(typed) > len(values) or set(values) - set(mine):
             check_values(name, typed)
-    except SpaceRefused as refused:
-        raise ValueError(str(refused)) from refused
+    except Refused as refused:
+        raise ValueError(refused.what) from refused
     for value in values:
         if value not in mine:
             _check_added(name, value, own)
@@ -170,7 +163,7 @@ def _check_added(name: str, value: Value, own: OwnSpace) -> None:
 
 
 def walk_edited(own: OwnSpace, edit: Edit) -> Iterator[tuple[Config, str]]:
-    """Yield combinations of the edited values, each with the first constraint that it breaks or "". Raises EditRefused."""
+    """Yield combinations of the edited values, each with the first constraint that it breaks or "". Raises Refused."""
     rules = [(text, Expression(text, [*own.values, *own.names])) for text in edit.constraints]
     for config, broken in own.walk({**own.values, **edit.parameters}):
         yield config, broken or _first_broken(config, rules, own.names)
@@ -182,12 +175,12 @@ def _first_broken(config: Config, rules: Sequence[tuple[str, Expression]], names
             if not rule.value({**names, **config}):
                 return text
         except ValueError as error:
-            raise EditRefused({f"constraints[{place}]": str(error)}) from error
+            raise Refused({f"constraints[{place}]": str(error)}) from error
     return ""
 
 
 def count_edited(own: OwnSpace, edit: Edit, limit_s: float = COUNT_S) -> Count:
-    """Return how many configurations can run, as far as `limit_s` allows. Raises EditRefused."""
+    """Return how many configurations can run, as far as `limit_s` allows. Raises Refused."""
     end_s = time.monotonic() + limit_s
     left_out: Counter[str] = Counter(own.left_out)
     values, valid, whole = {**own.values, **edit.parameters}, 0, True
@@ -215,7 +208,7 @@ def has_default(own: OwnSpace, edit: Edit) -> bool:
 
 
 def edited_space(own: OwnSpace, edit: Edit) -> Space:
-    """Return the space that a search sees. Raises EditRefused where nothing of it can run."""
+    """Return the space that a search sees. Raises Refused where nothing of it can run."""
     configs: list[Config] = []
     left_out: Counter[str] = Counter(own.left_out)
     for config, broken in walk_edited(own, edit):
@@ -228,5 +221,5 @@ def edited_space(own: OwnSpace, edit: Edit) -> Space:
         left_out[TAKEN_OUT] = taken_out
     if not configs:
         told = ", ".join(f"{count:,} × {reason}" for reason, count in left_out.most_common(5))
-        raise EditRefused({"": f"no configuration is left on {own.gpu or 'this GPU'} ({told}): take less out"})
+        raise Refused({"": f"no configuration is left on {own.gpu or 'this GPU'} ({told}): take less out"})
     return Space.listed(configs, left_out, values)

@@ -8,9 +8,10 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner import devices
 from tuner.bring.samples import GPU
-from tuner.spaces.edit import EditRefused, OwnSpace, Values
+from tuner.spaces.edit import OwnSpace, Values
 from tuner.spaces.listed import find_listing
 from tuner.team import selectors
 from tuner.tuning.measure.landscape import Landscape
@@ -79,7 +80,7 @@ def space_on_device(operator: str, shape: Mapping[str, int], dtype: str, device:
         return space_of_recording(landscape, landscape.index_of(shape) or 0)
     known = find(operator)
     if known is None:
-        raise EditRefused({"": f"there is no operator {operator}"})
+        raise Refused({"": f"there is no operator {operator}"})
     if known.listed_on_gpu:
         return _listed(known, shape, dtype, devices.gpu_model(device))
     return space_of_operator(known, shape, dtype, gpu_limits(devices.gpu_model(device)))
@@ -107,7 +108,7 @@ def _extended(own: OwnSpace, space: UnionSpace) -> OwnSpace:
 
     def walk(values: Values) -> Iterator[tuple[Config, str]]:
         if (more := added.added_size(space, values)) > MAX_PRODUCT:
-            raise EditRefused({"parameters": f"{more:,} combinations of what is added; at most {MAX_PRODUCT:,}: give fewer values"})
+            raise Refused({"parameters": f"{more:,} combinations of what is added; at most {MAX_PRODUCT:,}: give fewer values"})
         yield from own.walk(values)
         yield from added.added_configs(space, values)
 
@@ -121,7 +122,7 @@ def _extended(own: OwnSpace, space: UnionSpace) -> OwnSpace:
 
 def _combine(values: Values, rules: list[Constraint]) -> Iterator[tuple[Config, str]]:
     if (size := _count_combinations(values)) > MAX_PRODUCT:
-        raise EditRefused({"parameters": f"{size:,} combinations; at most {MAX_PRODUCT:,}: give fewer values"})
+        raise Refused({"parameters": f"{size:,} combinations; at most {MAX_PRODUCT:,}: give fewer values"})
     for chosen in product(*values.values()):
         config = dict(zip(values, chosen, strict=True))
         yield config, next((rule.reason for rule in rules if not rule.holds(config)), "")

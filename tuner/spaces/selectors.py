@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.spaces.edit import Edit, EditRefused, OwnSpace, count_edited, has_default, read_edit
+from profiles.base.refused import Refused
+from tuner.spaces.edit import Edit, OwnSpace, count_edited, has_default, read_edit
 from tuner.spaces.texts import edit_text
 
 UNEDITED: dict[str, Any] = {"parameters": {}, "constraints": []}
@@ -22,7 +23,7 @@ def space_answer(own: OwnSpace, given: Any) -> dict[str, Any]:
         if own.unknown:
             return answer
         return {**answer, **_counted(own, edit)}
-    except EditRefused as refused:
+    except Refused as refused:
         return {**answer, "fields": refused.fields}
 
 

@@ -67,10 +67,7 @@ class PackageListApi(APIView):
         """Enable a package, or have it described again. Owners only: its code will run on the workers."""
         asked = PackageName(data=request.data)
         asked.is_valid(raise_exception=True)
-        try:
-            package = services.package_enable(asked.validated_data["package"], by=request.user)
-        except services.PackageRefused as refused:
-            raise ValidationError({"package": [str(refused)]}) from refused
+        package = services.package_enable(asked.validated_data["package"], by=request.user)
         return Response(selectors.package_json(package), status=201)
 
 

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
+from profiles.base.refused import Refused
 from tuner.models import OperatorPackage
 from tuner.team import selectors, services
 from tuner.tuning.operators import OPERATORS, all_operators
@@ -45,7 +46,7 @@ def package_enable(request: HttpRequest) -> HttpResponse:
     name = request.POST.get("package", "")
     try:
         package = services.package_enable(name, by=request.user)
-    except services.PackageRefused as refused:
+    except Refused as refused:
         return _page(request, typed=name[:100], problem=str(refused), status=400)
     if package.name not in selectors.packages_on_workers():
         messages.warning(request, f"{package.name} is enabled; no living gpu or compile worker has it installed yet.")
@@ -64,7 +65,7 @@ def package_change(request: HttpRequest, pk: int) -> HttpResponse:
     elif asked == "describe":
         try:
             services.package_describe(package)
-        except services.PackageRefused as refused:
+        except Refused as refused:
             return _page(request, refused=(package.pk, str(refused)), status=409)
     elif asked in do:
         do[asked](package, by=request.user)

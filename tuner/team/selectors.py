@@ -9,9 +9,10 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
+from profiles.base.refused import Refused
 from tuner.models import OperatorAudit, OperatorPackage
 from tuner.tuning.operators import OPERATORS, Operator, limits
-from tuner.tuning.team.description import DescriptionError, make_operator
+from tuner.tuning.team.description import make_operator
 from workers import jobs
 
 AUDIT_ROWS = 50
@@ -61,7 +62,7 @@ def _package_operators(pk: int, described: Any) -> dict[str, Operator]:
     for each in descriptions:
         try:
             by_name[each["name"]] = make_operator(each)
-        except DescriptionError:      # described by an older version of this code
+        except Refused:      # described by an older version of this code
             continue
     return by_name
 

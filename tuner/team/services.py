@@ -8,6 +8,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from tuner.models import OperatorAudit, OperatorPackage
 from tuner.team import selectors
 from tuner.tuning.team.packages import normal_name
@@ -17,14 +18,10 @@ Status = OperatorPackage.Status
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?\Z")       # of a distribution (PEP 508)
 
 
-class PackageRefused(ValueError):
-    """A change that was not made; the text says why."""
-
-
 def package_enable(name: str, *, by: Any) -> OperatorPackage:
     """Let workers' children import the package; ask a worker that has it to describe it."""
     if not _NAME.match(name.strip()):
-        raise PackageRefused("a package is named as pip names it: letters, digits, - _ and .")
+        raise Refused("a package is named as pip names it: letters, digits, - _ and .", whole="package")
     with transaction.atomic():
         package, _ = OperatorPackage.objects.update_or_create(
             name=normal_name(name.strip()), defaults={"enabled": True, "enabled_by": by, "status": Status.WAITING, "error": None})
@@ -34,12 +31,12 @@ def package_enable(name: str, *, by: Any) -> OperatorPackage:
 
 
 def package_describe(package: OperatorPackage) -> None:
-    """Ask a worker that has an enabled package to describe it anew. Raises PackageRefused where none can."""
+    """Ask a worker that has an enabled package to describe it anew. Raises Refused where none can."""
     if not package.enabled:
-        raise PackageRefused(f"{package.name} is not enabled: an owner enables it first")
+        raise Refused(f"{package.name} is not enabled: an owner enables it first", whole="package")
     if package.name not in selectors.packages_on_workers():
-        raise PackageRefused(f"{package.name} is installed on no gpu or compile worker that runs now: install it into their "
-                             "environment, with an entry point ridgepoint.operators, and start them anew")
+        raise Refused(f"{package.name} is installed on no gpu or compile worker that runs now: install it into their "
+                      "environment, with an entry point ridgepoint.operators, and start them anew", whole="package")
     OperatorPackage.objects.filter(pk=package.pk).update(status=Status.WAITING, error=None)
     package_wake(package)
 

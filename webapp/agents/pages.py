@@ -12,6 +12,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
+from profiles.base.refused import Refused
 from webapp.agents import selectors, services
 from webapp.agents.door import PATH
 from webapp.agents.models import AgentCall
@@ -40,8 +41,8 @@ def budget(request: HttpRequest) -> HttpResponse:
     token = get_object_or_404(ApiToken, pk=given["token"], project=project) if given.get("token") else None
     try:
         services.budget_set(project, token, given.get("writes_per_day", ""), given.get("gpu_s_per_day", ""))
-    except services.BudgetRefused as refused:
-        return _page(request, problem=f"{refused.field}: {refused}", status=400)
+    except Refused as refused:
+        return _page(request, problem=str(refused), status=400)
     return redirect("agents")
 
 

@@ -11,6 +11,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from tuner.models import TuneJob
 from webapp.agents.models import AgentBudget, AgentCall
 from webapp.models import ApiToken
@@ -23,14 +24,6 @@ MOST_PER_DAY = 1_000_000
 
 class OverBudget(Exception):
     """The token's day is spent; the text says which part and when it begins anew."""
-
-
-class BudgetRefused(Exception):
-    """What is wrong with which field of a budget."""
-
-    def __init__(self, field: str, what: str) -> None:
-        super().__init__(what)
-        self.field, self.what = field, what
 
 
 def call_begin(who: Mapping[str, Any], tool: str, arguments: Any, gpu_s: float) -> int:
@@ -84,7 +77,7 @@ def spent_today(token: ApiToken) -> dict[str, Any]:
 
 
 def budget_set(project: int, token: ApiToken | None, writes_per_day: Any, gpu_s_per_day: Any) -> AgentBudget:
-    """Set what a token (None: every other one of the project) may begin in a day. Raises BudgetRefused."""
+    """Set what a token (None: every other one of the project) may begin in a day. Raises Refused."""
     values = {"writes_per_day": _whole("writes_per_day", writes_per_day), "gpu_s_per_day": _whole("gpu_s_per_day", gpu_s_per_day)}
     row = AgentBudget.objects.filter(project=project, token=token).first() or AgentBudget(project_id=project, token=token)
     for name, value in values.items():
@@ -96,7 +89,7 @@ def budget_set(project: int, token: ApiToken | None, writes_per_day: Any, gpu_s_
 def _whole(field: str, given: Any) -> int:
     text = str(given).strip()
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) <= MOST_PER_DAY):
-        raise BudgetRefused(field, f"a whole number from 0 to {MOST_PER_DAY:,}")
+        raise Refused({field: f"a whole number from 0 to {MOST_PER_DAY:,}"})
     return int(text)
 
 

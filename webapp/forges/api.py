@@ -12,10 +12,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.refused import Refused
 from webapp.forges import services
 from webapp.forges.table import FORGES
 from webapp.models import Forge, IssueLink, Thread
-from workers.base.refused import Refused
 
 JSON = OpenApiTypes.OBJECT
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from django.db import transaction
 
+from profiles.base.refused import Refused
 from webapp.forges.speech import Arrived, Unsigned
 from webapp.forges.table import FORGES
 from webapp.models import Forge, ForgeArrival, IssueLink
 from webapp.threads import services as thread_services
 from webapp.threads import subjects
-from workers.base.refused import Refused
 from workers.scope import project_of, within
 from workers.secret import Unreadable, unseal
 

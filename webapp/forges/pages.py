@@ -14,11 +14,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST
 
+from profiles.base.refused import Refused
 from webapp.forges import arriving_services, services
 from webapp.forges.speech import Unsigned
 from webapp.forges.table import FORGES
 from webapp.models import Forge, ForgePost, IssueLink, Thread
-from workers.base.refused import Refused
 
 SHOWN = 50
 FIELDS = ("kind", "name", "place", "api", "account", "key", "hook_secret")

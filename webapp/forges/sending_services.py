@@ -14,6 +14,7 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from tuner.gate.channels.sending_services import KEPT_FOR, WAITS
 from webapp.forges.speech import Request, Speaker
 from webapp.forges.table import FORGES
@@ -21,7 +22,6 @@ from webapp.models import ForgeArrival, ForgePost, IssueLink
 from webapp.threads import services as thread_services
 from webapp.threads.notices import QUEUE, TASK
 from workers import jobs
-from workers.base.refused import Refused
 from workers.outgoing import NotSent, exchange, is_public, parse_address, resolve_host
 from workers.scope import EVERYTHING, project_of, within
 from workers.secret import Unreadable, unseal

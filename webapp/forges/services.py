@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from tuner.gate.stats.rule import Verdict
 from tuner.models import Gate
 from webapp.forges.table import FORGES, ForgeKind
@@ -20,7 +21,6 @@ from webapp.threads.digest_services import project_slug
 from webapp.threads.notices import QUEUE, TASK, address
 from webapp.threads.subjects import Subject, find
 from workers import jobs
-from workers.base.refused import Refused
 from workers.outgoing import parse_address
 from workers.secret import seal
 

@@ -9,7 +9,7 @@ from django.contrib.auth import get_user_model
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
-from rest_framework.exceptions import PermissionDenied, ValidationError
+from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -107,13 +107,10 @@ class PersonApi(APIView):
         row = changeable(request, pk)
         given = ChangeSerializer(data=request.data)
         given.is_valid(raise_exception=True)
-        try:
-            if "role" in given.validated_data:
-                services.person_role(row, given.validated_data["role"])
-            if "active" in given.validated_data:
-                services.person_active(row, given.validated_data["active"])
-        except services.PeopleRefused as refused:
-            raise ValidationError({refused.field: [refused.what]}) from refused
+        if "role" in given.validated_data:
+            services.person_role(row, given.validated_data["role"])
+        if "active" in given.validated_data:
+            services.person_active(row, given.validated_data["active"])
         return Response(self._json(row))
 
     def _json(self, row: Any) -> Any:
@@ -146,10 +143,7 @@ class InvitationsApi(APIView):
         given.is_valid(raise_exception=True)
         asked = dict(given.validated_data)
         seat = request._request.seat        # type: ignore[attr-defined]
-        try:
-            project = services.invited_to(asked.pop("project", ""), seat and seat.pk)
-        except services.PeopleRefused as refused:
-            raise ValidationError({refused.field: [refused.what]}) from refused
+        project = services.invited_to(asked.pop("project", ""), seat and seat.pk)
         row, secret = services.invite(request.user, project=project, **asked)
         return Response({**InvitationSerializer(row).data, "link": link_of(request._request, secret)}, status=201)
 

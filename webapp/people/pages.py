@@ -15,6 +15,7 @@ from django.urls import get_script_prefix, path, reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
+from profiles.base.refused import Refused
 from webapp.models import ApiToken, Invitation
 from webapp.people import selectors, services
 from webapp.roles import ROLES
@@ -48,7 +49,7 @@ def invitation_create(request: HttpRequest) -> HttpResponse:
         row, secret = services.invite(
             request.user, role=given.get("role", ""), email=given.get("email", ""), days=int(days) if days.isdecimal() else 0,
             project=project)
-    except services.PeopleRefused as refused:
+    except Refused as refused:
         return _list_page(request, problem=refused.what, status=400)
     return _list_page(request, link=link_of(request, secret), made=row)
 
@@ -93,7 +94,7 @@ def person_change(request: HttpRequest, pk: int) -> HttpResponse:
             uid, token = services.reset_path(row)
             address = reverse("password_reset_confirm", args=[uid, token])
             return _person_page(request, row, link=_address(request, address))
-    except services.PeopleRefused as refused:
+    except Refused as refused:
         return _person_page(request, row, problem=refused.what, status=400)
     return redirect("person", pk)
 

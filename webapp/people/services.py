@@ -22,6 +22,7 @@ from django.utils import timezone
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
 
+from profiles.base.refused import Refused
 from webapp.audit import services as audit
 from webapp.live_topics import connections_renew, session_topic
 from webapp.models import ApiToken, Invitation, Membership, Project
@@ -34,30 +35,22 @@ MOST_DAYS = 60
 EVERY_PROJECT = "*"         # in place of a project's slug: a role in the whole installation, in projects made later too
 
 
-class PeopleRefused(Exception):
-    """What cannot be done, and with which field."""
-
-    def __init__(self, field: str, what: str) -> None:
-        super().__init__(what)
-        self.field, self.what = field, what
-
-
 def may_change(actor: Any, person: Any) -> bool:
     """Return whether somebody may change this person: only superusers change a superuser, or they became one that way."""
     return bool(actor.is_superuser or not person.is_superuser)
 
 
 def person_role(person: Any, role: str) -> None:
-    """Give a role in the whole installation; "": none, memberships alone count. Raises PeopleRefused."""
+    """Give a role in the whole installation; "": none, memberships alone count. Raises Refused."""
     if role and role not in ROLES:
-        raise PeopleRefused("role", f"a role is one of {', '.join(ROLES)}")
+        raise Refused({"role": f"a role is one of {', '.join(ROLES)}"})
     with transaction.atomic():
         _role(person, role)
         _keep_an_owner("role")
 
 
 def person_active(person: Any, active: bool) -> None:
-    """Let a person sign in, or not: then their sessions end, and their tokens do not work. Raises PeopleRefused."""
+    """Let a person sign in, or not: then their sessions end, and their tokens do not work. Raises Refused."""
     with transaction.atomic():
         person.is_active = active
         person.save(update_fields=["is_active"])
@@ -75,7 +68,7 @@ def _role(person: Any, role: str) -> None:
 
 def _keep_an_owner(field: str) -> None:
     if not owner_exists():
-        raise PeopleRefused(field, "somebody must remain who can sign in and manage people")
+        raise Refused({field: "somebody must remain who can sign in and manage people"})
 
 
 def grants_apply(person: Any, role: str, projects: Mapping[str, str], managed: Iterable[str]) -> None:
@@ -127,12 +120,12 @@ def sessions_end(person: Any, but: str | None = None) -> int:
 def invite(by: Any, *, role: str, project: Project | None, email: str = "", days: int = 7) -> tuple[Invitation, str]:
     """Make an invitation into a project, or with None into the installation: every project, those made later too.
 
-    Returns it and its secret, which is stored nowhere. Raises PeopleRefused.
+    Returns it and its secret, which is stored nowhere. Raises Refused.
     """
     if role not in ROLES:
-        raise PeopleRefused("role", f"a role is one of {', '.join(ROLES)}")
+        raise Refused({"role": f"a role is one of {', '.join(ROLES)}"})
     if not 1 <= days <= MOST_DAYS:
-        raise PeopleRefused("days", f"1 to {MOST_DAYS} days")
+        raise Refused({"days": f"1 to {MOST_DAYS} days"})
     secret = PREFIX + secrets.token_urlsafe(24)
     row = Invitation.objects.create(digest=digest_of(secret), email=email.strip()[:254], role=role, invited_to=project,
                                     made_by=by if getattr(by, "pk", None) else None, expires=timezone.now() + timedelta(days=days))
@@ -142,15 +135,15 @@ def invite(by: Any, *, role: str, project: Project | None, email: str = "", days
 def invited_to(slug: str, here: int | None, projects: Iterable[int] | None = None) -> Project | None:
     """Return the project that an invitation is into: that of `slug`, without one that of id `here`; None for `EVERY_PROJECT`.
 
-    `projects`: ids of those that may be named, None for all. Raises PeopleRefused.
+    `projects`: ids of those that may be named, None for all. Raises Refused.
     """
     if slug == EVERY_PROJECT:
         return None
     rows = Project.objects.all() if projects is None else Project.objects.filter(pk__in=projects)
     project = rows.filter(**({"slug": slug} if slug else {"pk": here})).first()
     if project is None:
-        raise PeopleRefused("project", f"there is no project {slug}" if slug else
-                            f"say which project, or “{EVERY_PROJECT}” for a role in the whole installation")
+        raise Refused({"project": f"there is no project {slug}" if slug else
+                            f"say which project, or “{EVERY_PROJECT}” for a role in the whole installation"})
     return project
 
 
@@ -165,7 +158,7 @@ def invitation_of(secret: str) -> Invitation | None:
 
 
 def invitation_accept(secret: str, *, username: str, password: str) -> Any:
-    """Make the account of an invitation, and use it up. Raises PeopleRefused."""
+    """Make the account of an invitation, and use it up. Raises Refused."""
     people = get_user_model()
     person: Any = people(username=username.strip())
     try:
@@ -173,13 +166,13 @@ def invitation_accept(secret: str, *, username: str, password: str) -> Any:
         validate_password(password, person)
     except ValidationError as error:
         field = "username" if hasattr(error, "error_dict") else "password"
-        raise PeopleRefused(field, " ".join(error.messages)) from error
+        raise Refused({field: " ".join(error.messages)}) from error
     try:
         with transaction.atomic():
             invitation = Invitation.objects.select_for_update().filter(
                 digest=digest_of(secret), used=None, expires__gt=timezone.now()).first()
             if invitation is None:
-                raise PeopleRefused("", "this invitation was used, revoked, or its time is over")
+                raise Refused({"": "this invitation was used, revoked, or its time is over"})
             person.email = invitation.email
             person.set_password(password)
             person.save()
@@ -190,7 +183,7 @@ def invitation_accept(secret: str, *, username: str, password: str) -> Any:
             invitation.used, invitation.used_by = timezone.now(), person
             invitation.save()
     except IntegrityError:
-        raise PeopleRefused("username", f"somebody is called “{username}” already") from None
+        raise Refused({"username": f"somebody is called “{username}” already"}) from None
     return person
 
 

@@ -21,6 +21,7 @@ from django.urls import path
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
+from profiles.base.refused import Refused
 from webapp.people import services
 from webapp.people.adapter import provider_here, refuse
 from webapp.sign_in import SignInForm, tries_forget, tries_take
@@ -95,10 +96,10 @@ def invitation(request: HttpRequest, secret: str) -> HttpResponse:
         given = {name: request.POST.get(name, "") for name in ("username", "password", "again")}
         try:
             if given["password"] != given["again"]:
-                raise services.PeopleRefused("again", "the two differ")
+                raise Refused({"again": "the two differ"})
             person = services.invitation_accept(secret, username=given["username"], password=given["password"])
-        except services.PeopleRefused as refused:
-            problem = {refused.field or "username": refused.what}
+        except Refused as refused:
+            problem = refused.renamed({"": "username"}).fields
         else:
             made: HttpResponse = perform_password_login(request, {"username": person.get_username()}, Login(user=person))
             return made

@@ -11,14 +11,13 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from profiles.actions import selectors as actions
+from profiles.base.refused import Refused
 from profiles.charts import families as charts
 from profiles.library.selectors import fleet
 from profiles.models import KernelShape
-from tuner.jobs.create_services import TuneError
 from webapp.overview import scope_of
 from webapp.problem import address, pipelines, profiled, services, states
 from webapp.problem.address import Problem
-from workers.base.refused import Refused
 
 
 @require_safe
@@ -91,7 +90,7 @@ def problem_tune(request: HttpRequest) -> HttpResponse:
     one = _posted(request)
     try:
         services.start_job(one, request.user)
-    except TuneError as error:
+    except Refused as error:
         messages.error(request, f"No job was made: {error}")
     return redirect(one.url)
 

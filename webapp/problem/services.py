@@ -7,6 +7,7 @@ from typing import Any
 
 from django.utils.text import slugify
 
+from profiles.base.refused import Refused
 from tuner.gate.suites.definition import Definition, KernelDefinition, kernel_key
 from tuner.gate.suites.selectors import definition_of
 from tuner.gate.suites.suite_services import suite_put
@@ -16,11 +17,10 @@ from tuner.models import Suite, SuiteKernel, TuneJob
 from tuner.tuning.search.strategies import DEFAULT
 from webapp.problem import states
 from webapp.problem.address import Problem
-from workers.base.refused import Refused
 
 
 def start_job(problem: Problem, owner: Any) -> TuneJob:
-    """Queue a search of it; one that waits or runs already is that job. Raises TuneError."""
+    """Queue a search of it; one that waits or runs already is that job. Raises Refused."""
     if active := states.tuned(problem).active:
         return active
     given = {"operator": problem.operator, "dtype": problem.dtype, "shape": [dict(problem.shape)],

@@ -7,11 +7,12 @@ from typing import Any
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
-from rest_framework.exceptions import NotFound, PermissionDenied, ValidationError
+from rest_framework.exceptions import NotFound, PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.refused import Refused
 from webapp.models import Membership, Project
 from webapp.projects import selectors, services
 from webapp.projects.request import seat_take
@@ -104,5 +105,5 @@ def _access(request: Request) -> selectors.Access:
 def _do(service: Any, *given: Any) -> Any:
     try:
         return service(*given)
-    except services.ProjectRefused as refused:
-        raise ValidationError({{"username": "person"}.get(refused.field, refused.field): [refused.what]}) from refused
+    except Refused as refused:
+        raise refused.renamed({"username": "person"}) from refused

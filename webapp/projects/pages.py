@@ -11,6 +11,7 @@ from django.urls import path
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
+from profiles.base.refused import Refused
 from webapp.models import Membership, Project
 from webapp.projects import selectors, services
 from webapp.projects.request import seat_take
@@ -31,7 +32,7 @@ def project_create(request: HttpRequest) -> HttpResponse:
         raise PermissionDenied("owners of the installation make projects")
     try:
         project = services.project_create(request.POST.get("name", ""))
-    except services.ProjectRefused as refused:
+    except Refused as refused:
         return _list_page(request, problem=refused.what, status=400)
     return redirect("project-members", project.slug)
 
@@ -49,7 +50,7 @@ def member_set(request: HttpRequest, slug: str) -> HttpResponse:
     project = _project(request, slug, "webapp.change_membership")
     try:
         services.member_set(project, request.POST.get("username", ""), request.POST.get("role", ""))
-    except services.ProjectRefused as refused:
+    except Refused as refused:
         return _members_page(request, project, problem=refused.what, status=400)
     return redirect("project-members", slug)
 

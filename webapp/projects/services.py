@@ -8,17 +8,10 @@ from django.contrib.auth import get_user_model
 from django.db import IntegrityError, transaction
 from django.utils.text import slugify
 
+from profiles.base.refused import Refused
 from webapp.models import ApiToken, Membership, Project
 from webapp.roles import ROLES
 from workers.scope import FIRST_PROJECT
-
-
-class ProjectRefused(Exception):
-    """What cannot be done, and with which field."""
-
-    def __init__(self, field: str, what: str) -> None:
-        super().__init__(what)
-        self.field, self.what = field, what
 
 
 def first_project_ensure(**signal: Any) -> None:
@@ -27,37 +20,37 @@ def first_project_ensure(**signal: Any) -> None:
 
 
 def project_create(name: str) -> Project:
-    """Make a project. Raises ProjectRefused."""
+    """Make a project. Raises Refused."""
     name = name.strip()
     slug = slugify(name)[:40]
     if not slug:
-        raise ProjectRefused("name", "a name has letters or digits")
+        raise Refused({"name": "a name has letters or digits"})
     try:
         with transaction.atomic():
             return Project.objects.create(name=name[:80], slug=slug)
     except IntegrityError:
-        raise ProjectRefused("name", f"there is a project “{name}” already") from None
+        raise Refused({"name": f"there is a project “{name}” already"}) from None
 
 
 def project_rename(project: Project, name: str) -> None:
-    """Change what a project is called; its address stays. Raises ProjectRefused."""
+    """Change what a project is called; its address stays. Raises Refused."""
     name = name.strip()
     if not name:
-        raise ProjectRefused("name", "a project has a name")
+        raise Refused({"name": "a project has a name"})
     try:
         with transaction.atomic():
             Project.objects.filter(pk=project.pk).update(name=name[:80])
     except IntegrityError:
-        raise ProjectRefused("name", f"there is a project “{name}” already") from None
+        raise Refused({"name": f"there is a project “{name}” already"}) from None
 
 
 def member_set(project: Project, username: str, role: str) -> Membership:
-    """Give a person a role in a project. Raises ProjectRefused."""
+    """Give a person a role in a project. Raises Refused."""
     if role not in ROLES:
-        raise ProjectRefused("role", f"a role is one of {', '.join(ROLES)}")
+        raise Refused({"role": f"a role is one of {', '.join(ROLES)}"})
     person = get_user_model().objects.filter(username=username.strip(), is_active=True).first()
     if person is None:
-        raise ProjectRefused("username", f"nobody here is called “{username}”")
+        raise Refused({"username": f"nobody here is called “{username}”"})
     return Membership.objects.update_or_create(project=project, user=person, defaults={"role": role})[0]
 
 

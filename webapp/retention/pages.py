@@ -12,11 +12,11 @@ from django.views.decorators.http import require_POST, require_safe
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
-from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.refused import Refused
 from profiles.models import Keeping
 from profiles.retention.services import used_bytes
 from webapp.audit import services as audit
@@ -54,8 +54,8 @@ def storage_change(request: HttpRequest) -> HttpResponse:
         bytes_asked = quota
     try:
         services.decide(keeping, {name: given.get(name, "").strip() for name in KINDS}, bytes_asked)
-    except services.KeepingRefused as refused:
-        return _page(request, problem={refused.field: refused.what}, status=400)
+    except Refused as refused:
+        return _page(request, problem=refused.fields, status=400)
     return redirect("storage")
 
 
@@ -99,11 +99,8 @@ class StorageApi(APIView):
         """Set the limits."""
         given = StorageSerializer(data=request.data)
         given.is_valid(raise_exception=True)
-        try:
-            services.decide(settings_of(current().project), given.validated_data.get("days", {}),
-                            given.validated_data.get("quota_bytes"))
-        except services.KeepingRefused as refused:
-            raise ValidationError({refused.field: [refused.what]}) from refused
+        services.decide(settings_of(current().project), given.validated_data.get("days", {}),
+                        given.validated_data.get("quota_bytes"))
         return Response(self._json())
 
     @extend_schema(operation_id="storage_run", request=None, responses={202: OpenApiTypes.OBJECT})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from profiles.base.refused import Refused
 from profiles.models import Keeping
 from webapp.audit import services as audit
 from workers.retention.kinds import KINDS
@@ -13,20 +14,12 @@ MOST_DAYS = 36_500
 MOST_BYTES = 1 << 60
 
 
-class KeepingRefused(Exception):
-    """What is wrong with which field."""
-
-    def __init__(self, field: str, what: str) -> None:
-        super().__init__(what)
-        self.field, self.what = field, what
-
-
 def decide(keeping: Keeping, days: Mapping[str, Any], quota_bytes: Any) -> None:
-    """Set the days of each kind (None or "": kept for ever) and the quota (None or "": without). Raises KeepingRefused."""
+    """Set the days of each kind (None or "": kept for ever) and the quota (None or "": without). Raises Refused."""
     found = {}
     for name, given in days.items():
         if name not in KINDS:
-            raise KeepingRefused(name, f"kinds are {', '.join(KINDS)}")
+            raise Refused({name: f"kinds are {', '.join(KINDS)}"})
         if given not in (None, ""):
             found[name] = _whole(name, given, MOST_DAYS)
     before = {"days": keeping.days, "quota_bytes": keeping.quota_bytes}
@@ -41,5 +34,5 @@ def decide(keeping: Keeping, days: Mapping[str, Any], quota_bytes: Any) -> None:
 def _whole(field: str, given: Any, most: int) -> int:
     text = str(given)
     if isinstance(given, bool) or not text.isascii() or not text.isdecimal() or len(text) > 19 or not 1 <= int(text) <= most:
-        raise KeepingRefused(field, f"a whole number from 1 to {most:,}")
+        raise Refused({field: f"a whole number from 1 to {most:,}"})
     return int(text)

@@ -14,11 +14,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
-from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.refused import Refused
 from profiles.models import Profile
 from webapp.models import ShareLink
 from webapp.people.adapter import refuse
@@ -66,7 +66,7 @@ def link_create(request: HttpRequest, pk: int) -> HttpResponse:
         raise PermissionDenied("who may change a profile shares it")
     try:
         _, secret = services.share(profile, request.user, int(days) if days.isdecimal() and len(days) < 6 else 0)
-    except services.SharingRefused as refused:
+    except Refused as refused:
         return _page(request, profile, problem=refused.what, status=400)
     return _page(request, profile, link=address(request, secret))
 
@@ -121,10 +121,7 @@ class LinksApi(APIView):
         """Make one."""
         given = ShareSerializer(data=request.data)
         given.is_valid(raise_exception=True)
-        try:
-            row, secret = services.share(get_object_or_404(Profile, pk=pk), request.user, given.validated_data["days"])
-        except services.SharingRefused as refused:
-            raise ValidationError({refused.field: [refused.what]}) from refused
+        row, secret = services.share(get_object_or_404(Profile, pk=pk), request.user, given.validated_data["days"])
         return Response({**LinkSerializer(row).data, "link": address(request._request, secret)}, status=201)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from django.db.models import F
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from profiles.models import Profile
 from webapp.models import ShareLink
 
@@ -17,20 +18,12 @@ PREFIX = "share_"
 MOST_DAYS, MOST_LINKS = 365, 50
 
 
-class SharingRefused(Exception):
-    """What cannot be done, and with which field."""
-
-    def __init__(self, field: str, what: str) -> None:
-        super().__init__(what)
-        self.field, self.what = field, what
-
-
 def share(profile: Profile, by: Any, days: int) -> tuple[ShareLink, str]:
-    """Make a link; return it and its secret, which is stored nowhere. Raises SharingRefused."""
+    """Make a link; return it and its secret, which is stored nowhere. Raises Refused."""
     if not 1 <= days <= MOST_DAYS:
-        raise SharingRefused("days", f"1 to {MOST_DAYS} days")
+        raise Refused({"days": f"1 to {MOST_DAYS} days"})
     if links(profile).count() >= MOST_LINKS:
-        raise SharingRefused("days", f"a profile has at most {MOST_LINKS} links: end one first")
+        raise Refused({"days": f"a profile has at most {MOST_LINKS} links: end one first"})
     secret = PREFIX + secrets.token_urlsafe(24)
     row = ShareLink.objects.create(digest=digest_of(secret), profile=profile, made_by=by if getattr(by, "pk", None) else None,
                                    expires=timezone.now() + timedelta(days=days))

@@ -16,6 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.refused import Refused
 from webapp.accounts import RolePermission
 from webapp.models import Comment, Follow, TalkPreference, Thread
 from webapp.threads import digest as digests
@@ -23,7 +24,6 @@ from webapp.threads import notices, selectors, services, subjects
 from webapp.threads.people import people_of
 from webapp.threads.texts import MOST_CHARACTERS
 from webapp.threads.weeks import week_of
-from workers.base.refused import Refused
 from workers.list_api import PAGED, Pages, read_page
 
 JSON = OpenApiTypes.OBJECT

@@ -16,13 +16,13 @@ from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
+from profiles.base.refused import Refused
 from webapp.forges import services as forges
 from webapp.models import Comment, Follow, Forge, TalkPreference, Thread
 from webapp.threads import digest as digests
 from webapp.threads import notices, selectors, services, subjects
 from webapp.threads.people import people_of
 from webapp.threads.weeks import week_of
-from workers.base.refused import Refused
 
 PAGE = 50
 

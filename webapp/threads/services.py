@@ -9,11 +9,11 @@ from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from webapp.models import Comment, Follow, Notice, Thread
 from webapp.threads import notices, subjects, texts
 from webapp.threads.people import named, people_of
 from workers import jobs
-from workers.base.refused import Refused
 
 MOST_COMMENTS = 5_000           # of one thread, events included
 MOST_A_MINUTE = 20              # comments of one person

@@ -11,12 +11,12 @@ from urllib.parse import parse_qsl
 
 from django.urls import get_script_prefix, reverse
 
+from profiles.base.refused import Refused
 from profiles.models import Finding
 from tuner.gate.regressions.services import change_regression
 from tuner.models import Regression
 from webapp.problem import address
 from webapp.threads.models import Thread
-from workers.base.refused import Refused
 
 KEY_CHARS = 200
 OWN_STATUSES = tuple((str(value), str(label)) for value, label in Thread.Status.choices)

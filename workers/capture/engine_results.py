@@ -15,11 +15,11 @@ from django.conf import settings
 from django.core.files.base import File
 from django.core.files.storage import default_storage
 
+from profiles.base.refused import Refused
 from profiles.running import fetch_services
 from profiles.running.engines.client import EngineProblem
 from profiles.running.models import EngineCapture, EngineFetch, EngineServer
 from workers.agent.deep.folders import MOST_LISTED, TRACES, FolderProblem, Listed, fresh, list_files, open_file
-from workers.base.refused import Refused
 
 OWN_FOLDER = "give the engine a folder of its own"
 SETTLE_S = 2.0                      # nothing grew for so long

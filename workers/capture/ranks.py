@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from profiles.base.refused import Refused
 from profiles.capture.tools import launchers
 from profiles.capture.tools.installed import program_help
-from workers.base.refused import Refused
 from workers.capture.rank import SOCKET, short_path
 
 AFTER_ONE_FAILED_S = 10         # Open MPI gives the others so long to write what they have; by itself 1 s

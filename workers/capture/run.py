@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from profiles.capture import chakra
 from profiles.capture import command as capture_command
 from profiles.capture.result_services import Found, results_find, results_keep, results_store
@@ -29,7 +30,6 @@ from profiles.ingest.trace import TraceError
 from profiles.models import CAPTURE_LEASES, Capture
 from tuner.clocks.wish import told_text
 from tuner.models import Suite, SuiteCapture
-from workers.base.refused import Refused
 from workers.capture.dumps import Dumps
 from workers.capture.execute import STOPPED, TIME_LIMIT, Cancelled, Ended, execute
 from workers.capture.facts import facts_store, said_by_tool

@@ -14,7 +14,8 @@ try:
 except ImportError:                       # nvidia-ml-py comes with the `gpu` extra
     pynvml = None
 
-from tuner.clocks.wish import ClockWish, WishRefused
+from profiles.base.refused import Refused
+from tuner.clocks.wish import ClockWish
 
 # nvmlClocksEventReason*, all of them: 0x02 stands while application clocks or locked clocks hold the GPU back
 REASONS = {0x01: "idle", 0x02: "application or locked clocks", 0x04: "power cap", 0x08: "hardware slowdown", 0x10: "sync boost",
@@ -53,18 +54,18 @@ def find_state(gpu: Any) -> dict[str, Any]:
 
 
 def graphics_clock(gpu: Any, wish: ClockWish, found: dict[str, Any]) -> int:
-    """Return the graphics clock in MHz that a wish means on this GPU. Raises WishRefused."""
+    """Return the graphics clock in MHz that a wish means on this GPU. Raises Refused."""
     memory = wish.memory_mhz or _ask(pynvml.nvmlDeviceGetMaxClockInfo, gpu, pynvml.NVML_CLOCK_MEM)
     supported = (_ask(pynvml.nvmlDeviceGetSupportedGraphicsClocks, gpu, memory) if memory else None) or []
     return wish.graphics_mhz(found["max_sm_mhz"], supported)
 
 
 def memory_clock(gpu: Any, wish: ClockWish) -> int | None:
-    """Return the memory clock in MHz that a wish names; None for none. Raises WishRefused for one that the driver lacks."""
+    """Return the memory clock in MHz that a wish names; None for none. Raises Refused for one that the driver lacks."""
     supported = _ask(pynvml.nvmlDeviceGetSupportedMemoryClocks, gpu) or []
     if wish.memory_mhz is not None and supported and wish.memory_mhz not in supported:
         offered = ", ".join(map(str, sorted(supported)))
-        raise WishRefused("memory_mhz", f"the driver offers memory clocks of {offered} MHz, not {wish.memory_mhz}")
+        raise Refused({"memory_mhz": f"the driver offers memory clocks of {offered} MHz, not {wish.memory_mhz}"})
     return wish.memory_mhz
 
 

@@ -20,7 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tuner.clocks.wish import ClockWish, WishRefused
+from profiles.base.refused import Refused
+from tuner.clocks.wish import ClockWish
 from workers.clocks import driver
 from workers.clocks.driver import GRAPHICS, MEMORY, PERSISTENCE, DriverRefused
 
@@ -97,8 +98,8 @@ def _change(uuid: str, folder: Path, wish: ClockWish, by: str) -> dict[str, Any]
     told: dict[str, Any] = {"found": found, "persistence": None if found["persistence"] is None else bool(found["persistence"])}
     try:
         clocks = {GRAPHICS: driver.graphics_clock(gpu, wish, found), MEMORY: driver.memory_clock(gpu, wish)}
-    except WishRefused as refused:
-        return {**told, "why": f"{refused.field.removesuffix('_mhz')} clock: {refused}"}
+    except Refused as refused:
+        return {**told, "why": "; ".join(f"{field.removesuffix('_mhz')} clock: {what}" for field, what in refused.fields.items())}
     steps = [PERSISTENCE] if wish.persistence and not found["persistence"] else []
     steps += [GRAPHICS, *([MEMORY] if clocks[MEMORY] else [])]
     state = {"uuid": uuid, "boot": boot_id(), "by": by, "since": _now(), "found": found}

@@ -19,8 +19,9 @@ from typing import Any
 
 from django.conf import settings
 
+from profiles.base.refused import Refused
 from tuner.clocks import selectors
-from tuner.clocks.wish import ClockWish, WishRefused
+from tuner.clocks.wish import ClockWish
 from workers.clocks import held
 from workers.core.child import PROJECT, SandboxError, safe_environment
 
@@ -44,8 +45,8 @@ def hold_clocks(uuid: str, by: str) -> Iterator[dict[str, Any]]:
     """
     try:
         wish = selectors.wish_of(uuid) or wish_of_environment()
-    except WishRefused as refused:
-        yield {"locked": False, "why": f"{ASKED}: {refused}"}
+    except Refused as refused:
+        yield {"locked": False, "why": f"{ASKED}: {refused.what}"}
         return
     if wish is None:
         yield {"locked": False, "why": "not asked for"}
@@ -77,7 +78,7 @@ def hold_as(wish: ClockWish, uuid: str, by: str) -> Iterator[dict[str, Any]]:
 
 
 def wish_of_environment(environ: Mapping[str, str] = os.environ) -> ClockWish | None:
-    """Return what the worker's environment asks for; None where it does not. Raises WishRefused."""
+    """Return what the worker's environment asks for; None where it does not. Raises Refused."""
     asked = environ.get(ASKED, "").strip()
     return ClockWish.read(asked, persistence=False) if asked else None
 

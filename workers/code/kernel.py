@@ -28,8 +28,6 @@ from workers.core import sandboxed
 from workers.core.child import SandboxError
 from workers.core.sandboxed import folder_bytes
 
-PROJECT = Path(__file__).resolve().parents[2]
-READ = (PROJECT / "tuner", PROJECT / "profiles")
 SOURCES, MOST_SOURCE_BYTES = (".py", ".cu", ".cuh", ".h", ".hpp", ".inl"), 1 << 20
 LIMITS = Limits(bytes=256 << 20, seconds=180.0, unpacked=Bounds(bytes=1 << 30, entries=50_000, seconds=120.0))
 PICKING = sandboxed.Bounds(wall_s=60, cpu_s=60, memory_mb=1024, data_mb=1024, processes=16, room_mb=16)
@@ -89,8 +87,8 @@ def pick(folder: Path, path: str, *, walls: bool, should_stop: ShouldStop) -> di
     lines: list[bytes] = []
     ending = sandboxed.run(
         [sys.executable, "-m", "tuner.bring.own.picked"], json.dumps({"root": str(folder), "path": path}).encode(),
-        read=(*READ, folder), environ={"PYTHONPATH": str(PROJECT)}, bounds=PICKING, on_line=lines.append, is_over=should_stop,
-        walls=walls)
+        read=(*sandboxed.OURS, folder), environ={"PYTHONPATH": str(sandboxed.PROJECT)}, bounds=PICKING, on_line=lines.append,
+        is_over=should_stop, walls=walls)
     try:
         told: Any = json.loads(lines[-1])
     except (IndexError, ValueError, RecursionError) as error:

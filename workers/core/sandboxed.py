@@ -27,6 +27,8 @@ from workers.core.sandbox_inside import NO_WALLS, ROOM
 LOOK_S = 0.1
 WITHOUT = "RIDGEPOINT_CHECK_WITHOUT_SANDBOX"        # "1": where the host lets no namespace be made, limits alone
 INSIDE = Path(__file__).with_name("sandbox_inside.py")
+PROJECT = Path(__file__).resolve().parents[2]
+OURS = (PROJECT / "tuner", PROJECT / "profiles")        # of ours; nothing of what they import holds a secret
 LEFT_MB = 512               # of the machine's memory: below it the command is ended, whatever it has itself
 TAIL_BYTES = 2000
 PIECE = 1 << 16

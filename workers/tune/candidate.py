@@ -115,8 +115,6 @@ def _number(text: str | None) -> float | None:
 # ---- a candidate on a worker ----
 
 log = logging.getLogger(__name__)
-PROJECT = Path(__file__).resolve().parents[2]
-READ = (PROJECT / "tuner", PROJECT / "profiles")        # of ours; nothing of what they import holds a secret
 COMPILE = sandboxed.Bounds(wall_s=180, cpu_s=180)
 MEASURE = sandboxed.Bounds(cpu_s=1800, memory_mb=16 << 10, data_mb=64 << 10, room_mb=2048, file_mb=512)
 MAX_ATTEMPTS = 3        # a file that took its worker down this often is not tried again
@@ -130,7 +128,7 @@ class Programs:
 
     compiler: str = "tuner.candidates.judge.compiling"
     judge: str = "tuner.candidates.judge.child"
-    read: Sequence[Path] = READ
+    read: Sequence[Path] = sandboxed.OURS
     environ: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -261,7 +259,7 @@ class Work:
                 "best": None, "seed": int.from_bytes(os.urandom(6), "big"), "policy": {}, "gpu_uuid": ""}
 
     def _environ(self) -> dict[str, str]:
-        path = os.pathsep.join(map(str, (PROJECT, *self.packages)))
+        path = os.pathsep.join(map(str, (sandboxed.PROJECT, *self.packages)))
         return {"PYTHONPATH": path, **self.c_compiler.environ, **team.child_environment(), **self.programs.environ}
 
     def _read(self) -> list[Path]:

@@ -6,7 +6,6 @@ import json
 import logging
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from tuner.bring.checks import services, sources
@@ -16,8 +15,6 @@ from workers.core.child import SandboxError
 from workers.core.stopping import watch_for_stop
 
 log = logging.getLogger(__name__)
-PROJECT = Path(__file__).resolve().parents[2]
-READ = (PROJECT / "tuner", PROJECT / "profiles")        # of ours; nothing of what they import holds a secret
 BOUNDS = sandboxed.Bounds()
 MAX_ATTEMPTS = 3        # a file that took its worker down this often is not tried again
 
@@ -81,8 +78,8 @@ def _compile(check: KernelCheck, worker: str, bounds: sandboxed.Bounds, walls: b
                "call": check.result.get("call", "")}
     with watch_for_stop(lambda: not CHECK_LEASES.is_held(check.pk, worker)) as stop:
         ending = sandboxed.run(
-            [sys.executable, "-m", "tuner.bring.pasted"], json.dumps(request).encode(), read=READ, bounds=bounds, walls=walls,
-            environ={"PYTHONPATH": str(PROJECT), "CUDA_VISIBLE_DEVICES": ""}, on_line=hear, is_over=stop)
+            [sys.executable, "-m", "tuner.bring.pasted"], json.dumps(request).encode(), read=sandboxed.OURS, bounds=bounds,
+            environ={"PYTHONPATH": str(sandboxed.PROJECT), "CUDA_VISIBLE_DEVICES": ""}, on_line=hear, is_over=stop, walls=walls)
     if stop():
         log.info("check %s: stopped", check.pk)
     elif ending.why:

@@ -22,7 +22,6 @@ from workers.core.sandbox_inside import ROOM
 from workers.core.walled import WalledChild, Walls
 
 log = logging.getLogger(__name__)
-PROJECT = Path(__file__).resolve().parents[2]
 BOUNDS = sandboxed.Bounds(cpu_s=7 * 24 * 3600, memory_mb=16 << 10, data_mb=64 << 10, room_mb=2048, file_mb=512,
                           processes=512)            # before Linux 5.14 all compilers of a session count as one account
 CACHE = "TRITON_CACHE_DIR"              # the folder of binaries that compilers and the measuring child share
@@ -39,7 +38,7 @@ class Programs:
     child: str = "tuner.bring.travel.measuring"
     compiler: str = "tuner.bring.travel.compiling"
     compilers: int | None = None
-    read: Sequence[Path] = (PROJECT / "tuner", PROJECT / "profiles")        # of ours; nothing of what they import holds a secret
+    read: Sequence[Path] = sandboxed.OURS
     environ: Mapping[str, str] = field(default_factory=dict)
     policy: Mapping[str, Any] = field(default_factory=dict)
 
@@ -101,7 +100,7 @@ def _walls(folder: Path, card: gpu.Gpu) -> Walls:
 
 
 def _environ() -> dict[str, str]:
-    environ = {"PYTHONPATH": str(PROJECT), "CUDA_CACHE_DISABLE": "1", **c_compiler.find().environ, **PROGRAMS.environ}
+    environ = {"PYTHONPATH": str(sandboxed.PROJECT), "CUDA_CACHE_DISABLE": "1", **c_compiler.find().environ, **PROGRAMS.environ}
     if libraries := os.environ.get("LD_LIBRARY_PATH"):
         environ["LD_LIBRARY_PATH"] = libraries              # where some hosts keep the driver's own
     return environ

@@ -10,13 +10,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from typing import Any
 
+from profiles.base.refused import Refused
 from profiles.capture.tools.installed import package_version
 from tuner import devices
 from tuner.bring.own import selectors as own_selectors
 from tuner.jobs import selectors, sharing_services
 from tuner.jobs.sharing_services import Role
 from tuner.models import TrialRow, TuneJob, TuneMember
-from tuner.spaces.edit import EditRefused, OwnSpace, edited_space, read_edit
+from tuner.spaces.edit import OwnSpace, edited_space, read_edit
 from tuner.spaces.own import own_space_of_offer, space_of_operator, space_of_recording
 from tuner.tuning.measure import nvml
 from tuner.tuning.measure.landscape import Landscape, LandscapeError
@@ -164,7 +165,7 @@ def _edited(job: TuneJob, space: Space, own: Callable[[], OwnSpace]) -> Space:
     try:
         offered = own()
         return edited_space(offered, read_edit(job.space, offered))
-    except EditRefused as error:
+    except Refused as error:
         raise SandboxError(f"the edited space: {error}", "Start a job with another space.") from error
 
 

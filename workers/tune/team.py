@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.models import OperatorPackage
 from tuner.team import selectors, services
 from tuner.tuning.space import Space
@@ -45,7 +46,7 @@ def describe_package(package_id: int, worker: str) -> None:
         return
     try:
         told = description.read_operators(json.dumps(_run_child("describe", package.name)).encode())
-    except (TeamError, description.DescriptionError) as error:
+    except (TeamError, Refused) as error:
         services.record_failure(package, worker, str(error), "mend the package, install it, then describe it again")
     else:
         services.record_description(package, worker, operators=told, version=version)

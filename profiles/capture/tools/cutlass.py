@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
+from profiles.base.refused import Refused
 from profiles.capture.tools.installed import program_help
 from profiles.capture.tools.options import (
     TIME_LIMIT_S,
@@ -27,7 +28,6 @@ from profiles.capture.tools.options import (
     whole_number,
 )
 from profiles.capture.tools.tool import COMMON_FAILURES, TIME_LIMIT, CaptureTool, Failure, Field, Group, Paths, Result, Stop
-from workers.base.refused import Refused
 
 PROGRAM = "cutlass_profiler"
 PLACES = ("/opt/cutlass/build/tools/profiler/cutlass_profiler", "/usr/local/cutlass/bin/cutlass_profiler")

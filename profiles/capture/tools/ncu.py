@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from profiles.base.refused import Refused
 from profiles.capture.tools import ncu_metrics
 from profiles.capture.tools.installed import program_version
 from profiles.capture.tools.options import (
@@ -37,7 +38,6 @@ from profiles.capture.tools.tool import (
     Resolved,
     Result,
 )
-from workers.base.refused import Refused
 
 NCU_PLACES = ("/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda*/bin/ncu", "/usr/local/NVIDIA-Nsight-Compute*/ncu")
 MAX_LAUNCHES = 10_000
@@ -203,7 +203,7 @@ def resolve(options: NcuOptions, paths: Paths) -> Resolved:
     folders = section_folders()
     if options.section_folder and options.section_folder not in folders:
         raise Refused({"target": f"this worker has no section folder {options.section_folder}: "
-                          f"{', '.join(folders) or 'none'} (its owner names them in {FOLDERS})"})
+                                 f"{', '.join(folders) or 'none'} (its owner names them in {FOLDERS})"})
     wildcards = [name for name in options.metrics if ncu_metrics.is_wildcard(name)]
     if not wildcards:
         return Resolved(options)

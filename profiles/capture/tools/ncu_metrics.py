@@ -9,7 +9,7 @@ import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
-from workers.base.refused import Refused
+from profiles.base.refused import Refused
 
 REGEX = "regex:"
 MAX_RESOLVED = 400                # base names of all wildcards together; ncu gathers a few in each pass

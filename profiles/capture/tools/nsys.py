@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from profiles.base.refused import Refused
 from profiles.capture.tools.installed import program_help, program_version
 from profiles.capture.tools.launchers import PROCESS_FIELDS, READ_PROCESSES, ProcessOptions
 from profiles.capture.tools.options import (
@@ -32,7 +33,6 @@ from profiles.capture.tools.tool import (
     Stop,
 )
 from profiles.ingest.nsys.program import NSYS_PLACES, nsys_path
-from workers.base.refused import Refused
 
 # ---- what Nsight Systems says when it fails ----
 # And what to do. Read off 2023.4.4, as its own words allow.

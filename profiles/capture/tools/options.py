@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from workers.base.refused import Refused
+from profiles.base.refused import Refused
 
 MAX_NAMES = 64
 TIME_LIMIT_S = (5, 6 * 3600)

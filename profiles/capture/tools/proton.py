@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from profiles.base.refused import Refused
 from profiles.capture.tools.installed import package_version
 from profiles.capture.tools.options import TIME_LIMIT_S, ProgramOptions, choice_of, read_yes_or_no, whole_number
 from profiles.capture.tools.tool import (
@@ -22,7 +23,6 @@ from profiles.capture.tools.tool import (
     Result,
     Stop,
 )
-from workers.base.refused import Refused
 
 LAUNCHER = "workers/capture/proton_capture.py"       # below Ridgepoint's folder
 DATA = {"tree": "sums of kernels by scope", "trace": "each kernel in time"}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from profiles.base.refused import Refused
 from profiles.capture.tools.installed import package_version
 from profiles.capture.tools.launchers import PROCESS_FIELDS, PROGRAM, READ_PROCESSES, ProcessOptions
 from profiles.capture.tools.options import TIME_LIMIT_S, choice_of, read_yes_or_no, whole_number
@@ -24,7 +25,6 @@ from profiles.capture.tools.tool import (
     Result,
     Stop,
 )
-from workers.base.refused import Refused
 
 LAUNCHER = "workers/capture/torch_capture.py"       # below Ridgepoint's folder
 DUMP = "dump-*.pickle"                              # one each time that somebody asks for a snapshot

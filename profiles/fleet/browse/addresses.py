@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from django.utils import timezone
 from django.utils.http import urlencode
 
+from profiles.base.refused import Refused
 from profiles.fleet.selectors import FILTERS, HOUR_S, hour_of, moment, names_of, question_of
 from profiles.fleet.store import GROUPS, Question, Window
 from profiles.fleet.stores import fleet_store
 from profiles.models import FleetContext
-from workers.base.refused import Refused
 
 DAY_HOURS = 24
 WINDOWS = {"1d": "last 24 hours", "7d": "last 7 days", "30d": "last 30 days", "90d": "last 90 days", "all": "all that is kept"}

@@ -13,10 +13,10 @@ from django.urls import reverse
 from django.utils.http import urlencode
 from django.views.decorators.http import require_POST, require_safe
 
+from profiles.base.refused import Refused
 from profiles.fleet import capture_services as services
 from profiles.fleet.browse import capture_selectors
 from profiles.models import FleetCapture
-from workers.base.refused import Refused
 
 PAGE_ROWS = 50
 CHOSEN = ("job", "host", "gpu")

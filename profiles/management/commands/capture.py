@@ -9,6 +9,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from profiles.base.refused import Refused
 from profiles.capture import services
 from profiles.fleet import capture_services
 from profiles.fleet.browse import capture_selectors
@@ -16,7 +17,6 @@ from profiles.fleet.browse.capture_selectors import CaptureLine
 from profiles.management.running_commands import add_engine_arguments, add_schedule_arguments, capture_engine, change_schedules
 from profiles.models import Capture, FleetCapture
 from webapp.management.in_project import ProjectCommand
-from workers.base.refused import Refused
 
 WAIT_S, LOOK_S = 300.0, 0.5
 NOBODY = "no such process asks for captures: it needs KINETO_USE_DAEMON=1, and an agent or a GPU worker on its host"

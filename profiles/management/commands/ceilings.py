@@ -11,9 +11,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from profiles.analysis.core.sentences import pct_text, si_text
+from profiles.base.refused import Refused
 from profiles.ceilings import selectors, services
 from profiles.models import CeilingRun
-from workers.base.refused import Refused
 
 
 class Command(BaseCommand):

@@ -12,6 +12,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from profiles.base.refused import Refused
 from profiles.fleet import capture_services, selectors
 from profiles.fleet.browse import capture_selectors
 from profiles.fleet.feed import NoJsonLines, Read, batches
@@ -22,7 +23,6 @@ from profiles.models import FleetCapture
 from tuner.gate.production import selectors as production
 from webapp.management.in_project import ProjectCommand
 from workers.agent.wire import BatchRefused, pack
-from workers.base.refused import Refused
 
 MOST_REGRESSIONS = 200
 

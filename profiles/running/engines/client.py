@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from profiles.base.refused import Refused
 from profiles.running.engines import metrics
 from profiles.running.engines.parameters import NEEDS, START, STOP, VERSIONS
-from workers.base.refused import Refused
 from workers.outgoing import Answer, NotSent, exchange, is_metadata, is_public, parse_address, resolve_host
 
 MOST_ANSWER = 1 << 20

@@ -49,7 +49,7 @@ def pasted(request: Mapping[str, Any]) -> dict[str, Any]:
     lines: list[bytes] = []
     ending = sandboxed.run(
         [sys.executable, "-m", "tuner.bring.pasted"], json.dumps(request).encode(), read=own.PROGRAMS.read, on_line=lines.append,
-        environ={"PYTHONPATH": str(own.PROJECT), "CUDA_VISIBLE_DEVICES": ""}, walls=not sandboxed.why_not())
+        environ={"PYTHONPATH": str(sandboxed.PROJECT), "CUDA_VISIBLE_DEVICES": ""}, walls=not sandboxed.why_not())
     told: dict[str, Any] = next((each for line in reversed(lines) if "operators" in (each := json.loads(line))), {})
     if not told:
         raise SystemExit(f"no answer: {ending.why} {ending.status} {ending.said[-1500:]} {lines[-1:]}")

@@ -30,13 +30,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
+from profiles.base.refused import Refused
 from profiles.capture import command
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.nsys import NsysOptions, installed_nsys
 from profiles.capture.tools.options import Options
 from profiles.capture.tools.tool import Paths
 from profiles.capture.tools.torch_profiler import TorchOptions
-from workers.base.refused import Refused
 from workers.core import gpu, reaper
 
 PROJECT = Path(__file__).resolve().parents[3]

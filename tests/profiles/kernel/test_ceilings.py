@@ -13,10 +13,10 @@ from django.test import Client
 from profiles.analysis.core import gpus
 from profiles.analysis.kernel.measured import best_ceilings, ladder
 from profiles.analysis.kernel.roofline import Point, Roofs
+from profiles.base.refused import Refused
 from profiles.ceilings import selectors, services
 from profiles.models import CeilingRun
 from workers import jobs
-from workers.base.refused import Refused
 from workers.capture import ceilings as worker_ceilings
 from workers.capture.ceilings import NAMES
 from workers.core import gpu

@@ -25,10 +25,10 @@ from profiles.analysis.trace.layer.topic import layer_result
 from profiles.analysis.trace.layer.typed import OPERATORS, typed_work, typed_works
 from profiles.analysis.trace.layer.work import Work
 from profiles.analysis.trace.merge import merge
+from profiles.base.refused import Refused
 from profiles.ingest.trace import Category, Trace, TraceError
 from tests.profiles.analysis.test_operators import drawn
 from tests.profiles.ingest.corpus import DATA, larger_are_deep
-from workers.base.refused import Refused
 
 H, B = "c10::Half", "c10::BFloat16"
 KINETO = sorted(path for folder in ("corpus/kineto", "h200", "captured", "causes", "recorded")

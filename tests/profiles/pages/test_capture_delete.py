@@ -10,12 +10,12 @@ from django.core.files.storage import default_storage
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
+from profiles.base.refused import Refused
 from profiles.capture import services
 from profiles.models import Capture, CaptureFile, CaptureTarget, Profile
 from profiles.store.objects import bytes_store, capture_prefix
 from tests.profiles.pages.test_services import create
 from tuner.models import Suite, SuiteCapture, SuiteJob
-from workers.base.refused import Refused
 
 pytestmark = [pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS), pytest.mark.usefixtures("tmp_store")]
 BYTES = 300_000

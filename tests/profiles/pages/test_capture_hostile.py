@@ -6,10 +6,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from profiles.base.refused import Refused
 from profiles.capture.command import build_command
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.tool import Paths
-from workers.base.refused import Refused
 
 PATHS = Paths(folder="/scratch/capture", project="/srv/ridgepoint", python="/usr/bin/python3")
 # Response files, command files and scripts of the tools, macros of their output names, what a shell would take for more.

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
+from profiles.base.refused import Refused
 from profiles.capture.tools import ncu_metrics
 from profiles.capture.tools.ncu import NcuOptions, build_argv, find_ncu
 from profiles.capture.tools.tool import Paths
-from workers.base.refused import Refused
 
 # Lines of ncu 2024.1.1's own tables; a long description is wrapped.
 PRINTED = """Chip gh100

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from profiles.base.refused import Refused
 from profiles.capture.command import build_command, shell_text
 from profiles.capture.tools.nsys import TOOL, NsysOptions, exports, installed_nsys, read_help
 from profiles.capture.tools.tool import Paths
-from workers.base.refused import Refused
 
 HELP_2023 = """usage: nsys profile [<args>] [application] [<application args>]
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from profiles.base.refused import Refused
 from profiles.capture.command import build_command, shell_text, target_problems
 from profiles.capture.forms import FORMS
 from profiles.capture.selectors import kernel_regex
@@ -14,7 +15,6 @@ from profiles.capture.tools.ncu import NcuOptions, section_folders
 from profiles.capture.tools.tool import Paths
 from profiles.capture.tools.torch_profiler import TorchOptions
 from profiles.models import Capture
-from workers.base.refused import Refused
 
 TARGET = ["{python}", "-m", "train", "--lr", "0.1"]
 # Options of ncu that take a value, as the builder writes them.

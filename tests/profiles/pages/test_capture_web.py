@@ -4,10 +4,10 @@ import pytest
 from django.conf import settings
 from django.urls import reverse
 
+from profiles.base.refused import Refused
 from profiles.capture import services
 from profiles.models import Capture, CaptureTarget
 from workers import jobs
-from workers.base.refused import Refused
 
 # The list of applications makes the flush after each test cascade: a swapped-out token table of knox stays behind.
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)

@@ -20,6 +20,7 @@ from profiles.analysis.core.sentences import time_text
 from profiles.analysis.kernel import counters
 from profiles.analysis.trace.layer.ceilings import ceilings_of
 from profiles.analysis.trace.layer.records import work_of
+from profiles.base.refused import Refused
 from profiles.families import home_selectors, page_selectors, selectors, services
 from profiles.families.assign_services import assign_missing, families_assign
 from profiles.families.follow_services import families_catch_up, families_follow, pairs_refresh
@@ -31,7 +32,6 @@ from tests.profiles.pages.test_services import create, recording, upload
 from tests.scale import DEEP
 from tuner.models import CachedConfig
 from webapp import overview
-from workers.base.refused import Refused
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tmp_store")]
 NVJET = "nvjet_sm90_tst_{0}x128_64x4_2x1_v_bz_NNT"

@@ -17,6 +17,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from profiles.models import Profile
 from profiles.running import engine_services as services
 from profiles.running.engines.client import Engine, EngineProblem, checked_addresses
@@ -24,7 +25,6 @@ from profiles.running.engines.metrics import edge_of, read_metrics, slow_between
 from profiles.running.engines.parameters import read_parameters
 from profiles.running.models import EngineCapture, EngineServer
 from tests.profiles.running.peer import Peer, peer
-from workers.base.refused import Refused
 from workers.capture import engine as engine_worker
 from workers.capture import engine_results
 from workers.outgoing import NotSent, is_metadata

@@ -20,6 +20,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from profiles.models import FleetAgent, Profile
 from profiles.running import engine_services as services
 from profiles.running import fetch_services
@@ -30,7 +31,6 @@ from tests.waiting import until
 from webapp.models import ApiToken
 from workers.agent.deep.fetches import Body, Fetches, folders_of
 from workers.agent.deep.folders import FolderProblem, allowing, is_below, list_files, open_file
-from workers.base.refused import Refused
 from workers.capture import engine as engine_worker
 from workers.capture import engine_results
 

@@ -17,12 +17,12 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from profiles.models import FleetAgent, FleetCapture, FleetContext, Profile
 from profiles.running import engine_services, selectors
 from profiles.running import schedule_services as services
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
 from tests.profiles.running.peer import Peer, peer
-from workers.base.refused import Refused
 
 pytestmark = pytest.mark.django_db
 

@@ -12,9 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.bring import process
 from tuner.bring.calls.found import found_of, read_recorded
-from tuner.bring.source import FileRefused, kernels_of
+from tuner.bring.source import kernels_of
 
 COMPILE_S, GPU = 30.0, "sm_90"
 
@@ -24,7 +25,7 @@ def rows_of(folder: Path, file: str, calls: list[tuple[str, str]]) -> list[dict[
     rows: dict[str, dict[str, Any]] = {}
     try:
         listed = [each.name for each in kernels_of((folder / file).read_text())]
-    except FileRefused as refused:
+    except Refused as refused:
         return [{"file": file, "kernel": "?", "why": str(refused)}]
     with process.Asked(folder / file, [], COMPILE_S, calls=True) as asked:
         if "failed" in asked.imported:

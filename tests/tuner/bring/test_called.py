@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from profiles.base.refused import Refused
 from tests.tuner.bring.files import ADD
 from tests.tuner.bring.test_pasted import behind_walls, in_threads
-from tuner.bring.calls.received import RecordRefused, read_record
+from tuner.bring.calls.received import read_record
 from tuner.bring.checks import services
 from tuner.bring.pasted import called_adapters
-from tuner.bring.source import FileRefused
 from tuner.models import KernelCheck
 from workers.tune.check import run
 
@@ -92,21 +92,21 @@ def changed(*path: Any, to: Any) -> dict[str, Any]:
                                            "prune_failed": "", "reset_to_zero": [], "restore_value": []}),
     changed("sizes", to=[float("inf")]), changed("sizes", to=[1 << 80]), changed("used", to=[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]])])
 def test_what_is_no_record_is_refused(told: Any, tmp_path: Path) -> None:
-    with pytest.raises(RecordRefused):
+    with pytest.raises(Refused):
         read_record(told)
     path = tmp_path / "kernel.py"
     path.write_text(ADD)
-    with pytest.raises(FileRefused):
+    with pytest.raises(Refused):
         called_adapters(path, CALL, told)
 
 
 @pytest.mark.django_db
 def test_a_call_is_read_before_it_is_kept_and_calls_are_proposed(olga: Any) -> None:
     for call, words in (("add(lambda: 1)", "only calls"), ("add", "a call of a function")):
-        with pytest.raises(services.CheckRefused, match=words) as refused:
+        with pytest.raises(Refused, match=words) as refused:
             services.check_create(ADD, call=call, owner=olga)
-        assert refused.value.field == "call"
-    with pytest.raises(services.CheckRefused, match="Python"):
+        assert list(refused.value.fields) == ["call"]
+    with pytest.raises(Refused, match="Python"):
         services.check_create("__global__ void f(float *x) { x[0] = 1; }", file="f.cu", call=CALL, owner=olga)
     check = services.check_create(ADD, call=CALL, owner=olga)
     assert check.result["call"] == CALL and check.result["proposals"] == ["add(randn(4096, 1024), randn(4096, 1024))"]

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from profiles.base.refused import Refused
 from tests.tuner.bring.test_cases import CASES
 from tests.tuner.measure.forks import run_program
 from tuner.bring.calls.adapting import write_called
-from tuner.bring.calls.expression import CallRefused, is_expression, read_call
+from tuner.bring.calls.expression import is_expression, read_call
 from tuner.bring.calls.fitting import fit
 from tuner.bring.calls.found import found_of, read_recorded
 from tuner.bring.calls.proposals import propose_calls
@@ -31,7 +32,7 @@ GPU = "sm_90"
     "(" * 400, "f(" + "-" * 60 + "1)",
     f"f({1 << 50})", "", "f(f'{a}')", "f(a[0])", "f(" * 30 + ")" * 30])
 def test_what_is_no_plain_call_is_refused(text: str) -> None:
-    with pytest.raises(CallRefused):
+    with pytest.raises(Refused):
         read_call(text)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
+from profiles.base.refused import Refused
 from tests.product import PROJECT, clean_env
 from tests.tuner.bring.files import ADD, ADD_ONE, GATHER, HELION, MATMUL
 from tests.tuner.measure.forks import run_program
@@ -21,7 +22,7 @@ from tuner.bring.check import check_file
 from tuner.bring.recorded import Tensor, read_calls
 from tuner.bring.report import Found
 from tuner.bring.samples import choose_samples
-from tuner.bring.source import FileRefused, kernels_of
+from tuner.bring.source import kernels_of
 from tuner.bring.write import write_adapter
 from tuner.cache import client
 from tuner.tuning.space import Param, Space
@@ -257,7 +258,7 @@ def test_a_block_that_covers_a_row_is_no_parameter(write: Any) -> None:
     {"kernel": "k", "constexprs": {}, "options": {},
      "arguments": {"x": {"shape": [1 << 60], "stride": [1], "dtype": "float16"}}}]})])
 def test_what_is_no_recording_is_refused(write: Any, text: str) -> None:
-    with pytest.raises(FileRefused, match=r"calls\.json is no recording"):
+    with pytest.raises(Refused, match=r"calls\.json is no recording"):
         read_calls(write(text, "calls.json"))
 
 

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
+from profiles.base.refused import Refused
 from tests.scale import scale
 from tests.tuner.bring.cuda_files import KERNEL_TUNER, SCALE_ADD, TILED
 from tests.tuner.bring.test_check import few_samples
 from tuner.bring.check import check_file
 from tuner.bring.cuda_check import GPU, read_sources
-from tuner.bring.source import FileRefused
 from tuner.tuning.cuda.text import read_text, without_host_code
-from tuner.tuning.cuda.tokens import TextRefused
 
 HAS_NVRTC = importlib.util.find_spec("cuda") is not None
 compiled = pytest.mark.skipif(not HAS_NVRTC, reason="cuda-core and NVRTC are not installed: make .venv/.installed-cuda")
@@ -58,7 +57,7 @@ def test_code_of_the_host_is_left_out_and_lines_stay() -> None:
 @pytest.mark.parametrize("text", ["__global__ void f(int x", "__global__ void f(int *x) { x[0] = 1;",
                                   "template <int A __global__ void f() {}"])
 def test_a_text_without_its_closing_bracket_is_told(text: str) -> None:
-    with pytest.raises(TextRefused, match=r"line 1: the [({<] has no partner"):
+    with pytest.raises(Refused, match=r"line 1: the [({<] has no partner"):
         read_text(text)
 
 
@@ -73,10 +72,10 @@ def test_hostile_texts_end_soon() -> None:
         try:
             read_text(text)
             without_host_code(text)
-        except TextRefused:
+        except Refused:
             continue
     assert time.monotonic() - began_s < 60
-    with pytest.raises(TextRefused, match="at most"):
+    with pytest.raises(Refused, match="at most"):
         read_text("x" * (3 << 20))
 
 
@@ -142,7 +141,7 @@ def test_a_script_of_kernel_tuner_is_read_as_it_is(tmp_path: Path) -> None:
     (("args, tune_params,", "args, other_params,"), "tune_params is computed"),
 ])
 def test_a_script_that_computes_what_must_be_read_is_refused(tmp_path: Path, change: tuple[str, str], said: str) -> None:
-    with pytest.raises(FileRefused, match=said):
+    with pytest.raises(Refused, match=said):
         read_sources(write(tmp_path, "add.py", KERNEL_TUNER.replace(*change)))
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from profiles.base.refused import Refused
 from tests.tuner.bring.test_cuda import compiled, write
 from tuner.bring.check import check_file
 from tuner.bring.cuda_check import read_sources
 from tuner.bring.cuda_source import CudaSource
 from tuner.bring.cuda_write import write_cuda_adapter
-from tuner.bring.source import FileRefused
 from tuner.tuning.cuda.text import read_text
 
 CASES = Path(__file__).parents[2] / "data" / "cases" / "kernels"
@@ -230,7 +230,7 @@ def test_a_condition_in_a_template_is_no_comparison(tmp_path: Path) -> None:
 
 
 def test_a_file_with_no_kernel_that_can_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileRefused, match=r"line 1: the \{ has no partner"):
+    with pytest.raises(Refused, match=r"line 1: the \{ has no partner"):
         of_text(tmp_path, "__global__ void f(float *x) { x[0] = 1;")
 
 

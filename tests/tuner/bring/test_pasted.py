@@ -13,6 +13,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from profiles.base.refused import Refused
 from tests.tuner.bring.cuda_files import SCALE_ADD
 from tests.tuner.bring.files import ADD, ADD_ONE, HELION, MATMUL
 from tuner.bring.checks import answer, selectors, services
@@ -84,9 +85,9 @@ ENDLESS = MATMUL.replace("for bm in (64, 128)", "for a in range(4096) for b in r
     ({"text": ENDLESS}, "text", "too much"),
 ])
 def test_what_cannot_be_checked_says_why(olga: Any, fields: dict[str, Any], field: str, words: str) -> None:
-    with pytest.raises(services.CheckRefused, match=words) as refused:
+    with pytest.raises(Refused, match=words) as refused:
         services.check_create(**fields, owner=olga)
-    assert refused.value.field == field and not KernelCheck.objects.exists()
+    assert list(refused.value.fields) == [field] and not KernelCheck.objects.exists()
 
 
 def test_the_newest_are_kept(olga: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,10 +196,10 @@ def test_an_answer_is_read_like_an_upload(olga: Any) -> None:
     assert answer.read_operators(good) == good["operators"]
     for change in ({"kind": "x"}, {"size": -1}, {"parameters": 3}, {"compiled": [{}] * 500}, {"name": None},
                    {"pruned": {"x": 1.5}}):
-        with pytest.raises(answer.AnswerRefused):
+        with pytest.raises(Refused):
             answer.read_operators({"operators": [{**good["operators"][0], **change}]})
     for told in ({}, [], {"operators": 3}, {"operators": [3]}, None):
-        with pytest.raises(answer.AnswerRefused):
+        with pytest.raises(Refused):
             answer.read_operators(told)
 
 

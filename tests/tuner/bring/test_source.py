@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from profiles.base.refused import Refused
 from tests.tuner.bring.files import ADD, GATHER, HELION, MATMUL
 from tuner.bring.literals import UNKNOWN
-from tuner.bring.source import FileRefused, Kernel, kernels_of
+from tuner.bring.source import Kernel, kernels_of
 from tuner.bring.spaces import assumed_constexprs, default_of, params_of, space_of
 from tuner.tuning.operators.limits import Limits
 
@@ -79,7 +80,7 @@ def test_helion_kernels_and_configurations_that_are_computed() -> None:
     ("def f(:\n", "in line 1"), ("(" * 5000, "no Python"), ("x = '\0'", "no Python"), ("#" * (3 << 20), "characters"),
     ("x = [" + "1," * 300_000 + "]", "parts")])
 def test_what_is_no_python_is_refused_in_words(text: str, said: str) -> None:
-    with pytest.raises(FileRefused, match=said):
+    with pytest.raises(Refused, match=said):
         kernels_of(text)
 
 

@@ -11,6 +11,7 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from tests.tuner.gate.recorded_suite import nobody_watches
 from tuner.cache import rules
 from tuner.cache.entries import selectors
@@ -24,7 +25,6 @@ from tuner.revalidation import selectors as revalidation_selectors
 from tuner.revalidation import services
 from tuner.tuning.operators import OPERATORS, limits
 from workers import jobs, sweep
-from workers.base.refused import Refused
 from workers.gate import suite
 
 pytestmark = pytest.mark.django_db

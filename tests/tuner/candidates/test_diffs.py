@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from profiles.base.refused import Refused
 from tuner.candidates import diffs
-from tuner.candidates.diffs import DiffRefused
 
 TEXT = "".join(f"line {at}\n" for at in range(1, 41))
 
@@ -75,7 +75,7 @@ def test_a_file_is_no_diff() -> None:
     ("@@ -1,0 +2 @@\n+x\n" * 500, "more than 400 hunks"),
 ])
 def test_what_does_not_fit_is_refused_with_its_place(diff: str, words: str) -> None:
-    with pytest.raises(DiffRefused, match=words):
+    with pytest.raises(Refused, match=words):
         diffs.apply(TEXT, diff)
 
 
@@ -90,6 +90,6 @@ def test_a_removed_line_that_looks_like_a_name_is_a_line() -> None:
     "@@ -1,7 +1,7 @@\n" + "\\ No newline at end of file\n" * 7000])
 def test_hostile_diffs_end_soon(diff: str) -> None:
     began_s = time.monotonic()
-    with pytest.raises(DiffRefused):
+    with pytest.raises(Refused):
         diffs.apply("x\n" * 60_000, diff)
     assert time.monotonic() - began_s < 20

@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(bool(sandboxed.why_not()), reason=f"no sandbox here: {sandboxed.why_not()}")]
 CARD = gpu.Gpu(0, "GPU-interpreted", "Triton's interpreter", "9.0", "", 1)
 SMALL = sandboxed.Bounds(wall_s=120, cpu_s=120, memory_mb=3072, data_mb=3072, processes=128, room_mb=128, files=2000, file_mb=64)
-ON_CPU = work.Programs(judge="tests.tuner.candidates.interpreted_judge", read=(*work.READ, PROJECT / "tests"))
+ON_CPU = work.Programs(judge="tests.tuner.candidates.interpreted_judge", read=(*sandboxed.OURS, PROJECT / "tests"))
 
 
 def few(names: Iterable[str], *taken: str) -> list[Any]:

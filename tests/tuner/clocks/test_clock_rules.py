@@ -7,8 +7,9 @@ from django.contrib.auth import get_user_model
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
+from profiles.base.refused import Refused
 from tuner.clocks import selectors, services
-from tuner.clocks.wish import ClockWish, WishRefused
+from tuner.clocks.wish import ClockWish
 from tuner.models import GpuClockRule
 from webapp.models import AuditEntry
 from webapp.roles import ENGINEER, OWNER, role_set
@@ -47,16 +48,16 @@ def test_what_is_no_clock_is_refused_at_its_field(given, words):
     if not words:
         assert ClockWish.read(given).graphics == "1410"
         return
-    with pytest.raises(WishRefused, match=words) as refused:
+    with pytest.raises(Refused, match=words) as refused:
         ClockWish.read(given)
-    assert refused.value.field == "graphics"
+    assert list(refused.value.fields) == ["graphics"]
 
 
 @pytest.mark.parametrize("given", ["x", "0", "12.5", "-3", "999999", True, "٣٠٠"])
 def test_what_is_no_memory_clock_is_refused_at_its_field(given):
-    with pytest.raises(WishRefused) as refused:
+    with pytest.raises(Refused) as refused:
         ClockWish.read("", given)
-    assert refused.value.field == "memory_mhz"
+    assert list(refused.value.fields) == ["memory_mhz"]
 
 
 @pytest.mark.parametrize(("graphics", "highest", "supported", "mhz"), [
@@ -70,9 +71,9 @@ def test_a_share_is_the_highest_supported_clock_below_it(graphics, highest, supp
 
 
 def test_a_share_of_a_clock_that_nobody_knows_is_refused():
-    with pytest.raises(WishRefused, match="Name MHz"):
+    with pytest.raises(Refused, match="Name MHz"):
         ClockWish("75%").graphics_mhz(None)
-    with pytest.raises(WishRefused, match="345 to 1980 MHz, not 2500"):
+    with pytest.raises(Refused, match="345 to 1980 MHz, not 2500"):
         ClockWish("2500").graphics_mhz(1980, (1980, 345))
 
 
@@ -170,6 +171,6 @@ def test_the_command_does_the_same(workers, capsys):
 
 @pytest.mark.django_db
 def test_a_gpu_that_nobody_knows_is_refused(workers):
-    with pytest.raises(WishRefused, match="start one on its host") as refused:
+    with pytest.raises(Refused, match="start one on its host") as refused:
         services.rule_set("GPU-0", ClockWish(), by=None)
-    assert refused.value.field == "uuid"
+    assert list(refused.value.fields) == ["uuid"]

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
+from profiles.base.refused import Refused
 from tuner.gate.builds.selectors import has_code_of
 from tuner.gate.builds.services import ensure_build
 from tuner.gate.regressions.services import change_regression, lock_regressions, update_regressions
 from tuner.models import BaselineChange, Build, Gate, GateKernel, KernelRun, Regression, Suite, SuiteKernel
-from workers.base.refused import Refused
 
 pytestmark = pytest.mark.django_db
 DAY = datetime(2026, 10, 1, tzinfo=UTC)

@@ -14,6 +14,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from tests.public_timing import samples
 from tests.recordings import timing_runs
 from tests.tuner.cache.test_config_cache import ENVIRONMENT, GPU, SHAPE, put
@@ -30,7 +31,6 @@ from tuner.gate.suites.run_services import run_record
 from tuner.models import CachedConfig, GpuEnvironment, KernelRun, RevalidationPolicy, Suite, SuiteJob, SuiteKernel
 from tuner.revalidation import policy_services
 from workers import jobs, sweep
-from workers.base.refused import Refused
 
 pytestmark = pytest.mark.django_db
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from tuner.gate.baselines import selectors as baseline_selectors
 from tuner.gate.baselines.selectors import Env
 from tuner.gate.baselines.services import record_baseline_change
@@ -22,7 +23,6 @@ from tuner.gate.stats.rule import Verdict
 from tuner.gate.stats.suite import judge
 from tuner.gate.verdicts import decide_services, selectors, services
 from tuner.models import Build, Gate, KernelRun, Regression, Suite
-from workers.base.refused import Refused
 
 pytestmark = pytest.mark.django_db
 RECORDED = Path(__file__).resolve().parents[2] / "data" / "h200" / "timing_runs.jsonl.gz"

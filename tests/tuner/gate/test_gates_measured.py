@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from tests.tuner.gate.recorded_suite import KEY, SIMILAR, SLOWER, SOFTMAX, THREE, suite_made
 from tuner.gate.builds.services import ensure_build
 from tuner.gate.suites.job_services import job_create, job_fail, job_stop
@@ -18,7 +19,6 @@ from tuner.gate.suites.run_services import run_record
 from tuner.gate.verdicts import decide_services, rounds_selectors, selectors, services, sides_selectors
 from tuner.models import Gate, KernelRun, Suite, SuiteJob
 from workers import jobs
-from workers.base.refused import Refused
 from workers.gate import suite
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("unwatched")]

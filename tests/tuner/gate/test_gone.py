@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
+from profiles.base.refused import Refused
 from tests.tuner.gate.test_levels import H200, at, gate, runs
 from tuner.gate.client import gate_request, make_parser
 from tuner.gate.reports import REPORTS, github
 from tuner.gate.verdicts import gone_services, selectors, services
 from tuner.models import BaselineChange, Gate, Suite
-from workers.base.refused import Refused
 
 pytestmark = pytest.mark.django_db
 ALL = {"softmax": 40.0, "matmul": 90.0, "add": 12.0}

@@ -9,6 +9,7 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from tests.tuner.gate.test_gates import H200, gate, records
 from tuner.gate.baselines.services import record_baseline_change
 from tuner.gate.builds.services import ensure_build
@@ -19,7 +20,6 @@ from tuner.gate.suites.upload_services import runs_store
 from tuner.gate.verdicts import selectors, services
 from tuner.gate.verdicts.sides_selectors import candidate_runs, spread_over
 from tuner.models import Gate, GateKernel, KernelRun, Regression, Suite
-from workers.base.refused import Refused
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("unwatched")]
 

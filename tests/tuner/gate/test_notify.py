@@ -16,18 +16,17 @@ from django.core.management import CommandError, call_command
 from django.urls import reverse
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from tuner.gate.channels import selectors as notify_selectors
 from tuner.gate.channels import sending_services
 from tuner.gate.channels import services as notify_services
 from tuner.gate.channels.kinds import webhook as notify_webhook
-from tuner.gate.channels.kinds.kind import AddressRefused
 from tuner.gate.channels.kinds.mail import KEPT_IN_FILES
 from tuner.gate.channels.kinds.table import KINDS
 from tuner.gate.channels.kinds.webhook import NotSent
 from tuner.gate.reports import message
 from tuner.gate.verdicts.decide_services import notify_followers
 from tuner.models import Build, Delivery, Gate, GateKernel, Notified, Regression, Suite, SuiteKernel
-from workers.base.refused import Refused
 from workers.secret import unseal
 
 KEY = "softmax R=8192 C=4096 fp16"
@@ -267,7 +266,7 @@ def test_each_kind_of_channel_fits_its_row_and_refuses_what_it_cannot_send_to():
     longest = Notified._meta.get_field("kind").max_length
     for name, kind in KINDS.items():
         assert name == kind.name and len(name) <= longest and kind.label and kind.noun != kind.nouns
-        with pytest.raises(AddressRefused):
+        with pytest.raises(Refused):
             kind.check("javascript:alert(1)")
 
 

@@ -12,6 +12,7 @@ from django.core.management import call_command
 from django.urls import reverse
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from profiles.fleet import services as fleet_services
 from profiles.fleet.models import FleetDay
 from profiles.fleet.stores import fleet_store
@@ -27,7 +28,6 @@ from tuner.models import Build, Delivery, ProductionPoint, ProductionRegression
 from workers.agent.aggregate import Aggregator
 from workers.agent.launches import Context, Gpu, Signature, Window, sum_durations
 from workers.agent.wire import make_batch, pack
-from workers.base.refused import Refused
 
 HOUR_NS = 3_600_000_000_000
 GEMM = Signature("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", (132, 1, 1), (384, 1, 1), 231_424)

@@ -10,6 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
+from profiles.base.refused import Refused
 from tests.tuner.cache.test_config_cache import ENVIRONMENT, FAST, GPU, SHAPE, put
 from tests.tuner.gate.test_environments import NEWER, client_of  # noqa: F401
 from tuner.cache import rules
@@ -96,7 +97,7 @@ def test_what_cannot_be_searched_leaves_the_next_its_turn(alice, monkeypatch):
 
     def refuses(**asked):
         if asked["shape"]["M"] == 2048:
-            raise search_services.TuneError({"operator": "its package is disabled"})
+            raise Refused({"operator": "its package is disabled"})
         return real(**asked)
 
     monkeypatch.setattr(search_services, "tune_create", refuses)

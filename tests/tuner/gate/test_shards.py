@@ -8,6 +8,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
+from profiles.base.refused import Refused
 from tests.tuner.gate.test_levels import H200, at, gate, runs
 from tuner.gate.client import ci_attempt, gate_request, make_parser
 from tuner.gate.pytest_plugin import as_lines
@@ -15,7 +16,6 @@ from tuner.gate.suites.processes import expected_kernels, missing_shards, read_u
 from tuner.gate.suites.upload_services import runs_store
 from tuner.gate.verdicts import selectors, services
 from tuner.models import Gate, KernelRun, Suite
-from workers.base.refused import Refused
 
 LEVELS = {"softmax": 40.0, "matmul": 90.0, "add": 12.0}
 

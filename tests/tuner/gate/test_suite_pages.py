@@ -16,6 +16,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from profiles.models import CaptureTarget
 from tests.tuner.gate.test_suites import FILE, lines
 from tuner.gate.builds.services import ensure_build
@@ -23,7 +24,7 @@ from tuner.gate.suite_pages import api as body_api
 from tuner.gate.suite_pages import calibration_selectors, charts, page_selectors
 from tuner.gate.suites import records, selectors, suite_services, upload_services
 from tuner.gate.suites.definition import read_definition
-from tuner.gate.suites.formats import LineError, kernel_line, limits_lines, read_kernel_lines, read_limits, read_toml
+from tuner.gate.suites.formats import kernel_line, limits_lines, read_kernel_lines, read_limits, read_toml
 from tuner.gate.suites.job_services import queue_due_suites
 from tuner.models import Gate, KernelRun, Suite, SuiteJob
 
@@ -63,7 +64,7 @@ class TestLines:
     @pytest.mark.parametrize("text", [
         "matmul M=1 fp16 bf16", "matmul M=", "matmul {BM}", pytest.param("a\n" * 3_001, id="too many")])
     def test_a_line_that_is_not_understood_is_said(self, text: str) -> None:
-        with pytest.raises(LineError):
+        with pytest.raises(Refused):
             read_kernel_lines(text)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from profiles.base.refused import Refused
 from tuner.gate.errors import Superseded
 from tuner.gate.suites import job_services, run_services, selectors, suite_services, upload_services
 from tuner.gate.suites import selectors as run_selectors
@@ -18,7 +19,6 @@ from tuner.gate.suites.definition import kernel_key, read_definition
 from tuner.gate.suites.formats import definition_toml, read_toml
 from tuner.gate.suites.models import SUITE_LEASES
 from tuner.models import Build, KernelRun, Suite, SuiteJob
-from workers.base.refused import Refused
 
 RECORDED = Path(__file__).resolve().parents[2] / "data" / "h200" / "timing_runs.jsonl.gz"
 FILE = """\

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from django.core.management import call_command
 
+from profiles.base.refused import Refused
 from tests.product import PROJECT, clean_env
-from tuner.gate.benchmarks.document import ResultsError
 from tuner.gate.benchmarks.table import runs_of
 
 PYTEST = {"machine_info": {}, "version": "5.2.0", "benchmarks": [
@@ -73,7 +73,7 @@ def test_numbers_of_triton(tmp_path: Path) -> None:
     assert [(run["op"], run["shape"], run["us"]) for run in runs] == [
         ("Triton", {"N": 1024}, [500.0]), ("Torch", {"N": 1024}, [250.0]), ("Triton", {"N": 2048}, [1000.0])]
     rates = write(tmp_path, TRITON.replace("(ms)", "(GB/s)"))
-    with pytest.raises(ResultsError, match="'GB/s' is no unit of time"):
+    with pytest.raises(Refused, match="'GB/s' is no unit of time"):
         runs_of(rates, "1")
     assert runs_of(write(tmp_path, TRITON.replace("(ms)", "(time)")), "1", "us")[0]["us"] == [0.5]
 
@@ -104,7 +104,7 @@ def without_data() -> dict[str, Any]:
     ({"devices": [], "benchmarks": [{"name": "a", "states": [3]}]}, "not as that program writes it"),
     ("a,b (ms)\n1\n", "line 2 has 1 columns"), ("a,b (ms)\n1,x\n", "'x' is no number")])
 def test_what_is_wrong_is_named(tmp_path: Path, content: Any, said: str) -> None:
-    with pytest.raises(ResultsError, match=said):
+    with pytest.raises(Refused, match=said):
         runs_of(write(tmp_path, content), "1")
 
 
@@ -115,7 +115,7 @@ def test_samples_are_read_beside_the_file_alone(tmp_path: Path, name: str) -> No
     folder.mkdir()
     path = nvbench(folder, [1.0])
     path.write_text(path.read_text().replace("result.json-bin/0.bin", name))
-    with pytest.raises(ResultsError, match="are not beside the file"):
+    with pytest.raises(Refused, match="are not beside the file"):
         runs_of(path, "1")
 
 

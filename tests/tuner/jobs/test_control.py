@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import strip_tags
 
+from profiles.base.refused import Refused
 from tuner.jobs import (
     control_services,
     create_services,
@@ -135,7 +136,7 @@ def test_two_people_s_extensions_add_up() -> None:
 
 @pytest.mark.parametrize("given", [{}, {"trials": -3}, {"seconds": float("nan")}, {"trials": 0, "seconds": 0.0}])
 def test_an_extension_must_give_something(given: dict[str, Any]) -> None:
-    with pytest.raises(create_services.TuneError):
+    with pytest.raises(Refused):
         control_services.tune_extend(make(), **given)
 
 
@@ -153,7 +154,7 @@ def test_an_effort_gives_the_numbers_and_one_s_own_go_before() -> None:
     quick = make(effort="quick", budget_trials=None, budget_seconds=None)
     assert (quick.budget_trials, quick.budget_seconds, quick.plateau) == (30, 90, 15)
     assert make(effort="quick", budget_trials=7, budget_seconds=None).budget_trials == 7
-    with pytest.raises(create_services.TuneError) as wrong:
+    with pytest.raises(Refused) as wrong:
         make(effort="heroic", budget_trials=None)
     assert set(wrong.value.fields) == {"effort", "budget_trials"}
 
@@ -174,7 +175,7 @@ def test_listed_configurations_are_measured_beside_the_default_and_nothing_else(
 
 @pytest.mark.parametrize("only", [[], [{"BLOCK": float("inf")}], [{"BLOCK": [1]}], ["BLOCK"], [{}], [{"x": 1}] * 300])
 def test_what_is_no_configuration_is_refused(only: Any) -> None:
-    with pytest.raises(create_services.TuneError):
+    with pytest.raises(Refused):
         make(only=only)
 
 
@@ -216,7 +217,7 @@ def test_a_job_for_one_model_waits_for_a_worker_with_it(monkeypatch: pytest.Monk
     h200, anywhere = make(device="gpu:NVIDIA H200", worth_s=9.0), make(device="gpu", worth_s=1.0)
     assert control_services.next_job(h200.pk, "gpu", {"NVIDIA A100"}) == anywhere.pk
     assert control_services.next_job(anywhere.pk, "gpu", {"NVIDIA H200"}) == h200.pk
-    with pytest.raises(create_services.TuneError):
+    with pytest.raises(Refused):
         make(device="gpu:")
 
 

@@ -8,6 +8,7 @@ import pytest
 from django.conf import settings
 from django.urls import reverse
 
+from profiles.base.refused import Refused
 from tuner.jobs import create_services, selectors
 from tuner.jobs.outcomes import job_outcome
 from tuner.models import TuneJob
@@ -67,7 +68,7 @@ def test_other_searches_keep_their_plateau() -> None:
 def test_an_effort_gives_an_exhaustive_search_no_plateau_and_a_typed_one_is_refused() -> None:
     assert make(budget_trials=None, budget_seconds=None, effort="normal").plateau is None
     assert make(strategy="random", effort="normal").plateau == create_services.EFFORTS["normal"].plateau
-    with pytest.raises(create_services.TuneError, match="ends with the space or its budget"):
+    with pytest.raises(Refused, match="ends with the space or its budget"):
         make(plateau=40)
 
 

@@ -6,6 +6,7 @@ import pytest
 from django.core.management import call_command
 from django.urls import reverse
 
+from profiles.base.refused import Refused
 from tuner.jobs import create_services
 from tuner.jobs.forms import TuneForm
 from tuner.models import TuneJob
@@ -28,7 +29,7 @@ def test_a_job_is_timed_cold_unless_it_says_otherwise():
       "device": "replay:matmul"},
      "a replay serves times as they were recorded")])
 def test_what_cannot_be_is_told_at_its_field(given, words):
-    with pytest.raises(create_services.TuneError) as error:
+    with pytest.raises(Refused) as error:
         create_services.tune_create(owner=None, **{**GPU_JOB, **given})
     assert set(error.value.fields) == {"timing"} and words in error.value.fields["timing"]
 

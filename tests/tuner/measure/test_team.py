@@ -12,6 +12,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.urls import reverse
 
+from profiles.base.refused import Refused
 from tests.tuner.measure.forks import run_program
 from tuner.bring.own import selectors as own
 from tuner.cache.serve.services import matching_operator
@@ -106,14 +107,14 @@ def test_a_description_becomes_an_operator():
     ({"constraints": {"x": "exit()"}}, "only numbers"),
     ({"presets": [{"N": 2**50}]}, "whole number"), ({"kernel_names": None}, "list")])
 def test_a_hostile_description_is_refused(change, words):
-    with pytest.raises(description.DescriptionError, match=words):
+    with pytest.raises(Refused, match=words):
         description.read_operators(json.dumps([{**told(), **change}]).encode())
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"[1]", b"[" * 100_000, b'[{"name": "a"}]', b" " * (description.MAX_BYTES + 1),
                                   json.dumps([told(), told()]).encode()])
 def test_what_is_no_description_is_refused(body):
-    with pytest.raises(description.DescriptionError):
+    with pytest.raises(Refused):
         description.read_operators(body)
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from profiles.base.refused import Refused
 from tests.kept.folder import cache_folder
 from tests.scale import DEEP
 from tests.tuner.measure.test_tensor_operators import CHECK, COMPILE, python
-from tuner.spaces.edit import EditRefused, count_edited, edited_space, has_default, read_edit
+from tuner.spaces.edit import count_edited, edited_space, has_default, read_edit
 from tuner.spaces.own import space_of_operator
 from tuner.spaces.selectors import space_answer
 from tuner.spaces.texts import edit_text
@@ -48,7 +49,7 @@ def test_every_parameter_of_every_operator_takes_values_or_says_that_it_takes_no
         value = fresh_value(own, param.name)
         assert bool(own.takes[param.name]) == (value is not None), param.name
         if value is None:
-            with pytest.raises(EditRefused, match="not written for that value"):
+            with pytest.raises(Refused, match="not written for that value"):
                 read_edit({"parameters": {param.name: [*param.values, "another" if isinstance(param.values[0], str) else 3]}}, own)
             continue
         took += 1
@@ -86,7 +87,7 @@ def test_what_a_gpu_lacks_leaves_out_all_that_is_added() -> None:
     edit = read_edit({"parameters": {"num_stages": [16], "BK": [128]}}, own)
     counted = count_edited(own, edit, limit_s=30)
     assert counted.valid == 0 and counted.left_out["shared memory"] > 0 and counted.left_out["TMA: from compute capability 9.0"] > 0
-    with pytest.raises(EditRefused, match="no configuration is left on Tesla T4"):
+    with pytest.raises(Refused, match="no configuration is left on Tesla T4"):
         edited_space(own, edit)
 
 
@@ -105,7 +106,7 @@ def test_what_a_gpu_lacks_leaves_out_all_that_is_added() -> None:
 ])
 def test_what_the_kernels_cannot_take_is_refused_at_its_field(operator: str, values: dict[str, Any], words: str) -> None:
     own = own_of(operator)
-    with pytest.raises(EditRefused) as caught:
+    with pytest.raises(Refused) as caught:
         read_edit({"parameters": values}, own)
     assert list(caught.value.fields) == [f"parameters.{next(iter(values))}"]
     assert words in next(iter(caught.value.fields.values()))
@@ -141,7 +142,7 @@ def test_too_many_combinations_are_refused_before_they_are_made() -> None:
     own = own_of("matmul", SHAPE)
     sides = [1 << power for power in range(4, 17)]
     edit = read_edit({"parameters": {"BM": sides, "BN": sides, "BK": sides, "GM": list(range(1, 65))}}, own)
-    with pytest.raises(EditRefused, match=f"at most {MAX_PRODUCT:,}") as caught:
+    with pytest.raises(Refused, match=f"at most {MAX_PRODUCT:,}") as caught:
         count_edited(own, edit)
     assert list(caught.value.fields) == ["parameters"]
 

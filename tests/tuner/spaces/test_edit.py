@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from profiles.base.refused import Refused
 from tuner.spaces import own as own_spaces
-from tuner.spaces.edit import TAKEN_OUT, EditRefused, OwnSpace, Values, count_edited, edited_space, has_default, read_edit
+from tuner.spaces.edit import TAKEN_OUT, OwnSpace, Values, count_edited, edited_space, has_default, read_edit
 from tuner.spaces.own import space_of_operator
 from tuner.spaces.texts import edit_text
 from tuner.tuning.measure.landscape import Landscape
@@ -51,7 +52,7 @@ def team(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def refused(own: OwnSpace, given: Any) -> dict[str, str]:
-    with pytest.raises(EditRefused) as caught:
+    with pytest.raises(Refused) as caught:
         read_edit(given, own)
     return caught.value.fields
 
@@ -112,14 +113,14 @@ def test_what_is_wrong_is_named_at_its_field(own: OwnSpace, given: Any, field: s
 
 @pytest.mark.parametrize("text", ["KERNEL * 1000000000 != 3", "KERNEL % 3 != 1", "KERNEL + 1 > 0"])
 def test_a_text_has_no_arithmetic(own: OwnSpace, text: str) -> None:
-    with pytest.raises(EditRefused, match="no arithmetic") as caught:
+    with pytest.raises(Refused, match="no arithmetic") as caught:
         count_edited(own, read_edit({"constraints": [text]}, own))
     assert list(caught.value.fields) == ["constraints[0]"]
 
 
 def test_a_space_that_leaves_nothing_says_what_took_it(own: OwnSpace) -> None:
     edit = read_edit({"constraints": ["BM > 9999"]}, own)
-    with pytest.raises(EditRefused, match=r"no configuration is left on NVIDIA H200 \(.*BM > 9999"):
+    with pytest.raises(Refused, match=r"no configuration is left on NVIDIA H200 \(.*BM > 9999"):
         edited_space(own, edit)
     assert count_edited(own, edit).valid == 0
 
@@ -166,7 +167,7 @@ def test_counting_has_a_limit_and_says_so(team: Any) -> None:
     own = team(described(A=list(range(1, 65)), B=list(range(1, 65)), C=list(range(1, 65))), {"A": 1, "B": 1, "C": 1})
     counted = count_edited(own, read_edit({"constraints": ["A + B + C > 0"]}, own), limit_s=0.05)
     assert not counted.whole and 0 < counted.valid < counted.size == 64**3
-    with pytest.raises(EditRefused, match=f"at most {MAX_PRODUCT:,}"):
+    with pytest.raises(Refused, match=f"at most {MAX_PRODUCT:,}"):
         count_edited(team(described(**{name: list(range(64)) for name in "ABCD"}), {}), read_edit({}, own))
 
 

@@ -13,6 +13,7 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from tests.webapp.agents.conftest import Site, Told, call
 from tuner.models import TuneJob
 from webapp.agents import services
@@ -148,7 +149,7 @@ def test_a_token_s_own_budget_goes_before_the_project_s(alice: Any, token_of: Ca
     with pytest.raises(services.OverBudget, match="0 of the 0"):
         services.call_begin(who(token), "start_tune_job", {}, 0)
     for wrong in ("", "-1", "x", "1.5", "9" * 12, "١"):
-        with pytest.raises(services.BudgetRefused):
+        with pytest.raises(Refused):
             services.budget_set(FIRST_PROJECT, token, wrong, 1)
 
 

@@ -19,12 +19,12 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from django.test import Client
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from tuner.models import Build, Gate, Regression
 from webapp.forges import sending_services, services
 from webapp.models import Forge, ForgeArrival, ForgePost, IssueLink, Thread
 from webapp.threads import services as thread_services
 from webapp.threads import subjects
-from workers.base.refused import Refused
 
 pytestmark = [pytest.mark.servers, pytest.mark.django_db]
 

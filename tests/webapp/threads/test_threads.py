@@ -11,12 +11,12 @@ from django.core.exceptions import PermissionDenied
 from django.test import Client
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from profiles.models import Finding
 from tests.webapp.threads.conftest import make_profile
 from tuner.models import Regression
 from webapp.models import Comment, Follow, Membership, Notice, Project, Thread
 from webapp.threads import services, subjects
-from workers.base.refused import Refused
 from workers.scope import within
 
 pytestmark = [pytest.mark.servers, pytest.mark.django_db]

@@ -3,6 +3,7 @@
 import pytest
 from django.conf import settings
 
+from profiles.base.refused import Refused
 from profiles.capture import cost_selectors
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.ncu import NcuOptions
@@ -12,7 +13,6 @@ from profiles.capture.tools.torch_profiler import TorchOptions
 from profiles.models import Capture, CaptureTarget
 from tests.workers.capture.test_capture import host, queued, ran, told  # noqa: F401
 from tests.workers.tune import stand_ins
-from workers.base.refused import Refused
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)
 SLOW = stand_ins.PROFILES + "\nsleep 1.5"

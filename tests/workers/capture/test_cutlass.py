@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
+from profiles.base.refused import Refused
 from profiles.capture import selectors
 from profiles.capture.command import build_command
 from profiles.capture.tools import cutlass
@@ -17,7 +18,6 @@ from profiles.upload.services import profile_ingest
 from tests.profiles.ingest.test_cutlass import TEXT
 from tests.workers.tune import stand_ins
 from workers import jobs
-from workers.base.refused import Refused
 from workers.capture import run
 from workers.core import gpu
 

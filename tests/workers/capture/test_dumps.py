@@ -16,6 +16,7 @@ from django.core.management import CommandError, call_command
 from django.urls import reverse
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from profiles.capture import selectors, services
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.torch_profiler import MOST_DUMPS
@@ -24,7 +25,6 @@ from profiles.upload.services import profile_ingest
 from tests.profiles.ingest.corpus import DATA
 from tests.workers.capture.test_capture import GPU_WORKER, host, told, wait_for  # noqa: F401
 from workers import jobs
-from workers.base.refused import Refused
 from workers.capture import dumps, run, torch_memory
 
 BEATS_ON = timedelta(seconds=100)       # nobody beats here; further ahead it would be from before a clock was set back

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from profiles.base.refused import Refused
 from profiles.capture.command import build_command
 from profiles.capture.tools.proton import BACKEND, CONTEXT, DATA, MODE, ProtonOptions
 from profiles.capture.tools.tool import Paths
-from workers.base.refused import Refused
 from workers.capture.facts import said_by_tool
 
 pytestmark = pytest.mark.process

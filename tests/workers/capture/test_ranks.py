@@ -10,6 +10,7 @@ import threading
 import pytest
 from django.conf import settings
 
+from profiles.base.refused import Refused
 from profiles.capture import selectors, services
 from profiles.capture.command import build_command, shell_text
 from profiles.capture.tools.launchers import RANK
@@ -22,7 +23,6 @@ from profiles.upload.services import profile_ingest
 from tests.workers.capture.test_capture import wait_for
 from tests.workers.tune import stand_ins
 from workers import jobs
-from workers.base.refused import Refused
 from workers.capture import run
 from workers.capture.ranks import Launcher, Ranks, find_launcher
 from workers.core import gpu

@@ -21,11 +21,11 @@ from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
+from profiles.base.refused import Refused
 from tuner.gate.code import services
 from tuner.gate.code.address import folder_problem, parse_git_address
 from tuner.gate.suites import job_services
 from tuner.models import Build, CodeFetch, Gate, KernelRun, Suite, SuiteCode, SuiteJob, SuiteKernel
-from workers.base.refused import Refused
 from workers.code import attempt, git
 from workers.code.build import BuildCode, CodeStore
 from workers.code.git import Git, Limits

@@ -26,7 +26,7 @@ SMALL = Bounds(cpu_s=20, memory_mb=512, data_mb=256, processes=48, room_mb=32, f
 SECRET = "a secret of this worker's variables"
 CODE, FAKE = "tests.workers.core.code_child", "tests.workers.core.fake_child"
 GIVEN = {"PYTHONPATH": str(PROJECT)}
-READ = tuple(PROJECT / name for name in ("tuner", "profiles", "tests"))
+READ = (*sandboxed.OURS, PROJECT / "tests")
 PARENT = "tests.workers.core.walled_parent"
 
 

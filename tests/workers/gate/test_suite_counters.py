@@ -14,6 +14,7 @@ from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
+from profiles.base.refused import Refused
 from profiles.capture import selectors as capture_selectors
 from profiles.capture.tools import ncu, torch_profiler
 from profiles.models import Capture, CaptureTarget, Profile
@@ -24,7 +25,6 @@ from tuner.gate.suites import counters as counter_services
 from tuner.gate.suites import job_services, run_services
 from tuner.gate.verdicts import counter_services as gate_counters
 from tuner.models import Gate, GateKernel, KernelRun, Regression, Suite, SuiteCapture, SuiteJob, SuiteKernel
-from workers.base.refused import Refused
 from workers.capture import run as capture
 from workers.core import gpu
 from workers.fresh import captured

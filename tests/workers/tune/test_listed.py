@@ -16,6 +16,7 @@ from tests.tuner.measure.chosen import WITHOUT_TORCH
 pytest.importorskip("torch", reason=WITHOUT_TORCH)
 pytest.importorskip("triton", reason=WITHOUT_TORCH)
 
+from profiles.base.refused import Refused
 from tests.workers.tune.listing_child import LIBRARY, MISSING_M, NAME, NOTHING_M, OPERATOR
 from tuner import texts
 from tuner.jobs import create_services
@@ -92,7 +93,7 @@ def test_what_the_child_lists_is_searched_stored_cached_and_shown_in_the_form(al
 
 
 def test_an_edit_of_a_space_that_nobody_listed_is_refused(alice: Any) -> None:
-    with pytest.raises(create_services.TuneError, match="nothing can be edited"):
+    with pytest.raises(Refused, match="nothing can be edited"):
         job_of(alice, space={"parameters": {"WAY": ["rows"]}, "constraints": []})
 
 

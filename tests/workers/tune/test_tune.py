@@ -7,6 +7,7 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
+from profiles.base.refused import Refused
 from tuner import devices
 from tuner.jobs import control_services, create_services, page_selectors, selectors, worker_services
 from tuner.models import CachedConfig, TrialRow, TuneJob
@@ -167,7 +168,7 @@ def test_exhaustive_search_ends_with_the_space_or_its_budget_and_never_on_a_plat
     assert page_selectors.ended_text(whole, whole.trials.count()) == "the whole space was tried"
     part = run(make(**SOFTMAX, strategy="exhaustive", budget_trials=7, effort="quick"))
     assert (part.ended_by, part.trials.count(), part.plateau) == ("trials", 7, None)
-    with pytest.raises(create_services.TuneError, match="ends with the space or its budget only"):
+    with pytest.raises(Refused, match="ends with the space or its budget only"):
         make(**SOFTMAX, strategy="exhaustive", plateau=3)
 
 

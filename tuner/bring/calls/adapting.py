@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.bring.calls.changed import read_changed
 from tuner.bring.calls.expression import MAKERS, CallExpression
 from tuner.bring.calls.found import is_contiguous
 from tuner.bring.calls.understand import META, OPTIONS, Recorded
 from tuner.bring.recorded import DTYPES
 from tuner.bring.references import NOT_INDEPENDENT
-from tuner.bring.source import FileRefused, Kernel
+from tuner.bring.source import Kernel
 from tuner.bring.write import Draft, import_lines
 
 MOST_VALUES = 64
@@ -301,11 +302,11 @@ _TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8e4nv": "
 
 def write_called(each: Recorded, kernel: Kernel | None, told: Mapping[str, Any], call: CallExpression, module: str,
                  reference: str = "") -> Draft:
-    """Return the adapter of one kernel of a recorded call. Raises FileRefused where there is nothing to write one of."""
+    """Return the adapter of one kernel of a recorded call. Raises Refused where there is nothing to write one of."""
     if not each.dims:
-        raise FileRefused(f"{each.name}: nothing of the launch follows a number of the call, so its sizes are not told")
+        raise Refused(f"{each.name}: nothing of the launch follows a number of the call, so its sizes are not told")
     if not [name for name, one in each.launch["arguments"].items() if one["kind"] in ("tensor", "descriptor")]:
-        raise FileRefused(f"{each.name}: the call gives it no tensor")
+        raise Refused(f"{each.name}: the call gives it no tensor")
     writing = _Writing(each, kernel, told, call, reference)
     grid, record, answer = writing.grid(), writing.record(), writing.reference()
     arguments = writing.arguments()             # last: it raises for what the others had to ask

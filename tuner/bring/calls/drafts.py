@@ -5,26 +5,26 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from profiles.base.refused import Refused
 from tuner.bring.calls.adapting import write_called
 from tuner.bring.calls.expression import read_call
 from tuner.bring.calls.found import read_recorded
 from tuner.bring.calls.loading_places import package_of
 from tuner.bring.check import asked_calls, record_of
-from tuner.bring.source import FileRefused
 from tuner.bring.write import Draft
 
 
 def draft_of_call(path: Path, name: str, call: str, dtype: str = "", reference: str = "") -> Draft:
-    """Return the adapter of the kernel `name` of a call, of its only one where none is named. Raises FileRefused."""
+    """Return the adapter of the kernel `name` of a call, of its only one where none is named. Raises Refused."""
     if reference and reference not in _functions_of(path):
-        raise FileRefused(f"{path.name} has no function {reference}")
+        raise Refused(f"{path.name} has no function {reference}")
     with asked_calls(path, call) as asked:
         told = record_of(asked, call, dtype)
         launched = read_recorded(path, told)
     chosen = [each for each in launched if not name or name in (each[0].name, each[1].name if each[1] else "")]
     if len(chosen) != 1:
         names = ", ".join(each.name for each, _ in launched)
-        raise FileRefused(f"the call launches {names}: name one, as {path.name}:NAME")
+        raise Refused(f"the call launches {names}: name one, as {path.name}:NAME")
     each, kernel = chosen[0]
     return write_called(each, kernel, told, read_call(call), ".".join(package_of(path)[1]), reference)
 
@@ -33,4 +33,4 @@ def _functions_of(path: Path) -> set[str]:
     try:
         return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
     except (OSError, SyntaxError, ValueError) as error:
-        raise FileRefused(f"{path}: {error}") from error
+        raise Refused(f"{path}: {error}") from error

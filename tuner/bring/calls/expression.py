@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from profiles.base.refused import Refused
+
 MAX_CHARS, MAX_NODES, MAX_DEPTH, MAX_NUMBER, MAX_RANK = 2000, 300, 24, 1 << 40, 8
 MAX_ELEMENTS = 1 << 40
 MAKERS = ("randn", "rand", "empty", "zeros", "ones", "randint", "arange", "full", "tensor", "randperm")
@@ -26,10 +28,6 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv, ast.Mod: operator.mod}
 
 
-class CallRefused(ValueError):
-    """A call that cannot be read; the text says what is allowed."""
-
-
 @dataclass(frozen=True)
 class CallExpression:
     """A call that was read: its text, its tree, the whole numbers in it of at least 2 in their order, the function's name."""
@@ -41,19 +39,19 @@ class CallExpression:
 
 
 def read_call(text: str) -> CallExpression:
-    """Return the call. Raises CallRefused with what is wrong."""
+    """Return the call. Raises Refused with what is wrong."""
     text = text.strip()
     if not text or len(text) > MAX_CHARS:
-        raise CallRefused(f"a call has 1 to {MAX_CHARS:,} characters, like softmax(randn(8192, 4096))")
+        raise Refused(f"a call has 1 to {MAX_CHARS:,} characters, like softmax(randn(8192, 4096))")
     try:
         tree = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise CallRefused(f"no call: {getattr(error, 'msg', error)}: write one like softmax(randn(8192, 4096))") from error
+        raise Refused(f"no call: {getattr(error, 'msg', error)}: write one like softmax(randn(8192, 4096))") from error
     if sum(1 for _ in ast.walk(tree)) > MAX_NODES:
-        raise CallRefused(f"more than {MAX_NODES} parts")
+        raise Refused(f"more than {MAX_NODES} parts")
     _check(tree, 0)
     if not isinstance(tree, ast.Call) or _root(tree.func) in MAKERS:
-        raise CallRefused("a call of a function of the file is needed, like softmax(randn(8192, 4096))")
+        raise Refused("a call of a function of the file is needed, like softmax(randn(8192, 4096))")
     return CallExpression(text, tree, tuple(dict.fromkeys(_numbers(tree))), _root(tree.func))
 
 
@@ -69,24 +67,24 @@ def _numbers(tree: ast.expr) -> list[int]:
 
 def _check(node: ast.AST, depth: int) -> None:
     if depth > MAX_DEPTH:
-        raise CallRefused(f"nested deeper than {MAX_DEPTH}")
+        raise Refused(f"nested deeper than {MAX_DEPTH}")
     if isinstance(node, ast.Constant):
         if isinstance(node.value, bytes | complex) or node.value is Ellipsis or (
                 isinstance(node.value, int) and abs(node.value) > MAX_NUMBER):
-            raise CallRefused(f"{str(node.value)[:40]}: numbers up to {MAX_NUMBER:,}, texts, True, False and None are allowed")
+            raise Refused(f"{str(node.value)[:40]}: numbers up to {MAX_NUMBER:,}, texts, True, False and None are allowed")
         return
     if isinstance(node, ast.Name):
         if node.id.startswith("__"):
-            raise CallRefused(f"{node.id[:40]}: no name of the file")
+            raise Refused(f"{node.id[:40]}: no name of the file")
         return
     if isinstance(node, ast.Attribute):
         if node.attr.startswith("_"):
-            raise CallRefused(f".{node.attr[:40]}: names that begin with _ are not reached")
+            raise Refused(f".{node.attr[:40]}: names that begin with _ are not reached")
         _check(node.value, depth + 1)
         return
     if isinstance(node, ast.Call):
         if any(each.arg is None for each in node.keywords) or any(isinstance(each, ast.Starred) for each in node.args):
-            raise CallRefused("* and ** are not allowed: write the arguments out")
+            raise Refused("* and ** are not allowed: write the arguments out")
         for each in (node.func, *node.args, *(keyword.value for keyword in node.keywords)):
             _check(each, depth + 1)
         return
@@ -101,8 +99,8 @@ def _check(node: ast.AST, depth: int) -> None:
         _check(node.left, depth + 1)
         _check(node.right, depth + 1)
         return
-    raise CallRefused(f"{ast.unparse(node)[:60] if isinstance(node, ast.expr) else type(node).__name__}: only calls, tensors "
-                      f"({', '.join(MAKERS)}), dtypes, numbers, texts, lists, tuples and keyword arguments are allowed")
+    raise Refused(f"{ast.unparse(node)[:60] if isinstance(node, ast.expr) else type(node).__name__}: only calls, tensors "
+                  f"({', '.join(MAKERS)}), dtypes, numbers, texts, lists, tuples and keyword arguments are allowed")
 
 
 class Evaluation:
@@ -117,7 +115,7 @@ class Evaluation:
         self.names, self.make, self.dtype, self.instead = names, make, dtype, instead or {}
 
     def value(self, node: ast.expr) -> Any:
-        """Return the value of a part. Raises CallRefused for a name that is not there, and what the function raises."""
+        """Return the value of a part. Raises Refused for a name that is not there, and what the function raises."""
         if isinstance(node, ast.Constant):
             return self.instead.get(node.value, node.value) if type(node.value) is int else node.value
         if isinstance(node, ast.Name):
@@ -135,12 +133,12 @@ class Evaluation:
         try:
             return _ARITHMETIC[type(node.op)](self._number(node.left), self._number(node.right))
         except ArithmeticError as error:
-            raise CallRefused(f"{ast.unparse(node)}: {error}") from error
+            raise Refused(f"{ast.unparse(node)}: {error}") from error
 
     def _number(self, node: ast.expr) -> int | float:
         value = self.value(node)
         if not isinstance(value, int | float):
-            raise CallRefused(f"{ast.unparse(node)[:60]}: arithmetic is of numbers")
+            raise Refused(f"{ast.unparse(node)[:60]}: arithmetic is of numbers")
         return value
 
     def _name(self, name: str) -> Any:
@@ -148,26 +146,26 @@ class Evaluation:
             return self.names[name]
         if name in DTYPES:
             return self.dtype(DTYPES[name])
-        raise CallRefused(f"the file holds no {name}")
+        raise Refused(f"the file holds no {name}")
 
     def _attribute(self, node: ast.Attribute) -> Any:
         if isinstance(node.value, ast.Name) and node.value.id == "torch":
             if node.attr == "bool" or node.attr in DTYPES:
                 return self.dtype("bool" if node.attr == "bool" else DTYPES[node.attr])
-            raise CallRefused(f"torch.{node.attr} is no dtype and no maker of tensors ({', '.join(MAKERS)})")
+            raise Refused(f"torch.{node.attr} is no dtype and no maker of tensors ({', '.join(MAKERS)})")
         of_file = _root(node) in self.names and not _is_called(node.value)
         if not of_file and node.attr not in METHODS:
-            raise CallRefused(f".{node.attr}: of tensors these are allowed: {', '.join(METHODS)}")
+            raise Refused(f".{node.attr}: of tensors these are allowed: {', '.join(METHODS)}")
         base = self.value(node.value)
         if type(base).__name__ == "module":
-            raise CallRefused(f"{ast.unparse(node)[:60]}: names of the file itself are called, not of modules that it imports")
+            raise Refused(f"{ast.unparse(node)[:60]}: names of the file itself are called, not of modules that it imports")
         return getattr(base, node.attr)
 
     def _call(self, node: ast.Call) -> Any:
         maker = _maker(node.func, self.names)
         function = None if maker else self.value(node.func)
         if not maker and not callable(function):
-            raise CallRefused(f"{ast.unparse(node.func)[:60]} is {function!r:.40} once the file is imported: it cannot be called")
+            raise Refused(f"{ast.unparse(node.func)[:60]} is {function!r:.40} once the file is imported: it cannot be called")
         given = [self.value(each) for each in node.args]
         keywords = {str(each.arg): self.value(each.value) for each in node.keywords}
         return self.make(maker, given, keywords) if function is None else function(*given, **keywords)

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.bring import spaces
 from tuner.bring.calls.changed import read_changed
 from tuner.bring.calls.loading_places import package_of
 from tuner.bring.calls.understand import Recorded, understand
 from tuner.bring.report import Found, Problem
 from tuner.bring.samples import GPU, choose_samples
-from tuner.bring.source import FileRefused, Kernel, all_kernels_of
+from tuner.bring.source import Kernel, all_kernels_of
 from tuner.tuning.space import Space
 
 KINDS = {"int": "integer", "float": "number", "bool": "flag", "none": "none", "str": "text", "tensor": "pointer"}
@@ -35,7 +36,7 @@ def read_recorded(path: Path, told: Mapping[str, Any]) -> list[tuple[Recorded, K
 def _kernels_of(path: Path) -> dict[str, Kernel]:
     try:
         return all_kernels_of(path.read_text())
-    except (OSError, UnicodeDecodeError, FileRefused):
+    except (OSError, UnicodeDecodeError, Refused):
         return {}
 
 

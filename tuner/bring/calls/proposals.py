@@ -8,7 +8,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from tuner.bring.calls.expression import MAKERS, CallRefused, read_call
+from profiles.base.refused import Refused
+from tuner.bring.calls.expression import MAKERS, read_call
 from tuner.bring.uses import dotted
 
 MOST, MOST_DEPTH = 12, 6
@@ -42,7 +43,7 @@ def propose_calls(text: str) -> list[str]:
 def _is_call(text: str) -> bool:
     try:
         return bool(read_call(text))
-    except CallRefused:
+    except Refused:
         return False
 
 

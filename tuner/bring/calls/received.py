@@ -11,23 +11,21 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from profiles.base.refused import Refused
+
 MAX_NODES, MAX_DEPTH, MAX_TEXT, MAX_WHOLE, MAX_LAUNCHES, MAX_RANK = 400_000, 12, 2000, 1 << 62, 64, 16
 NOT_FINITE = ("inf", "-inf", "nan")             # of a number that JSON has not, as `recorder` tells it
 _DTYPE = re.compile(r"[a-z][a-z0-9_]{0,24}\Z")
 _Kind = TypeVar("_Kind")
 
 
-class RecordRefused(ValueError):
-    """A record that is none."""
-
-
 def read_record(told: Any) -> dict[str, Any]:
-    """Return the record, its names identifiers, its numbers and texts bounded. Raises RecordRefused."""
+    """Return the record, its names identifiers, its numbers and texts bounded. Raises Refused."""
     record = _plain(told, 0, [MAX_NODES])
     try:
         launches = [_launch(each) for each in record["launches"]]
         if not launches or len(launches) > MAX_LAUNCHES:
-            raise RecordRefused("no launch")
+            raise Refused("no launch")
         return {
             "call": _text(record["call"]), "sms": _whole(record.get("sms", 0)), "sizes": _list(record["sizes"], _whole),
             "launches": launches, "inputs": _list(record.get("inputs", []), _made),
@@ -40,7 +38,7 @@ def read_record(told: Any) -> dict[str, Any]:
             "used": _list(record.get("used", []), _text),
             **({"failed_at": _text(record["failed_at"])} if "failed_at" in record else {})}
     except (KeyError, TypeError, AttributeError) as error:
-        raise RecordRefused(f"no record of a call ({type(error).__name__}: {error})"[:200]) from error
+        raise Refused(f"no record of a call ({type(error).__name__}: {error})"[:200]) from error
 
 
 def _launch(told: Any) -> dict[str, Any]:
@@ -62,7 +60,7 @@ def _autotune(told: Any) -> dict[str, Any]:
         return _list(listed, lambda config: _named(config, _scalar))
 
     if not told["configs"]:
-        raise RecordRefused("an autotuner without a configuration")
+        raise Refused("an autotuner without a configuration")
     return {"configs": configs(told["configs"]), "kept": configs(told["kept"]), "key": _list(told["key"], _text),
             "names": _list(told["names"], _name), "pruned": bool(told["pruned"]), "prune_failed": _text(told["prune_failed"]),
             "reset_to_zero": _list(told["reset_to_zero"], _name), "restore_value": _list(told["restore_value"], _name)}
@@ -98,7 +96,7 @@ def _made(told: Any) -> dict[str, Any]:
 def _extents(told: Any) -> dict[str, Any]:
     shape, strides = _list(told["shape"], _whole), _list(told["strides"], _whole)
     if len(shape) != len(strides) or len(shape) > MAX_RANK:
-        raise RecordRefused("a tensor whose extents are none")
+        raise Refused("a tensor whose extents are none")
     return {"shape": shape, "strides": strides}
 
 
@@ -112,19 +110,19 @@ def _named(told: Any, read: Callable[[Any], Any]) -> dict[str, Any]:
 
 def _list(told: Any, read: Callable[[Any], Any]) -> list[Any]:
     if not isinstance(told, list):
-        raise RecordRefused("no list where one is expected")
+        raise Refused("no list where one is expected")
     return [read(each) for each in told]
 
 
 def _name(told: Any) -> str:
     if not isinstance(told, str) or not told.isidentifier():
-        raise RecordRefused(f"{str(told)[:40]!r} is no name")
+        raise Refused(f"{str(told)[:40]!r} is no name")
     return told
 
 
 def _dtype(told: Any) -> str:
     if not isinstance(told, str) or not _DTYPE.match(told):
-        raise RecordRefused("a dtype that is none")
+        raise Refused("a dtype that is none")
     return told
 
 
@@ -142,7 +140,7 @@ def _flag(told: Any) -> bool:
 
 def _nothing(told: Any) -> None:
     if told is not None:
-        raise RecordRefused("a value where none is expected")
+        raise Refused("a value where none is expected")
 
 
 def _fraction(told: Any) -> float | str:
@@ -152,13 +150,13 @@ def _fraction(told: Any) -> float | str:
 def _of(told: Any, kind: type[_Kind]) -> _Kind:
     """Return what is of this very type: a truth value is no whole number."""
     if type(told) is not kind:
-        raise RecordRefused(f"no {kind.__name__} where one is expected")
+        raise Refused(f"no {kind.__name__} where one is expected")
     return told
 
 
 def _scalar(told: Any) -> Any:
     if isinstance(told, dict | list):
-        raise RecordRefused("more than one value where one is expected")
+        raise Refused("more than one value where one is expected")
     return told
 
 
@@ -167,14 +165,14 @@ def _numbers(told: Any) -> Any:
     if isinstance(told, list):
         return [_numbers(each) for each in told]
     if not isinstance(told, int | float):
-        raise RecordRefused("values that are no numbers")
+        raise Refused("values that are no numbers")
     return told
 
 
 def _plain(told: Any, depth: int, left: list[int]) -> Any:
     left[0] -= 1
     if depth > MAX_DEPTH or left[0] < 0:
-        raise RecordRefused("a record that is nested or long beyond use")
+        raise Refused("a record that is nested or long beyond use")
     if isinstance(told, dict):
         return {str(key)[:MAX_TEXT]: _plain(value, depth + 1, left) for key, value in told.items()}
     if isinstance(told, list):
@@ -187,7 +185,7 @@ def _plain(told: Any, depth: int, left: list[int]) -> Any:
         return told
     if isinstance(told, float) and math.isfinite(told):
         return told
-    raise RecordRefused("a value that is no number and no text")
+    raise Refused("a value that is no number and no text")
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {"int": _whole, "bool": _flag, "float": _fraction, "str": _text, "none": _nothing}

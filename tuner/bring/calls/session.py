@@ -15,8 +15,9 @@ import triton
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
+from profiles.base.refused import Refused
 from tuner.bring.calls.choices import Choices
-from tuner.bring.calls.expression import MAX_ELEMENTS, MAX_RANK, CallExpression, CallRefused, Evaluation
+from tuner.bring.calls.expression import MAX_ELEMENTS, MAX_RANK, CallExpression, Evaluation
 from tuner.bring.calls.pretending import pretended
 from tuner.bring.calls.recorder import Launch, Recorder, describe, describe_launch
 from tuner.bring.calls.values import MOST_ELEMENTS, Values
@@ -73,7 +74,7 @@ class Session:
             with pretended(self.mode, self.values):
                 evaluation = Evaluation(vars(self.module), self._make, _dtype, instead)
                 return "", evaluation.value(call.tree)
-        except CallRefused as error:
+        except Refused as error:
             return str(error), None
         except Exception as error:
             return _explain(error), None
@@ -107,13 +108,13 @@ class Session:
         return again
 
     def _make(self, maker: str, given: list[Any], more: dict[str, Any]) -> torch.Tensor:
-        """Make a tensor that says it lies on the GPU and has no memory. Raises CallRefused."""
+        """Make a tensor that says it lies on the GPU and has no memory. Raises Refused."""
         try:
             return self._tensor(maker, given, more)
-        except CallRefused:
+        except Refused:
             raise
         except Exception as error:      # whatever torch says of arguments that are none
-            raise CallRefused(f"{maker}: {error}"[:300]) from error
+            raise Refused(f"{maker}: {error}"[:300]) from error
 
     def _tensor(self, maker: str, given: list[Any], more: dict[str, Any]) -> torch.Tensor:
         more = {name: value for name, value in more.items() if name in ("dtype", "low", "high", "size")}
@@ -124,8 +125,8 @@ class Session:
         dtype = more.get("dtype") or (torch.int64 if whole else self.dtype)
         shape = _shape(maker, given)
         if len(shape) > MAX_RANK or math.prod(shape) > MAX_ELEMENTS:
-            raise CallRefused(f"{maker}: {len(shape)} dimensions of {math.prod(shape):,} elements; "
-                              f"at most {MAX_RANK}, {MAX_ELEMENTS:,}")
+            raise Refused(f"{maker}: {len(shape)} dimensions of {math.prod(shape):,} elements; "
+                          f"at most {MAX_RANK}, {MAX_ELEMENTS:,}")
         tensor = torch.empty(shape, dtype=dtype, device="cuda")
         if not dtype.is_floating_point and math.prod(shape) <= MOST_ELEMENTS:
             self.values.keep(tensor, _values(maker, given, more, shape, dtype))
@@ -142,7 +143,7 @@ def _is_whole(given: list[Any]) -> bool:
 
 def _shape(maker: str, given: list[Any]) -> tuple[int, ...]:
     if maker in ("arange", "randperm", "tensor") and not given:
-        raise CallRefused(f"{maker}: it is given nothing")
+        raise Refused(f"{maker}: it is given nothing")
     if maker == "arange":
         return (_count(*given),)
     if maker == "tensor":
@@ -157,7 +158,7 @@ def _shape(maker: str, given: list[Any]) -> tuple[int, ...]:
         given = given[:1]
     shape = given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
     if not all(type(each) is int and each >= 0 for each in shape):
-        raise CallRefused(f"{maker}: sizes are whole numbers, like {maker}(8192, 4096)")
+        raise Refused(f"{maker}: sizes are whole numbers, like {maker}(8192, 4096)")
     return tuple(shape)
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.tuning.trial import cleaned
 
 MAX_OPERATORS, MAX_ITEMS, MAX_COMPILED, MAX_TEXT, MAX_VALUES = 200, 64, 400, 600, 4096
@@ -13,16 +14,12 @@ KINDS = ("triton.jit", "triton.autotune", "helion.kernel", "TritonOperator", "Cu
 FACTS = ("registers", "spills", "smem_bytes", "occupancy_pct", "seconds")
 
 
-class AnswerRefused(ValueError):
-    """An answer that is not one."""
-
-
 def read_operators(told: Any) -> list[dict[str, Any]]:
-    """Return the operators of an answer, as `operators check --json` has them. Raises AnswerRefused."""
+    """Return the operators of an answer, as `operators check --json` has them. Raises Refused."""
     try:
         return [_operator(cleaned(each)) for each in _list(told["operators"], MAX_OPERATORS)]
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise AnswerRefused(f"the process that compiles answered what is no result ({error})"[:300]) from error
+        raise Refused(f"the process that compiles answered what is no result ({error})"[:300]) from error
 
 
 def _operator(told: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.refused import Refused
 from tuner.bring.checks import selectors, services, sources
-from tuner.bring.edited import SpaceRefused
 from tuner.models import KernelCheck
 from tuner.query_api import Checked
 
@@ -69,14 +69,11 @@ class CheckListApi(APIView):
                 raise ValidationError({"upload": [f"{upload.size:,} bytes; at most {services.MAX_TEXT_BYTES:,}"]})
             text, name = upload.read().decode(errors="replace"), name or upload.name
         about = {name: given.get(name, "") for name in ("shape", "dtype", "call")}
-        try:
-            if given.get("source"):
-                named = sources.read_source(given["source"], given.get("commit", ""), given.get("path", ""))
-                return Response(selectors.check_json(sources.check_create(named, owner=request.user, **about)), status=201)
-            check = services.check_create(text, file=name, siblings=given.get("siblings"), folder=given.get("folder", ""),
-                                          owner=request.user, **about)
-        except services.CheckRefused as refused:
-            raise ValidationError({refused.field: [str(refused)]}) from refused
+        if given.get("source"):
+            named = sources.read_source(given["source"], given.get("commit", ""), given.get("path", ""))
+            return Response(selectors.check_json(sources.check_create(named, owner=request.user, **about)), status=201)
+        check = services.check_create(text, file=name, siblings=given.get("siblings"), folder=given.get("folder", ""),
+                                      owner=request.user, **about)
         return Response(selectors.check_json(check), status=201)
 
 
@@ -124,6 +121,6 @@ class SpaceApi(APIView):
         try:
             counted = services.count_space(given["params"], given.get("constraints", []), check=check,
                                            kernel=given.get("kernel", ""))
-        except SpaceRefused as refused:         # as often as not a form that is being filled in
-            return Response({"fields": {refused.where: str(refused)}, "size": None, "valid": None, "adapter": None})
+        except Refused as refused:         # as often as not a form that is being filled in
+            return Response({"fields": refused.fields, "size": None, "valid": None, "adapter": None})
         return Response({"fields": {}, **counted})

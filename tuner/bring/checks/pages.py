@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from profiles.base.refused import Refused
 from tuner.bring.checks import selectors, services, sources
 from tuner.models import KernelCheck
 
@@ -39,8 +40,8 @@ def _create(request: HttpRequest) -> HttpResponse:
             before = _check_before(typed)
             check = services.check_create(typed["text"], file=typed["file"], siblings=_read_siblings(typed, before),
                                           folder=typed["folder"], source=_source_of(typed, before), owner=request.user, **about)
-    except services.CheckRefused as refused:
-        return _page(request, typed, {refused.field: str(refused)}, status=400)
+    except Refused as refused:
+        return _page(request, typed, refused.fields, status=400)
     return redirect("kernel-check", pk=check.pk)
 
 
@@ -94,14 +95,14 @@ def _source_of(typed: dict[str, str], before: KernelCheck | None) -> Any:
 
 
 def _read_siblings(typed: dict[str, str], before: KernelCheck | None) -> Any:
-    """Return {path: text}: what the form's script wrote, or those of the check that the form came with. Raises CheckRefused."""
+    """Return {path: text}: what the form's script wrote, or those of the check that the form came with. Raises Refused."""
     text = typed["siblings"]
     if not text and before is not None:
         return before.siblings or {}
     try:
         return json.loads(text) if text else {}
     except (ValueError, RecursionError) as error:
-        raise services.CheckRefused("siblings", "files that come with it: path → text, as JSON") from error
+        raise Refused({"siblings": "files that come with it: path → text, as JSON"}) from error
 
 
 def _in_order(operator: dict[str, Any]) -> dict[str, Any]:

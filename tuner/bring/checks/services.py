@@ -14,11 +14,12 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from tuner.bring import edited
-from tuner.bring.calls.expression import CallRefused, read_call
+from tuner.bring.calls.expression import read_call
 from tuner.bring.checks import selectors
-from tuner.bring.checks.answer import AnswerRefused, read_operators
-from tuner.bring.travel.files import FilesRefused, check_folder, read_files
+from tuner.bring.checks.answer import read_operators
+from tuner.bring.travel.files import check_folder, read_files
 from tuner.models import CHECK_LEASES, KernelCheck
 from tuner.tuning.trial import cleaned
 from workers import jobs
@@ -35,18 +36,10 @@ MAX_NUMBERS, MOST_SAMPLES = 16, 1 << 20
 Status = KernelCheck.Status
 
 
-class CheckRefused(ValueError):
-    """A file that is not checked; `field` of the form is what is wrong."""
-
-    def __init__(self, field: str, what: str) -> None:
-        super().__init__(what)
-        self.field = field
-
-
 def check_create(text: str, *, file: str = "", shape: str | Mapping[str, Any] = "", dtype: str = "", call: str = "",
                  siblings: Mapping[str, str] | None = None, folder: str = "", source: Mapping[str, Any] | None = None,
                  owner: Any) -> KernelCheck:
-    """Store a pasted file with what its text says, and wake a worker that compiles samples of it. Raises CheckRefused.
+    """Store a pasted file with what its text says, and wake a worker that compiles samples of it. Raises Refused.
 
     siblings  {path: text} of files that come with it, below a root
     folder    where the file itself lies below that root
@@ -57,8 +50,8 @@ def check_create(text: str, *, file: str = "", shape: str | Mapping[str, Any] = 
     asked = read_asked(name, shape, dtype, call)
     try:
         files, below = read_files(siblings or {}), check_folder(folder.strip("/"))
-    except FilesRefused as refused:
-        raise CheckRefused("siblings", str(refused)) from refused
+    except Refused as refused:
+        raise Refused({"siblings": refused.what}) from refused
     files.pop(f"{below}/{name}".lstrip("/"), None)
     said = asked.pop("call")
     told = read_alone({**asked, "text": text})
@@ -67,28 +60,28 @@ def check_create(text: str, *, file: str = "", shape: str | Mapping[str, Any] = 
 
 
 def check_text(text: str) -> str:
-    """Return the text of a file without NUL. Raises CheckRefused."""
+    """Return the text of a file without NUL. Raises Refused."""
     if not text.strip():
-        raise CheckRefused("text", "paste a kernel file, or drop one")
+        raise Refused({"text": "paste a kernel file, or drop one"})
     if len(text.encode(errors="replace")) > MAX_TEXT_BYTES:
-        raise CheckRefused("text", f"{len(text.encode(errors='replace')):,} bytes; at most {MAX_TEXT_BYTES:,}")
+        raise Refused({"text": f"{len(text.encode(errors='replace')):,} bytes; at most {MAX_TEXT_BYTES:,}"})
     return text.replace("\0", "")
 
 
 def read_asked(file: str, shape: str | Mapping[str, Any], dtype: str, call: str) -> dict[str, Any]:
-    """Return {"file", "shape", "dtype", "call"} of what was asked; "" as file: not known yet. Raises CheckRefused."""
+    """Return {"file", "shape", "dtype", "call"} of what was asked; "" as file: not known yet. Raises Refused."""
     if file and not _FILE.match(file):
-        raise CheckRefused("file", "a name like add.py or add.cu: letters, digits, _ . -")
+        raise Refused({"file": "a name like add.py or add.cu: letters, digits, _ . -"})
     if dtype and dtype not in DTYPES:
-        raise CheckRefused("dtype", f"one of {', '.join(DTYPES)}")
+        raise Refused({"dtype": f"one of {', '.join(DTYPES)}"})
     call = call.strip()
     if call:
         try:
             read_call(call)
-        except CallRefused as refused:
-            raise CheckRefused("call", str(refused)) from refused
+        except Refused as refused:
+            raise Refused({"call": refused.what}) from refused
         if file and not file.endswith(".py"):
-            raise CheckRefused("call", "a call is made of Python's functions")
+            raise Refused({"call": "a call is made of Python's functions"})
     return {"file": file, "shape": read_shape(shape), "dtype": dtype, "call": call}
 
 
@@ -110,27 +103,27 @@ def _usual_name(text: str) -> str:
 
 
 def read_shape(shape: str | Mapping[str, Any]) -> dict[str, int]:
-    """Return the numbers of "M=4096 N=4096" or of a mapping. Raises CheckRefused."""
+    """Return the numbers of "M=4096 N=4096" or of a mapping. Raises Refused."""
     if isinstance(shape, str):
         pairs = [part.partition("=")[::2] for part in shape.replace(",", " ").split()]
     else:
         pairs = [(str(name), str(value)) for name, value in shape.items()]
     for name, value in pairs:
         if not _NAME.match(name) or not value.isdecimal() or len(value) > 12:
-            raise CheckRefused("shape", f"{name}={value}"[:60] + ": expected NAME=NUMBER")
+            raise Refused({"shape": f"{name}={value}"[:60] + ": expected NAME=NUMBER"})
     if len(pairs) > MAX_NUMBERS:
-        raise CheckRefused("shape", f"at most {MAX_NUMBERS} numbers")
+        raise Refused({"shape": f"at most {MAX_NUMBERS} numbers"})
     return {name: int(value) for name, value in pairs}
 
 
 def read_alone(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the text of a file says; nothing of it runs. Raises CheckRefused.
+    """Return what the text of a file says; nothing of it runs. Raises Refused.
 
     In a process of its own: a text may be made to take all time and memory of who reads it.
     """
     environ = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(PROJECT), "LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1"}
     asked = json.dumps({**request, "compiles": False}).encode()
-    too_much = CheckRefused("text", "reading it takes too much time or memory")
+    too_much = Refused({"text": "reading it takes too much time or memory"})
     with subprocess.Popen([sys.executable, "-m", "tuner.bring.pasted"], cwd=PROJECT, env=environ, stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as process:
         try:
@@ -143,11 +136,11 @@ def read_alone(request: Mapping[str, Any]) -> dict[str, Any]:
         raise too_much
     told = cleaned(json.loads(answer.splitlines()[-1]))
     if "refused" in told:
-        raise CheckRefused("text", str(told["refused"])[:500])
+        raise Refused({"text": str(told["refused"])[:500]})
     try:
         return {"operators": read_operators(told), "adapters": told["adapters"],
                 "proposals": [str(each) for each in told.get("proposals", ())]}
-    except AnswerRefused as error:
+    except Refused as error:
         raise too_much from error
 
 
@@ -182,7 +175,7 @@ def check_done(check: KernelCheck, worker: str, told: Any) -> None:
     """End a check with what its process answered; as failed where that is no answer."""
     try:
         operators = read_operators(told)
-    except AnswerRefused as error:
+    except Refused as error:
         check_fail(check, worker, str(error), "the file may have ended the process that imports it")
         return
     adapters = _adapters_of_call(check, told)
@@ -199,7 +192,7 @@ def _adapters_of_call(check: KernelCheck, told: Mapping[str, Any]) -> list[dict[
              "dtype": check.dtype, "call": call}
     try:
         written: list[dict[str, Any]] = read_alone({**asked, "recorded": told["recorded"]})["adapters"]
-    except CheckRefused:                # no record, or one made to take all time: what the text tells stays
+    except Refused:                # no record, or one made to take all time: what the text tells stays
         return list(check.adapters)
     return written
 
@@ -226,7 +219,7 @@ def count_space(params: Mapping[str, str | Sequence[Any]], constraints: Sequence
     """Return how many configurations of an edited space can run, and the adapter with it where a check's kernel is named.
 
     text  of the adapter, where it is another one than the check's own
-    Raises edited.SpaceRefused; its `where` names the parameter, or "constraints".
+    Raises edited.Refused; its `where` names the parameter, or "constraints".
     """
     adapter = selectors.adapter_of(check, kernel) if check is not None else None
     told = adapter["space"] if adapter else {"params": [], "default": {}, "constraints": []}

@@ -11,9 +11,9 @@ from typing import Any
 
 from django.db import transaction
 
+from profiles.base.refused import Refused
 from tuner.bring.checks import services
-from tuner.bring.checks.services import CheckRefused
-from tuner.bring.travel.files import FilesRefused, check_path, read_files
+from tuner.bring.travel.files import check_path, read_files
 from tuner.models import CHECK_LEASES, KernelCheck
 from tuner.tuning.trial import cleaned
 
@@ -27,26 +27,26 @@ _HEX = re.compile(r"(?:sha256:)?[0-9a-f]{40,64}\Z")
 
 
 def read_source(source: str, commit: str = "", path: str = "") -> dict[str, Any]:
-    """Return {"kind", …} of an address with a commit, or of NAME==VERSION. Raises CheckRefused."""
+    """Return {"kind", …} of an address with a commit, or of NAME==VERSION. Raises Refused."""
     source, commit, path = source.strip(), commit.strip(), path.strip().strip("/")
     try:
         given = {"path": check_path(path) if path else ""}
-    except FilesRefused as refused:
-        raise CheckRefused("path", str(refused)) from refused
+    except Refused as refused:
+        raise Refused({"path": refused.what}) from refused
     if named := _PACKAGE.match(source):
         if commit:
-            raise CheckRefused("commit", "a package has a version: NAME==VERSION")
+            raise Refused({"commit": "a package has a version: NAME==VERSION"})
         return {"kind": PACKAGE, "name": named[1], "version": named[2], **given}
     if not _ADDRESS.match(source):
-        raise CheckRefused("source", "a repository like https://host/team/kernels, or a package with its version: NAME==VERSION")
+        raise Refused({"source": "a repository like https://host/team/kernels, or a package with its version: NAME==VERSION"})
     if not _COMMIT.match(commit) or ".." in commit:
-        raise CheckRefused("commit", "a whole commit (40 hexadecimal digits), a branch or a tag")
+        raise Refused({"commit": "a whole commit (40 hexadecimal digits), a branch or a tag"})
     return {"kind": GIT, "address": source, "commit": commit, **given}
 
 
 def check_create(source: Mapping[str, Any], *, shape: str | Mapping[str, Any] = "", dtype: str = "", call: str = "",
                  owner: Any) -> KernelCheck:
-    """Store a file that `read_source` names, and wake a worker that fetches it. Raises CheckRefused."""
+    """Store a file that `read_source` names, and wake a worker that fetches it. Raises Refused."""
     asked = services.read_asked(source["path"].rpartition("/")[2], shape, dtype, call)
     result = {"file": asked["file"], "operators": [], "call": asked.pop("call"), "proposals": []}
     return services.check_store(owner=owner, source=dict(source), text="", result=result, **asked)
@@ -82,8 +82,8 @@ def check_fetched(check: KernelCheck, worker: str, told: Any) -> KernelCheck | N
         text, siblings = services.check_text(str(told["text"])), read_files(told["siblings"])
         siblings.pop(named["path"], None)
         said = services.read_alone({"file": file, "text": text, "shape": check.shape, "dtype": check.dtype})
-    except (CheckRefused, FilesRefused, KeyError, TypeError, ValueError, AttributeError) as error:
-        services.check_fail(check, worker, str(error)[:400], "name another path")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        services.check_fail(check, worker, str(getattr(error, "what", error))[:400], "name another path")
         return None
     result = {**check.result, "file": file, "operators": said["operators"], "proposals": said["proposals"]}
     if not CHECK_LEASES.write(check.pk, worker, source=source, text=text, folder=folder, siblings=siblings, result=result,
@@ -105,7 +105,7 @@ def _found(told: Any) -> list[dict[str, Any]]:
     for each in list(told)[:MOST_FOUND]:
         try:
             path = check_path(each["path"])
-        except FilesRefused:
+        except Refused:
             continue
         names = [name for name in each["kernels"] if isinstance(name, str) and _KERNEL.match(name)]
         found.append({"path": path, "kernels": names[:MOST_KERNELS], "count": int(each["count"])})

@@ -17,7 +17,7 @@ from rest_framework.views import APIView
 
 from tuner import devices
 from tuner.bring.own import selectors, services
-from tuner.jobs.create_services import DEFAULT_EFFORT, TuneError
+from tuner.jobs.create_services import DEFAULT_EFFORT
 from tuner.jobs.selectors import job_json
 from tuner.models import KernelCheck, OwnKernel
 from tuner.query_api import Checked, validated
@@ -62,12 +62,7 @@ class OwnTuneApi(APIView):
         if given.get("device", devices.GPU) != devices.GPU and not devices.is_gpu(given["device"]):
             raise ValidationError({"device": ["an own kernel is measured on a GPU"]})
         job = {"device": devices.GPU, "strategy": DEFAULT, "effort": DEFAULT_EFFORT, **given}
-        try:
-            kernel, made = services.own_tune(check, **named, **job, owner=request.user)
-        except services.OwnRefused as refused:
-            raise ValidationError({refused.field: [str(refused)]}) from refused
-        except TuneError as error:
-            raise ValidationError({name: [problem] for name, problem in error.fields.items()}) from error
+        kernel, made = services.own_tune(check, **named, **job, owner=request.user)
         return Response({**selectors.kernel_json(kernel), "job": job_json(made)}, status=201)
 
 

@@ -9,9 +9,10 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
+from profiles.base.refused import Refused
 from tuner import devices
 from tuner.bring.own import selectors, services
-from tuner.jobs.create_services import DEFAULT_EFFORT, EFFORTS, TuneError
+from tuner.jobs.create_services import DEFAULT_EFFORT, EFFORTS
 from tuner.models import CachedConfig, KernelCheck, OwnKernel, ServedCount, SuiteKernel, TuneJob
 from tuner.tuning.search.strategies import DEFAULT
 
@@ -32,11 +33,8 @@ def own_tune(request: HttpRequest, pk: int) -> HttpResponse:
             constraints=[line.strip() for line in given.get("constraints", "").splitlines() if line.strip()],
             reference=given.get("reference", "")[:120], owner=request.user, device=devices.GPU, strategy=DEFAULT,
             effort=effort if effort in EFFORTS else DEFAULT_EFFORT)
-    except services.OwnRefused as refused:
-        messages.error(request, f"Not started: {refused.field}: {refused}")
-        return redirect("kernel-check", pk=check.pk)
-    except TuneError as error:
-        messages.error(request, f"Not started: {error}")
+    except Refused as refused:
+        messages.error(request, f"Not started: {refused}")
         return redirect("kernel-check", pk=check.pk)
     return redirect("tune", pk=job.pk)
 

@@ -9,10 +9,11 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.bring.travel.described import describe_text
 from tuner.models import KernelCheck, OwnKernel, TuneJob
 from tuner.tuning.operators import Operator
-from tuner.tuning.team.description import DescriptionError, make_operator
+from tuner.tuning.team.description import make_operator
 from workers import scope
 
 FRESH_S = 1.0                # an answer so young stands for the rows
@@ -39,11 +40,11 @@ def usable_operators() -> Mapping[str, Operator]:
 
 
 def operator_of(kernel: OwnKernel) -> Operator:
-    """Return the operator of a row. Raises DescriptionError for a row that an older version of this code wrote."""
+    """Return the operator of a row. Raises Refused for a row that an older version of this code wrote."""
     try:
         told = json.loads(kernel.description)
     except ValueError as error:
-        raise DescriptionError(f"{kernel.name}: no description that this version reads") from error
+        raise Refused(f"{kernel.name}: no description that this version reads") from error
     return replace(make_operator(told), version=kernel.source_hash)
 
 
@@ -66,7 +67,7 @@ def _operator(pk: int) -> Operator | None:
     row = OwnKernel.objects.filter(pk=pk).first()
     try:
         return None if row is None else operator_of(row)
-    except DescriptionError:      # described by an older version of this code
+    except Refused:      # described by an older version of this code
         return None
 
 
@@ -81,7 +82,7 @@ def why_not(check: KernelCheck, adapter: Mapping[str, Any]) -> str:
     try:
         describe_text(adapter["text"], "own", title="", kernel=str(adapter["kernel"]), source_hash="",
                       configs=configs_of(adapter))
-    except DescriptionError as error:
+    except Refused as error:
         return f"{error}: see what is left to do"
     return ""
 

@@ -8,31 +8,22 @@ from typing import Any
 
 from django.db import transaction
 
+from profiles.base.refused import Refused
 from tuner.bring.checks import services as checks
 from tuner.bring.checks.sources import source_text
-from tuner.bring.edited import SpaceRefused
 from tuner.bring.own import selectors
 from tuner.bring.travel.described import describe_text
 from tuner.bring.travel.files import hash_of, name_of
 from tuner.jobs.create_services import tune_create
 from tuner.models import CachedConfig, KernelCheck, OwnKernel, SuiteKernel, TuneJob
-from tuner.tuning.team.description import DescriptionError
 
 KEPT = 200                  # versions of a project; older ones that no job, entry or suite names go when one is made
 Params = Mapping[str, str | Sequence[Any]]
 
 
-class OwnRefused(ValueError):
-    """A kernel that cannot be tuned as it stands; `field` is what is wrong."""
-
-    def __init__(self, field: str, what: str) -> None:
-        super().__init__(what)
-        self.field = field
-
-
 def own_create(check: KernelCheck, kernel: str = "", *, params: Params | None = None, constraints: Sequence[str] = (),
                reference: str = "", owner: Any) -> OwnKernel:
-    """Return the version that a check's kernel is with this space, made where it is not there yet. Raises OwnRefused.
+    """Return the version that a check's kernel is with this space, made where it is not there yet. Raises Refused.
 
     kernel     of the check; "" where one of its kernels can be tuned
     params     parameter → values as `checks.services.count_space` takes them; None: the adapter's own space
@@ -49,8 +40,8 @@ def own_create(check: KernelCheck, kernel: str = "", *, params: Params | None = 
     try:
         described = describe_text(text, name, title=f"{adapter['kernel']} of {check.file}"[:120], kernel=adapter["kernel"],
                                   source_hash=digest, configs=selectors.configs_of(adapter))
-    except DescriptionError as error:
-        raise OwnRefused("kernel", str(error)) from error
+    except Refused as error:
+        raise Refused({"kernel": error.what}) from error
     with transaction.atomic():
         row, is_new = OwnKernel.objects.get_or_create(name=name, defaults={
             "project_id": project, "kernel": adapter["kernel"][:120], "file": file, "sources": sources, "adapter": text,
@@ -67,7 +58,7 @@ def own_create(check: KernelCheck, kernel: str = "", *, params: Params | None = 
 
 def own_tune(check: KernelCheck, kernel: str = "", *, params: Params | None = None, constraints: Sequence[str] = (),
              reference: str = "", shape: Mapping[str, int] | None = None, owner: Any, **job: Any) -> tuple[OwnKernel, TuneJob]:
-    """Make the kernel and a tune job at the call's shape (or another). `job`: of `tune_create`. Raises OwnRefused and TuneError."""
+    """Make the kernel and a tune job at the call's shape (or another). `job`: of `tune_create`. Raises Refused."""
     with transaction.atomic():
         row = own_create(check, kernel, params=params, constraints=constraints, reference=reference, owner=owner)
         operator = selectors.operator_of(row)
@@ -79,13 +70,13 @@ def own_tune(check: KernelCheck, kernel: str = "", *, params: Params | None = No
 def _adapter(check: KernelCheck, kernel: str) -> dict[str, Any]:
     named = [each for each in check.adapters if kernel in ("", each["kernel"])]
     if not named:
-        raise OwnRefused("kernel", f"{check.file} has no kernel {kernel[:60]}; it has "
-                                   f"{', '.join(each['kernel'] for each in check.adapters) or 'none'}")
+        raise Refused({"kernel": f"{check.file} has no kernel {kernel[:60]}; it has "
+                                 f"{', '.join(each['kernel'] for each in check.adapters) or 'none'}"})
     able = [each for each in named if not selectors.why_not(check, each)]
     if not able:
-        raise OwnRefused("kernel", selectors.why_not(check, named[0]))
+        raise Refused({"kernel": selectors.why_not(check, named[0])})
     if len(able) > 1 and not kernel:
-        raise OwnRefused("kernel", f"name one of {', '.join(each['kernel'] for each in able)}")
+        raise Refused({"kernel": f"name one of {', '.join(each['kernel'] for each in able)}"})
     found: dict[str, Any] = able[0]
     return found
 
@@ -97,18 +88,15 @@ def _adapter_text(check: KernelCheck, adapter: Mapping[str, Any], params: Params
     if reference:
         if reference not in adapter.get("references", {}):
             names = ", ".join(adapter.get("references", {})) or "none"
-            raise OwnRefused("reference", f"no function that can be called as the call is; there is {names}")
+            raise Refused({"reference": f"no function that can be called as the call is; there is {names}"})
         text = adapter["references"][reference]
     if params is None:
         return str(text)
-    try:
-        counted = checks.count_space(params, constraints, check=check, kernel=adapter["kernel"], text=text)
-    except SpaceRefused as refused:
-        raise OwnRefused(refused.where, str(refused)) from refused
+    counted = checks.count_space(params, constraints, check=check, kernel=adapter["kernel"], text=text)
     if not counted["valid"]:
-        raise OwnRefused("params", "no configuration of this space can run")
+        raise Refused({"params": "no configuration of this space can run"})
     if counted["default_breaks"]:
-        raise OwnRefused("constraints", f"the default breaks: {counted['default_breaks']}")
+        raise Refused({"constraints": f"the default breaks: {counted['default_breaks']}"})
     return str(counted["adapter"])
 
 

@@ -9,7 +9,8 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tuner.tuning.team.description import DescriptionError, make_operator
+from profiles.base.refused import Refused
+from tuner.tuning.team.description import make_operator
 
 KINDS = ("TritonOperator", "CudaOperator")
 MOST_BITS = 62              # of a number that is written as 1 << 30
@@ -19,9 +20,9 @@ GIVEN = ("dims", "dtypes", "presets", "flops", "bytes", "params", "default", "co
 
 def describe_text(adapter: str, name: str, *, title: str, kernel: str, source_hash: str,
                   configs: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """Return the description; `configs` are those of the kernel's autotuner. Raises DescriptionError where it is not complete."""
+    """Return the description; `configs` are those of the kernel's autotuner. Raises Refused where it is not complete."""
     if UNWRITTEN in adapter:
-        raise DescriptionError("the adapter has lines that its author must write")
+        raise Refused("the adapter has lines that its author must write")
     given = _fields(adapter)
     params = {str(each): list(values) for each, values in given["params"].items()} if given.get("params") else None
     listed = [] if params else [dict(config) for config in configs]
@@ -37,19 +38,19 @@ def describe_text(adapter: str, name: str, *, title: str, kernel: str, source_ha
 
 
 def _fields(adapter: str) -> dict[str, Any]:
-    """Return what the one operator of an adapter states as plain values. Raises DescriptionError."""
+    """Return what the one operator of an adapter states as plain values. Raises Refused."""
     try:
         tree = ast.parse(adapter)
     except (SyntaxError, ValueError, RecursionError) as error:
-        raise DescriptionError("the adapter is no Python") from error
+        raise Refused("the adapter is no Python") from error
     calls = [node for statement in tree.body if isinstance(statement, ast.Assign) for node in ast.walk(statement.value)
              if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in KINDS]
     if len(calls) != 1:
-        raise DescriptionError("the adapter holds no operator, or several")
+        raise Refused("the adapter holds no operator, or several")
     try:
         return {each.arg: _plain(each.value) for each in calls[0].keywords if each.arg in GIVEN}
     except (ValueError, RecursionError) as error:
-        raise DescriptionError(f"the adapter: {error}") from error
+        raise Refused(f"the adapter: {error}") from error
 
 
 def _plain(node: ast.AST) -> Any:

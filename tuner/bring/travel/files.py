@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from profiles.base.refused import Refused
+
 FOLDER = "RIDGEPOINT_OWN_KERNEL"        # of a child: where the files lie
 RECORD, TREE = "kernel.json", "tree"
 MOST_FILES, MOST_BYTES, MOST_FILE_BYTES = 200, 4 << 20, 1 << 20
@@ -19,41 +21,37 @@ _STEM = re.compile(r"[^A-Za-z0-9_]")
 ADAPTER = "_ridgepoint_adapter.py"
 
 
-class FilesRefused(ValueError):
-    """Files that are not taken; the text says why."""
-
-
 def read_files(given: Any) -> dict[str, str]:
-    """Return {path: text} of files beside a kernel's, their paths and sizes checked. Raises FilesRefused."""
+    """Return {path: text} of files beside a kernel's, their paths and sizes checked. Raises Refused."""
     if not isinstance(given, Mapping) or len(given) > MOST_FILES:
-        raise FilesRefused(f"an object of at most {MOST_FILES} files: path → text")
+        raise Refused(f"an object of at most {MOST_FILES} files: path → text")
     files: dict[str, str] = {}
     left = MOST_BYTES
     for path, text in given.items():
         if not isinstance(path, str) or not isinstance(text, str):
-            raise FilesRefused("an object of files: path → text")
+            raise Refused("an object of files: path → text")
         files[check_path(path)] = text.replace("\0", "")
         size = len(text.encode(errors="replace"))
         left -= size
         if size > MOST_FILE_BYTES or left < 0:
-            raise FilesRefused(f"{path[:80]}: at most {MOST_FILE_BYTES:,} bytes a file, {MOST_BYTES:,} together")
+            raise Refused(f"{path[:80]}: at most {MOST_FILE_BYTES:,} bytes a file, {MOST_BYTES:,} together")
     return files
 
 
 def check_path(path: str) -> str:
-    """Return a path below a root. Raises FilesRefused."""
+    """Return a path below a root. Raises Refused."""
     *folders, name = path.split("/")
     is_plain = len(folders) <= MOST_PARTS and all(map(_PART.match, (*folders, name)))
     if len(path) > MOST_PATH or not is_plain or not name.endswith(_ENDINGS):
-        raise FilesRefused(f"{path[:80]!r}: expected a path like ops/common.py, ending with {', '.join(_ENDINGS)}")
+        raise Refused(f"{path[:80]!r}: expected a path like ops/common.py, ending with {', '.join(_ENDINGS)}")
     return path
 
 
 def check_folder(folder: str) -> str:
-    """Return a folder below a root, "" for that itself. Raises FilesRefused."""
+    """Return a folder below a root, "" for that itself. Raises Refused."""
     parts = folder.split("/") if folder else []
     if len(folder) > MOST_PATH or len(parts) > MOST_PARTS or not all(_PART.match(part) for part in parts):
-        raise FilesRefused(f"{folder[:80]!r} is no folder below the root: letters, digits, _ . - and / between them")
+        raise Refused(f"{folder[:80]!r} is no folder below the root: letters, digits, _ . - and / between them")
     return folder
 
 

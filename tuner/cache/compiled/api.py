@@ -98,10 +98,7 @@ class CompiledApi(APIView):
         if not KEY.fullmatch(key):
             raise ValidationError({"key": ["8 to 100 letters, digits and _ = -"]})
         given = validated(CompiledPut, request.data)
-        try:
-            kept = services.put_file(owner=request.user, tool=tool, key=key, name=given["name"], data=given["content"])
-        except services.TooLarge as error:
-            raise ValidationError({"content": [str(error)]}) from error
+        kept = services.put_file(owner=request.user, tool=tool, key=key, name=given["name"], data=given["content"])
         return Response({"kept": kept})
 
 

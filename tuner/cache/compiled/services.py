@@ -14,6 +14,7 @@ from django.core.files.storage import default_storage
 from django.db.models import QuerySet, Sum
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from tuner.models import CompiledFile
 from workers.scope import current
 
@@ -36,15 +37,11 @@ class Tool:
 TOOLS = {"triton": Tool(16 * 2**20, False), "helion": Tool(2**18, True)}
 
 
-class TooLarge(ValueError):
-    """A file that is more than its tool may keep."""
-
-
 def put_file(*, owner: Any, tool: str, key: str, name: str, data: bytes) -> bool:
-    """Keep a file; False where one of this key and name stays. Raises TooLarge."""
+    """Keep a file; False where one of this key and name stays. Raises Refused."""
     rule = TOOLS[tool]
     if len(data) > rule.most_bytes:
-        raise TooLarge(f"{name}: {len(data):,} bytes; {tool} may keep {rule.most_bytes:,} of one file")
+        raise Refused(f"{name}: {len(data):,} bytes; {tool} may keep {rule.most_bytes:,} of one file", whole="content")
     sha256 = hashlib.sha256(data).hexdigest()
     there = CompiledFile.objects.filter(tool=tool, key=key, name=name).first()
     if there is not None and there.sha256 != sha256 and not rule.replaces:

@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from profiles.base.refused import Refused
 from tuner import devices, texts
 from tuner.cache.entries import portability_selectors, selectors, services
 from tuner.cache.exchange import export_selectors
@@ -19,7 +20,6 @@ from tuner.cache.exchange import services as exchange_services
 from tuner.cache.exchange.forms import BucketForm, ImportForm, known_gpus
 from tuner.cache.formats import FORMATS
 from tuner.cache.formats.document import FormatError
-from tuner.jobs.create_services import TuneError
 from tuner.models import CachedConfig, ImportedFile, TuneJob
 from tuner.tuning import operators
 
@@ -83,7 +83,7 @@ def cache_import_measure(request: HttpRequest, pk: int) -> HttpResponse:
     file = get_object_or_404(ImportedFile, pk=pk)
     try:
         job = exchange_services.create_measure_job(file, request.user, request.POST.get("device", ""))
-    except TuneError as error:
+    except Refused as error:
         messages.error(request, str(error))
         return redirect("cache-import", pk=pk)
     return redirect("tune", pk=job.pk)

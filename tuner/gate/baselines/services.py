@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.models import BaselineChange, Build, KernelRun, SlowerVerdict, Suite, SuiteKernel
 from tuner.tuning.trial import storable
-from workers.base.refused import Refused
 
 MOST_NOTE = 2000
 Action = BaselineChange.Action
@@ -37,7 +37,7 @@ def record_baseline_change(suite: Suite, action: str, *, build: Build | None = N
         raise Refused(wrong)
     if action == Action.PIN and build is not None and not _has_runs(suite, build, kernel, gpu):
         raise Refused({"build": f"{build.name} has no runs of this {'kernel' if kernel else 'suite'}"
-                           f"{f' on {gpu}' if gpu else ''}: measure it first"})
+                                f"{f' on {gpu}' if gpu else ''}: measure it first"})
     if action == Action.PIN and build is not None and (slower := _slower_verdict(suite, build, kernel, gpu)) is not None:
         raise Refused({"build": f"gate {slower.number} called {build.name} SLOWER in {slower.kernel.key}: say \"intended\" with "
                                 "the reason, or pin another build"})

@@ -7,16 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from profiles.base.refused import Refused
+
 MOST_BYTES = 256 << 20
 UNITS_US = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
-
-
-class ResultsError(ValueError):
-    """A file of results that gives no runs; `hint` says how to make one that does."""
-
-    def __init__(self, what: str, hint: str = "") -> None:
-        super().__init__(what)
-        self.hint = hint
 
 
 @dataclass(frozen=True)
@@ -29,10 +23,10 @@ class Results:
 
 
 def field(record: Any, name: str, kind: type[Any], where: str) -> Any:
-    """Return a field of the given type. Raises ResultsError."""
+    """Return a field of the given type. Raises Refused."""
     value = record.get(name) if isinstance(record, Mapping) else None
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        raise ResultsError(f"{where}: {name} is no {kind.__name__}")
+        raise Refused(f"{where}: {name} is no {kind.__name__}")
     return value

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tuner.gate.benchmarks.document import UNITS_US, Results, ResultsError, field
+from profiles.base.refused import Refused
+from tuner.gate.benchmarks.document import UNITS_US, Results, field
 
 
 def is_mine(results: Results) -> bool:
@@ -29,7 +30,7 @@ def records(results: Results) -> Iterator[dict[str, Any]]:
             continue
         unit = UNITS_US.get(str(each.get("time_unit", "ns")))
         if unit is None:
-            raise ResultsError(f"{where}: time_unit {str(each.get('time_unit'))[:20]!r} is none of {', '.join(UNITS_US)}")
+            raise Refused(f"{where}: time_unit {str(each.get('time_unit'))[:20]!r} is none of {', '.join(UNITS_US)}")
         run["us"].append(field(each, "real_time", float, where) * unit)
     for run in runs.values():
         yield {**run, "us": run["us"] or None} if "error" in run else run

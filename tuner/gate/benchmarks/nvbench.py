@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tuner.gate.benchmarks.document import Results, ResultsError, field
+from profiles.base.refused import Refused
+from tuner.gate.benchmarks.document import Results, field
 
 SAMPLES = "nv/json/bin:nv/cold/sample_times"
 MOST_SAMPLES, MOST_ON_DISK = 100_000, 10_000_000       # of a state: short kernels are launched very often
@@ -21,7 +22,7 @@ def is_mine(results: Results) -> bool:
 
 
 def records(results: Results) -> Iterator[dict[str, Any]]:
-    """Yield a record for each state that ran. Raises ResultsError where its samples were not kept."""
+    """Yield a record for each state that ran. Raises Refused where its samples were not kept."""
     names = {each.get("id"): str(each.get("name", ""))[:100] for each in field(results.content, "devices", list, "the file")
              if isinstance(each, Mapping)}
     for benchmark in field(results.content, "benchmarks", list, "the file"):
@@ -39,16 +40,16 @@ def records(results: Results) -> Iterator[dict[str, Any]]:
 def _samples(path: Path, state: Mapping[str, Any], where: str) -> list[float]:
     told = next((each for each in state.get("summaries") or () if isinstance(each, Mapping) and each.get("tag") == SAMPLES), None)
     if told is None:
-        raise ResultsError(f"{where} has no samples, only their statistics", HINT)
+        raise Refused(f"{where} has no samples, only their statistics", hint=HINT)
     data = {each.get("name"): each.get("value") for each in told.get("data", ()) if isinstance(each, Mapping)}
     name, size = str(data.get("filename", "")), str(data.get("size", ""))
     folder = path.parent.resolve()
     places = [(folder / name).resolve(), (folder.parent / name).resolve()]      # of older versions: from where it was run
     file = next((each for each in places if each.is_file() and each.parent.parent == folder), None)
     if file is None or not size.isdecimal():
-        raise ResultsError(f"{where}: its samples {name[:80]!r} are not beside the file", HINT)
+        raise Refused(f"{where}: its samples {name[:80]!r} are not beside the file", hint=HINT)
     if file.stat().st_size != 4 * int(size) or int(size) > MOST_ON_DISK:
-        raise ResultsError(f"{where}: {name[:80]} holds {file.stat().st_size:,} bytes, expected {size} samples of 4", HINT)
+        raise Refused(f"{where}: {name[:80]} holds {file.stat().st_size:,} bytes, expected {size} samples of 4", hint=HINT)
     seconds = np.fromfile(file, "<f4").astype(np.float64)
     return [float(value) for value in seconds[::-(-len(seconds) // MOST_SAMPLES) or 1] * 1e6]       # of more, evenly spaced ones
 

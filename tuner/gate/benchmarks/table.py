@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.gate.benchmarks import google_benchmark, nvbench, pytest_benchmark, triton_report
-from tuner.gate.benchmarks.document import MOST_BYTES, Results, ResultsError
+from tuner.gate.benchmarks.document import MOST_BYTES, Results
 
 
 @dataclass(frozen=True)
@@ -31,29 +32,29 @@ KNOWN = ", ".join(each.name for each in IMPORTERS)
 
 
 def runs_of(path: Path, run: str, unit: str = "") -> list[dict[str, Any]]:
-    """Return the results of one process as runs of this name, in the gate's form (tuner.gate.stats.files). Raises ResultsError."""
+    """Return the results of one process as runs of this name, in the gate's form (tuner.gate.stats.files). Raises Refused."""
     results = Results(path, _content(path), unit)
     importer = next((each for each in IMPORTERS if each.is_mine(results)), None)
     if importer is None:
-        raise ResultsError(f"{path.name}: results of none of {KNOWN}")
+        raise Refused(f"{path.name}: results of none of {KNOWN}")
     try:
         found = [{"run": run, **each} for each in importer.records(results)]
-    except ResultsError as error:
-        raise ResultsError(f"{path.name} ({importer.name}): {error}", error.hint) from None
+    except Refused as error:
+        raise Refused(f"{path.name} ({importer.name}): {error}", hint=error.hint) from None
     except (AttributeError, TypeError, OSError) as error:
-        raise ResultsError(f"{path.name} ({importer.name}): not as that program writes it ({error})"[:300]) from None
+        raise Refused(f"{path.name} ({importer.name}): not as that program writes it ({error})"[:300]) from None
     if not found:
-        raise ResultsError(f"{path.name} ({importer.name}): no result in it")
+        raise Refused(f"{path.name} ({importer.name}): no result in it")
     return found
 
 
 def _content(path: Path) -> Any:
     try:
         if path.stat().st_size > MOST_BYTES:
-            raise ResultsError(f"{path.name}: more than {MOST_BYTES >> 20} MiB")
+            raise Refused(f"{path.name}: more than {MOST_BYTES >> 20} MiB")
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise ResultsError(f"{path}: {getattr(error, 'strerror', None) or 'no text'}") from None
+        raise Refused(f"{path}: {getattr(error, 'strerror', None) or 'no text'}") from None
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

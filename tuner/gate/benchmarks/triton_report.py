@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from tuner.gate.benchmarks.document import UNITS_US, Results, ResultsError
+from profiles.base.refused import Refused
+from tuner.gate.benchmarks.document import UNITS_US, Results
 
 _PROVIDER = re.compile(r"(.{1,100}) \((.{0,60})\)\Z")
 _TIMES = {"ns": "ns", "us": "us", "µs": "us", "ms": "ms", "s": "s", "milliseconds": "ms", "microseconds": "us", "seconds": "s"}
@@ -21,22 +22,22 @@ def is_mine(results: Results) -> bool:
 
 
 def records(results: Results) -> Iterator[dict[str, Any]]:
-    """Yield a record for each row and provider. Raises ResultsError where the numbers are no times."""
+    """Yield a record for each row and provider. Raises Refused where the numbers are no times."""
     head, *rows = results.content
     providers = {at: match for at, name in enumerate(head) if (match := _PROVIDER.match(name))}
     for at, row in enumerate(rows, 2):
         if len(row) != len(head):
-            raise ResultsError(f"line {at} has {len(row)} columns, the first {len(head)}")
+            raise Refused(f"line {at} has {len(row)} columns, the first {len(head)}")
         shape = {name: _number(row[place]) for place, name in enumerate(head) if place not in providers and name}
         for place, match in providers.items():
             unit = results.unit or _TIMES.get(match[2].strip().lower(), "")
             if not unit:
-                raise ResultsError(f"{match[2][:40]!r} is no unit of time", "report times, or name the unit with --unit ms")
+                raise Refused(f"{match[2][:40]!r} is no unit of time", hint="report times, or name the unit with --unit ms")
             if row[place]:
                 try:
                     yield {"op": match[1], "shape": shape, "config": None, "us": [float(row[place]) * UNITS_US[unit]]}
                 except ValueError:
-                    raise ResultsError(f"line {at}: {row[place][:40]!r} is no number") from None
+                    raise Refused(f"line {at}: {row[place][:40]!r} is no number") from None
 
 
 def _number(text: str) -> Any:

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 from django.db.models import Min, Q
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from profiles.models import Profile
 from tuner.models import Build
 from tuner.tuning.trial import storable
 from workers import jobs
-from workers.base.refused import Refused
 
 NAME_CHARS = 80
 TEXTS = {"branch": 120, "title": 300, "author": 120, "url": 500}       # field -> characters that its column holds

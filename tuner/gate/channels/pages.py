@@ -12,10 +12,10 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from profiles.base.refused import Refused
 from tuner.gate.channels import selectors, sending_services, services
 from tuner.gate.channels.kinds.table import KINDS
 from tuner.models import Delivery, Notified, Suite
-from workers.base.refused import Refused
 
 MOST_SUITES = 1000
 WORDS = {"SLOWER": "SLOWER: a build made a kernel slower", "AMBIGUOUS": "AMBIGUOUS: could not be told apart",

@@ -15,12 +15,11 @@ from django.db.models import Q
 from django.urls import reverse
 from django.utils import timezone
 
-from tuner.gate.channels.kinds.kind import AddressRefused
+from profiles.base.refused import Refused
 from tuner.gate.channels.kinds.table import KINDS
 from tuner.gate.channels.sending_services import wake_sender
 from tuner.gate.reports import message
 from tuner.models import Delivery, Gate, Notified, ProductionRegression, Regression, Suite
-from workers.base.refused import Refused
 from workers.secret import seal, unseal
 
 FAILED, REGRESSION = "FAILED", "REGRESSION"            # a gate that ended with an error; a slowdown that a series shows
@@ -79,8 +78,8 @@ def _checked_address(kind: str, address: str) -> str:
     address = address.strip()
     try:
         KINDS[kind].check(address)
-    except AddressRefused as error:
-        raise Refused({"address": str(error)}) from error
+    except Refused as error:
+        raise Refused({"address": error.what}) from error
     return address
 
 

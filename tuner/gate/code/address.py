@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from workers.base.refused import Refused
+from profiles.base.refused import Refused
 from workers.outgoing import parse_address
 
 MAX_ADDRESS = 300

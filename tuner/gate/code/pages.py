@@ -10,9 +10,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
+from profiles.base.refused import Refused
 from tuner.gate.code import selectors, services
 from tuner.models import CodeFetch, Suite
-from workers.base.refused import Refused
 
 SAID = ("kind", "address", "folder")
 

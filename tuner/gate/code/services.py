@@ -9,6 +9,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from tuner.devices import is_gpu
 from tuner.gate.code.address import BUILD, folder_problem, parse_git_address
 from tuner.gate.code.models import CODE_LEASES
@@ -16,7 +17,6 @@ from tuner.gate.suites.job_services import known_commit
 from tuner.models import CodeFetch, Suite, SuiteArchive, SuiteCode
 from tuner.tuning.trial import cleaned
 from workers import jobs
-from workers.base.refused import Refused
 
 MAY_ALLOW = "profiles.add_capturetarget"        # owners: who may say what programs workers run
 MOST_ARCHIVE_BYTES = 16 * 2**20

@@ -10,13 +10,13 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
+from profiles.base.refused import Refused
 from tuner.gate.environments import observation_selectors, selectors
 from tuner.gate.environments.charts import effect_plot
 from tuner.gate.stats.attribution import largest_effect
 from tuner.models import GpuEnvironment, Suite
 from tuner.revalidation import policy_services, search_services
 from tuner.revalidation.forget_services import environment_forget
-from workers.base.refused import Refused
 
 MOST_SUITES = 200
 

@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.refused import Refused
 from tuner.gate.builds import selectors as regression_selectors
 from tuner.gate.builds import services
 from tuner.gate.builds.selectors import ENVIRONMENT
@@ -23,7 +24,6 @@ from tuner.gate.stats.results import suite_json
 from tuner.models import Build, Regression
 from tuner.query_api import validated
 from workers.base.answers import Paged, make_answer
-from workers.base.refused import Refused
 from workers.list_api import PAGED, read_page
 
 LIST_LIMIT = 200

@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 from django.views.decorators.http import require_POST, require_safe
 
+from profiles.base.refused import Refused
 from profiles.compare.build_selectors import build_heat
 from tuner.gate.builds import selectors as regression_selectors
 from tuner.gate.environments.bisect_services import measure_bisect
@@ -22,7 +23,6 @@ from tuner.gate.verdicts import counter_services
 from tuner.gate.verdicts.page_selectors import can_compare
 from tuner.models import Build, Regression, Suite
 from tuner.tuning.trial import storable
-from workers.base.refused import Refused
 
 PAGE_ROWS = 50
 MOST_AT_ONCE = 8            # builds that are asked for in one go

@@ -13,10 +13,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
+from profiles.base.refused import Refused
 from tuner.gate.production import charts, selectors, sentences, services
 from tuner.gate.production.series import FLOOR, LEAST_DAYS, LEAST_LAUNCHES, WEEKLY
 from tuner.models import ProductionRegression
-from workers.base.refused import Refused
 
 PAGE_ROWS = 100
 STATES = [      # value, what a button says, what it does

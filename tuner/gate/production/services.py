@@ -11,6 +11,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from profiles.fleet.models import FleetDay, FleetSignature
 from profiles.running.schedule_services import regression_opened
 from tuner.gate.builds.services import ensure_build
@@ -21,7 +22,6 @@ from tuner.gate.suites.definition import NAME, kernel_key
 from tuner.models import ProductionDay, ProductionPoint, ProductionRegression, Suite, SuiteKernel
 from tuner.tuning.trial import storable
 from workers import jobs
-from workers.base.refused import Refused
 
 WINDOW_DAYS = 42                # of a series, its newest: what is older is no news
 MOST_NOTE_CHARS = 2000

@@ -11,6 +11,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from tuner.gate.baselines.services import record_baseline_change
 from tuner.gate.builds.selectors import ENVIRONMENT, WATCHED, branch_line, has_code_of, position
 from tuner.gate.channels.services import write_regression_messages
@@ -18,7 +19,6 @@ from tuner.gate.stats.rule import Verdict, rule_of
 from tuner.models import BaselineChange, Build, Gate, GateKernel, KernelRun, Regression, Suite
 from tuner.tuning.trial import storable
 from workers import jobs
-from workers.base.refused import Refused
 
 FINE = (Verdict.PASS, Verdict.FASTER)
 MOST_HISTORY, MOST_NOTE_CHARS = 200, 2000

@@ -12,6 +12,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.template.defaultfilters import pluralize
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from profiles.base.refused import Refused
 from tuner.gate.stats.rule import rule_of
 from tuner.gate.suite_pages import calibration_selectors, charts, page_selectors
 from tuner.gate.suite_pages.forms import RunForm, SuiteForm, UploadForm, initial_fields
@@ -24,7 +25,6 @@ from tuner.gate.verdicts import services as gate_services
 from tuner.models import Suite, SuiteCode, SuiteJob, SuiteKernel
 from tuner.texts import config_in_order
 from tuner.tuning.operators import all_operators
-from workers.base.refused import Refused
 
 FACT_HEADS = {"smem_bytes": "shared memory (B)", "dram_bytes": "DRAM traffic (B)"}
 

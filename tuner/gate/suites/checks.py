@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.gate.stats.metrics import LIMITS, check_limits
 from tuner.gate.stats.rule import RANGES, Rule, finite_number
 from tuner.tuning.measure.policy import Policy
 from tuner.tuning.trial import storable
-from workers.base.refused import Refused
 
 CONFIGS = ("default", "cache")
 MAX_METRICS = 50

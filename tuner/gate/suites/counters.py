@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from profiles.analysis.compare.why import Why
+from profiles.base.refused import Refused
 from profiles.capture import selectors as capture_selectors
 from profiles.capture.counted_selectors import (
     CounterComparison,
@@ -27,7 +28,6 @@ from tuner.gate.suites.job_services import job_create
 from tuner.gate.suites.selectors import COUNTERS
 from tuner.models import KernelRun, Suite, SuiteCapture, SuiteJob, SuiteKernel
 from workers.base.answers import make_answer
-from workers.base.refused import Refused
 
 NCU, TIMELINE = -1, -2                       # numbers of SuiteCaptures; those from 0 on are runs of a target
 MOST = 200                                   # captures that are looked through
@@ -284,7 +284,7 @@ def _builds(suite: Suite, keys: Sequence[str], names: Sequence[str]) -> tuple[li
         mine = [run for run in newest if run.build.name == name]
         if not mine:
             raise Refused({"builds": f"{name} has no run of {keys[0] if len(keys) == 1 else 'these kernels'} on a GPU here: "
-                                        "its runs say with which configuration a kernel is launched. Measure it first"})
+                                     "its runs say with which configuration a kernel is launched. Measure it first"})
         configs = {run.kernel.key: run.config for run in mine if run.config}
         wanted.append({"build": name, "configs": configs})
     return wanted, max(newest, key=lambda run: run.pk).gpu

@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.gate.suites.checks import CONFIGS, DefinitionError, Problem
 from tuner.gate.suites.definition import Definition, KernelDefinition, config_text, definition_document, read_definition
 
@@ -113,15 +114,11 @@ _WHOLE = re.compile(r"-?\d{1,15}\Z")
 _FRACTION = re.compile(r"-?\d{1,15}\.\d{1,15}\Z")
 
 
-class LineError(ValueError):
-    """A line that is not understood; the text says which and how it is written."""
-
-
 def read_kernel_lines(text: str) -> list[dict[str, Any]]:
     """Return what `read_definition` takes as "kernel", one for each line that is not empty."""
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
     if len(lines) > MAX_LINES:
-        raise LineError(f"at most {MAX_LINES:,} kernels, one a line")
+        raise Refused(f"at most {MAX_LINES:,} kernels, one a line")
     return [_read_kernel_line(number, line) for number, line in lines]
 
 
@@ -143,14 +140,14 @@ def _read_kernel_line(number: int, line: str) -> dict[str, Any]:
         elif "dtype" not in found:
             found["dtype"] = part
         else:
-            raise LineError(f'line {number}: "{part[:40]}" is not understood; write it like matmul M=4096 N=4096 K=4096 bf16 cache')
+            raise Refused(f'line {number}: "{part[:40]}" is not understood; write it like matmul M=4096 N=4096 K=4096 bf16 cache')
     return {"op": op, "shape": shape, **found}
 
 
 def _read_pair(number: int, part: str) -> tuple[str, Any]:
     pair = _PAIR.match(part)
     if pair is None:
-        raise LineError(f'line {number}: "{part[:40]}" is not understood; write NAME=value')
+        raise Refused(f'line {number}: "{part[:40]}" is not understood; write NAME=value')
     return pair[1], parse_value(pair[2])
 
 

@@ -13,6 +13,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from tuner.devices import is_gpu
 from tuner.gate.builds.selectors import MAIN
 from tuner.gate.builds.services import ensure_build, queue_series
@@ -22,7 +23,6 @@ from tuner.gate.suites.selectors import COUNTERS, LIVE, device_problem, interlea
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.tuning.trial import storable
 from workers import jobs
-from workers.base.refused import Refused
 
 MAX_BUILDS = 50                     # of one job
 MAX_BUILD_NAME, MAX_CONFIG_CHARACTERS = 80, 2000

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workers.base.refused import Refused
+from profiles.base.refused import Refused
 
 MOST_SHARDS = 999
 MOST_ATTEMPT = 120              # characters

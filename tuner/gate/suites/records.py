@@ -17,12 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.gate.stats.belief import mixed_units
 from tuner.gate.stats.rule import finite_number
 from tuner.gate.stats.sides import SHORTEST_US
 from tuner.gate.suites.checks import is_plain_value
 from tuner.tuning.trial import storable
-from workers.base.refused import Refused
 
 MAX_BYTES = 32 * 2**20                   # of the file, unpacked
 MAX_RECORDS, MAX_SAMPLES = 50_000, 20_000

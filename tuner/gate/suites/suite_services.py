@@ -9,12 +9,12 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from profiles.models import CaptureTarget
 from tuner.gate.suites.definition import Definition, KernelDefinition
 from tuner.gate.suites.selectors import FIELDS, KERNEL_FIELDS, device_problem
 from tuner.models import Suite, SuiteCode, SuiteKernel
 from workers import jobs
-from workers.base.refused import Refused
 
 MAY_SAY_WHERE_CODE_LIES = "profiles.add_capturetarget"       # owners: who may say what programs workers run
 

@@ -17,6 +17,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q
 
+from profiles.base.refused import Refused
 from tuner.cache import rules
 from tuner.gate.builds.services import ensure_build
 from tuner.gate.suites.definition import config_text, kernel_key
@@ -27,7 +28,6 @@ from tuner.gate.suites.run_services import copy_runs, plain_facts, run_percentil
 from tuner.models import Build, KernelRun, Suite, SuiteKernel
 from tuner.texts import config_in_order
 from tuner.tuning.trial import config_key
-from workers.base.refused import Refused
 
 MAX_KERNELS = 5_000             # of one suite
 MAX_KEY = 300

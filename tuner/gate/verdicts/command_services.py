@@ -16,6 +16,7 @@ from typing import Any, TextIO
 from django.conf import settings
 from django.core.management.base import OutputWrapper
 
+from profiles.base.refused import Refused
 from tuner.gate import client
 from tuner.gate.options import PLACES, check_reports, write_reports
 from tuner.gate.reports import document
@@ -23,7 +24,6 @@ from tuner.gate.stats.rule import ERROR_EXIT_CODE
 from tuner.gate.verdicts import selectors, services
 from tuner.models import Gate, Suite
 from workers import jobs
-from workers.base.refused import Refused
 
 TEXTS = ("against", "parent", "branch", "title", "url")
 LOOK_EVERY_S = 0.5

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.gate.stats.rule import Verdict
 from tuner.gate.suites.counters import (
     AFTER_A_GATE,
@@ -15,7 +16,6 @@ from tuner.gate.suites.counters import (
     request_counters_of_slower,
 )
 from tuner.models import Gate, GateKernel, KernelRun, Regression, Suite, SuiteJob, SuiteKernel
-from workers.base.refused import Refused
 
 
 def compared_build(row: GateKernel) -> str:

@@ -15,6 +15,7 @@ from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from tuner.gate.channels.services import FAILED, write_gate_messages
 from tuner.gate.regressions.services import update_regressions
 from tuner.gate.reports import message
@@ -29,7 +30,6 @@ from tuner.gate.verdicts.standing_services import green_ways, keep_verdicts, nam
 from tuner.gate.verdicts.verdict_services import MOST_NAMED, Judgement, judge_gate, write_verdict
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob
 from workers import jobs
-from workers.base.refused import Refused
 
 
 def notify_followers(gate: Gate) -> int:

@@ -6,11 +6,11 @@ from typing import Any
 
 from django.db import transaction
 
+from profiles.base.refused import Refused
 from tuner.gate.baselines.services import record_baseline_change
 from tuner.gate.verdicts.decide_services import conclude_gate, publish_gate
 from tuner.gate.verdicts.verdict_services import judge_gate
 from tuner.models import BaselineChange, Gate
-from workers.base.refused import Refused
 
 
 def accept_gone(gate: Gate, *, by: Any = None) -> Gate:

@@ -15,6 +15,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from profiles.base.refused import Refused
 from tuner import devices
 from tuner.gate.baselines import table_selectors as table
 from tuner.gate.baselines.charts import Spread, spread_plot
@@ -34,7 +35,6 @@ from tuner.gate.verdicts import (
 )
 from tuner.gate.verdicts.forms import MOST_RUNS, GateForm
 from tuner.models import Build, Gate, GateKernel, KernelRun, Regression, Suite, SuiteJob
-from workers.base.refused import Refused
 
 PICTURE_ROWS = 40
 _FULL_SHA = re.compile(r"[0-9a-f]{40}")        # GitHub takes a check of nothing else

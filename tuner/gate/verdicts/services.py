@@ -13,6 +13,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from tuner.cache.rules import toolkit_text
 from tuner.gate.baselines.selectors import Env, Expected, measured_environments
 from tuner.gate.builds.selectors import ENVIRONMENT
@@ -30,7 +31,6 @@ from tuner.gate.verdicts.verdict_services import judge_gate
 from tuner.models import Build, Gate, Suite, SuiteJob
 from tuner.tuning.trial import storable
 from workers import jobs, request_keys
-from workers.base.refused import Refused
 
 ENVIRONMENT_CHARS = {"gpu": 116, "toolkit": 80, "cuda": 40, "triton": 40, "driver": 40, "device": 120, "recorded": 120}
 MOST_RUNS, MOST_PLACES = 200, 10
@@ -121,7 +121,7 @@ def find_suite(suite: Suite | str) -> Suite:
     if found is None:
         known = list(Suite.objects.order_by("name").values_list("name", flat=True)[:20])
         raise Refused({"suite": f"there is no such suite; there {'are' if len(known) != 1 else 'is'} "
-                                    f"{', '.join(known) or 'none yet: make one under /suites/new/'}"}, status=404)
+                                f"{', '.join(known) or 'none yet: make one under /suites/new/'}"}, status=404)
     return found
 
 

@@ -9,12 +9,12 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.utils.dateparse import parse_datetime
 
+from profiles.base.refused import Refused
 from tuner.gate.builds import selectors as regression_selectors
 from tuner.gate.builds.services import ensure_build
 from tuner.gate.history import page_selectors, selectors, sentences
 from tuner.gate.stats.results import percent_text, suite_json
 from webapp.management.in_project import ProjectCommand
-from workers.base.refused import Refused
 
 TEXTS = ("parent", "branch", "title", "author", "url")
 MOST_LISTED = 30

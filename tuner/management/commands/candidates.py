@@ -14,6 +14,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
+from profiles.base.refused import Refused
 from tuner.candidates import page_selectors, selectors, services
 from tuner.candidates.verdicts import EXIT_CODE, TITLES, Verdict
 from tuner.models import Candidate
@@ -62,8 +63,8 @@ class Command(ProjectCommand):
     def handle(self, *args: Any, what: str, **options: Any) -> None:
         try:
             status = getattr(self, what)(options) or 0
-        except services.CandidateRefused as refused:
-            raise CommandError(f"{refused.field}: {refused}", returncode=REFUSED) from refused
+        except Refused as refused:
+            raise CommandError(str(refused), returncode=REFUSED) from refused
         except Candidate.DoesNotExist as error:
             raise CommandError("there is no such candidate", returncode=REFUSED) from error
         if status:

@@ -8,8 +8,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from profiles.base.refused import Refused
 from tuner.clocks import selectors, services
-from tuner.clocks.wish import DEFAULT_GRAPHICS, ClockWish, WishRefused
+from tuner.clocks.wish import DEFAULT_GRAPHICS, ClockWish
 
 
 class Command(BaseCommand):
@@ -38,8 +39,8 @@ class Command(BaseCommand):
                 services.rule_set(options["uuid"], wish, by=None)
             elif what == "forbid":
                 services.rule_remove(options["uuid"])
-        except WishRefused as refused:
-            raise CommandError(f"{refused.field}: {refused}") from refused
+        except Refused as refused:
+            raise CommandError(str(refused)) from refused
         cards = [card for card in selectors.clock_list() if what == "list" or card["uuid"] == options["uuid"]]
         if options["json"]:
             self.stdout.write(json.dumps({"gpus": cards}, indent=2))

@@ -9,13 +9,13 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.core.serializers.json import DjangoJSONEncoder
 
+from profiles.base.refused import Refused
 from tuner.gate.environments import observation_selectors, selectors
 from tuner.gate.stats.effects import percent_text
 from tuner.models import GpuEnvironment, Suite
 from tuner.revalidation import policy_services, search_services
 from tuner.revalidation.forget_services import environment_forget
 from webapp.management.in_project import ProjectCommand
-from workers.base.refused import Refused
 
 
 class Command(ProjectCommand):

@@ -9,11 +9,11 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
+from profiles.base.refused import Refused
 from tuner.gate.channels import selectors, sending_services, services
 from tuner.gate.channels.kinds.table import KINDS
 from tuner.models import Delivery, Notified
 from webapp.management.in_project import ProjectCommand
-from workers.base.refused import Refused
 
 LOOK_EVERY_S = 0.5
 

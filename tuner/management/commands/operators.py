@@ -10,6 +10,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from profiles.base.refused import Refused
 from tuner.bring.calls.drafts import draft_of_call
 from tuner.bring.calls.expression import is_expression
 from tuner.bring.check import check_file, read_file, with_real_configs
@@ -17,7 +18,7 @@ from tuner.bring.cuda_check import choose_source, read_sources
 from tuner.bring.cuda_write import file_beside, write_cuda_adapter
 from tuner.bring.recorded import Call, read_calls
 from tuner.bring.report import lines_of
-from tuner.bring.source import FileRefused, Kernel
+from tuner.bring.source import Kernel
 from tuner.bring.write import Draft, module_of, write_adapter
 from tuner.models import OperatorPackage
 from tuner.team import selectors, services
@@ -71,7 +72,7 @@ class Command(BaseCommand):
                 self._list(json)
             else:
                 self._change(do, what)
-        except FileRefused as refused:
+        except Refused as refused:
             raise CommandError(str(refused), returncode=WRONG_USE) from refused
 
     def _check(self, path: Path, name: str, as_json: bool, options: dict[str, Any]) -> None:
@@ -110,9 +111,9 @@ class Command(BaseCommand):
             with target.open("x") as file:
                 file.write(text)
         except FileExistsError as error:
-            raise FileRefused(f"{target} is there already: remove it, or name another file with --out") from error
+            raise Refused(f"{target} is there already: remove it, or name another file with --out") from error
         except OSError as error:
-            raise FileRefused(f"{target}: {error.strerror}") from error
+            raise Refused(f"{target}: {error.strerror}") from error
 
     def _draft(self, path: Path, name: str, options: dict[str, Any]) -> Draft:
         if is_expression(options["call"]):
@@ -123,15 +124,15 @@ class Command(BaseCommand):
         kernel = with_real_configs(path, kernel)
         mine = [each for each in calls if each.kernel == kernel.name]
         if calls and not mine:
-            raise FileRefused(f"{recording.name} holds no launch of {kernel.name}, but of "
-                              f"{', '.join(sorted({each.kernel for each in calls}))}")
+            raise Refused(f"{recording.name} holds no launch of {kernel.name}, but of "
+                          f"{', '.join(sorted({each.kernel for each in calls}))}")
         return write_adapter(kernel, module_of(path.stem), mine[-1] if mine else None)
 
     def _change(self, do: str, package: str) -> None:
         if do == "enable":
             try:
                 row = services.package_enable(package, by=None)
-            except services.PackageRefused as refused:
+            except Refused as refused:
                 raise CommandError(str(refused)) from refused
             self.stdout.write(f"{row.name}: enabled; a worker that has it describes it")
             return
@@ -144,7 +145,7 @@ class Command(BaseCommand):
             return
         try:
             services.package_describe(installed)
-        except services.PackageRefused as refused:
+        except Refused as refused:
             raise CommandError(str(refused)) from refused
         self.stdout.write(f"{installed.name}: a worker that has it describes it anew")
 
@@ -171,12 +172,12 @@ def split_name(what: str) -> tuple[Path, str]:
 
 
 def read_shape(text: str) -> dict[str, int]:
-    """Return the numbers of "M=4096,N=4096". Raises FileRefused."""
+    """Return the numbers of "M=4096,N=4096". Raises Refused."""
     shape: dict[str, int] = {}
     for part in filter(None, text.replace(" ", ",").split(",")):
         name, _, value = part.partition("=")
         if not name.isidentifier() or not value.isdecimal() or len(value) > 12:
-            raise FileRefused(f"--shape {part}: expected NAME=NUMBER")
+            raise Refused(f"--shape {part}: expected NAME=NUMBER")
         shape[name] = int(value)
     return shape
 
@@ -188,6 +189,6 @@ def _choose(kernels: Sequence[Kernel], name: str, calls: Sequence[Call], path: P
     chosen = [each for each in written if (each.name == name if name else each.name in recorded)]
     chosen = chosen or ([] if name else written)
     if len(chosen) != 1:
-        raise FileRefused(f"{path.name} holds {f'no kernel {name}' if name else f'{len(chosen)} kernels'}: name one of "
-                          f"{', '.join(each.name for each in written) or 'none'} as {path.name}:NAME")
+        raise Refused(f"{path.name} holds {f'no kernel {name}' if name else f'{len(chosen)} kernels'}: name one of "
+                      f"{', '.join(each.name for each in written) or 'none'} as {path.name}:NAME")
     return chosen[0]

@@ -10,7 +10,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from tuner.gate.benchmarks.document import UNITS_US, ResultsError
+from profiles.base.refused import Refused
+from tuner.gate.benchmarks.document import UNITS_US
 from tuner.gate.benchmarks.table import KNOWN, runs_of
 from tuner.gate.stats.files import read_runs
 from tuner.gate.stats.records import RunsError
@@ -33,7 +34,7 @@ class Command(BaseCommand):
         try:
             records = [record for at, each in enumerate(files, 1) for record in runs_of(each, f"{at} {each.stem}"[:100], unit)]
             kernels = read_runs(records)                # as the gate will
-        except ResultsError as error:
+        except Refused as error:
             raise CommandError(f"{error}{f' ({error.hint})' if error.hint else ''}", returncode=ERROR_EXIT_CODE) from error
         except RunsError as error:
             raise CommandError(f"{error.what} ({error.hint})", returncode=ERROR_EXIT_CODE) from error

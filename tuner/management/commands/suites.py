@@ -9,6 +9,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
+from profiles.base.refused import Refused
 from tuner.gate.code import selectors as code_selectors
 from tuner.gate.code import services as code_services
 from tuner.gate.history.sentences import plural
@@ -21,7 +22,6 @@ from tuner.gate.suites.processes import repeated_note
 from tuner.gate.verdicts import services as gate_services
 from tuner.models import CodeFetch, Suite, SuiteJob
 from webapp.management.in_project import ProjectCommand
-from workers.base.refused import Refused
 
 POLL_S = 0.5
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
+from profiles.base.refused import Refused
 from profiles.models import Profile
 from tuner.ceilings.filling import job_grid
 from tuner.jobs import (
@@ -73,7 +74,7 @@ class Command(ProjectCommand):
     def handle(self, *args: Any, run: Callable[[dict[str, Any]], Any], **options: Any) -> None:
         try:
             answer = run(options)
-        except create_services.TuneError as error:
+        except Refused as error:
             raise CommandError("\n".join(f"{name}: {problem}" for name, problem in error.fields.items())) from error
         except (TuneJob.DoesNotExist, Quarantine.DoesNotExist, Profile.DoesNotExist) as error:
             raise CommandError(str(error)) from error

@@ -9,8 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from profiles.base.refused import Refused
 from tuner.tuning.cuda.constants import evaluate
-from tuner.tuning.cuda.tokens import MAX_DEPTH, MAX_EXPANDED, TextRefused, is_word, split_words
+from tuner.tuning.cuda.tokens import MAX_DEPTH, MAX_EXPANDED, is_word, split_words
 
 # of NVRTC when it compiles for sm_90
 KNOWN = {
@@ -53,7 +54,7 @@ class Read:
 
 
 def read_directives(bare: str) -> Read:
-    """Return what a text without comments says to the preprocessor. Raises TextRefused."""
+    """Return what a text without comments says to the preprocessor. Raises Refused."""
     read = Read("")
     out: list[str] = []
     taken: list[list[bool]] = []  # of each open #if: is this branch taken, with those around it; was one
@@ -73,7 +74,7 @@ def read_directives(bare: str) -> Read:
         name, rest = match[1], match[2].replace("\\\n", " ").strip()
         if name in ("if", "ifdef", "ifndef"):
             if len(taken) == MAX_BRANCHES:
-                raise TextRefused(f"more than {MAX_BRANCHES} #if within each other")
+                raise Refused(f"more than {MAX_BRANCHES} #if within each other")
             said = not active or (
                 _is_true(rest, read.macros) if name == "if" else (_is_defined(rest, read.macros) != (name == "ifndef"))
             )

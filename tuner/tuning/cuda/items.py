@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from profiles.base.refused import Refused
 from tuner.tuning.cuda.directives import Macro
-from tuner.tuning.cuda.tokens import TextRefused, close_angle, is_word
+from tuner.tuning.cuda.tokens import close_angle, is_word
 
 MAX_ITEMS = 20_000
 MAX_SCOPES = 40
@@ -53,7 +54,7 @@ def read_items(
 ) -> list[Item]:
     """Return the declarations among tokens; `closing`: opening bracket → its partner; `kernel_words`: those that mark a kernel.
 
-    Raises TextRefused where there are too many.
+    Raises Refused where there are too many.
     """
     return list(_Reader(words, closing, macros, kernel_words).all(0, len(words), "", 0))
 
@@ -69,7 +70,7 @@ class _Reader:
         while at < end:
             count += 1
             if count > MAX_ITEMS:
-                raise TextRefused(f"more than {MAX_ITEMS:,} declarations")
+                raise Refused(f"more than {MAX_ITEMS:,} declarations")
             word = words[at]
             if word in (";", "}", ")", "]"):
                 at += 1

@@ -19,12 +19,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.tuning.cuda import host_headers
 from tuner.tuning.cuda.defines import without_defines
 from tuner.tuning.cuda.includes import with_own_headers
 from tuner.tuning.cuda.slices import cut
 from tuner.tuning.cuda.source import Source
-from tuner.tuning.cuda.tokens import TextRefused
 
 FOLDER = "cuda"                 # within Triton's cache folder, which workers already share between processes and clean
 MAX_HEADERS = 200               # beside a kernel's file, which may include them
@@ -132,7 +132,7 @@ def text_of(text: str, expression: str, defines: Mapping[str, str], folder: Path
     whole = without_defines(whole, defines.keys())
     try:
         return cut(Source(whole), expression, find_header)
-    except TextRefused:
+    except Refused:
         return whole, []                        # the compiler says what is wrong with it
 
 

@@ -7,15 +7,16 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from functools import cached_property
 
+from profiles.base.refused import Refused
 from tuner.tuning.cuda.directives import Macro, Read, read_directives
 from tuner.tuning.cuda.items import Item, read_items
-from tuner.tuning.cuda.tokens import TextRefused, Tokens, blank_comments, close_angle, partners
+from tuner.tuning.cuda.tokens import Tokens, blank_comments, close_angle, partners
 
 _LINE = re.compile(r'^#line (\d{1,9}) "([^"\n]*)"\n', re.MULTILINE)
 
 
 class Source:
-    """A text as its tokens and items. Raises TextRefused where no item can be told from the next."""
+    """A text as its tokens and items. Raises Refused where no item can be told from the next."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -78,9 +79,9 @@ class Source:
         return blank_comments(self.text)
 
     def inside(self, opening: int) -> list[str]:
-        """Return the tokens within a bracket. Raises TextRefused where it has no partner."""
+        """Return the tokens within a bracket. Raises Refused where it has no partner."""
         if opening not in self.closing:
-            raise TextRefused(f"line {self.line_of(opening)}: the {self.words[opening]} has no partner")
+            raise Refused(f"line {self.line_of(opening)}: the {self.words[opening]} has no partner")
         return self.words[opening + 1 : self.closing[opening]]
 
     def body_of(self, item: Item) -> list[str]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from profiles.base.refused import Refused
 from tuner.tuning.cuda.blocks import read_block
 from tuner.tuning.cuda.constants import evaluate
 from tuner.tuning.cuda.defines import TUNED, declared_names, defines_of
@@ -23,7 +24,7 @@ from tuner.tuning.cuda.slices import cut, reached_by
 from tuner.tuning.cuda.source import Source
 from tuner.tuning.cuda.symbolic import grid_of, smem_of
 from tuner.tuning.cuda.template import template_of
-from tuner.tuning.cuda.tokens import TextRefused, is_word, join, split_at_commas, split_words
+from tuner.tuning.cuda.tokens import is_word, join, split_at_commas, split_words
 from tuner.tuning.cuda.values import Values
 from tuner.tuning.cuda.writes import Flow, Uses, parameter
 
@@ -41,23 +42,23 @@ _BUILT_IN = {"blockIdx", "blockDim", "threadIdx", "gridDim", "warpSize", "__CUDA
 
 
 def read_file(path: Path) -> tuple[str, CudaText]:
-    """Return the text of a .cu file and what it holds. Raises TextRefused."""
+    """Return the text of a .cu file and what it holds. Raises Refused."""
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise TextRefused(f"{path.name}: more than {MAX_FILE_BYTES:,} bytes")
+            raise Refused(f"{path.name}: more than {MAX_FILE_BYTES:,} bytes")
         content = path.read_bytes()
         if b"\0" in content:
-            raise TextRefused(f"{path.name}: no text")
+            raise Refused(f"{path.name}: no text")
         text = content.decode(errors="replace").replace("\r\n", "\n")  # comments in Latin-1 are no reason to refuse
     except OSError as error:
-        raise TextRefused(f"{path}: {getattr(error, 'strerror', None) or 'no text'}") from error
+        raise Refused(f"{path}: {getattr(error, 'strerror', None) or 'no text'}") from error
     return text, read_text(text, path.parent)
 
 
 def read_text(text: str, folder: Path | None = None) -> CudaText:
-    """Return the functions and macros of a text; `folder`: where headers lie that it includes. Raises TextRefused."""
+    """Return the functions and macros of a text; `folder`: where headers lie that it includes. Raises Refused."""
     if len(text) > MAX_FILE_BYTES:
-        raise TextRefused(f"{len(text):,} characters; at most {MAX_FILE_BYTES:,}")
+        raise Refused(f"{len(text):,} characters; at most {MAX_FILE_BYTES:,}")
     source = Source(with_own_headers(text, folder) if folder is not None else text)
     values = Values(source)
     by_kernel: dict[str, list[Launch]] = {}
@@ -69,7 +70,7 @@ def read_text(text: str, folder: Path | None = None) -> CudaText:
         item for item in source.items if item.kind in ("kernel", "broken") and (item.body >= 0) and not source.file_of(item.first)
     ]
     if len(kernels) > MAX_FUNCTIONS:
-        raise TextRefused(f"more than {MAX_FUNCTIONS} __global__ functions")
+        raise Refused(f"more than {MAX_FUNCTIONS} __global__ functions")
     known: set[tuple[str, str]] = set()
     for item in kernels:
         if (item.scope, item.names[0]) in known and item.kind == "kernel":
@@ -81,7 +82,7 @@ def read_text(text: str, folder: Path | None = None) -> CudaText:
             else _function(source, item, values, by_kernel.get(item.names[0], []), defines, declared, flow)
         )
     if functions and all(each.problem for each in functions):
-        raise TextRefused(functions[0].problem)
+        raise Refused(functions[0].problem)
     return CudaText(
         tuple(functions),
         defines,

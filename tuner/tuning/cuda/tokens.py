@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from profiles.base.refused import Refused
+
 MAX_TOKENS = 400_000
 MAX_EXPANDED = 60_000  # tokens of one function once its macros are replaced
 MAX_DEPTH = 24  # macros within macros
@@ -20,10 +22,6 @@ _COMMENT = re.compile(
 )
 
 
-class TextRefused(ValueError):
-    """A file that cannot be read as CUDA C++; the text says why."""
-
-
 class Tokens:
     """Tokens of a text in order: `words[i]` stands at character `places[i]`."""
 
@@ -32,7 +30,7 @@ class Tokens:
         self.places: list[int] = []
         for match in _TOKEN.finditer(text):
             if len(self.words) == MAX_TOKENS:
-                raise TextRefused(f"more than {MAX_TOKENS:,} words")
+                raise Refused(f"more than {MAX_TOKENS:,} words")
             self.words.append(match[0])
             self.places.append(match.start())
 

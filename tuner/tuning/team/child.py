@@ -16,6 +16,7 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""       # before torch: describing needs n
 
 import torch
 
+from profiles.base.refused import Refused
 from tuner.tuning import wire
 from tuner.tuning.kernels.problem import torch_dtype
 from tuner.tuning.operators import find
@@ -30,7 +31,7 @@ def describe(package: str) -> list[dict[str, Any]]:
 def prune(name: str, dtype: str, shape: dict[str, int]) -> dict[str, Any]:
     """Apply Triton's own steps in order: early_config_prune, then the perf_model's top_k."""
     if find(name) is None:
-        raise packages.PackageError(f"no enabled package offers {name}")
+        raise Refused(f"no enabled package offers {name}")
     kernel = packages.adapter_of(name).kernel
     configs = list(getattr(kernel, "configs", ()))
     args = dict(packages.adapter_of(name).arguments(shape, torch_dtype(dtype), torch.device("meta")))

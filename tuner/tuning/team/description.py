@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.tuning.operators.limits import Limits
 from tuner.tuning.operators.operator import BYTES, Dim, Operator, Shape
 from tuner.tuning.space import Constraint, Param, Space
@@ -24,59 +25,55 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}\Z")
 _DTYPE = re.compile(r"[a-z][a-z0-9_]{0,15}\Z")
 
 
-class DescriptionError(ValueError):
-    """An operator that cannot be taken; the text says what would be valid."""
-
-
 def read_operators(text: bytes) -> list[dict[str, Any]]:
-    """Return the checked descriptions of a child's answer. Raises DescriptionError."""
+    """Return the checked descriptions of a child's answer. Raises Refused."""
     if len(text) > MAX_BYTES:
-        raise DescriptionError(f"{len(text):,} bytes of description; at most {MAX_BYTES:,}")
+        raise Refused(f"{len(text):,} bytes of description; at most {MAX_BYTES:,}")
     try:
         told = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DescriptionError("the description is no JSON") from error
+        raise Refused("the description is no JSON") from error
     if not isinstance(told, list) or not 1 <= len(told) <= MAX_OPERATORS or not all(isinstance(each, dict) for each in told):
-        raise DescriptionError(f"a package offers 1 to {MAX_OPERATORS} operators")
+        raise Refused(f"a package offers 1 to {MAX_OPERATORS} operators")
     for each in told:
         make_operator(each)
     names = [each["name"] for each in told]
     if len(set(names)) < len(names):
-        raise DescriptionError("two operators have the same name")
+        raise Refused("two operators have the same name")
     return told
 
 
 def make_operator(told: Mapping[str, Any]) -> Operator:
-    """Return the operator of a description. Raises DescriptionError."""
+    """Return the operator of a description. Raises Refused."""
     name = told.get("name")
     if not isinstance(name, str) or not _NAME.match(name):
-        raise DescriptionError(f"an operator's name is letters, digits and _, at most 40: not {str(name)[:60]!r}")
+        raise Refused(f"an operator's name is letters, digits and _, at most 40: not {str(name)[:60]!r}")
     try:
         return _make_operator(name, told)
-    except DescriptionError:
+    except Refused:
         raise
     except KeyError as error:
-        raise DescriptionError(f"{name}: {error} is missing") from error
+        raise Refused(f"{name}: {error} is missing") from error
     except (TypeError, ValueError, AttributeError) as error:
-        raise DescriptionError(f"{name}: {error}"[:500]) from error
+        raise Refused(f"{name}: {error}"[:500]) from error
 
 
 def _make_operator(name: str, told: Mapping[str, Any]) -> Operator:
     dims = tuple(_make_dim(dim) for dim in _check_list(told["dims"], MAX_DIMS))
     dtypes = tuple(_check_list(told["dtypes"], 8))
     if not all(isinstance(each, str) and _DTYPE.match(each) for each in dtypes):
-        raise DescriptionError(f"{name}: a dtype is written like bf16")
+        raise Refused(f"{name}: a dtype is written like bf16")
     configs = [_check_config(config) for config in _check_list(told["configs"], MAX_CONFIGS, 0)]
     params = tuple(Param(_check_name(each), tuple(map(_check_value, _check_list(values, MAX_VALUES))))
                    for each, values in list((told["params"] or {}).items())[:MAX_PARAMS])
     if not configs and not params:
-        raise DescriptionError(f"{name}: a kernel that is not autotuned needs `params`")
+        raise Refused(f"{name}: a kernel that is not autotuned needs `params`")
     parameters = [param.name for param in params] or list(configs[0])
     if any(sorted(config) != sorted(parameters) for config in configs):
-        raise DescriptionError(f"{name}: every configuration names {', '.join(parameters)}")
+        raise Refused(f"{name}: every configuration names {', '.join(parameters)}")
     default = _check_config(told["default"])
     if sorted(default) != sorted(parameters):
-        raise DescriptionError(f"{name}: the default configuration must name {', '.join(parameters)}")
+        raise Refused(f"{name}: the default configuration must name {', '.join(parameters)}")
     of_shape = [*(dim.name for dim in dims), "size"]
     flops, moved = Expression(told["flops"], of_shape), Expression(told["bytes"], of_shape)
     rules = [(_check_text(reason), Expression(rule, [*of_shape, *parameters, *OF_GPU]))
@@ -93,7 +90,7 @@ def _make_operator(name: str, told: Mapping[str, Any]) -> Operator:
         unit="B/s" if told["unit"] == "B/s" else "FLOP/s")
     for preset in operator.presets:
         if problems := operator.problems(preset, dtypes[0]):
-            raise DescriptionError(f"{name}: preset {dict(preset)}: {'; '.join(problems.values())}")
+            raise Refused(f"{name}: preset {dict(preset)}: {'; '.join(problems.values())}")
         operator.flops(preset), operator.bytes(preset, dtypes[0])
     return operator
 
@@ -147,19 +144,19 @@ def narrow_space(configs: Sequence[Config], constraints: Sequence[Constraint]) -
 
 def _check_list(value: Any, most: int, least: int = 1) -> list[Any]:
     if not isinstance(value, list) or not least <= len(value) <= most:
-        raise DescriptionError(f"expected a list of {least} to {most}, not {str(value)[:60]!r}")
+        raise Refused(f"expected a list of {least} to {most}, not {str(value)[:60]!r}")
     return value
 
 
 def _check_config(value: Any) -> Config:
     if not isinstance(value, dict) or not 1 <= len(value) <= MAX_PARAMS:
-        raise DescriptionError(f"a configuration names 1 to {MAX_PARAMS} parameters")
+        raise Refused(f"a configuration names 1 to {MAX_PARAMS} parameters")
     return {_check_name(name): _check_value(each) for name, each in value.items()}
 
 
 def _check_name(value: Any) -> str:
     if not isinstance(value, str) or not _NAME.match(value):
-        raise DescriptionError(f"{str(value)[:60]!r} is no name")
+        raise Refused(f"{str(value)[:60]!r} is no name")
     return value
 
 
@@ -168,12 +165,12 @@ def _check_value(value: Any) -> Any:
         return value
     if isinstance(value, int) and abs(value) < 2**31:
         return value
-    raise DescriptionError(f"{str(value)[:60]!r} is no parameter's value")
+    raise Refused(f"{str(value)[:60]!r} is no parameter's value")
 
 
 def _check_whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > 2**40:
-        raise DescriptionError(f"{str(value)[:60]!r} is no whole number below 2⁴⁰")
+        raise Refused(f"{str(value)[:60]!r} is no whole number below 2⁴⁰")
     return value
 
 

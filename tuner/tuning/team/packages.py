@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.tuning import operators
 from tuner.tuning.cuda.nvrtc import headers_hash
 from tuner.tuning.operators.operator import Operator
@@ -22,10 +23,6 @@ from tuner.tuning.team.description import make_operator
 
 ENABLED = "RIDGEPOINT_OPERATOR_PACKAGES"     # set by a worker for its children: the packages that owners enabled
 _loaded: dict[str, TritonOperator] = {}
-
-
-class PackageError(Exception):
-    """A package that cannot be used here; the text says why."""
 
 
 def installed_packages() -> list[dict[str, str]]:
@@ -47,15 +44,15 @@ def load_adapters(package: str) -> dict[str, TritonOperator]:
     entries = [entry for entry in metadata.entry_points(group=ENTRY_POINTS)
                if entry.dist and normal_name(entry.dist.name) == package]
     if not entries:
-        raise PackageError(f"{package} is not installed here, or names no entry point {ENTRY_POINTS}")
+        raise Refused(f"{package} is not installed here, or names no entry point {ENTRY_POINTS}")
     adapters: dict[str, TritonOperator] = {}
     for entry in entries:
         offered = entry.load()
         for adapter in [offered] if isinstance(offered, TritonOperator) else list(offered):
             if not isinstance(adapter, TritonOperator):
-                raise PackageError(f"{entry.value} offers {type(adapter).__name__}, not TritonOperator")
+                raise Refused(f"{entry.value} offers {type(adapter).__name__}, not TritonOperator")
             if adapter.name in {**operators.OPERATORS, **operators.VENDORS} or adapter.name in adapters:
-                raise PackageError(f"the name {adapter.name} is taken")
+                raise Refused(f"the name {adapter.name} is taken")
             adapters[adapter.name] = adapter
     return adapters
 

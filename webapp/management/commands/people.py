@@ -10,6 +10,7 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 from django.urls import reverse
 
+from profiles.base.refused import Refused
 from webapp.models import Project
 from webapp.people import selectors, services
 from webapp.roles import ROLES
@@ -44,8 +45,8 @@ class Command(BaseCommand):
                 self.list_them()
             else:
                 self.change(what, self.person(options["name"]), options)
-        except services.PeopleRefused as refused:
-            raise CommandError(str(refused)) from refused
+        except Refused as refused:
+            raise CommandError(refused.what) from refused
 
     def person(self, name: str) -> Any:
         found = get_user_model().objects.filter(username=name).first()

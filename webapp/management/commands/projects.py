@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from profiles.base.refused import Refused
 from webapp.models import Project
 from webapp.projects import selectors, services
 from webapp.roles import ROLES
@@ -35,8 +36,8 @@ class Command(BaseCommand):
                 self.change(what, **options)
             else:
                 self.list_them()
-        except services.ProjectRefused as refused:
-            raise CommandError(str(refused)) from refused
+        except Refused as refused:
+            raise CommandError(refused.what) from refused
 
     def change(self, what: str, project: str, person: str, role: str = "", **options: Any) -> None:
         row = Project.objects.filter(slug=project).first()

@@ -8,7 +8,7 @@ from typing import Any
 
 from profiles.analysis.trace.layer.rules import work_of_call
 from profiles.analysis.trace.layer.work import Work
-from workers.base.refused import Refused
+from profiles.base.refused import Refused
 
 # What can be typed: name -> (operator whose rule counts it, the tensors in order, an example).
 OPERATORS: dict[str, tuple[str, str, str]] = {

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from tuner.bring.travel.described import describe_text
 from tuner.bring.travel.files import hash_of, name_of
-from workers.core import gpu
+from workers.core import gpu, sandboxed
 from workers.tune import own
 
 CARD = gpu.Gpu(0, "GPU-interpreted", "Triton's interpreter", "9.0", "", 1)
 ON_THE_CPU = own.Programs(child="tests.workers.tune.own_child", compilers=0, policy={"max_samples": 5, "rounds": 2},
-                          read=(own.PROJECT / "tuner", own.PROJECT / "profiles", own.PROJECT / "tests"))
+                          read=(*sandboxed.OURS, sandboxed.PROJECT / "tests"))
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,17 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from profiles.base.refused import Refused
 from tests.tuner.bring.files import ADD
 from tests.tuner.bring.test_called import CALL, record, tensor
 from tuner.bring.checks import services as checks
 from tuner.bring.own import selectors, services
 from tuner.bring.travel.described import describe_text
-from tuner.bring.travel.files import FilesRefused, check_folder, name_of, read_files
+from tuner.bring.travel.files import check_folder, name_of, read_files
 from tuner.cache.entries.selectors import config_json
 from tuner.jobs.selectors import job_json
 from tuner.models import CachedConfig, KernelCheck, OwnKernel, ServedCount, TuneJob
 from tuner.tuning.operators import all_operators, find, limits
-from tuner.tuning.team.description import DescriptionError
 from webapp.problem import address
 from webapp.problem import services as problems
 from workers.tune.own import read_answer
@@ -95,24 +95,24 @@ def test_what_is_right_is_a_function_of_the_file_or_said_to_be_not_independent(o
     named, _ = tune(check, olga, reference="add_torch")
     assert not selectors.kernel_json(own)["independent"] and selectors.kernel_json(named)["independent"]
     assert "return add_torch(args[" in named.adapter and "from kernel import add_kernel, add_torch" in named.adapter
-    with pytest.raises(services.OwnRefused, match="there is add_torch"):
+    with pytest.raises(Refused, match="there is add_torch"):
         tune(check, olga, reference="os.system")
 
 
 @database
 def test_what_cannot_be_tuned_yet_says_why(olga: Any) -> None:
     text_alone = checks.check_create(ADD, owner=olga)
-    with pytest.raises(services.OwnRefused, match="give one call"):
+    with pytest.raises(Refused, match="give one call"):
         tune(text_alone, olga)
     waiting = checks.check_create(ADD, call=CALL, owner=olga)
     assert selectors.why_not(waiting, waiting.adapters[0]) == "a worker makes the call first"
     index = record()
     index["launches"][0]["arguments"]["y_ptr"]["dtype"] = "int64"
-    with pytest.raises(services.OwnRefused, match="its author must write"):
+    with pytest.raises(Refused, match="its author must write"):
         tune(recorded(olga, told=index), olga)
-    with pytest.raises(services.OwnRefused, match="has no kernel mm"):
+    with pytest.raises(Refused, match="has no kernel mm"):
         tune(recorded(olga), olga, kernel="mm")
-    with pytest.raises(services.OwnRefused, match="0 values"):
+    with pytest.raises(Refused, match="0 values"):
         tune(recorded(olga), olga, params={"BLOCK_SIZE": ""})
 
 
@@ -187,7 +187,7 @@ def test_files_that_came_with_one_come_with_the_next_check_of_its_page(olga: Any
     {"../x.py": ""}, {"/x.py": ""}, {"a/../b.py": ""}, {"x.so": ""}, {"a\\b.py": ""}, {".hidden/x.py": ""}, {"x.py": 3}, [],
     {"a/" * 20 + "x.py": ""}, {"x.py": "#" * (2 << 20)}, {f"m{i}.py": "" for i in range(300)}])
 def test_paths_stay_below_the_root_and_files_within_bounds(files: Any) -> None:
-    with pytest.raises(FilesRefused):
+    with pytest.raises(Refused):
         read_files(files)
 
 
@@ -203,7 +203,7 @@ def test_folders_and_names() -> None:
     "def reference(args):\n    raise NotImplementedError('write it')\nOPERATORS = [TritonOperator()]",
     "OPERATORS = [TritonOperator(dims=(Dim('N', 'N'),), dtypes=('bf16',), presets=({'N': 4},), flops='N', bytes='N')]"])
 def test_a_text_that_states_no_operator_is_none(adapter: str) -> None:
-    with pytest.raises(DescriptionError):
+    with pytest.raises(Refused):
         describe_text(adapter, "own", title="", kernel="k", source_hash="")
 
 

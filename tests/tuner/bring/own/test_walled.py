@@ -21,7 +21,7 @@ from workers.core.walled import Walls
 from workers.tune import own
 
 pytestmark = pytest.mark.skipif(bool(sandboxed.why_not()), reason=f"no sandbox here: {sandboxed.why_not()}")
-TESTS = own.PROJECT / "tests"
+TESTS = sandboxed.PROJECT / "tests"
 
 
 def ask(child: Any, do: str, limit_s: float = 240.0, **more: Any) -> dict[str, Any]:
@@ -71,8 +71,8 @@ def test_a_compiler_behind_walls_fills_the_folder_that_the_measuring_process_rea
 
 def fake(tmp_path: Path, **bounds: Any) -> Any:
     """A child of the protocol that does as it is told, behind walls."""
-    walls = Walls(read=(own.PROJECT / "tuner", own.PROJECT / "profiles", TESTS), write=(tmp_path,),
-                  environ={"PYTHONPATH": str(own.PROJECT)}, bounds=sandboxed.Bounds(**bounds))
+    walls = Walls(read=(*sandboxed.OURS, TESTS), write=(tmp_path,),
+                  environ={"PYTHONPATH": str(sandboxed.PROJECT)}, bounds=sandboxed.Bounds(**bounds))
     return own.OwnChild("tests.workers.core.fake_child", {}, walls)
 
 

@@ -7,10 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 
-class AddressRefused(ValueError):
-    """An address that no message can go to; the text says what to write."""
-
-
 @dataclass(frozen=True)
 class Message:
     """One message on its way: what is said (`tuner.gate.reports.message`), where to, and which try of which delivery this is."""
@@ -26,7 +22,7 @@ class Message:
 class ChannelKind:
     """A way to tell people.
 
-    check    raises AddressRefused for an address that it cannot send to
+    check    raises Refused for an address that it cannot send to
     visible  the address for who may not read it whole
     send     sends a message; returns (status of the delivery, answer), raises workers.Refused or NotSent
     """

@@ -9,7 +9,8 @@ from django.core.exceptions import ValidationError
 from django.core.mail import EmailMessage
 from django.core.validators import validate_email
 
-from tuner.gate.channels.kinds.kind import AddressRefused, ChannelKind, Message
+from profiles.base.refused import Refused
+from tuner.gate.channels.kinds.kind import ChannelKind, Message
 from workers.outgoing import NotSent
 
 KEPT_IN_FILES = "django.core.mail.backends.filebased.EmailBackend"
@@ -20,9 +21,9 @@ def check(address: str) -> None:
     try:
         validate_email(address)
     except ValidationError as error:
-        raise AddressRefused("write one mail address: name@team.example") from error
+        raise Refused("write one mail address: name@team.example") from error
     if len(address) > MOST_CHARACTERS:
-        raise AddressRefused("write one mail address: name@team.example")
+        raise Refused("write one mail address: name@team.example")
 
 
 def visible(address: str) -> str:

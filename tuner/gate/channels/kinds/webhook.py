@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from tuner.gate.channels.kinds.kind import AddressRefused, ChannelKind, Message
-from workers.base.refused import Refused
+from profiles.base.refused import Refused
+from tuner.gate.channels.kinds.kind import ChannelKind, Message
 from workers.outgoing import TOTAL_S, NotSent, Resolve, exchange, is_public, parse_address, resolve_host
 
 __all__ = ["NotSent", "Receipt", "Refused", "check", "is_public", "parse_address", "post", "send", "signature", "visible"]
@@ -73,10 +73,7 @@ def _check_answer(status: int, location: str, told: bytes, seconds: float) -> Re
 
 
 def check(address: str) -> None:
-    try:
-        parse_address(address)
-    except Refused as error:
-        raise AddressRefused(str(error)) from error
+    parse_address(address)
 
 
 def visible(address: str) -> str:
