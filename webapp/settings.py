@@ -17,6 +17,8 @@ RIDGEPOINT_OIDC_*          single sign-on: webapp/people/sso.py names them
 RIDGEPOINT_TWO_FACTOR      "owners" or "all": who must have a second factor
 RIDGEPOINT_PROXIES         addresses or networks of proxies whose X-Forwarded-For is believed: "10.0.0.5,10.1.0.0/16" (none)
 RIDGEPOINT_PREFIX          /perf: a proxy serves the site below this path of its host, and hands it on (docs/operate-deploy.md)
+RIDGEPOINT_COOKIE_TAG      ends the name of the session's cookie: two installations at one host name have one each (`manage.py
+                           serve`: the port, unless it is 8000). The prefix is part of the name already
 RIDGEPOINT_HTTPS           1: a proxy in front speaks HTTPS; cookies are sent over HTTPS only
 RIDGEPOINT_PUBLIC_URL      https://guard.example: put before links in messages and mails; without it they carry paths
 RIDGEPOINT_WEBHOOK_PRIVATE 1: webhooks may go to addresses inside this network too (loopback, private, link-local)
@@ -37,6 +39,7 @@ RIDGEPOINT_ACCESS_LOG      1: a line for every request; without it for refused a
 """
 
 import os
+import re
 import socket
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -245,6 +248,11 @@ SOCIALACCOUNT_LOGIN_ON_GET = True       # the policy lets no form lead to anothe
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "login"
+# A name of its own: of two cookies of one name, an application at the root of the host would win over one below a path. How it
+# begins is known to browsers (RFC 6265bis, 4.1.3): sent over HTTPS alone, and with __Host- to no other host of the domain.
+_PREFIXED = "" if not HTTPS else "__Secure-" if PREFIX else "__Host-"
+SESSION_COOKIE_NAME = _PREFIXED + re.sub(
+    r"[^A-Za-z0-9]+", "_", f"ridgepoint_session {PREFIX} {os.environ.get('RIDGEPOINT_COOKIE_TAG', '')}").rstrip("_")
 SESSION_COOKIE_PATH = CSRF_COOKIE_PATH = f"{PREFIX}/"
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS

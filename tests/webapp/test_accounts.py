@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.core.management import CommandError, call_command
 from django.test import Client
@@ -22,7 +23,7 @@ def test_local_mode_lets_loopback_in_as_the_owner_and_writes_no_session(client: 
     answer = client.get(reverse("tokens"))
     assert answer.status_code == 200
     assert answer.wsgi_request.user.username == LOCAL_USER and answer.wsgi_request.user.is_superuser
-    assert not Session.objects.exists() and "sessionid" not in answer.cookies
+    assert not Session.objects.exists() and settings.SESSION_COOKIE_NAME not in answer.cookies
 
 
 @pytest.mark.parametrize("where", [

@@ -27,7 +27,8 @@ function fieldErrors(body) {
 
 /** @returns {string} Django's CSRF token, from the cookie or the page */
 export function csrfToken() {
-  const cookie = document.cookie.split("; ").find((part) => part.startsWith("csrftoken="));
+  // the last of them, as Django takes it: below a path of the host, an application at its root may have set another
+  const cookie = document.cookie.split("; ").findLast((part) => part.startsWith("csrftoken="));
   return cookie ? decodeURIComponent(cookie.slice(10)) : document.querySelector('meta[name="csrf-token"]')?.getAttribute("content") ?? "";
 }
 

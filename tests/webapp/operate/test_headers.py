@@ -7,6 +7,7 @@ import logging
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.conf.global_settings import PASSWORD_HASHERS
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.test import Client
@@ -31,11 +32,11 @@ def test_the_session_is_out_of_reach_of_scripts_and_other_sites(client: Client, 
     assert before["samesite"] == "Lax"
     planted = client.session
     planted.save()
-    client.cookies["sessionid"] = planted.session_key
+    client.cookies[settings.SESSION_COOKIE_NAME] = planted.session_key
     bob.set_password("correct horse battery staple")
     bob.save()
     client.post("/accounts/login/", {"username": "bob", "password": "correct horse battery staple"})
-    cookie = client.cookies["sessionid"]
+    cookie = client.cookies[settings.SESSION_COOKIE_NAME]
     assert cookie.value != planted.session_key, "a sign-in takes no session that was there before"
     assert cookie["httponly"] and cookie["samesite"] == "Lax" and len(cookie.value) >= 32
 

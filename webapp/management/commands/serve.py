@@ -41,7 +41,7 @@ class Command(BaseCommand):
     def handle(self, *, host: str, port: int | None, ingest: int, gpus: int | None, **options: Any) -> None:
         listener = _listen(host, port)
         bound = listener.getsockname()[1]
-        env = _web_env(host)
+        env = _web_env(host, bound)
         children = [Child("web", _manage_command("web", "--fd", str(listener.fileno())), env, (listener.fileno(),))]
         children += [Child(_child_name("ingest", i, ingest), _manage_command("worker", "ingest"), env) for i in range(ingest)]
         children += [Child(name, _manage_command("worker", name), env) for name in ("replay", "messages")]
@@ -130,11 +130,16 @@ def _listen(host: str, port: int | None) -> socket.socket:
     raise CommandError(f"cannot listen on {host}:{port}: {failed.strerror}. Another one: make run PORT={port + 1}")
 
 
-def _web_env(host: str) -> dict[str, str]:
-    """On loopback a single user without sign-in; reachable from elsewhere only with sign-in."""
+def _web_env(host: str, port: int) -> dict[str, str]:
+    """On loopback a single user without sign-in; reachable from elsewhere only with sign-in.
+
+    Cookies know no ports: two installations of one machine name theirs apart.
+    """
     local = host in (*LOOPBACK, "localhost")
     names = os.environ.get("RIDGEPOINT_HOSTS") or ",".join(_host_names(host, local))
-    return {"RIDGEPOINT_SIGN_IN": "0" if local and settings.LOCAL_MODE else "1", "RIDGEPOINT_HOSTS": names}
+    tag = os.environ.get("RIDGEPOINT_COOKIE_TAG") or (str(port) if port != DEFAULT_PORT else "")
+    return {"RIDGEPOINT_SIGN_IN": "0" if local and settings.LOCAL_MODE else "1", "RIDGEPOINT_HOSTS": names,
+            "RIDGEPOINT_COOKIE_TAG": tag}
 
 
 def _host_names(host: str, local: bool) -> list[str]:
@@ -142,8 +147,11 @@ def _host_names(host: str, local: bool) -> list[str]:
     if not local:
         import psutil  # only here: what this machine is called on its networks
 
-        addresses = [a.address for each in psutil.net_if_addrs().values() for a in each if a.family == socket.AF_INET]
-        names += [socket.gethostname(), socket.getfqdn(), *addresses, *([host] if host not in ("0.0.0.0", "::") else [])]
+        found = [a for each in psutil.net_if_addrs().values() for a in each]
+        addresses = [a.address for a in found if a.family == socket.AF_INET]
+        addresses += [f"[{a.address}]" for a in found if a.family == socket.AF_INET6 and "%" not in a.address]      # no link's own
+        given = [] if host in ("0.0.0.0", "::") else [f"[{host}]" if ":" in host else host]
+        names += [socket.gethostname(), socket.getfqdn(), *addresses, *given]
     return list(dict.fromkeys(name.lower() for name in names))
 
 

@@ -1,5 +1,6 @@
 """`manage.py web`: the web server alone (HTTP and WebSocket), one process."""
 
+import ipaddress
 import socket
 from contextlib import suppress
 from typing import Any
@@ -29,12 +30,24 @@ class Command(BaseCommand):
             "webapp.asgi:application", host=host, port=port, http=BoundedHeaders,
             lifespan="off",         # the ASGI application has no lifespan handler
             proxy_headers=bool(settings.PROXIES) and not settings.LOCAL_MODE,      # local mode: the socket's own address
-            forwarded_allow_ips=settings.PROXIES,
+            forwarded_allow_ips=as_any_socket_says(settings.PROXIES),
             access_log=False,       # webapp.operate.observed says more
             log_level="warning", log_config=None,
             timeout_graceful_shutdown=3, ws_max_size=1 << 20, server_header=False)
         sockets = [socket.socket(fileno=fd)] if fd is not None else None
         uvicorn.Server(config).run(sockets=sockets)
+
+
+def as_any_socket_says(proxies: str) -> list[str]:
+    """Return proxies as they are written, those of IPv4 also as ::ffff:10.0.0.5: so a socket of both kinds (HOST=::) names them."""
+    written = [each.strip() for each in proxies.split(",") if each.strip()]
+    mapped = []
+    for each in written:
+        with suppress(ValueError):
+            network = ipaddress.ip_network(each, strict=False)
+            if network.version == 4:
+                mapped.append(f"::ffff:{network.network_address}/{96 + network.prefixlen}")
+    return written + mapped
 
 
 def warm_up() -> None:
