@@ -13,9 +13,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import make_answer
 from tuner.jobs import new_services
 from tuner.jobs.forms import at_fields, job_form
-from workers.base.answers import make_answer
 
 MAX_FORM_CHARACTERS = 100_000
 

@@ -10,13 +10,13 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from profiles.base.answers import make_answer
 from tuner import texts
 from tuner.jobs import selectors
 from tuner.jobs.insight import Milestone, milestones
 from tuner.models import TuneJob
 from tuner.spaces.texts import edit_text
 from tuner.tuning.trial import Config, Rejected, Trial, config_key
-from workers.base.answers import make_answer
 
 LEAST_PAIRS = 5          # configurations that both measured, for an interval and a rank correlation
 Z95 = 1.96

@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import Paged
 from tuner.jobs import (
     control_services,
     groups,
@@ -23,7 +24,6 @@ from tuner.jobs.create_services import EFFORTS
 from tuner.models import Quarantine, TuneGroup, TuneJob
 from tuner.query_api import Checked
 from tuner.tuning.search.strategies import DEFAULT
-from workers.base.answers import Paged
 from workers.list_api import PAGED, read_page
 
 CHANGE = "tuner.change_tunejob"

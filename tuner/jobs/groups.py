@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 
 from django.db import transaction
 
+from profiles.base.answers import make_answer
 from profiles.base.refused import Refused
 from tuner import texts
 from tuner.ceilings.selectors import CeilingJson, Ceilings, job_ceiling
@@ -21,7 +22,6 @@ from tuner.jobs.outcomes import LIVE_STATUSES, job_outcome, library_text
 from tuner.jobs.selectors import ENDED
 from tuner.models import TuneGroup, TuneJob
 from tuner.texts import config_in_order, in_order
-from workers.base.answers import make_answer
 
 MAX_SHAPES = 200
 MAX_EDITED = 20          # shapes with one edited space: each is counted before a job is made

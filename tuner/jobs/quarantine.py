@@ -15,10 +15,10 @@ from typing import Any, TypedDict
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
+from profiles.base.answers import make_answer
 from tuner.models import Quarantine, TuneJob
 from tuner.texts import REASON_WORDS, config_in_order, in_order
 from tuner.tuning.trial import Config, Reason, Rejected, config_key
-from workers.base.answers import make_answer
 
 REASONS = (Reason.CRASH, Reason.TIMEOUT, Reason.WRONG)
 MESSAGE_CHARACTERS = 4000

@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 
 from django.db.models import QuerySet
 
+from profiles.base.answers import make_answer
 from tuner import devices
 from tuner.cache import rules
 from tuner.cache.entries.bans import Bans, read_bans
@@ -22,7 +23,6 @@ from tuner.texts import config_in_order
 from tuner.tuning.measure.policy import KINDS
 from tuner.tuning.operators import Operator, find, limits
 from tuner.tuning.trial import Config, config_key
-from workers.base.answers import make_answer
 
 SERVED, DEFAULT, RIVAL = "cached winner", "operator's default", "near tie"       # what the sides are called, as builds are
 RIVALS = 2                         # beside what served: near ties first, then the fastest others of its job

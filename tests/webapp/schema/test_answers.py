@@ -13,9 +13,9 @@ from rest_framework.response import Response
 from rest_framework.test import APIRequestFactory
 from rest_framework.views import APIView
 
+from profiles.base.answers import Paged, make_answer
 from tests.answers import CheckAnswers
 from webapp.answer_schema import json_schema
-from workers.base.answers import Paged, make_answer
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import Paged
 from tuner.cache import rules
 from tuner.cache.entries import selectors, services
 from tuner.cache.entries.bans import read_bans
@@ -20,7 +21,6 @@ from tuner.models import CachedConfig
 from tuner.revalidation import selectors as revalidation_selectors
 from tuner.revalidation import services as revalidation_services
 from tuner.tuning import operators
-from workers.base.answers import Paged
 from workers.list_api import PAGED, read_page
 
 JOBS_LIMIT, WAITING_LIMIT = 50, 200

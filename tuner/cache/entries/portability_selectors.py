@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 from urllib.parse import urlencode
 
+from profiles.base.answers import make_answer
 from tuner.cache.buckets import BUCKETS, STEPS, Buckets, bucket_edges
 from tuner.cache.entries.selectors import bucket_policy, exact_dims, measured_spaces
 from tuner.cache.portability import (
@@ -23,7 +24,6 @@ from tuner.cache.rules import Rule
 from tuner.models import CachedConfig
 from tuner.texts import in_order
 from tuner.tuning import operators
-from workers.base.answers import make_answer
 
 
 def operator_names() -> list[str]:

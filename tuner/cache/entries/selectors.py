@@ -10,6 +10,7 @@ from typing import Any, NotRequired, TypedDict
 
 from django.db.models import Count, Max, QuerySet
 
+from profiles.base.answers import make_answer
 from tuner.cache import buckets, rules
 from tuner.cache.buckets import BUCKETS, Buckets
 from tuner.cache.default_check import check_library, library_gain
@@ -31,7 +32,6 @@ from tuner.texts import config_in_order
 from tuner.tuning import operators
 from tuner.tuning.operators import limits
 from tuner.tuning.trial import config_key
-from workers.base.answers import make_answer
 
 MAX_JOBS = 2_000                 # newest; a fleet's portability does not rest on older ones
 _JOB = "job "                    # how the source of a job's space begins; of a file's: "file 3"

@@ -15,6 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import Paged, make_answer
 from tuner.cache.buckets import Buckets
 from tuner.cache.entries import portability_selectors, services
 from tuner.cache.exchange import export_selectors
@@ -25,7 +26,6 @@ from tuner.cache.formats import FORMATS
 from tuner.cache.formats.document import FormatError
 from tuner.models import ImportedFile, TuneJob
 from tuner.tuning import operators
-from workers.base.answers import Paged, make_answer
 from workers.list_api import PAGED, read_page
 
 LIST_LIMIT = 200

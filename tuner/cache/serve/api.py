@@ -13,11 +13,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import Paged
 from tuner.cache.serve import selectors, services
 from tuner.cache.serve.reports_api import ListenedReport, ServedReport, SnapshotQuery
 from tuner.query_api import validated
 from tuner.texts import paste_text
-from workers.base.answers import Paged
 from workers.list_api import PAGED, read_page
 
 FILES = {"ridgepoint_client.py": "client.py", "ridgepoint_listener.py": "listener.py",      # as a job calls them -> ours

@@ -10,6 +10,7 @@ from typing import Any, NotRequired, TypedDict
 import numpy as np
 from django.core.paginator import Page, Paginator
 
+from profiles.base.answers import make_answer
 from tuner.gate.baselines.selectors import (
     Baseline,
     Env,
@@ -20,7 +21,6 @@ from tuner.gate.baselines.selectors import (
     load_next_baselines,
 )
 from tuner.models import BaselineChange, Suite, SuiteKernel
-from workers.base.answers import make_answer
 
 MOST_CHANGES = 200
 PAGE_ROWS = 100                 # kernels in the page's table

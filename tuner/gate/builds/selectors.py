@@ -13,8 +13,8 @@ from django.db import connection
 from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Value, When
 from django.urls import reverse
 
+from profiles.base.answers import make_answer
 from tuner.models import Build, GateKernel, Regression, Suite
-from workers.base.answers import make_answer
 
 MAIN = ("", "main", "master", "trunk")
 ENVIRONMENT = ("gpu", "toolkit", "driver", "recorded")      # of rows that are never compared with those of another one

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NotRequired, TypedDict
 
+from profiles.base.answers import make_answer
 from tuner.models import CodeFetch, Suite, SuiteCode
-from workers.base.answers import make_answer
 
 SHOWN = 10
 

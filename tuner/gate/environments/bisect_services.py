@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypedDict
 
+from profiles.base.answers import make_answer
 from profiles.base.refused import Refused
 from tuner.devices import GPU, is_gpu
 from tuner.gate.builds.selectors import MAIN, branch_line
@@ -14,7 +15,6 @@ from tuner.gate.stats.bisect import BAD, GOOD, SKIP, BisectPlan, bisect_plan, cl
 from tuner.gate.stats.changes import change_points
 from tuner.gate.suites.job_services import job_create
 from tuner.models import Build, KernelRun, Regression, Suite, SuiteJob, SuiteKernel
-from workers.base.answers import make_answer
 
 MOST_BUILDS = 2000             # of a line, the newest
 MOST_RUNS = 50_000

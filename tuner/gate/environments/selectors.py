@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, TypedDict
 
+from profiles.base.answers import make_answer, plain
 from tuner.gate.environments.observation_selectors import Cells, Environment, load_cells
 from tuner.gate.stats.attribution import Attribution, attribute_effects
 from tuner.gate.stats.effects import Effect, Observation
 from tuner.gate.stats.explanation import Explanation, FactChange, explain, fact_changes
 from tuner.models import Suite
-from workers.base.answers import make_answer, plain
 
 MOST_COLUMNS = 8               # newest builds that the matrix shows
 MOST_FACT_CHANGES = 60

@@ -11,6 +11,7 @@ from typing import Any, NotRequired, TypedDict
 from django.db.models import Avg, Count, F, Max, Q, Window
 from django.db.models.functions import RowNumber
 
+from profiles.base.answers import make_answer
 from profiles.library.selectors import build_list
 from profiles.models import Profile
 from tuner.gate.baselines.selectors import Env, load_baselines
@@ -21,7 +22,6 @@ from tuner.gate.stats.rule import rule_of
 from tuner.gate.stats.suite import judge
 from tuner.gate.suites.selectors import runs_of
 from tuner.models import Build, Gate, KernelRun, Regression, Suite, SuiteKernel
-from workers.base.answers import make_answer
 
 
 def build_names(text: str = "", branch: str = "", profiled: bool = False) -> list[tuple[str, datetime]]:

@@ -12,9 +12,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import Paged
 from tuner.gate.production import selectors, services
 from tuner.models import ProductionRegression
-from workers.base.answers import Paged
 from workers.list_api import PAGED, read_page
 
 LIST_LIMIT = 200

@@ -12,6 +12,7 @@ from django.db.models.functions import Cast
 from django.urls import reverse
 from django.utils.http import urlencode
 
+from profiles.base.answers import make_answer
 from profiles.models import KernelStat, Profile
 from profiles.running.schedule_services import job_to_capture
 from tuner.gate.production.sentences import builds_text, headline, interval_text, list_sentence
@@ -19,7 +20,6 @@ from tuner.gate.production.series import FLOOR, LEAST_DAYS, WEEKLY
 from tuner.gate.production.services import WATCHED, WINDOW_DAYS
 from tuner.gate.production.watched import Watched
 from tuner.models import Build, ProductionDay, ProductionPoint, ProductionRegression, Suite, SuiteKernel
-from workers.base.answers import make_answer
 
 FILTERS = ("state", "gpu_model", "build", "q", "simulated")
 _URGENT = Case(When(state="open", then=Value(0)), When(state="acknowledged", then=Value(1)), default=Value(2),

@@ -16,6 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import Paged
 from profiles.base.refused import Refused
 from tuner.gate.builds.selectors import ENVIRONMENT
 from tuner.gate.stats.plan import Plan
@@ -26,7 +27,6 @@ from tuner.gate.suites.formats import definition_toml, read_toml
 from tuner.gate.verdicts import services as gate_services
 from tuner.models import Suite, SuiteJob
 from tuner.query_api import Checked, validated
-from workers.base.answers import Paged
 from workers.list_api import PAGED, read_page
 
 

@@ -10,11 +10,11 @@ from typing import Any, NotRequired, TypedDict
 from django.db.models import Count, F, Window
 from django.db.models.functions import RowNumber
 
+from profiles.base.answers import make_answer, plain
 from tuner.gate.stats.calibration import Calibration, calibrate
 from tuner.gate.stats.rule import rule_of
 from tuner.gate.suites.selectors import kernel_runs_of, where_of
 from tuner.models import KernelRun, Suite, SuiteKernel
-from workers.base.answers import make_answer, plain
 
 MOST_KERNELS = 100              # calibrated for one answer: about 20 ms each
 MOST_RUNS = 40                  # of one build: the newest

@@ -12,6 +12,7 @@ from django.core.paginator import Page, Paginator
 from django.db.models import Count, Max, OuterRef, Q, QuerySet, Subquery
 from django.urls import reverse
 
+from profiles.base.answers import make_answer, plain
 from profiles.models import CaptureTarget
 from tuner.clocks.wish import is_asked, told_text
 from tuner.gate.builds.selectors import ENVIRONMENT
@@ -22,7 +23,6 @@ from tuner.gate.suites.selectors import LIVE, jobs_of, jobs_progress, suite_envi
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.texts import config_in_order, in_order
 from tuner.tuning.trial import storable
-from workers.base.answers import make_answer, plain
 
 MOST_DOTS, MOST_DOTS_IN_ALL = 60, 3_000        # runs in the picture of a suite: the newest of each kernel
 MOST_DRAWN = 100             # kernels in that picture

@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import Paged
 from tuner.gate.suite_pages.api import (
     LIST_LIMIT,
     WHERE,
@@ -29,7 +30,6 @@ from tuner.gate.verdicts import services as gate_services
 from tuner.models import Suite
 from tuner.query_api import Checked, is_text, validated
 from tuner.tuning.trial import storable
-from workers.base.answers import Paged
 from workers.list_api import PAGED, read_page
 
 

@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from profiles.analysis.compare.why import Why
+from profiles.base.answers import make_answer
 from profiles.base.refused import Refused
 from profiles.capture import selectors as capture_selectors
 from profiles.capture.counted_selectors import (
@@ -27,7 +28,6 @@ from tuner.devices import REPLAY
 from tuner.gate.suites.job_services import job_create
 from tuner.gate.suites.selectors import COUNTERS
 from tuner.models import KernelRun, Suite, SuiteCapture, SuiteJob, SuiteKernel
-from workers.base.answers import make_answer
 
 NCU, TIMELINE = -1, -2                       # numbers of SuiteCaptures; those from 0 on are runs of a target
 MOST = 200                                   # captures that are looked through

@@ -11,6 +11,7 @@ import numpy as np
 from django.db.models import Count, Max, Q, QuerySet
 from django.utils import timezone
 
+from profiles.base.answers import make_answer
 from tuner.devices import GPU, RECORDINGS, REPLAY, is_gpu
 from tuner.gate.builds.selectors import ENVIRONMENT
 from tuner.gate.stats.runs import KernelRuns, Run
@@ -19,7 +20,6 @@ from tuner.models import KernelRun, Suite, SuiteCapture, SuiteJob, SuiteKernel
 from tuner.texts import config_in_order, in_order
 from tuner.tuning.trial import config_key
 from workers import jobs
-from workers.base.answers import make_answer
 
 Status = SuiteJob.Status
 LIVE = (Status.QUEUED, Status.RUNNING)

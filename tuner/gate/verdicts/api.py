@@ -18,6 +18,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import Paged
 from tuner.gate.baselines import table_selectors as table
 from tuner.gate.baselines.selectors import Expected
 from tuner.gate.builds.selectors import ENVIRONMENT
@@ -27,7 +28,6 @@ from tuner.gate.suites.processes import MOST_ATTEMPT
 from tuner.gate.verdicts import gone_services, selectors, services
 from tuner.models import Gate, Suite
 from tuner.query_api import validated
-from workers.base.answers import Paged
 from workers.list_api import PAGED, read_page
 
 LIST_LIMIT = 200

@@ -10,6 +10,7 @@ from django.db.models import Count, Min, Q, QuerySet
 from django.db.models.fields.json import KT
 from django.urls import reverse
 
+from profiles.base.answers import make_answer
 from tuner.clocks.wish import is_asked, told_text
 from tuner.gate.builds.selectors import ENVIRONMENT
 from tuner.gate.reports import document
@@ -18,7 +19,6 @@ from tuner.gate.stats.rule import ERROR_EXIT_CODE, EXIT_CODE, Verdict
 from tuner.gate.suites.selectors import why_waiting
 from tuner.models import Gate, GateKernel, KernelRun, SlowerVerdict, SuiteJob
 from tuner.tuning.trial import storable
-from workers.base.answers import make_answer
 
 FILTERS = {"suite": "suite__name", "build": "build__name", "verdict": "verdict", "status": "status", "gpu": "gpu"}
 REPORTS = ("md", "junit", "json", "github")

@@ -1,0 +1,58 @@
+"""Answers of the API as types: what pages of lists have in common, why something was refused, and how a row becomes an answer."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from datetime import date
+from functools import cache
+from typing import Any, NotRequired, TypedDict, TypeVar, cast, get_origin, get_type_hints
+
+Answer = TypeVar("Answer")
+
+
+class Paged(TypedDict):
+    """What pages of lists add (`list_api.Page.answer`)."""
+
+    count: int                      # of the whole list
+    next_offset: int | None         # where the next page begins; null after the last
+
+
+class Listed(Paged):
+    """A list with the addresses of its neighbours (`list_api.Pages`)."""
+
+    next: str | None
+    previous: str | None
+
+
+class RefusedJson(TypedDict):
+    """Why a request was not done, where, and what to do."""
+
+    error: str
+    where: str
+    hint: str
+
+
+def make_answer(kind: type[Answer], row: object, /, **more: Any) -> Answer:
+    """Return the TypedDict `kind` with its fields in their order: what `more` gives, else the row's attributes, as `plain`.
+
+    An optional field that `more` lacks is left out.
+    """
+    return cast(Answer, {name: plain(more[name] if name in more else getattr(row, name))
+                         for name, is_optional in _fields_of(cast(Any, kind)) if name in more or not is_optional})
+
+
+@cache
+def _fields_of(kind: Any) -> list[tuple[str, bool]]:
+    """Return names of fields, and whether each is optional: Python's own word for it does not see through annotations as text."""
+    return [(name, get_origin(hint) is NotRequired) for name, hint in get_type_hints(kind, include_extras=True).items()]
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: times and days as ISO 8601, dataclasses as objects, also in lists; a dict stays as it is."""
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    return value
