@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serializer
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import Paged
 from profiles.base.refused import Refused
 from profiles.capture import command as capture_command
 from profiles.capture import cost_selectors, metric_names, selectors, services
@@ -19,8 +19,6 @@ from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.tool import Paths
 from profiles.models import Capture, CaptureTarget, Profile
 from workers.list_api import PAGED, read_page
-
-JSON = OpenApiTypes.OBJECT
 
 
 class CaptureSerializer(serializers.Serializer[None]):
@@ -66,18 +64,25 @@ def conflict_response(error: Refused) -> Response:
     return Response({"error": str(error), "where": "capture", "hint": "read the capture for its state"}, status=409)
 
 
+class CapturesJson(Paged):
+    """`ability`: tool → who can use it now."""
+
+    results: list[selectors.CaptureJson]
+    ability: dict[str, selectors.AbilityJson]
+
+
 class CaptureListApi(APIView):
     write_permission = "profiles.add_capture"
 
-    @extend_schema(operation_id="captures_list", responses=JSON, description="Newest first, without their logs.", parameters=[
-        OpenApiParameter("status", str), OpenApiParameter("tool", str), OpenApiParameter("target", int),
+    @extend_schema(operation_id="captures_list", responses=CapturesJson, description="Newest first, without their logs.",
+                   parameters=[OpenApiParameter("status", str), OpenApiParameter("tool", str), OpenApiParameter("target", int),
         *PAGED])
     def get(self, request: Request) -> Response:
         page = read_page(request, selectors.captures(request.query_params.dict()), 100)
         return page.answer({"results": [selectors.capture_json(row) for row in page.rows],
                             "ability": {tool: able.as_json() for tool, able in selectors.ability().items()}})
 
-    @extend_schema(operation_id="captures_create", request=CaptureSerializer, responses={201: JSON})
+    @extend_schema(operation_id="captures_create", request=CaptureSerializer, responses={201: selectors.CaptureJson})
     def post(self, request: Request) -> Response:
         asked = CaptureSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
@@ -120,10 +125,15 @@ class CapturePreviewApi(APIView):
         return Response(told)
 
 
+class WholeCaptureJson(selectors.CaptureJson):
+    cost: cost_selectors.CostJson
+
+
 class CaptureApi(APIView):
     write_permission = "profiles.delete_capture"
 
-    @extend_schema(operation_id="captures_get", responses=JSON, description="The capture with the tail of its log and its files.")
+    @extend_schema(operation_id="captures_get", responses=WholeCaptureJson,
+                   description="The capture with the tail of its log and its files.")
     def get(self, request: Request, pk: int) -> Response:
         capture = get_object_or_404(Capture.objects.select_related("target", "owner", "profile", "baseline"), pk=pk)
         said = selectors.capture_json(capture, log=True, owner=request.user.has_perm(selectors.OWNER))
@@ -142,7 +152,7 @@ class CaptureApi(APIView):
 class CaptureStopApi(APIView):
     write_permission = "profiles.add_capture"
 
-    @extend_schema(operation_id="captures_stop", request=None, responses=JSON,
+    @extend_schema(operation_id="captures_stop", request=None, responses=selectors.CaptureJson,
                    description="Ends a queued or running capture within a second. A tool that can finish its report first is told "
                                "to (`stopping`): a second stop ends it at once.")
     def post(self, request: Request, pk: int) -> Response:
@@ -154,7 +164,7 @@ class CaptureStopApi(APIView):
 class CaptureDumpApi(APIView):
     write_permission = "profiles.add_capture"
 
-    @extend_schema(operation_id="captures_dump", request=None, responses={202: JSON},
+    @extend_schema(operation_id="captures_dump", request=None, responses={202: selectors.CaptureJson},
                    description="Asks a running capture of torch.profiler that records memory history for a snapshot now. The "
                                "program goes on; the snapshot becomes a profile, named among `files`. At most `dumps.most` of one.")
     def post(self, request: Request, pk: int) -> Response:
@@ -166,17 +176,21 @@ class CaptureDumpApi(APIView):
         return Response(selectors.capture_json(capture), status=202)
 
 
+class CaptureTargetsJson(TypedDict):
+    results: list[selectors.CaptureTargetJson]
+
+
 class CaptureTargetListApi(APIView):
     write_permission = "profiles.add_capturetarget"
 
-    @extend_schema(operation_id="captures_targets", responses=JSON,
+    @extend_schema(operation_id="captures_targets", responses=CaptureTargetsJson,
                    description="What may be captured. Environments are shown to owners only.")
     def get(self, request: Request) -> Response:
         owner = request.user.has_perm("profiles.change_capturetarget")
         targets = selectors.targets(enabled_only=not owner)
         return Response({"results": [selectors.target_json(target, env=owner) for target in targets]})
 
-    @extend_schema(operation_id="captures_targets_create", request=TargetSerializer, responses={201: JSON})
+    @extend_schema(operation_id="captures_targets_create", request=TargetSerializer, responses={201: selectors.CaptureTargetJson})
     def post(self, request: Request) -> Response:
         asked = TargetSerializer(data=request.data)
         asked.is_valid(raise_exception=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from profiles.analysis.core.sentences import plural, time_text
+from profiles.base.answers import make_answer
 from profiles.base.refused import Refused
 from profiles.capture.command import program_digest
 from profiles.capture.tools import CAPTURE_TOOLS
@@ -78,12 +79,33 @@ class Cost:
             return f"{time_text(self.wall_s * 1e9)} in all for {launches} of {time_text(self.kernels_ns)} together"
         return f"{time_text(self.wall_s * 1e9)} in all" if self.wall_s is not None else ""
 
-    def as_json(self) -> dict[str, Any]:
-        steps = {phase.name: {"n": phase.n, "median_ms": phase.median_ms, "min_ms": phase.min_ms, "max_ms": phase.max_ms}
-                 for phase in self.phases}
-        return {"ratio": self.ratio, "apart": self.apart, "why": self.why, "wall_s": self.wall_s, "plain_s": self.plain_s,
-                "plain_of": self.plain_of, "program_ratio": self.program_ratio, "write_s": self.write_s,
-                "kernels_ns": self.kernels_ns, "launches": self.launches, "steps": steps}
+    def as_json(self) -> CostJson:
+        return make_answer(CostJson, self, steps={phase.name: make_answer(CaptureStepsJson, phase) for phase in self.phases})
+
+
+class CaptureStepsJson(TypedDict):
+    """Times of steps before, during or after recording."""
+
+    n: int
+    median_ms: float
+    min_ms: float
+    max_ms: float
+
+
+class CostJson(TypedDict):
+    """How much longer a step, or the program, took while it was captured; `plain_of`: what ran it without."""
+
+    ratio: float | None
+    apart: bool
+    why: str
+    wall_s: float | None
+    plain_s: float | None
+    plain_of: int | None
+    program_ratio: float | None
+    write_s: float | None
+    kernels_ns: int | None
+    launches: int
+    steps: dict[str, CaptureStepsJson]
 
 
 def cost(capture: Capture) -> Cost:

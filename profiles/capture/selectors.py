@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import Any, NotRequired, TypedDict
 
-from django.core.files.base import File
-from django.core.files.storage import default_storage
 from django.db.models import Q, QuerySet
 from django.urls import reverse
 
+from profiles.base.answers import make_answer
 from profiles.base.refused import Refused
 from profiles.capture import command as capture_command
 from profiles.capture.tools import CAPTURE_TOOLS
@@ -39,8 +39,17 @@ class Ability:
     def why(self) -> str:
         return f"{self.common} {self.own}".strip()
 
-    def as_json(self) -> dict[str, Any]:
-        return {"able": self.able, "why": self.why, "workers": list(self.workers), "gpu": self.gpu}
+    def as_json(self) -> AbilityJson:
+        return make_answer(AbilityJson, self)
+
+
+class AbilityJson(TypedDict):
+    """Whether a tool can be used now, by which workers, or why not."""
+
+    able: bool
+    why: str
+    workers: list[str]
+    gpu: str
 
 
 def ability() -> dict[str, Ability]:
@@ -196,7 +205,22 @@ def option_rows(capture: Capture) -> list[tuple[str, str]]:
     return [(name, text(capture.options[name])) for name in CAPTURE_TOOLS[capture.tool].options.READ if name in capture.options]
 
 
-def file_rows(capture: Capture, owner: bool = False) -> list[dict[str, Any]]:
+class CaptureFileJson(TypedDict):
+    """A file that a capture left; `kept`: it can be downloaded; `holds`: what is in one that is not read."""
+
+    holds: str
+    id: int
+    name: str
+    what: str
+    role: str
+    bytes: int
+    sha256: str
+    profile: int | None
+    profile_name: str | None
+    kept: bool
+
+
+def file_rows(capture: Capture, owner: bool = False) -> list[CaptureFileJson]:
     """Return the files that the capture left, with what became of each; none of captures before files were rows.
 
     `kept`: it can be downloaded, by an `owner` or by everybody. `holds`: what is in a file that is not read.
@@ -219,30 +243,50 @@ def most_dumps(capture: Capture) -> int:
         return 0
 
 
-def dumps_json(capture: Capture) -> dict[str, int]:
-    """Return {"asked", "most"}: snapshots of memory asked for while it runs, and how many may be."""
+class DumpsJson(TypedDict):
+    """Snapshots of memory asked for while it runs, and how many may be."""
+
+    asked: int
+    most: int
+
+
+def dumps_json(capture: Capture) -> DumpsJson:
     return {"asked": capture.dumps_asked, "most": most_dumps(capture)}
 
 
-def held_by(capture: Capture) -> dict[str, int]:
-    """Return what deleting a capture takes away and leaves: {"kept": files, "bytes": of them, "profiles": made of it}."""
-    rows = list(capture.files.all())
-    kept = [row.bytes for row in rows if row.key]
-    made = {capture.profile_id, *(row.profile_id for row in rows)} - {None}
-    return {"kept": len(kept), "bytes": sum(kept), "profiles": len(made)}
+class CaptureJson(TypedDict):
+    """A capture; of one alone also the tail of its log, its files, and what it led to."""
+
+    id: int
+    target: int
+    target_name: str
+    tool: str
+    options: dict[str, Any]
+    command: str
+    build: str
+    model: str
+    tags: list[str]
+    status: str
+    error: dict[str, Any] | None
+    profile: int | None
+    owner: str | None
+    worker: str
+    created: datetime
+    started: datetime | None
+    finished: datetime | None
+    stopping: bool
+    dumps: DumpsJson
+    baseline: int | None
+    facts: dict[str, Any]
+    log: NotRequired[str]
+    files: NotRequired[list[CaptureFileJson]]
+    result: NotRequired[str]
+    profile_status: NotRequired[str]
 
 
-def kept_file(capture: Capture, file_id: int, owner: bool) -> tuple[str, File[bytes]]:
-    """Return name and bytes of a kept file. Raises FileNotFoundError."""
-    row = capture.files.filter(pk=file_id).exclude(key="").first()
-    if row is None or (row.role == OWNERS and not owner):
-        raise FileNotFoundError(f"capture {capture.pk} has no kept file {file_id}")
-    return row.name, default_storage.open(row.key, "rb")
-
-
-def capture_json(capture: Capture, log: bool = False, owner: bool = False) -> dict[str, Any]:
+def capture_json(capture: Capture, log: bool = False, owner: bool = False) -> CaptureJson:
     """The row as the API and the page's script read it."""
-    data = {
+    data: CaptureJson = {
         "id": capture.pk, "target": capture.target_id, "target_name": capture.target.name, "tool": capture.tool,
         "options": capture.options, "command": command_text(capture), "build": capture.build, "model": capture.model,
         "tags": capture.tags, "status": capture.status, "error": capture.error, "profile": capture.profile_id,
@@ -255,11 +299,21 @@ def capture_json(capture: Capture, log: bool = False, owner: bool = False) -> di
             "profile_status": capture.profile.status if capture.profile else ""} if log else data
 
 
-def target_json(target: CaptureTarget, env: bool = False) -> dict[str, Any]:
+class CaptureTargetJson(TypedDict):
+    """What may be captured; `env` for those who may change it."""
+
+    id: int
+    name: str
+    description: str
+    argv: list[str]
+    cwd: str
+    enabled: bool
+    env: NotRequired[dict[str, str]]
+
+
+def target_json(target: CaptureTarget, env: bool = False) -> CaptureTargetJson:
     """Its environment may hold secrets: `env` for those who may change the target."""
-    data = {"id": target.pk, "name": target.name, "description": target.description, "argv": target.argv,
-            "cwd": target.cwd, "enabled": target.enabled}
-    return {**data, "env": target.env} if env else data
+    return make_answer(CaptureTargetJson, target, **({"env": target.env} if env else {}))
 
 
 def bare_name(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypedDict
 
 from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
@@ -15,6 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import Paged
 from profiles.fleet import capture_services, selectors, services
 from profiles.fleet.agent_services import AgentConflict
 from profiles.fleet.browse import capture_selectors
@@ -23,7 +24,6 @@ from profiles.models import FleetCapture
 from workers.agent.wire import MOST_BYTES, BatchRefused
 from workers.list_api import PAGED, read_page
 
-JSON = OpenApiTypes.OBJECT
 MOST_ROWS = 1000
 MOST_CAPTURES = 200
 ASKED = [OpenApiParameter(name, str) for name in ("from", "to", "group", *selectors.FILTERS)]
@@ -42,7 +42,8 @@ class FleetBatchApi(APIView):
     write_permission = "profiles.add_fleetbatch"
     parser_classes = [BatchParser]
 
-    @extend_schema(operation_id="fleet_batch", request={BatchParser.media_type: OpenApiTypes.BINARY}, responses=JSON)
+    @extend_schema(operation_id="fleet_batch", request={BatchParser.media_type: OpenApiTypes.BINARY},
+                   responses=services.ReceiptJson)
     def post(self, request: Request) -> Response:
         """A batch of an agent. 200 is a receipt: it is stored, and counts once however often it comes. 409: the agent's name is
         another token's, or the sequence was acknowledged with another content. 429: later."""
@@ -64,7 +65,7 @@ def conflict_answer(conflict: AgentConflict) -> Response:
 
 
 class FleetTopApi(APIView):
-    @extend_schema(operation_id="fleet_top", parameters=[*ASKED, OpenApiParameter("limit", int)], responses=JSON)
+    @extend_schema(operation_id="fleet_top", parameters=[*ASKED, OpenApiParameter("limit", int)], responses=selectors.TopJson)
     def get(self, request: Request) -> Response:
         """The kernels (signatures, builds, jobs, GPUs) with most time of the fleet."""
         asked = {name: str(value) for name, value in request.query_params.items()}
@@ -72,8 +73,12 @@ class FleetTopApi(APIView):
         return Response(selectors.top(asked, min(MOST_ROWS, int(limit)) if limit.isdecimal() else 20).as_json())
 
 
+class PagedGpusJson(gpu_selectors.SlowGpusJson, Paged):
+    pass
+
+
 class FleetGpusApi(APIView):
-    @extend_schema(operation_id="fleet_gpus", parameters=[*ASKED, *PAGED], responses=JSON)
+    @extend_schema(operation_id="fleet_gpus", parameters=[*ASKED, *PAGED], responses=PagedGpusJson)
     def get(self, request: Request) -> Response:
         """Every GPU beside the others of its model at the same kernels: SLOWER, OK or UNKNOWN, since when, and the limit."""
         found = gpu_selectors.slow_gpus({name: str(value) for name, value in request.query_params.items()
@@ -98,11 +103,21 @@ class OrderSerializer(serializers.Serializer[Any]):
     why = serializers.CharField(max_length=300, required=False, default="")
 
 
+class FleetCapturesJson(Paged):
+    processes: list[capture_selectors.ProcessJson]
+    process_count: int
+    captures: list[capture_selectors.FleetCaptureJson]
+
+
+class OrderedJson(TypedDict):
+    captures: list[capture_selectors.FleetCaptureJson]
+
+
 class FleetCapturesApi(APIView):
     write_permission = "profiles.add_fleetcapture"
 
     @extend_schema(operation_id="fleet_captures", parameters=[OpenApiParameter("job", str), OpenApiParameter("host", str),
-                                                               *PAGED], responses=JSON)
+                                                               *PAGED], responses=FleetCapturesJson)
     def get(self, request: Request) -> Response:
         """Processes that can be captured, and orders with what became of them, the last first: `limit`, `offset` and `count` are
         of these. Of processes the first 1,000."""
@@ -113,7 +128,7 @@ class FleetCapturesApi(APIView):
                             "process_count": len(living),
                             "captures": [capture_selectors.line_of(row).as_json() for row in page.rows]})
 
-    @extend_schema(operation_id="fleet_capture_order", request=OrderSerializer, responses={201: JSON})
+    @extend_schema(operation_id="fleet_capture_order", request=OrderSerializer, responses={201: OrderedJson})
     def post(self, request: Request) -> Response:
         """Order deep captures: steps of the job's optimizer, or milliseconds; several processes begin at one moment."""
         given = OrderSerializer(data=request.data)
@@ -127,7 +142,7 @@ class FleetCapturesApi(APIView):
 
 
 class FleetCaptureApi(APIView):
-    @extend_schema(operation_id="fleet_capture", responses=JSON)
+    @extend_schema(operation_id="fleet_capture", responses=capture_selectors.FleetCaptureJson)
     def get(self, request: Request, pk: int) -> Response:
         """What became of an order; `profile` once its trace was uploaded."""
         return Response(capture_selectors.line_of(_order(pk)).as_json())
@@ -136,7 +151,7 @@ class FleetCaptureApi(APIView):
 class FleetCaptureStopApi(APIView):
     write_permission = "profiles.add_fleetcapture"
 
-    @extend_schema(operation_id="fleet_capture_stop", request=None, responses=JSON)
+    @extend_schema(operation_id="fleet_capture_stop", request=None, responses=capture_selectors.FleetCaptureJson)
     def post(self, request: Request, pk: int) -> Response:
         """End an order, with those that were ordered together with it."""
         capture_services.stop(capture_services.with_others(_order(pk)))

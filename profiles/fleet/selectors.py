@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 from django.db.models import Q, QuerySet
 
+from profiles.base.answers import make_answer
 from profiles.base.refused import Refused
 from profiles.fleet.days import too_coarse
 from profiles.fleet.merge import key_of
@@ -44,10 +45,8 @@ class TopRow:
     max_ns: int | None
     more: Mapping[str, Any] = field(default_factory=dict)
 
-    def as_json(self) -> dict[str, Any]:
-        document = asdict(self)
-        document.pop("more")
-        return {**document, **self.more}
+    def as_json(self) -> TopRowJson:
+        return make_answer(TopRowJson, self, **self.more)
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Top:
     simulated: bool
     gaps: tuple[str, ...] = ()          # parts of the window that its sums leave out
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> TopJson:
         return {**span(self.window), "group": self.group, "launches": self.launches, "total_ns": self.total_ns,
                 "estimate_ns": self.estimate_ns,
                 "observed_ns": self.coverage.observed_ns, "wall_ns": self.coverage.wall_ns, "windows": self.coverage.windows,
@@ -72,7 +71,54 @@ class Top:
                 "rows": [row.as_json() for row in self.rows]}
 
 
-def span(window: Window | None) -> dict[str, str | None]:
+SpanJson = TypedDict("SpanJson", {"from": str | None, "to": str | None})
+
+
+class TopRowJson(TypedDict):
+    """One line of the fleet's list (`TopRow`); what a signature, GPU, build, job … also is comes behind."""
+
+    key: Any
+    name: str
+    kernel: str
+    launches: int
+    total_ns: int
+    estimate_ns: float
+    estimate_launches: float
+    interval_pct: float | None
+    share_pct: float
+    p50_ns: float | None
+    p95_ns: float | None
+    min_ns: int | None
+    max_ns: int | None
+    grid: NotRequired[str]
+    block: NotRequired[str]
+    shared_bytes: NotRequired[int | None]
+    gpu_uuid: NotRequired[str]
+    gpu_model: NotRequired[str]
+    build: NotRequired[str]
+    job: NotRequired[str]
+    model: NotRequired[str]
+    host: NotRequired[str]
+    simulated: NotRequired[bool]
+
+
+class TopJson(SpanJson):
+    """The fleet's list; `wall_ns`: time that was watched, of which `observed_ns` was counted in `windows`."""
+
+    group: str
+    launches: int
+    total_ns: int
+    estimate_ns: float
+    observed_ns: int
+    wall_ns: int
+    windows: int
+    complete: bool
+    simulated: bool
+    gaps: list[str]
+    rows: list[TopRowJson]
+
+
+def span(window: Window | None) -> SpanJson:
     """A window as documents say it."""
     return {"from": moment(window.from_hour) if window else None, "to": moment(window.to_hour) if window else None}
 

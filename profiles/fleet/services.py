@@ -14,7 +14,7 @@ import json
 import logging
 from collections.abc import Collection, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from django.conf import settings
@@ -74,7 +74,16 @@ class MinutesRefused(BatchRefused):
     """Its minutes lie too far from now: the agent's clock is wrong, or it kept them for too long."""
 
 
-def batch_receive(payload: bytes, token: Any = None) -> dict[str, Any]:
+class ReceiptJson(TypedDict):
+    """A batch is stored; `duplicate`: it was before; `orders`: captures that its agent shall make."""
+
+    sequence: int
+    rows: int
+    duplicate: bool
+    orders: list[dict[str, Any]]
+
+
+def batch_receive(payload: bytes, token: Any = None) -> ReceiptJson:
     """Store a batch that an agent sends of what happens now (`batch_accept`); what is refused is counted beside the agent.
 
     Raises:
@@ -108,7 +117,7 @@ def check_minutes(batch: Batch) -> None:
                              "(RIDGEPOINT_FLEET_HOURS); is the host's clock right?")
 
 
-def batch_accept(payload: bytes, token: Any = None) -> dict[str, Any]:
+def batch_accept(payload: bytes, token: Any = None) -> ReceiptJson:
     """Store a batch and return {"sequence", "rows", "duplicate", "orders"}: its receipt, and captures that its agent shall make.
 
     token   whose it is; None: a command feeds it

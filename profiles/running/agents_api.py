@@ -3,7 +3,7 @@ batches, and files."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from django.conf import settings
 from django.shortcuts import get_object_or_404
@@ -43,10 +43,29 @@ class OrdersSerializer(serializers.Serializer[Any]):
     fetches = serializers.ListField(child=serializers.JSONField(), max_length=64, required=False, default=list)
 
 
+class OrdersJson(TypedDict):
+    """What an agent shall do (`workers.agent.deep.asking` reads it), and after how many seconds to ask again."""
+
+    orders: list[dict[str, Any]]
+    again_s: float
+
+
+class FetchedJson(TypedDict):
+    fetch: int
+    number: int
+
+
+class TraceTakenJson(TypedDict):
+    """`id`: the profile; null where the trace is joined with those of other ranks once they came."""
+
+    id: int | None
+    capture: int
+
+
 class FleetOrdersApi(APIView):
     write_permission = "profiles.add_fleetbatch"
 
-    @extend_schema(operation_id="fleet_orders", request=OrdersSerializer, responses=JSON)
+    @extend_schema(operation_id="fleet_orders", request=OrdersSerializer, responses=OrdersJson)
     def post(self, request: Request) -> Response:
         """Captures that an agent shall make, traces that it shall fetch, and after how many seconds to ask again."""
         if int(request.META.get("CONTENT_LENGTH") or 0) > MOST_STATE:
@@ -80,7 +99,8 @@ class FleetFetchApi(APIView):
     write_permission = "profiles.add_fleetcapture"
     parser_classes = [MultiPartParser]
 
-    @extend_schema(operation_id="fleet_fetch_file", request={"multipart/form-data": OpenApiTypes.OBJECT}, responses={201: JSON})
+    @extend_schema(operation_id="fleet_fetch_file", request={"multipart/form-data": OpenApiTypes.OBJECT},
+                   responses={201: FetchedJson})
     def post(self, request: Request, pk: int, number: int) -> Response:
         """A file that was ordered of an agent: a trace that a serving engine of its host wrote."""
         fetch = get_object_or_404(EngineFetch.objects.select_related("capture"), pk=pk)
@@ -94,7 +114,8 @@ class FleetTraceApi(APIView):
     write_permission = "profiles.add_fleetcapture"
     parser_classes = [MultiPartParser]
 
-    @extend_schema(operation_id="fleet_capture_trace", request={"multipart/form-data": OpenApiTypes.OBJECT}, responses={201: JSON})
+    @extend_schema(operation_id="fleet_capture_trace", request={"multipart/form-data": OpenApiTypes.OBJECT},
+                   responses={201: TraceTakenJson})
     def post(self, request: Request, pk: int) -> Response:
         """The trace of an order. `id`: its profile; null where it is joined with those of other ranks once they came."""
         row = get_object_or_404(FleetCapture, pk=pk)

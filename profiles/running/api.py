@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import Paged
 from profiles.running import engine_services, schedule_services, selectors
 from profiles.running.fetch_services import hosts
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
 from workers.list_api import PAGED, read_page
 
-JSON = OpenApiTypes.OBJECT
 MOST_ROWS = 200
 
 
@@ -60,16 +59,29 @@ class ScheduleSerializer(serializers.Serializer[Any]):
     enabled = serializers.BooleanField(required=False, default=True)
 
 
+class ServersJson(TypedDict):
+    servers: list[selectors.EngineServerJson]
+    hosts: list[selectors.HostJson]
+
+
+class EngineCapturesJson(Paged):
+    captures: list[selectors.EngineCaptureJson]
+
+
+class SchedulesJson(TypedDict):
+    schedules: list[selectors.ScheduleJson]
+
+
 class ServersApi(APIView):
     write_permission = "profiles.add_engineserver"
 
-    @extend_schema(operation_id="engine_servers", responses=JSON)
+    @extend_schema(operation_id="engine_servers", responses=ServersJson)
     def get(self, request: Request) -> Response:
         """Serving engines that may be captured, without their tokens; and hosts whose agents fetch traces, with their folders."""
         return Response({"servers": [selectors.server_json(row) for row in EngineServer.objects.all()],
                          "hosts": [selectors.host_json(each) for each in hosts()]})
 
-    @extend_schema(operation_id="engine_server_create", request=ServerSerializer, responses={201: JSON})
+    @extend_schema(operation_id="engine_server_create", request=ServerSerializer, responses={201: selectors.EngineServerJson})
     def post(self, request: Request) -> Response:
         """Name a server; it is asked for its version."""
         given = ServerSerializer(data=request.data)
@@ -81,11 +93,11 @@ class ServersApi(APIView):
 class ServerApi(APIView):
     write_permission = {"PATCH": "profiles.change_engineserver", "DELETE": "profiles.delete_engineserver"}
 
-    @extend_schema(operation_id="engine_server", responses=JSON)
+    @extend_schema(operation_id="engine_server", responses=selectors.EngineServerJson)
     def get(self, request: Request, pk: int) -> Response:
         return Response(selectors.server_json(get_object_or_404(EngineServer, pk=pk)))
 
-    @extend_schema(operation_id="engine_server_change", request=ServerSerializer, responses=JSON)
+    @extend_schema(operation_id="engine_server_change", request=ServerSerializer, responses=selectors.EngineServerJson)
     def patch(self, request: Request, pk: int) -> Response:
         """Change some of its fields; without `token` it keeps its own. It is asked for its version."""
         row = get_object_or_404(EngineServer, pk=pk)
@@ -106,13 +118,14 @@ class ServerApi(APIView):
 class ServerCapturesApi(APIView):
     write_permission = "profiles.add_enginecapture"
 
-    @extend_schema(operation_id="engine_captures", responses=JSON, parameters=PAGED)
+    @extend_schema(operation_id="engine_captures", responses=EngineCapturesJson, parameters=PAGED)
     def get(self, request: Request, pk: int) -> Response:
         """Its captures, newest first."""
         page = read_page(request, selectors.engine_captures(get_object_or_404(EngineServer, pk=pk)), MOST_ROWS)
         return page.answer({"captures": [selectors.engine_json(row) for row in page.rows]})
 
-    @extend_schema(operation_id="engine_capture_create", request=EngineCaptureSerializer, responses={201: JSON})
+    @extend_schema(operation_id="engine_capture_create", request=EngineCaptureSerializer,
+                   responses={201: selectors.EngineCaptureJson})
     def post(self, request: Request, pk: int) -> Response:
         """Capture it: a time, steps, or until the first slow request."""
         given = EngineCaptureSerializer(data=request.data)
@@ -122,7 +135,7 @@ class ServerCapturesApi(APIView):
 
 
 class EngineCaptureApi(APIView):
-    @extend_schema(operation_id="engine_capture", responses=JSON)
+    @extend_schema(operation_id="engine_capture", responses=selectors.EngineCaptureJson)
     def get(self, request: Request, pk: int) -> Response:
         return Response(selectors.engine_json(get_object_or_404(selectors.engine_captures(), pk=pk)))
 
@@ -130,7 +143,7 @@ class EngineCaptureApi(APIView):
 class EngineCaptureStopApi(APIView):
     write_permission = "profiles.change_enginecapture"
 
-    @extend_schema(operation_id="engine_capture_stop", request=None, responses=JSON)
+    @extend_schema(operation_id="engine_capture_stop", request=None, responses=selectors.EngineCaptureJson)
     def post(self, request: Request, pk: int) -> Response:
         """Stop it; the engine is told within a second."""
         engine_services.capture_stop(get_object_or_404(EngineCapture, pk=pk))
@@ -140,12 +153,12 @@ class EngineCaptureStopApi(APIView):
 class SchedulesApi(APIView):
     write_permission = "profiles.add_captureschedule"
 
-    @extend_schema(operation_id="capture_schedules", responses=JSON)
+    @extend_schema(operation_id="capture_schedules", responses=SchedulesJson)
     def get(self, request: Request) -> Response:
         """Captures by a schedule: when, of what, budgets and the last result."""
         return Response({"schedules": [selectors.schedule_json(line) for line in selectors.schedule_lines()]})
 
-    @extend_schema(operation_id="capture_schedule_create", request=ScheduleSerializer, responses={201: JSON})
+    @extend_schema(operation_id="capture_schedule_create", request=ScheduleSerializer, responses={201: selectors.ScheduleJson})
     def post(self, request: Request) -> Response:
         given = ScheduleSerializer(data=request.data)
         given.is_valid(raise_exception=True)
@@ -156,11 +169,11 @@ class SchedulesApi(APIView):
 class ScheduleApi(APIView):
     write_permission = {"PATCH": "profiles.change_captureschedule", "DELETE": "profiles.delete_captureschedule"}
 
-    @extend_schema(operation_id="capture_schedule", responses=JSON)
+    @extend_schema(operation_id="capture_schedule", responses=selectors.ScheduleJson)
     def get(self, request: Request, pk: int) -> Response:
         return Response(_schedule_json(get_object_or_404(CaptureSchedule, pk=pk)))
 
-    @extend_schema(operation_id="capture_schedule_change", request=ScheduleSerializer, responses=JSON)
+    @extend_schema(operation_id="capture_schedule_change", request=ScheduleSerializer, responses=selectors.ScheduleJson)
     def patch(self, request: Request, pk: int) -> Response:
         """Change some of its fields; `enabled` pauses and resumes it."""
         row = get_object_or_404(CaptureSchedule, pk=pk)
@@ -177,5 +190,5 @@ class ScheduleApi(APIView):
         return Response(status=204)
 
 
-def _schedule_json(row: CaptureSchedule) -> dict[str, Any]:
+def _schedule_json(row: CaptureSchedule) -> selectors.ScheduleJson:
     return selectors.schedule_json(selectors.schedule_line(row))

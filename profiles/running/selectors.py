@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db.models import QuerySet
 
 from profiles.analysis.core.sentences import plain_number
+from profiles.base.answers import make_answer
 from profiles.models import FleetCapture
 from profiles.running.engine_services import QUEUE
 from profiles.running.fetch_services import HostFolders
@@ -57,24 +58,69 @@ def engine_captures(server: EngineServer | None = None) -> QuerySet[EngineCaptur
     return rows.filter(server=server) if server else rows
 
 
-def engine_json(row: EngineCapture) -> dict[str, Any]:
-    return {"id": row.pk, "server": row.server_id, "server_name": row.server.name, "until": row.until, "seconds": row.seconds,
-            "threshold_ms": row.threshold_ms, "latency": row.latency or None, "options": row.options, "build": row.build,
-            "status": row.status, "phase": row.phase, "error": row.error, "slow_seen": row.slow_seen, "cost": row.cost,
-            "profile": row.profile_id, "profile_status": row.profile.status if row.profile_id and row.profile else None,
-            "schedule": row.schedule_id, "created": row.created.isoformat(),
-            "finished": row.finished.isoformat() if row.finished else None}
+class EngineCaptureJson(TypedDict):
+    """A capture of a serving engine; `seconds`: a time, or at most; `slow_seen`: a slow request came; `cost`: of output tokens."""
+
+    id: int
+    server: int
+    server_name: str
+    until: str
+    seconds: float
+    threshold_ms: float | None
+    latency: str | None
+    options: dict[str, Any]
+    build: str
+    status: str
+    phase: str
+    error: dict[str, Any] | None
+    slow_seen: bool | None
+    cost: dict[str, Any] | None
+    profile: int | None
+    profile_status: str | None
+    schedule: int | None
+    created: str
+    finished: str | None
 
 
-def server_json(row: EngineServer) -> dict[str, Any]:
+def engine_json(row: EngineCapture) -> EngineCaptureJson:
+    return make_answer(EngineCaptureJson, row, server=row.server_id, server_name=row.server.name, latency=row.latency or None,
+                       profile=row.profile_id, profile_status=row.profile.status if row.profile_id and row.profile else None,
+                       schedule=row.schedule_id)
+
+
+class EngineServerJson(TypedDict):
+    """A serving engine; `version` and `problem`: of when it was `asked` last."""
+
+    id: int
+    name: str
+    kind: str
+    address: str
+    has_token: bool
+    results: str
+    folder: str
+    host: str
+    enabled: bool
+    version: str | None
+    problem: str
+    asked: str | None
+
+
+def server_json(row: EngineServer) -> EngineServerJson:
     """Return a server without its token."""
-    return {"id": row.pk, "name": row.name, "kind": row.kind, "address": row.address, "has_token": bool(row.token),
-            "results": row.results, "folder": row.folder, "host": row.host, "enabled": row.enabled, "version": row.version or None,
-            "problem": row.problem, "asked": row.asked.isoformat() if row.asked else None}
+    return make_answer(EngineServerJson, row, has_token=bool(row.token), version=row.version or None)
 
 
-def host_json(each: HostFolders) -> dict[str, Any]:
-    return {"host": each.host, "agent": each.agent.name, "folders": list(each.folders), "away": each.is_away}
+class HostJson(TypedDict):
+    """A host whose agent fetches traces, and its folders."""
+
+    host: str
+    agent: str
+    folders: list[str]
+    away: bool
+
+
+def host_json(each: HostFolders) -> HostJson:
+    return make_answer(HostJson, each, agent=each.agent.name, away=each.is_away)
 
 
 def has_worker() -> bool:
@@ -121,15 +167,33 @@ def schedule_line(row: CaptureSchedule) -> ScheduleLine:
     return ScheduleLine(row, spent(row), _last(row))
 
 
-def schedule_json(line: ScheduleLine) -> dict[str, Any]:
-    row = line.row
-    return {"id": row.pk, "name": row.name, "enabled": row.enabled, "when": row.when, "minute": row.minute,
-            "requests": row.requests, "server": row.server_id, "job": row.job, "host": row.host, "ranks": row.ranks,
-            "most": row.most, "options": row.options,
-            "per_day": row.per_day, "per_job_day": row.per_job_day, "spent": line.spent,
-            "next_due": row.next_due.isoformat() if row.next_due else None,
-            "last_run": row.last_run.isoformat() if row.last_run else None, "last_why": row.last_why,
-            "profile": line.last.profile_id if line.last else None}
+class ScheduleJson(TypedDict):
+    """Captures by a schedule; budgets are captures a day, of it and of its job or server; `spent`: of today's."""
+
+    id: int
+    name: str
+    enabled: bool
+    when: str
+    minute: int
+    requests: int
+    server: int | None
+    job: str
+    host: str
+    ranks: str
+    most: int
+    options: dict[str, Any]
+    per_day: int
+    per_job_day: int
+    spent: int
+    next_due: str | None
+    last_run: str | None
+    last_why: str
+    profile: int | None
+
+
+def schedule_json(line: ScheduleLine) -> ScheduleJson:
+    return make_answer(ScheduleJson, line.row, server=line.row.server_id, spent=line.spent,
+                       profile=line.last.profile_id if line.last else None)
 
 
 def _last(row: CaptureSchedule) -> FleetCapture | EngineCapture | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db.models import QuerySet
 
 from profiles.analysis.core.sentences import plain_number
+from profiles.base.answers import make_answer
 from profiles.fleet.capture_services import Process, is_overdue
 from profiles.models import FleetCapture
 
@@ -64,14 +65,37 @@ class CaptureLine:
         return (f"step {plain_number(before)} ms before, {plain_number(during)} ms during, {plain_number(after)} ms after; "
                 f"{plain_number(cost.get('lost_s') or 0)} s lost")
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> FleetCaptureJson:
         row = self.row
-        return {"id": row.pk, "host": row.agent.host, "agent": row.agent.name, "pid": row.pid, "job": row.job, "rank": row.rank,
-                "steps": row.steps or None, "milliseconds": row.milliseconds or None, "state": self.state, "why": row.why,
-                "took_s": row.took_s, "bytes": row.bytes, "profile": row.profile_id,
-                "profile_status": row.profile.status if row.profile_id and row.profile else None, "shapes": row.shapes,
-                "stacks": row.stacks, "together": str(row.together) if row.together else None, "cost": row.cost,
-                "created": row.created.isoformat()}
+        return make_answer(
+            FleetCaptureJson, row, host=row.agent.host, agent=row.agent.name, steps=row.steps or None, state=self.state,
+            milliseconds=row.milliseconds or None, profile=row.profile_id,
+            profile_status=row.profile.status if row.profile_id and row.profile else None,
+            together=str(row.together) if row.together else None)
+
+
+class FleetCaptureJson(TypedDict):
+    """An order to capture a process, and what became of it; `together`: of processes whose traces become one profile."""
+
+    id: int
+    host: str
+    agent: str
+    pid: int
+    job: str
+    rank: int | None
+    steps: int | None
+    milliseconds: int | None
+    state: str
+    why: str
+    took_s: float | None
+    bytes: int | None
+    profile: int | None
+    profile_status: str | None
+    shapes: bool
+    stacks: bool
+    together: str | None
+    cost: dict[str, Any] | None
+    created: str
 
 
 def captures(query: Mapping[str, str]) -> QuerySet[FleetCapture]:
@@ -89,6 +113,20 @@ def line_of(row: FleetCapture) -> CaptureLine:
     return CaptureLine(row, "overdue" if is_overdue(row) else row.state)
 
 
-def process_json(each: Process) -> dict[str, Any]:
-    return {"process": each.key, "job": each.job, "rank": each.rank, "host": each.agent.host, "pid": each.pid, "build": each.build,
-            "command": each.command, "gpu": each.gpu or None, "on_gpu": each.on_gpu, "launcher": each.launcher}
+class ProcessJson(TypedDict):
+    """A process that can be captured."""
+
+    process: str
+    job: str
+    rank: int | None
+    host: str
+    pid: int
+    build: str
+    command: str
+    gpu: str | None
+    on_gpu: bool
+    launcher: bool
+
+
+def process_json(each: Process) -> ProcessJson:
+    return make_answer(ProcessJson, each, process=each.key, host=each.agent.host, gpu=each.gpu or None)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from profiles.fleet.browse.needed_selectors import fleet_needed
+from profiles.fleet.browse.needed_selectors import FleetNeededJson, fleet_needed
 from profiles.fleet.selectors import FILTERS
 
 
 class FleetNeededApi(APIView):
-    @extend_schema(operation_id="fleet_needed", responses=OpenApiTypes.OBJECT,
+    @extend_schema(operation_id="fleet_needed", responses=FleetNeededJson,
                    parameters=[OpenApiParameter(name, str) for name in ("from", "to", *FILTERS)])
     def get(self, request: Request) -> Response:
         """What the fleet's kernels took and need at least, as far as captures show their shapes; needed_pct is of known_ns."""

@@ -7,14 +7,14 @@ their shapes, weighted by launches. Which of several shapes ran is not known, so
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from django.db.models import F, Sum
 
+from profiles.base.answers import make_answer
 from profiles.fleet.models import FleetContext, FleetSignature
-from profiles.fleet.selectors import question_of, span
+from profiles.fleet.selectors import SpanJson, question_of, span
 from profiles.fleet.store import Question, Window
 from profiles.fleet.stores import fleet_store
 from profiles.models import KernelShape, Profile
@@ -54,10 +54,21 @@ class FleetNeeded:
     def known_pct(self) -> float:
         return 100.0 * self.known_ns / self.took_ns if self.took_ns else 0.0
 
-    def as_json(self) -> dict[str, Any]:
-        document = asdict(self)
-        document.pop("window")
-        return {**span(self.window), **document, "needed_pct": self.needed_pct, "known_pct": self.known_pct}
+    def as_json(self) -> FleetNeededJson:
+        return make_answer(FleetNeededJson, self, **span(self.window))
+
+
+class FleetNeededJson(SpanJson):
+    """`FleetNeeded` and its shares, 0-100."""
+
+    took_ns: float
+    known_ns: float
+    needed_ns: float
+    low_ns: float
+    high_ns: float
+    signatures: int
+    needed_pct: float | None
+    known_pct: float
 
 
 def fleet_needed(asked: Mapping[str, str]) -> FleetNeeded:

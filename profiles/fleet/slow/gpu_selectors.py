@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
 
 import pyarrow as pa
 
+from profiles.base.answers import plain
 from profiles.fleet.days import DAY_HOURS, too_coarse
 from profiles.fleet.models import FleetGpu, FleetHour
-from profiles.fleet.selectors import gap_words, moment, question_of, span
+from profiles.fleet.selectors import SpanJson, gap_words, moment, question_of, span
 from profiles.fleet.slow.compared import joined, of_contexts, unpacked
 from profiles.fleet.slow.compared_services import MOST_HOURS, compared_now, judged_hours
 from profiles.fleet.slow.slow_gpus import DEVIATIONS, LEAST_PCT, Level, judge_compared
@@ -44,9 +44,18 @@ class SlowGpus:
     rows: list[GpuRow]
     gaps: tuple[str, ...] = ()          # parts of the window whose hours are not kept any more
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> SlowGpusJson:
         return {**span(self.window), "least_pct": LEAST_PCT, "deviations": DEVIATIONS, "gaps": list(self.gaps),
-                "rows": [asdict(row) for row in self.rows]}
+                "rows": plain(self.rows)}
+
+
+class SlowGpusJson(SpanJson):
+    """Every GPU of the window beside the others of its model."""
+
+    least_pct: float
+    deviations: float
+    gaps: list[str]
+    rows: list[GpuRow]
 
 
 def slow_gpus(asked: Mapping[str, str]) -> SlowGpus:
