@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any, TypedDict
+
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -13,8 +14,22 @@ from profiles.actions import selectors
 from profiles.models import KernelStat
 
 
+class FilledFormJson(TypedDict):
+    """Fields of a form as it would be filled in; `url` null: none can be; `said`: where they come from."""
+
+    url: str | None
+    said: str
+    fields: dict[str, Any]
+
+
+class KernelActionsJson(TypedDict):
+    kernel: str
+    tune: FilledFormJson
+    capture: FilledFormJson
+
+
 class KernelActionsApi(APIView):
-    @extend_schema(operation_id="kernel_actions", responses=OpenApiTypes.OBJECT)
+    @extend_schema(operation_id="kernel_actions", responses=KernelActionsJson)
     def get(self, request: Request, pk: int, kernel_pk: int) -> Response:
         """Fields of a tune job and of a capture for one kernel, as the forms would be filled in; `url` is the form's."""
         kernel = get_object_or_404(KernelStat.objects.select_related("profile"), pk=kernel_pk, profile_id=pk)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -12,6 +11,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from profiles.advice import selectors, services
+from profiles.base.answers import Paged
 from profiles.exports.api import FORMAT, asked_format
 from profiles.exports.responses import flat_response
 from profiles.models import AdviceDecision, KernelStat, Profile
@@ -35,12 +35,12 @@ def _decide(request: Request, profile: Profile, kernel: KernelStat | None) -> Re
 class KernelAdviceApi(APIView):
     write_permission = "profiles.change_advicedecision"
 
-    @extend_schema(operation_id="kernel_advice", responses=OpenApiTypes.OBJECT)
+    @extend_schema(operation_id="kernel_advice", responses=selectors.AdviceJson)
     def get(self, request: Request, pk: int, kernel_pk: int) -> Response:
         """Ranked advice about one kernel of a profile, with what was decided."""
         return Response(selectors.advice_json(get_object_or_404(KernelStat, pk=kernel_pk, profile=pk)))
 
-    @extend_schema(operation_id="kernel_advice_decide", request=DecisionSerializer, responses={201: OpenApiTypes.OBJECT})
+    @extend_schema(operation_id="kernel_advice_decide", request=DecisionSerializer, responses={201: selectors.DecisionJson})
     def post(self, request: Request, pk: int, kernel_pk: int) -> Response:
         """Take a piece of advice up, assign or dismiss it. A later profile of another build closes what was taken up."""
         kernel = get_object_or_404(KernelStat.objects.select_related("profile"), pk=kernel_pk, profile=pk)
@@ -50,14 +50,18 @@ class KernelAdviceApi(APIView):
 class RunAdviceApi(APIView):
     write_permission = "profiles.change_advicedecision"
 
-    @extend_schema(operation_id="run_advice_decide", request=DecisionSerializer, responses={201: OpenApiTypes.OBJECT})
+    @extend_schema(operation_id="run_advice_decide", request=DecisionSerializer, responses={201: selectors.DecisionJson})
     def post(self, request: Request, pk: int) -> Response:
         """The same about a finding of the whole run; `cause` is its rule."""
         return _decide(request, get_object_or_404(Profile, pk=pk, status=Profile.Status.READY), None)
 
 
+class DecisionsJson(Paged):
+    decisions: list[selectors.DecisionJson]
+
+
 class AdviceListApi(APIView):
-    @extend_schema(operation_id="advice_decisions", responses=OpenApiTypes.OBJECT,
+    @extend_schema(operation_id="advice_decisions", responses=DecisionsJson,
                    parameters=[OpenApiParameter("show", str, enum=list(selectors.FILTERS)), *PAGED, FORMAT])
     def get(self, request: Request) -> Response | HttpResponse:
         """Every decision, the last changed first."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import TypedDict
 
 from django.contrib.auth import get_user_model
 from django.db.models import Q, QuerySet
@@ -13,6 +14,7 @@ from profiles.analysis.kernel import counters, rules
 from profiles.analysis.kernel.advising.advice import Advice, advise
 from profiles.analysis.kernel.advising.gains import Headroom, Ours, headroom
 from profiles.analysis.kernel.findings_source import most_pct
+from profiles.base.answers import make_answer
 from profiles.models import AdviceDecision, Finding, KernelStat, Profile
 from workers.scope import account_name
 
@@ -75,12 +77,68 @@ def of_family(family_id: int) -> Q:
     return Q(base_kernel__family=family_id) | Q(base_kernel=None, family=family_id)
 
 
-def advice_json(kernel: KernelStat) -> dict[str, Any]:
+class DecisionJson(TypedDict):
+    """What was decided of a cause; `expected_`: its gain then, `gain_` and `outcome`: what a later profile shows."""
+
+    id: int
+    family: int | None
+    model: str
+    gpu: str
+    cause: str
+    title: str
+    state: str
+    assignee: str | None
+    note: str
+    author: str | None
+    base_profile: int | None
+    base_kernel: int | None
+    expected_ns: float | None
+    expected_pct: float | None
+    outcome: str
+    gain_pct: float | None
+    gain_low_pct: float | None
+    gain_high_pct: float | None
+    why: str
+    still_there: bool | None
+    later_profile: int | None
+    later_kernel: int | None
+    created: datetime
+    changed: datetime
+
+
+class AdviceLineJson(TypedDict):
+    """`Advice` of a kernel, and what was decided of it."""
+
+    cause: str
+    title: str
+    evidence: list[str]
+    fix: str
+    confidence: str
+    gain_ns: float | None
+    gain_most_ns: float | None
+    gain_pct: float | None
+    gain_source: str
+    said_by: list[str]
+    kind: str
+    no_gain: str
+    decision: DecisionJson | None
+
+
+class AdviceJson(TypedDict):
+    """Ranked advice about a kernel; `headroom`: what its ceiling leaves."""
+
+    profile: int
+    kernel: int
+    name: str
+    headroom: Headroom | None
+    advice: list[AdviceLineJson]
+
+
+def advice_json(kernel: KernelStat) -> AdviceJson:
     room = headroom_of(kernel)
-    return {"profile": kernel.profile_id, "kernel": kernel.pk, "name": kernel.name,
-            "headroom": room.as_json() if room else None, "advice": [
-        {**line.advice.as_json(), "decision": decision_json(line.decision) if line.decision else None}
-        for line in advice_lines(kernel)]}
+    return make_answer(AdviceJson, kernel, profile=kernel.profile_id, kernel=kernel.pk, headroom=room, advice=[
+        make_answer(AdviceLineJson, line.advice, decision=decision_json(line.decision) if line.decision else None)
+        for line in advice_lines(kernel)])
 
 
 def run_decisions(profile: Profile) -> dict[str, AdviceDecision]:
@@ -107,7 +165,7 @@ def people() -> list[str]:
     return list(users.values_list("username", flat=True)[:MOST_PEOPLE])
 
 
-def decision_json(each: AdviceDecision) -> dict[str, Any]:
+def decision_json(each: AdviceDecision) -> DecisionJson:
     return {
         "id": each.pk, "family": each.family_id, "model": each.model, "gpu": each.gpu, "cause": each.cause, "title": each.title,
         "state": each.state, "assignee": account_name(each.assignee), "note": each.note,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TypedDict
 
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -14,8 +14,12 @@ from profiles.compare import choice_selectors
 from profiles.models import Profile
 
 
+class CompareChoicesJson(TypedDict):
+    choices: list[choice_selectors.Choice]
+
+
 class CompareChoicesApi(APIView):
-    @extend_schema(operation_id="compare_choices", responses=OpenApiTypes.OBJECT, parameters=[
+    @extend_schema(operation_id="compare_choices", responses=CompareChoicesJson, parameters=[
         OpenApiParameter("of", str, enum=["profiles", "builds"]), OpenApiParameter("kind", str, enum=["trace", "counters"]),
         OpenApiParameter("q", str, description="words of name, build, model or GPU"),
         OpenApiParameter("beside", str, description="what stands on the other side: those most like it come first")])

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from django.core.cache import cache
 from django.db.models import Count, Max, QuerySet
 
 from profiles.analysis.compare.comparison import KernelChange, Row
+from profiles.base.answers import make_answer
 from profiles.compare.frame_selectors import KEPT_S, kept
 from profiles.compare.selectors import comparison
 from profiles.compare.step_selectors import steady, steps_with_verdicts
@@ -44,8 +45,44 @@ class KernelStep:
     says: str                   # which of its shapes
     was: str = ""               # the kernel before that it was matched with, where its name is another
 
-    def as_json(self) -> dict[str, Any]:
-        return vars(self)
+
+class StageJson(TypedDict):
+    """A trace of a job beside the one before (`Stage`)."""
+
+    profile: int
+    name: str
+    build: str
+    gpu: str
+    created: str
+    wall_ns: int | None
+    of: str
+    time_ns: float | None
+    noise_ns: float | None
+    steps: int
+    steps_left_out: int
+    steps_how: str
+    busy_pct: float | None
+    kernel_ns: float
+    launches: float
+    change_ns: float | None
+    change_pct: float | None
+    kernel_change_ns: float | None
+    rest_change_ns: float | None
+    from_first_pct: float | None
+    within_noise: bool
+    why_not: str
+    won: list[KernelStep]
+    lost: list[KernelStep]
+
+
+class TraceProgressJson(TypedDict):
+    """Traces of one job, oldest first; `left_out`: older ones."""
+
+    job: str
+    gpu: str
+    left_out: int
+    answer: str
+    stages: list[StageJson]
 
 
 @dataclass(frozen=True)
@@ -81,13 +118,10 @@ class Stage:
         """Return the part of the change that is not kernel time: idle GPU, overlap, copies."""
         return None if self.change_ns is None or self.kernel_change_ns is None else self.change_ns - self.kernel_change_ns
 
-    def as_json(self) -> dict[str, Any]:
-        names = ("of", "time_ns", "noise_ns", "steps", "steps_left_out", "steps_how", "busy_pct", "kernel_ns", "launches",
-                 "change_ns", "change_pct", "kernel_change_ns", "rest_change_ns", "from_first_pct", "within_noise", "why_not")
+    def as_json(self) -> StageJson:
         row = self.profile
-        return {"profile": row.pk, "name": row.name, "build": row.build, "gpu": row.gpu, "created": row.created.isoformat(),
-                "wall_ns": row.wall_ns, **{name: getattr(self, name) for name in names},
-                "won": [each.as_json() for each in self.won], "lost": [each.as_json() for each in self.lost]}
+        return make_answer(StageJson, self, profile=row.pk, name=row.name, build=row.build, gpu=row.gpu, created=row.created,
+                           wall_ns=row.wall_ns)
 
 
 @dataclass(frozen=True)
@@ -97,7 +131,7 @@ class Progress:
     stages: list[Stage]
     left_out: int               # older profiles of the job that are not shown
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> TraceProgressJson:
         return {"job": self.job, "gpu": self.gpu, "left_out": self.left_out, "answer": answer(self),
                 "stages": [stage.as_json() for stage in self.stages]}
 

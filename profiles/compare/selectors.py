@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profiles.analysis.compare.comparison import Comparison, Row
+from profiles.analysis.compare.comparison import Comparison, Row, Side
 from profiles.analysis.compare.counter_changes import CounterChange, counter_changes
 from profiles.analysis.compare.kernels import compare
 from profiles.analysis.compare.launch_operations import LaunchOperations
-from profiles.analysis.compare.operations import OperationRow
-from profiles.analysis.compare.step import StepChange
+from profiles.analysis.compare.operations import OperationRow, Work
+from profiles.analysis.compare.step import Foretold, StepChange
 from profiles.analysis.compare.why import WANTED, Why, why
 from profiles.compare.needed_selectors import step_of_profiles
 from profiles.compare.operation_selectors import operation_rows, operations_answer, operations_of, too_large_text, with_operations
@@ -50,6 +50,130 @@ COLUMNS = ("kernel", "shape", "problem", "verdict", "old_total_ns", "new_total_n
            "confidence", "why", "old_name", "new_name")
 
 
+class ComparedProfileJson(TypedDict):
+    id: int
+    name: str
+    build: str
+
+
+class ComparedSideJson(TypedDict):
+    """One side of a comparison: what was asked for, and the profiles it stands for."""
+
+    label: str
+    build: str
+    gpus: list[str]
+    steps: int | None
+    profiles: list[ComparedProfileJson]
+
+
+class StepPartJson(TypedDict):
+    name: str
+    title: str
+    old_ns: float
+    new_ns: float
+    delta_ns: float
+
+
+class StepChangeJson(TypedDict):
+    """How much longer a step takes, in parts that add up to it, and its causes, largest first; `_tail_ns`: behind its end."""
+
+    old_ns: float
+    new_ns: float
+    old_range_ns: tuple[float, float]
+    new_range_ns: tuple[float, float]
+    old_steps: int
+    new_steps: int
+    old_tail_ns: float
+    new_tail_ns: float
+    parts: list[StepPartJson]
+    causes: list[StepPartJson]
+    foretold: list[Foretold]
+    delta_ns: float
+    change_pct: float | None
+    answer: str
+    foretold_least_ns: float | None
+    foretold_most_ns: float | None
+    outcome: str
+
+
+class OperationJson(TypedDict):
+    """An operation of the model on both sides."""
+
+    kind: str
+    phase: str
+    what: str
+    modules: list[str]
+    old: Work
+    new: Work
+    verdict: str
+    says: str
+    parts: list[OperationJson]
+    delta_ns: float
+    change_pct: float | None
+
+
+class ComparedKernelJson(TypedDict):
+    """A kernel over all its shapes; `rows`: positions in `rows`, largest change first."""
+
+    kernel: str
+    rows: list[int]
+    verdict: str
+    says: str
+    old_total_ns: float
+    new_total_ns: float
+    old_launches: int
+    new_launches: int
+    change_pct: float | None
+    old_mean_ns: float | None
+    new_mean_ns: float | None
+    delta_ns: float
+
+
+class ComparedRowJson(TypedDict):
+    """A kernel's shape on both sides (`comparison.Row`), its counters, and why it takes another time where they tell."""
+
+    kernel: str
+    shape: str
+    problem: str
+    old: Side | None
+    new: Side | None
+    matched: str
+    confidence: str
+    old_total_ns: float
+    new_total_ns: float
+    delta_ns: float
+    from_launches_ns: float
+    from_duration_ns: float
+    change_pct: float | None
+    noise_pct: float | None
+    verdict: str
+    work_change_pct: float | None
+    counters: list[CounterChange]
+    why: Why | None
+
+
+class ComparisonJson(TypedDict):
+    """Two profiles or builds, kernel by kernel; `b` is the new one. Counts of verdicts are of `rows` and of `kernels`."""
+
+    answer: str
+    a: ComparedSideJson
+    b: ComparedSideJson
+    kind: str
+    kinds: list[str]
+    per: str
+    comparable: bool
+    notes: list[str]
+    old_total_ns: float
+    new_total_ns: float
+    delta_ns: float
+    verdicts: dict[str, int]
+    kernel_verdicts: dict[str, int]
+    step: StepChangeJson | None
+    operations: list[OperationJson]
+    kernels: list[ComparedKernelJson]
+    rows: list[ComparedRowJson]
+
+
 @dataclass(frozen=True)
 class ComparisonSide:
     """One side: what was asked for and the ready profiles it stands for."""
@@ -67,7 +191,7 @@ class ComparisonSide:
         known = [profile.steps for profile in self.profiles]
         return sum(step for step in known if step) if known and all(known) else None
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> ComparedSideJson:
         return {"label": self.label, "build": self.build, "gpus": sorted(self.gpus), "steps": self.steps,
                 "profiles": [{"id": profile.pk, "name": profile.name, "build": profile.build} for profile in self.profiles]}
 
@@ -116,7 +240,7 @@ class KernelComparison:
         """Return what a page says first of traces: the step, and the operations that changed most; "" of counter reports."""
         return " ".join(each for each in (self.step.answer if self.step else "", operations_answer(self.operations)) if each)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Any:
         return {
             "answer": self.answer,
             "a": self.old.as_json(), "b": self.new.as_json(), "kind": self.kind, "kinds": list(self.kinds), "per": self.per,

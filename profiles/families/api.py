@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import Paged
 from profiles.base.refused import Refused
 from profiles.exports.api import FILE, FORMAT, asked_format
 from profiles.exports.files import table_of_cells, table_response
@@ -20,7 +20,6 @@ from profiles.families import home_selectors, json_selectors, launch_selectors, 
 from profiles.models import FamilyEdit, KernelFamily, KernelShape
 from workers.list_api import PAGED, USUAL, link_header, read_number, read_page
 
-JSON = OpenApiTypes.OBJECT
 _WORDS = frozenset({"basis", "basis_text", "name", "op", "dtype", "category", "roof_side", "rule"})
 _COLUMNS = [(name, "text" if name in _WORDS else "number") for name in (
     "name", "op", "dtype", "category", "total_ns", "share_pct", "launches", "profiles", "known_ns", "recoverable_ns", "expected_ns",
@@ -29,8 +28,12 @@ _COLUMNS = [(name, "text" if name in _WORDS else "number") for name in (
 _FILTERS = [OpenApiParameter(name, str) for name in selectors.FILTERS]
 
 
+class KernelFamiliesJson(selectors.RankingJson):
+    next_offset: int | None
+
+
 class FamilyListApi(APIView):
-    @extend_schema(operation_id="kernels_list", responses={200: JSON, **FILE},
+    @extend_schema(operation_id="kernels_list", responses={200: KernelFamiliesJson, **FILE},
                    parameters=[*_FILTERS, *PAGED, FORMAT])
     def get(self, request: Request) -> Response | HttpResponse:
         """Families of all profiles, most to win back first: time, what counters say of it, where to go.
@@ -43,11 +46,11 @@ class FamilyListApi(APIView):
         ranking = selectors.ranking(request.query_params, upto)
         document = selectors.ranking_json(ranking, upto)
         next_offset = upto if limit and upto < min(ranking.count, selectors.MOST) else None
-        document |= {"families": document["families"][offset:], "next_offset": next_offset}
+        families: Any = document["families"][offset:]
         if kind:
-            rows = [[each[name] for name, _ in _COLUMNS] for each in document["families"]]
+            rows = [[each[name] for name, _ in _COLUMNS] for each in families]
             return table_response(table_of_cells(_COLUMNS, rows), "kernels", kind)
-        return Response(document, headers=link_header(request, next_offset))
+        return Response({**document, "families": families, "next_offset": next_offset}, headers=link_header(request, next_offset))
 
 
 class Refusing(APIView):
@@ -60,14 +63,27 @@ class Refusing(APIView):
 
 
 class FamilyApi(APIView):
-    @extend_schema(operation_id="kernels_family", responses=JSON)
+    @extend_schema(operation_id="kernels_family", responses=json_selectors.FamilyJson)
     def get(self, request: Request, pk: int) -> Response:
         """Everything known about one family."""
         return Response(json_selectors.family_json(get_object_or_404(KernelFamily, pk=pk)))
 
 
+class ShapeLaunchesJson(TypedDict):
+    """Launches of one grid and block, the longest first; `total`: of all."""
+
+    profile: int
+    kernel: str
+    family: int | None
+    grid: str
+    block: str
+    answer: str
+    total: int
+    launches: list[launch_selectors.Launch]
+
+
 class ShapeApi(APIView):
-    @extend_schema(operation_id="kernels_shape", responses=JSON)
+    @extend_schema(operation_id="kernels_shape", responses=ShapeLaunchesJson)
     def get(self, request: Request, pk: int) -> Response:
         """Every launch of one grid and block of one kernel in one profile, the longest first."""
         shape = get_object_or_404(KernelShape.objects.select_related("kernel__profile", "kernel__family"), pk=pk)
@@ -86,16 +102,20 @@ class FamilyEditSerializer(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=200, required=False, help_text="split, rename: the new name")
 
 
+class FamilyEditsJson(Paged):
+    edits: list[json_selectors.FamilyEditJson]
+
+
 class FamilyEditsApi(Refusing):
     write_permission = "profiles.change_kernelfamily"
 
-    @extend_schema(operation_id="kernels_edits", responses=JSON, parameters=PAGED)
+    @extend_schema(operation_id="kernels_edits", responses=FamilyEditsJson, parameters=PAGED)
     def get(self, request: Request) -> Response:
         """What people changed, newest first."""
         page = read_page(request, page_selectors.edit_rows())
         return page.answer({"edits": [json_selectors.edit_json(edit) for edit in page.rows]})
 
-    @extend_schema(operation_id="kernels_edit", request=FamilyEditSerializer, responses={201: JSON})
+    @extend_schema(operation_id="kernels_edit", request=FamilyEditSerializer, responses={201: json_selectors.FamilyEditJson})
     def post(self, request: Request) -> Response:
         """Merge two families, split kernels off one, rename one."""
         given = FamilyEditSerializer(data=request.data)
@@ -114,7 +134,7 @@ class FamilyEditsApi(Refusing):
 class FamilyUndoApi(Refusing):
     write_permission = "profiles.change_kernelfamily"
 
-    @extend_schema(operation_id="kernels_edit_undo", request=None, responses=JSON)
+    @extend_schema(operation_id="kernels_edit_undo", request=None, responses=json_selectors.FamilyEditJson)
     def post(self, request: Request, pk: int) -> Response:
         """Put back what an edit changed."""
         return Response(json_selectors.edit_json(services.edit_undo(get_object_or_404(FamilyEdit, pk=pk), by=request.user)))
@@ -127,7 +147,7 @@ class FamilyNoteSerializer(serializers.Serializer[Any]):
 class FamilyNotesApi(Refusing):
     write_permission = "profiles.add_familynote"
 
-    @extend_schema(operation_id="kernels_note_create", request=FamilyNoteSerializer, responses={201: JSON})
+    @extend_schema(operation_id="kernels_note_create", request=FamilyNoteSerializer, responses={201: json_selectors.FamilyNoteJson})
     def post(self, request: Request, pk: int) -> Response:
         """Write a note about a kernel."""
         given = FamilyNoteSerializer(data=request.data)
@@ -136,8 +156,12 @@ class FamilyNotesApi(Refusing):
         return Response(json_selectors.note_json(note), status=201)
 
 
+class BuildPairsJson(TypedDict):
+    pairs: list[home_selectors.BuildPairJson]
+
+
 class BuildChangesApi(APIView):
-    @extend_schema(operation_id="kernels_build_changes", responses=JSON)
+    @extend_schema(operation_id="kernels_build_changes", responses=BuildPairsJson)
     def get(self, request: Request) -> Response:
         """What the newest build of every model and GPU made slower or faster than the build before it."""
         return Response({"pairs": [home_selectors.pair_json(pair) for pair in home_selectors.pairs()]})

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from django.urls import reverse
 from django.utils.http import urlencode
 
 from profiles.analysis.kernel.worth import MEASURED
-from profiles.families.json_selectors import change_json
+from profiles.base.answers import make_answer
+from profiles.families.json_selectors import BuildChangeJson, change_json
 from profiles.families.selectors import Actions, Line, actions_of, ranking
 from profiles.models import BuildChange, BuildPair, Finding, KernelStat, Profile
 
@@ -119,7 +120,21 @@ def got_slower(limit: int, filters: Mapping[str, str] | None = None) -> list[Pai
     return out
 
 
-def pair_json(pair: BuildPair) -> dict[str, Any]:
-    return {"model": pair.model, "gpu": pair.gpu, "kind": pair.kind, "old_build": pair.old_build, "new_build": pair.new_build,
-            "old_profiles": pair.old_profiles, "new_profiles": pair.new_profiles, "verdicts": pair.verdicts, "error": pair.error,
-            "made": pair.made.isoformat(), "changes": [change_json(change) for change in pair.changes.all()]}
+class BuildPairJson(TypedDict):
+    """The newest build of a model and GPU against the one before; `error`: why they could not be compared."""
+
+    model: str
+    gpu: str
+    kind: str
+    old_build: str
+    new_build: str
+    old_profiles: list[int]
+    new_profiles: list[int]
+    verdicts: dict[str, int]
+    error: str
+    made: str
+    changes: list[BuildChangeJson]
+
+
+def pair_json(pair: BuildPair) -> BuildPairJson:
+    return make_answer(BuildPairJson, pair, changes=[change_json(change) for change in pair.changes.all()])

@@ -2,16 +2,156 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
-from profiles.advice.selectors import decision_json
-from profiles.families.page_selectors import ShapeLine, builds, counted_once, family_page
-from profiles.families.selectors import line_json
+from profiles.advice.selectors import DecisionJson, decision_json
+from profiles.analysis.kernel.advising.advice import Advice
+from profiles.base.answers import make_answer, plain
+from profiles.families.page_selectors import FamilyBuildJson, MoreShapes, ShapeLine, builds, counted_once, family_page
+from profiles.families.selectors import Actions, FamilyLineJson, line_json
 from profiles.models import BuildChange, FamilyEdit, KernelFamily, KernelStat, Profile
 from workers.scope import account_name
 
 
-def family_json(family: KernelFamily) -> dict[str, Any]:
+class LongestJson(TypedDict):
+    """The longest launch of a shape: its profile, its number there, and its slice on the timeline."""
+
+    profile: int
+    index: int | None
+    slice: int | None
+
+
+class FamilyShapeJson(TypedDict):
+    """Launches of one grid and block; of several profiles the quantiles are exact where both ends of their range are one."""
+
+    kind: str
+    gpu: str
+    grid: str
+    block: str
+    shapes: int
+    threads_bucket: int | None
+    launches: int
+    total_ns: int
+    mean_ns: float
+    min_ns: int
+    max_ns: int
+    p50_ns: float | None
+    p95_ns: float | None
+    p50_range_ns: tuple[float, float] | None
+    p95_range_ns: tuple[float, float] | None
+    build: str
+    share_pct: float
+    builds: list[str]
+    profiles: int
+    operator: str
+    dims: str
+    dtype: str
+    roof_pct: float | None
+    longest: LongestJson
+    actions: Actions
+
+
+class FamilyRunJson(TypedDict):
+    """A kernel of the family in one profile; `same_as`: a profile that holds the same bytes."""
+
+    profile: int
+    name: str
+    build: str
+    gpu: str
+    kind: str
+    kernel: int
+    launches: int
+    total_ns: int | None
+    mean_ns: float | None
+    p50_ns: float | None
+    p95_ns: float | None
+    share_pct: float | None
+    same_as: int | None
+
+
+class FamilyFindingJson(TypedDict):
+    profile: int
+    rule: str
+    severity: str
+    title: str
+    advice: str
+    worth_ns: float | None
+
+
+class BuildChangeJson(TypedDict):
+    """A kernel's shape that the new build made slower or faster."""
+
+    old_build: str
+    new_build: str
+    name: str
+    shape: str
+    verdict: str
+    old_mean_ns: float
+    new_mean_ns: float
+    old_launches: int
+    new_launches: int
+    delta_ns: float
+    change_pct: float
+    noise_pct: float | None
+    why: str
+
+
+class FamilyEditJson(TypedDict):
+    """What a person changed about families; `before` and `after`: its name."""
+
+    id: int
+    kind: str
+    family: int
+    other: int | None
+    author: str | None
+    created: str
+    undone: str | None
+    before: str | None
+    after: str | None
+    names: list[str]
+
+
+class FamilyNoteJson(TypedDict):
+    id: int
+    author: str | None
+    created: str
+    text: str
+
+
+class KernelNameJson(TypedDict):
+    """A kernel of the family by its full name."""
+
+    name: str
+    profiles: int
+    launches: int
+    total_ns: int
+
+
+class FamilyJson(TypedDict):
+    """Everything known about one family."""
+
+    family: int
+    name: str
+    function: str
+    op: str
+    dtype: str
+    merged_into: int | None
+    answer: str
+    worth: FamilyLineJson | None
+    shapes: list[FamilyShapeJson]
+    more_shapes: MoreShapes | None
+    builds: list[FamilyBuildJson]
+    profiles: list[FamilyRunJson]
+    changes: list[BuildChangeJson]
+    advice: list[Advice]
+    decisions: list[DecisionJson]
+    findings: list[FamilyFindingJson]
+    names: list[KernelNameJson]
+    edits: list[FamilyEditJson]
+    notes: list[FamilyNoteJson]
+
+
+def family_json(family: KernelFamily) -> FamilyJson:
     """The page for programs."""
     page = family_page(family)
     stats = counted_once(KernelStat.objects.filter(family=family, profile__status=Profile.Status.READY))
@@ -19,23 +159,23 @@ def family_json(family: KernelFamily) -> dict[str, Any]:
         "family": family.pk, "name": family.name, "function": family.function, "op": family.op, "dtype": family.dtype,
         "merged_into": family.merged_into_id, "answer": page["answer"], "worth": line_json(page["line"]) if page["line"] else None,
         "shapes": [shape_json(line) for line in page["shapes"]],
-        "more_shapes": vars(page["more_shapes"]) if page["more_shapes"] else None, "builds": builds(stats),
+        "more_shapes": plain(page["more_shapes"]), "builds": builds(stats),
         "profiles": [{"profile": run.profile.pk, "name": run.profile.name, "build": run.profile.build, "gpu": run.profile.gpu,
                       "kind": run.profile.kind, "kernel": run.stat.pk, "launches": run.launches, "total_ns": run.total_ns,
                       "mean_ns": run.mean_ns, "p50_ns": run.p50_ns, "p95_ns": run.p95_ns, "share_pct": run.share_pct,
                       "same_as": run.same_as.pk if run.same_as else None}
                      for run in page["runs"]],
         "changes": [change_json(change) for change in page["changes"]],
-        "advice": [line.advice.as_json() for line in page["advice"]],
+        "advice": plain([line.advice for line in page["advice"]]),
         "decisions": [decision_json(each) for each in page["decisions"]],
         "findings": [{"profile": finding.profile_id, "rule": finding.rule, "severity": finding.severity, "title": finding.title,
                       "advice": finding.advice, "worth_ns": finding.worth_ns} for finding in page["findings"]],
-        "names": [vars(member) for member in page["members"]], "edits": [edit_json(edit) for edit in page["edits"]],
+        "names": plain(page["members"]), "edits": [edit_json(edit) for edit in page["edits"]],
         "notes": [note_json(note) for note in page["notes"]],
     }
 
 
-def shape_json(line: ShapeLine) -> dict[str, Any]:
+def shape_json(line: ShapeLine) -> FamilyShapeJson:
     row = line.shape
     return {
         "kind": row.kernel.profile.kind, "gpu": row.kernel.profile.gpu, "grid": row.grid, "block": row.block, "shapes": row.shapes,
@@ -44,7 +184,7 @@ def shape_json(line: ShapeLine) -> dict[str, Any]:
         "p50_ns": _exact(line.p50_ns), "p95_ns": _exact(line.p95_ns), "p50_range_ns": line.p50_ns, "p95_range_ns": line.p95_ns,
         "build": row.kernel.profile.build, "share_pct": line.share_pct, "builds": line.builds, "profiles": line.profiles,
         "operator": row.operator, "dims": row.dims, "dtype": row.dtype, "roof_pct": line.roof_pct,
-        "longest": {"profile": row.kernel.profile_id, "index": row.index, "slice": row.slice_id}, "actions": vars(line.actions)}
+        "longest": {"profile": row.kernel.profile_id, "index": row.index, "slice": row.slice_id}, "actions": plain(line.actions)}
 
 
 def _exact(ends: tuple[float, float] | None) -> float | None:
@@ -52,18 +192,15 @@ def _exact(ends: tuple[float, float] | None) -> float | None:
     return ends[0] if ends and ends[0] == ends[1] else None
 
 
-def change_json(change: BuildChange) -> dict[str, Any]:
-    names = ("name", "shape", "verdict", "old_mean_ns", "new_mean_ns", "old_launches", "new_launches", "delta_ns", "change_pct",
-             "noise_pct", "why")
-    return {"old_build": change.pair.old_build, "new_build": change.pair.new_build,
-            **{name: getattr(change, name) for name in names}}
+def change_json(change: BuildChange) -> BuildChangeJson:
+    return make_answer(BuildChangeJson, change, old_build=change.pair.old_build, new_build=change.pair.new_build)
 
 
-def edit_json(edit: FamilyEdit) -> dict[str, Any]:
-    return {"id": edit.pk, "kind": edit.kind, "family": edit.family_id, "other": edit.other_id, "author": account_name(edit.author),
-            "created": edit.created.isoformat(), "undone": edit.undone.isoformat() if edit.undone else None,
-            "before": edit.changes.get("before"), "after": edit.changes.get("after"), "names": edit.changes.get("names", [])}
+def edit_json(edit: FamilyEdit) -> FamilyEditJson:
+    return make_answer(
+        FamilyEditJson, edit, family=edit.family_id, other=edit.other_id, author=account_name(edit.author),
+        before=edit.changes.get("before"), after=edit.changes.get("after"), names=edit.changes.get("names", []))
 
 
-def note_json(note: Any) -> dict[str, Any]:
-    return {"id": note.pk, "author": account_name(note.author), "created": note.created.isoformat(), "text": note.text}
+def note_json(note: Any) -> FamilyNoteJson:
+    return make_answer(FamilyNoteJson, note, author=account_name(note.author))

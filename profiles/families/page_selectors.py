@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db.models import Count, Exists, Max, Min, OuterRef, QuerySet, Sum
 
@@ -299,7 +299,17 @@ def series(runs: Sequence[Run]) -> list[Mapping[str, Any]]:
             for run in reversed(runs) if run.mean_ns and run.same_as is None]
 
 
-def builds(stats: QuerySet[KernelStat]) -> list[dict[str, Any]]:
+class FamilyBuildJson(TypedDict):
+    build: str
+    gpu: str
+    kind: str
+    launches: int
+    total_ns: int
+    mean_ns: float | None
+    last: str
+
+
+def builds(stats: QuerySet[KernelStat]) -> list[FamilyBuildJson]:
     """Its builds, oldest first: launches, time, mean."""
     rows = (stats.exclude(profile__build="").order_by().values("profile__build", "profile__gpu", "profile__kind")
             .annotate(count=Sum("launches"), timed=Sum(TIMED), total=Sum("total_ns"), first=Min("profile__created"),

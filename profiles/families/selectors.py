@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db.models import (
     BooleanField,
@@ -42,6 +42,7 @@ from profiles.analysis.kernel.worth import (
     class_reaches,
     worth,
 )
+from profiles.base.answers import plain
 from profiles.families.kept_selectors import cached_answer
 from profiles.families.timed import TIMED
 from profiles.library.selectors import fleet, fleet_kind
@@ -363,7 +364,56 @@ def sentence(ranked: Ranking, scope: Mapping[str, Any]) -> str:
     return text
 
 
-def line_json(line: Line) -> dict[str, Any]:
+class FamilyLineJson(TypedDict):
+    """A family of all profiles: its time, what counters say of it, where to go. Shares of roofs are 0-100; null is unknown."""
+
+    family: int
+    name: str
+    function: str
+    op: str
+    dtype: str
+    category: str
+    total_ns: float
+    launches: int
+    share_pct: float
+    profiles: int
+    builds: list[str]
+    gpus: dict[str, float]          # model → time
+    known_ns: float
+    recoverable_ns: float | None
+    expected_ns: float | None
+    expected_low_ns: float | None
+    expected_high_ns: float | None
+    estimated_ns: float
+    estimate_ns: float | None
+    unknown_ns: float
+    basis: str
+    basis_text: str
+    at_most_ns: float | None
+    roof_pct: float | None
+    shapes_roof_pct: float | None
+    roof_side: str
+    rule_ns: float | None
+    rule: str
+    why: str
+    url: str
+    actions: Actions
+
+
+class RankingJson(TypedDict):
+    """Families with most to win back first; `count`: of all."""
+
+    kind: str
+    total_ns: float
+    known_ns: float
+    recoverable_ns: float | None
+    estimated_ns: float
+    estimate_ns: float | None
+    count: int
+    families: list[FamilyLineJson]
+
+
+def line_json(line: Line) -> FamilyLineJson:
     one = line.worth
     return {
         "family": line.family.pk, "name": line.name, "function": line.family.function, "op": line.family.op,
@@ -375,11 +425,11 @@ def line_json(line: Line) -> dict[str, Any]:
         "estimate_ns": one.estimate_ns, "unknown_ns": one.unknown_ns, "basis": one.basis, "basis_text": line.basis,
         "at_most_ns": one.at_most_ns, "roof_pct": one.roof_pct, "shapes_roof_pct": one.shapes_roof_pct,
         "roof_side": one.side, "rule_ns": one.rule_ns, "rule": one.rule,
-        "why": line.why, "url": reverse("family", args=[line.family.pk]), "actions": vars(line.actions),
+        "why": line.why, "url": reverse("family", args=[line.family.pk]), "actions": plain(line.actions),
     }
 
 
-def ranking_json(ranked: Ranking, limit: int) -> dict[str, Any]:
+def ranking_json(ranked: Ranking, limit: int) -> RankingJson:
     return {"kind": ranked.kind, "total_ns": ranked.total_ns, "known_ns": ranked.known_ns, "recoverable_ns": ranked.recoverable_ns,
             "estimated_ns": ranked.estimated_ns, "estimate_ns": ranked.estimate_ns, "count": ranked.count,
             "families": [line_json(line) for line in ranked.lines[:limit]]}

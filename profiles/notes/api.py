@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -16,7 +15,6 @@ from profiles.models import Profile, TimelineNote
 from profiles.notes import selectors, services
 from profiles.timeline.api import TimelineView
 
-JSON = OpenApiTypes.OBJECT
 _MAX_NS = 2**63 - 1
 
 
@@ -42,16 +40,20 @@ class NoteView(TimelineView):
         return super().handle_exception(exc)
 
 
+class NotesJson(selectors.NoteRightsJson):
+    notes: list[selectors.NoteJson]
+
+
 class NoteListApi(NoteView):
     write_permission = "profiles.add_timelinenote"
 
-    @extend_schema(operation_id="profiles_notes", responses=JSON)
+    @extend_schema(operation_id="profiles_notes", responses=NotesJson)
     def get(self, request: Request, pk: int) -> Response:
         """All notes by time, and what you may do with them."""
         profile = get_object_or_404(Profile, pk=pk)
         return Response({"notes": selectors.notes(profile), **selectors.note_rights(request.user)})
 
-    @extend_schema(operation_id="profiles_notes_create", request=NoteSerializer, responses={201: JSON})
+    @extend_schema(operation_id="profiles_notes_create", request=NoteSerializer, responses={201: selectors.NoteJson})
     def post(self, request: Request, pk: int) -> Response:
         """Write a note, or without a text a bookmark."""
         given = NoteSerializer(data=request.data)
@@ -63,7 +65,7 @@ class NoteListApi(NoteView):
 class NoteApi(NoteView):
     write_permission = {"PATCH": "profiles.change_timelinenote", "DELETE": "profiles.delete_timelinenote"}
 
-    @extend_schema(operation_id="profiles_note_edit", request=TextSerializer, responses=JSON)
+    @extend_schema(operation_id="profiles_note_edit", request=TextSerializer, responses=selectors.NoteJson)
     def patch(self, request: Request, pk: int, note_pk: int) -> Response:
         """Change the text of your own note; owners, of anybody's."""
         given = TextSerializer(data=request.data)

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
+from profiles.base.answers import make_answer
 from profiles.models import Profile, TimelineNote
 from workers.scope import account_name
 
 
-def note_json(note: TimelineNote) -> dict[str, Any]:
+class NoteJson(TypedDict):
+    """A note of a timeline; `text` empty: a bookmark."""
+
+    id: int
+    track: int | None
+    depth: int | None
+    start_ns: int
+    end_ns: int | None
+    text: str
+    author: str | None
+    created: str
+    changed: str
+
+
+def note_json(note: TimelineNote) -> NoteJson:
     """Times in ns since trace start; `text` empty: a bookmark."""
-    return {
-        "id": note.pk, "track": note.track, "depth": note.depth, "start_ns": note.start_ns, "end_ns": note.end_ns,
-        "text": note.text, "author": account_name(note.author), "created": note.created.isoformat(),
-        "changed": note.changed.isoformat(),
-    }
+    return make_answer(NoteJson, note, author=account_name(note.author))
 
 
-def notes(profile: Profile) -> list[dict[str, Any]]:
+def notes(profile: Profile) -> list[NoteJson]:
     """Return the notes of a profile by start time.
 
     Bounded, because services.note_create is.
@@ -25,7 +36,15 @@ def notes(profile: Profile) -> list[dict[str, Any]]:
     return [note_json(note) for note in profile.timeline_notes.select_related("author")]
 
 
-def note_rights(user: Any) -> dict[str, Any]:
+class NoteRightsJson(TypedDict):
+    """Who asks, and what the page may offer."""
+
+    me: str
+    may_write: bool
+    may_moderate: bool
+
+
+def note_rights(user: Any) -> NoteRightsJson:
     """Return who asks and what the page may offer: writing, and changing what others wrote."""
     return {"me": user.get_username(), "may_write": user.has_perm("profiles.add_timelinenote"),
             "may_moderate": user.has_perm("profiles.moderate_timelinenote")}

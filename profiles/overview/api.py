@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from django.conf import settings
 from django.http import HttpResponse
@@ -19,14 +19,15 @@ from rest_framework.reverse import reverse
 from rest_framework.views import APIView
 
 from profiles.analysis.core.kernels import KERNEL_COLUMNS
+from profiles.base.answers import Paged, RefusedJson, make_answer
 from profiles.compare import progress_selectors
 from profiles.compare import selectors as selectors_compare
 from profiles.counters import selectors as selectors_counters
 from profiles.exports.api import FORMAT, asked_format
 from profiles.exports.responses import flat_response, rows_response
-from profiles.ingest.trace import TraceError
+from profiles.ingest.trace import SummaryColumn, TraceError
 from profiles.library import selectors
-from profiles.models import Finding, KernelStat, Profile
+from profiles.models import Finding, Profile
 from profiles.profile import selectors as selectors_profile
 from profiles.profile.counted_selectors import counted_in
 from profiles.profile.finding_selectors import rows_once
@@ -40,12 +41,6 @@ JSON = OpenApiTypes.OBJECT
 ID_DIGITS = 18
 MOST_COUNTED = 200              # launches of an answer: each has kilobytes of facts
 OF_KERNEL = OpenApiParameter("kernel", int, description="only this one, by its id")
-
-
-class KernelSerializer(serializers.ModelSerializer[KernelStat]):
-    class Meta:
-        model = KernelStat
-        fields = ("id", *KERNEL_COLUMNS)
 
 
 class FindingSerializer(serializers.ModelSerializer[Finding]):
@@ -226,10 +221,14 @@ class NamesApi(APIView):
         return Response(group_services.files_asked(fields.validated_data["files"]))
 
 
+class ApartSerializer(serializers.Serializer[None]):
+    profiles = ProfileSerializer(many=True)
+
+
 class ApartApi(APIView):
     write_permission = "profiles.add_profile"
 
-    @extend_schema(operation_id="profiles_apart", request=None, responses={201: JSON})
+    @extend_schema(operation_id="profiles_apart", request=None, responses={201: ApartSerializer})
     def post(self, request: Request, pk: int) -> Response:
         """Files that were refused as ranks of different jobs: each becomes a profile, the refused one goes. 201 with
         {"profiles": […]}."""
@@ -250,7 +249,7 @@ class NumberApi(APIView):
 class RereadApi(APIView):
     write_permission = "profiles.add_profile"
 
-    @extend_schema(operation_id="profiles_reread", request=None, responses={202: ProfileSerializer, 409: JSON})
+    @extend_schema(operation_id="profiles_reread", request=None, responses={202: ProfileSerializer, 409: RefusedJson})
     def post(self, request: Request, pk: int) -> Response:
         """Read the stored upload anew, by the reader of today. Number, notes and threads stay; 409 says why it stays as it is."""
         profile = get_object_or_404(Profile, pk=pk)
@@ -286,8 +285,13 @@ class ProfileApi(APIView):
         return Response(status=204)
 
 
+class KernelsJson(Paged):
+    profile: int
+    kernels: list[selectors_profile.KernelJson]
+
+
 class KernelListApi(APIView):
-    @extend_schema(operation_id="profiles_kernels", responses=JSON, parameters=[OF_KERNEL, *PAGED, FORMAT])
+    @extend_schema(operation_id="profiles_kernels", responses=KernelsJson, parameters=[OF_KERNEL, *PAGED, FORMAT])
     def get(self, request: Request, pk: int) -> Response | HttpResponse:
         """The kernel table, largest total first; `?format=csv` for a file, with all of it."""
         profile = get_object_or_404(Profile, pk=pk)
@@ -295,13 +299,20 @@ class KernelListApi(APIView):
         if kernel := read_number(request, "kernel", 0, ID_DIGITS):
             rows = rows.filter(pk=kernel)
         if kind := asked_format(request):
-            return rows_response(kind, f"profile-{pk}-kernels", KERNEL_COLUMNS, KernelSerializer(rows, many=True).data)
+            return rows_response(kind, f"profile-{pk}-kernels", KERNEL_COLUMNS, rows.values(*KERNEL_COLUMNS))
         page = read_page(request, rows)
-        return page.answer({"profile": pk, "kernels": KernelSerializer(page.rows, many=True).data})
+        return page.answer({"profile": pk, "kernels": [make_answer(selectors_profile.KernelJson, row) for row in page.rows]})
+
+
+class KernelShapesJson(Paged):
+    profile: int
+    build: str
+    gpu: str
+    kernel_shapes: list[selectors_profile.ShapeJson]
 
 
 class KernelShapeListApi(APIView):
-    @extend_schema(operation_id="profiles_kernel_shapes", responses=JSON, parameters=[OF_KERNEL, *PAGED, FORMAT])
+    @extend_schema(operation_id="profiles_kernel_shapes", responses=KernelShapesJson, parameters=[OF_KERNEL, *PAGED, FORMAT])
     def get(self, request: Request, pk: int) -> Response | HttpResponse:
         """Kernels by grid, block and the operator around the launch: count, total, p50, p95; largest total first."""
         profile = get_object_or_404(Profile, pk=pk)
@@ -317,8 +328,22 @@ class KernelShapeListApi(APIView):
                             "kernel_shapes": [selectors_profile.shape_json(line) for line in lines]})
 
 
+class CountersJson(Paged):
+    profile: int
+    launches: list[selectors_counters.LaunchJson]
+
+
+class MetricsJson(TypedDict):
+    """Every raw metric of one launch."""
+
+    profile: int
+    launch: int
+    metrics: list[selectors_counters.MetricJson]
+
+
 class CounterListApi(APIView):
-    @extend_schema(operation_id="profiles_counters", responses=JSON, parameters=[FORMAT, OF_KERNEL, *PAGED, OpenApiParameter(
+    @extend_schema(operation_id="profiles_counters", responses=CountersJson | MetricsJson,
+                   parameters=[FORMAT, OF_KERNEL, *PAGED, OpenApiParameter(
         "launch", int, description="Every raw metric of this one")])
     def get(self, request: Request, pk: int) -> Response | HttpResponse:
         """Launches with hardware counters: facts, and the vendor's rule findings; as a file every fact is a column."""
@@ -335,8 +360,23 @@ class CounterListApi(APIView):
         return page.answer({"profile": pk, "launches": [selectors_counters.launch_json(row) for row in page.rows]})
 
 
+class TableJson(TypedDict):
+    """A table of sums as the tool wrote it, in base units."""
+
+    title: str
+    note: str
+    columns: list[SummaryColumn]
+    rows: list[list[Any]]
+    row_count: int
+
+
+class TablesJson(Paged):
+    profile: int
+    tables: list[TableJson]
+
+
 class TableListApi(APIView):
-    @extend_schema(operation_id="profiles_tables", responses=JSON, parameters=[
+    @extend_schema(operation_id="profiles_tables", responses=TablesJson, parameters=[
         OpenApiParameter("table", int, description="Only this one, by its number from 0"), *PAGED, FORMAT])
     def get(self, request: Request, pk: int) -> Response | HttpResponse:
         """Tables of sums as the tool wrote them, in base units; `?table=0&format=csv` for one as a file. `limit` and `offset` are
@@ -357,8 +397,12 @@ class TableListApi(APIView):
             {**table, "rows": page.cut(table["rows"]), "row_count": len(table["rows"])} for table in tables]})
 
 
+class PagedComparisonJson(selectors_compare.ComparisonJson, Paged):
+    pass
+
+
 class CompareApi(APIView):
-    @extend_schema(operation_id="compare", responses=JSON, parameters=[
+    @extend_schema(operation_id="compare", responses=PagedComparisonJson, parameters=[
         OpenApiParameter("a", int), OpenApiParameter("b", int), OpenApiParameter("build_a", str),
         OpenApiParameter("build_b", str), OpenApiParameter("kind", str, enum=["trace", "counters"]),
         OpenApiParameter("per", str, enum=["total", "step"]), *PAGED, FORMAT])
@@ -375,7 +419,7 @@ class CompareApi(APIView):
 
 
 class ProgressApi(APIView):
-    @extend_schema(operation_id="progress", responses=JSON, parameters=[
+    @extend_schema(operation_id="progress", responses=progress_selectors.TraceProgressJson, parameters=[
         OpenApiParameter("model", str), OpenApiParameter("gpu", str),
         OpenApiParameter("profiles", str, description="Ids of traces in this order, separated by commas, in place of a model")])
     def get(self, request: Request) -> Response:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db.models import QuerySet
 
 from profiles.analysis.core.sentences import pct_text, plural, time_text, verb
 from profiles.analysis.core.tunable import tuned_operator
 from profiles.analysis.trace.plausibility.withhold import doubt_text
+from profiles.base.answers import make_answer
 from profiles.models import Capture, KernelShape, KernelStat, Profile
 from profiles.profile.counted_selectors import counted_kernels
 from profiles.profile.finding_selectors import FindingLine, code_pieces
@@ -121,12 +122,56 @@ def shape_lines(profile: Profile, rows: Iterable[KernelShape]) -> list[KernelSha
     return [KernelShapeLine(row, 100.0 * row.total_ns / of_ns if of_ns else 0.0) for row in rows]
 
 
-def shape_json(line: KernelShapeLine) -> dict[str, Any]:
+class KernelJson(TypedDict):
+    """One kernel of a profile, summed over its launches (`KernelRow`); null is unknown, `bound` "" too."""
+
+    id: int
+    name: str
+    short_name: str
+    category: str
+    launches: int
+    total_ns: int | None
+    mean_ns: float | None
+    p50_ns: float | None
+    p95_ns: float | None
+    min_ns: int | None
+    max_ns: int | None
+    share_pct: float | None
+    bound: str
+    bound_reason: str
+    registers_per_thread: int | None
+    smem_bytes: int | None
+    occupancy_pct: float | None
+
+
+class ShapeJson(TypedDict):
+    """A kernel's launches of one grid and block around one operator; `floor_ns`: least time of one by its shapes."""
+
+    name: str
+    short_name: str
+    grid: str
+    block: str
+    operator: str
+    dims: str
+    dtype: str
+    shapes: int
+    launches: int
+    total_ns: int
+    p50_ns: float | None
+    p95_ns: float | None
+    min_ns: int
+    max_ns: int
+    roof_pct: float | None
+    floor_ns: float | None
+    mean_ns: float
+    share_pct: float | None
+    shape: int
+
+
+def shape_json(line: KernelShapeLine) -> ShapeJson:
     """Return one row of `SHAPE_COLUMNS`."""
-    made = ("name", "short_name", "mean_ns", "share_pct", "shape")
-    return {"name": line.stat.name, "short_name": line.stat.short_name,
-            **{name: getattr(line.shape, name) for name in SHAPE_COLUMNS if name not in made},
-            "mean_ns": line.mean_ns, "share_pct": line.share_pct, "shape": line.shape.pk}
+    return make_answer(ShapeJson, line.shape, name=line.stat.name, short_name=line.stat.short_name, mean_ns=line.mean_ns,
+                       share_pct=line.share_pct, shape=line.shape.pk)
 
 
 STRANGE_LANES = "records on lanes of a device that is not known"       # how the readers' remark begins

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.permissions import IsAuthenticated
@@ -21,11 +20,10 @@ from profiles.models import SavedQuery
 from profiles.sql import charts as sql_charts
 from profiles.sql import query_selectors, query_services
 from profiles.sql import services as sql_services
-from profiles.sql.examples import EXAMPLES
+from profiles.sql.examples import EXAMPLES, Example
 from profiles.sql.process import QueryError
 from profiles.sql.tables import TABLES
 
-JSON = OpenApiTypes.OBJECT
 _STATUS = {"busy": 429}
 
 
@@ -71,10 +69,67 @@ class SqlView(APIView):
         return super().handle_exception(exc)
 
 
+class QueriedProfileJson(TypedDict):
+    id: int
+    name: str
+
+
+class QueryLimitsJson(TypedDict):
+    rows: int
+    bytes: int
+    seconds: float
+
+
+class QueryResultJson(TypedDict):
+    """Rows of a query; `kept`: they were there from a run before."""
+
+    columns: list[dict[str, Any]]
+    rows: list[list[Any]]
+    row_count: int
+    truncated: Any
+    seconds: float
+    kept: bool
+    limits: QueryLimitsJson
+    profiles: list[QueriedProfileJson]
+
+
+class QueryChartJson(TypedDict):
+    """A figure for Bokeh, and what it leaves out."""
+
+    chart: dict[str, Any]
+    note: str
+
+
+class SqlStopJson(TypedDict):
+    stopping: str
+
+
+class SqlColumnJson(TypedDict):
+    name: str
+    type: str
+    about: str
+
+
+class SqlTableJson(TypedDict):
+    name: str
+    about: str
+    example: str
+    columns: list[SqlColumnJson]
+
+
+class SqlTablesJson(TypedDict):
+    tables: list[SqlTableJson]
+    examples: list[Example]
+
+
+class QueriesJson(TypedDict):
+    queries: list[query_selectors.QueryJson]
+
+
 class SqlApi(SqlView):
     permission_classes = [IsAuthenticated]          # it only reads: viewers and read-only tokens may
 
-    @extend_schema(operation_id="sql_run", request=RunSerializer, responses=JSON,
+    @extend_schema(operation_id="sql_run", request=RunSerializer, responses=QueryResultJson | QueryChartJson,
                    summary="Run one SELECT over the tables of some profiles")
     def post(self, request: Request) -> HttpResponse | Response:
         form = RunSerializer(data=request.data)
@@ -117,7 +172,7 @@ def _chart(result: sql_services.Result, asked: dict[str, str]) -> dict[str, Any]
 class SqlStopApi(SqlView):
     permission_classes = [IsAuthenticated]
 
-    @extend_schema(operation_id="sql_stop", request=StopSerializer, responses=JSON, summary="Stop your own run of that name")
+    @extend_schema(operation_id="sql_stop", request=StopSerializer, responses=SqlStopJson, summary="Stop your own run of that name")
     def post(self, request: Request) -> Response:
         form = StopSerializer(data=request.data)
         form.is_valid(raise_exception=True)
@@ -126,7 +181,8 @@ class SqlStopApi(SqlView):
 
 
 class SqlTablesApi(SqlView):
-    @extend_schema(operation_id="sql_tables", responses=JSON, summary="The tables that a query sees, and queries to begin with")
+    @extend_schema(operation_id="sql_tables", responses=SqlTablesJson,
+                   summary="The tables that a query sees, and queries to begin with")
     def get(self, request: Request) -> Response:
         return Response({"tables": [each.as_json() for each in TABLES], "examples": [each.as_json() for each in EXAMPLES]})
 
@@ -134,11 +190,11 @@ class SqlTablesApi(SqlView):
 class QueryListApi(SqlView):
     write_permission = "profiles.add_savedquery"
 
-    @extend_schema(operation_id="queries", responses=JSON, summary="Queries that the team keeps")
+    @extend_schema(operation_id="queries", responses=QueriesJson, summary="Queries that the team keeps")
     def get(self, request: Request) -> Response:
         return Response({"queries": query_selectors.query_list(request.user)})
 
-    @extend_schema(operation_id="queries_create", request=QuerySerializer, responses={201: JSON},
+    @extend_schema(operation_id="queries_create", request=QuerySerializer, responses={201: query_selectors.QueryJson},
                    summary="Keep a query for the team")
     def post(self, request: Request) -> Response:
         form = QuerySerializer(data=request.data)
@@ -150,11 +206,11 @@ class QueryListApi(SqlView):
 class QueryApi(SqlView):
     write_permission = {"PATCH": "profiles.change_savedquery", "DELETE": "profiles.delete_savedquery"}
 
-    @extend_schema(operation_id="query", responses=JSON)
+    @extend_schema(operation_id="query", responses=query_selectors.QueryJson)
     def get(self, request: Request, pk: int) -> Response:
         return Response(query_selectors.query_json(get_object_or_404(SavedQuery, pk=pk), request.user))
 
-    @extend_schema(operation_id="query_edit", request=QuerySerializer(partial=True), responses=JSON)
+    @extend_schema(operation_id="query_edit", request=QuerySerializer(partial=True), responses=query_selectors.QueryJson)
     def patch(self, request: Request, pk: int) -> Response:
         form = QuerySerializer(data=request.data, partial=True)
         form.is_valid(raise_exception=True)

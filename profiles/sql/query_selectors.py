@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from typing import Any, TypedDict
 
 from profiles.models import SavedQuery
 from workers.scope import account_name
 
 
-def query_json(query: SavedQuery, user: Any) -> dict[str, Any]:
+class QueryJson(TypedDict):
+    """A saved query; `mine`: this person may change it."""
+
+    id: int
+    name: str
+    description: str
+    sql: str
+    chart: dict[str, str]
+    owner: str | None
+    created: datetime
+    changed: datetime
+    mine: bool
+
+
+def query_json(query: SavedQuery, user: Any) -> QueryJson:
     """Return a saved query as JSON.
 
     `mine`: this person may change it.
@@ -23,6 +38,6 @@ def may_change(query: SavedQuery, user: Any) -> bool:
     return bool(own or user.has_perm("profiles.moderate_savedquery"))
 
 
-def query_list(user: Any) -> list[dict[str, Any]]:
+def query_list(user: Any) -> list[QueryJson]:
     """Return the saved queries by name."""
     return [query_json(query, user) for query in SavedQuery.objects.select_related("owner")]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
@@ -15,6 +14,7 @@ from rest_framework.views import APIView
 
 from profiles.exports.api import FORMAT, asked_format
 from profiles.exports.files import table_of_cells, table_response
+from profiles.ingest.trace import SummaryTable
 from profiles.models import Profile
 from profiles.topics import services
 from profiles.topics.table import TOPICS, Topic, topic_of
@@ -27,8 +27,28 @@ def _topic(pk: int, name: str) -> tuple[Profile, Topic]:
     return get_object_or_404(Profile, pk=pk, status=Profile.Status.READY, kind=Profile.Kind.TRACE), topic
 
 
+class TopicJson(TypedDict):
+    """What one analysis of the whole trace found; `numbers` are the analysis' own; `answer`: [text, is a name] in turn."""
+
+    topic: str
+    version: int
+    written: int
+    applies: bool
+    answer: Any
+    numbers: dict[str, Any]
+    tables: list[SummaryTable]
+    findings: list[dict[str, Any]]
+    seconds: float
+    given: NotRequired[Any]
+
+
+class TopicWaitsJson(TypedDict):
+    topic: str
+    state: str
+
+
 class TopicApi(APIView):
-    @extend_schema(operation_id="profile_analysis", responses=OpenApiTypes.OBJECT,
+    @extend_schema(operation_id="profile_analysis", responses={200: TopicJson | SummaryTable, 202: TopicWaitsJson},
                    parameters=[OpenApiParameter("table", int, description="this table as a file, with `format`"), FORMAT])
     def get(self, request: Request, pk: int, name: str) -> Response | HttpResponse:
         """What one analysis of the whole trace found: answer, numbers, tables, findings. 202 while a worker makes it."""
