@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from typing import Any, TypedDict
 
 from django.db.models import QuerySet
 from django.urls import reverse
 
 from profiles.analysis.core import gpus
 from profiles.analysis.kernel.measured import MeasuredCeiling, MeasuredCeilings, best_ceilings, newest_of_model
+from profiles.base.answers import make_answer
 from profiles.models import CeilingRun, Profile
 from workers import jobs
 
@@ -16,8 +18,14 @@ START_ONE = "start one (manage.py worker gpu) on a machine with an NVIDIA GPU"
 EXPECTED = 15                  # measurements of a run: workers.capture.ceilings.NAMES
 
 
-def ability() -> dict[str, Any]:
-    """Return whether anybody could measure now: {"able", "why", "gpu"}."""
+class MeasureAbilityJson(TypedDict):
+    able: bool
+    why: str
+    gpu: str
+
+
+def ability() -> MeasureAbilityJson:
+    """Return whether anybody could measure now."""
     serving = [worker for worker in jobs.workers() if "gpu" in worker.get("queues", ())]
     if not serving:
         return {"able": False, "why": f"No gpu worker is running: {START_ONE}.", "gpu": ""}
@@ -103,10 +111,43 @@ def known_gpus() -> list[str]:
     return sorted(names.values())
 
 
-def run_json(run: CeilingRun) -> dict[str, Any]:
+class SheetRowJson(TypedDict):
+    """A rate of the data sheet; `pct`: of it that was measured."""
+
+    key: str
+    label: str
+    unit: str
+    sheet: float | None
+    pct: float | None
+    source: str
+
+
+class DataSheetJson(TypedDict):
+    version: str
+    rows: list[SheetRowJson]
+
+
+class CeilingRunJson(TypedDict):
+    """A measurement of a GPU's ceilings, beside its data sheet."""
+
+    id: int
+    status: str
+    gpu: str
+    recorded: str
+    environment: dict[str, Any]
+    results: Any
+    error: dict[str, Any] | None
+    worker: str
+    created: datetime
+    started: datetime | None
+    finished: datetime | None
+    ceilings: dict[str, MeasuredCeiling]
+    data_sheet: DataSheetJson
+
+
+def run_json(run: CeilingRun) -> CeilingRunJson:
     return {"id": run.pk, "status": run.status, "gpu": run.gpu, "recorded": run.recorded, "environment": run.environment,
             "results": run.results, "error": run.error, "worker": run.worker, "created": run.created, "started": run.started,
             "finished": run.finished, "ceilings": measured_of(run).as_json()["ceilings"],
-            "data_sheet": {"version": gpus.VERSION, "rows": [
-                {name: row[name] for name in ("key", "label", "unit", "sheet", "pct", "source")} for row in
-                gpu_rows(measured_of(run), run.gpu)]}}
+            "data_sheet": {"version": gpus.VERSION,
+                           "rows": [make_answer(SheetRowJson, None, **row) for row in gpu_rows(measured_of(run), run.gpu)]}}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
@@ -18,7 +17,7 @@ from profiles.models import KernelStat
 
 
 class AnatomyApi(APIView):
-    @extend_schema(operation_id="kernel_anatomy", responses=OpenApiTypes.OBJECT, parameters=[
+    @extend_schema(operation_id="kernel_anatomy", responses=selectors.AnatomyJson, parameters=[
         OpenApiParameter("launch", int, description="index of the launch; else the longest"),
         OpenApiParameter("table", str, description="this table as a file, with `format`: speed, links, shared-memory, l1-cache, "
                          "l2-cache, device-memory, pipes, opcodes, details"), FORMAT])

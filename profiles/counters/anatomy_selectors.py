@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
-from profiles.analysis.kernel.anatomy import Anatomy, anatomy
+from profiles.analysis.kernel.anatomy import Anatomy, Issue, Part, Share, anatomy
+from profiles.analysis.kernel.memory_chart import Chart, Waste
 from profiles.analysis.kernel.occupancy import waves, waves_sentence
+from profiles.analysis.kernel.pipes import Mix, Pipe
+from profiles.ingest.trace import SummaryTable
 from profiles.models import KernelStat, LaunchCounters, Profile
 from profiles.rows import json_safe
 from profiles.store.counters import metrics_of
@@ -82,13 +85,43 @@ def steps(parts: Anatomy) -> list[dict[str, Any]]:
             for name, value, meaning in rungs]
 
 
-def anatomy_json(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any] | None:
+class ThroughputJson(TypedDict):
+    """A throughput of the kernel and the parts that it is the highest of (`anatomy.Side`)."""
+
+    name: str
+    metric: str
+    pct: float | None
+    parts: list[Part]
+    stated: bool
+
+
+class AnatomyJson(TypedDict):
+    """One launch of a kernel, taken apart: a field for each picture and table of its page."""
+
+    profile: int
+    kernel: int
+    name: str
+    launch: int
+    duration_ns: float | None
+    sides: list[ThroughputJson]
+    chart: Chart
+    tables: list[SummaryTable]
+    wastes: list[Waste]
+    pipes: list[Pipe]
+    mix: Mix | None
+    issue: Issue
+    shares: list[Share]
+    sections: list[dict[str, Any]]
+    sentences: dict[str, str]
+
+
+def anatomy_json(kernel: KernelStat, params: Mapping[str, str]) -> AnatomyJson | None:
     """Return the anatomy of a launch as JSON, None where no such launch was measured."""
     row = chosen_launch(list(kernel.counter_launches.all()), params)
     if row is None:
         return None
     parts, _ = anatomy_of(kernel.profile, row.index)
-    document: dict[str, Any] = json_safe({                 # a report of impossible numbers has impossible quotients
+    document: AnatomyJson = json_safe({                 # a report of impossible numbers has impossible quotients
         "profile": kernel.profile_id, "kernel": kernel.pk, "name": kernel.name, "launch": row.index,
         "duration_ns": row.duration_ns, **parts.as_json()})
     return document

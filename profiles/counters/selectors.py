@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db.models import QuerySet
 
+from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.analysis.kernel.meaning import meaning_of
+from profiles.base.answers import make_answer
 from profiles.models import LaunchCounters, Profile
 from profiles.store.counters import metrics_of
 
@@ -23,18 +25,42 @@ def counted_launches(profile: Profile, kernel: int = 0) -> QuerySet[LaunchCounte
     return launches.filter(kernel=kernel) if kernel else launches
 
 
-def launch_json(row: LaunchCounters) -> dict[str, Any]:
+class LaunchJson(TypedDict):
+    """A launch with hardware counters: facts, and the vendor's rule findings."""
+
+    index: int
+    kernel_id: int
+    kernel: str
+    duration_ns: float | None
+    grid: str
+    block: str
+    incomplete: str
+    facts: LaunchFacts
+    rules: list[dict[str, Any]]
+
+
+def launch_json(row: LaunchCounters) -> LaunchJson:
     """Return facts and rules of a launch."""
-    return {"index": row.index, "kernel_id": row.kernel_id, "kernel": row.kernel.name, "duration_ns": row.duration_ns,
-            "grid": row.grid, "block": row.block, "incomplete": row.incomplete, "facts": row.facts, "rules": row.rules}
+    return make_answer(LaunchJson, row, kernel=row.kernel.name)
 
 
-def metric_rows(profile: Profile, launch: int) -> list[dict[str, Any]]:
+class MetricJson(TypedDict):
+    """A raw metric with its sentence, and which values are good."""
+
+    metric: str
+    value: Any
+    unit: str
+    meaning: str
+    range: Any
+    source: str
+
+
+def metric_rows(profile: Profile, launch: int) -> list[MetricJson]:
     """Return every raw metric of a launch, each with what it means."""
     return [_with_meaning(row) for row in metrics_of(profile.pk, launch)]
 
 
-def _with_meaning(row: Mapping[str, Any]) -> dict[str, Any]:
+def _with_meaning(row: Mapping[str, Any]) -> Any:
     """Return a metric with its sentence and which values are good; its unit where the report states none."""
     meaning = meaning_of(row["metric"])
     return {**row, "unit": row["unit"] or meaning.unit, "meaning": meaning.sentence, "range": meaning.range,

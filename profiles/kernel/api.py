@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
@@ -18,8 +19,13 @@ def _kernel(pk: int, kernel_pk: int) -> KernelStat:
     return get_object_or_404(KernelStat.objects.select_related("profile"), pk=kernel_pk, profile_id=pk)
 
 
+class KernelBaselinesJson(TypedDict):
+    baselines: list[selectors.KernelBaselineJson]
+    choices: list[selectors.BaselineChoiceJson]
+
+
 class BaselineListApi(APIView):
-    @extend_schema(operation_id="kernel_baselines", responses=OpenApiTypes.OBJECT, parameters=[
+    @extend_schema(operation_id="kernel_baselines", responses=KernelBaselinesJson, parameters=[
         OpenApiParameter("q", str, description="words of kernel, profile, build or GPU")])
     def get(self, request: Request, pk: int, kernel_pk: int) -> Response:
         """Results that may be the baseline of this kernel, the same kernel first."""
@@ -28,7 +34,7 @@ class BaselineListApi(APIView):
 
 
 class OverlayApi(APIView):
-    @extend_schema(operation_id="kernel_overlay", responses=OpenApiTypes.OBJECT, parameters=[
+    @extend_schema(operation_id="kernel_overlay", responses=selectors.OverlayJson, parameters=[
         OpenApiParameter("baseline", str, required=True, description="KERNEL, or KERNEL-LAUNCH for one launch"),
         OpenApiParameter("launch", int, description="of this kernel; else all together")])
     def get(self, request: Request, pk: int, kernel_pk: int) -> Response:

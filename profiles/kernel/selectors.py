@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Any, TypedDict
 
 from django.db.models import Q
 
@@ -45,7 +46,45 @@ def rules_for(kernel: KernelStat, part: str) -> list[Mapping[str, Any]]:
     return rules_at(kernel_rules(kernel))[part]
 
 
-def candidates(kernel: KernelStat, find: str) -> list[dict[str, Any]]:
+class KernelBaselineJson(TypedDict):
+    """A result that may lie over a kernel's."""
+
+    baseline: str
+    kernel: str
+    profile: str
+    build: str
+    gpu: str
+    created: datetime
+    mean_ns: float | None
+    is_same: bool
+
+
+class BaselineChoiceJson(TypedDict):
+    value: str
+    title: str
+    note: str
+
+
+class OverlaidJson(TypedDict):
+    """A number of the kernel's page beside the baseline's."""
+
+    key: str
+    tab: str
+    label: str
+    unit: str
+    value: Any
+    baseline: Any
+    change_pct: float | None
+
+
+class OverlayJson(TypedDict):
+    kernel: int
+    baseline: int
+    baseline_launch: Any
+    measures: list[OverlaidJson]
+
+
+def candidates(kernel: KernelStat, find: str) -> list[KernelBaselineJson]:
     """Return results that may lie over this one: the same kernel first, then what has its counters; `find` in any of its words."""
     rows = KernelStat.objects.filter(profile__status=Profile.Status.READY).exclude(pk=kernel.pk).select_related("profile")
     rows = rows.filter(profile__kind=kernel.profile.kind)
@@ -62,7 +101,7 @@ def candidates(kernel: KernelStat, find: str) -> list[dict[str, Any]]:
             for number, each in enumerate([*first, *more])]
 
 
-def baseline_choices(kernel: KernelStat, find: str) -> list[dict[str, str]]:
+def baseline_choices(kernel: KernelStat, find: str) -> list[BaselineChoiceJson]:
     """Return the same as lines of a searchable list: value, title and note (build, GPU, date)."""
     return [{"value": each["baseline"], "title": each["profile"], "note": " · ".join(filter(None, [
         "" if each["is_same"] else each["kernel"][:40], each["build"][:14], each["gpu"] or "GPU —",
@@ -88,7 +127,7 @@ def frame(kernel: KernelStat, current: str, params: Mapping[str, str]) -> dict[s
             "overlay": Overlay(KernelPage(kernel, params), KernelPage(chosen[0], {})) if chosen else None}
 
 
-def overlay_json(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any] | None:
+def overlay_json(kernel: KernelStat, params: Mapping[str, str]) -> OverlayJson | None:
     """Return every number of the page beside the baseline's; None where no known baseline is named."""
     baseline = baseline_page(params)
     if baseline is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -21,7 +20,8 @@ PARAMETERS = [
 
 
 class OccupancyApi(APIView):
-    @extend_schema(operation_id="occupancy", parameters=PARAMETERS, responses=OpenApiTypes.OBJECT)
+    @extend_schema(operation_id="occupancy", parameters=PARAMETERS,
+                   responses={200: selectors.OccupancyJson, 400: selectors.OccupancyJson})
     def get(self, request: Request) -> Response:
         """Blocks and warps that fit on an SM, what limits them, the curves, and what more blocks would take."""
         document = selectors.page_json(request.query_params)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypedDict
 
 from profiles.analysis.core import gpus
+from profiles.analysis.core.gpus import Limits
 from profiles.analysis.kernel import occupancy
 from profiles.analysis.kernel.occupancy import FIELDS, Question
+from profiles.base.answers import make_answer
 from profiles.models import KernelStat, LaunchCounters
 
 # GPUs of each compute capability that the table of models does not name. Source: https://developer.nvidia.com/cuda-gpus
@@ -128,10 +130,23 @@ def page(params: Mapping[str, str]) -> dict[str, Any]:
             "limits": asked.question.gpu, "as_launched": asked.question == question_of(asked.launch, asked.kernel)}
 
 
-def page_json(params: Mapping[str, str]) -> dict[str, Any]:
+class OccupancyJson(TypedDict):
+    """Blocks and warps that fit on an SM, what limits them, the curves, and what more blocks would take (`ladder`)."""
+
+    question: occupancy.Question
+    errors: dict[str, str]
+    sentence: str
+    step: str
+    occupancy: occupancy.Occupancy
+    achieved_pct: float | None
+    waves: occupancy.Waves | None
+    ladder: list[occupancy.Rung]
+    curves: list[occupancy.Curve]
+    limits_of_an_sm: Limits
+
+
+def page_json(params: Mapping[str, str]) -> OccupancyJson:
     shown = page(params)
     answer: occupancy.Answer = shown["answer"]
-    return {"question": asdict(answer.question), "errors": shown["asked"].errors, "sentence": answer.sentence, "step": answer.step,
-            "occupancy": asdict(answer.occupancy), "achieved_pct": shown["achieved_pct"],
-            "waves": asdict(answer.waves) if answer.waves else None, "ladder": [asdict(rung) for rung in answer.ladder],
-            "curves": [asdict(curve) for curve in answer.curves], "limits_of_an_sm": asdict(shown["limits"])}
+    return make_answer(OccupancyJson, answer, errors=shown["asked"].errors, achieved_pct=shown["achieved_pct"],
+                       limits_of_an_sm=shown["limits"])

@@ -7,25 +7,28 @@ from typing import Any
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import Paged
 from profiles.exports.api import FORMAT, asked_format
 from profiles.exports.responses import flat_response
 from profiles.models import Profile
-from profiles.rooflines.selectors import requested_profiles, roofline_json
+from profiles.rooflines.selectors import RooflineJson, requested_profiles, roofline_json
 from workers.list_api import PAGED, read_page
 
-JSON = OpenApiTypes.OBJECT
 PARAMETERS = [FORMAT, OpenApiParameter("per", str, enum=["kernel", "launch"]), OpenApiParameter("profiles", str),
               OpenApiParameter("before", int), OpenApiParameter("after", int), *PAGED]
 
 
+class PagedRooflineJson(RooflineJson, Paged):
+    """`points` in pages."""
+
+
 class RooflineApi(APIView):
-    @extend_schema(operation_id="profiles_roofline", responses=JSON, parameters=PARAMETERS)
+    @extend_schema(operation_id="profiles_roofline", responses=PagedRooflineJson, parameters=PARAMETERS)
     def get(self, request: Request, pk: int) -> Response | HttpResponse:
         """Ceilings and one named point per kernel, with its bound, levels and losses, in pages; as a file all points.
 
@@ -39,7 +42,7 @@ class RooflineApi(APIView):
 
 
 class RooflinesApi(APIView):
-    @extend_schema(operation_id="rooflines", responses=JSON, parameters=PARAMETERS)
+    @extend_schema(operation_id="rooflines", responses=PagedRooflineJson, parameters=PARAMETERS)
     def get(self, request: Request) -> Response | HttpResponse:
         """The same of several profiles: `?profiles=1,2&before=1&after=2`."""
         document = roofline_json(requested_profiles(request.query_params), request.query_params)

@@ -13,6 +13,7 @@ from profiles.analysis.kernel import bounds, counters
 from profiles.analysis.kernel.ceilings import Ceiling, ceilings
 from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.analysis.kernel.measured import MeasuredCeilings, Rung, ladder, newest_of_model
+from profiles.base.answers import Paged
 from profiles.ceilings.selectors import measured_gpus
 from profiles.models import KernelStat, Profile
 from profiles.rooflines.shapes import COUNTED, shape_points
@@ -184,7 +185,7 @@ class MeasuredOnJson(TypedDict):
     url: str
 
 
-class RooflineJson(TypedDict):
+class RooflineJson(Paged):
     """Ceilings and points, the longest first; `pairs`: positions of one kernel in both profiles; `waiting`: workers make them."""
 
     profiles: list[int]

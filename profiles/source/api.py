@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
@@ -21,8 +20,110 @@ from profiles.source import program_selectors, sampling_selectors, selectors
 TABLES = ("instructions", "lines")
 
 
+class CodeFileJson(TypedDict):
+    number: int
+    name: str
+    short: str
+    text: str | None
+
+
+class InstructionMeasureJson(TypedDict):
+    """A counter of instructions; `adds_up`: its sum is the launch's."""
+
+    name: str
+    label: str
+    unit: str
+    meaning: str
+    adds_up: bool
+
+
+class ReasonJson(TypedDict):
+    """Why warps wait."""
+
+    name: str
+    title: str
+    meaning: str
+    fix: str
+
+
+class InstructionsJson(TypedDict):
+    """Instructions as columns; `ptx`: positions in the document's `ptx`."""
+
+    offset: list[int]
+    sass: list[str]
+    ptx: list[int]
+    file: list[int | None]
+    line: list[int | None]
+
+
+class SumCheckJson(TypedDict):
+    metric: str
+    total: float
+    added: float
+    agrees: bool
+
+
+class SourceJson(TypedDict):
+    """Instructions of a launch with their counters and the source lines they belong to."""
+
+    profile: int
+    launch: int
+    kernel: str
+    files: list[CodeFileJson]
+    measures: list[InstructionMeasureJson]
+    reasons: list[ReasonJson]
+    instructions: InstructionsJson
+    ptx: list[str]
+    values: dict[str, list[float]]
+    samples: dict[str, list[float]]
+    waits: dict[str, Any]
+    marks: list[dict[str, Any]]
+    checks: list[SumCheckJson]
+
+
+class SourceTableJson(TypedDict):
+    columns: list[str]
+    rows: list[dict[str, Any]]
+
+
+class SamplingWindowJson(TypedDict):
+    start_ns: float
+    end_ns: float
+    step_ns: float
+    start_up_ns: float | None
+    tail_ns: float | None
+    active_pct: float | None
+    tail_lost_pct: float | None
+
+
+class SamplingCheckJson(TypedDict):
+    label: str
+    sampled: float
+    counted: float
+    off_pct: float | None
+
+
+class SamplingSeriesJson(TypedDict):
+    metric: str
+    label: str
+    unit: str
+    panel: str
+    time_ns: list[float]
+    values: list[float]
+
+
+class SamplingJson(TypedDict):
+    """Periodic samples inside one launch."""
+
+    profile: int
+    launch: int
+    window: SamplingWindowJson | None
+    checks: list[SamplingCheckJson]
+    series: list[SamplingSeriesJson]
+
+
 class SourceApi(APIView):
-    @extend_schema(operation_id="profile_source", responses={200: OpenApiTypes.OBJECT, **FILE}, parameters=[
+    @extend_schema(operation_id="profile_source", responses={200: SourceJson | SourceTableJson, **FILE}, parameters=[
         OpenApiParameter("table", str, enum=list(TABLES), description="this table as a file, with `format`"), FORMAT])
     def get(self, request: Request, pk: int, launch: int) -> Response | HttpResponse:
         """Instructions of one launch with their counters, the source lines they belong to, NVIDIA's marks, and the check of
@@ -41,14 +142,14 @@ class SourceApi(APIView):
 
 
 class ProgramApi(APIView):
-    @extend_schema(operation_id="profile_program", responses=OpenApiTypes.OBJECT)
+    @extend_schema(operation_id="profile_program", responses=program_selectors.ProgramJson)
     def get(self, request: Request, pk: int, launch: int) -> Response:
         """Live registers of each instruction of one launch, the row that it jumps to, the rows that wrote what it reads."""
         return Response(program_selectors.program_json(_inside(pk, launch)))
 
 
 class SourceBesideApi(APIView):
-    @extend_schema(operation_id="profile_source_beside", responses=OpenApiTypes.OBJECT, parameters=[
+    @extend_schema(operation_id="profile_source_beside", responses=program_selectors.BesideJson, parameters=[
         OpenApiParameter("baseline", str, required=True, description="KERNEL, or KERNEL-LAUNCH for one launch")])
     def get(self, request: Request, pk: int, launch: int) -> Response:
         """Another result's counters at the instructions and lines that both have; where there are none, why."""
@@ -66,7 +167,7 @@ def _inside(pk: int, launch: int) -> selectors.Launch:
 
 
 class SamplingApi(APIView):
-    @extend_schema(operation_id="profile_sampling", responses={200: OpenApiTypes.OBJECT, **FILE}, parameters=[FORMAT])
+    @extend_schema(operation_id="profile_sampling", responses={200: SamplingJson, **FILE}, parameters=[FORMAT])
     def get(self, request: Request, pk: int, launch: int) -> Response | HttpResponse:
         """Series of periodic samples inside one launch; as a file one row per sample."""
         profile = get_object_or_404(Profile, pk=pk, kind=Profile.Kind.COUNTERS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypedDict
 
 from profiles.analysis.kernel.sass.liveness import MOST_ROWS, Program, Tangled, live_registers, program, writers
 from profiles.analysis.kernel.sass.matched import match_lines, why_other_code
@@ -15,7 +15,33 @@ from profiles.source.selectors import Launch, chosen_index, launch_of, launches_
 KEPT_PROGRAMS = 16                       # analysed launches that a process remembers
 
 
-def program_json(launch: Launch) -> dict[str, Any]:
+class ProgramJson(TypedDict):
+    """Live registers of each instruction by kind, the row that it jumps to, the rows that wrote what it reads."""
+
+    registers_per_thread: float | None
+    missing: str                        # why there are none
+    general: list[int]
+    uniform: list[int]
+    predicates: list[int]
+    targets: list[int | None]
+    writers: list[list[int]]
+
+
+class BesideJson(TypedDict):
+    """Counters of another result where its code is the same: by instruction, by line ("file:line" here), and in all."""
+
+    profile: str
+    build: str
+    kernel: int
+    launch: int | None
+    instructions: dict[str, list[float]]
+    instructions_missing: str
+    lines: dict[str, dict[str, float]]
+    lines_missing: dict[str, str]
+    totals: dict[str, float]
+
+
+def program_json(launch: Launch) -> Any:
     """Return live registers, jumps and writers by row; `missing` says why there are none."""
     return _program_json(launch.profile.pk, launch.profile.sha256, launch.row.index)
 

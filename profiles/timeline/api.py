@@ -19,6 +19,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import RefusedJson
 from profiles.library.connection_services import connection_release
 from profiles.models import Profile
 from profiles.store.timeline import ALL_DEPTHS, Timeline, Unit
@@ -27,11 +28,9 @@ from profiles.timeline import selectors
 _LANE = re.compile(r"([0-9]{1,9}):([0-9]{1,5})-([0-9]{1,5})")
 MOST_IDS = 2000
 YEAR_NS = 366 * 86_400 * 10**9
-JSON = {200: OpenApiTypes.OBJECT, 404: OpenApiTypes.OBJECT, 409: OpenApiTypes.OBJECT}
-
+REFUSED: dict[Any, Any] = {404: RefusedJson, 409: RefusedJson}          # no such profile, no timeline (yet)
 TILE = {(200, "application/octet-stream"): OpenApiTypes.BINARY,
-        304: OpenApiResponse(description="What the client holds is current."),
-        404: OpenApiTypes.OBJECT, 409: OpenApiTypes.OBJECT}
+        304: OpenApiResponse(description="What the client holds is current."), **REFUSED}
 
 
 class TimelineView(APIView):
@@ -133,13 +132,15 @@ def parse_query(form: type[serializers.Serializer[Any]], request: Request, timel
 
 
 class TimelineApi(TimelineView):
-    @extend_schema(operation_id="profiles_timeline", summary="Tracks, levels, steps and integrity of a timeline", responses=JSON)
+    @extend_schema(operation_id="profiles_timeline", summary="Tracks, levels, steps and integrity of a timeline",
+                   responses={200: selectors.TimelineJson, **REFUSED})
     def get(self, request: Request, pk: int) -> Response:
         return Response(selectors.document(get_object_or_404(Profile, pk=pk)))
 
 
 class NamesApi(TimelineView):
-    @extend_schema(operation_id="profiles_names", summary="Names of slices by name id", parameters=[NamesQuery], responses=JSON)
+    @extend_schema(operation_id="profiles_names", summary="Names of slices by name id", parameters=[NamesQuery],
+                   responses={200: selectors.NamesJson | selectors.NamesByIdJson, **REFUSED})
     def get(self, request: Request, pk: int) -> Response:
         profile, timeline = self.open(pk)
         ids = parse_query(NamesQuery, request, timeline)["ids"]
@@ -188,7 +189,7 @@ def unchanging(request: Request, timeline: Timeline, body: Callable[[], bytes]) 
 
 class SliceSearchApi(TimelineView):
     @extend_schema(operation_id="profiles_slices", summary="Search slices by name, pattern or argument", parameters=[SearchQuery],
-                   responses=JSON)
+                   responses={200: selectors.FoundJson, **REFUSED})
     def get(self, request: Request, pk: int) -> Response:
         _, timeline = self.open(pk)
         return answer_search(lambda: selectors.search(timeline, parse_query(SearchQuery, request, timeline)))
@@ -196,7 +197,7 @@ class SliceSearchApi(TimelineView):
 
 class HitsApi(TimelineView):
     @extend_schema(operation_id="profiles_hits", summary="Where in the trace a search's hits begin", parameters=[SearchQuery],
-                   responses=JSON)
+                   responses={200: selectors.HitsJson, **REFUSED})
     def get(self, request: Request, pk: int) -> Response:
         _, timeline = self.open(pk)
         query = parse_query(SearchQuery, request, timeline)

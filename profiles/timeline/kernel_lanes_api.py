@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from django.http import HttpResponse
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from profiles.timeline import kernel_lanes, selectors
-from profiles.timeline.api import JSON, TILE, TimelineView, unchanging
+from profiles.timeline.api import REFUSED, TILE, TimelineView, unchanging
 
 MOST_AT_ONCE = 200
 
@@ -25,9 +25,22 @@ class KernelLanesView(TimelineView):
         return super().handle_exception(exc)
 
 
+class KernelTrackJson(selectors.TrackJson):
+    """A lane of a kernel on the stream `of`; `kernel` null: the further ones; times are of all lanes of the kernel."""
+
+    of: int
+    kernel: str | None
+    kernel_ns: int
+    kernel_launches: int
+
+
+class KernelTracksJson(TypedDict):
+    tracks: list[KernelTrackJson]
+
+
 class KernelTracksApi(KernelLanesView):
     @extend_schema(operation_id="profiles_kernel_tracks", summary="A lane per kernel and stream, kernel of most time first",
-                   responses=JSON)
+                   responses={200: KernelTracksJson, **REFUSED})
     def get(self, request: Request, pk: int) -> Response:
         profile, timeline = self.open(pk)
         lanes = kernel_lanes.kernel_lanes(timeline)

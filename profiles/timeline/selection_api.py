@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from django.http import HttpResponseBase
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -20,7 +20,8 @@ from profiles.store.area_columns import UnknownColumn, column, condition
 from profiles.store.timeline import Timeline
 from profiles.timeline import flame_selectors, kernel_selectors, path_selectors, slice_selectors
 from profiles.timeline import selection_selectors as selectors
-from profiles.timeline.api import JSON, YEAR_NS, TimelineView, TracksField, parse_query
+from profiles.timeline import selectors as selectors_timeline
+from profiles.timeline.api import REFUSED, YEAR_NS, TimelineView, TracksField, parse_query
 
 MAX_BY = 4
 STREAM = OpenApiParameter("stream", bool, description="Lines of JSON: progress, then the result")
@@ -76,9 +77,53 @@ class AreaView(TimelineView):
         return super().handle_exception(exc)
 
 
+class AroundJson(selectors_timeline.SliceJson):
+    """A slice around another on its thread; `detail`: what its arguments say."""
+
+    detail: dict[str, Any]
+    role: NotRequired[str]
+
+
+class LinkJson(selectors_timeline.SliceJson):
+    role: str
+
+
+ArrowJson = TypedDict("ArrowJson", {"kind": str, "from": selectors_timeline.SliceJson, "to": selectors_timeline.SliceJson})
+
+
+class SliceDetailJson(selectors_timeline.SliceJson):
+    """Everything known about one slice; `stack`: what is around it, innermost first; `links`: related slices by role."""
+
+    track_name: str
+    group: str
+    short_name: str
+    name_key: str
+    grid: list[int] | None
+    block: list[int] | None
+    registers_per_thread: int | None
+    smem_bytes: int | None
+    occupancy_pct: float | None
+    occupancy_source: str | None
+    bytes: int | None
+    correlation: int | None
+    external_id: int | None
+    device: int | None
+    stream: int | None
+    detail: dict[str, Any]
+    step_launched: str | None
+    step_ran: str | None
+    stack: list[AroundJson]
+    kernel_id: int | None
+    is_kernel: bool
+    links: list[LinkJson]
+    link_counts: dict[str, int]
+    arrows: list[ArrowJson]
+    launch_delay_ns: int | None
+
+
 class SliceApi(TimelineView):
     @extend_schema(operation_id="profiles_slice", summary="One slice with its arguments and links", parameters=[ViewQuery],
-                   responses=JSON)
+                   responses={200: SliceDetailJson, **REFUSED})
     def get(self, request: Request, pk: int, slice_id: int) -> Response:
         """Of many linked slices, those nearest to the view [start, end) are told."""
         profile, timeline = self.open(pk)
@@ -89,9 +134,53 @@ class SliceApi(TimelineView):
         return Response(slice_selectors.slice_detail(profile, timeline, slice_id, view))
 
 
+class CountersOfJson(TypedDict):
+    """Counters of the same kernel in another profile."""
+
+    profile: int
+    profile_name: str
+    build: str
+    same_build: bool
+    same_name: str
+    url: str
+    launches: int
+    mean_ns: float | None
+    gpu: str
+    bound: str
+    bound_reason: str
+    recorded: str
+    numbers: dict[str, float]
+
+
+class TuneOfJson(TypedDict):
+    """A job for the kernel's problem; `url` null: none, and why."""
+
+    operator: str
+    shape: NotRequired[dict[str, int]]
+    dtype: NotRequired[str]
+    source: NotRequired[str]
+    why: str
+    url: str | None
+
+
+class SliceKernelJson(TypedDict):
+    """What a launch leads to; `index`: among launches of its name, `matching`: of all that ncu's name filter finds."""
+
+    slice: int
+    name: str
+    name_key: str
+    kernel_id: int | None
+    index: int
+    matching: int
+    bare_name: str
+    counters: list[CountersOfJson]
+    capture: dict[str, Any]
+    tune: TuneOfJson
+
+
 class SliceKernelApi(AreaView):
     @extend_schema(operation_id="profiles_slice_kernel", summary="What a launch leads to: counters, capture, tune",
-                   parameters=[STREAM], responses=JSON)
+                   parameters=[STREAM], responses={200: SliceKernelJson, **REFUSED})
     def get(self, request: Request, pk: int, slice_id: int) -> HttpResponseBase:
         profile, timeline = self.open(pk)
         if slice_id >= timeline.slices.rows:
@@ -99,11 +188,29 @@ class SliceKernelApi(AreaView):
         return answer(request, kernel_selectors.slice_kernel(profile, timeline, slice_id))
 
 
+class SumsJson(TypedDict):
+    """Sums of an area by columns, most time first; each row has a value for every column of `by`."""
+
+    start_ns: int
+    end_ns: int
+    tracks: int
+    slices: int
+    busy_ns: int
+    by: list[str]
+    groups: int
+    total_ns: int
+    whole_ns: int
+    truncated: bool
+    rows: list[dict[str, Any]]
+    histogram: Any
+    quantiles: str
+
+
 class SelectionApi(AreaView):
     @extend_schema(operation_id="profiles_selection", summary="Sums and quantiles of an area of the timeline",
                    parameters=[AreaQuery, WHERE, STREAM, FORMAT, OpenApiParameter(
                        "by", str, many=True, description="Columns; name and category if absent")],
-                   responses=JSON)
+                   responses={200: SumsJson, **REFUSED})
     def get(self, request: Request, pk: int) -> HttpResponseBase:
         """Times are clipped to the area in `total_ns` and `share_pct`, whole in all others."""
         _, timeline = self.open(pk)
@@ -119,33 +226,102 @@ class SelectionApi(AreaView):
         return answer(request, selectors.groups(timeline, area, by))
 
 
+class HistogramJson(TypedDict):
+    """Durations of an area's slices in classes of a quarter octave; numbers of all of them, where there are any."""
+
+    start_ns: int
+    end_ns: int
+    histogram: Any
+    count: int
+    total_ns: NotRequired[int]
+    whole_ns: NotRequired[int]
+    mean_ns: NotRequired[float]
+    min_ns: NotRequired[int]
+    max_ns: NotRequired[int]
+    p50_ns: NotRequired[float]
+    p95_ns: NotRequired[float]
+    quantiles: str
+
+
 class HistogramApi(AreaView):
     @extend_schema(operation_id="profiles_histogram", summary="Durations of the slices of an area",
-                   parameters=[AreaQuery, WHERE, STREAM], responses=JSON)
+                   parameters=[AreaQuery, WHERE, STREAM], responses={200: HistogramJson, **REFUSED})
     def get(self, request: Request, pk: int) -> HttpResponseBase:
         _, timeline = self.open(pk)
         return answer(request, selectors.histogram(timeline, self.area(request, timeline)[0]))
 
 
+class AreaSlicesJson(TypedDict):
+    total: int
+    offset: int
+    slices: list[selectors_timeline.SliceJson]
+
+
 class AreaSlicesApi(AreaView):
     @extend_schema(operation_id="profiles_area_slices", summary="Slices of an area by start", parameters=[PageQuery, WHERE, STREAM],
-                   responses=JSON)
+                   responses={200: AreaSlicesJson, **REFUSED})
     def get(self, request: Request, pk: int) -> HttpResponseBase:
         _, timeline = self.open(pk)
         area, query = self.area(request, timeline, PageQuery)
         return answer(request, selectors.slices(timeline, area, query["limit"], query["offset"]))
 
 
+class AreaColumnJson(TypedDict):
+    key: str
+    title: str
+    kind: str
+
+
+class ColumnsJson(TypedDict):
+    columns: list[AreaColumnJson]
+
+
 class AreaColumnsApi(TimelineView):
-    @extend_schema(operation_id="profiles_selection_columns", summary="Columns that slices can be grouped by", responses=JSON)
+    @extend_schema(operation_id="profiles_selection_columns", summary="Columns that slices can be grouped by",
+                   responses={200: ColumnsJson, **REFUSED})
     def get(self, request: Request, pk: int) -> Response:
         _, timeline = self.open(pk)
         return Response({"columns": selectors.columns(timeline)})
 
 
+class TreeJson(TypedDict):
+    """Nodes of a flame graph as columns, parents before children; times in ns."""
+
+    label: list[int]
+    total: list[int]
+    self: list[int]
+    parent: list[int]
+    count: list[int]
+    first: list[int]
+
+
+class HotJson(TypedDict):
+    label: int
+    total: int
+    self: int
+    count: int
+
+
+class FlameJson(TypedDict):
+    """A tree of nodes as columns and the names of most own time; with a focus its callers and callees in their place."""
+
+    start_ns: int
+    end_ns: int
+    mode: str
+    merged: bool
+    total_ns: int
+    tree: NotRequired[TreeJson]
+    hot: NotRequired[list[HotJson]]
+    focus: NotRequired[int]
+    callers: NotRequired[TreeJson]
+    callees: NotRequired[TreeJson]
+    names: dict[str, str]
+    categories: dict[str, int]
+
+
 class FlameApi(AreaView):
     @extend_schema(operation_id="profiles_flame", summary="Flame graph of an area", parameters=[FlameQuery, WHERE, STREAM],
-                   responses=JSON)
+                   responses={200: FlameJson, **REFUSED})
     def get(self, request: Request, pk: int) -> HttpResponseBase:
         """Nodes as columns, parents before children; labels are name ids, negative ones stand for tracks and the rest."""
         _, timeline = self.open(pk)
@@ -162,9 +338,25 @@ class PathQuery(serializers.Serializer[Any]):
     end = serializers.IntegerField(required=False, default=YEAR_NS, min_value=0, max_value=YEAR_NS)
 
 
+class PathJson(TypedDict):
+    key: str
+    label: str
+    start_ns: int
+    end_ns: int
+
+
+class CriticalPathJson(TypedDict):
+    """Segments of a path: [track, depth, start, end, what, slice]; not `exact`: short ones are joined."""
+
+    paths: list[PathJson]
+    path: PathJson
+    exact: bool
+    segments: list[tuple[int, int, int, int, str, int | None]]
+
+
 class CriticalPathApi(TimelineView):
     @extend_schema(operation_id="profiles_critical_path", summary="Segments of a critical path in a window",
-                   responses=JSON, parameters=[PathQuery])
+                   responses={200: CriticalPathJson, **REFUSED}, parameters=[PathQuery])
     def get(self, request: Request, pk: int) -> Response:
         """What the run waited for, as segments on tracks: GPU work, stretches of threads, and waits between them."""
         profile, timeline = self.open(pk)

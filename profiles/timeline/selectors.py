@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,93 @@ def timeline_open(profile: Profile) -> Timeline:
         return timeline(profile.pk)
     except FileNotFoundError as error:
         raise NotReady("The timeline's columns are missing in the object store: ingest the upload again.") from error
+
+
+class TrackJson(TypedDict):
+    """A track: a stream, a thread or a counter; `aside`: why it stands aside; `busy_ns`: of a stream."""
+
+    id: int
+    kind: str
+    name: str
+    group: str
+    pid: int | str | None
+    tid: int | str | None
+    device: int | None
+    stream: int | None
+    unit: str | None
+    depths: int
+    slices: int
+    samples: int
+    sort: int
+    busy_ns: int | None
+    least: NotRequired[float | None]            # of a counter
+    greatest: NotRequired[float | None]
+    rank: str | None
+    aside: str | None
+
+
+class TimelineJson(TypedDict):
+    """What a page needs before the first tile; times in ns since trace start."""
+
+    id: int
+    name: str
+    start_ns: int
+    recorded: str
+    end_ns: int
+    levels: Any
+    tile_bins: int
+    base_ns: int | None
+    tracks: list[TrackJson]
+    categories: list[str]
+    steps: list[dict[str, Any]]
+    integrity: dict[str, Any]
+    slices: int
+    last_ns: int | None
+    colours: dict[str, Any]
+    step_tracks: list[Any]
+
+
+class NamesJson(TypedDict):
+    """Names by id, the first of very many; `labels`: of kernels."""
+
+    names: list[str]
+    labels: dict[str, str]
+    total: int
+
+
+class NamesByIdJson(TypedDict):
+    names: dict[str, str]
+    labels: dict[str, str]
+
+
+class SliceJson(TypedDict):
+    id: int
+    track: int
+    depth: int
+    start_ns: int
+    dur_ns: int
+    name: str
+    category: str
+
+
+class CountJson(TypedDict):
+    """Slices that a query found so far; all of them where it is `complete`."""
+
+    total: int
+    complete: bool
+    counted_to_ns: int | None
+
+
+class FoundJson(CountJson):
+    """A page of them; `names`: ids of names that match, null for arguments; `before`: hits that begin before `around`."""
+
+    names: list[int] | None
+    slices: list[SliceJson]
+    before: NotRequired[int]
+
+
+class HitsJson(CountJson):
+    bins: list[int]
 
 
 def document(profile: Profile) -> dict[str, Any]:
