@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
@@ -15,13 +15,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import Paged
 from tuner.candidates import selectors, services
 from tuner.models import Candidate
 from tuner.query_api import Checked, read_whole, validated
 from tuner.tuning.operators import find
 from workers.list_api import PAGED, read_page
 
-JSON = OpenApiTypes.OBJECT
 MAY_SUBMIT, MAY_REVIEW, MAY_PERMIT = "tuner.add_candidate", "tuner.change_candidate", "tuner.add_candidatepermit"
 MOST_LISTED = 200
 
@@ -49,11 +49,32 @@ class CandidateRequest(serializers.Serializer[None]):
     gpu = serializers.CharField(required=False, allow_blank=True, max_length=120, help_text="GPU model to measure on; empty: any")
 
 
+class AbilityToJudgeJson(TypedDict):
+    able: bool
+    why: str
+
+
+class CandidatesJson(Paged):
+    """`ability`: whether a living worker can judge one."""
+
+    total: int
+    candidates: list[selectors.CandidateLineJson]
+    ability: AbilityToJudgeJson
+
+
+class PermitsJson(TypedDict):
+    permits: list[selectors.PermitJson]
+
+
+class SetPermitJson(TypedDict):
+    permit: selectors.PermitJson | None
+
+
 class CandidateListApi(APIView):
     write_permission = MAY_SUBMIT
     parser_classes = [JSONParser, MultiPartParser]
 
-    @extend_schema(operation_id="candidates", responses=JSON, parameters=[
+    @extend_schema(operation_id="candidates", responses=CandidatesJson, parameters=[
         *(OpenApiParameter(name, str) for name in selectors.FILTERS),
         OpenApiParameter("series", int), *PAGED])
     def get(self, request: Request) -> Response:
@@ -64,7 +85,7 @@ class CandidateListApi(APIView):
         return page.answer({"total": page.count, "candidates": [selectors.row_json(each) for each in page.rows],
                             "ability": selectors.ability()})
 
-    @extend_schema(operation_id="candidate", responses={201: JSON},
+    @extend_schema(operation_id="candidate", responses={201: selectors.CandidateJson},
                    request={"application/json": CandidateRequest, "multipart/form-data": CandidateRequest})
     def post(self, request: Request) -> Response:
         """Submit a kernel. It runs on a GPU worker behind walls, where an owner lets candidates of its operator run, else 403.
@@ -90,7 +111,7 @@ class CandidateListApi(APIView):
 
 
 class CandidateApi(APIView):
-    @extend_schema(operation_id="candidate_get", responses=JSON,
+    @extend_schema(operation_id="candidate_get", responses=selectors.CandidateJson,
                    parameters=[OpenApiParameter("text", int, description="1: its file as well")])
     def get(self, request: Request, pk: int) -> Response:
         """One candidate: its verdict with the numbers behind it, what was checked, counters or why there are none, the review."""
@@ -114,7 +135,7 @@ class CandidateTextApi(APIView):
 class CandidateCancelApi(APIView):
     write_permission = MAY_SUBMIT
 
-    @extend_schema(operation_id="candidate_cancel", request=None, responses=JSON)
+    @extend_schema(operation_id="candidate_cancel", request=None, responses=selectors.CandidateJson)
     def post(self, request: Request, pk: int) -> Response:
         """Cancel a waiting or running candidate."""
         candidate = get_object_or_404(Candidate, pk=pk)
@@ -131,7 +152,7 @@ class ReviewRequest(serializers.Serializer[None]):
 class CandidateReviewApi(APIView):
     write_permission = MAY_REVIEW
 
-    @extend_schema(operation_id="candidate_review", request=ReviewRequest, responses=JSON)
+    @extend_schema(operation_id="candidate_review", request=ReviewRequest, responses=selectors.CandidateJson)
     def post(self, request: Request, pk: int) -> Response:
         """Accept or decline what was measured. Owners; not by a token of the person whose token submitted it."""
         given = validated(ReviewRequest, request.data)
@@ -141,7 +162,7 @@ class CandidateReviewApi(APIView):
 
 
 class CandidateSourceApi(APIView):
-    @extend_schema(operation_id="candidate_source", responses=JSON)
+    @extend_schema(operation_id="candidate_source", responses=selectors.OperatorSourceJson)
     def get(self, request: Request, operator: str) -> Response:
         """The files that an operator's kernels are written in, with their text and hash: what a diff is against."""
         if find(operator) is None:
@@ -159,12 +180,12 @@ class PermitRequest(serializers.Serializer[None]):
 class CandidatePermitApi(APIView):
     write_permission = MAY_PERMIT
 
-    @extend_schema(operation_id="candidate_permits", responses=JSON)
+    @extend_schema(operation_id="candidate_permits", responses=PermitsJson)
     def get(self, request: Request) -> Response:
         """The operators whose candidates may run in this project, and how much of it."""
         return Response({"permits": [selectors.permit_json(permit) for permit in selectors.permits().values()]})
 
-    @extend_schema(operation_id="candidate_permit", request=PermitRequest, responses=JSON)
+    @extend_schema(operation_id="candidate_permit", request=PermitRequest, responses=SetPermitJson)
     def post(self, request: Request) -> Response:
         """Let candidates of an operator run in this project, or no longer. Owners only: it is code of others on the GPU workers."""
         given = validated(PermitRequest, request.data)

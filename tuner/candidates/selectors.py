@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from django.db.models import QuerySet
 
+from profiles.base.answers import make_answer
 from tuner.candidates import sources
 from tuner.ceilings.least_time import LeastTime, sol_score
 from tuner.ceilings.selectors import Ceilings
@@ -83,21 +84,46 @@ def target_capability() -> tuple[str, int]:
     return (str(cards[0]["cc"]), 132) if cards else ("9.0", 132)
 
 
-def row_json(candidate: Candidate) -> dict[str, Any]:
+class CandidateLineJson(TypedDict):
+    """A kernel that was submitted; `ratio`: its time ÷ that of `against`, with its interval."""
+
+    id: int
+    operator: str
+    dtype: str
+    shape: dict[str, int]
+    config: dict[str, Any] | None
+    note: str
+    parent: int | None
+    series: int
+    status: str
+    stage: str
+    step: str
+    verdict: str | None
+    reason: str
+    review: str
+    standing: str
+    gpu: str | None
+    median_us: float | None
+    against: str | None
+    ratio: float | None
+    low: float | None
+    high: float | None
+    by: str | None
+    token: str | None
+    created: str
+    finished: str | None
+
+
+def row_json(candidate: Candidate) -> CandidateLineJson:
     """Return what a list says of a candidate."""
     rows = {each["name"]: each for each in candidate.answer.get("rows", ()) if isinstance(each, dict) and "name" in each}
     mine, against = rows.get("candidate", {}), rows.get(candidate.answer.get("against", ""), {})
-    return {
-        "id": candidate.pk, "operator": candidate.operator, "dtype": candidate.dtype,
-        "shape": in_order(candidate.operator, candidate.shape),
-        "config": candidate.config, "note": candidate.note, "parent": candidate.parent_id,
-        "series": candidate.series_id or candidate.pk,
-        "status": candidate.status, "stage": candidate.stage, "step": candidate.step, "verdict": candidate.verdict or None,
-        "reason": candidate.reason, "review": candidate.review, "standing": standing(candidate),
-        "gpu": candidate.gpu or None, "median_us": mine.get("median_us"), "against": candidate.answer.get("against") or None,
-        "ratio": against.get("ratio"), "low": against.get("low"), "high": against.get("high"),
-        "by": candidate.owner.get_username() if candidate.owner else None, "token": candidate.token_name or None,
-        "created": candidate.created.isoformat(), "finished": candidate.finished.isoformat() if candidate.finished else None}
+    return make_answer(
+        CandidateLineJson, candidate, shape=in_order(candidate.operator, candidate.shape), parent=candidate.parent_id,
+        series=candidate.series_id or candidate.pk, verdict=candidate.verdict or None, standing=standing(candidate),
+        gpu=candidate.gpu or None, median_us=mine.get("median_us"), against=candidate.answer.get("against") or None,
+        ratio=against.get("ratio"), low=against.get("low"), high=against.get("high"),
+        by=candidate.owner.get_username() if candidate.owner else None, token=candidate.token_name or None)
 
 
 def least_of(candidate: Candidate, gpu: str = "") -> LeastTime | None:
@@ -114,7 +140,18 @@ def reached(answer: Mapping[str, Any], median_us: float | None, least: LeastTime
     return {"share": least.share(median_us / 1000), "score": sol_score(median_us / 1000, base_us and base_us / 1000, least.ms)}
 
 
-def _ceiling_json(candidate: Candidate, median_us: float | None) -> dict[str, Any] | None:
+class CandidateCeilingJson(TypedDict):
+    """The least time of a candidate's problem, and the share (0-1) that it reaches."""
+
+    ms: float
+    side: str
+    source: str
+    physical_ms: float | None
+    share: float | None
+    score: float | None
+
+
+def _ceiling_json(candidate: Candidate, median_us: float | None) -> Any:
     least = least_of(candidate)
     if least is None:
         return None
@@ -122,24 +159,41 @@ def _ceiling_json(candidate: Candidate, median_us: float | None) -> dict[str, An
             **reached(candidate.answer, median_us, least)}
 
 
-def candidate_json(candidate: Candidate) -> dict[str, Any]:
+class CandidateJson(CandidateLineJson):
+    """Everything about a candidate; `answer`: what the judge measured; `waits`: for what; `text` where it is asked for."""
+
+    ceiling: CandidateCeilingJson | None
+    answer: dict[str, Any]
+    error: dict[str, Any] | None
+    environment: dict[str, Any]
+    base_path: str | None
+    base_hash: str | None
+    was_diff: bool
+    wanted_gpu: str | None
+    seconds: float
+    worker: str
+    review_note: str
+    reviewed_by: str | None
+    reviewed: str | None
+    started: str | None
+    attempts: list[int]
+    waits: str
+    text: NotRequired[str]
+
+
+def candidate_json(candidate: Candidate) -> CandidateJson:
     """Return everything about a candidate but its text."""
-    line = row_json(candidate)
+    line: Any = row_json(candidate)
     answer = {name: value for name, value in candidate.answer.items() if name != "times"}
     times = {name: {each: value for each, value in one.items() if each != "samples_ms"}
              for name, one in (candidate.answer.get("times") or {}).items()}
-    return {
-        **line, "ceiling": _ceiling_json(candidate, line["median_us"]), "answer": {**answer, "times": times},
-        "error": candidate.error,
-        "environment": candidate.environment,
-        "base_path": candidate.base_path or None, "base_hash": candidate.base_hash or None, "was_diff": bool(candidate.diff),
-        "wanted_gpu": candidate.wanted_gpu or None, "seconds": candidate.seconds, "worker": candidate.worker,
-        "review_note": candidate.review_note,
-        "reviewed_by": candidate.reviewed_by.get_username() if candidate.reviewed_by else None,
-        "reviewed": candidate.reviewed.isoformat() if candidate.reviewed else None,
-        "started": candidate.started.isoformat() if candidate.started else None,
-        "attempts": [each.pk for each in attempts_of(candidate)],
-        "waits": "" if candidate.status != Candidate.Status.WAITING else ability(candidate)["why"]}
+    return make_answer(
+        CandidateJson, candidate, **line, ceiling=_ceiling_json(candidate, line["median_us"]), answer={**answer, "times": times},
+        base_path=candidate.base_path or None, base_hash=candidate.base_hash or None, was_diff=bool(candidate.diff),
+        wanted_gpu=candidate.wanted_gpu or None,
+        reviewed_by=candidate.reviewed_by.get_username() if candidate.reviewed_by else None,
+        attempts=[each.pk for each in attempts_of(candidate)],
+        waits="" if candidate.status != Candidate.Status.WAITING else ability(candidate)["why"])
 
 
 def standing(candidate: Candidate) -> str:
@@ -152,12 +206,36 @@ def standing(candidate: Candidate) -> str:
     return f"{candidate.review} by {who}"
 
 
-def permit_json(permit: CandidatePermit) -> dict[str, Any]:
-    return {"operator": permit.operator, "per_day": permit.per_day, "seconds": permit.seconds,
-            "by": permit.by.get_username() if permit.by else None, "created": permit.created.isoformat()}
+class PermitJson(TypedDict):
+    """Candidates of an operator may run: how many a day, for so many seconds each."""
+
+    operator: str
+    per_day: int
+    seconds: float
+    by: str | None
+    created: str
 
 
-def source_json(operator: str) -> dict[str, Any]:
+def permit_json(permit: CandidatePermit) -> PermitJson:
+    return make_answer(PermitJson, permit, by=permit.by.get_username() if permit.by else None)
+
+
+class SourceFileJson(TypedDict):
+    path: str
+    hash: str
+    text: str
+
+
+class OperatorSourceJson(TypedDict):
+    """An operator's files, and whether candidates of it may run here."""
+
+    operator: str
+    allowed: bool
+    permit: PermitJson | None
+    files: list[SourceFileJson]
+
+
+def source_json(operator: str) -> OperatorSourceJson:
     """Return an operator's files with their text, and whether candidates of it may run here."""
     permit = permits().get(operator)
     return {"operator": operator, "allowed": permit is not None, "permit": permit_json(permit) if permit else None,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from drf_spectacular.types import OpenApiTypes
+from typing import TypedDict
+
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -12,8 +13,6 @@ from rest_framework.views import APIView
 from tuner.clocks import selectors, services
 from tuner.clocks.wish import DEFAULT_GRAPHICS, ClockWish
 from tuner.query_api import validated
-
-JSON = OpenApiTypes.OBJECT
 
 
 class WishRequest(serializers.Serializer[None]):
@@ -25,8 +24,12 @@ class WishRequest(serializers.Serializer[None]):
         required=False, default=False, help_text="a job fails where the driver refuses")
 
 
+class ClocksJson(TypedDict):
+    gpus: list[selectors.ClockJson]
+
+
 class ClockListApi(APIView):
-    @extend_schema(operation_id="gpu_clocks", responses=JSON)
+    @extend_schema(operation_id="gpu_clocks", responses=ClocksJson)
     def get(self, request: Request) -> Response:
         """Every GPU of workers and rules: whether its clocks may be held, at what, who holds them now, how it last went."""
         return Response({"gpus": selectors.clock_list()})
@@ -35,7 +38,7 @@ class ClockListApi(APIView):
 class ClockApi(APIView):
     write_permission = "tuner.change_gpuclockrule"
 
-    @extend_schema(operation_id="gpu_clocks_allow", request=WishRequest, responses=JSON)
+    @extend_schema(operation_id="gpu_clocks_allow", request=WishRequest, responses=selectors.ClockJson)
     def put(self, request: Request, uuid: str) -> Response:
         """Let workers hold the clocks of a GPU while tune jobs and suites run on it. Owners only."""
         services.rule_set(uuid[:80], ClockWish.read(**validated(WishRequest, request.data)), by=request.user)

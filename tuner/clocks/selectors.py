@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from tuner.clocks.wish import ClockWish, told_text
 from tuner.models import GpuClockRule
@@ -42,7 +42,31 @@ def _host(rule: GpuClockRule | None, card: dict[str, Any] | None) -> str:
     return str(card["host"]) if card else rule.host if rule else ""
 
 
-def clock_json(uuid: str, rule: GpuClockRule | None, card: dict[str, Any] | None) -> dict[str, Any]:
+class ClockJson(TypedDict):
+    """What workers may do with a GPU's clocks; `alive`: a worker has it now; what only a worker can say is null without one."""
+
+    uuid: str
+    gpu: str
+    host: str
+    alive: bool
+    allowed: bool
+    graphics: str
+    memory_mhz: int | None
+    persistence: bool
+    required: bool
+    by: str | None
+    changed: str | None
+    max_sm_clock_mhz: float | None
+    max_memory_clock_mhz: float | None
+    sm_clock_mhz: float | None
+    memory_clock_mhz: float | None
+    persistence_now: bool | None
+    held: Any
+    last: dict[str, Any] | None
+    last_says: str
+
+
+def clock_json(uuid: str, rule: GpuClockRule | None, card: dict[str, Any] | None) -> Any:
     """Return one GPU. `alive`: a worker has it now; what only a worker can say is null without one."""
     said = card or {}
     clocks = said.get("clocks") or {}

@@ -13,9 +13,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import Paged
 from tuner import texts
-from tuner.ceilings.filling import GridJson, job_grid
-from tuner.ceilings.selectors import Ceilings
+from tuner.ceilings.selectors import Ceilings, job_grid
 from tuner.jobs import (
     choice_selectors,
     comparison,
@@ -31,7 +31,6 @@ from tuner.models import TuneJob
 from tuner.query_api import Checked, read_whole
 from tuner.tuning.operators import all_operators, find
 from tuner.tuning.search.strategies import DEFAULT
-from workers.base.answers import Paged
 from workers.list_api import PAGED, read_page
 
 LIST_LIMIT = 200
@@ -94,16 +93,8 @@ class TuneListApi(APIView):
         return Response(selectors.job_json(job), status=201)
 
 
-class WholeTuneJobJson(selectors.TuneJobJson):
-    """A tune job with its failures, most frequent first; `triton`: text that applies the best configuration."""
-
-    grid: GridJson | None
-    failures: list[selectors.FailureJson]
-    triton: str
-
-
 class TuneApi(APIView):
-    @extend_schema(operation_id="tune_get", responses=WholeTuneJobJson)
+    @extend_schema(operation_id="tune_get", responses=selectors.WholeTuneJobJson)
     def get(self, request: Request, pk: int) -> Response:
         job = get_object_or_404(TuneJob, pk=pk)
         return Response({**selectors.job_json(job), "grid": job_grid(job), "failures": selectors.failures_by_reason(job),

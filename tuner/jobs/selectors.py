@@ -9,7 +9,8 @@ from typing import Any, TypedDict
 from django.db.models import Count, F, Func, JSONField, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
 
-from tuner.ceilings.selectors import CeilingJson, Ceilings, job_ceiling
+from profiles.base.answers import make_answer
+from tuner.ceilings.selectors import CeilingJson, Ceilings, GridJson, job_ceiling
 from tuner.devices import GPU
 from tuner.jobs.outcomes import job_outcome, library_text
 from tuner.models import TrialRow, TuneJob, TuneMember
@@ -17,7 +18,6 @@ from tuner.texts import RateJson, config_in_order, in_order, rate
 from tuner.tuning.measure.quantiles import median_interval
 from tuner.tuning.search.strategies import plateau_of
 from tuner.tuning.trial import Measured, Outcome, Reason, Rejected, Trial
-from workers.base.answers import make_answer
 
 LEAST_SAMPLES = 6        # of fewer not even least and greatest hold the median with 95 %: 2 · 0.5⁶ = 3 %
 ENDED = (TuneJob.Status.DONE, TuneJob.Status.STOPPED, TuneJob.Status.FAILED)
@@ -229,6 +229,14 @@ class FailureJson(TypedDict):
     reason: str
     count: int
     message: str
+
+
+class WholeTuneJobJson(TuneJobJson):
+    """A tune job with its failures, most frequent first; `triton`: text that applies the best configuration."""
+
+    grid: GridJson | None
+    failures: list[FailureJson]
+    triton: str
 
 
 def failures_by_reason(job: TuneJob) -> list[FailureJson]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from drf_spectacular.types import OpenApiTypes
+from typing import Any, TypedDict
+
 from drf_spectacular.utils import extend_schema
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
@@ -12,8 +13,20 @@ from rest_framework.views import APIView
 from tuner.scores import selectors
 
 
+class LeaderboardJson(TypedDict):
+    """What bench/tuner.py wrote: methods with their mean score, and a row per method and recorded space."""
+
+    date: str
+    repeats: str
+    python: str
+    packages: dict[str, str]
+    methods: list[dict[str, Any]]
+    rows: list[dict[str, Any]]
+    again: dict[str, Any]
+
+
 class LeaderboardApi(APIView):
-    @extend_schema(operation_id="leaderboard", responses=OpenApiTypes.OBJECT)
+    @extend_schema(operation_id="leaderboard", responses=LeaderboardJson)
     def get(self, request: Request) -> Response:
         """Methods with their mean score, and a row per method and recorded space."""
         document = selectors.leaderboard()

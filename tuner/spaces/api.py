@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
@@ -14,7 +13,7 @@ from profiles.base.refused import Refused
 from tuner import devices
 from tuner.query_api import Checked, validated
 from tuner.spaces.own import space_on_device
-from tuner.spaces.selectors import space_answer
+from tuner.spaces.selectors import SpaceJson, space_answer
 from tuner.tuning.measure.landscape import LandscapeError
 from tuner.tuning.operators import all_operators, find
 
@@ -32,7 +31,7 @@ class TuneSpaceRequest(serializers.Serializer[None]):
 class TuneSpaceApi(APIView):
     write_permission = "tuner.add_tunejob"
 
-    @extend_schema(operation_id="tune_space", request=TuneSpaceRequest, responses=OpenApiTypes.OBJECT)
+    @extend_schema(operation_id="tune_space", request=TuneSpaceRequest, responses=SpaceJson)
     def post(self, request: Request) -> Response:
         """What a job would search: the operator's parameters with their values, and how many configurations of the edited space can
         run. `fields`: what is wrong with the edit; `whole` false: counting ended early, `valid` is at least that many. Nothing is

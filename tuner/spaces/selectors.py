@@ -3,21 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
+from profiles.base.answers import make_answer
 from profiles.base.refused import Refused
-from tuner.spaces.edit import Edit, OwnSpace, count_edited, has_default, read_edit
-from tuner.spaces.texts import edit_text
+from tuner.spaces.edit import Edit, OwnSpace, count_edited, edit_text, has_default, read_edit
 
 UNEDITED: dict[str, Any] = {"parameters": {}, "constraints": []}
 
 
-def space_answer(own: OwnSpace, given: Any) -> dict[str, Any]:
+class SpaceParameterJson(TypedDict):
+    """`takes`: what it takes beside its own values, where the operator says."""
+
+    name: str
+    values: list[Any]
+    takes: NotRequired[str]
+
+
+class LeftOutReasonJson(TypedDict):
+    """How many configurations a constraint leaves out; `yours`: it is one of the edit's."""
+
+    reason: str
+    count: int
+    yours: bool
+
+
+class CountedJson(TypedDict):
+    size: int | None
+    valid: int | None
+    whole: bool
+    space: dict[str, Any] | None
+    left_out: list[LeftOutReasonJson]
+    text: str
+    has_default: bool | None
+
+
+class SpaceJson(CountedJson):
+    """An operator's own space and the count of the edited one; `fields`: what is wrong with it, then nothing is counted."""
+
+    operator: str
+    gpu: str
+    names: list[str]
+    fixed: Any
+    fields: dict[str, str]
+    unknown: str
+    parameters: list[SpaceParameterJson]
+
+
+def space_answer(own: OwnSpace, given: Any) -> SpaceJson:
     """Return the own space and the count of the edited one; `fields`: what is wrong with it, then nothing is counted."""
-    answer: dict[str, Any] = {
+    answer: SpaceJson = {
         "operator": own.operator, "gpu": own.gpu, "names": sorted(own.names), "fixed": own.fixed, "fields": {}, "size": None,
         "valid": None, "whole": True, "left_out": [], "text": "", "space": None, "has_default": None, "unknown": own.unknown,
-        "parameters": [{"name": param.name, "values": list(param.values), **_takes(own, param.name)} for param in own.params]}
+        "parameters": [make_answer(SpaceParameterJson, param, **_takes(own, param.name)) for param in own.params]}
     try:
         edit = read_edit(UNEDITED if given is None else given, own)
         if own.unknown:
@@ -32,7 +70,7 @@ def _takes(own: OwnSpace, name: str) -> dict[str, str]:
     return {"takes": own.takes[name]} if name in own.takes else {}
 
 
-def _counted(own: OwnSpace, edit: Edit) -> dict[str, Any]:
+def _counted(own: OwnSpace, edit: Edit) -> CountedJson:
     counted = count_edited(own, edit)
     left_out: Mapping[str, int] = counted.left_out
     return {"size": counted.size, "valid": counted.valid, "whole": counted.whole, "space": edit.as_json() if edit else None,

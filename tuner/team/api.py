@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound, ValidationError
@@ -15,11 +16,13 @@ from tuner.models import OperatorPackage
 from tuner.team import selectors, services
 from tuner.tuning.operators import all_operators, find
 
-JSON = OpenApiTypes.OBJECT
+
+class OperatorsJson(TypedDict):
+    operators: list[selectors.OperatorJson]
 
 
 class OperatorListApi(APIView):
-    @extend_schema(operation_id="operators_list", responses=JSON)
+    @extend_schema(operation_id="operators_list", responses=OperatorsJson)
     def get(self, request: Request) -> Response:
         """Every operator that can be tuned: its dimensions, dtypes and presets, and the package it comes from."""
         owner = {each["name"]: package.name for package in selectors.package_list() for each in package.operators}
@@ -27,8 +30,12 @@ class OperatorListApi(APIView):
                                        for name, operator in all_operators().items()]})
 
 
+class WholeOperatorJson(selectors.OperatorJson, selectors.OperatorSpaceJson):
+    pass
+
+
 class OperatorApi(APIView):
-    @extend_schema(operation_id="operator_get", responses=JSON, parameters=[
+    @extend_schema(operation_id="operator_get", responses=WholeOperatorJson, parameters=[
         OpenApiParameter("dtype", str), OpenApiParameter("gpu", str, description="model, whose limits bound the space"),
         OpenApiParameter("M", int, description="and the operator's other dimensions by name; without any, its first preset")])
     def get(self, request: Request, name: str) -> Response:
@@ -50,10 +57,26 @@ class PackageName(serializers.Serializer[None]):
     package = serializers.CharField(max_length=100)
 
 
+class PackageAuditJson(TypedDict):
+    package: str
+    what: str
+    detail: str
+    at: str
+    by: str | None
+
+
+class PackagesJson(TypedDict):
+    """Packages that were enabled once, those that living workers have, and what was decided about them."""
+
+    packages: list[selectors.PackageJson]
+    on_workers: dict[str, list[selectors.PackageOnWorkerJson]]
+    audit: list[PackageAuditJson]
+
+
 class PackageListApi(APIView):
     write_permission = "tuner.add_operatorpackage"
 
-    @extend_schema(operation_id="operator_packages", responses=JSON)
+    @extend_schema(operation_id="operator_packages", responses=PackagesJson)
     def get(self, request: Request) -> Response:
         """Packages that were enabled once, those that living workers have, and what was decided about them."""
         return Response({
@@ -62,7 +85,7 @@ class PackageListApi(APIView):
             "audit": [{"package": row.package, "what": row.what, "detail": row.detail, "at": row.at.isoformat(),
                        "by": row.by.get_username() if row.by else None} for row in selectors.audit_list()]})
 
-    @extend_schema(operation_id="operator_package_enable", request=PackageName, responses={201: JSON})
+    @extend_schema(operation_id="operator_package_enable", request=PackageName, responses={201: selectors.PackageJson})
     def post(self, request: Request) -> Response:
         """Enable a package, or have it described again. Owners only: its code will run on the workers."""
         asked = PackageName(data=request.data)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from django.db.models import Q, QuerySet
 
+from profiles.base.answers import make_answer
 from profiles.base.refused import Refused
 from tuner.models import OperatorAudit, OperatorPackage
 from tuner.tuning.operators import OPERATORS, Operator, limits
@@ -76,9 +77,15 @@ def operator_description(name: str) -> dict[str, Any] | None:
     return None
 
 
-def packages_on_workers() -> dict[str, list[dict[str, Any]]]:
+class PackageOnWorkerJson(TypedDict):
+    worker: str
+    version: str
+    queue: str | None
+
+
+def packages_on_workers() -> dict[str, list[PackageOnWorkerJson]]:
     """Return package → living workers that have it: {"worker", "version", "queue"}."""
-    workers_by_package: dict[str, list[dict[str, Any]]] = {}
+    workers_by_package: dict[str, list[PackageOnWorkerJson]] = {}
     for worker in jobs.workers():
         queue = next((queue for queue in ("compile", "gpu") if queue in worker["queues"]), None)
         for each in worker.get("packages", []) if queue else []:
@@ -92,14 +99,48 @@ def audit_list() -> list[OperatorAudit]:
     return list(OperatorAudit.objects.select_related("by")[:AUDIT_ROWS])
 
 
-def package_json(package: OperatorPackage) -> dict[str, Any]:
-    names = ("name", "enabled", "status", "version", "error", "operators")
-    return {**{name: getattr(package, name) for name in names},
-            "described": package.described.isoformat() if package.described else None,
-            "enabled_by": package.enabled_by.get_username() if package.enabled_by else None}
+class PackageJson(TypedDict):
+    """A team's package of kernels; `operators`: as it described them."""
+
+    name: str
+    enabled: bool
+    status: str
+    version: str
+    error: dict[str, Any] | None
+    operators: list[Any]
+    described: str | None
+    enabled_by: str | None
 
 
-def operator_json(operator: Operator, package: str = "") -> dict[str, Any]:
+def package_json(package: OperatorPackage) -> PackageJson:
+    return make_answer(PackageJson, package, enabled_by=package.enabled_by.get_username() if package.enabled_by else None)
+
+
+class DimensionJson(TypedDict):
+    """`exact`: a cached configuration serves no other size of it; `only`: sizes that it takes, [] all from low to high."""
+
+    name: str
+    meaning: str
+    low: int
+    high: int
+    exact: bool
+    only: list[int]
+
+
+class OperatorJson(TypedDict):
+    """An operator that can be tuned; `package`: the team's that brings it."""
+
+    name: str
+    title: str
+    package: str | None
+    dtypes: list[str]
+    dims: list[DimensionJson]
+    presets: list[dict[str, int]]
+    kernel_names: list[str]
+    unit: str
+
+
+def operator_json(operator: Operator, package: str = "") -> OperatorJson:
     return {"name": operator.name, "title": operator.title, "package": package or None, "dtypes": list(operator.dtypes),
             "dims": [{"name": dim.name, "meaning": dim.meaning, "low": dim.low, "high": dim.high, "exact": dim.exact,
                       "only": list(dim.only)} for dim in operator.dims],
@@ -107,14 +148,35 @@ def operator_json(operator: Operator, package: str = "") -> dict[str, Any]:
             "unit": operator.unit}
 
 
-def space_json(operator: Operator, shape: Mapping[str, int], dtype: str, gpu: str) -> dict[str, Any]:
+class ParameterJson(TypedDict):
+    name: str
+    values: list[Any]
+
+
+class OperatorSpaceJson(TypedDict):
+    """What a search tries at a shape; `valid_configs` null: `unknown` says who lists it."""
+
+    shape: dict[str, int]
+    dtype: str
+    gpu: str
+    params: list[ParameterJson]
+    valid_configs: int | None
+    pruned_configs: dict[str, int]
+    default_config: dict[str, Any]
+    flop: float
+    least_bytes: float
+    unknown: NotRequired[str]
+
+
+def space_json(operator: Operator, shape: Mapping[str, int], dtype: str, gpu: str) -> OperatorSpaceJson:
     """Return what a search tries at a shape within the limits of a GPU model ("": those of an unknown one)."""
     bounds = limits(gpu)
     space = operator.space(shape, dtype, bounds)
     unknown = "a worker with the GPU lists it as it opens a job; POST /api/tune/space/ shows the newest listing"
-    listed = {"valid_configs": None, "unknown": unknown} if operator.listed_on_gpu else {}
-    return {"shape": dict(shape), "dtype": dtype, "gpu": gpu, "params": [
-        {"name": param.name, "values": list(param.values)} for param in space.params],
-        "valid_configs": len(space), "pruned_configs": dict(space.pruned),
+    told: OperatorSpaceJson = {
+        "shape": dict(shape), "dtype": dtype, "gpu": gpu, "params": [
+            {"name": param.name, "values": list(param.values)} for param in space.params],
+        "valid_configs": None if operator.listed_on_gpu else len(space), "pruned_configs": dict(space.pruned),
         "default_config": dict(operator.default_config(shape, dtype, bounds)),
-        "flop": operator.flops(shape), "least_bytes": operator.bytes(shape, dtype), **listed}
+        "flop": operator.flops(shape), "least_bytes": operator.bytes(shape, dtype)}
+    return {**told, "unknown": unknown} if operator.listed_on_gpu else told

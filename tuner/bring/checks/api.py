@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
@@ -19,7 +18,6 @@ from tuner.bring.checks import selectors, services, sources
 from tuner.models import KernelCheck
 from tuner.query_api import Checked
 
-JSON = OpenApiTypes.OBJECT
 MAY_CHECK = "tuner.add_kernelcheck"
 
 
@@ -45,11 +43,25 @@ class CheckRequest(serializers.Serializer[None]):
                                    help_text="where the file itself lies below that root")
 
 
+class CheckLineJson(TypedDict):
+    id: int
+    file: str
+    status: str
+    created: str
+
+
+class ChecksJson(TypedDict):
+    """`ability`: whether a living worker compiles what is pasted."""
+
+    results: list[CheckLineJson]
+    ability: selectors.CheckAbilityJson
+
+
 class CheckListApi(APIView):
     write_permission = MAY_CHECK
     parser_classes = [JSONParser, MultiPartParser]
 
-    @extend_schema(operation_id="kernel_checks", responses=JSON)
+    @extend_schema(operation_id="kernel_checks", responses=ChecksJson)
     def get(self, request: Request) -> Response:
         """The project's checks, newest first, and whether a living worker compiles what is pasted."""
         rows = [{"id": check.pk, "file": check.file, "status": check.status, "created": check.created.isoformat()}
@@ -57,7 +69,7 @@ class CheckListApi(APIView):
         return Response({"results": rows, "ability": selectors.ability()})
 
     @extend_schema(operation_id="kernel_check", request={"application/json": CheckRequest, "multipart/form-data": CheckRequest},
-                   responses={201: JSON})
+                   responses={201: selectors.KernelCheckJson})
     def post(self, request: Request) -> Response:
         """Check a kernel file: what its text says at once, samples compiled by a worker. Owners only: importing it runs it."""
         asked = CheckRequest(data=request.data)
@@ -78,7 +90,7 @@ class CheckListApi(APIView):
 
 
 class CheckApi(APIView):
-    @extend_schema(operation_id="kernel_check_get", responses=JSON)
+    @extend_schema(operation_id="kernel_check_get", responses=selectors.KernelCheckJson)
     def get(self, request: Request, pk: int) -> Response:
         """One check: what is understood so far, and the adapters that `operators init` would write."""
         return Response(selectors.check_json(get_object_or_404(KernelCheck, pk=pk)))
@@ -87,7 +99,7 @@ class CheckApi(APIView):
 class CheckStopApi(APIView):
     write_permission = MAY_CHECK
 
-    @extend_schema(operation_id="kernel_check_stop", request=None, responses=JSON)
+    @extend_schema(operation_id="kernel_check_stop", request=None, responses=selectors.KernelCheckJson)
     def post(self, request: Request, pk: int) -> Response:
         """Stop compiling; what the text says stays."""
         services.check_stop(get_object_or_404(KernelCheck, pk=pk))
@@ -105,10 +117,30 @@ class SpaceRequest(serializers.Serializer[None]):
     kernel = serializers.CharField(required=False, allow_blank=True, max_length=200, help_text="of that check")
 
 
+class LeftOutJson(TypedDict):
+    """How many configurations a constraint leaves out."""
+
+    reason: str
+    expression: str
+    left_out: int
+
+
+class CountedSpaceJson(TypedDict):
+    """How many configurations of a space can run; `fields`: name → what is wrong, then nothing is counted."""
+
+    fields: dict[str, str]
+    size: int | None
+    valid: int | None
+    default: NotRequired[dict[str, Any]]
+    default_breaks: NotRequired[Any]
+    constraints: NotRequired[list[LeftOutJson]]
+    adapter: str | None
+
+
 class SpaceApi(APIView):
     write_permission = MAY_CHECK
 
-    @extend_schema(operation_id="kernel_space", request=SpaceRequest, responses=JSON)
+    @extend_schema(operation_id="kernel_space", request=SpaceRequest, responses=CountedSpaceJson)
     def post(self, request: Request) -> Response:
         """How many configurations of a space can run, and how many each constraint leaves out; `fields`: name → what is wrong.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db.models import QuerySet
 
+from profiles.base.answers import make_answer
 from tuner.models import KernelCheck
 from workers import jobs
 
@@ -24,7 +25,12 @@ def living_queues() -> list[str]:
     return [queue for queue in QUEUES if queue in served]
 
 
-def ability() -> dict[str, Any]:
+class CheckAbilityJson(TypedDict):
+    able: bool
+    why: str
+
+
+def ability() -> CheckAbilityJson:
     """Return {"able", "why"}: whether a living worker compiles what is pasted, and what to do where none does."""
     workers = [worker for worker in jobs.workers() if set(QUEUES) & set(worker["queues"])]
     if not workers:
@@ -35,14 +41,32 @@ def ability() -> dict[str, Any]:
     return {"able": True, "why": ""}
 
 
-def check_json(check: KernelCheck) -> dict[str, Any]:
+class KernelCheckJson(TypedDict):
+    """A check of a kernel file; `proposals`: calls that would do, `compiled` of `samples`; `adapters`: written for its kernels."""
+
+    id: int
+    file: str
+    source: dict[str, Any] | None
+    shape: dict[str, int]
+    dtype: str
+    call: str
+    proposals: list[Any]
+    status: str
+    compiled: int
+    samples: int
+    result: dict[str, Any]
+    adapters: list[dict[str, Any]]
+    error: dict[str, Any] | None
+    worker: str
+    by: str | None
+    created: str
+    finished: str | None
+
+
+def check_json(check: KernelCheck) -> KernelCheckJson:
     """Return everything about a check but the file's text."""
-    return {"id": check.pk, "file": check.file, "source": check.source,
-            "shape": check.shape, "dtype": check.dtype, "call": check.result.get("call", ""),
-            "proposals": check.result.get("proposals", []), "status": check.status,
-            "compiled": check.compiled, "samples": check.samples, "result": check.result, "adapters": check.adapters,
-            "error": check.error, "worker": check.worker, "by": check.owner.get_username() if check.owner else None,
-            "created": check.created.isoformat(), "finished": check.finished.isoformat() if check.finished else None}
+    return make_answer(KernelCheckJson, check, call=check.result.get("call", ""), proposals=check.result.get("proposals", []),
+                       by=check.owner.get_username() if check.owner else None)
 
 
 def adapter_of(check: KernelCheck, kernel: str) -> dict[str, Any] | None:

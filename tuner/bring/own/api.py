@@ -15,16 +15,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import Paged
 from tuner import devices
 from tuner.bring.own import selectors, services
 from tuner.jobs.create_services import DEFAULT_EFFORT
-from tuner.jobs.selectors import job_json
+from tuner.jobs.selectors import TuneJobJson, job_json
 from tuner.models import KernelCheck, OwnKernel
 from tuner.query_api import Checked, validated
 from tuner.tuning.search.strategies import DEFAULT
 from workers.list_api import PAGED, read_page
 
-JSON = OpenApiTypes.OBJECT
 CLIENT_FILE = Path(__file__).with_name("client.py")
 MAY_TUNE = "tuner.add_kernelcheck"          # it runs the file on a GPU
 
@@ -50,10 +50,25 @@ class OwnTuneRequest(serializers.Serializer[None]):
     timing = serializers.CharField(required=False, max_length=8)
 
 
+class OwnTuneJson(selectors.OwnKernelJson):
+    job: TuneJobJson
+
+
+class OwnKernelsJson(Paged):
+    results: list[selectors.OwnKernelJson]
+
+
+class WholeOwnKernelJson(selectors.OwnKernelJson):
+    """`sources`: path → text."""
+
+    sources: dict[str, str]
+    adapter: str
+
+
 class OwnTuneApi(APIView):
     write_permission = MAY_TUNE
 
-    @extend_schema(operation_id="kernel_check_tune", request=OwnTuneRequest, responses={201: JSON})
+    @extend_schema(operation_id="kernel_check_tune", request=OwnTuneRequest, responses={201: OwnTuneJson})
     def post(self, request: Request, pk: int) -> Response:
         """Tune a kernel of a checked file: its source travels with the job, behind walls. Owners only: it runs on a GPU."""
         check = get_object_or_404(KernelCheck, pk=pk)
@@ -75,7 +90,7 @@ class OwnClientApi(APIView):
 
 
 class OwnListApi(APIView):
-    @extend_schema(operation_id="own_kernels", responses=JSON, parameters=PAGED)
+    @extend_schema(operation_id="own_kernels", responses=OwnKernelsJson, parameters=PAGED)
     def get(self, request: Request) -> Response:
         """Versions of own kernels, newest first."""
         page = read_page(request, OwnKernel.objects.all())
@@ -83,7 +98,7 @@ class OwnListApi(APIView):
 
 
 class OwnApi(APIView):
-    @extend_schema(operation_id="own_kernel", responses=JSON)
+    @extend_schema(operation_id="own_kernel", responses=WholeOwnKernelJson)
     def get(self, request: Request, name: str) -> Response:
         """One version: the texts that travel with its jobs, and its adapter."""
         kernel = selectors.kernel_named(name)

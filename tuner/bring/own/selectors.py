@@ -7,8 +7,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypedDict
 
+from profiles.base.answers import make_answer
 from profiles.base.refused import Refused
 from tuner.bring.travel.described import describe_text
 from tuner.models import KernelCheck, OwnKernel, TuneJob
@@ -99,10 +100,25 @@ def jobs_of(check: KernelCheck) -> list[TuneJob]:
     return list(TuneJob.objects.filter(operator__in=names)[:MOST_JOBS]) if names else []
 
 
-def kernel_json(kernel: OwnKernel) -> dict[str, Any]:
+class OwnKernelJson(TypedDict):
+    """A version of an own kernel, without its texts; `independent`: another function says what is right."""
+
+    operator: str
+    kernel: str
+    file: str
+    files: list[str]
+    call: str
+    reference: str | None
+    independent: bool
+    source_hash: str
+    origin: str
+    created: str
+    presets: list[dict[str, int]]
+
+
+def kernel_json(kernel: OwnKernel) -> OwnKernelJson:
     """Return what a program reads of a version: no text of it."""
     known = _operator(kernel.pk)
-    return {"operator": kernel.name, "kernel": kernel.kernel, "file": kernel.file, "files": sorted(kernel.sources),
-            "call": kernel.call, "reference": kernel.reference or None, "independent": kernel.is_independent,
-            "source_hash": kernel.source_hash, "origin": kernel.origin, "created": kernel.created.isoformat(),
-            "presets": [dict(each) for each in known.presets] if known else []}
+    return make_answer(
+        OwnKernelJson, kernel, operator=kernel.name, files=sorted(kernel.sources), reference=kernel.reference or None,
+        independent=kernel.is_independent, presets=[dict(each) for each in known.presets] if known else [])

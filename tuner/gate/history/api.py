@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import Paged, make_answer
 from profiles.base.refused import Refused
 from tuner.gate.builds import selectors as regression_selectors
 from tuner.gate.builds import services
@@ -23,7 +24,6 @@ from tuner.gate.regressions import services as regression_services
 from tuner.gate.stats.results import suite_json
 from tuner.models import Build, Regression
 from tuner.query_api import validated
-from workers.base.answers import Paged, make_answer
 from workers.list_api import PAGED, read_page
 
 LIST_LIMIT = 200
@@ -138,7 +138,7 @@ class SeriesJson(TypedDict):
     changes: list[dict[str, Any]]
 
 
-class SeriesListJson(TypedDict):
+class SeriesListJson(Paged):
     suite: str
     on: str
     branch: str
@@ -146,7 +146,7 @@ class SeriesListJson(TypedDict):
     series: list[SeriesJson]
 
 
-class NoSeriesJson(TypedDict):
+class NoSeriesJson(Paged):
     suite: None
     series: list[SeriesJson]
     says: str
