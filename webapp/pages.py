@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, TypedDict
+
 from django.contrib import messages
 from django.contrib.auth.decorators import login_not_required, permission_required
 from django.db import DatabaseError, connection
@@ -10,7 +12,6 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import urlencode
 from django.views.decorators.http import require_POST, require_safe
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from redis.exceptions import RedisError
 from rest_framework.request import Request
@@ -123,10 +124,35 @@ def workers(request: HttpRequest) -> HttpResponse:
     )
 
 
+class QueueStateJson(TypedDict):
+    """A queue: what it does, entries that wait, and the workers that serve it."""
+
+    name: str
+    waiting: int
+    does: str
+    workers: int
+
+
+class MissingWorkerJson(TypedDict):
+    """A queue that nobody serves: what waits, and the command that starts a worker."""
+
+    queue: str
+    what: str
+    start: str
+
+
+class WorkersJson(TypedDict):
+    """Living workers as they announce themselves: queues, GPUs, tools."""
+
+    workers: list[dict[str, Any]]
+    queues: list[QueueStateJson]
+    missing: list[MissingWorkerJson]
+
+
 class WorkersApi(APIView):
     """Workers that announced themselves in the last 15 s, the queues, and what nobody can do at the moment."""
 
-    @extend_schema(operation_id="workers", responses=OpenApiTypes.OBJECT)
+    @extend_schema(operation_id="workers", responses=WorkersJson)
     def get(self, request: Request) -> Response:
         alive = jobs.workers()
         return Response({"workers": alive, "queues": overview.queues(), "missing": overview.missing_workers(alive)})

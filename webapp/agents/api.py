@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
@@ -15,8 +14,41 @@ from webapp.agents.services import budget_of, spent_today
 from webapp.models import ApiToken, Project
 
 
+class PersonJson(TypedDict):
+    id: int
+    name: str
+
+
+class TokenJson(TypedDict):
+    id: int
+    name: str
+    scope: str
+
+
+class TokenProjectJson(TypedDict):
+    id: int
+    slug: str
+    name: str
+
+
+class BudgetJson(TypedDict):
+    """Jobs and captures that a token may begin in a day, and their GPU-seconds; null: no limit."""
+
+    writes_per_day: int | None
+    writes_today: int
+    gpu_s_per_day: float | None
+    gpu_s_today: float
+
+
+class MeJson(TypedDict):
+    person: PersonJson
+    token: TokenJson
+    project: TokenProjectJson
+    budget: BudgetJson
+
+
 class MeApi(APIView):
-    @extend_schema(operation_id="agents_me", responses=OpenApiTypes.OBJECT)
+    @extend_schema(operation_id="agents_me", responses=MeJson)
     def get(self, request: Request) -> Response:
         """The token's person, project and scope, and what it may begin today: jobs and captures, and their GPU-seconds."""
         token: Any = request.auth

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import make_answer
 from profiles.base.refused import Refused
 from webapp.forges import services
 from webapp.forges.table import FORGES
 from webapp.models import Forge, IssueLink, Thread
-
-JSON = OpenApiTypes.OBJECT
 
 
 class ForgeRequest(serializers.Serializer[None]):
@@ -50,26 +48,62 @@ def _given(serializer: type[serializers.Serializer[None]], request: Request) -> 
     return dict(asked.validated_data)
 
 
-def forge_json(row: Forge) -> dict[str, Any]:
+class ForgeJson(TypedDict):
+    """GitHub, GitLab or Jira; `checks`, `comments`, `resolves`: what is sent there, and whether its changes end threads."""
+
+    kind: str
+    name: str
+    api: str
+    place: str
+    account: str
+    enabled: bool
+    checks: bool
+    comments: bool
+    resolves: bool
+    id: int
+
+
+class NewForgeJson(ForgeJson):
+    hook_secret: str                    # this once
+
+
+class ForgesJson(TypedDict):
+    forges: list[ForgeJson]
+
+
+class IssueJson(TypedDict):
+    """An issue of a thread; `address` null until it is made."""
+
+    id: int
+    forge: int | None
+    address: str | None
+    number: str | None
+    state: str | None
+
+
+class IssuesJson(TypedDict):
+    issues: list[IssueJson]
+
+
+def forge_json(row: Forge) -> ForgeJson:
     """Without what is secret."""
-    return {name: getattr(row, name) for name in ("kind", "name", "api", "place", "account", "enabled", "checks", "comments",
-                                                  "resolves")} | {"id": row.pk}
+    return make_answer(ForgeJson, row)
 
 
-def link_json(row: IssueLink) -> dict[str, Any]:
-    return {"id": row.pk, "forge": row.forge_id, "address": row.address or None,
-            "number": row.number or None, "state": row.state or None}
+def link_json(row: IssueLink) -> IssueJson:
+    return make_answer(IssueJson, row, forge=row.forge_id, address=row.address or None, number=row.number or None,
+                       state=row.state or None)
 
 
 class ForgeListApi(APIView):
     write_permission = "webapp.add_forge"
 
-    @extend_schema(operation_id="forges_list", responses=JSON)
+    @extend_schema(operation_id="forges_list", responses=ForgesJson)
     def get(self, request: Request) -> Response:
         """The project's forges."""
         return Response({"forges": [forge_json(row) for row in Forge.objects.all()]})
 
-    @extend_schema(operation_id="forges_create", request=ForgeRequest, responses={201: JSON})
+    @extend_schema(operation_id="forges_create", request=ForgeRequest, responses={201: NewForgeJson})
     def post(self, request: Request) -> Response:
         """Add one. The answer holds the secret of its webhook: it is shown this once."""
         row, secret = services.forge_add(**_given(ForgeRequest, request), by=request.user)
@@ -79,7 +113,7 @@ class ForgeListApi(APIView):
 class ForgeApi(APIView):
     write_permission = {"PATCH": "webapp.change_forge", "DELETE": "webapp.delete_forge"}
 
-    @extend_schema(operation_id="forges_change", request=ForgeChange, responses=JSON)
+    @extend_schema(operation_id="forges_change", request=ForgeChange, responses=ForgeJson)
     def patch(self, request: Request, pk: int) -> Response:
         """Switch a forge, or what it is told, on or off."""
         row, given = get_object_or_404(Forge, pk=pk), _given(ForgeChange, request)
@@ -98,12 +132,12 @@ class ForgeApi(APIView):
 class IssueListApi(APIView):
     write_permission = "webapp.change_thread"
 
-    @extend_schema(operation_id="issues_list", responses=JSON)
+    @extend_schema(operation_id="issues_list", responses=IssuesJson)
     def get(self, request: Request, pk: int) -> Response:
         """Issues of a thread."""
         return Response({"issues": [link_json(row) for row in get_object_or_404(Thread, pk=pk).issues.all()]})
 
-    @extend_schema(operation_id="issues_create", request=IssueRequest, responses={201: JSON})
+    @extend_schema(operation_id="issues_create", request=IssueRequest, responses={201: IssueJson})
     def post(self, request: Request, pk: int) -> Response:
         """Link an issue by its address, or have a forge make one."""
         thread, given = get_object_or_404(Thread, pk=pk), _given(IssueRequest, request)

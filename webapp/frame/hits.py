@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict
 
 from django.urls import reverse
 from django.utils.http import urlencode
@@ -48,10 +48,24 @@ LINES: dict[str, Callable[[Any], tuple[str, str, str]]] = {
 }
 
 
-def _lines(group: HitGroup) -> list[dict[str, str]]:
-    return [dict(zip(("title", "detail", "url"), LINES[group.kind](hit), strict=True)) for hit in group.hits]
+class HitJson(TypedDict):
+    title: str
+    detail: str
+    url: str
 
 
-def find_lines(query: str) -> list[dict[str, Any]]:
+class HitGroupJson(TypedDict):
+    """Objects of one kind whose names hold every word; `more` than these there are."""
+
+    kind: str
+    hits: list[HitJson]
+    more: Any
+
+
+def _lines(group: HitGroup) -> list[HitJson]:
+    return [{"title": title, "detail": detail, "url": url} for title, detail, url in map(LINES[group.kind], group.hits)]
+
+
+def find_lines(query: str) -> list[HitGroupJson]:
     """Return groups of at most five lines, in the order of the search page; none for an empty query."""
     return [{"kind": group.kind, "hits": _lines(group), "more": group.more} for group in finder.find(query, PER_GROUP)]

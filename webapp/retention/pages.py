@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -59,9 +58,29 @@ def storage_change(request: HttpRequest) -> HttpResponse:
     return redirect("storage")
 
 
-def rows(keeping: Keeping) -> list[dict[str, Any]]:
+class KindJson(TypedDict):
+    """What is stored of a kind, how long it is kept (null: for ever), what a run now would do, and what the last one did."""
+
+    name: str
+    title: str
+    rows: int
+    bytes: int | None
+    days: int | None
+    would: Any
+    did: Any
+
+
+class StorageJson(TypedDict):
+    used_bytes: int
+    quota_bytes: int | None
+    state: str
+    ran: str | None
+    kinds: list[KindJson]
+
+
+def rows(keeping: Keeping) -> list[KindJson]:
     """Return one line a kind: how many rows and bytes there are, the limit, what a run now would do, what the last one did."""
-    would, lines = look(keeping.days), []
+    would, lines = look(keeping.days), list[KindJson]()
     for name, kind in KINDS.items():
         all_rows = kind.rows()
         lines.append({
@@ -89,12 +108,12 @@ class StorageSerializer(serializers.Serializer[Any]):
 class StorageApi(APIView):
     write_permission = CHANGE
 
-    @extend_schema(operation_id="storage_get", responses=OpenApiTypes.OBJECT)
+    @extend_schema(operation_id="storage_get", responses=StorageJson)
     def get(self, request: Request) -> Response:
         """What the project stores, its limits, and what a run now would delete and keep."""
         return Response(self._json())
 
-    @extend_schema(operation_id="storage_set", request=StorageSerializer, responses=OpenApiTypes.OBJECT)
+    @extend_schema(operation_id="storage_set", request=StorageSerializer, responses=StorageJson)
     def put(self, request: Request) -> Response:
         """Set the limits."""
         given = StorageSerializer(data=request.data)
@@ -103,7 +122,7 @@ class StorageApi(APIView):
                         given.validated_data.get("quota_bytes"))
         return Response(self._json())
 
-    @extend_schema(operation_id="storage_run", request=None, responses={202: OpenApiTypes.OBJECT})
+    @extend_schema(operation_id="storage_run", request=None, responses={202: StorageJson})
     def post(self, request: Request) -> Response:
         """Let a run begin; ask again for what it did."""
         keeping = settings_of(current().project)
@@ -111,7 +130,7 @@ class StorageApi(APIView):
             audit.record("asked for", "retention", str(keeping), keeping.pk, project=keeping.project_id)
         return Response(self._json(), status=202)
 
-    def _json(self) -> dict[str, Any]:
+    def _json(self) -> StorageJson:
         keeping = settings_of(current().project)
         return {"used_bytes": used_bytes(), "quota_bytes": keeping.quota_bytes, "state": keeping.state or "rest",
-                "ran": keeping.ran and keeping.ran.isoformat(), "kinds": rows(keeping)}
+                "ran": keeping.ran.isoformat() if keeping.ran else None, "kinds": rows(keeping)}

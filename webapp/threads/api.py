@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db import transaction
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.permissions import BasePermission
@@ -16,6 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import Listed, Paged
 from profiles.base.refused import Refused
 from webapp.accounts import RolePermission
 from webapp.models import Comment, Follow, TalkPreference, Thread
@@ -26,7 +26,6 @@ from webapp.threads.texts import MOST_CHARACTERS
 from webapp.threads.weeks import week_of
 from workers.list_api import PAGED, Pages, read_page
 
-JSON = OpenApiTypes.OBJECT
 MOST_PEOPLE = 20
 
 
@@ -90,16 +89,50 @@ def _paged(request: Request, view: APIView, rows: Any, told: Any) -> Response:
     return pages.get_paginated_response([told(row) for row in found or ()])
 
 
+class ThreadsJson(Listed):
+    results: list[selectors.ThreadJson]
+
+
+class PeopleJson(TypedDict):
+    people: list[str]
+
+
+class FollowsJson(TypedDict):
+    follows: list[selectors.FollowJson]
+
+
+class FollowsPageJson(FollowsJson, Paged):
+    pass
+
+
+class InboxJson(Listed):
+    results: list[selectors.NoticeJson]
+
+
+class ReadJson(TypedDict):
+    """How many lines were marked as read, and how many are not."""
+
+    read: int
+    unread: int
+
+
+class MailJson(TypedDict):
+    """What a person wants by mail."""
+
+    mail: str
+    digest: bool
+
+
 class ThreadListApi(APIView):
     write_permission = "webapp.add_comment"
 
-    @extend_schema(operation_id="threads_list", responses=JSON,
+    @extend_schema(operation_id="threads_list", responses=ThreadsJson,
                    parameters=[*(OpenApiParameter(name) for name in selectors.FILTERS), *PAGED])
     def get(self, request: Request) -> Response:
         """Threads, what changed last first; without `status` open ones, "all" or "ended" others as well."""
         return _paged(request, self, selectors.thread_list(request.query_params), selectors.thread_json)
 
-    @extend_schema(operation_id="threads_write", request=WriteRequest, responses={201: JSON})
+    @extend_schema(operation_id="threads_write", request=WriteRequest, responses={201: selectors.ThreadJson})
     def post(self, request: Request) -> Response:
         """Write about a finding, regression or kernel problem, or say who ends it and until when; its thread is made with it."""
         given = _given(WriteRequest, request)
@@ -125,7 +158,7 @@ def _own(thread: Thread, given: Mapping[str, Any], by: Any) -> None:
 
 
 class PeopleApi(APIView):
-    @extend_schema(operation_id="threads_people", parameters=[OpenApiParameter("q")], responses=JSON)
+    @extend_schema(operation_id="threads_people", parameters=[OpenApiParameter("q")], responses=PeopleJson)
     def get(self, request: Request) -> Response:
         """Names of people who may be mentioned or assigned, beginning with `q` first."""
         asked = request.query_params.get("q", "")[:150].replace("\0", "")
@@ -137,12 +170,12 @@ class PeopleApi(APIView):
 class ThreadApi(APIView):
     write_permission = "webapp.change_thread"
 
-    @extend_schema(operation_id="threads_get", responses=JSON)
+    @extend_schema(operation_id="threads_get", responses=selectors.ThreadJson)
     def get(self, request: Request, pk: int) -> Response:
         """A thread with its comments and events."""
         return Response(selectors.thread_json(_thread(pk), lines=True))
 
-    @extend_schema(operation_id="threads_change", request=ThreadChange, responses=JSON)
+    @extend_schema(operation_id="threads_change", request=ThreadChange, responses=selectors.ThreadJson)
     def patch(self, request: Request, pk: int) -> Response:
         """Set status, assignee or the day until which it is to be ended. The status of a regression is its state."""
         thread, given = _thread(pk), _given(ThreadChange, request)
@@ -157,7 +190,7 @@ class ThreadApi(APIView):
 class CommentListApi(APIView):
     write_permission = "webapp.add_comment"
 
-    @extend_schema(operation_id="threads_comment", request=TextRequest, responses={201: JSON})
+    @extend_schema(operation_id="threads_comment", request=TextRequest, responses={201: selectors.CommentJson})
     def post(self, request: Request, pk: int) -> Response:
         """Write a comment."""
         comment = services.comment_add(_thread(pk), _given(TextRequest, request)["text"], by=request.user)
@@ -167,7 +200,7 @@ class CommentListApi(APIView):
 class CommentApi(APIView):
     write_permission = {"PATCH": "webapp.change_comment", "DELETE": "webapp.delete_comment"}
 
-    @extend_schema(operation_id="comments_edit", request=TextRequest, responses=JSON)
+    @extend_schema(operation_id="comments_edit", request=TextRequest, responses=selectors.CommentJson)
     def patch(self, request: Request, pk: int) -> Response:
         """Change an own comment; that it was edited is kept."""
         comment = get_object_or_404(Comment.objects.select_related("thread"), pk=pk)
@@ -184,13 +217,13 @@ class CommentApi(APIView):
 class FollowApi(APIView):
     permission_classes: list[type[BasePermission]] = [OwnRows]      # as REST framework names it
 
-    @extend_schema(operation_id="follows_list", responses=JSON, parameters=PAGED)
+    @extend_schema(operation_id="follows_list", responses=FollowsPageJson, parameters=PAGED)
     def get(self, request: Request) -> Response:
         """What you follow in this project."""
         page = read_page(request, selectors.follows(request.user))
         return page.answer({"follows": page.rows})
 
-    @extend_schema(operation_id="follows_set", request=FollowRequest, responses=JSON)
+    @extend_schema(operation_id="follows_set", request=FollowRequest, responses=FollowsJson)
     def post(self, request: Request) -> Response:
         """Follow a thread, kernel, suite or the project, or leave it."""
         given = _given(FollowRequest, request)
@@ -201,21 +234,21 @@ class FollowApi(APIView):
 class InboxApi(APIView):
     permission_classes: list[type[BasePermission]] = [OwnRows]      # as REST framework names it
 
-    @extend_schema(operation_id="inbox_list", responses=JSON,
+    @extend_schema(operation_id="inbox_list", responses=InboxJson,
                    parameters=[OpenApiParameter("all"), *PAGED])
     def get(self, request: Request) -> Response:
         """Unread lines, the newest first; ?all=1 with those read."""
         rows = selectors.inbox(request.user, unread=request.query_params.get("all") != "1")
         return _paged(request, self, rows, selectors.notice_json)
 
-    @extend_schema(operation_id="inbox_read", request=InboxRequest, responses=JSON)
+    @extend_schema(operation_id="inbox_read", request=InboxRequest, responses=ReadJson)
     def post(self, request: Request) -> Response:
         """Mark one line or all as read."""
         given = _given(InboxRequest, request)
         return Response({"read": notices.mark_read(request.user, **({"pk": given["id"]} if "id" in given else {})),
                          "unread": notices.unread_count(request.user)})
 
-    @extend_schema(operation_id="inbox_mail", request=InboxChange, responses=JSON)
+    @extend_schema(operation_id="inbox_mail", request=InboxChange, responses=MailJson)
     def patch(self, request: Request) -> Response:
         """Say what you want by mail."""
         row, _ = TalkPreference.objects.update_or_create(user_id=request.user.pk or 0, defaults=_given(InboxChange, request))
@@ -223,7 +256,8 @@ class InboxApi(APIView):
 
 
 class DigestApi(APIView):
-    @extend_schema(operation_id="digest", parameters=[OpenApiParameter("week", description="2026-W48")], responses=JSON)
+    @extend_schema(operation_id="digest", parameters=[OpenApiParameter("week", description="2026-W48")],
+                   responses=digests.DigestJson)
     def get(self, request: Request) -> Response:
         """A week of the project; without `week` the one that runs."""
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db.models import F, Q
 from django.utils import timezone
@@ -113,9 +113,88 @@ def _ended_within(row: Regression, start: datetime, end: datetime) -> bool:
     return at is not None and start <= datetime.fromisoformat(at) < end
 
 
-def digest_json(one: Digest) -> dict[str, Any]:
+class WeekRegressionJson(TypedDict):
+    id: int
+    suite: str
+    family: str
+    build: str
+    ratio: float | None
+    state: str
+
+
+class WeekRegressionsJson(TypedDict):
+    count: int
+    rows: list[WeekRegressionJson]
+
+
+class WinJson(TypedDict):
+    """A tune job that found something faster than the default."""
+
+    id: int
+    operator: str
+    dtype: str
+    shape: dict[str, int]
+    gpu: str
+    recorded: str | None
+    default_ms: float
+    best_ms: float
+
+
+class WinsJson(TypedDict):
+    count: int
+    rows: list[WinJson]
+
+
+class WeekGateJson(TypedDict):
+    id: int
+    suite: str
+    build: str
+    verdict: str | None
+    status: str
+
+
+class WeekGatesJson(TypedDict):
+    count: int
+    rows: list[WeekGateJson]
+
+
+class WorthFixingJson(TypedDict):
+    family: int
+    name: str
+    expected_ns: float | None
+    total_ns: float
+
+
+class AssignedJson(TypedDict):
+    thread: int
+    title: str
+    assignee: str
+    status: str
+
+
+class AssignedRowsJson(TypedDict):
+    count: int
+    rows: list[AssignedJson]
+
+
+class DigestJson(TypedDict):
+    """A week of a project."""
+
+    week: str
+    start: str
+    end: str
+    happened: bool
+    regressions: WeekRegressionsJson
+    resolved: WeekRegressionsJson
+    tune_wins: WinsJson
+    gate_failures: WeekGatesJson
+    worth_fixing: list[WorthFixingJson]
+    assigned: AssignedRowsJson
+
+
+def digest_json(one: Digest) -> DigestJson:
     """A week over the API and in messages."""
-    def regressions(part: Part) -> dict[str, Any]:
+    def regressions(part: Part) -> WeekRegressionsJson:
         return {"count": part.count, "rows": [{"id": row.pk, "suite": row.suite.name, "family": row.family, "build": row.build.name,
                                                "ratio": row.ratio, "state": row.state} for row, _ in part.rows]}
 

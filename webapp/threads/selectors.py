@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from django.db.models import Count, Q, QuerySet
 from django.urls import get_script_prefix
 from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 
+from profiles.base.answers import make_answer
 from profiles.models import Finding
 from webapp.models import Comment, Follow, Notice, TalkPreference, Thread
 from webapp.threads import subjects, texts
@@ -130,7 +131,13 @@ def inbox(user: Any, unread: bool = False) -> QuerySet[Notice]:
     return rows.filter(read=None) if unread else rows
 
 
-def follows(user: Any) -> list[dict[str, Any]]:
+class FollowJson(TypedDict):
+    kind: str
+    key: str
+    title: str
+
+
+def follows(user: Any) -> list[FollowJson]:
     """Return what a person follows, threads by their title."""
     rows = list(Follow.objects.filter(user=user, on=True).order_by("kind", "key"))
     ids = [int(row.key) for row in rows if row.kind == Follow.Kind.THREAD]
@@ -144,24 +151,62 @@ def preference(user: Any) -> TalkPreference:
     return TalkPreference.objects.filter(user=user).first() or TalkPreference(user=user)
 
 
-def comment_json(row: Comment) -> dict[str, Any]:
-    return {"id": row.pk, "author": row.author_name or None, "text": row.text, "event": row.event,
-            "created": row.created.isoformat(), "edited": row.edits[-1] if row.edits else None, "deleted": row.deleted is not None}
+class CommentJson(TypedDict):
+    """A comment, or an event of its thread; `edited`: when last."""
+
+    id: int
+    author: str | None
+    text: str
+    event: str
+    created: str
+    edited: str | None
+    deleted: bool
 
 
-def thread_json(row: Thread, lines: bool = False) -> dict[str, Any]:
+def comment_json(row: Comment) -> CommentJson:
+    return make_answer(CommentJson, row, author=row.author_name or None, edited=row.edits[-1] if row.edits else None,
+                       deleted=row.deleted is not None)
+
+
+class ThreadJson(TypedDict):
+    """A thread; of one alone its newest comments and events, oldest first."""
+
+    id: int
+    kind: str
+    title: str
+    page: str
+    kernel: str | None
+    suite: str | None
+    status: str
+    open: bool
+    assignee: str | None
+    due: str | None
+    created: str
+    changed: str
+    comments: NotRequired[list[CommentJson]]
+
+
+def thread_json(row: Thread, lines: bool = False) -> ThreadJson:
     """A thread over the API; `lines` with its newest SHOWN comments and events, oldest first."""
-    told = {"id": row.pk, "kind": row.kind, "title": row.title, "page": url_of(row.path), "kernel": row.kernel or None,
-            "suite": row.suite or None, "status": row.status, "open": row.is_open,
-            "assignee": row.assignee.get_username() if row.assignee else None,
-            "due": row.due.isoformat() if row.due else None, "created": row.created.isoformat(),
-            "changed": row.changed.isoformat()}
-    if lines:
-        told["comments"] = [comment_json(each) for each in list(row.comments.order_by("-created", "-id")[:SHOWN])[::-1]]
-    return told
+    newest = [comment_json(each) for each in list(row.comments.order_by("-created", "-id")[:SHOWN])[::-1]] if lines else None
+    return make_answer(ThreadJson, row, page=url_of(row.path), kernel=row.kernel or None, suite=row.suite or None,
+                       open=row.is_open, assignee=row.assignee.get_username() if row.assignee else None,
+                       **({} if newest is None else {"comments": newest}))
 
 
-def notice_json(row: Notice) -> dict[str, Any]:
-    return {"id": row.pk, "why": row.why, "thread": row.thread_id, "title": row.thread.title,
-            "comment": comment_json(row.comment) if row.comment else None, "created": row.created.isoformat(),
-            "read": row.read.isoformat() if row.read else None, "mail": row.mail or None}
+class NoticeJson(TypedDict):
+    """A line of an inbox: why it is there; `mail`: whether one was sent."""
+
+    id: int
+    why: str
+    thread: int
+    title: str
+    comment: CommentJson | None
+    created: str
+    read: str | None
+    mail: str | None
+
+
+def notice_json(row: Notice) -> NoticeJson:
+    return make_answer(NoticeJson, row, thread=row.thread_id, title=row.thread.title, mail=row.mail or None,
+                       comment=comment_json(row.comment) if row.comment else None)
