@@ -137,7 +137,7 @@ ARROWS = {
         "workers.jobs profiles.models profiles.rows profiles.store profiles.exports profiles.profile profiles.ceilings",
     "profiles.rooflines":
         "profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace profiles.charts profiles.models profiles.store "
-        "profiles.exports profiles.ceilings profiles.topics",
+        "profiles.exports profiles.ceilings profiles.topics workers.jobs",
     "profiles.counters":
         "profiles.analysis.core profiles.analysis.kernel profiles.models profiles.rows profiles.store profiles.exports "
         "profiles.ceilings profiles.occupancy profiles.rooflines",

@@ -12,6 +12,7 @@ from django.db import OperationalError, connection
 from django.template.loader import get_template
 from django.urls import get_resolver
 
+from profiles.ingest import scratch
 from webapp.operate.connections import BoundedHeaders
 
 
@@ -35,7 +36,9 @@ class Command(BaseCommand):
             log_level="warning", log_config=None,
             timeout_graceful_shutdown=3, ws_max_size=1 << 20, server_header=False)
         sockets = [socket.socket(fileno=fd)] if fd is not None else None
-        uvicorn.Server(config).run(sockets=sockets)
+        with scratch.folder() as folder:        # bodies that come in: what a killed process leaves of them goes with the next one
+            settings.FILE_UPLOAD_TEMP_DIR = str(folder)
+            uvicorn.Server(config).run(sockets=sockets)
 
 
 def as_any_socket_says(proxies: str) -> list[str]:
