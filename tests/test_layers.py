@@ -29,7 +29,6 @@ MOST_MODULES = 25            # in one folder
 MEMBERS = {
     "profiles.ingest.trace": ("profiles.ingest.trace", "profiles.ingest.windows", "profiles.ingest.windows",
                               "profiles.ingest.spool", "profiles.ingest.scratch"),
-    "profiles.base": ("profiles.base", "profiles.base.*", "workers.base", "workers.base.*"),
     "profiles.models": ("profiles.models", "profiles.*.models"),
     "profiles.rows": ("profiles.rows", "profiles.progress"),
     "profiles.theme": ("profiles.theme", "profiles.band"),
