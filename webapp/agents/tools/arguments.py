@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 from pydantic import Field
 
@@ -24,6 +24,13 @@ Gpu = Annotated[str, Field(max_length=120, description="GPU model as its driver 
 Size = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Shape = Annotated[dict[Annotated[str, Field(max_length=20)], Size], Field(
     max_length=12, description="sizes in elements by the operator's dimension names, for example {M: 4096, N: 4096, K: 4096}")]
+
+
+def fields_of(kind: Any, *names: str) -> tuple[str, ...]:
+    """Return names of fields. Raises AttributeError for one that the API's answers of the type `kind` do not have."""
+    if unknown := set(names) - set(get_type_hints(kind)):
+        raise AttributeError(f"{kind.__name__} has no {', '.join(sorted(unknown))}")
+    return names
 
 
 def pick(row: Mapping[str, Any], *names: str) -> dict[str, Any]:

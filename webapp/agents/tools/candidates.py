@@ -6,13 +6,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from webapp.agents import caller, spending
-from webapp.agents.tools.arguments import MOST_ID, Dtype, Limit, Offset, Operator, Shape, cut, pick
+from tuner.candidates.selectors import CandidateJson
+from webapp.agents import caller
+from webapp.agents.tools.arguments import MOST_ID, Dtype, Limit, Offset, Operator, Shape, cut, fields_of, pick
 from webapp.agents.tools.problems import operator_path
 
 MOST_TEXT = 256 << 10
-LINE = ("id", "operator", "dtype", "shape", "config", "note", "parent", "series", "status", "step", "verdict", "reason", "standing",
-        "gpu", "median_us", "against", "ratio", "low", "high", "by", "token", "created", "finished")
+LINE = fields_of(
+    CandidateJson, "id", "operator", "dtype", "shape", "config", "note", "parent", "series", "status", "step", "verdict",
+    "reason", "standing", "gpu", "median_us", "against", "ratio", "low", "high", "by", "token", "created", "finished")
 ANSWER = ("loaded", "own", "compiled", "not_compiled", "checks", "repeats", "streams", "again", "replaced", "failed", "rows",
           "against", "counters", "dropped", "source_differs", "best")
 Candidate = Annotated[int, Field(ge=1, le=MOST_ID, description="id of a candidate, as submit_candidate gives it")]
@@ -49,9 +51,9 @@ async def submit_candidate(
         ("operator", operator), ("text", text), ("shape", shape), ("dtype", dtype), ("config", config), ("note", note),
         ("parent", parent), ("gpu", gpu)) if value}
     seconds = float(source["permit"]["seconds"]) if source["permit"] else 0.0
-    await spending.spend("submit_candidate", {**asked, "text": f"{len(text)} characters"}, seconds)
+    await caller.spend("submit_candidate", {**asked, "text": f"{len(text)} characters"}, seconds)
     made = await caller.post("/api/candidates/", asked)
-    spending.led_to("candidate", made["id"])
+    caller.led_to("candidate", made["id"])
     return {"candidate": made["id"], **pick(made, "status", "waits", "series", "seconds"),
             "next": f"get_candidate with candidate {made['id']} tells its verdict"}
 

@@ -6,11 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from webapp.agents import caller, spending
-from webapp.agents.tools.arguments import Capture, cut, pick
+from profiles.capture.selectors import CaptureJson
+from webapp.agents import caller
+from webapp.agents.tools.arguments import Capture, cut, fields_of, pick
 
-LINE = ("id", "target_name", "tool", "options", "command", "build", "model", "status", "error", "profile", "worker", "created",
-        "started", "finished", "stopping")
+LINE = fields_of(
+    CaptureJson, "id", "target_name", "tool", "options", "command", "build", "model", "status", "error", "profile", "worker",
+    "created", "started", "finished", "stopping")
 LOG_CHARS = 4000
 DEFAULT_LIMIT_S = 120
 
@@ -41,9 +43,9 @@ async def start_capture(
              "model": model or str(beside.get("model") or "")}
     if isinstance(beside.get("baseline"), int):
         asked["baseline"] = beside["baseline"]
-    await spending.spend("start_capture", asked, float(time_limit_s))
+    await caller.spend("start_capture", asked, float(time_limit_s))
     made = await caller.post("/api/captures/", asked)
-    spending.led_to("capture", made["id"])
+    caller.led_to("capture", made["id"])
     return {"capture": made["id"], **pick(made, "status", "tool", "command"), "next": f"get_capture with capture {made['id']}"}
 
 

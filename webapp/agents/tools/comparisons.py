@@ -6,15 +6,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from profiles.analysis.compare.operations import Work
+from profiles.compare.selectors import ComparedKernelJson, OperationJson, StepChangeJson, StepPartJson
 from webapp.agents import caller
-from webapp.agents.tools.arguments import MOST_ID, Limit, pick, top
+from webapp.agents.tools.arguments import MOST_ID, Limit, fields_of, pick, top
 
-STEP = ("answer", "old_ns", "new_ns", "delta_ns", "change_pct", "old_range_ns", "new_range_ns", "old_steps", "new_steps",
-        "old_tail_ns", "new_tail_ns", "parts", "foretold", "foretold_least_ns", "foretold_most_ns", "outcome")
-CAUSE = ("name", "title", "old_ns", "new_ns", "delta_ns")
-OPERATION = ("kind", "what", "verdict", "says", "old", "new", "delta_ns", "change_pct")
-KERNEL = ("kernel", "verdict", "says", "old_total_ns", "new_total_ns", "old_launches", "new_launches", "change_pct")
-_SIDE = ("launches", "ns", "flop", "bytes")
+STEP = fields_of(
+    StepChangeJson, "answer", "old_ns", "new_ns", "delta_ns", "change_pct", "old_range_ns", "new_range_ns", "old_steps",
+    "new_steps", "old_tail_ns", "new_tail_ns", "parts", "foretold", "foretold_least_ns", "foretold_most_ns", "outcome")
+CAUSE = fields_of(StepPartJson, "name", "title", "old_ns", "new_ns", "delta_ns")
+OPERATION = fields_of(OperationJson, "kind", "what", "verdict", "says", "old", "new", "delta_ns", "change_pct")
+KERNEL = fields_of(
+    ComparedKernelJson, "kernel", "verdict", "says", "old_total_ns", "new_total_ns", "old_launches", "new_launches",
+    "change_pct")
+_SIDE = fields_of(Work, "launches", "ns", "flop", "bytes")
 Id = Annotated[int, Field(ge=1, le=MOST_ID)]
 
 

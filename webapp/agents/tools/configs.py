@@ -6,11 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from tuner.gate.builds.selectors import RegressionJson
 from webapp.agents import caller
-from webapp.agents.tools.arguments import Dtype, Gpu, Limit, Offset, Operator, Shape, Words, cut, top
+from webapp.agents.tools.arguments import Dtype, Gpu, Limit, Offset, Operator, Shape, Words, cut, fields_of, top
 
-REGRESSION = ("id", "suite", "family", "kernels", "build", "good", "state", "kind", "found_by", "why", "ratio", "ci", "environment",
-              "note", "created")
+REGRESSION = fields_of(
+    RegressionJson, "id", "suite", "family", "kernels", "build", "good", "state", "kind", "found_by", "why", "ratio", "ci",
+    "environment", "note", "created")
 
 
 async def get_served_config(

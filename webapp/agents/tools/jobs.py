@@ -7,15 +7,19 @@ from typing import Annotated, Any, Literal
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
-from webapp.agents import caller, spending
-from webapp.agents.tools.arguments import Dtype, Job, Limit, Offset, Operator, Shape, cut, pick, top
+from tuner.jobs.selectors import TrialJson, TuneJobJson, WholeTuneJobJson
+from webapp.agents import caller
+from webapp.agents.tools.arguments import Dtype, Job, Limit, Offset, Operator, Shape, cut, fields_of, pick, top
 
-LINE = ("id", "operator", "shape", "dtype", "device", "status", "gpu", "recorded", "best_ms", "default_ms", "library_ms",
-        "elapsed_s", "trials", "rejected", "outcome", "keep_library", "owner", "created", "finished")
-WHOLE = (*LINE, "space", "strategy", "seed", "timing", "budget_trials", "budget_seconds", "plateau", "ceiling_pct", "ceiling",
-         "best_config", "triton", "rate",
-         "valid_size", "pruned", "failures", "ended_by", "error", "environment", "started")
-TRIAL = ("number", "outcome", "reason", "message", "config", "median_ms", "min_ms", "p90_ms", "n", "at_s", "facts")
+LINE = fields_of(
+    TuneJobJson, "id", "operator", "shape", "dtype", "device", "status", "gpu", "recorded", "best_ms", "default_ms",
+    "library_ms", "elapsed_s", "trials", "rejected", "outcome", "keep_library", "owner", "created", "finished")
+WHOLE = fields_of(
+    WholeTuneJobJson, *LINE, "space", "strategy", "seed", "timing", "budget_trials", "budget_seconds", "plateau", "ceiling_pct",
+    "ceiling", "best_config", "triton", "rate", "valid_size", "pruned", "failures", "ended_by", "error", "environment",
+    "started")
+TRIAL = fields_of(
+    TrialJson, "number", "outcome", "reason", "message", "config", "median_ms", "min_ms", "p90_ms", "n", "at_s", "facts")
 DEFAULT_TRIALS, DEFAULT_SECONDS = 100, 180.0
 
 
@@ -80,9 +84,9 @@ async def start_tune_job(
         asked["space"] = {"parameters": values or {}, "constraints": constraints or []}
     if not device.startswith("replay:"):
         await require_worker(device)
-    await spending.spend("start_tune_job", asked, 0.0 if device.startswith("replay:") else budget_seconds)
+    await caller.spend("start_tune_job", asked, 0.0 if device.startswith("replay:") else budget_seconds)
     made = await caller.post("/api/tune/", asked)
-    spending.led_to("tune", made["id"])
+    caller.led_to("tune", made["id"])
     return {"job": made["id"], **pick(made, "status", "device", "budget_trials", "budget_seconds"),
             "next": f"get_job with job {made['id']} tells its progress"}
 

@@ -8,18 +8,27 @@ from urllib.parse import parse_qsl, urlsplit
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
+from profiles.analysis.kernel.advising.advice import Advice
+from profiles.families.selectors import FamilyLineJson
+from profiles.profile.selectors import KernelJson, ShapeJson
+from profiles.rooflines.selectors import RooflinePointJson
 from webapp.agents import caller
-from webapp.agents.tools.arguments import MOST_ID, Kernel, Limit, Profile, cut, pick, top
+from webapp.agents.tools.arguments import MOST_ID, Kernel, Limit, Profile, cut, fields_of, pick, top
 
-ROW = ("id", "short_name", "category", "launches", "total_ns", "mean_ns", "p50_ns", "p95_ns", "share_pct", "bound", "bound_reason",
-       "registers_per_thread", "smem_bytes", "occupancy_pct")
-FAMILY = ("family", "name", "op", "dtype", "category", "total_ns", "share_pct", "launches", "profiles", "gpus", "known_ns",
-          "expected_ns", "expected_low_ns", "expected_high_ns", "basis_text", "roof_pct", "why")
-POINT = ("time_ns", "flop", "dram_bytes", "intensity", "flop_s", "dram_bytes_s", "precision", "side", "roof", "roof_pct", "ridge",
-         "recoverable_ns")
-ADVICE = ("cause", "title", "evidence", "fix", "confidence", "gain_ns", "gain_pct", "gain_source", "kind", "no_gain", "said_by")
+ROW = fields_of(
+    KernelJson, "id", "short_name", "category", "launches", "total_ns", "mean_ns", "p50_ns", "p95_ns", "share_pct", "bound",
+    "bound_reason", "registers_per_thread", "smem_bytes", "occupancy_pct")
+FAMILY = fields_of(
+    FamilyLineJson, "family", "name", "op", "dtype", "category", "total_ns", "share_pct", "launches", "profiles", "gpus",
+    "known_ns", "expected_ns", "expected_low_ns", "expected_high_ns", "basis_text", "roof_pct", "why")
+POINT = fields_of(
+    RooflinePointJson, "time_ns", "flop", "dram_bytes", "intensity", "flop_s", "dram_bytes_s", "precision", "side", "roof",
+    "roof_pct", "ridge", "recoverable_ns")
+ADVICE = fields_of(
+    Advice, "cause", "title", "evidence", "fix", "confidence", "gain_ns", "gain_pct", "gain_source", "kind", "no_gain",
+    "said_by")
 LINE = ("place", "text", "share_pct", "reason_title", "reason_pct", "samples", "executed", "excess_sectors", "excess_wavefronts")
-SHAPE = ("grid", "block", "operator", "dims", "dtype", "launches", "total_ns", "p50_ns", "p95_ns")
+SHAPE = fields_of(ShapeJson, "grid", "block", "operator", "dims", "dtype", "launches", "total_ns", "p50_ns", "p95_ns")
 MOST_ADVICE, MOST_SHAPES, MOST_STALLS = 8, 10, 5
 
 
