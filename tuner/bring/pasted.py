@@ -141,7 +141,7 @@ def _references(path: Path, each: Recorded, kernel: Kernel, record: Any, express
     found = {}
     for name in islice(names_of_reference(path.read_text()), MOST_REFERENCES) if module_at(path, path) == module else ():
         try:
-            text = write_called(each, kernel, record, expression, module, name).text
+            text = write_called(each, kernel, record, expression, module, name, path.read_text()).text
         except (Refused, AssertionError):
             continue
         if UNWRITTEN not in text:

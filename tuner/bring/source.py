@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from profiles.base.refused import Refused
+from tuner.bring.branches import take_branches
 from tuner.bring.literals import UNKNOWN, configs_of, literal, names_of
 from tuner.bring.tiles import NO_STEPS, Steps, steps_of
 from tuner.bring.uses import Argument, Uses, dotted
@@ -88,9 +89,16 @@ def kernels_of(text: str) -> list[Kernel]:
     return sorted([*kernels, *_operators(tree)], key=lambda each: each.line)
 
 
-def all_kernels_of(text: str) -> dict[str, Kernel]:
-    """Return every function for Triton by its name, those that others call too. Raises Refused."""
-    return {each.name: each for each in _all_kernels(_parse(text))}
+def all_kernels_of(text: str, given: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Kernel]:
+    """Return every function for Triton by its name, those that others call too. Raises Refused.
+
+    `given`: function → values of its constexprs, for the branches that a launch with them takes.
+    """
+    tree = _parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name in (given or {}):
+            take_branches(node, (given or {})[node.name])
+    return {each.name: each for each in _all_kernels(tree)}
 
 
 def _is_helper(kernel: Kernel) -> bool:

@@ -31,14 +31,14 @@ def params_of(kernel: Kernel) -> dict[str, tuple[Any, ...]]:
         return {}
     tuned = [each for each in kernel.constexprs if each.name not in kernel.heuristics and (
         kernel.fixed.get(each.name) is not UNKNOWN or each.name not in kernel.fixed or each.name in kernel.steps.loops)]
-    blocks = [each.name for each in kernel.constexprs if _BLOCK.search(each.name) and not _few(each.name)
-              and each.name in kernel.blocks]
+    blocks = [each.name for each in kernel.constexprs if _BLOCK.search(each.name) and each.name in kernel.blocks
+              and not _few(each.name, kernel.fixed.get(each.name, each.default))]
     params: dict[str, tuple[Any, ...]] = {}
     for each in tuned:
         start = kernel.fixed.get(each.name, each.default)
         if each.name in blocks:
             params[each.name] = _powers(start, alone=len(blocks) == 1)
-        elif each.name in kernel.steps.moves and (values := _few(each.name)):
+        elif each.name in kernel.steps.moves and (values := _few(each.name, start)):
             params[each.name] = tuple(sorted({*values, *([start] if isinstance(start, int) else [])}))
     if not params and not kernel.constexprs:
         return {"num_warps": (1, 2, 4, 8)}
@@ -46,8 +46,10 @@ def params_of(kernel: Kernel) -> dict[str, tuple[Any, ...]]:
             "num_stages": (2, 3, 4, 5) if kernel.tiles else (1, 2, 3) if kernel.loops else (1,)}
 
 
-def _few(name: str) -> tuple[int, ...]:
-    return next((values for pattern, values in _FEW if pattern.search(name)), ())
+def _few(name: str, start: Any) -> tuple[int, ...]:
+    """Return the values of what takes few; () where the host's own is far from these: SPLIT_SIZE=256, BLOCK_ROWS=64."""
+    few = next((values for pattern, values in _FEW if pattern.search(name)), ())
+    return few if not few or type(start) is not int or start <= 4 * few[-1] else ()
 
 
 def _powers(start: Any, alone: bool) -> tuple[int, ...]:
@@ -92,7 +94,7 @@ def default_of(kernel: Kernel, params: Mapping[str, tuple[Any, ...]]) -> dict[st
 
 def few_values(name: str, start: Any) -> tuple[int, ...]:
     """Return the values of a parameter that takes few (GROUP_M, SPLIT_K, STAGES), its own among them; () of any other."""
-    few = _few(name.upper())
+    few = _few(name.upper(), start)
     return tuple(sorted({*few, *([start] if type(start) is int else [])})) if few else ()
 
 

@@ -2,7 +2,8 @@
 
 CALLS.tsv has a line for each call: a file below FOLDER, the call, and where it matters a dtype. Of every kernel one line is
 printed: what was found by the first call that launches it, else why nothing was. `compiled` is for sm_90, each compile ended after
-30 s. Nothing here says that a reading is right: that is looked at by hand.
+30 s, `asks` what the adapter of the call leaves to its author. Nothing here says that a reading is right: that is looked at by
+hand.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 
 from profiles.base.refused import Refused
 from tuner.bring import process
+from tuner.bring.calls.adapting import write_called
+from tuner.bring.calls.expression import read_call
 from tuner.bring.calls.found import found_of, read_recorded
 from tuner.bring.source import kernels_of
 
@@ -41,8 +44,13 @@ def rows_of(folder: Path, file: str, calls: list[tuple[str, str]]) -> list[dict[
                 if found.name in rows:
                     continue
                 compiled = asked.compile(jobs[:1], gpus=[GPU]).get("compiled", {}).get(found.name, []) if jobs else []
+                try:
+                    asks = [one for one in write_called(each, kernel, told, read_call(call), "its_module").to_do
+                            if one.startswith("arguments")]
+                except Refused as refused:
+                    asks = [str(refused)]
                 rows[found.name] = {
-                    "file": file, "kernel": found.name, "call": call, "parameters": {
+                    "file": file, "kernel": found.name, "call": call, "asks": asks, "parameters": {
                         one["name"]: one["values"] for one in found.parameters}, "default": found.default,
                     "arguments": {one["name"]: one["kind"] for one in found.arguments}, "grid": list(each.grid),
                     "constexprs": {name: [value.get("value"), each.chosen[name]]

@@ -9,13 +9,13 @@ import ast
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
 from typing import Any
 
 from profiles.base.refused import Refused
 from tuner.bring.calls.changed import read_changed
-from tuner.bring.calls.expression import MAKERS, CallExpression
+from tuner.bring.calls.expression import CallExpression
 from tuner.bring.calls.found import is_contiguous
+from tuner.bring.calls.reference_call import write_reference_call
 from tuner.bring.calls.understand import META, OPTIONS, Recorded
 from tuner.bring.recorded import DTYPES
 from tuner.bring.references import NOT_INDEPENDENT
@@ -29,12 +29,13 @@ class _Writing:
     """One adapter being written: what must be asked is collected while its parts are."""
 
     def __init__(self, each: Recorded, kernel: Kernel | None, told: Mapping[str, Any], call: CallExpression,
-                 reference: str) -> None:
-        self.each, self.kernel, self.told, self.call, self.named_reference = each, kernel, told, call, reference
+                 reference: str, text: str) -> None:
+        self.each, self.kernel, self.told, self.call, self.named_reference, self.text = each, kernel, told, call, reference, text
         self.launch = each.launch
         self.asks: list[str] = list(each.unsure)
         self.to_do: list[str] = []
         self.counts_sms = False
+        self.is_here = bool(each.here)          # whether the operator has the call's own sizes alone
         self.dims = each.dims or {"N": 1}
         self.tensors = {name: one for name, one in self.launch["arguments"].items() if one["kind"] == "tensor"}
         self.dtype = self._main_dtype()
@@ -70,6 +71,8 @@ class _Writing:
         lines = [f'    {name} = shape["{name}"]' for name in self.dims]
         given = []
         for name, one in self.launch["arguments"].items():
+            if name in self.each.derived:
+                continue
             if one["kind"] == "tensor":
                 lines.append(f"    {name} = {self.changed.same.get(name) or self._tensor(name, one)}")
                 given.append(f'"{name}": {name}')
@@ -77,7 +80,7 @@ class _Writing:
                 given.append(f'"{name}": {self._value(name, one, "arguments")}')
         above = self.launch["heuristics"] if self.launch["heuristics_above"] else []
         for name, one in self.launch["constexprs"].items():
-            if name in self.each.params or name in self.launch["heuristics"]:
+            if name in self.each.params or name in self.launch["heuristics"] or name in self.each.derived:
                 continue
             given.append(f'"{name}": {self._value(name, one, "constexprs")}')
         body = [*lines, "    return {" + ", ".join(given) + "}"]
@@ -91,6 +94,17 @@ class _Writing:
 
     def _function(self) -> str:
         return self.kernel.name if self.kernel else self.each.name
+
+    def launched(self) -> str:
+        """Return what is launched: the file's kernel, under rules for what its host computes from its blocks."""
+        return "KERNEL" if self.each.derived else self._function()
+
+    def rules(self) -> list[str]:
+        """Return the line that makes them."""
+        if not self.each.derived:
+            return []
+        rules = {name: f"lambda meta: {self._in_arguments(formula)}" for name, formula in self.each.derived.items()}
+        return [f"KERNEL = triton.heuristics({_mapping(rules)})({self._function()})"]
 
     def _tensor(self, name: str, one: Mapping[str, Any]) -> str:
         extents = [self._formula(f"arguments.{name}.shape.{axis}", size) for axis, size in enumerate(one["shape"])]
@@ -121,7 +135,6 @@ class _Writing:
         if one.get("counts"):
             return f"torch.arange({shape.strip('()').rstrip(',')}, dtype={dtype}, device=device)"
         if "values" in one:
-            self.to_do.append(f"arguments: {name} holds the numbers of this call; other shapes need others")
             return f"torch.tensor({one['values']!r}, dtype={dtype}, device=device)"
         arguments = self.kernel.arguments if self.kernel else ()
         if any(each.name == name and each.written and not each.loaded for each in arguments):
@@ -140,45 +153,34 @@ class _Writing:
         value: Any = one.get("value")
         if kind == "int":
             return self._formula(f"{part}.{name}.value", value)
-        if kind == "float":
-            return self._fraction(name, value, part)
-        if kind in ("bool", "str", "none"):
-            return repr(value)
+        if kind in ("float", "bool", "str", "none"):
+            is_finite = kind != "float" or not isinstance(value, str)
+            return self.each.formulas.get(f"{part}.{name}.value") or (repr(value) if is_finite else f"float({value!r})")
         if kind == "dtype":
             return f"tl.{_TYPES.get(value, value)}"
         self.asks.append(f"{name}: {'a TMA descriptor that the host makes' if kind == 'descriptor' else f'a value of {kind}'}")
         return "None"
 
-    def _fraction(self, name: str, value: float | str, part: str) -> str:
-        seen = {one["launches"][self.each.at][part].get(name, {}).get("value") for one in self.told.get("with_sizes", ())
-                if len(one["launches"]) > self.each.at}
-        if seen <= {value}:
-            return f"float({value!r})" if isinstance(value, str) else repr(value)
-        sizes = {dim: size for dim, size in self.dims.items() if size}
-        products = {f"({one} * {other})": sizes[one] * sizes[other] for one, other in combinations(sizes, 2)}      # of a mean
-        for dim, size in {**sizes, **products}.items():
-            for text, other in ((f"{dim} ** -0.5", size ** -0.5), (f"1 / {dim}", 1 / size)):
-                if isinstance(value, float) and math.isclose(other, value, rel_tol=1e-6):
-                    return text
-        self.asks.append(f"{name} is {value!r} in the call, and follows its sizes")
-        return repr(value)
-
     # ---- grid, reference, record ----
 
     def _dim(self, name: str, size: int) -> str:
-        return f'Dim("{name}", "{name}", high=1 << 30{f", only=({size},)" if self.each.here else ""})'
+        return f'Dim("{name}", "{name}", high=1 << 30{f", only=({size},)" if self.is_here else ""})'
 
     def grid(self) -> str:
-        axes = [axis if axis is not None else "None" for axis in self.each.grid]
-        for name in self.dims:
-            at = META.format(name)
-            is_given = name in self.launch["arguments"] or name in self.launch["constexprs"]
-            if not is_given and any(at in axis for axis in axes):
-                axes = [axis.replace(at, self._from_arguments(name)) for axis in axes]
+        axes = [self._in_arguments(axis) if axis is not None else "None" for axis in self.each.grid]
         while len(axes) > 1 and axes[-1] == "1":
             axes.pop()
         axes = [self._of_gpu(axis) for axis in axes]
         return f"lambda meta: ({', '.join(axes)}{',' if len(axes) == 1 else ''})"
+
+    def _in_arguments(self, formula: str) -> str:
+        """Return a formula with sizes of the call as the kernel's arguments tell them."""
+        for name in self.dims:
+            at = META.format(name)
+            is_given = name in self.launch["arguments"] or name in self.launch["constexprs"]
+            if not is_given and at in formula:
+                formula = formula.replace(at, self._from_arguments(name))
+        return formula
 
     def _of_gpu(self, formula: str) -> str:
         """Return a formula with the multiprocessors of the GPU here in place of those of the GPU that was answered for."""
@@ -197,13 +199,14 @@ class _Writing:
         for name, one in self.launch["arguments"].items():
             if one["kind"] == "int" and self.each.formulas.get(f"arguments.{name}.value") == dim:
                 return META.format(name)
-        self.asks.append(f"the grid: it depends on the {self.dims[dim]} of the call, which no argument of the kernel is")
-        return "None"
+        self.is_here = True                 # no argument of the kernel tells it
+        return str(self.dims[dim])
 
     def reference(self) -> list[str]:
         if self.named_reference:
-            return ["def reference(args):", f"    return {self._named()}"]
-        launcher = f"{self._function()}{self._below()}"
+            named = write_reference_call(self.text, self.named_reference, self.call, self._tensor_of_call)
+            return ["def reference(args):", f"    return {named}"]
+        launcher = f"{self.launched()}{self._below()}"
         return ["def reference(args):",
                 f'    """Return what the default itself computes: {NOT_INDEPENDENT}, it shows whether configurations agree."""',
                 "    args = {name: value.to(TYPES[name]) if name in TYPES else value for name, value in args.items()}",
@@ -225,25 +228,19 @@ class _Writing:
         above = 1 if self.launch["heuristics_above"] else 0
         return ".fn" * (above + (1 if self.launch["autotune"] else 0))
 
-    def _named(self) -> str:
-        """Return the call of the named function, with the kernel's arguments in place of the tensors that the call makes."""
-        assert isinstance(self.call.tree, ast.Call)
-        inputs = iter(self.told.get("inputs", ()))
-        parts = []
-        for each in self.call.tree.args:
-            function = each.func if isinstance(each, ast.Call) else None
-            maker = getattr(function, "id", getattr(function, "attr", "")) in MAKERS
-            parts.append(self._given_tensor(next(inputs, None)) if maker else ast.unparse(each))
-        return f"{self.named_reference}({', '.join(parts)})"
-
-    def _given_tensor(self, made: Mapping[str, Any] | None) -> str:
+    def _tensor_of_call(self, number: int) -> str:
+        """Return what of the kernel's arguments is a tensor that the call makes."""
+        inputs = self.told.get("inputs", ())
+        made = inputs[number] if number < len(inputs) else None
         for name, one in self.tensors.items():
-            if made is not None and one["storage"] == made["storage"]:
-                if one["shape"] == made["shape"]:
-                    return f'args["{name}"]'
-                return f'args["{name}"].reshape({", ".join(str(each) for each in made["shape"])})'
-        self.asks.append("the reference: an argument of the call is none of the kernel's")
-        return "None"
+            if made is None or one["storage"] != made["storage"]:
+                continue
+            if one["shape"] == made["shape"] and one["strides"] == made["strides"]:
+                return f'args["{name}"]'
+            if one["offset"] == made.get("offset", 0):
+                self.is_here = True         # the call's own extents are written
+                return f'args["{name}"].as_strided({tuple(made["shape"])}, {tuple(made["strides"])})'
+        raise Refused("an argument of the call is none of the kernel's")
 
     def record(self) -> list[str]:
         kernel, launch = self._function(), self.launch
@@ -252,7 +249,8 @@ class _Writing:
         dtypes = list(dict.fromkeys([DTYPES.get(self.dtype, "bf16"), *extra]))
         is_product = bool(self.kernel and self.kernel.tiles and self.kernel.dots and {"M", "N", "K"} <= self.dims.keys())
         result = "2 * M * N * K" if is_product else " * ".join(self._extents(self.out)) or "1"
-        lines = ["OPERATORS = [TritonOperator(", f'    name="{kernel.strip("_")[:40]}", title="{kernel}", kernel={kernel}{above},',
+        lines = ["OPERATORS = [TritonOperator(",
+                 f'    name="{kernel.strip("_")[:40]}", title="{kernel}", kernel={self.launched()}{above},',
                  "    dims=(" + ", ".join(self._dim(name, size) for name, size in self.dims.items()) + ",),",
                  "    dtypes=(" + ", ".join(f'"{one}"' for one in dtypes) + ",),",
                  "    presets=({" + ", ".join(f'"{name}": {size}' for name, size in self.dims.items()) + "},),",
@@ -260,7 +258,7 @@ class _Writing:
                  f'    flops="{result}", bytes="{self._bytes()}", unit="{"FLOP/s" if is_product else "B/s"}",']
         if not is_product:
             self.to_do.append("flops: one per element of the result is proposed")
-        if not launch["autotune"]:
+        if self.each.widened or not launch["autotune"]:
             values = {name: _tuple(some) for name, some in self.each.params.items()}
             lines += [f"    params={_mapping(values)},", f"    default={_mapping(self.default())},"]
             rules = {f"{' × '.join(tile)} accumulators fit into the registers": f'"{" * ".join(tile)} <= 255 * 32 * num_warps"'
@@ -301,14 +299,19 @@ _TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8e4nv": "
 
 
 def write_called(each: Recorded, kernel: Kernel | None, told: Mapping[str, Any], call: CallExpression, module: str,
-                 reference: str = "") -> Draft:
-    """Return the adapter of one kernel of a recorded call. Raises Refused where there is nothing to write one of."""
+                 reference: str = "", text: str = "") -> Draft:
+    """Return the adapter of one kernel of a recorded call. Raises Refused where there is nothing to write one of.
+
+    reference  a function of the file whose `text` is given, called with the arguments of the call
+    """
     if not each.dims:
         raise Refused(f"{each.name}: nothing of the launch follows a number of the call, so its sizes are not told")
     if not [name for name, one in each.launch["arguments"].items() if one["kind"] in ("tensor", "descriptor")]:
         raise Refused(f"{each.name}: the call gives it no tensor")
-    writing = _Writing(each, kernel, told, call, reference)
-    grid, record, answer = writing.grid(), writing.record(), writing.reference()
+    writing = _Writing(each, kernel, told, call, reference, text)
+    grid, rules = writing.grid(), writing.rules()
+    answer = writing.reference()            # before the record, which may then be of the call's own sizes alone
+    record = writing.record()
     arguments = writing.arguments()             # last: it raises for what the others had to ask
     name = kernel.name if kernel else each.name
     imported = list(dict.fromkeys([name, *([reference] if reference else [])]))
@@ -318,7 +321,7 @@ def write_called(each: Recorded, kernel: Kernel | None, told: Mapping[str, Any],
              *import_lines(module, imported),
              "from tuner.team.adapter import Dim, TritonOperator", "",
              *([_SMS] if writing.counts_sms else []),
-             f"DEFAULT = {_mapping(writing.default())}", f"GRID = {grid}",
+             f"DEFAULT = {_mapping(writing.default())}", f"GRID = {grid}", *rules,
              *([] if reference else [f"TYPES = {writing.types()}"]), "", "", *arguments, "", "", *answer, "", "", *record, ""]
     to_do = [*(f"arguments: {ask}" for ask in dict.fromkeys(writing.asks)), *dict.fromkeys(writing.to_do)]
     if not reference:

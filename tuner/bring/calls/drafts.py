@@ -26,7 +26,7 @@ def draft_of_call(path: Path, name: str, call: str, dtype: str = "", reference: 
         names = ", ".join(each.name for each, _ in launched)
         raise Refused(f"the call launches {names}: name one, as {path.name}:NAME")
     each, kernel = chosen[0]
-    return write_called(each, kernel, told, read_call(call), ".".join(package_of(path)[1]), reference)
+    return write_called(each, kernel, told, read_call(call), ".".join(package_of(path)[1]), reference, path.read_text())
 
 
 def _functions_of(path: Path) -> set[str]:

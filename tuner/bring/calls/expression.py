@@ -106,13 +106,13 @@ def _check(node: ast.AST, depth: int) -> None:
 class Evaluation:
     """A call's parts turned into values.
 
-    `names` are the file's, `make(maker, args, keywords)` makes a tensor, `dtype(name)` a dtype, `instead` has other numbers for
-    numbers of the call.
+    `names` are the file's, `make(maker, args, keywords)` makes a tensor, `is_tensor` knows one, `dtype(name)` makes a dtype,
+    `instead` has other numbers for numbers of the call.
     """
 
     def __init__(self, names: Mapping[str, Any], make: Callable[..., Any], dtype: Callable[[str], Any],
-                 instead: Mapping[int, int] | None = None) -> None:
-        self.names, self.make, self.dtype, self.instead = names, make, dtype, instead or {}
+                 instead: Mapping[int, int] | None = None, is_tensor: Callable[[Any], bool] = lambda value: False) -> None:
+        self.names, self.make, self.dtype, self.instead, self.is_tensor = names, make, dtype, instead or {}, is_tensor
 
     def value(self, node: ast.expr) -> Any:
         """Return the value of a part. Raises Refused for a name that is not there, and what the function raises."""
@@ -153,12 +153,14 @@ class Evaluation:
             if node.attr == "bool" or node.attr in DTYPES:
                 return self.dtype("bool" if node.attr == "bool" else DTYPES[node.attr])
             raise Refused(f"torch.{node.attr} is no dtype and no maker of tensors ({', '.join(MAKERS)})")
-        of_file = _root(node) in self.names and not _is_called(node.value)
+        of_file = _root(node) in self.names
         if not of_file and node.attr not in METHODS:
             raise Refused(f".{node.attr}: of tensors these are allowed: {', '.join(METHODS)}")
         base = self.value(node.value)
         if type(base).__name__ == "module":
             raise Refused(f"{ast.unparse(node)[:60]}: names of the file itself are called, not of modules that it imports")
+        if _is_called(node.value) and self.is_tensor(base) and node.attr not in METHODS:
+            raise Refused(f".{node.attr}: of tensors these are allowed: {', '.join(METHODS)}")
         return getattr(base, node.attr)
 
     def _call(self, node: ast.Call) -> Any:

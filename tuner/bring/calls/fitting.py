@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, permutations
 
 Point = tuple[Mapping[str, int], int]           # (sizes and blocks by name, the number in that call)
-MOST_FACTORS = 12
+MOST_FACTORS, MOST_PAIRED = 12, 24
+_POWERS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 def fit(points: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str] = (), as_meta: str = "{}",
@@ -52,7 +54,7 @@ def _formulas(points: Sequence[Point], sizes: Sequence[str], blocks: Sequence[st
         if whole and first % whole == 0:
             yield f"{text} * {first // whole}", [each * (first // whole) for each in values]
         yield f"triton.next_power_of_2({text})", [_power(each) for each in values]
-        for by in (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024):
+        for by in _POWERS:
             yield f"triton.cdiv({text}, {by})", [-(-each // by) for each in values]
         for least in (16, 32, 64, 128):
             yield f"max({least}, triton.next_power_of_2({text}))", [max(least, _power(each)) for each in values]
@@ -61,6 +63,7 @@ def _formulas(points: Sequence[Point], sizes: Sequence[str], blocks: Sequence[st
             yield f"min({text}, {most})", [min(each, most) for each in values]
         yield f"{text} + 1", [each + 1 for each in values]
         yield f"{text} - 1", [each - 1 for each in values]
+    yield from _paired([(as_meta.format(name), at(name)) for name in [*varying[:MOST_PAIRED], *seen_to_vary]], first)
     if seen_to_vary:
         positive = [block for block in seen_to_vary if all(each > 0 for each in at(block))]
         grouped = [(f"triton.cdiv({text}, {as_meta.format(block)})",
@@ -73,6 +76,9 @@ def _formulas(points: Sequence[Point], sizes: Sequence[str], blocks: Sequence[st
         if first and values[0] % first == 0 and values[0] // first > 1:
             by = values[0] // first
             yield f"{text} // {by}", [each // by for each in values]
+        for name in varying:
+            if all(each > 0 for each in at(name)):
+                yield f"({text}) // {as_meta.format(name)}", [each // one for each, one in zip(values, at(name), strict=True)]
         if values[0] and first % values[0] == 0 and first // values[0] > 1:
             yield f"{text} * {first // values[0]}", [each * (first // values[0]) for each in values]
     for block in seen_to_vary:          # a split along the sum: programs for each part
@@ -102,3 +108,59 @@ def _products(factors: Sequence[tuple[str, list[int]]], count: int) -> Iterator[
 def _power(size: int) -> int:
     return 1 << max(0, (size - 1).bit_length())
 
+
+def _paired(named: Sequence[tuple[str, list[int]]], first: int) -> Iterator[tuple[str, list[int]]]:
+    """Yield what two numbers give, or one and a constant: quotients, differences, sums, what is padded to a multiple."""
+    for text, values in named:
+        for by in dict.fromkeys([*([values[0] // first] if first and values[0] >= first else []), *_POWERS]):
+            yield f"{text} // {by}", [each // by for each in values]
+            yield f"triton.cdiv({text}, {by}) * {by}", [-(-each // by) * by for each in values]
+            yield f"{text} // {by} + 1", [each // by + 1 for each in values]
+        yield f"({text} - 1).bit_length()", [(each - 1).bit_length() for each in values]
+    for (one, ones), (other, others) in permutations(named, 2):
+        pairs = list(zip(ones, others, strict=True))
+        if all(each > 0 for each in others):
+            yield f"{one} // {other}", [left // right for left, right in pairs]
+            yield f"triton.cdiv({one}, {other})", [-(-left // right) for left, right in pairs]
+            yield f"triton.next_power_of_2({one} // {other})", [_power(left // right) for left, right in pairs]
+            yield f"triton.cdiv({one}, {other}) * {other}", [-(-left // right) * right for left, right in pairs]
+            yield f"{one} // {other} + 1", [left // right + 1 for left, right in pairs]
+        yield f"{one} - {other}", [left - right for left, right in pairs]
+        yield f"{one} + {other}", [left + right for left, right in pairs]
+        yield f"min({one}, {other})", [min(left, right) for left, right in pairs]
+
+
+def fit_flag(points: Sequence[tuple[Mapping[str, int], bool]], sizes: Sequence[str], blocks: Sequence[str] = (),
+             as_meta: str = "{}") -> str | None:
+    """Return a comparison that holds where the flag is set and nowhere else; None where none of the simple ones does."""
+    flags = [value for _, value in points]
+    named = [(as_meta.format(name), [env.get(name, 0) for env, _ in points]) for name in [*blocks, *sizes]]
+    named = [(text, values) for text, values in named if all(each > 0 for each in values)]
+    multiples = [(one, other, ones, others) for (one, ones), (other, others) in permutations(named, 2)]
+    multiples += [(one, str(by), ones, [by] * len(ones)) for one, ones in named for by in _POWERS]
+    for one, other, ones, others in multiples:
+        pairs = list(zip(ones, others, strict=True))
+        for text, values in ((f"{one} % {other} == 0", [left % right == 0 for left, right in pairs]),
+                             (f"{one} >= {other}", [left >= right for left, right in pairs]),
+                             (f"{one} > {other}", [left > right for left, right in pairs])):
+            if values == flags:
+                return text
+            if [not each for each in values] == flags:
+                return f"not {text}"
+    return None
+
+
+def fit_fraction(points: Sequence[tuple[Mapping[str, int], float]], sizes: Sequence[str]) -> str | None:
+    """Return a fraction as a power of a size, or of the product of two, times a constant: `1.4427 * D ** -0.5`."""
+    named = [(name, [env.get(name, 0) for env, _ in points]) for name in sizes]
+    named += [(f"({one} * {other})", [left * right for left, right in zip(ones, others, strict=True)])
+              for (one, ones), (other, others) in permutations(named, 2)]
+    for text, values in named:
+        if not all(each > 0 for each in values):
+            continue
+        for power in (-0.5, -1, 0.5, 1):
+            factors = [value / each ** power for each, (_, value) in zip(values, points, strict=True)]
+            if all(math.isclose(factor, factors[0], rel_tol=1e-6) for factor in factors):
+                constant = "" if math.isclose(factors[0], 1, rel_tol=1e-9) else f"{factors[0]!r} * "
+                return f"{constant}1 / {text}" if power == -1 else f"{constant}{text}" + ("" if power == 1 else f" ** {power}")
+    return None

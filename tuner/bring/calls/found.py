@@ -23,19 +23,23 @@ REFERENCE = ("no function of the file is named as the reference (--reference NAM
 
 def read_recorded(path: Path, told: Mapping[str, Any]) -> list[tuple[Recorded, Kernel | None]]:
     """Return each kernel that the call launches, with what the text of its file says of it."""
-    kernels = _kernels_of(path)
+    given: dict[str, dict[str, Any]] = {}
+    for launch in reversed(told.get("launches", [])):           # the first launch of each holds
+        given[launch["kernel"]] = {name: value.get("value") for name, value in launch["constexprs"].items()
+                                   if value["kind"] in ("int", "bool", "str", "none")}
+    kernels = _kernels_of(path, given)
     root = package_of(path)[0]
     for launch in told.get("launches", []):
         place = Path(str(launch.get("file", "")))
         if launch["kernel"] not in kernels and place.is_relative_to(root) and place.suffix == ".py":
-            kernels |= {name: each for name, each in _kernels_of(place).items() if name not in kernels}
+            kernels |= {name: each for name, each in _kernels_of(place, given).items() if name not in kernels}
     by_function = {each.function or name: each for name, each in kernels.items()}
     return [(each, by_function.get(each.name)) for each in understand(told, by_function)]
 
 
-def _kernels_of(path: Path) -> dict[str, Kernel]:
+def _kernels_of(path: Path, given: Mapping[str, Mapping[str, Any]]) -> dict[str, Kernel]:
     try:
-        return all_kernels_of(path.read_text())
+        return all_kernels_of(path.read_text(), given)
     except (OSError, UnicodeDecodeError, Refused):
         return {}
 

@@ -37,13 +37,14 @@ class Session:
         self.recorder = Recorder(look=self.values.look)
         self.launches: list[Launch] = []
         self._made: list[tuple[Any, dict[str, Any]]] = []
+        self._fails = False                     # whether the call as it is ends in an error, after what it launched
 
     def record(self, call: CallExpression) -> dict[str, Any]:
         """Return what the call launches, and what it launches with other numbers: see `understand`. {"failed"} where nothing."""
         self.recorder.start()
         try:
             failed, result = self._run(call)
-            self.launches = list(self.recorder.launches)
+            self.launches, self._fails = list(self.recorder.launches), bool(failed)
             told: dict[str, Any] = {
                 "call": call.text, "sms": torch.cuda.get_device_properties(0).multi_processor_count,
                 "sizes": list(call.sizes)[:MOST_SIZES], "inputs": [each for _, each in self._made],
@@ -72,24 +73,29 @@ class Session:
         self.recorder.launches, self._made, self.choices.made = [], [], {}
         try:
             with pretended(self.mode, self.values):
-                evaluation = Evaluation(vars(self.module), self._make, _dtype, instead)
+                evaluation = Evaluation(vars(self.module), self._make, _dtype, instead, torch.is_tensor)
                 return "", evaluation.value(call.tree)
         except Refused as error:
             return str(error), None
         except Exception as error:
             return _explain(error), None
 
+    def _goes_as_before(self, call: CallExpression, instead: Mapping[int, int] | None = None) -> bool:
+        """Make the call again; return whether it ends, or fails where the call as it is fails: after the same launches."""
+        failed, _ = self._run(call, instead)
+        launched = [each.name for each in self.recorder.launches]
+        return not failed or (self._fails and launched == [each.name for each in self.launches])
+
     def _with_sizes(self, call: CallExpression, end_s: float) -> list[dict[str, Any]]:
-        """Call with each number of the call twice as large (half, where that fails), with 1.5 times it, far larger and smaller."""
+        """Call with each number of the call doubled (halved, where that fails), 1.5 times, one more, far larger and smaller."""
         again = []
         for size in call.sizes[:MOST_SIZES]:
             large = size * max(16, LARGE // size)
-            for others in ((2 * size, size // 2), (size + size // 2,), (large, 16 * size), (size // 16,)):
+            for others in ((2 * size, size // 2), (size + size // 2,), (size + 1,), (large, 16 * size), (size // 16,)):
                 for other in others:
                     if time.monotonic() > end_s or not 1 <= other <= MAX_SIZE or other == size:
                         continue
-                    failed, _ = self._run(call, {size: other})
-                    if not failed:
+                    if self._goes_as_before(call, {size: other}):
                         again.append({"size": size, "is": other, "launches": [_short(each) for each in self.recorder.launches]})
                         break
         return again
@@ -101,9 +107,9 @@ class Session:
                 if time.monotonic() > end_s or other == value:
                     continue
                 self.choices.instead = {key: other}
-                failed, _ = self._run(call)
+                as_before = self._goes_as_before(call)
                 self.choices.instead = {}
-                if not failed:
+                if as_before:
                     again.append({"choice": key, "is": other, "launches": [_short(each) for each in self.recorder.launches]})
         return again
 

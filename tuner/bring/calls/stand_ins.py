@@ -136,8 +136,20 @@ def stand_in_gpu(capability: str) -> StandInDriver:
             setattr(torch.accelerator, name, answer)
     if torch.version.cuda is None:
         torch.version.cuda = "12.8"
+    _stand_in_parts()
     _plain_torch()
     return stands
+
+
+def _stand_in_parts() -> None:
+    """Stand in for parts of torch that Inductor's own code calls, and that a torch without CUDA has not."""
+    def empty_strided(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty_strided(tuple(size), tuple(stride), dtype=dtype, device="cuda")
+
+    torch._C._cuda_getCurrentRawStream = lambda device=0: 0
+    torch.cuda._DeviceGuard = _Nothing
+    with contextlib.suppress(AttributeError):
+        torch._C._dynamo.guards._empty_strided_cuda = empty_strided
 
 
 def _plain_torch() -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.bring.calls.fitting import Point, fit
+from tuner.bring.calls.again import Again, read_again
+from tuner.bring.calls.fitting import Point, fit, fit_flag, fit_fraction
 from tuner.bring.source import Kernel
 from tuner.bring.spaces import few_values, powers_around
 
@@ -26,7 +27,9 @@ class Recorded:
     dims      name → number of the call, for the numbers that something of the launch follows
     grid      formula for each axis over arguments and parameters; None where none holds in all calls
     chosen    constexpr → who chose it and why it is tuned or not
-    formulas  whole numbers of the launch (path joined by ".") → formula over `dims`; None where it follows none that is simple
+    formulas  numbers and flags of the launch (path joined by ".") → formula over `dims`; None where it follows none that is simple
+    derived   what the host computes from what is tuned (`triton.cdiv(n, BLOCK)`, `N % BLOCK == 0`) → formula as a grid has it
+    widened   whether its autotuner lists one configuration, around which a space is proposed
     here      what follows the call's sizes in no simple way, so that it is known at these sizes alone
     unsure    what could not be told, and has to be asked
     untuned   what is left as the host has it, with why
@@ -41,6 +44,8 @@ class Recorded:
     grid: list[str | None] = field(default_factory=list)
     chosen: dict[str, str] = field(default_factory=dict)
     formulas: dict[str, str | None] = field(default_factory=dict)
+    derived: dict[str, str] = field(default_factory=dict)
+    widened: bool = False
     here: list[str] = field(default_factory=list)
     unsure: list[str] = field(default_factory=list)
     untuned: list[str] = field(default_factory=list)
@@ -61,7 +66,7 @@ def understand(told: Mapping[str, Any], kernels: Mapping[str, Kernel]) -> list[R
 
 def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], kernel: Kernel | None) -> Recorded:
     each = Recorded(at, launch)
-    points = list(_points(told, at, launch))
+    points = list(read_again(told, at, launch))
     each.dims = _name_dims(told, launch, points)
     varied = {one["size"] for one in told.get("with_sizes", ())}
     autotune = launch.get("autotune")
@@ -70,26 +75,76 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], kernel
         each.params = {name: tuple(dict.fromkeys(config[name] for config in each.configs if name in config))
                        for name in autotune["names"]}
         each.default = {**each.configs[0]}
+        each.widened = len(each.configs) == 1 and not (autotune["pruned"] or autotune["pre_hook"])
     for name, value in launch["constexprs"].items():
         each.chosen[name] = _who(each, name, value, told, points, kernel, varied)
         if each.chosen[name] == CHOSEN:
             each.params[name] = few_values(name, value["value"]) or powers_around(value["value"])
             each.default[name] = value["value"]
-    if not autotune:
+    if each.widened:
+        _widen(each, launch, kernel)
+    if each.widened or not autotune:
         _add_options(each, launch, kernel)
+    _find_derived(each, launch, points)
     for name, reason in each.chosen.items():
         if reason.startswith(UNSURE):
             value = launch["constexprs"][name].get("value")
             each.untuned.append(f"{name}={value} is not tuned: {reason.removeprefix(UNSURE + ': ')}")
     each.grid = _fit_grid(each, told, at, launch, points, kernel)
     each.formulas = _fit_numbers(each, launch, points)
-    told_by = {*each.params, *launch["heuristics"]}
+    told_by = {*each.params, *each.derived, *launch["heuristics"]}
     each.here += dict.fromkeys(name for path, formula in each.formulas.items()
                                if formula is None and (name := path.split(".")[1]) not in told_by)
+    drawn = {one["storage"] for one in told.get("inputs", ()) if one["maker"] == "randint" and len(one["bounds"]) == 2}
+    each.here += [name for name, one in launch["arguments"].items()
+                  if "values" in one and one["storage"] not in drawn and name not in each.here]
     return each
 
 
-def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str, Any], points: Sequence[_Seen],
+def _widen(each: Recorded, launch: Mapping[str, Any], kernel: Kernel | None) -> None:
+    """Propose values around the one configuration that an autotuner lists; blocks only where its grid follows them."""
+    each.configs = []
+    steps = kernel.steps if kernel else None
+    for name, value in list(each.default.items()):
+        if name not in OPTIONS and type(value) is int and launch["grid_is_function"] and (
+                steps is None or name in steps.moves & steps.ranges):
+            each.params[name] = few_values(name, value) or powers_around(value)
+
+
+def _find_derived(each: Recorded, launch: Mapping[str, Any], points: Sequence[Again]) -> None:
+    """Find what the host computes from its blocks. A block that something follows in no simple way is left as it is."""
+    blocks = [name for name in each.params if name not in OPTIONS]
+    given = {**launch["arguments"], **launch["constexprs"]}
+    for name, one in given.items():
+        if name in each.params or name in launch["heuristics"] or one["kind"] not in ("int", "bool"):
+            continue
+        moved = [again for again in points if again.moves(points[0], blocks)]
+        seen = moved if one["kind"] == "int" else points        # EVEN follows a block that it was not seen to change with
+        if all(again.value(name) == one["value"] for again in seen):
+            continue
+        sizes = [other for other in _sizes_of(each, launch) if other != name]
+        seen = [(again.known(each.dims), again.value(name)) for again in points if not again.choice or again in moved]
+        formula = fit(seen, sizes, blocks, META) if one["kind"] == "int" else fit_flag(seen, sizes, blocks, META)
+        if formula is not None:
+            each.derived |= {name: formula} if any(META.format(block) in formula for block in blocks) else {}
+            continue
+        follows = {block for again in moved if again.value(name) != one["value"] for block in blocks
+                   if again.constexpr(block) != points[0].constexpr(block)}
+        for block in follows:
+            each.chosen[block] = f"{UNSURE}: {name} follows it in no simple way"
+            each.params.pop(block)
+            each.default.pop(block)
+        blocks = [block for block in blocks if block not in follows]
+
+
+def _sizes_of(each: Recorded, launch: Mapping[str, Any]) -> list[str]:
+    """Return what a formula can read: numbers that the kernel gets, strides last, then sizes of the call."""
+    whole = [name for name, one in launch["arguments"].items() if one["kind"] == "int" and one["value"] > 1]
+    both = list(dict.fromkeys([*whole, *each.dims]))
+    return sorted(both, key=lambda name: ("stride" in name.lower(), both.index(name)))
+
+
+def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str, Any], points: Sequence[Again],
          kernel: Kernel | None, varied: set[int]) -> str:
     launch = each.launch
     if launch.get("autotune") and name in launch["autotune"]["names"]:
@@ -131,7 +186,7 @@ def _loops_over(kernel: Kernel, name: str) -> bool:
     return kernel.loops and name in kernel.steps.loops
 
 
-def _covers(each: Recorded, name: str, points: Sequence[_Seen]) -> str:
+def _covers(each: Recorded, name: str, points: Sequence[Again]) -> str:
     """Return the size that a value covers in every call, as its next power of two, "=" before one that it is; "" where none."""
     for dim in each.dims:
         pairs = [(one.constexpr(name), one.env(each.dims)[dim]) for one in points if not one.choice]
@@ -155,54 +210,7 @@ def _add_options(each: Recorded, launch: Mapping[str, Any], kernel: Kernel | Non
     each.params |= {name: (launch["options"][name],) for name in OPTIONS[2:] if name in launch["options"]}
 
 
-# ---- the calls that were made again ----
-
-@dataclass
-class _Seen:
-    """One launch of one call: with another `size` (and what it `is`), with another `choice`, or the call as it is."""
-
-    launch: Mapping[str, Any]
-    size: int = 0
-    other: int = 0
-    choice: str = ""
-
-    def constexpr(self, name: str) -> int | None:
-        value = self.launch["constexprs"].get(name, {}).get("value")
-        return value if type(value) is int else None
-
-    def env(self, dims: Mapping[str, int]) -> dict[str, int]:
-        """Return the value of each dimension in this call."""
-        return {name: self.other if size == self.size else size for name, size in dims.items()}
-
-    def known(self, dims: Mapping[str, int]) -> dict[str, int]:
-        """Return dimensions, constexprs and options of the launch that are whole numbers."""
-        given = {**self.launch["arguments"], **self.launch["constexprs"]}
-        blocks = {name: each["value"] for name, each in given.items() if type(each.get("value")) is int}
-        return {**blocks, **{name: each for name, each in self.launch["options"].items() if type(each) is int}, **self.env(dims)}
-
-    def shapes(self) -> list[Any]:
-        return [each.get("shape") for each in self.launch["arguments"].values() if each["kind"] in ("tensor", "descriptor")]
-
-
-def _points(told: Mapping[str, Any], at: int, launch: Mapping[str, Any]) -> Iterator[_Seen]:
-    yield _Seen(launch)
-    for one in told.get("with_sizes", ()):
-        if (same := _same(one["launches"], at, told)) is not None:
-            yield _Seen(same, one["size"], one["is"])
-    for one in told.get("with_choices", ()):
-        if (same := _same(one["launches"], at, told)) is not None:
-            yield _Seen(same, choice=one["choice"])
-
-
-def _same(launches: Sequence[Mapping[str, Any]], at: int, told: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the launch that stands where this one stood; another count or order of kernels is another way through the host."""
-    names = [each["kernel"] for each in told["launches"]]
-    if [each["kernel"] for each in launches] != names:
-        return None
-    return launches[at]
-
-
-def _name_dims(told: Mapping[str, Any], launch: Mapping[str, Any], points: Sequence[_Seen]) -> dict[str, int]:
+def _name_dims(told: Mapping[str, Any], launch: Mapping[str, Any], points: Sequence[Again]) -> dict[str, int]:
     """Return a name for each number of the call that the launch follows: of an argument that has it, else a letter."""
     dims: dict[str, int] = {}
     for size in told["sizes"]:
@@ -225,23 +233,21 @@ def _numbers(launch: Mapping[str, Any]) -> list[Any]:
                               (*launch["arguments"].values(), *launch["constexprs"].values())]]
 
 
-def _fit_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping[str, Any], points: Sequence[_Seen],
+def _fit_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping[str, Any], points: Sequence[Again],
               kernel: Kernel | None) -> list[str | None]:
     blocks = [name for name in each.params if name not in OPTIONS]
     axes: list[str | None] = []
-    # what the grid can read: numbers that the kernel gets, strides last, then sizes of the call
-    whole = [name for name, one in launch["arguments"].items() if one["kind"] == "int" and one["value"] > 1]
-    both = list(dict.fromkeys([*whole, *each.dims]))
-    sizes = sorted(both, key=lambda name: ("stride" in name.lower(), both.index(name)))
+    sizes = [name for name in _sizes_of(each, launch) if name not in each.derived]
     fixed = sorted({number for name, value in launch["constexprs"].items() if name not in blocks
                     and type(number := value.get("value")) is int and number > 1
                     and all(one.constexpr(name) in (None, number) for one in points)})
     for axis in range(len(launch["grid"])):
-        seen: list[Point] = [(one.known(each.dims), one.launch["grid"][axis]) for one in points
-                             if axis < len(one.launch["grid"]) and (not one.choice or _changes_blocks(one, points[0], blocks))]
+        of_axis = [one for one in points if axis < len(one.launch["grid"])
+                   and (not one.choice or one.moves_alone(points[0], blocks, each.derived))]
+        seen: list[Point] = [(one.known(each.dims), one.launch["grid"][axis]) for one in of_axis]
         # a host that counts programs by warps: those of its own choice do for others, since the kernel goes over what is left
         own: list[Point] = [(one.known(each.dims), one.launch["grid"][axis]) for one in points if one.choice
-                            and axis < len(one.launch["grid"]) and _changes_blocks(one, points[0], blocks)
+                            and axis < len(one.launch["grid"]) and one.moves_alone(points[0], blocks, each.derived)
                             and (one.launch["options"] == launch["options"] or not (kernel and kernel.loops))]
         for one in (told.get("grids") or [])[at:at + 1] or [[]]:
             told_grids = [({**points[0].known(each.dims), **other["instead"]}, other["grid"][axis]) for other in one
@@ -252,7 +258,8 @@ def _fit_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping[
             each.here = ["the grid"]
         axes.append(formula)
     moved = kernel.steps.moves if kernel is not None and not kernel.loops else ()
-    for name in blocks:
+    is_fixed = bool(launch["autotune"]) and not launch["grid_is_function"]      # before its autotuner chooses
+    for name in blocks if not is_fixed else ():
         if name in moved and not any(META.format(name) in str(axis) for axis in axes) and None not in axes:
             each.unsure.append(f"how many programs there are for another {name}: the grid was not seen to follow it")
     if None in axes:
@@ -260,43 +267,35 @@ def _fit_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping[
     return axes
 
 
-def _changes_blocks(one: _Seen, base: _Seen, blocks: Sequence[str]) -> bool:
-    """Return whether another choice changes blocks and nothing else that the kernel is given."""
-    names = {name for name, value in one.launch["constexprs"].items() if value != base.launch["constexprs"].get(name)}
-    before = base.launch["arguments"]
-    same = all(value.get(part) == before[name].get(part) for name, value in one.launch["arguments"].items()
-               for part in ("value", "shape"))
-    options = one.launch["options"] != base.launch["options"]
-    return same and bool(names or options) and names <= set(blocks)
-
-
-def _fit_numbers(each: Recorded, launch: Mapping[str, Any], points: Sequence[_Seen]) -> dict[str, str | None]:
-    """Return a formula for each whole number of the arguments: extents, strides, scalars, constexprs that are not tuned."""
+def _fit_numbers(each: Recorded, launch: Mapping[str, Any], points: Sequence[Again]) -> dict[str, str | None]:
+    """Return a formula for each number and flag of the arguments: extents, strides, scalars, constexprs that are not tuned."""
     of_sizes = [one for one in points if not one.choice]
     found: dict[str, str | None] = {}
-    for path in _paths(launch):
+    for path, kind in _paths(launch):
         seen = [(one.env(each.dims), value) for one in of_sizes if (value := _at(one.launch, path)) is not None]
-        if seen:
+        if seen and kind == "int":
             found[".".join(map(str, path))] = fit(seen, list(each.dims))
+        elif len({value for _, value in seen}) > 1:
+            find = fit_fraction if kind == "float" else fit_flag
+            found[".".join(map(str, path))] = find(seen, list(each.dims)) if kind in ("float", "bool") else None
     return found
 
 
-def _paths(launch: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
-    for name, each in launch["arguments"].items():
-        if each["kind"] == "int":
-            yield "arguments", name, "value"
-        for part in ("shape", "strides") if each["kind"] in ("tensor", "descriptor") else ():
-            yield from (("arguments", name, part, axis) for axis in range(len(each[part])))
-    for name, each in launch["constexprs"].items():
-        if each["kind"] == "int":
-            yield "constexprs", name, "value"
+def _paths(launch: Mapping[str, Any]) -> Iterator[tuple[tuple[Any, ...], str]]:
+    """Yield the place of each number, flag and text of a launch, and its kind."""
+    for part in ("arguments", "constexprs"):
+        for name, each in launch[part].items():
+            if each["kind"] in ("int", "float", "bool", "str", "none"):
+                yield (part, name, "value"), each["kind"]
+            for extents in ("shape", "strides") if each["kind"] in ("tensor", "descriptor") else ():
+                yield from (((part, name, extents, axis), "int") for axis in range(len(each[extents])))
 
 
-def _at(launch: Mapping[str, Any], path: Sequence[Any]) -> int | None:
+def _at(launch: Mapping[str, Any], path: Sequence[Any]) -> Any:
     at: Any = launch
     for part in path:
         try:
             at = at[part]
         except (KeyError, IndexError, TypeError):
             return None
-    return at if type(at) is int else None
+    return at

@@ -1,0 +1,146 @@
+"""Kinds of host functions in public files: what follows from a block, one listed configuration, branches, objects, late errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from profiles.base.refused import Refused
+from tests.tuner.bring.test_calls import Calls
+from tuner.bring.calls.expression import read_call
+from tuner.bring.calls.fitting import fit, fit_flag, fit_fraction
+from tuner.bring.calls.reference_call import write_reference_call
+from tuner.bring.source import all_kernels_of
+from tuner.bring.spaces import few_values
+
+FILE = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def sums(x_ptr, out_ptr, n, BLOCK: tl.constexpr, EVEN: tl.constexpr, PARTS: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at) if EVEN else tl.load(x_ptr + at, mask=at < n, other=0.0)
+    tl.atomic_add(out_ptr, tl.sum(x) / PARTS)
+
+def mean_of_parts(x):
+    BLOCK = 256
+    out = torch.zeros(1, dtype=torch.float32, device=x.device)
+    parts = triton.cdiv(x.numel(), BLOCK)
+    sums[(parts,)](x, out, x.numel(), BLOCK=BLOCK, EVEN=x.numel() % BLOCK == 0, PARTS=parts)
+    return out
+
+@triton.autotune(configs=[triton.Config({"BLOCK": 1024}, num_warps=4)], key=["n"])
+@triton.jit
+def scaled(x_ptr, y_ptr, n, scale, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) * scale, mask=at < n)
+
+def scale_rows(x):
+    y = torch.empty_like(x)
+    n = x.numel()
+    scaled[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, y, n, 1.4427 * x.shape[1] ** -0.5)
+    return y
+
+class Scaler:
+    def __init__(self, times):
+        self.times = times
+
+    def run_it(self, x):
+        y = scale_rows(x)
+        if y.argmax() > 3:          # looks at what a kernel computes: the call ends here
+            return x
+        return y
+
+@triton.jit
+def copied(a, b, n, BLOCK: tl.constexpr, TO_B: tl.constexpr):
+    source = a if TO_B else b
+    target = b if TO_B else a
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(target + at, tl.load(source + at, mask=at < n), mask=at < n)
+
+def copy_to(a, longest):
+    b = torch.empty_like(a)
+    copied[(triton.cdiv(longest, 128),)](a, b, a.numel(), BLOCK=128, TO_B=True)
+    return b
+
+def scale_torch(x, times=1.0):
+    return x * times
+"""
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calls]:
+    path = tmp_path_factory.mktemp("kinds") / "kinds.py"
+    Path(path).write_text(FILE)
+    made = Calls(path)
+    with made.asked:
+        yield made
+
+
+def test_what_the_host_computes_from_a_block_is_computed_for_each_configuration(calls: Calls) -> None:
+    found = calls.record("mean_of_parts(randn(4096))")["sums"]
+    assert {"BLOCK"} == {each["name"] for each in found.parameters} - {"num_warps", "num_stages"} and not found.problems
+    adapter = calls.adapters["sums"]
+    assert '"PARTS": lambda meta: triton.cdiv(meta["n"], meta["BLOCK"])' in adapter
+    assert '"EVEN": lambda meta: meta["n"] % meta["BLOCK"] == 0' in adapter and "kernel=KERNEL" in adapter
+    assert '"PARTS"' not in adapter[adapter.index("def arguments"):adapter.index("def reference")]
+    compile(adapter, "adapter", "exec")
+
+
+def test_one_listed_configuration_is_where_a_space_begins(calls: Calls) -> None:
+    found = calls.record("scale_rows(randn(4096, 1000))")["scaled"]
+    space = {each["name"]: each["values"] for each in found.parameters}
+    assert space["BLOCK"] == [256, 512, 1024, 2048, 4096] and len(space["num_warps"]) == 5 and found.default["BLOCK"] == 1024
+    assert "1.4427 * N ** -0.5" in calls.adapters["scaled"] or "1.4427 * M ** -0.5" in calls.adapters["scaled"]
+    assert "params={" in calls.adapters["scaled"]
+
+
+def test_a_method_of_an_object_of_the_file_is_called_and_a_call_that_ends_late_is_made_again(calls: Calls) -> None:
+    found = calls.record("Scaler(3).run_it(randn(4096, 1000))")["scaled"]
+    assert any("did not end" in note for note in found.notes)
+    assert found.recorded["grid_formula"] == 'triton.cdiv(meta["n"], meta["BLOCK"])' and not found.problems
+
+
+def test_only_the_branch_that_a_launch_takes_is_read_and_a_number_no_argument_tells_holds_for_the_call(calls: Calls) -> None:
+    found = calls.record("copy_to(randn(4096), 3000)")["copied"]
+    assert {each["name"]: each["written"] for each in found.arguments if each["kind"] == "pointer"} == {"a": False, "b": True}
+    assert "triton.cdiv(3000, meta[\"BLOCK\"])" in calls.adapters["copied"] and "only=(4096,)" in calls.adapters["copied"]
+    assert "NotImplementedError" not in calls.adapters["copied"]
+
+
+def test_conditions_that_are_known_are_decided_and_others_stay() -> None:
+    text = FILE.replace("source = a if TO_B else b", "source = a if TO_B and n > 3 else b")
+    kernel = all_kernels_of(text, {"copied": {"TO_B": True}})["copied"]
+    assert {each.name for each in kernel.arguments if each.loaded} == {"a", "b"}
+    kernel = all_kernels_of(text, {"copied": {"TO_B": False}})["copied"]
+    assert {each.name for each in kernel.arguments if each.loaded} == {"b"}
+
+
+def test_quotients_flags_and_fractions_are_fitted() -> None:
+    shapes = [(4096, 128), (8192, 128), (4096, 64), (6144, 256)]
+    assert fit([({"K": k, "G": g}, k // g) for k, g in shapes], ["K", "G"]) == "K // G"
+    assert fit([({"M": m, "N": n}, n - m) for m, n in ((3, 7), (5, 7), (3, 20))], ["M", "N"]) == "N - M"
+    assert fit([({"M": m}, -(-m // 128) * 128) for m in (4100, 8200, 6150, 256)], ["M"]) == "triton.cdiv(M, 128) * 128"
+    assert fit_flag([({"N": n}, n % 64 == 0) for n in (640, 641, 1280, 48, 96)], ["N"]) == "N % 64 == 0"
+    assert fit_flag([({"N": 3}, True), ({"N": 4}, False), ({"N": 5}, True), ({"N": 7}, False)], ["N"]) is None
+    assert fit_fraction([({"D": d}, 2 / d) for d in (64, 128, 96)], ["D"]) == "2.0 * 1 / D"
+    assert fit_fraction([({"D": d}, d % 5 + 0.5) for d in (64, 128, 96)], ["D"]) is None
+
+
+def test_few_values_are_of_what_takes_few() -> None:
+    assert few_values("SPLIT_K", 4) == (1, 2, 4, 8) and few_values("SPLIT_SIZE", 256) == () and few_values("BLOCK_ROWS", 64) == ()
+
+
+def test_a_reference_of_fewer_arguments_gets_those_of_the_same_names() -> None:
+    text = "def attend(q, k, v, causal, scale=None): ...\ndef plain(v, q, k, causal=True): ...\ndef other(x, y, z, w, u): ...\n" \
+           "def two(first, second): ...\n"
+    call = read_call("attend(randn(2, 3).t(), randn(3, 4), v=randn(4, 5).requires_grad_(), causal=False)")
+    written = write_reference_call(text, "plain", call, "args[{}]".format)
+    assert written == "plain(v=args[2], q=args[0].t(), k=args[1], causal=False)"
+    with pytest.raises(Refused, match="other takes x, y, z, w, u"):
+        write_reference_call(text, "other", call, "args[{}]".format)
+    assert write_reference_call(text, "two", read_call("attend(randn(2), randn(3))"), "args[{}]".format) == "two(args[0], args[1])"
+    with pytest.raises(Refused, match="cannot be called"):
+        write_reference_call(text, "plain", read_call("attend(randn(2), randn(3), randn(3), True).sum().backward()"), str)

@@ -1,0 +1,108 @@
+"""How the function that is named as the reference is called: with what the call gives the host, by name, else by position."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from profiles.base.refused import Refused
+from tuner.bring.calls.expression import MAKERS, CallExpression
+
+_IGNORED = ("requires_grad_", "cuda", "detach")         # what changes no value
+
+
+def write_reference_call(text: str, reference: str, call: CallExpression, tensor: Callable[[int], str]) -> str:
+    """Return the call of a function of the file. Raises Refused where its arguments are not those of the call.
+
+    A reference may take fewer arguments than the host: those of the same names. tensor: number of a tensor that the call makes, in
+    the order in which it makes them → what stands for it
+    """
+    host = _host_call(call.tree)
+    if host is None or _is_gradient(call.tree):
+        raise Refused(f"{reference} cannot be called as {call.text[:60]} is")
+    functions = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)} if text else {}
+    made = {id(node): number for number, node in enumerate(_makers(call.tree))}
+    write = _Tensors(made, tensor)
+    given = [ast.unparse(write.visit(_copied(each, made))) for each in host.args]
+    named = {str(each.arg): ast.unparse(write.visit(_copied(each.value, made))) for each in host.keywords}
+    if reference not in functions:
+        return _call(reference, given, named)
+    takes, needs = _parameters(functions[reference])
+    known: dict[str, str] = {}
+    if call.function in functions:
+        known = {**dict(zip(_parameters(functions[call.function])[0], given, strict=False)), **named}
+    if known and set(needs) <= known.keys():
+        return _call(reference, [], {name: known[name] for name in takes if name in known})
+    if len(needs) <= len(given) + len(named.keys() & set(takes)) and len(given) <= len(takes) and named.keys() <= set(takes):
+        return _call(reference, given, named)
+    raise Refused(f"{reference} takes {', '.join(takes) or 'nothing'}, which are not the arguments of {call.function}")
+
+
+def _call(name: str, given: Sequence[str], named: Mapping[str, str]) -> str:
+    return f"{name}({', '.join([*given, *(f'{each}={value}' for each, value in named.items())])})"
+
+
+def _host_call(tree: ast.expr) -> ast.Call | None:
+    """Return the call of the file's own function, below what is done with its result."""
+    node: ast.AST = tree
+    found = None
+    while isinstance(node, ast.Call | ast.Attribute):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            found = node
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return found
+
+
+def _is_gradient(tree: ast.expr) -> bool:
+    return any(isinstance(node, ast.Attribute) and node.attr == "backward" for node in ast.walk(tree))
+
+
+def _parameters(function: ast.FunctionDef) -> tuple[list[str], list[str]]:
+    """Return what it takes, and of that what has no default."""
+    positional = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    least = positional[:len(positional) - len(function.args.defaults)]
+    only = [each.arg for each in function.args.kwonlyargs]
+    needed = [name for name, default in zip(only, function.args.kw_defaults, strict=True) if default is None]
+    return [*positional, *only], [*least, *needed]
+
+
+def _makers(node: ast.AST) -> Iterator[ast.Call]:
+    """Yield the calls that make tensors, in the order in which Python makes them."""
+    if isinstance(node, ast.Call):
+        for each in (node.func, *node.args, *(keyword.value for keyword in node.keywords)):
+            yield from _makers(each)
+        if _is_maker(node):
+            yield node
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _makers(child)
+
+
+def _is_maker(node: ast.Call) -> bool:
+    return (isinstance(node.func, ast.Name) and node.func.id in MAKERS) or (
+        isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and node.func.value.id == "torch"
+        and node.func.attr in MAKERS)
+
+
+def _copied(node: ast.expr, made: dict[int, int]) -> ast.expr:
+    """Return a copy of a part of the call, in which the tensors are the same."""
+    copy = ast.parse(ast.unparse(node), mode="eval").body
+    for one, other in zip(_makers(node), _makers(copy), strict=True):
+        made[id(other)] = made[id(one)]
+    return copy
+
+
+class _Tensors(ast.NodeTransformer):
+    """Puts what stands for the call's tensors in their places."""
+
+    def __init__(self, made: Mapping[int, int], tensor: Callable[[int], str]) -> None:
+        self.made, self.tensor = made, tensor
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        if id(node) in self.made:
+            return ast.parse(self.tensor(self.made[id(node)]), mode="eval").body
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _IGNORED:
+            kept: ast.expr = self.visit(node.func.value)
+            return kept
+        self.generic_visit(node)
+        return node
