@@ -2,9 +2,12 @@
 
     export RIDGEPOINT_URL=https://tune.example RIDGEPOINT_TOKEN=rp_…       # an owner's token, scope "read and write"
     python ridgepoint_tune.py my_kernels.py:softmax --call "softmax(randn(8192, 4096))"
+    python ridgepoint_tune.py ops/softmax.py --source https://github.com/my/kernels --commit v1.2 --call "softmax(randn(8, 4096))"
+    python ridgepoint_tune.py acme/softmax.py --source acme-kernels==1.4 --call "softmax(randn(8192, 4096))"
 
-The file is sent with the modules that it imports from its repository (or its folder). Progress goes to standard error, the winner
-and the line to add to the code to standard output. Exit code: 0 tuned, 1 nothing was faster or right, 2 refused, 3 no answer.
+The file is sent with the modules that it imports from its repository (or its folder); with --source a worker fetches it. Progress
+goes to standard error, the winner and the line to add to the code to standard output. Exit code: 0 tuned, 1 nothing was faster or
+right, 2 refused, 3 no answer. With --source and no file those that hold kernels are printed.
 """
 
 from __future__ import annotations
@@ -157,7 +160,9 @@ def _is_below(path: Path, root: Path) -> bool:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="ridgepoint_tune.py", description="Tune a kernel file on a Ridgepoint server.")
-    parser.add_argument("file", metavar="FILE.py[:KERNEL]")
+    parser.add_argument("file", metavar="FILE.py[:KERNEL]", nargs="?", default="", help="with --source its path in there")
+    parser.add_argument("--source", default="", help="a repository (https://host/team/kernels) or a package (NAME==VERSION)")
+    parser.add_argument("--commit", default="", help="of the repository: a whole commit, a branch or a tag")
     parser.add_argument("--call", default="", help='"softmax(randn(8192, 4096))": one call of a function of the file')
     parser.add_argument("--reference", default="", metavar="NAME", help="a function of the file that computes the same in torch")
     parser.add_argument("--dtype", default="", choices=["", "bf16", "fp16", "fp32", "fp8"])
@@ -177,23 +182,15 @@ def main(argv: list[str] | None = None) -> int:
 def tune(options: argparse.Namespace) -> int:
     """Check the file, start the job, follow it. Returns the exit code."""
     name, _, kernel = options.file.partition(":")
-    path = Path(name).resolve()
-    if not path.is_file():
-        raise Refused(f"{name}: there is no such file")
-    root = root_of(path)
-    siblings = siblings_of(path, root) if path.suffix == ".py" else {}
-    if siblings:
-        say(f"with it: {', '.join(sorted(siblings))}")
-    folder = path.parent.relative_to(root).as_posix() if siblings else ""
-    text = path.read_text(encoding="utf-8", errors="replace")
-    check = ask("/api/operators/check/", {"text": text, "file": path.name, "call": options.call, "dtype": options.dtype,
-                                          "siblings": siblings, "folder": "" if folder == "." else folder})
+    check = ask("/api/operators/check/", {**_named(options, name), "call": options.call, "dtype": options.dtype})
     check = _followed(f"/api/operators/check/{check['id']}/", lambda one: f"{one['compiled']} of {one['samples']} samples compiled")
     if check["error"]:
         raise Refused(f"{check['error']['what']}. {check['error'].get('hint') or ''}".strip())
+    if not name:
+        return _list_found(check)
     kernels = [each["kernel"] for each in check["adapters"]]
     if kernel and kernel not in kernels and not options.call.lstrip().startswith(f"{kernel}("):
-        raise Refused(f"{path.name} has no kernel {kernel}, and that is not the function that is called; "
+        raise Refused(f"{name} has no kernel {kernel}, and that is not the function that is called; "
                       f"its kernels: {', '.join(kernels) or 'none'}")
     made = ask(f"/api/operators/check/{check['id']}/tune/", {
         "kernel": kernel if kernel in kernels else "", "reference": options.reference, "effort": options.effort,
@@ -203,6 +200,30 @@ def tune(options: argparse.Namespace) -> int:
                                                   "; compared with the default's own result, which is not independent"))
     job = _followed(f"/api/tune/{job['id']}/", _progress)
     return tell(made["operator"], job)
+
+
+def _named(options: argparse.Namespace, name: str) -> dict[str, Any]:
+    """Return what is checked: where it lies, or the file's text and what it imports. Raises Refused."""
+    if options.source:
+        return {"source": options.source, "commit": options.commit, "path": name}
+    path = Path(name).resolve()
+    if not name or not path.is_file():
+        raise Refused(f"{name}: there is no such file" if name else "name a file, or --source")
+    root = root_of(path)
+    siblings = siblings_of(path, root) if path.suffix == ".py" else {}
+    if siblings:
+        say(f"with it: {', '.join(sorted(siblings))}")
+    folder = path.parent.relative_to(root).as_posix() if siblings else ""
+    return {"text": path.read_text(encoding="utf-8", errors="replace"), "file": path.name, "siblings": siblings,
+            "folder": "" if folder == "." else folder}
+
+
+def _list_found(check: dict[str, Any]) -> int:
+    """Print the files of a repository or a package that hold kernels; return the exit code."""
+    found = (check.get("source") or {}).get("found") or []
+    for each in found:
+        print(f"{each['path']}: {', '.join(each['kernels'])}")
+    return TUNED if found else NOTHING
 
 
 def _followed(path: str, words: Any) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class Answers(BaseHTTPRequestHandler):
         self.asked.append((self.path, {**body, "token": self.headers["Authorization"]}))
         if self.path.endswith("/tune/"):
             self.answer({"operator": "softmax_kernel_ab", "independent": False, "job": {"id": 5}}, 201)
-        elif body["call"]:
+        elif body["call"] or not body.get("path", "there"):
             self.answer({"id": 3}, 201)
         else:
             self.answer({"call": ["give one"]}, 400)
@@ -89,7 +89,8 @@ class Answers(BaseHTTPRequestHandler):
         count = self.looked[self.path] = self.looked.get(self.path, 0) + 1
         if "check" in self.path:
             self.answer({"status": "done" if count > 1 else "running", "id": 3, "compiled": count, "samples": 2, "error": None,
-                         "adapters": [{"kernel": "softmax_kernel"}]})
+                         "adapters": [{"kernel": "softmax_kernel"}],
+                         "source": {"found": [{"path": "ops/softmax.py", "count": 1, "kernels": ["softmax_kernel"]}]}})
         else:
             self.answer({**self.job, "status": "done" if count > 1 else "running"})
 
@@ -119,6 +120,18 @@ def test_from_a_file_to_the_line_to_add(server: Any, tmp_path: Path, capsys: pyt
     told = capsys.readouterr()
     assert "BLOCK=128 num_warps=4" in told.out and '@ridgepoint_client.tuned("softmax_kernel_ab")' in told.out
     assert "best 10.00 µs, default 20.00 µs" in told.out and "not independent" in told.err and "running: 1 of 2" in told.err
+
+
+def test_a_file_of_a_repository_is_named_and_without_a_path_its_files_are_listed(
+        server: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    named = ["--source", "https://host/team/kernels", "--commit", "v1.2"]
+    assert client.main(["ops/softmax.py:softmax_kernel", *named, "--call", "softmax(randn(8, 4))"]) == client.TUNED
+    (_, check), (_, tuned) = Answers.asked
+    assert check["source"] == "https://host/team/kernels" and check["commit"] == "v1.2" and check["path"] == "ops/softmax.py"
+    assert "text" not in check and tuned["kernel"] == "softmax_kernel"
+    capsys.readouterr()
+    assert client.main(named) == client.TUNED and capsys.readouterr().out == "ops/softmax.py: softmax_kernel\n"
+    assert client.main([]) == client.REFUSED and "name a file, or --source" in capsys.readouterr().err
 
 
 def test_what_ends_without_a_winner_or_is_refused_says_so(server: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
