@@ -1,22 +1,38 @@
-"""Markdown of what record_ratios.py recorded: one line a shape.
+"""Markdown of what record_ratios.py recorded: one line a shape, or with --groups one for each operator, products by their rows.
 
-    python tests/gpu/ratio_table.py ratios.json[.xz]
+    python tests/gpu/ratio_table.py [--groups] ratios.json[.xz]
 """
 
 from __future__ import annotations
 
 import json
 import lzma
+import statistics
 import sys
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 HEAD = ("| operator | dtype | shape | library ms | Triton ms | library ÷ Triton | rate | kernel | configuration |\n"
         "|---|---|---|---|---|---|---|---|---|")
+ROWS = ((1, 64), (65, 256), (257, 2500), (2501, 1 << 20))       # of a product's first matrix
 
 
 def table(document: dict[str, Any]) -> str:
     return "\n".join([HEAD, *(line(row) for row in document["shapes"])])
+
+
+def groups(document: dict[str, Any]) -> str:
+    """Return shapes, how many reach 1.00 and 0.97 of the library, and the least, middle and greatest ratio of each group."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for row in document["shapes"]:
+        rows = row["shape"].get("M")
+        place = "" if rows is None else next((f", {low} to {high} rows" for low, high in ROWS if low <= rows <= high), "")
+        found[f"{row['operator']} {row['dtype']}{place}"].append(row["ratio_again"] or row["ratio"])
+    lines = [f"| {name} | {len(each)} | {sum(one >= 1 for one in each)} | {sum(one >= 0.97 for one in each)} | {min(each):.2f} "
+             f"| {statistics.median(each):.2f} | {max(each):.2f} |" for name, each in sorted(found.items())]
+    head = "| operator | shapes | ≥ 1.00 | ≥ 0.97 | least | median | greatest |\n|---|---|---|---|---|---|---|"
+    return "\n".join([head, *lines])
 
 
 def line(row: dict[str, Any]) -> str:
@@ -38,6 +54,6 @@ def number(ms: float | None) -> str:
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
+    path = Path(sys.argv[-1])
     with (lzma.open(path, "rt") if path.suffix == ".xz" else path.open()) as stream:
-        print(table(json.load(stream)))
+        print((groups if "--groups" in sys.argv else table)(json.load(stream)))
