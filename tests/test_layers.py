@@ -132,14 +132,15 @@ ARROWS = {
         "profiles.ingest.trace profiles.analysis.compare profiles.models profiles.library profiles.store profiles.exports "
         "profiles.timeline",
     "profiles.topics":
-        "profiles.ingest.naming profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace profiles.charts "
-        "workers.jobs profiles.models profiles.rows profiles.store profiles.exports profiles.profile profiles.ceilings",
+        "profiles.ingest.trace profiles.ingest.naming profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace "
+        "profiles.charts workers.jobs profiles.models profiles.rows profiles.store profiles.exports profiles.profile "
+        "profiles.ceilings",
     "profiles.rooflines":
         "profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace profiles.charts profiles.models profiles.store "
         "profiles.exports profiles.ceilings profiles.topics workers.jobs",
     "profiles.counters":
-        "profiles.analysis.core profiles.analysis.kernel profiles.models profiles.rows profiles.store profiles.exports "
-        "profiles.ceilings profiles.occupancy profiles.rooflines",
+        "profiles.ingest.trace profiles.analysis.core profiles.analysis.kernel profiles.models profiles.rows profiles.store "
+        "profiles.exports profiles.ceilings profiles.occupancy profiles.rooflines",
     "profiles.report":
         "profiles.ingest.trace profiles.analysis.core profiles.analysis.kernel profiles.models profiles.profile profiles.topics",
     "profiles.source":
@@ -192,9 +193,9 @@ ARROWS = {
         "tuner.models tuner.query_api tuner.team tuner.texts tuner.ceilings",
     "tuner.gate.builds": "tuner.tuning.trial workers.jobs profiles.models tuner.models",
     "tuner.gate.suites":
-        "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats workers.jobs profiles.models tuner.tuning.measure "
-        "profiles.capture tuner.models tuner.cache.rules tuner.texts tuner.cache.entries tuner.devices tuner.gate.errors "
-        "tuner.gate.builds",
+        "profiles.analysis.compare tuner.tuning.trial tuner.tuning.operators tuner.gate.stats workers.jobs profiles.models "
+        "tuner.tuning.measure profiles.capture tuner.models tuner.cache.rules tuner.texts tuner.cache.entries "
+        "tuner.devices tuner.gate.errors tuner.gate.builds",
     "tuner.gate.baselines":
         "tuner.tuning.trial tuner.gate.stats tuner.models tuner.gate.builds tuner.gate.suites",
     "tuner.gate.client": "",
@@ -238,7 +239,7 @@ ARROWS = {
         "tuner.cache.entries",
     "tuner.cache.browse":
         "tuner.tuning.operators tuner.models tuner.cache.rules tuner.texts tuner.cache.entries tuner.revalidation "
-        "tuner.cache.exchange tuner.cache.serve workers.jobs",
+        "tuner.cache.exchange tuner.cache.serve tuner.gate.suites workers.jobs",
     "tuner.cache.compiled": "workers.jobs tuner.models tuner.query_api",
     "tuner.cache.client": "",
     "tuner.gate.environment_pages":

@@ -6,6 +6,8 @@ the type to the code that makes the answer, tests/answers.py to what is sent.
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import is_dataclass
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, is_typeddict
@@ -43,13 +45,19 @@ class TypedSchema(AutoSchema):
         return super()._get_response_for_code(          # type: ignore[no-untyped-call]    # spectacular has no types there
             answer, status_code, media_types, direction)
 
-    def _describe(self, kind: Any) -> dict[str, Any]:
+    def _describe(self, kind: Any) -> Any:
         """Return the schema of a type; each part that has a name is listed once."""
-        schema, parts = json_schema(kind, "#/components/schemas/{name}")
+        told = msgspec.json.encode(json_schema(kind, "#/components/schemas/{name}")).decode()
+        schema, parts = json.loads(re.sub(r'(?<="#/components/schemas/)\w+', lambda found: listed_as(found[0]), told))
         for name, part in parts.items():
             component = ResolvedComponent(          # type: ignore[no-untyped-call]
-                name=name, type=ResolvedComponent.SCHEMA, object=name, schema=part)
+                name=listed_as(name), type=ResolvedComponent.SCHEMA, object=name, schema=part)
             if component in self.registry and self.registry[component].schema != part:
                 warn(f"two types are called {name}")
             self.registry.register_on_missing(component)
         return schema
+
+
+def listed_as(name: str) -> str:
+    """Return how a type is listed: a dataclass of the house not by a name that a serializer may have too."""
+    return name if name.endswith(("Json", "Document")) else f"{name}Data"

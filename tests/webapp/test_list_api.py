@@ -9,6 +9,8 @@ import pytest
 from django.core.files.base import ContentFile
 from django.utils import timezone
 
+from profiles.analysis.kernel.counters import launch_facts
+from profiles.ingest.trace import CounterLaunch, Device
 from profiles.models import CeilingRun, KernelShape, KernelStat, LaunchCounters, Profile
 from profiles.overview.api import MOST_COUNTED
 from profiles.upload.services import profile_create
@@ -46,7 +48,8 @@ def test_kernels_of_a_profile_come_in_pages_and_whole_as_a_file(api: Any, olga: 
 def test_counted_launches_and_shapes_come_in_pages(api: Any, olga: Any, profile: Profile) -> None:
     kernel, other = (KernelStat.objects.create(profile=profile, name=name, short_name=name, category="compute", launches=1)
                      for name in "ab")
-    LaunchCounters.objects.bulk_create([LaunchCounters(profile=profile, kernel=kernel if index else other, index=index)
+    facts = launch_facts(CounterLaunch(0, "a", Device(0, "NVIDIA H200"), None, None, None, None, {})).as_json()
+    LaunchCounters.objects.bulk_create([LaunchCounters(profile=profile, kernel=kernel if index else other, index=index, facts=facts)
                                         for index in range(MOST_COUNTED + 2)])
     KernelShape.objects.bulk_create([KernelShape(kernel=kernel, grid=f"{n},1,1", block="1,1,1", launches=1, total_ns=n, min_ns=n,
                                                  max_ns=n, p50_ns=n, p95_ns=n) for n in (1, 2, 3)])
