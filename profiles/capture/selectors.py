@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NotRequired, TypedDict
 
+from django.core.files.base import File
+from django.core.files.storage import default_storage
 from django.db.models import Q, QuerySet
 from django.urls import reverse
 
@@ -252,6 +254,22 @@ class DumpsJson(TypedDict):
 
 def dumps_json(capture: Capture) -> DumpsJson:
     return {"asked": capture.dumps_asked, "most": most_dumps(capture)}
+
+
+def held_by(capture: Capture) -> dict[str, int]:
+    """Return what deleting a capture takes away and leaves: {"kept": files, "bytes": of them, "profiles": made of it}."""
+    rows = list(capture.files.all())
+    kept = [row.bytes for row in rows if row.key]
+    made = {capture.profile_id, *(row.profile_id for row in rows)} - {None}
+    return {"kept": len(kept), "bytes": sum(kept), "profiles": len(made)}
+
+
+def kept_file(capture: Capture, file_id: int, owner: bool) -> tuple[str, File[bytes]]:
+    """Return name and bytes of a kept file. Raises FileNotFoundError."""
+    row = capture.files.filter(pk=file_id).exclude(key="").first()
+    if row is None or (row.role == OWNERS and not owner):
+        raise FileNotFoundError(f"capture {capture.pk} has no kept file {file_id}")
+    return row.name, default_storage.open(row.key, "rb")
 
 
 class CaptureJson(TypedDict):
