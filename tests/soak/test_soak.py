@@ -211,8 +211,6 @@ CREATE TRIGGER die BEFORE INSERT ON webapp_auditentry FOR EACH ROW WHEN (NEW.kin
 """
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError,
-                   reason="webapp.audit writes the line of a saved row after the row's transaction, not in it")
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("tmp_store")
 def test_a_link_stands_with_its_line_in_the_audit_log_or_not_at_all(olga: Any, api: Any) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 from django.apps import apps
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ObjectDoesNotExist
+from django.db import transaction
 from django.db.models import Model
 from django.db.models.signals import m2m_changed, post_delete, post_init, post_save
 
@@ -61,8 +63,23 @@ def connect() -> None:
         if kind.columns:
             post_init.connect(_remember, sender=model, dispatch_uid=f"audit init {kind.model}")
             post_save.connect(_saved, sender=model, dispatch_uid=f"audit save {kind.model}")
+            _save_with_its_line(model)
         post_delete.connect(_deleted, sender=model, dispatch_uid=f"audit delete {kind.model}")
     m2m_changed.connect(_groups, sender=get_user_model().groups.through, dispatch_uid="audit groups")
+
+
+def _save_with_its_line(model: type[Model]) -> None:
+    """Let a row and its line stand together or not at all: Django tells of a saved row after the row's own transaction."""
+    save_base = model.save_base
+    if hasattr(save_base, "__wrapped__"):       # connected already
+        return
+
+    @wraps(save_base)
+    def save(self: Model, *given: Any, **more: Any) -> None:
+        with transaction.atomic(using=more.get("using"), savepoint=False):
+            save_base(self, *given, **more)
+
+    model.save_base = save          # type: ignore[method-assign]
 
 
 _BY_MODEL = {kind.model.lower(): kind for kind in KINDS}
