@@ -58,7 +58,7 @@ class TrackJson(TypedDict):
     slices: int
     samples: int
     sort: int
-    busy_ns: int | None
+    busy_ns: NotRequired[int | None]            # not of counters that are derived
     least: NotRequired[float | None]            # of a counter
     greatest: NotRequired[float | None]
     rank: str | None
