@@ -354,7 +354,7 @@ CORE = (          # plain Python without Django, servers or GPUs: it runs anywhe
     "tuner.gate.production.series",
     "tuner.gate.client", "tuner.gate.errors", "tuner.gate.options", "profiles.base*", "workers.fresh.processes", "workers.agent*",
     "profiles.fleet.demo", "profiles.fleet.feed", "profiles.fleet.merge", "profiles.fleet.slow.compared",
-    "profiles.fleet.slow.gpu_hours", "profiles.fleet.slow.slow_gpus",
+    "profiles.fleet.slow.compared", "profiles.fleet.slow.slow_gpus",
     "profiles.fleet.store", "profiles.fleet.tables")
 PAGES = ("*.pages", "*_pages", "*.api", "*_api", "*.forms")         # what people and programs see: only its like imports it
 

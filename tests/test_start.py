@@ -76,7 +76,7 @@ def test_apps_are_ready_without_operators_and_the_api() -> None:
                        "rest_framework.views", "webapp.accounts", *HEAVY) == []
 
 
-@pytest.mark.parametrize("module", ["profiles.ingest.chrome.decoder", "profiles.ingest"])
+@pytest.mark.parametrize("module", ["profiles.ingest.chrome.parallel", "profiles.ingest"])
 def test_a_process_that_decodes_imports_only_the_core(module: str) -> None:
     assert heavy_after(f"import {module}", "django", "redis", "rq", "profiles.models", "workers", *HEAVY) == []
 

@@ -279,7 +279,7 @@ def _tell_metrics(said: dict[str, Any]) -> None:
     """Let the capture's form know what this host's ncu counts on its GPU."""
     ncu = said["tools"].get("ncu", {})
     if said["gpus"] and "path" in ncu:
-        from profiles.capture.metric_names import names_store  # of a GPU's worker alone
+        from profiles.capture.command import names_store  # of a GPU's worker alone
 
         try:
             names_store(said["gpus"][0]["name"], ncu["path"])

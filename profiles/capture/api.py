@@ -13,8 +13,8 @@ from rest_framework.views import APIView
 
 from profiles.base.answers import Paged
 from profiles.base.refused import Refused
+from profiles.capture import command, cost_selectors, selectors, services
 from profiles.capture import command as capture_command
-from profiles.capture import cost_selectors, metric_names, selectors, services
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.tool import Paths
 from profiles.models import Capture, CaptureTarget, Profile
@@ -121,7 +121,7 @@ class CapturePreviewApi(APIView):
             told |= {"command": selectors.preview(options, target.argv, able.installed),
                      "argv": capture_command.build_command(options, target.argv, paths),
                      "environ": dict(tool.environ(options, paths)), "slowdown": cost_selectors.expected(options, target),
-                     "metrics": [match.as_json() for match in metric_names.matches(options, able.gpu)]}
+                     "metrics": [match.as_json() for match in command.matches(options, able.gpu)]}
         return Response(told)
 
 

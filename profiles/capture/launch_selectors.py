@@ -9,7 +9,7 @@ from hashlib import sha256
 import numpy as np
 from numpy.typing import NDArray
 
-from profiles.compare.step_selectors import steady
+from profiles.compare.frame_selectors import steady
 from profiles.ingest.naming.capture_names import capture_name
 from profiles.models import KernelStat, Profile
 from profiles.store.counters import metrics_by_name

@@ -11,8 +11,8 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from profiles.base.refused import Refused
+from profiles.capture import command
 from profiles.capture import command as capture_command
-from profiles.capture import metric_names
 from profiles.capture import selectors as capture_selectors
 from profiles.capture.selectors import Ability
 from profiles.capture.tools import CAPTURE_TOOLS
@@ -70,7 +70,7 @@ def capture_problems(*, target: CaptureTarget | None, tool: str,
         return {**errors, **error.fields}, capture_selectors.ability()[tool]
     able = capture_selectors.ability_for(parsed)
     try:
-        metric_names.matches(parsed, able.gpu)
+        command.matches(parsed, able.gpu)
     except Refused as error:
         errors["metrics"] = str(error)
     if target is not None:

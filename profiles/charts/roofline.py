@@ -13,8 +13,7 @@ from profiles.analysis.core import gpus
 from profiles.analysis.core.sentences import si_text
 from profiles.analysis.kernel.bounds import WORDS
 from profiles.analysis.kernel.roofs import LEVELS
-from profiles.charts.roofline_arrows import SENSES
-from profiles.charts.roofline_plane import label_places, legend, plane, plot, roof_boxes, short
+from profiles.charts.roofline_plane import SENSES, label_places, legend, plane, plot, roof_boxes, short
 from profiles.charts.words import time_text
 from profiles.theme import PALETTE, SERIES, follows, item
 

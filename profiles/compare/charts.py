@@ -9,7 +9,7 @@ from bokeh.models import ColumnDataSource, NumeralTickFormatter
 
 from profiles.analysis.compare.comparison import SIGNS, Comparison, Row, verdict_text
 from profiles.analysis.core.sentences import time_text
-from profiles.charts.roofline_arrows import compare_figure, compare_point
+from profiles.charts.roofline_plane import compare_figure, compare_point
 from profiles.theme import FASTER, NEUTRAL, SERIES, SLOWER, figure, item, kept_figure
 
 MOST_KERNELS = 16

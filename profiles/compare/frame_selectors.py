@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar, cast
 
+import numpy as np
+import numpy.typing as npt
 from django.core.cache import cache
 
 from profiles.analysis.core.frame import Frame
+from profiles.analysis.trace.time.steps import Steps, kernel_steps, steps_of
+from profiles.analysis.trace.time.tiling import devices
+from profiles.analysis.trace.time.warmup import StepVerdict, judge_steps
 from profiles.models import Profile
 from profiles.store.frame import frame_read
 from profiles.store.timeline import timeline
@@ -34,3 +40,55 @@ def kept(name: str, profile: Profile, pack: Callable[[], Packed]) -> Packed:
     """Return what `pack` made of a profile. `name` has a version, to be raised where the same profile is packed another way."""
     packed = cache.get_or_set(f"{name}:{profile.pk}:{profile.attempts}:{profile.sha256}", pack, KEPT_S)
     return cast("Packed", packed)
+
+
+# Steps that count and their launches: warm-up and compilation are in no comparison per step.
+
+
+@dataclass(frozen=True)
+class Steady:
+    """`launches[i]`: the i-th kernel of the profile, by start, was launched in a step that counts, where its call is not known
+    began in one. `steps` of them count (a step of several ranks once), `left_out` do not."""
+
+    launches: npt.NDArray[np.bool_]
+    steps: int
+    left_out: int
+
+
+def steady(profile: Profile) -> Steady | None:
+    """Return which launches belong to steps that count, or None.
+
+    None where the trace marks no steps, or is too large to look.
+    """
+    packed = kept("steady-2", profile, lambda: _pack_steps(profile))
+    if not packed:
+        return None
+    bits, size, steps, left_out = packed
+    return Steady(np.unpackbits(np.frombuffer(bits, np.uint8), count=size).astype(np.bool_), steps, left_out)
+
+
+def steps_with_verdicts(profile: Profile) -> tuple[Frame, Steps, list[StepVerdict]] | None:
+    """Return the frame of a trace, its steps and whether each counts; None where a page cannot read it."""
+    frame = page_frame(profile)
+    if frame is None:
+        return None
+    works = devices(frame)
+    steps = steps_of(frame, works)
+    return frame, steps, judge_steps(frame, steps.spans, works)
+
+
+def _pack_steps(profile: Profile) -> tuple[bytes, int, int, int] | tuple[()]:
+    found = steps_with_verdicts(profile) if profile.steps else None
+    if found is None:
+        return ()
+    frame, steps, verdicts = found
+    if steps.source != "marked":
+        return ()
+    kernels = kernel_steps(frame, steps)
+    known = frame.call[frame.kernels] >= 0
+    step = np.where(known, kernels.ran if kernels.launched is None else kernels.launched, kernels.ran)
+    counts = np.array([verdict.counts for verdict in verdicts] + [False], np.bool_)
+    inside = counts[step]
+    names = {span.name for span, verdict in zip(steps.spans, verdicts, strict=True) if verdict.counts}
+    others = {span.name for span in steps.spans} - names
+    return np.packbits(inside).tobytes(), inside.size, len(names), len(others)

@@ -13,9 +13,8 @@ from django.db.models import Count, Max, QuerySet
 
 from profiles.analysis.compare.comparison import KernelChange, Row
 from profiles.base.answers import make_answer
-from profiles.compare.frame_selectors import KEPT_S, kept
+from profiles.compare.frame_selectors import KEPT_S, kept, steady, steps_with_verdicts
 from profiles.compare.selectors import comparison
-from profiles.compare.step_selectors import steady, steps_with_verdicts
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import TraceError
 from profiles.models import Profile, first_uploads

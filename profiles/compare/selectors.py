@@ -18,10 +18,10 @@ from profiles.analysis.compare.launch_operations import LaunchOperations
 from profiles.analysis.compare.operations import OperationRow, Work
 from profiles.analysis.compare.step import Foretold, StepChange
 from profiles.analysis.compare.why import WANTED, Why, why
+from profiles.compare.frame_selectors import Steady, steady
 from profiles.compare.needed_selectors import step_of_profiles
 from profiles.compare.operation_selectors import operation_rows, operations_answer, operations_of, too_large_text, with_operations
 from profiles.compare.problem_selectors import problems
-from profiles.compare.step_selectors import Steady, steady
 from profiles.ingest.trace import TraceError
 from profiles.library.selectors import build_profiles
 from profiles.models import LaunchCounters, Profile, first_uploads

@@ -11,9 +11,8 @@ from django.db.models import Count, Exists, Max, Min, OuterRef, QuerySet, Sum
 from profiles.advice.selectors import advice_lines, of_family
 from profiles.analysis.core.result import SEVERITIES
 from profiles.analysis.core.sentences import pct_text, plural, time_text
-from profiles.families.kept_selectors import cached_answer
+from profiles.families.kept_selectors import TIMED, cached_answer, timed_launches
 from profiles.families.selectors import UNREAD, Actions, Line, estimate_text, ranking, shape_actions
-from profiles.families.timed import TIMED, timed_launches
 from profiles.models import (
     AdviceDecision,
     BuildChange,

@@ -43,8 +43,7 @@ from profiles.analysis.kernel.worth import (
     worth,
 )
 from profiles.base.answers import plain
-from profiles.families.kept_selectors import cached_answer
-from profiles.families.timed import TIMED
+from profiles.families.kept_selectors import TIMED, cached_answer
 from profiles.library.selectors import fleet, fleet_kind
 from profiles.models import KernelFamily, KernelShape, KernelStat, Profile
 

@@ -49,7 +49,7 @@ from profiles.fleet.days import (
 from profiles.fleet.merge import Hours, Merged
 from profiles.fleet.models import FleetDay, FleetSignature
 from profiles.fleet.naming import numbered, write_names
-from profiles.fleet.slow.gpu_hours import KINDS, GpuHours
+from profiles.fleet.slow.compared import KINDS, GpuHours
 from profiles.fleet.store import SAMPLED, Coverage, Forgotten, Question, SumRow, Window, answering_table, sum_row, watching_table
 from profiles.fleet.tables import BY_NAME, LEVELS, TABLES, FactTable, table_name
 

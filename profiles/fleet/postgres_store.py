@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from django.db import connection, transaction
 
-from profiles.fleet.copy_rows import packed_rows
 from profiles.fleet.days import (
     DAY_HOURS,
     coarsest_of,
@@ -27,8 +26,8 @@ from profiles.fleet.days import (
 )
 from profiles.fleet.merge import Hours, Merged
 from profiles.fleet.naming import write_names
-from profiles.fleet.postgres_tables import LOCK, PARTITION, make_partitions
-from profiles.fleet.slow.gpu_hours import KINDS, GpuHours
+from profiles.fleet.postgres_tables import LOCK, PARTITION, make_partitions, packed_rows
+from profiles.fleet.slow.compared import KINDS, GpuHours
 from profiles.fleet.store import SAMPLED, Coverage, Forgotten, Question, SumRow, Window, answering_table, sum_row, watching_table
 from profiles.fleet.tables import BY_NAME, LEVELS, TABLES, FactTable, table_name
 

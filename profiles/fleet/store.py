@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from profiles.fleet.merge import Merged
-from profiles.fleet.slow.gpu_hours import GpuHours
+from profiles.fleet.slow.compared import GpuHours
 from profiles.fleet.tables import BY_NAME, FactTable
 
 GROUPS = ("kernel", "signature", "build", "job", "model", "gpu_model", "gpu", "host")

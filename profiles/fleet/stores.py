@@ -7,7 +7,7 @@ from typing import Any, cast
 from django.conf import settings
 
 from profiles.fleet.postgres_store import PostgresStore
-from profiles.fleet.slow.gpu_hours import GpuHours
+from profiles.fleet.slow.compared import GpuHours
 from profiles.fleet.store import Coverage, FleetStore, SumRow
 from workers.scope import current
 

@@ -84,9 +84,8 @@ def read(path: str | Path, progress: Progress | None = None, limits: Limits | No
 
     Raises TraceError when nothing in it can be read.
     """
-    from profiles.ingest.core.later_head import later_head
     from profiles.ingest.core.source import Source
-    from profiles.ingest.core.unknown import refuse
+    from profiles.ingest.core.unknown import later_head, refuse
 
     with Source(path, progress, limits, wanted=is_known, entry=entry, written=written) as source:
         head = source.peek()

@@ -16,7 +16,7 @@ from profiles.kernel import tabs
 from profiles.kernel.measures import Overlay
 from profiles.kernel.rules_at import rules_at
 from profiles.models import KernelStat, Profile
-from profiles.source.baseline import baseline_of
+from profiles.source.selectors import baseline_of
 
 OFFERED = 30                             # results in the list of baselines
 # what the list shows of each: a profile's summary is as large as all else of the page

@@ -20,9 +20,9 @@ from profiles.charts import strip as charts_strip
 from profiles.charts import trace as charts_trace
 from profiles.charts.causes import leading
 from profiles.charts.figure_cache import cached_figure
-from profiles.charts.minimap import lane_pictures
 from profiles.charts.needed import needed_bars, slow_rows
-from profiles.charts.scopes import tree_context
+from profiles.charts.sandwich import tree_context
+from profiles.charts.strip import lane_pictures
 from profiles.counters import selectors as selectors_counters
 from profiles.ingest.trace import TraceError
 from profiles.library import selectors

@@ -13,7 +13,7 @@ from profiles.base.refused import Refused
 from profiles.charts.figure_cache import cached_figure
 from profiles.charts.roofline import roofline_figure
 from profiles.models import KernelStat, Profile
-from profiles.rooflines import services
+from profiles.rooflines import page_selectors
 from profiles.rooflines.page_selectors import choosable, roofline_page
 from profiles.rooflines.selectors import requested_profiles
 
@@ -53,7 +53,7 @@ def typed_work(request: HttpRequest, pk: int) -> HttpResponse:
     given = request.POST.get("kernel", "")
     kernel = get_object_or_404(KernelStat, profile_id=pk, pk=int(given) if given.isdecimal() and len(given) < 18 else 0)
     try:
-        services.typed_set(kernel, operator=request.POST.get("operator", ""), dims=request.POST.get("dims", ""),
+        page_selectors.typed_set(kernel, operator=request.POST.get("operator", ""), dims=request.POST.get("dims", ""),
                            dtype=request.POST.get("dtype", ""))
         messages.success(request, "Saved." if request.POST.get("dims", "").strip() else "Forgotten.")
     except Refused as error:

@@ -12,8 +12,7 @@ from django.utils import timezone
 
 from profiles.base.refused import Refused
 from profiles.retention.services import require_quota
-from profiles.running.engines.client import Engine, EngineProblem
-from profiles.running.engines.metrics import LATENCIES
+from profiles.running.engines.client import LATENCIES, Engine, EngineProblem
 from profiles.running.engines.parameters import STEPS, read_parameters
 from profiles.running.fetch_services import agent_for, hosts
 from profiles.running.models import ENGINE_LEASES, CaptureSchedule, EngineCapture, EngineServer

@@ -1,12 +1,14 @@
 """Captures by a schedule: which are due, what they capture, and the budgets that hold.
 
 Rows are the truth: the sweep wakes a worker when one is due, which asks the server while nothing is locked, then locks the row,
-looks whether it is still due, decides and writes what came of it. Budgets count rows of captures of the day (UTC)."""
+looks whether it is still due, decides and writes what came of it. Budgets count rows of captures of the day (UTC).
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,9 +21,47 @@ from profiles.fleet import capture_services
 from profiles.fleet.capture_services import Wanted
 from profiles.models import FleetCapture, FleetContext
 from profiles.running import engine_services
+from profiles.running.engines.client import EngineProblem
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
-from profiles.running.schedule_looks import Look, look_at, may_ask
 from workers import disk, jobs
+
+# What the server of a schedule answers before the schedule is locked: a server may take seconds, and nobody waits for it then.
+
+ASKED_MS = 25_000                       # a server is asked by one worker at a time; it answers within seconds or not at all
+When = CaptureSchedule.When
+
+
+@dataclass(frozen=True)
+class Look:
+    """`problem`: why the server did not say it."""
+
+    server_id: int | None = None
+    version: str = ""
+    requests: float | None = None
+    problem: str = ""
+
+
+def may_ask(schedule: CaptureSchedule) -> bool:
+    """Return whether no other worker asks the server now: many would wait for one that does not answer."""
+    key = f"ridgepoint:schedule:{schedule.pk}:{schedule.next_due}"
+    return schedule.server is None or jobs.take_turn(key, ASKED_MS)
+
+
+def look_at(schedule: CaptureSchedule) -> Look:
+    """Ask the server of a schedule what decides over it, within seconds."""
+    server = schedule.server
+    if server is None:
+        return Look()
+    if schedule.when == When.BUILD:
+        return Look(server.pk, version=engine_services.ask_version(server).version)
+    if schedule.when != When.REQUESTS:
+        return Look(server.pk)
+    try:
+        count = engine_services.engine_of(server).metrics().requests(server.kind)
+    except EngineProblem as problem:
+        return Look(server.pk, problem=problem.what)
+    return Look(server.pk, requests=count, problem="its metrics do not count requests" if count is None else "")
+
 
 log = logging.getLogger(__name__)
 QUEUE, TASK = "replay", "schedules"
@@ -31,7 +71,6 @@ MOST_BUILDS = 500                       # that a schedule remembers
 LOOK_EVERY = timedelta(seconds=30)      # at a server's count of requests
 BUILDS_EVERY = timedelta(seconds=20)    # at what processes say of their build
 LATE = timedelta(hours=6)               # a night that nobody could run for so long is left out
-When = CaptureSchedule.When
 
 
 def schedule_save(schedule: CaptureSchedule | None = None, *, name: str, when: str, server: EngineServer | None = None,

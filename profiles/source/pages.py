@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 from profiles.charts import sampling as charts_sampling
 from profiles.models import KernelStat
 from profiles.source import sampling_selectors, selectors
-from profiles.source.baseline import baseline_of
+from profiles.source.selectors import baseline_of
 
 
 def _kernel(pk: int, kernel_pk: int) -> KernelStat:

@@ -9,8 +9,7 @@ from typing import Any, TypedDict
 from profiles.analysis.kernel.sass.liveness import MOST_ROWS, Program, Tangled, live_registers, program, writers
 from profiles.analysis.kernel.sass.matched import match_lines, why_other_code
 from profiles.models import KernelStat, Profile
-from profiles.source.baseline import baseline_of
-from profiles.source.selectors import Launch, chosen_index, launch_of, launches_inside
+from profiles.source.selectors import Launch, baseline_of, chosen_index, launch_of, launches_inside
 
 KEPT_PROGRAMS = 16                       # analysed launches that a process remembers
 

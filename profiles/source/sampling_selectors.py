@@ -7,8 +7,7 @@ from typing import Any
 
 from profiles.analysis.kernel import sampling
 from profiles.models import KernelStat, Profile
-from profiles.source.baseline import baseline_of
-from profiles.source.selectors import chosen_index, launches_inside
+from profiles.source.selectors import baseline_of, chosen_index, launches_inside
 from profiles.store import source as store
 from profiles.store.counters import metrics_of
 

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from profiles.exports import cells as sql_cells
+from profiles.exports import files
 from profiles.exports.files import table_response
 from profiles.ingest.trace import TraceError
 from profiles.models import SavedQuery
@@ -147,7 +147,7 @@ class SqlApi(SqlView):
 
 
 def _answer(result: sql_services.Result) -> dict[str, Any]:
-    return {"columns": sql_cells.columns(result.table), "rows": sql_cells.rows(result.table), "row_count": result.table.num_rows,
+    return {"columns": files.columns(result.table), "rows": files.rows(result.table), "row_count": result.table.num_rows,
             "truncated": result.truncated, "seconds": round(result.seconds, 3), "kept": result.kept,
             "limits": {"rows": result.limits.rows, "bytes": result.limits.bytes, "seconds": result.limits.seconds}}
 
@@ -157,9 +157,9 @@ def _chart(result: sql_services.Result, asked: dict[str, str]) -> dict[str, Any]
         position = result.table.schema.get_field_index(name)
         if position < 0:
             raise TraceError("chart", f"the result has no single column {name}", "Choose one of its columns")
-        numbers = sql_cells.numbers(result.table, name)
-        texts = ["" if value is None else str(sql_cells.cell(value))
-                 for value in sql_cells.list_values(result.table.column(position))]
+        numbers = files.numbers(result.table, name)
+        texts = ["" if value is None else str(files.cell(value))
+                 for value in files.list_values(result.table.column(position))]
         return sql_charts.Series(name, None if numbers is None else
                                  [float("nan") if value is None else value for value in numbers.to_pylist()], texts)
 

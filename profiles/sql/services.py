@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 from django.conf import settings
 
-from profiles.exports.cells import plain
+from profiles.exports.files import plain
 from profiles.ingest.trace import TraceError
 from profiles.library.connection_services import connection_release
 from profiles.models import Profile

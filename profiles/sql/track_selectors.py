@@ -16,7 +16,7 @@ import numpy as np
 from isal import igzip
 
 from profiles.analysis.core.tile_bytes import TileRows, pack
-from profiles.exports import cells as sql_cells
+from profiles.exports import files
 from profiles.ingest.trace import TraceError
 from profiles.models import Profile, SavedQuery
 from profiles.sql.examples import example
@@ -114,7 +114,7 @@ def slice_detail(drawn: list[QueryTracks], slice_id: int, first_id: int) -> dict
         if 0 <= number < each.rows.size and each.table is not None:
             row = each.table.slice(int(each.rows[number]), 1)
             own = int(each.columns["track"][number])
-            rest = {name: sql_cells.cell(sql_cells.list_values(row.column(i))[0]) for i, name in enumerate(row.column_names)
+            rest = {name: files.cell(files.list_values(row.column(i))[0]) for i, name in enumerate(row.column_names)
                     if name not in ("start_ns", "dur_ns", "name", "lane", "category")}
             name = each.names[int(each.columns["name"][number])]
             return {"id": slice_id, "track": track + own, "depth": int(each.columns["depth"][number]),

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from profiles.analysis.core.tile_bytes import INSTANT, MERGED, TileRows, downsample
 from profiles.analysis.core.tiles import BIN_BITS
-from profiles.exports import cells as sql_cells
+from profiles.exports import files
 from profiles.ingest.trace import Category
 from profiles.sql.tables import CATEGORIES
 
@@ -51,7 +51,7 @@ def make_tracks(out: QueryTracks, table: pa.Table, end_ns: int) -> QueryTracks:
 
 
 def _floats(table: pa.Table, name: str) -> npt.NDArray[np.float64]:
-    values = sql_cells.numbers(table, name)
+    values = files.numbers(table, name)
     return np.full(table.num_rows, np.nan) if values is None else values.fill_null(float("nan")).to_numpy(zero_copy_only=False)
 
 
@@ -91,8 +91,8 @@ def _texts(table: pa.Table, name: str, keep: Array) -> list[str]:
     position = table.schema.get_field_index(name)
     if position < 0:
         return [""] * keep.size
-    return [str(sql_cells.cell(value)) if value is not None else ""
-            for value in sql_cells.list_values(pc.take(table.column(position), keep))]
+    return [str(files.cell(value)) if value is not None else ""
+            for value in files.list_values(pc.take(table.column(position), keep))]
 
 
 def _lanes_of(table: pa.Table, keep: Array, title: str) -> tuple[npt.NDArray[np.int64], list[str]]:

@@ -21,7 +21,7 @@ from profiles.ingest.trace import Category
 from profiles.store import trace as store
 from profiles.store.columns import read_whole
 from profiles.store.operators import operator_names
-from profiles.store.steps import LAUNCHED_NEEDS, RAN_NEEDS, step_name, steps_launched, steps_ran
+from profiles.store.related import LAUNCHED_NEEDS, RAN_NEEDS, step_name, steps_launched, steps_ran
 from profiles.store.timeline import Timeline
 
 Array = npt.NDArray[Any]

@@ -18,7 +18,7 @@ from profiles.library.streaming_api import TooLong, answer, finish
 from profiles.store.area import Area
 from profiles.store.area_columns import UnknownColumn, column, condition
 from profiles.store.timeline import Timeline
-from profiles.timeline import flame_selectors, kernel_selectors, path_selectors, slice_selectors
+from profiles.timeline import flame_selectors, slice_selectors
 from profiles.timeline import selection_selectors as selectors
 from profiles.timeline import selectors as selectors_timeline
 from profiles.timeline.api import REFUSED, YEAR_NS, TimelineView, TracksField, parse_query
@@ -185,7 +185,7 @@ class SliceKernelApi(AreaView):
         profile, timeline = self.open(pk)
         if slice_id >= timeline.slices.rows:
             raise NotFound(f"This timeline has {timeline.slices.rows} slices.")
-        return answer(request, kernel_selectors.slice_kernel(profile, timeline, slice_id))
+        return answer(request, slice_selectors.slice_kernel(profile, timeline, slice_id))
 
 
 class SumsJson(TypedDict):
@@ -362,6 +362,6 @@ class CriticalPathApi(TimelineView):
         profile, timeline = self.open(pk)
         query = parse_query(PathQuery, request, timeline)
         try:
-            return Response(path_selectors.critical_path(profile, query["path"], query["start"], query["end"]))
+            return Response(slice_selectors.critical_path(profile, query["path"], query["start"], query["end"]))
         except LookupError as error:
             raise NotFound(str(error.args[0])) from None

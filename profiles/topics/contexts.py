@@ -11,16 +11,16 @@ from profiles.analysis.trace.operators.topic import DRAWN_SHARE
 from profiles.charts import operators as charts
 from profiles.charts.causes import cause_parts
 from profiles.charts.communication import bandwidth_figure, cause_bars, matrix, rank_bars, waits_figure
-from profiles.charts.critical import MOST_BARS, path_bars
 from profiles.charts.figure_cache import cached_figure
 from profiles.charts.launching import delay_figure, queue_figure
 from profiles.charts.memory import peak_bars, timeline_figure
 from profiles.charts.needed import needed_bars, range_rows
 from profiles.charts.sandwich import functions, sandwich
+from profiles.charts.trace import MOST_BARS, path_bars
 from profiles.models import Profile
 from profiles.topics import time
 from profiles.topics.table import Topic
-from profiles.topics.work import topic_numbers
+from profiles.topics.time import topic_numbers
 
 
 def causes_context(profile: Profile, document: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:

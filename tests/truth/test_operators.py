@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 from profiles.analysis.trace.operators.tree import readable
-from profiles.ingest.naming.clipping import clip_name
+from profiles.ingest.naming.names import clip_name
 from profiles.models import Profile
 from tests.truth.asking import Asking
 from tests.truth.counted import count

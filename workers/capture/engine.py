@@ -15,8 +15,16 @@ from django.utils import timezone
 
 from profiles.ingest.trace import TraceError
 from profiles.running.engine_services import engine_of, publish
-from profiles.running.engines.client import Engine, EngineProblem
-from profiles.running.engines.metrics import LATENCIES, NO_METRICS, Reading, edge_of, slow_between, tokens_between
+from profiles.running.engines.client import (
+    LATENCIES,
+    NO_METRICS,
+    Engine,
+    EngineProblem,
+    Reading,
+    edge_of,
+    slow_between,
+    tokens_between,
+)
 from profiles.running.engines.parameters import PREFIX
 from profiles.running.fetch_services import clear_ended
 from profiles.running.models import ENGINE_LEASES, EngineCapture

@@ -18,8 +18,7 @@ import numpy.typing as npt
 
 from profiles.analysis.core import tunable
 from profiles.analysis.core.frame import Frame
-from profiles.ingest.naming.clipping import clip_name
-from profiles.ingest.naming.names import fold_templates, strip_parameters
+from profiles.ingest.naming.names import clip_name, fold_templates, strip_parameters
 from profiles.ingest.trace import Category
 
 Ints = npt.NDArray[np.int64]

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from profiles.fleet.browse import agents_selectors, charts, install_texts, page_selectors, time_selectors
+from profiles.fleet.browse import agents_selectors, charts, page_selectors, time_selectors
 from profiles.fleet.browse.addresses import (
     BY_GROUPS,
     DEFAULT_WINDOW,
@@ -105,7 +105,7 @@ def agents(request: HttpRequest) -> HttpResponse:
         "page": page, "lines": lines, "has_jobs": any(line.jobs for line in lines), "server": server,
         "totals": agents_selectors.totals(),
         "chosen": {name: request.GET.get(name, "") for name in ("q", "state")}, "states": agents_selectors.STATE_WORDS,
-        "installs": install_texts.installs(server)})
+        "installs": agents_selectors.installs(server)})
 
 
 def _waiting() -> dict[str, Any]:
@@ -120,5 +120,5 @@ def _page(request: HttpRequest, name: str, view: View, context: dict[str, Any]) 
         "window_text": window_text(view.window) if view.window else "", "choices": choices(),
         "simulated": simulated_state(question.where) if question else "", "real_url": view.link(simulated="no"),
         "has_agents": FleetAgent.objects.exclude(name__startswith=GPU_WORKERS).exists(),
-        "has_data": view.extent is not None, "demo": install_texts.DEMO, "feed": install_texts.FEED, **context},
+        "has_data": view.extent is not None, "demo": agents_selectors.DEMO, "feed": agents_selectors.FEED, **context},
         status=400 if view.error else 200)

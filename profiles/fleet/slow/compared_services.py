@@ -9,8 +9,7 @@ from django.db import transaction
 
 from profiles.fleet.days import DAY_HOURS, lock_day
 from profiles.fleet.models import FleetGpu, FleetHour
-from profiles.fleet.slow.compared import compare, packed
-from profiles.fleet.slow.gpu_hours import numbered
+from profiles.fleet.slow.compared import compare, numbered, packed
 from profiles.fleet.store import Question, Window
 from profiles.fleet.stores import fleet_store
 

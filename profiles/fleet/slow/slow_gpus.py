@@ -17,8 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profiles.fleet.slow.compared import LEAST_GPUS, compare, edges_of, named
-from profiles.fleet.slow.gpu_hours import Floats, GpuHours, Ints
+from profiles.fleet.slow.compared import LEAST_GPUS, Floats, GpuHours, Ints, compare, edges_of, named
 
 LEAST_PCT = 2.0                     # slower than that: less is what one GPU differs from another
 DEVIATIONS = 5.5                    # of the spread between GPUs and hours

@@ -13,8 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from profiles.ingest.chrome.kineto_kinds import (
-    CATEGORIES,
+from profiles.ingest.chrome.kinds import (
     GPU_ARGUMENTS,
     GPU_LANE,
     LAUNCH_FLOWS,
@@ -24,6 +23,7 @@ from profiles.ingest.chrome.kineto_kinds import (
     WHOLE_ARGUMENTS,
     device_kind,
 )
+from profiles.ingest.chrome.kinds import KINETO_CATEGORIES as CATEGORIES
 from profiles.ingest.chrome.records import count_kinds, drop_stranger, read_pieces
 from profiles.ingest.chrome.tracks import FURTHER, Lanes, counter_track
 from profiles.ingest.chrome.work import Arguments

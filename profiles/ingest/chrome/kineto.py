@@ -7,18 +7,37 @@ pid: GPU lanes use the device index as pid, but helper threads carry pid 0 as we
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from profiles.ingest.chrome import generic, parallel
 from profiles.ingest.chrome.batches import SharedIds, gather
-from profiles.ingest.chrome.device_lanes import count_strange_lanes
-from profiles.ingest.chrome.kineto_kinds import CATEGORIES
+from profiles.ingest.chrome.kinds import KINETO_CATEGORIES as CATEGORIES
+from profiles.ingest.chrome.kinds import STRANGE, is_strange_device, own_name
 from profiles.ingest.chrome.ranks import split_ranks
 from profiles.ingest.chrome.tracks import process_names
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.pieces import Pieces
 from profiles.ingest.core.source import Source
 from profiles.ingest.trace import Device, Integrity, Trace, TraceError, Track
+
+# Records on lanes of a device of which nobody here knows what they are: said, so that none of them passes for CPU work.
+
+
+def count_strange_lanes(trace: Trace, processes: Mapping[str, str]) -> None:
+    """Count what lies on threads of processes that are called after a device. `processes`: their names by pid."""
+    strange = [number for number, track in enumerate(trace.tracks)
+               if track.kind == "thread" and track.pid is not None and _is_device(processes.get(track.pid, ""))]
+    if strange:
+        count = sum(int(np.count_nonzero(np.isin(window.columns["track"], strange))) for window in trace.windows())
+        trace.integrity.remark(STRANGE, count)
+
+
+def _is_device(process: str) -> bool:
+    return bool(own_name(process)) or is_strange_device(process)
+
 
 # what PyTorch's profiler writes: keys around the records, its categories, and those that others share with it
 _KEYS = re.compile(rb'"(?:schemaVersion|deviceProperties|distributedInfo|baseTimeNanoseconds|cupti_version|trace_id)"\s*:')

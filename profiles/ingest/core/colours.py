@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from profiles.ingest.core.columns import NAME_CHARS
-from profiles.ingest.naming.clipping import clip_name
+from profiles.ingest.naming.names import clip_name
 from profiles.ingest.trace import Integrity
 
 MAX_COLOURS = 10_000

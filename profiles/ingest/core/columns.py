@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.ingest.core.events import MISSING
-from profiles.ingest.naming.clipping import clip_name
+from profiles.ingest.naming.names import clip_name
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]

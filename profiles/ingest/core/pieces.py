@@ -14,12 +14,15 @@ from typing import Any
 import msgspec
 
 from profiles.ingest.core.damage import cleanse, mend
-from profiles.ingest.core.document.attempts import BYTE, Outcome, attempt, event_of
 from profiles.ingest.core.document.boundaries import (
     BOUNDARY,
+    BYTE,
     TRIES,
+    Outcome,
+    attempt,
     boundary_after,
     ends,
+    event_of,
     inner_record,
     last_boundary,
     narrower,

@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from profiles.ingest.core.sqlite_rows import Bytes, Cells, Rows, cells, integer_at
-from profiles.ingest.core.sqlite_schema import Columns, columns_of
+from profiles.ingest.core.sqlite_rows import Bytes, Cells, Columns, Rows, cells, columns_of, integer_at
 from profiles.ingest.trace import TraceError
 
 MAGIC = b"SQLite format 3\0"

@@ -20,7 +20,7 @@ import numpy as np
 
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.source import Source
-from profiles.ingest.logs.moments import DAY_NS, Form, Moment
+from profiles.ingest.logs.lines import DAY_NS, Form, Moment
 from profiles.ingest.trace import Cell, Device, Integrity, SummaryColumn, SummaryTable, Trace, TraceError, Track
 
 MAX_GPUS, MAX_COLUMNS, MAX_TRACKS = 1_024, 500, 20_000

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from profiles.ingest.core.source import Source
 from profiles.ingest.logs.counters import MAX_COLUMNS, Counter, CounterLog, Gpu
-from profiles.ingest.logs.lines import complete_lines, head_lines
-from profiles.ingest.logs.moments import parse_moment
+from profiles.ingest.logs.lines import complete_lines, head_lines, parse_moment
 from profiles.ingest.trace import Integrity, Trace, TraceError
 
 FORMAT = "nvidia-smi-dmon"

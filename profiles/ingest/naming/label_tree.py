@@ -6,10 +6,47 @@ policies, iterators and arrays weigh next to nothing. `label_text` makes a label
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
-from profiles.ingest.naming import label_words as words
 from profiles.ingest.naming.cxx import Name, Part
+
+# Words in the names of C++ kernels by what they say about a kernel: libraries, functors, types, launchers, noise.
+
+FILLER = frozenset({
+    "at", "native", "std", "cuda", "c10", "detail", "internal", "binary_internal", "cub", "cutlass", "thrust", "cuda_cub", "core",
+    "Kokkos", "Impl", "impl", "RAJA", "policy", "sycl", "_V1", "__1", "__detail", "hip", "rocprim", "hipcub", "amrex", "Gpu",
+    "kernel", "collective", "cute", "gemm", "threadblock", "warp", "arch", "epilogue", "thread", "layout", "experimental",
+    "at_cuda_detail", "pytorch_flash", "templates", "system", "__", "functional", "fusion", "device", "cudnn"})
+LIBRARIES = frozenset({"cub", "thrust", "cudnn", "cutlass", "rocprim", "hipcub", "amrex", "Kokkos", "RAJA"})
+VERSIONED = re.compile(r"(?:CUB|THRUST|ROCPRIM|HIPCUB|CCCL|V)_\w*NS|_V\d+|__\d+|v\d+_\d+\w*")
+GENERIC = re.compile(r"(?:functor|Functor|type|value_type|Policy\d*|operator@call|impl|Kernel|kernel|apply|run|main|body|Body|call"
+                     r"|launch|compute|execute|Agent|Tag\w*|Params)\Z")
+FUNCTOR = re.compile(r"[Ff]unctor")
+CALLABLE = re.compile(r"[Ff]unctor|(?:Op|Ops|Body|Loop|_op|_functor)\Z"
+                      r"|\A(?:plus|minus|multiplies|maximum|minimum|less|greater|Sum|Min|Max|ArgMax|ArgMin|Sqrt)\Z")
+NOISE_WORDS = re.compile(r"(?:"
+                   r"\w*(?:Policy\w*|[Ii]terator\w*|OffsetCalculator|(?:integer|index)_sequence|TileState|Params\w*|Accessor\w*|Metadata\w*)"
+                   r"|Array|array|Load\w*|Store\w*|NullType|InputValue|HardwareInfo|CompilerMetadata|\w*KernelContext|_"
+                   r"|cublasGemv\w+|biasType|KernelInfo|MemoryAccess|always_true|Launch(?:Bounds|Params)\w*|Default\w*|identity"
+                   r"|iteration_mapping\w*|IndexGlobal|\w*[Ss]tyle|Extruded|HIPBuffer|DeviceMemory|NDRange|OneTo"
+                   r"|CartesianIndices|AlignedArray|\w*_exec\w*|Tuple|Layout|TiledMMA|MMA_Atom|SM\d+_\w+|\w*Swizzle"
+                   r"|ComposedLayout|Direct|FunctorAnalysis|\w*_tag|PersistentScheduler|Cuda|HIP|SYCL|Experimental|T\d+)\Z")
+TYPE = re.compile(r"(?:float|double|half|bool|char|short|int|long|__half2?|Half|BFloat16|__nv_bfloat16\w*|__hip_bfloat16|half_t"
+                  r"|bfloat16_t|tfloat32_t|float_e\w+|Float8_\w+|__nv_fp8_\w+|Float\d+|Int\d+|UInt\d+|u?int\d+_t|complex"
+                  r"|_Float16|__bf16|unsigned \w+|signed char|long long|unsigned|float\d|double\d|int\d)\Z")
+INDEX = re.compile(r"(?:unsigned |signed )?(?:int|long|short|char)(?: long| int)?\Z|u?int\d+_t\Z|U?Int\d+\Z|unsigned\Z|bool\Z")
+NUMBER = re.compile(r"-?\d[\w.]*\Z|true\Z|false\Z")
+TILE = re.compile(r"\w*(?:Shape|tuple|Int|sequence)\Z")
+CONSTANT = re.compile(r"(?:C|Int|constant|integral_constant)\Z")
+WRAPPER = re.compile(r"(?:gpu_kernel_impl\w*|gpu_kernel\w*|opmath_\w+|func_wrapper_t|ReduceOp|__nv_h?dl_wrapper_t"
+                     r"|__pf_kernel_wrapper|RoundedRangeKernel\w*|_?kernel_agent|unary_transform_f|binary_transform_f"
+                     r"|wrapped_function|device_unary_op)\Z")
+LAUNCHER = re.compile(r"(?:(?:cuda|hip|sycl)_parallel_launch\w*|launch_global|_kernel_agent|trampoline_kernel|device_kernel"
+                      r"|Kernel2?|kernel_helper_with_policy|__pf_kernel_wrapper|RoundedRangeKernel\w*|kentry)\Z")
+JULIA = re.compile(r"\b(?:CompilerMetadata|CuDeviceArray|ROCDeviceArray|oneDeviceArray|MtlDeviceArray|CuKernelContext"
+                   r"|Broadcasted)<|\bCuKernelContext\b")
+
 
 MOST_PIECES = 160
 _DEEPEST = 10
@@ -43,7 +80,7 @@ def lay_out(name: Name) -> Piece:
     left = [MOST_PIECES]
     own = name.parts[-1] if name.parts else Part()
     root = _piece(name, 0, (), left, top=True)
-    if words.LAUNCHER.match(own.word):
+    if LAUNCHER.match(own.word):
         given = [child for child in root.children if not child.params]
         launched = next((child for child in given if child.weight >= SURELY or _holds_callable(child)), None) or next(
             (child for child in given if 50.0 < child.weight < 75.0), None)
@@ -86,15 +123,15 @@ def _piece(name: Name, depth: int, path: tuple[int, ...], left: list[int], top: 
     base = own.word
     if name.is_address:
         piece = Piece(head, 95.0 - depth, path, given=bool(own.params))
-    elif words.NOISE.match(base):
+    elif NOISE_WORDS.match(base):
         piece = Piece(head, 5.0, path)
-    elif words.WRAPPER.match(base):
+    elif WRAPPER.match(base):
         piece = Piece(head, WRAPS, path)
-    elif words.CALLABLE.search(base) or (words.GENERIC.match(base) and len(parts) > 1):
-        piece = Piece(head, 90.0 - depth, path, given=bool(words.FUNCTOR.search(base)) or base == "operator@call")
-    elif words.TYPE.match(base):
-        piece = Piece(head, 30.0 - 3 * depth if words.INDEX.match(base) else 56.0 - depth, path)
-    elif words.NUMBER.match(base):
+    elif CALLABLE.search(base) or (GENERIC.match(base) and len(parts) > 1):
+        piece = Piece(head, 90.0 - depth, path, given=bool(FUNCTOR.search(base)) or base == "operator@call")
+    elif TYPE.match(base):
+        piece = Piece(head, 30.0 - 3 * depth if INDEX.match(base) else 56.0 - depth, path)
+    elif NUMBER.match(base):
         piece = Piece(base, (25.0 if base in ("true", "false", "0", "1") else 42.0) - 3 * depth, path)
     else:
         piece = Piece(head, 60.0 - 6 * depth, path)
@@ -128,7 +165,7 @@ def _lambda(parts: list[Part], numbers: list[int], depth: int, path: tuple[int, 
             params: list[Name] | None = None) -> Piece:
     """A lambda as its function and its numbers, outermost first: `direct_copy_kernel_cuda #3.7.1`."""
     own = parts[-1] if parts else Part("lambda")
-    wraps = bool(own.args) and bool(words.WRAPPER.match(own.word))
+    wraps = bool(own.args) and bool(WRAPPER.match(own.word))
     tail = " #" + ".".join(map(str, numbers))
     piece = Piece(_path(parts, function=True) or "lambda", 100.0 - depth, path, tail, given=True)
     if wraps:                                                           # what it wraps is what is computed
@@ -164,12 +201,12 @@ def _path(parts: list[Part], function: bool) -> str:
     if not chain:
         return ""
     scopes = [word for word in chain[:-1]
-              if word not in words.FILLER and not words.VERSIONED.fullmatch(word) and not word.startswith("operator")]
+              if word not in FILLER and not VERSIONED.fullmatch(word) and not word.startswith("operator")]
     last = chain[-1]
     if function:
-        library = [word for word in chain[:-1] if word in words.LIBRARIES][:1]
+        library = [word for word in chain[:-1] if word in LIBRARIES][:1]
         return "::".join([*(scopes[-1:] or library), last])
-    if scopes and (words.GENERIC.match(parts[-1].word) or last.startswith("operator")):
+    if scopes and (GENERIC.match(parts[-1].word) or last.startswith("operator")):
         return f"{scopes[-1]}::{last}"
     return last
 
@@ -177,24 +214,24 @@ def _path(parts: list[Part], function: bool) -> str:
 def _tile(name: Name) -> str:
     """`cute::tuple<cute::C<128>, cute::C<64>>`, `GemmShape<128, 64>` -> "128x64"; `cute::C<128>` -> "128"."""
     own = name.parts[-1]
-    if not own.args or not (words.TILE.match(own.word) or words.CONSTANT.match(own.word)):
+    if not own.args or not (TILE.match(own.word) or CONSTANT.match(own.word)):
         return ""
-    if words.CONSTANT.match(own.word):
+    if CONSTANT.match(own.word):
         value = own.args[-1].parts[-1].word if own.args[-1].parts else ""
-        return value if words.NUMBER.match(value) else ""
+        return value if NUMBER.match(value) else ""
     sides = [_side(each) for each in own.args]
     return "x".join(sides) if 1 < len(sides) <= 6 and all(side.strip("0") for side in sides) else ""
 
 
 def _side(name: Name) -> str:
     own = name.parts[-1] if name.parts else Part()
-    if own.args and words.CONSTANT.match(own.word) and own.args[-1].parts:
+    if own.args and CONSTANT.match(own.word) and own.args[-1].parts:
         own = own.args[-1].parts[-1]
     return own.word if own.word.isdecimal() else ""
 
 
 def _is_julia(own: Part) -> bool:
-    return any(words.JULIA.search(f"{each.parts[-1].word}<") for each in own.params or [] if each.parts)
+    return any(JULIA.search(f"{each.parts[-1].word}<") for each in own.params or [] if each.parts)
 
 
 def _mark_repeats(root: Piece) -> None:

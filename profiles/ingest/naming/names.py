@@ -5,13 +5,36 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any
 
 from profiles.ingest.naming.cxx import MOST_CHARS, parse
 from profiles.ingest.naming.demangle import demangle
-from profiles.ingest.naming.flat_labels import fit_words, words_of
-from profiles.ingest.naming.label_text import digest, elide, fit
+from profiles.ingest.naming.label_text import digest, elide, fit, fit_words, words_of
 from profiles.ingest.naming.label_tree import Piece, computes, lay_out, places
+
+# Names that are too long to keep whole: what is left still tells them apart.
+
+_DIGEST_CHARS = 8
+
+
+def clip_name(name: str, chars: int) -> str:
+    """Return a name of at most `chars` characters (more than 9): a longer one ends in "…" and the digest of the whole.
+
+    Two names that differ only behind the clipping stay two: 4,000 of them have one digest in common with a chance of 0.2 %.
+    """
+    if len(name) <= chars:
+        return name
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_CHARS // 2).hexdigest()
+    return f"{name[:chars - _DIGEST_CHARS - 1]}…{digest}"
+
+
+def clip_bytes(name: bytes, most: int) -> bytes:
+    """Return the same of a name that is not decoded yet; the digest is of the bytes."""
+    if len(name) <= most:
+        return name
+    return name[:most - _DIGEST_CHARS] + blake2b(name, digest_size=_DIGEST_CHARS // 2).hexdigest().encode()
+
 
 SHORT_CHARS = 80
 MOST_PLACES = 4                 # that are shown to tell names of one label apart

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 
-from profiles.ingest.core.ruled_text import cells_of, spans_of
 from profiles.ingest.core.source import Source
-from profiles.ingest.core.text_lines import read_lines
+from profiles.ingest.core.text_lines import cells_of, read_lines, spans_of
 from profiles.ingest.ncu.csv_pages import MAX_CELLS, MAX_FAILED, MAX_LINES, RAW_HINT, Table, details_report
 from profiles.ingest.ncu.report import accept_untimed, add_failed, failed_kernel
 from profiles.ingest.trace import Report, TraceError

@@ -13,11 +13,10 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from profiles.ingest.core.ruled_text import cells_of, spans_of
 from profiles.ingest.core.source import Source
-from profiles.ingest.core.text_lines import read_lines
+from profiles.ingest.core.text_lines import cells_of, read_lines, spans_of
 from profiles.ingest.naming.names import is_collective
-from profiles.ingest.nsys import stats_trace
+from profiles.ingest.nsys import stats_table
 from profiles.ingest.nsys.stats_table import Table, is_header
 from profiles.ingest.trace import Cell, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable, Trace, TraceError
 
@@ -141,17 +140,17 @@ def read(source: Source) -> Trace | Summary:
         integrity.notes.append(f"The compressed file ends early: {source.damage}.")
     full = [table for table in tables if table.rows]
     for table in tables:
-        kind = stats_trace.title(table) if stats_trace.is_trace(table) else title(table)
+        kind = stats_table.title(table) if stats_table.is_trace(table) else title(table)
         integrity.kinds[kind] = integrity.kinds.get(kind, 0) + len(table.rows)
         integrity.records_read += len(table.rows)
     if not full:
         raise TraceError("header", "the tables of nsys stats have no rows", "nsys recorded nothing of what this report sums.")
-    events = [table for table in full if stats_trace.is_trace(table)]
+    events = [table for table in full if stats_table.is_trace(table)]
     if not events:
         return summary(full, integrity)
     integrity.drop("rows of sums beside a table of events: upload them on their own",
-                   sum(len(table.rows) for table in full if not stats_trace.is_trace(table)))
-    return stats_trace.trace(source, events, integrity)
+                   sum(len(table.rows) for table in full if not stats_table.is_trace(table)))
+    return stats_table.trace(source, events, integrity)
 
 
 def _header(line: str) -> tuple[list[str], str] | None:

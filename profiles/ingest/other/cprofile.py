@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from profiles.ingest.core.source import Source
-from profiles.ingest.naming.clipping import clip_name
+from profiles.ingest.naming.names import clip_name
 from profiles.ingest.other.marshal_walk import Damage, MarshalWalk, Pairs
 from profiles.ingest.trace import Cell, Integrity, Summary, SummaryColumn, SummaryTable, TraceError
 

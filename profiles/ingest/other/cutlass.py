@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from profiles.ingest.core.source import Source
-from profiles.ingest.naming.clipping import clip_name
+from profiles.ingest.naming.names import clip_name
 from profiles.ingest.trace import Cell, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable, TraceError
 
 FORMAT = "cutlass"

@@ -1,7 +1,7 @@
 """JSON lists of events by hand, or one object a line: `[{"time": 0.5, "name": "step", "gpu_memory": 123}, …]` → `Trace`.
 
-Every record has a time (`time`, `timestamp`, `ts`, `t`) and a name, numbers, or both; `profiles.ingest.other.event_keys` says what
-keys mean. Seconds unless the key says otherwise (`time_ms`); the size of a number is asked for `timestamp` alone. A record with a
+Every record has a time (`time`, `timestamp`, `ts`, `t`) and a name, numbers, or both; `json_records` says what keys mean.
+Seconds unless the key says otherwise (`time_ms`); the size of a number is asked for `timestamp` alone. A record with a
 name is an instant at its time, or a slice from then on where it has a duration; every number is a sample of a counter.
 """
 
@@ -16,12 +16,14 @@ import numpy as np
 
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.source import Source
-from profiles.ingest.other.event_keys import (
+from profiles.ingest.other.json_records import (
     CLOCKS,
     DECIMAL_BYTES,
+    DECODER,
     LANES,
     NAMES,
     SHAPES,
+    JsonRecords,
     Key,
     clean_text,
     is_number,
@@ -30,7 +32,6 @@ from profiles.ingest.other.event_keys import (
     nanoseconds,
     unix_unit,
 )
-from profiles.ingest.other.json_records import DECODER, JsonRecords
 from profiles.ingest.trace import Category, Device, Integrity, Trace, TraceError, Track
 
 FORMAT = "event-list"

@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from profiles.ingest.core.source import Source
-from profiles.ingest.naming.clipping import clip_name
-from profiles.ingest.naming.names import readable
+from profiles.ingest.naming.names import clip_name, readable
 from profiles.ingest.trace import Cell, Device, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable, TraceError
 
 FORMAT = "proton"

@@ -20,8 +20,7 @@ from profiles.ingest.core.columns import Int64
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.source import Source
 from profiles.ingest.other.plain_pickle import PlainPickle
-from profiles.ingest.other.snapshot_history import COUNTERS, LANES, History
-from profiles.ingest.other.snapshot_stacks import Stacks
+from profiles.ingest.other.snapshot_history import COUNTERS, LANES, History, Stacks
 from profiles.ingest.other.snapshot_tables import MAX_DEVICES, State, headline, tables
 from profiles.ingest.trace import Category, Device, Integrity, Trace, TraceError, Track
 

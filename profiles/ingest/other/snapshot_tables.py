@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from profiles.ingest.other.snapshot_history import History
-from profiles.ingest.other.snapshot_stacks import Stacks
+from profiles.ingest.other.snapshot_history import History, Stacks
 from profiles.ingest.trace import Cell, Integrity, SummaryColumn, SummaryTable
 
 MAX_ROWS = 5000                          # of segments and of blocks; their sums are of all

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from profiles.ingest.core.columns import Ids, Int64
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.protobuf_messages import text
-from profiles.ingest.perfetto.messages import Annotation
+from profiles.ingest.perfetto.packets import Annotation
 from profiles.ingest.trace import Integrity
 
 # annotation -> column; -1 repeats what the slice itself says

@@ -14,8 +14,7 @@ from profiles.ingest.core.columns import NAME_CHARS, Ids, Int32, Int64
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.pairs import BEGIN, END, MARK, NAMELESS, ROW, PairedSlices, Pairs
 from profiles.ingest.core.protobuf_messages import text
-from profiles.ingest.naming.clipping import clip_bytes
-from profiles.ingest.naming.names import is_collective
+from profiles.ingest.naming.names import clip_bytes, is_collective
 from profiles.ingest.perfetto.arguments import (
     AGENT,
     BYTES,
@@ -29,7 +28,7 @@ from profiles.ingest.perfetto.arguments import (
     Arguments,
 )
 from profiles.ingest.perfetto.clocks import Clocks
-from profiles.ingest.perfetto.messages import TrackEvent
+from profiles.ingest.perfetto.packets import TrackEvent
 from profiles.ingest.perfetto.sequence import Sequence, code_of, location
 from profiles.ingest.perfetto.tracks import Tracks
 from profiles.ingest.trace import GPU_WORK, Category, Integrity, Track

@@ -7,7 +7,7 @@ from typing import Any
 from profiles.ingest.chrome.kinds import UNKNOWN, category_code
 from profiles.ingest.core.columns import NAME_CHARS, Ids
 from profiles.ingest.core.protobuf_messages import text
-from profiles.ingest.naming.clipping import clip_bytes
+from profiles.ingest.naming.names import clip_bytes
 from profiles.ingest.perfetto.arguments import COLUMNS
 from profiles.ingest.perfetto.clocks import LATEST_NS, Clocks
 

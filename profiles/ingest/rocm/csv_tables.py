@@ -14,8 +14,7 @@ from typing import NamedTuple
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.source import Source
 from profiles.ingest.core.text_lines import read_lines
-from profiles.ingest.rocm.counter_rows import CounterRows
-from profiles.ingest.rocm.rows import Dim, Rows, number_at_end, settle
+from profiles.ingest.rocm.rows import CounterRows, Dim, Rows, number_at_end, settle
 from profiles.ingest.trace import Device, Integrity, KernelSum, Report, Summary, SummaryColumn, SummaryTable, Trace, TraceError
 
 FORMAT, COUNTERS_FORMAT, SUMS_FORMAT = "rocprof-csv", "rocprof-counters", "rocprof-stats"

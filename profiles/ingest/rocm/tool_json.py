@@ -13,8 +13,7 @@ import msgspec
 
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.source import Source
-from profiles.ingest.rocm.counter_rows import CounterRows
-from profiles.ingest.rocm.rows import Dim, Rows, settle
+from profiles.ingest.rocm.rows import CounterRows, Dim, Rows, settle
 from profiles.ingest.samplers.document import decode_document, load_content
 from profiles.ingest.trace import Device, Integrity, Report, Trace, TraceError
 

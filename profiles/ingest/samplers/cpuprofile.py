@@ -20,8 +20,17 @@ from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.columns import Int32, Int64
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.source import Source
-from profiles.ingest.samplers.document import NUMBERS, decode_document, iterate_elements, load_content, to_ns
-from profiles.ingest.samplers.slices import MAX_DEPTH, MAX_SLICES, Frames, StackSlices
+from profiles.ingest.samplers.document import (
+    MAX_DEPTH,
+    MAX_SLICES,
+    NUMBERS,
+    Frames,
+    StackSlices,
+    decode_document,
+    iterate_elements,
+    load_content,
+    to_ns,
+)
 from profiles.ingest.trace import Category, Integrity, Trace, TraceError, Track
 
 FORMAT = "cpuprofile"

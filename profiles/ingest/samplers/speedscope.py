@@ -20,15 +20,18 @@ from profiles.ingest.core.columns import Int64
 from profiles.ingest.core.source import Source
 from profiles.ingest.samplers.document import (
     LISTS,
+    MAX_DEPTH,
+    MAX_SLICES,
     NUMBERS,
     OBJECTS,
+    Frames,
+    StackSlices,
     decode_document,
     decode_text,
     iterate_elements,
     load_content,
     to_ns,
 )
-from profiles.ingest.samplers.slices import MAX_DEPTH, MAX_SLICES, Frames, StackSlices
 from profiles.ingest.trace import Category, Integrity, Trace, TraceError, Track
 
 FORMAT = "speedscope"

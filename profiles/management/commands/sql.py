@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from django.core.management.base import CommandError
 
-from profiles.exports import cells as sql_cells
+from profiles.exports import files
 from profiles.exports import files as exports
 from profiles.ingest.trace import TraceError
 from profiles.sql import services as sql_services
@@ -47,7 +47,7 @@ class Command(ProjectCommand):
             self.stdout.write(_table(result.table))
         elif form == "json":
             names = result.table.column_names
-            for row in sql_cells.rows(result.table):
+            for row in files.rows(result.table):
                 self.stdout.write(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False, allow_nan=False))
         else:
             out = getattr(self.stdout, "buffer", None) or sys.stdout.buffer
@@ -69,9 +69,9 @@ def _choose(text: str) -> dict[str, Any]:
 def _table(table: pa.Table) -> str:
     """Columns side by side; numbers to the right."""
     cells = [["" if value is None else str(value).replace("\n", " ")[:CELL_CHARS] for value in row]
-             for row in sql_cells.rows(table)]
+             for row in files.rows(table)]
     heads = [name[:CELL_CHARS] for name in table.column_names]
-    numeric = [each["kind"] == "number" for each in sql_cells.columns(table)]
+    numeric = [each["kind"] == "number" for each in files.columns(table)]
     widths = [max([len(head), *(len(row[i]) for row in cells)]) for i, head in enumerate(heads)]
 
     def line(row: list[str]) -> str:

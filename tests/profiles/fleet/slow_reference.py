@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from profiles.fleet.slow.gpu_hours import Floats, Ints, Row
+from profiles.fleet.slow.compared import Floats, Ints, Row
 from profiles.fleet.slow.slow_gpus import DEVIATIONS, LEAST_GPUS, LEAST_LAUNCHES, LEAST_PCT, Level, _last_stretch, _spread
 
 

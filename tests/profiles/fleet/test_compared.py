@@ -16,8 +16,7 @@ from profiles.fleet import services
 from profiles.fleet.models import FleetHour
 from profiles.fleet.simulated_services import forget_simulated
 from profiles.fleet.slow import compared_services
-from profiles.fleet.slow.compared import compare, joined, packed, unpacked
-from profiles.fleet.slow.gpu_hours import GpuHours
+from profiles.fleet.slow.compared import GpuHours, compare, joined, packed, unpacked
 from profiles.fleet.slow.gpu_selectors import slow_gpus
 from profiles.fleet.slow.slow_gpus import judge_compared, judge_gpus
 from tests.profiles.fleet.records import HOUR_NS, START_NS, make_records, write_records

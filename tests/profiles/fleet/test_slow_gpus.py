@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from profiles.fleet.slow.gpu_hours import PACKED, GpuHours, Row
+from profiles.fleet.slow.compared import PACKED, GpuHours, Row
 from profiles.fleet.slow.slow_gpus import DEVIATIONS, LEAST_PCT, Level, _spread, judge_gpus
 from tests.profiles.fleet.slow_reference import judge_rows
 

@@ -16,7 +16,7 @@ from profiles.analysis.core.shapes import shapes_of
 from profiles.analysis.trace.operators.topic import operators_result
 from profiles.ingest import read
 from profiles.ingest.core.columns import NAME_CHARS, NameIds
-from profiles.ingest.naming.clipping import clip_bytes, clip_name
+from profiles.ingest.naming.names import clip_bytes, clip_name
 
 LONG = "void cutlass::device_kernel<" + "cutlass::gemm::" * 600
 

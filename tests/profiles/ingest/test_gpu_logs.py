@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from profiles.analysis.trace.breakdown import breakdown
 from profiles.ingest.core.source import Source
 from profiles.ingest.logs import counters, dcgmi, lines, nvidia_dmon, nvidia_smi
-from profiles.ingest.logs.dcgm_fields import FIELDS, NO_BAND, reading_of
-from profiles.ingest.logs.moments import parse_moment
+from profiles.ingest.logs.dcgmi import FIELDS, NO_BAND, reading_of
+from profiles.ingest.logs.lines import parse_moment
 from profiles.ingest.naming.bands import BANDS
 from profiles.ingest.trace import Trace, TraceError
 from tests.profiles.ingest.corpus import DATA

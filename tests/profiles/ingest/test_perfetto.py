@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from profiles.ingest import is_known, read
 from profiles.ingest.core.source import Source
 from profiles.ingest.perfetto import reader
-from profiles.ingest.perfetto.messages import Annotation, Trace, TracePacket
-from profiles.ingest.perfetto.packets import MAX_PACKET_BYTES
+from profiles.ingest.perfetto.packets import MAX_PACKET_BYTES, Annotation, Trace, TracePacket
 from profiles.ingest.trace import Category, TraceError
 from tests.profiles.ingest.corpus import CORPUS
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from profiles.ingest import READERS
 from profiles.ingest.core import build
 from profiles.ingest.core.source import Limits, Source
-from profiles.ingest.samplers import cpuprofile, document, slices, speedscope
+from profiles.ingest.samplers import cpuprofile, document, speedscope
 from profiles.ingest.trace import Category, Trace, TraceError
 from tests.profiles.ingest.corpus import DATA
 from tests.scale import scale
@@ -179,13 +179,13 @@ def test_events_out_of_order_are_put_in_order(tmp_path: Path) -> None:
 
 
 def test_frames_of_the_same_times_stay_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "_BATCH", 3)
+    monkeypatch.setattr(document, "_BATCH", 3)
     events = [each for at in range(40) for each in (
         ("O", at, 0), ("O", at, 1), ("O", at, 2), ("C", at + 1, 2), ("C", at + 1, 1), ("C", at + 1, 0))]
     trace = load(tmp_path, speed(evented(("O", 0, 5), *events, ("C", 40, 5))), speedscope)
     assert {(name, depth) for name, _, _, depth in boxes(trace)} == {("f", 0), ("a", 1), ("b", 2), ("c", 3)}
     assert len(boxes(trace)) == 121 and not trace.integrity.repaired
-    monkeypatch.setattr(slices, "_BATCH", 2)
+    monkeypatch.setattr(document, "_BATCH", 2)
     events = [("O", 0, 0), ("O", 0, 1), ("C", 1, 1), ("O", 1, 2), ("C", 1, 2), ("C", 1, 0)]
     assert boxes(load(tmp_path, speed(evented(*events)), speedscope))[:2] == [("a", 0, 1000, 0), ("b", 0, 1000, 1)]
 
@@ -289,8 +289,8 @@ def test_circles_and_depths_end(tmp_path: Path) -> None:
     deep = {"nodes": [{"id": at, "callFrame": {"functionName": "f"}, "parent": at - 1} for at in range(1, 100_000)],
             "startTime": 0, "endTime": 60, "samples": [1, 99_999, 1, 99_999], "timeDeltas": [10] * 4}
     trace = load(tmp_path, deep, cpuprofile)
-    assert max(row["depth"] for row in trace.slices.to_pylist()) == slices.MAX_DEPTH - 1
-    assert trace.integrity.repaired == {f"samples of calls deeper than {slices.MAX_DEPTH} levels: drawn to that depth": 2}
+    assert max(row["depth"] for row in trace.slices.to_pylist()) == document.MAX_DEPTH - 1
+    assert trace.integrity.repaired == {f"samples of calls deeper than {document.MAX_DEPTH} levels: drawn to that depth": 2}
 
 
 def test_deep_stacks_are_drawn_to_a_depth(tmp_path: Path) -> None:
@@ -298,12 +298,12 @@ def test_deep_stacks_are_drawn_to_a_depth(tmp_path: Path) -> None:
     events = [*(("O", at, at % 6) for at in range(2000)), *(("C", 4000 + at, (1999 - at) % 6) for at in range(2000))]
     for profile in (sampled([stack], [1]), evented(*events)):
         trace = load(tmp_path, speed(profile), speedscope)
-        assert trace.slices.num_rows == slices.MAX_DEPTH
-        assert trace.integrity.repaired == {f"frames deeper than {slices.MAX_DEPTH} levels: not drawn": 2000 - slices.MAX_DEPTH}
+        assert trace.slices.num_rows == document.MAX_DEPTH
+        assert trace.integrity.repaired == {f"frames deeper than {document.MAX_DEPTH} levels: not drawn": 2000 - document.MAX_DEPTH}
 
 
 def test_slices_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (slices, speedscope, cpuprofile):
+    for module in (document, speedscope, cpuprofile):
         monkeypatch.setattr(module, "MAX_SLICES", 10)
     trace = load(tmp_path, speed(sampled([[0], [1]] * 50, [1] * 100)), speedscope)
     assert (trace.slices.num_rows, trace.integrity.not_kept) == (10, {"samples beyond the first 10 slices": 90})

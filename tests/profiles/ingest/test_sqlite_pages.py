@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.sqlite_pages import Database
-from profiles.ingest.core.sqlite_schema import columns_of
+from profiles.ingest.core.sqlite_rows import columns_of
 from profiles.ingest.trace import TraceError
 
 VALUES = st.one_of(st.none(), st.integers(-2**63 + 1, 2**63 - 1), st.integers(-300, 300),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from profiles import ingest
-from profiles.ingest.core.ruled_text import cells_of, spans_of
+from profiles.ingest.core.text_lines import cells_of, spans_of
 from profiles.ingest.other import memory_timeline
 from profiles.ingest.trace import Report, Summary, Trace, TraceError
 from tests.profiles.ingest.corpus import CORPUS, DATA

@@ -12,7 +12,7 @@ from profiles.ingest.core.events import MISSING
 from profiles.ingest.trace import Category, Trace, TraceError
 from profiles.ingest.xplane import reader, wire, xprof
 from profiles.ingest.xplane.wire import _M as MESSAGES
-from profiles.ingest.xplane.xprof_details import bytes_of, shape_of
+from profiles.ingest.xplane.xprof import bytes_of, shape_of
 from tests.profiles.ingest.corpus import CORPUS
 
 JSON, PROTO = CORPUS / "xprof/tracelens_mi300_jax_conv.trace.json.gz", CORPUS / "xprof/tracelens_mi300_jax_conv.xplane.pb"

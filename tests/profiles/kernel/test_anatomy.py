@@ -19,7 +19,7 @@ from profiles.analysis.kernel.anatomy import UNIT_PARTS as PARTS
 from profiles.analysis.kernel.anatomy import UNIT_SIDES, Anatomy, anatomy
 from profiles.analysis.kernel.memory_chart import chart
 from profiles.analysis.kernel.pipes import GROUPS, MIX, group_of
-from profiles.charts.memory_chart import heat, memory_chart
+from profiles.charts.counters import heat, memory_chart
 from profiles.ingest.trace import CounterLaunch, Report
 from profiles.models import KernelStat, Profile
 from profiles.upload import services

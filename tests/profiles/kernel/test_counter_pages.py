@@ -14,7 +14,7 @@ import pytest
 from django.core.files.base import File
 from django.test import Client
 
-from profiles.charts import roofline_arrows, roofline_plane
+from profiles.charts import roofline_plane
 from profiles.models import KernelStat, LaunchCounters, Profile
 from profiles.rooflines import selectors as rooflines
 from profiles.store import counters as store_counters
@@ -211,10 +211,10 @@ def test_arrows_from_before_to_after(read: Read) -> None:
     old, new = read("h200/buildA.ncu-rep.zst"), read("h200/buildB.ncu-rep.zst")
 
     def points(profile: Profile) -> list[Any]:
-        return [roofline_arrows.compare_point(kernel.short_name, [row.facts for row in kernel.counter_launches.all()])
+        return [roofline_plane.compare_point(kernel.short_name, [row.facts for row in kernel.counter_launches.all()])
                 for kernel in KernelStat.objects.filter(profile=profile).order_by("name")]
     a, b = points(old), points(new)
     assert all(a) and all(b)
-    assert roofline_arrows.compare_figure(a, b)
-    assert roofline_arrows.compare_figure([None], b[:1]) is None
-    assert roofline_arrows.compare_figure([], []) is None
+    assert roofline_plane.compare_figure(a, b)
+    assert roofline_plane.compare_figure([None], b[:1]) is None
+    assert roofline_plane.compare_figure([], []) is None

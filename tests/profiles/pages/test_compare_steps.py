@@ -127,7 +127,7 @@ def test_a_profiles_grade_is_what_its_work_needs(bob):
 
 def test_queries_read_what_steps_need(bob, settings, tmp_path):
     """The tables of the analysis say what page and API say; a profile whose least time is not known has NULL, not 0."""
-    from profiles.exports.cells import rows
+    from profiles.exports.files import rows
     from profiles.sql.services import query_run
 
     settings.HOME = tmp_path

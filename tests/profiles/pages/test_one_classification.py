@@ -17,8 +17,7 @@ from profiles.analysis.kernel.work import Work
 from profiles.models import Profile
 from profiles.profile.selectors import kernel_table
 from profiles.rooflines.page_selectors import roofline_page
-from profiles.topics.bounds import kernel_bounds
-from profiles.topics.services import topics_make
+from profiles.topics.services import kernel_bounds, topics_make
 from tests.profiles.pages.test_families import ready, shown
 
 HEAD = "8192 × 128256 × 4096"            # the product over all tokens

@@ -11,8 +11,7 @@ from django.urls import reverse
 
 from profiles.analysis.core.busy import busy_lane
 from profiles.analysis.trace.account.causes import CAUSES
-from profiles.charts.minimap import lane_pictures
-from profiles.charts.strip import GROUPS, trace_strip
+from profiles.charts.strip import GROUPS, lane_pictures, trace_strip
 from profiles.families.follow_services import families_follow
 from profiles.models import KernelStat
 from profiles.overview import workspace

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from profiles.running.engines.metrics import LATENCIES, REQUESTS, TOKENS
+from profiles.running.engines.client import LATENCIES, REQUESTS, TOKENS
 from profiles.running.engines.parameters import BOOLEAN, INTEGER, OBJECT, PARAMETERS, START, STOP, TEXT, TEXTS, VERSIONS
 from workers.agent.deep.engines import start_request
 

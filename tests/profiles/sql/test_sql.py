@@ -9,7 +9,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from profiles.exports import cells as sql_cells
+from profiles.exports import files
 from profiles.ingest.trace import TraceError
 from profiles.models import Profile
 from profiles.sql import services as sql_services
@@ -36,7 +36,7 @@ def profile(home) -> Profile:
 
 
 def rows(sql: str, *profiles: Profile, **limits) -> list[list]:
-    return sql_cells.rows(query_run(sql, list(profiles), "me", Limits(**limits) if limits else None).table)
+    return files.rows(query_run(sql, list(profiles), "me", Limits(**limits) if limits else None).table)
 
 
 def test_slices_are_those_of_the_timeline(profile):
@@ -242,11 +242,11 @@ def test_errors_say_where(profile):
 
 
 def test_cells_are_what_json_holds():
-    table = sql_cells.plain(pa.table({
+    table = files.plain(pa.table({
         "sum": pa.array([Decimal(2**70), Decimal(5)], pa.decimal128(38, 0)),
         "small": pa.array([Decimal(7), None], pa.decimal128(38, 0)), "big": [2**60, 1], "nan": [float("nan"), 1.5],
         "list": [[1, 2], None], "bytes": [b"\xff", None], "text": ["x" * 30_000, "y"]}))
-    first, second = sql_cells.rows(table)
+    first, second = files.rows(table)
     assert first[:6] == [float(2**70), 7, str(2**60), None, "[1, 2]", "ff"]
     assert len(first[6]) < 20_100 and second == [5.0, None, 1, 1.5, None, None, "y"]
-    assert [each["kind"] for each in sql_cells.columns(table)] == ["number"] * 4 + ["text"] * 3
+    assert [each["kind"] for each in files.columns(table)] == ["number"] * 4 + ["text"] * 3

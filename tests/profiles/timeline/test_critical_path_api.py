@@ -10,7 +10,7 @@ from profiles.analysis.core.frame import frame_of
 from profiles.analysis.trace.critical.topic import paths
 from profiles.models import Profile
 from profiles.store.frame import frame_read
-from profiles.timeline import path_selectors
+from profiles.timeline import slice_selectors
 from profiles.upload.services import profile_ingest
 from tests.builders import trace
 from tests.profiles.pages.test_services import recording
@@ -50,7 +50,7 @@ def test_where_there_is_no_path_the_answer_says_why(client: Any, monkeypatch: An
     assert ask(client, linked).status_code == 200
     assert "there are whole" in ask(client, linked, path="step-7").json()["error"]
     assert ask(client, linked, start="x").status_code == 400
-    monkeypatch.setattr(path_selectors, "MOST_SLICES", 1)
+    monkeypatch.setattr(slice_selectors, "MOST_SLICES", 1)
     assert ask(client, linked).status_code == 404 and "more than 1 slices" in ask(client, linked).json()["error"]
 
 

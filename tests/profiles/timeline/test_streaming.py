@@ -14,7 +14,7 @@ from profiles.analysis.core.kernels import kernel_table
 from profiles.analysis.trace import findings
 from profiles.analysis.trace.breakdown import breakdown, remark
 from profiles.ingest.chrome import parallel
-from profiles.ingest.core import build, marks, pieces, spill, spooled
+from profiles.ingest.core import build, pieces, spill, spooled
 from profiles.ingest.core.spill import Numbers
 from profiles.ingest.spool import Spool
 from profiles.ingest.trace import TraceError
@@ -35,7 +35,7 @@ def small(monkeypatch):
     def turn(runs: int = 500, windows: int = 300) -> None:
         monkeypatch.setattr(spill, "RUN_ROWS", runs)
         monkeypatch.setattr(spooled, "WINDOW_ROWS", windows)
-        monkeypatch.setattr(marks, "_PART_ROWS", 100)
+        monkeypatch.setattr(build, "_PART_ROWS", 100)
         monkeypatch.setattr(build, "IN_MEMORY_ROWS", 0)
     return turn
 

@@ -13,7 +13,7 @@ from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.trace.operators.matmuls import Problem, kind_of, problem_of
 from profiles.analysis.trace.operators.tensor_cores import alignment_of, on_tensor_cores
 from profiles.analysis.trace.operators.tree import canonical, readable
-from profiles.ingest.naming.clipping import clip_name
+from profiles.ingest.naming.names import clip_name
 from profiles.ingest.trace import Category, Cell, SummaryColumn
 
 # GPU work and whose it is: the operator or range that launched each kernel, and what it is to the tensor cores.

@@ -27,7 +27,7 @@ from profiles.analysis.trace.operators.grouping import (
 )
 from profiles.analysis.trace.operators.tensor_cores import peak_of
 from profiles.analysis.trace.operators.tree import Tree, readable
-from profiles.ingest.naming.clipping import clip_name
+from profiles.ingest.naming.names import clip_name
 from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
 
 YES, NO, UNKNOWN = USES.index("yes"), USES.index("no"), USES.index("unknown")

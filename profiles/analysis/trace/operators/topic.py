@@ -35,7 +35,7 @@ from profiles.analysis.trace.operators.grouping import (
 from profiles.analysis.trace.operators.tables import module_table, operator_table, shape_table, stack_table
 from profiles.analysis.trace.operators.tensor_cores import REASONS, alignment_of, least_ns, type_of, unaligned_dimensions, why_not
 from profiles.analysis.trace.operators.tree import STEP, Tree, ancestors, canonical, forward_of, nearest, readable, tree_of
-from profiles.ingest.naming.clipping import clip_name
+from profiles.ingest.naming.names import clip_name
 from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
 
 # Products that are not on tensor cores, or not well: which, why, what would help, and what it is worth at most.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from profiles.ingest.naming.mangled.cursor import Cursor, Text, check_length, join
+from profiles.ingest.naming.mangled.cursor import OPERATORS, Cursor, Text, check_length, join
 from profiles.ingest.naming.mangled.types import read_expansion, read_type
-from profiles.ingest.naming.mangled.words import OPERATORS
 
 _SUFFIXES = {"i": "", "j": "u", "l": "l", "m": "ul", "x": "ll", "y": "ull"}
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from profiles.ingest.naming.mangled.arguments import read_template_arguments
-from profiles.ingest.naming.mangled.cursor import Cursor, Name, NotMangled, check_length, join
+from profiles.ingest.naming.mangled.cursor import OPERATORS, SPECIAL, Cursor, Name, NotMangled, check_length, join
 from profiles.ingest.naming.mangled.types import read_qualifiers, read_reference, read_type, read_types
-from profiles.ingest.naming.mangled.words import OPERATORS, SPECIAL
 
 
 def read_encoding(cursor: Cursor, local: bool = False) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from profiles.ingest.naming.mangled.cursor import MOST_CHARS, Cursor, NotMangled, Text, check_length, join
-from profiles.ingest.naming.mangled.words import BUILTIN, EXTENDED
+from profiles.ingest.naming.mangled.cursor import BUILTIN, EXTENDED, MOST_CHARS, Cursor, NotMangled, Text, check_length, join
 
 _POINTERS = {"P": "*", "R": "&", "O": "&&"}
 

@@ -14,8 +14,7 @@ import pytest
 
 from profiles import ingest
 from profiles.ingest.chrome.ascend import TASKS, UNKNOWN_TASK
-from profiles.ingest.chrome.kinds import STRANGE
-from profiles.ingest.chrome.kineto_kinds import device_kind
+from profiles.ingest.chrome.kinds import STRANGE, device_kind
 from profiles.ingest.trace import GPU_WORK, KERNELS, Category, Trace
 from profiles.profile.selectors import STRANGE_LANES, answer
 from tests.profiles.ingest.corpus import DATA
