@@ -1,10 +1,10 @@
 """A kernel file that nobody packaged, from its text to its winner on this machine's GPU, as a worker does it, without a server.
 
-    python -m tests.gpu.bring.own --out own.json        # about 90 s; the tree, torch, Triton, numpy, scipy and nvidia-ml-py alone
+    python -m tests.gpu.bring.own --out own.json        # 2 minutes; the tree, torch, Triton, numpy, scipy, nvidia-ml-py alone
 
 Its call is recorded behind walls, the adapter is written of the record, compilers and the measuring process run behind walls, the
-finalists are measured again: by new processes, then by forks of a warm parent, as a worker keeps one, WARM times. Then kernels that
-lie, crash and reach beyond their tensors, by forks too.
+finalists are measured again: by new processes, then by forks of a warm parent, as a worker keeps one, WARM times. Then kernels
+whose host computes numbers from its block or lists one configuration, then kernels that lie, crash and reach beyond their tensors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.tuner.bring.own.files import NEAR, SOFTMAX
+from tests.tuner.bring.own.files import FOLLOWING, NEAR, SOFTMAX
 from tests.tuner.bring.own.programs import Version, with_text
 from tuner.tuning.operators import limits
 from tuner.tuning.search.finalists import measure_finalists
@@ -33,6 +33,8 @@ TRIALS, SECONDS = 24, 60.0
 WARM = 3
 READY_S = 15.0                      # what a parent does between requests, as on a worker that waits for its first job
 EARLY = 6
+# calls of FOLLOWING, each with its reference; 3,072 columns are a multiple of some blocks and not of others
+FOLLOWED = {"row_sums": ("sum_rows(randn(8192, 3072))", "sum_torch"), "scaled": ("scale_rows(randn(8192, 3072))", "scale_torch")}
 # the same kernel with one thing wrong: what a configuration of it must be rejected for
 FAULTS = {
     "writes beyond its rows": ("tl.store(out_ptr + row * stride + at, e / tl.sum(e, axis=0), mask=at < n_cols)",
@@ -56,10 +58,10 @@ def pasted(request: Mapping[str, Any]) -> dict[str, Any]:
     return told
 
 
-def version_of(text: str, reference: str) -> tuple[Version, dict[str, Any]]:
+def version_of(text: str, reference: str, call: str = CALL) -> tuple[Version, dict[str, Any]]:
     """Return what travels with a job of the file, and what its call told."""
     asked = {"file": "mine.py", "text": text, "siblings": {"near.py": NEAR}, "folder": "", "shape": {}, "dtype": "fp16",
-             "call": CALL}
+             "call": call}
     told = pasted({**asked, "compiles": True})
     adapter, = pasted({**asked, "compiles": False, "recorded": told["recorded"]})["adapters"]
     written = adapter["references"][reference] if reference else adapter["text"]
@@ -129,6 +131,9 @@ def main() -> int:
     for number in range(WARM):
         told["softmax" if not number else f"softmax, again {number}"] = search(version, card, options.trials)
     print(json.dumps(told, indent=1), flush=True)
+    for name, (call, reference) in FOLLOWED.items():
+        told[name] = search(version_of(FOLLOWING, reference, call)[0], card, options.trials)
+        print(name, told[name]["measured"], told[name]["rejected"], told[name]["best"], flush=True)
     for name, (before, after) in {} if options.without_faults else FAULTS.items():
         assert before in SOFTMAX
         faulty = with_text(SOFTMAX.replace(before, after), version.adapter, "softmax_kernel", {"near.py": NEAR})
@@ -141,7 +146,8 @@ def main() -> int:
         if "first_trial_s" in one:
             print(f"{name}: open {one['opened_s']} s, first trial {one['first_trial_s']} s, whole {one['whole_s']} s, "
                   f"{one['processes']}, {one['trials']} trials")
-    right = told["softmax"]["measured"] > 0 and not any(told[name]["measured"] for name in FAULTS if name in told)
+    right = all(told[name]["measured"] > 0 and told[name]["best"] for name in ("softmax", *FOLLOWED))
+    right = right and not any(told[name]["measured"] for name in FAULTS if name in told)
     print("right" if right else "WRONG")
     return 0 if right else 1
 

@@ -47,3 +47,46 @@ def add_torch(x, y):
 '''
 WIDTH = "WIDTH = 256\n"
 CALL = "add(randn(3000, dtype=fp16), randn(3000, dtype=fp16))"       # the interpreter does not compute with bf16
+
+# a host that computes numbers and a flag from its block, and an autotuner with one configuration
+FOLLOWING = '''
+import torch, triton, triton.language as tl
+
+@triton.jit
+def row_sums(x_ptr, out_ptr, n_rows, n_cols, BLOCK: tl.constexpr, STEPS: tl.constexpr, EVEN: tl.constexpr):
+    row = tl.program_id(0)
+    total = 0.0
+    for step in range(STEPS):
+        at = step * BLOCK + tl.arange(0, BLOCK)
+        if EVEN:
+            x = tl.load(x_ptr + row * n_cols + at)
+        else:
+            x = tl.load(x_ptr + row * n_cols + at, mask=at < n_cols, other=0.0)
+        total += tl.sum(x.to(tl.float32), axis=0)
+    tl.store(out_ptr + row, total)
+
+def sum_rows(x):
+    BLOCK = 512
+    rows, cols = x.shape
+    out = torch.empty(rows, dtype=torch.float32, device=x.device)
+    row_sums[(rows,)](x, out, rows, cols, BLOCK=BLOCK, STEPS=triton.cdiv(cols, BLOCK), EVEN=cols % BLOCK == 0)
+    return out
+
+def sum_torch(x):
+    return x.float().sum(dim=1)
+
+@triton.autotune(configs=[triton.Config({"BLOCK": 1024}, num_warps=4)], key=["n"])
+@triton.jit
+def scaled(x_ptr, y_ptr, n, scale, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) * scale, mask=at < n)
+
+def scale_rows(x, power=-0.5):
+    y = torch.empty_like(x)
+    n = x.numel()
+    scaled[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, y, n, 1.5 * x.shape[1] ** power)
+    return y
+
+def scale_torch(x):
+    return x * (1.5 * x.shape[1] ** -0.5)
+'''

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from tests.tuner.bring.own.files import ADD, CALL, WIDTH
+from tests.tuner.bring.own.files import ADD, CALL, FOLLOWING, WIDTH
 from tests.tuner.bring.own.programs import CARD, ON_THE_CPU
 from tests.tuner.measure.chosen import WITHOUT_TORCH
 from tuner.bring.checks import services as checks
@@ -66,3 +66,17 @@ def test_a_file_with_what_it_imports_is_tuned_and_served(olga: Any) -> None:
     job.refresh_from_db()
     assert (job.status, job.library_ms, alone.is_independent, kernel.is_independent) == ("done", None, False, True), job.error
     assert all("library_ms" not in each for each in job.finalists)
+
+
+def test_what_the_host_computes_from_its_block_is_right_in_each_configuration(olga: Any) -> None:
+    """STEPS and EVEN of another block would leave columns out, or read beyond a row."""
+    check = checked(olga, FOLLOWING, "sum_rows(randn(16, 3072))", {}, dtype="fp16")
+    assert check.status == "done", check.error
+    _, job = services.own_tune(check, params={"BLOCK": "256, 512, 2048", "num_warps": "4", "num_stages": "1"},
+                               reference="sum_torch", owner=olga, device="gpu", strategy="random", effort="quick")
+    lead.run(job.pk, "worker-1")
+    job.refresh_from_db()
+    assert job.status == "done", job.error
+    trials = {row.config["BLOCK"]: row for row in job.trials.all()}
+    assert set(trials) == {256, 512, 2048} and all(each.outcome == "measured" for each in trials.values()), [
+        each.message for each in trials.values()]
