@@ -230,8 +230,10 @@ STAGE_SECONDS = int(os.environ.get("RIDGEPOINT_STAGE_SECONDS", 600))
 os.environ.setdefault("MIMALLOC_ARENA_EAGER_COMMIT", "0")
 
 AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend", "webapp.projects.permissions.MembershipRoles"]
-AUTH_PASSWORD_VALIDATORS = [{"NAME": f"django.contrib.auth.password_validation.{name}"} for name in (
-    "UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator", "NumericPasswordValidator")]
+AUTH_PASSWORD_VALIDATORS: list[dict[str, Any]] = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}", "OPTIONS": options} for name, options in (
+        ("UserAttributeSimilarityValidator", {}), ("MinimumLengthValidator", {"min_length": 12}), ("CommonPasswordValidator", {}),
+        ("NumericPasswordValidator", {}))]
 # django-allauth's: second factors, sessions, single sign-on. Its own limits count in each process apart; webapp.sign_in has ours
 OIDC: sso.Provider | None = sso.read(os.environ, ("viewer", "engineer", "owner"))
 TWO_FACTOR = os.environ.get("RIDGEPOINT_TWO_FACTOR", "")

@@ -39,6 +39,12 @@ def test_all_of_a_password_counts_of_any_characters(shipped_hashers: None) -> No
         validate_password("8273645546372819")
 
 
+def test_a_new_password_has_twelve_characters() -> None:
+    validate_password("tarn-oxbow-9")
+    with pytest.raises(ValidationError, match="12"):
+        validate_password("tarn-oxbow9")
+
+
 def test_two_hashes_of_one_password_differ_by_a_salt_of_128_bits(shipped_hashers: None) -> None:
     salts = [get_hasher("default").decode(make_password("a password"))["salt"] for _ in range(2)]
     assert salts[0] != salts[1] and all(62 ** len(salt) >= 2**128 and re.fullmatch(r"[A-Za-z0-9]+", salt) for salt in salts)
