@@ -11,11 +11,11 @@ from django.db.models import QuerySet
 
 from profiles.analysis.kernel import bounds
 from profiles.analysis.trace.layer.typed import DTYPES, MOST_TYPED, OPERATORS, typed_work
+from profiles.base.refused import Refused
 from profiles.models import KernelStat, Profile
 from profiles.rooflines.selectors import roofline_json
 from profiles.rooflines.shapes import COUNTED, without_shapes
 from profiles.store.typed import typed_read, typed_write
-from workers.base.refused import Refused
 
 # What people may say of a trace's kernels: the operator's shape, where the trace tells none.
 
