@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
@@ -29,7 +29,7 @@ from profiles.fleet.models import (
 from profiles.retention.models import Keeping
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineFetch, EngineServer
 from profiles.upload.models import StoredUpload
-from workers.leases import Leases
+from workers.leases import LeasedJob, LeasedRow, Leases
 from workers.scope import BelowProject, OfProject
 
 __all__ = ["AdviceDecision", "BuildChange", "BuildPair", "Capture", "CaptureFile", "CaptureSchedule", "CaptureTarget",
@@ -40,7 +40,7 @@ __all__ = ["AdviceDecision", "BuildChange", "BuildPair", "Capture", "CaptureFile
            "held_by"]
 
 
-class Profile(OfProject):
+class Profile(OfProject, LeasedRow):
     """One uploaded, captured or recorded profile. `status` is the truth of its ingest."""
 
     class Status(models.TextChoices):
@@ -86,13 +86,12 @@ class Profile(OfProject):
     gpu_time_ns = models.BigIntegerField(null=True, default=0)             # summed kernel durations; null: none is stated
     top_kernel = models.TextField(blank=True)
 
-    worker = models.CharField(max_length=120, blank=True)                  # who holds the ingest
-    heartbeat = models.DateTimeField(null=True)
-    attempts = models.IntegerField(default=0)
     follow_due = models.DateTimeField(null=True)                           # what follows on ready is not done; by nobody since
     seconds = models.FloatField(null=True)                                 # from opening the file to ready
     peak_rss_bytes = models.BigIntegerField(null=True)
     stored_bytes = models.BigIntegerField(null=True)                       # columns and tiles, without the upload
+
+    leases: ClassVar[Leases[Profile]] = Leases(Status.UPLOADED, Status.INGESTING)
 
     class Meta:
         ordering = ["-created", "-id"]
@@ -232,7 +231,7 @@ class CaptureTarget(OfProject):
         return self.name
 
 
-class Capture(OfProject):
+class Capture(OfProject, LeasedJob):
     """One asked-for capture of a target by one of the capture tools. `status` is its truth."""
 
     class Status(models.TextChoices):
@@ -249,20 +248,15 @@ class Capture(OfProject):
     model = models.CharField(max_length=120, blank=True)
     tags = ArrayField(models.CharField(max_length=60), default=list, blank=True)
     status = models.CharField(max_length=12, choices=Status, default=Status.QUEUED)
-    error = models.JSONField(null=True, blank=True)    # {"where", "what", "hint"}
     log = models.TextField(blank=True)                 # tail, bounded
     facts = models.JSONField(default=dict, blank=True)      # {"metrics": {wildcard: names}, "overhead": {…}}: what the worker found
     profile = models.ForeignKey(Profile, null=True, on_delete=models.SET_NULL, related_name="captures")
     baseline = models.ForeignKey(Profile, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")   # beside the result
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
-    created = models.DateTimeField(auto_now_add=True)
-    started = models.DateTimeField(null=True)
-    finished = models.DateTimeField(null=True)
     stop_asked = models.DateTimeField(null=True)       # while it runs: the tool is to finish its report now
     dumps_asked = models.IntegerField(default=0)       # memory snapshots asked for while it runs, of this attempt
-    worker = models.CharField(max_length=120, blank=True)
-    heartbeat = models.DateTimeField(null=True)
-    attempts = models.IntegerField(default=0)
+
+    leases: ClassVar[Leases[Capture]] = Leases(Status.QUEUED, Status.RUNNING)
 
     class Meta:
         ordering = ["-created", "-id"]
@@ -292,8 +286,6 @@ class CaptureFile(BelowProject):
         return self.name
 
 
-INGEST_LEASES = Leases(Profile, Profile.Status.UPLOADED, Profile.Status.INGESTING)
-CAPTURE_LEASES = Leases(Capture, Capture.Status.QUEUED, Capture.Status.RUNNING)
 SMALL_UPLOAD_BYTES = 4_000_000          # as it came, packed or not
 
 

@@ -8,13 +8,10 @@ from django.db.models.functions import Now
 
 from profiles.models import Profile
 from workers import disk, jobs
+from workers.leases import Superseded
 
 PUBLISH_EVERY_S = 0.2
 KEEP_EVERY_S = 1.0
-
-
-class Superseded(Exception):
-    """The row was deleted or another worker holds it: stop without writing anything more."""
 
 
 class Progress:

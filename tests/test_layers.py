@@ -179,7 +179,6 @@ ARROWS = {
         "tuner.tuning.trial tuner.tuning.operators tuner.tuning.measure tuner.tuning.search tuner.models tuner.clocks "
         "tuner.cache.formats tuner.cache.rules tuner.texts",
     "tuner.devices": "tuner.tuning.operators workers.jobs tuner.tuning.measure",
-    "tuner.gate.errors": "",
     "tuner.spaces":
         "tuner.tuning.trial tuner.tuning.operators workers.jobs tuner.tuning.team tuner.tuning.measure tuner.models "
         "tuner.query_api tuner.team tuner.bring tuner.devices",
@@ -195,7 +194,7 @@ ARROWS = {
     "tuner.gate.suites":
         "profiles.analysis.compare tuner.tuning.trial tuner.tuning.operators tuner.gate.stats workers.jobs profiles.models "
         "tuner.tuning.measure profiles.capture tuner.models tuner.cache.rules tuner.texts tuner.cache.entries "
-        "tuner.devices tuner.gate.errors tuner.gate.builds",
+        "tuner.devices tuner.gate.builds",
     "tuner.gate.baselines":
         "tuner.tuning.trial tuner.gate.stats tuner.models tuner.gate.builds tuner.gate.suites",
     "tuner.gate.client": "",
@@ -269,7 +268,7 @@ ARROWS = {
         "workers.fresh",
     "workers.gate":
         "workers.jobs profiles.models profiles.capture.tools tuner.tuning.measure profiles.capture tuner.models tuner.clocks "
-        "tuner.cache.rules tuner.devices tuner.gate.errors tuner.gate.suites tuner.gate.verdicts tuner.revalidation "
+        "tuner.cache.rules tuner.devices tuner.gate.suites tuner.gate.verdicts tuner.revalidation "
         "workers.core workers.clocks workers.fresh workers.capture",
     "workers.metrics": "workers.jobs profiles.models profiles.fleet tuner.models",
     "workers.retention":
@@ -352,7 +351,7 @@ CORE = (          # plain Python without Django, servers or GPUs: it runs anywhe
     "tuner.cache.client", "tuner.cache.listener", "tuner.cache.shared", "tuner.cache.serve.resolve", "tuner.gate.stats*",
     "tuner.gate.reports*",
     "tuner.gate.production.series",
-    "tuner.gate.client", "tuner.gate.errors", "tuner.gate.options", "profiles.base*", "workers.fresh.processes", "workers.agent*",
+    "tuner.gate.client", "tuner.gate.options", "profiles.base*", "workers.fresh.processes", "workers.agent*",
     "profiles.fleet.demo", "profiles.fleet.feed", "profiles.fleet.merge", "profiles.fleet.slow.compared",
     "profiles.fleet.slow.compared", "profiles.fleet.slow.slow_gpus",
     "profiles.fleet.store", "profiles.fleet.tables")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from workers.leases import Leases
+from workers.leases import LeasedJob, Leases
 from workers.scope import BelowProject, OfProject
 
 
-class TuneJob(OfProject):
+class TuneJob(OfProject, LeasedJob):
     """One search. `status` is its truth; a killed worker's job goes on from its trials."""
 
     class Status(models.TextChoices):
@@ -45,7 +47,6 @@ class TuneJob(OfProject):
     stop_requested = models.BooleanField(default=False)
     pause_requested = models.BooleanField(default=False)
     ended_by = models.CharField(max_length=12, blank=True)       # trials | seconds | plateau | ceiling | space | stopped
-    error = models.JSONField(null=True, blank=True)    # {"where", "what", "hint"}
 
     gpu = models.CharField(max_length=120, blank=True)           # as the device reports it
     recorded = models.CharField(max_length=120, blank=True)      # "recorded on NVIDIA H200, …" for replay
@@ -64,14 +65,10 @@ class TuneJob(OfProject):
     counters = models.JSONField(default=dict)          # what the runners counted: GPU busy seconds, children replaced, …
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
-    created = models.DateTimeField(auto_now_add=True)
-    started = models.DateTimeField(null=True)
-    finished = models.DateTimeField(null=True)
     elapsed_s = models.FloatField(default=0)           # over all attempts
-    worker = models.CharField(max_length=120, blank=True)
-    heartbeat = models.DateTimeField(null=True)
-    attempts = models.IntegerField(default=0)
     version = models.BigIntegerField(db_default=0, editable=False)         # changes of the row so far, counted by a trigger
+
+    leases: ClassVar[Leases[TuneJob]] = Leases(Status.QUEUED, Status.RUNNING)
 
     class Meta:
         ordering = ["-created", "-id"]
@@ -87,7 +84,6 @@ class TuneJob(OfProject):
         return f"{self.operator} {self.shape} on {self.device}"
 
 
-TUNE_LEASES = Leases(TuneJob, TuneJob.Status.QUEUED, TuneJob.Status.RUNNING)
 
 
 class TrialRow(BelowProject):
@@ -167,17 +163,17 @@ class CachedConfig(OfProject):
         return f"{self.operator} {self.dtype} {self.shape_bucket} {self.gpu}"
 
 
-from tuner.bring.checks.models import CHECK_LEASES, KernelCheck  # noqa: E402
+from tuner.bring.checks.models import KernelCheck  # noqa: E402
 from tuner.bring.own.models import OwnKernel  # noqa: E402
 from tuner.cache.compiled.models import CompiledFile  # noqa: E402
 from tuner.cache.entries.models import BucketPolicy, GpuEnvironment, ImportedFile  # noqa: E402
 from tuner.cache.serve.models import ConfigSnapshot, ServedCount, SnapshotView  # noqa: E402
-from tuner.candidates.models import CANDIDATE_LEASES, Candidate, CandidatePermit  # noqa: E402
+from tuner.candidates.models import Candidate, CandidatePermit  # noqa: E402
 from tuner.clocks.models import GpuClockRule  # noqa: E402
 from tuner.gate.baselines.models import BaselineChange  # noqa: E402  they stand beside the rows above
 from tuner.gate.builds.models import Build, KernelSeries, Regression  # noqa: E402
 from tuner.gate.channels.models import Delivery, Notified  # noqa: E402
-from tuner.gate.code.models import CODE_LEASES, CodeFetch, SuiteArchive, SuiteCode  # noqa: E402
+from tuner.gate.code.models import CodeFetch, SuiteArchive, SuiteCode  # noqa: E402
 from tuner.gate.environments.models import RevalidationPolicy  # noqa: E402
 from tuner.gate.production.models import ProductionDay, ProductionPoint, ProductionRegression  # noqa: E402
 from tuner.gate.suites.models import KernelRun, Suite, SuiteCapture, SuiteJob, SuiteKernel  # noqa: E402
@@ -186,7 +182,7 @@ from tuner.jobs.models import Quarantine, TuneGroup, TuneMember, TuneTask  # noq
 from tuner.spaces.models import ListedSpace  # noqa: E402
 from tuner.team.models import OperatorAudit, OperatorPackage  # noqa: E402
 
-__all__ = ["CANDIDATE_LEASES", "CHECK_LEASES", "CODE_LEASES", "BaselineChange", "BucketPolicy", "Build", "CachedConfig",
+__all__ = ["BaselineChange", "BucketPolicy", "Build", "CachedConfig",
            "Candidate", "CandidatePermit", "CodeFetch", "CompiledFile", "ConfigSnapshot", "Delivery", "Gate", "GateKernel",
            "GpuClockRule", "GpuEnvironment", "ImportedFile", "KernelCheck", "KernelRun", "KernelSeries", "ListedSpace", "Notified",
            "OperatorAudit", "OperatorPackage", "OwnKernel", "ProductionDay", "ProductionPoint",

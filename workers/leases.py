@@ -1,17 +1,17 @@
 """Rows that one worker holds at a time: claimed by a conditional update, kept by a heartbeat, free again without one.
 
-Imports nothing of ours, as `workers.jobs`: each feature states its kind of row once (`Leases`) and claims, holds, hands back and
-ends rows through it. A row needs the columns `status`, `worker`, `heartbeat` and `attempts`.
+Imports nothing of ours, as `workers.jobs`. A feature's job is a `LeasedJob`: its columns beside what only it has, a `status`, and
+`leases`, through which its rows are claimed, held, handed back and ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from django.db.models import F, Model, Q, QuerySet
+from django.db.models import CharField, DateTimeField, F, IntegerField, JSONField, Model, Q, QuerySet
 from django.db.models.functions import Greatest, Now
 from django.utils import timezone
 
@@ -21,6 +21,10 @@ STALE_AFTER = timedelta(seconds=8)          # a running row whose heartbeat is o
 AHEAD_AT_MOST = timedelta(minutes=2)        # a heartbeat that lies further ahead is from before the clock was set back
 FORGOTTEN_AFTER = timedelta(seconds=5)      # a waiting row this young may be on its way into the queue
 NAME_CHARACTERS = 120                       # of a worker, in its column
+
+
+class Superseded(Exception):
+    """Another worker holds the row, or it has ended or is gone: stop without writing anything more."""
 
 
 def is_alive() -> Q:
@@ -36,13 +40,18 @@ def is_dead() -> Q:
     return Q(heartbeat=None) | Q(heartbeat__lt=Now() - STALE_AFTER) | Q(heartbeat__gt=Now() + AHEAD_AT_MOST)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Leases(Generic[Row]):
     """The leases of one kind of row: in state `waiting` it is free, in state `running` a worker holds it while it beats."""
 
-    model: type[Row]
     waiting: str
     running: str
+    model: type[Row] = field(init=False)
+
+    def contribute_to_class(self, model: type[Row], name: str) -> None:
+        """Become the leases of the model that names them (Django's hook)."""
+        self.model = model
+        setattr(model, name, self)
 
     def is_lost(self) -> Q:
         """Match rows that a worker took and that nobody holds any more."""
@@ -68,6 +77,15 @@ class Leases(Generic[Row]):
     def is_held(self, row_id: int, worker: str) -> bool:
         """Return whether `worker` still has the row: not stopped, ended, deleted or taken by another."""
         return self.rows_held_by(worker).filter(pk=row_id).exists()
+
+    def lock(self, row_id: int, worker: str) -> Row | None:
+        """Return the row, locked until the transaction ends; None where `worker` no longer holds it."""
+        return self.rows_held_by(worker).select_for_update().filter(pk=row_id).first()
+
+    def stop(self, row_id: int, status: str, /, **fields: Any) -> bool:
+        """End a row that waits or runs, whoever holds it: its worker finds it no longer its own. False: it had ended already."""
+        live = self.model._default_manager.filter(pk=row_id, status__in=(self.waiting, self.running))
+        return bool(live.update(**{**self.ended(), "status": status, **fields}))
 
     def end(self, row_id: int, worker: str, status: str, /, **fields: Any) -> bool:
         """End a row that `worker` holds, now; False when it no longer does."""
@@ -95,3 +113,28 @@ class Leases(Generic[Row]):
         young = Q(created__gte=now - FORGOTTEN_AFTER, created__lte=now + FORGOTTEN_AFTER)      # later: before a clock was set back
         forgotten = Q(status=self.waiting) & ~young
         return self.model._default_manager.filter(self.is_lost() | forgotten).exclude(pk__in=woken)
+
+
+class LeasedRow(Model):
+    """The columns of a row that one worker holds at a time."""
+
+    worker = CharField(max_length=NAME_CHARACTERS, blank=True)
+    heartbeat = DateTimeField(null=True)
+    attempts = IntegerField(default=0)
+
+    leases: ClassVar[Leases[Any]]
+
+    class Meta:
+        abstract = True
+
+
+class LeasedJob(LeasedRow):
+    """A leased row that is made, begun and ended once."""
+
+    error = JSONField(null=True, blank=True)            # {"where", "what", "hint"}
+    created = DateTimeField(auto_now_add=True)
+    started = DateTimeField(null=True)
+    finished = DateTimeField(null=True)
+
+    class Meta:
+        abstract = True

@@ -6,21 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from profiles.ceilings.models import CEILING_LEASES
-from profiles.models import CAPTURE_LEASES, INGEST_LEASES, ingest_queue
-from profiles.running.models import ENGINE_LEASES
-from tuner.gate.suites.models import SUITE_LEASES
-from tuner.models import (
-    CANDIDATE_LEASES,
-    CHECK_LEASES,
-    CODE_LEASES,
-    TUNE_LEASES,
-    Candidate,
-    CodeFetch,
-    KernelCheck,
-    SuiteJob,
-    TuneJob,
-)
+from profiles.ceilings.models import CeilingRun
+from profiles.models import Capture, Profile, ingest_queue
+from profiles.running.models import EngineCapture
+from tuner.models import Candidate, CodeFetch, KernelCheck, SuiteJob, TuneJob
 from workers.leases import Leases
 
 
@@ -69,13 +58,13 @@ def _code_queue(fetch: CodeFetch) -> str:
 
 
 ROW_KINDS = {held.task: held for held in (
-    RowKind(INGEST_LEASES, "ingest", "profile", ingest_queue, fills_disk=True),
-    RowKind(TUNE_LEASES, "tune", "tune", _tune_queue),
-    RowKind(CHECK_LEASES, "check", "check", _check_queue),
-    RowKind(CANDIDATE_LEASES, "candidate", "candidate", _candidate_queue),
-    RowKind(CODE_LEASES, "code", "code", _code_queue, fills_disk=True),
-    RowKind(CAPTURE_LEASES, "capture", "capture", lambda row: "gpu", fills_disk=True),
-    RowKind(ENGINE_LEASES, "engine", "engine-capture", lambda row: "replay", fills_disk=True),
-    RowKind(CEILING_LEASES, "ceilings", "ceilings", lambda row: "gpu"),
-    RowKind(SUITE_LEASES, "suite", "suite", _suite_queue),
+    RowKind(Profile.leases, "ingest", "profile", ingest_queue, fills_disk=True),
+    RowKind(TuneJob.leases, "tune", "tune", _tune_queue),
+    RowKind(KernelCheck.leases, "check", "check", _check_queue),
+    RowKind(Candidate.leases, "candidate", "candidate", _candidate_queue),
+    RowKind(CodeFetch.leases, "code", "code", _code_queue, fills_disk=True),
+    RowKind(Capture.leases, "capture", "capture", lambda row: "gpu", fills_disk=True),
+    RowKind(EngineCapture.leases, "engine", "engine-capture", lambda row: "replay", fills_disk=True),
+    RowKind(CeilingRun.leases, "ceilings", "ceilings", lambda row: "gpu"),
+    RowKind(SuiteJob.leases, "suite", "suite", _suite_queue),
 )}

@@ -12,7 +12,7 @@ from django.core.files.base import File
 from django.db import transaction
 
 from profiles.capture.tools.tool import KEPT, OWNERS, PROFILE, Result
-from profiles.models import CAPTURE_LEASES, Capture, CaptureFile, Profile
+from profiles.models import Capture, CaptureFile, Profile
 from profiles.store.objects import bytes_store, capture_objects_delete, capture_prefix
 from profiles.upload.files_services import uploads_discard
 from profiles.upload.services import profile_create
@@ -45,7 +45,7 @@ def results_store(capture: Capture, worker: str, found: Sequence[Found], *, name
     made: list[Profile] = []
     try:
         with transaction.atomic():
-            if not CAPTURE_LEASES.rows_held_by(worker).select_for_update().filter(pk=capture.pk).exists():
+            if Capture.leases.lock(capture.pk, worker) is None:
                 return False
             main = [each for each in found if each.result.role == PROFILE]
             profile = _profile(capture, main, name, notes)
@@ -59,7 +59,7 @@ def results_store(capture: Capture, worker: str, found: Sequence[Found], *, name
                     made.append(linked)
                     rows += _rows_of_profile(capture, [each], linked)
             CaptureFile.objects.bulk_create(rows)
-            return CAPTURE_LEASES.end(capture.pk, worker, Capture.Status.DONE, profile=profile)
+            return Capture.leases.end(capture.pk, worker, Capture.Status.DONE, profile=profile)
     except BaseException:               # the store knows no transaction
         for each_made in made:
             uploads_discard(each_made)
@@ -72,7 +72,7 @@ def dump_store(capture: Capture, worker: str, found: Found, *, name: str) -> boo
 
     The capture's row is not locked meanwhile: its heartbeat goes on. Raises TraceError.
     """
-    if not CAPTURE_LEASES.is_held(capture.pk, worker):
+    if not Capture.leases.is_held(capture.pk, worker):
         return False
     profile = None
     try:
@@ -91,7 +91,7 @@ def results_keep(capture: Capture, worker: str, found: Sequence[Found]) -> None:
     """Keep for download what a capture left that cannot become a profile. Raises TraceError, with nothing stored."""
     try:
         with transaction.atomic():
-            if CAPTURE_LEASES.rows_held_by(worker).select_for_update().filter(pk=capture.pk).exists():
+            if Capture.leases.lock(capture.pk, worker) is not None:
                 CaptureFile.objects.bulk_create([_kept(capture, each) for each in found])
     except BaseException:
         capture_objects_delete(capture.pk)

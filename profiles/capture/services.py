@@ -17,7 +17,7 @@ from profiles.capture import selectors as capture_selectors
 from profiles.capture.selectors import Ability
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.tool import Paths
-from profiles.models import CAPTURE_LEASES, Capture, CaptureTarget, Profile
+from profiles.models import Capture, CaptureTarget, Profile
 from profiles.retention.services import require_quota
 from profiles.store.objects import capture_objects_delete
 from profiles.upload.services import tags_clean
@@ -88,15 +88,12 @@ def capture_stop(capture: Capture) -> bool:
     goes on until the report is stored. A second one ends it at once.
     """
     tool = CAPTURE_TOOLS.get(capture.tool)
-    rows = Capture.objects.filter(pk=capture.pk)
-    stopped = 0
-    if tool is not None and tool.stop is not None:
-        stopped = rows.filter(is_alive(), status=Capture.Status.RUNNING, stop_asked=None).update(stop_asked=Now())
-    stopped = stopped or rows.filter(status__in=[Capture.Status.QUEUED, Capture.Status.RUNNING]).update(
-        status=Capture.Status.CANCELLED, **CAPTURE_LEASES.ended())
+    can_finish = tool is not None and tool.stop is not None
+    running = Capture.objects.filter(is_alive(), pk=capture.pk, status=Capture.Status.RUNNING, stop_asked=None)
+    stopped = bool(can_finish and running.update(stop_asked=Now())) or Capture.leases.stop(capture.pk, Capture.Status.CANCELLED)
     if stopped:
         publish_capture(Capture.objects.get(pk=capture.pk))
-    return bool(stopped)
+    return stopped
 
 
 def capture_dump(capture: Capture) -> int:

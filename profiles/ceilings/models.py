@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.conf import settings
 from django.db import models
 
-from workers.leases import Leases
+from workers.leases import LeasedJob, Leases
 
 
-class CeilingRun(models.Model):
+class CeilingRun(LeasedJob):
     """One measuring job on one GPU, or a recorded one. `status` is its truth; results come one by one."""
 
     class Status(models.TextChoices):
@@ -23,15 +25,10 @@ class CeilingRun(models.Model):
     gpu_uuid = models.CharField(max_length=80, blank=True)
     environment = models.JSONField(default=dict, blank=True)               # driver, CUDA, torch, SMs, L2
     results = models.JSONField(default=dict, blank=True)  # name -> tuner.tuning.measure.ceilings.measure_ceiling(…) | {"rejected"}
-    error = models.JSONField(null=True, blank=True)                        # {"where", "what", "hint"}
     recorded = models.CharField(max_length=120, blank=True)                # "recorded on …" where it was read from a file
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
-    created = models.DateTimeField(auto_now_add=True)
-    started = models.DateTimeField(null=True)
-    finished = models.DateTimeField(null=True)                             # of a recorded one: when it was measured
-    worker = models.CharField(max_length=120, blank=True)
-    heartbeat = models.DateTimeField(null=True)
-    attempts = models.IntegerField(default=0)
+
+    leases: ClassVar[Leases[CeilingRun]] = Leases(Status.QUEUED, Status.RUNNING)
 
     class Meta:
         ordering = ["-created", "-id"]
@@ -40,4 +37,3 @@ class CeilingRun(models.Model):
         return f"ceilings of {self.gpu or 'a GPU'}"
 
 
-CEILING_LEASES = Leases(CeilingRun, CeilingRun.Status.QUEUED, CeilingRun.Status.RUNNING)

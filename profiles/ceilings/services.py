@@ -13,7 +13,6 @@ from django.utils import timezone
 
 from profiles.base.refused import Refused
 from profiles.ceilings import selectors
-from profiles.ceilings.models import CEILING_LEASES
 from profiles.models import CeilingRun
 from workers import jobs
 
@@ -37,11 +36,10 @@ def ceilings_measure(*, owner: Any) -> CeilingRun:
 
 def ceilings_stop(run: CeilingRun) -> bool:
     """Stop a queued or running measurement; what was measured stays. False when it had ended already."""
-    stopped = CeilingRun.objects.filter(pk=run.pk, status__in=LIVE).update(
-        status=CeilingRun.Status.CANCELLED, **CEILING_LEASES.ended())
+    stopped = CeilingRun.leases.stop(run.pk, CeilingRun.Status.CANCELLED)
     if stopped:
         ceilings_publish(CeilingRun.objects.get(pk=run.pk))
-    return bool(stopped)
+    return stopped
 
 
 def ceilings_claim(run_id: int, worker: str) -> CeilingRun | None:
@@ -49,13 +47,13 @@ def ceilings_claim(run_id: int, worker: str) -> CeilingRun | None:
 
     What an earlier attempt measured is measured again.
     """
-    claimed = CEILING_LEASES.claim(run_id, worker, started=timezone.now(), error=None, results={})
+    claimed = CeilingRun.leases.claim(run_id, worker, started=timezone.now(), error=None, results={})
     return CeilingRun.objects.get(pk=run_id) if claimed else None
 
 
 def ceilings_write(run: CeilingRun, worker: str, **fields: Any) -> bool:
     """Change the row while `worker` holds it; False when it no longer does."""
-    mine = CEILING_LEASES.write(run.pk, worker, **fields)
+    mine = CeilingRun.leases.write(run.pk, worker, **fields)
     if mine:
         ceilings_publish(CeilingRun.objects.get(pk=run.pk))
     return mine
@@ -63,7 +61,7 @@ def ceilings_write(run: CeilingRun, worker: str, **fields: Any) -> bool:
 
 def ceilings_end(run: CeilingRun, worker: str, status: str, **fields: Any) -> bool:
     """End a measurement that `worker` holds; False when it no longer does."""
-    return ceilings_write(run, worker, **CEILING_LEASES.ended(), status=status, **fields)
+    return ceilings_write(run, worker, **CeilingRun.leases.ended(), status=status, **fields)
 
 
 def ceilings_load(document: Mapping[str, Any], *, owner: Any = None) -> CeilingRun:

@@ -15,7 +15,7 @@ from profiles.retention.services import require_quota
 from profiles.running.engines.client import LATENCIES, Engine, EngineProblem
 from profiles.running.engines.parameters import STEPS, read_parameters
 from profiles.running.fetch_services import agent_for, hosts
-from profiles.running.models import ENGINE_LEASES, CaptureSchedule, EngineCapture, EngineServer
+from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
 from workers import disk, jobs
 from workers.outgoing import parse_address
 from workers.secret import Unreadable, seal, unseal
@@ -173,12 +173,10 @@ def capture_create(server: EngineServer, given: Mapping[str, Any], owner: Any,
 
 def capture_stop(row: EngineCapture) -> bool:
     """Stop a waiting or running capture; its worker tells the engine within a second. False when it had ended already."""
-    live = [EngineCapture.Status.QUEUED, EngineCapture.Status.RUNNING]
-    stopped = EngineCapture.objects.filter(pk=row.pk, status__in=live).update(
-        status=EngineCapture.Status.CANCELLED, **ENGINE_LEASES.ended())
+    stopped = EngineCapture.leases.stop(row.pk, EngineCapture.Status.CANCELLED)
     if stopped:
         publish(EngineCapture.objects.get(pk=row.pk))
-    return bool(stopped)
+    return stopped
 
 
 def publish(row: EngineCapture) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from workers.leases import Leases
+from workers.leases import LeasedJob, Leases
 from workers.scope import BelowProject, OfProject
 
 
@@ -44,7 +46,7 @@ class EngineServer(OfProject):
         return self.name
 
 
-class EngineCapture(BelowProject):
+class EngineCapture(BelowProject, LeasedJob):
     """One capture of a serving engine: a worker starts and stops it over the engine's own routes and fetches what it wrote."""
 
     project_path = "server__project"
@@ -70,19 +72,14 @@ class EngineCapture(BelowProject):
     build = models.CharField(max_length=80, blank=True)
     status = models.CharField(max_length=12, choices=Status, default=Status.QUEUED)
     phase = models.CharField(max_length=200, blank=True)            # what it is at
-    error = models.JSONField(null=True, blank=True)                 # {"where", "what", "hint"}
     started_at_engine = models.DateTimeField(null=True)             # it was told to record: whoever takes the row up stops it first
     slow_seen = models.BooleanField(null=True)                      # a slow request came within the time
     cost = models.JSONField(null=True)                              # time per output token before, during, after; {"why"}: unknown
     profile = models.ForeignKey("profiles.Profile", null=True, on_delete=models.SET_NULL, related_name="engine_captures")
     schedule = models.ForeignKey("profiles.CaptureSchedule", null=True, on_delete=models.SET_NULL, related_name="engine_captures")
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
-    created = models.DateTimeField(auto_now_add=True)
-    started = models.DateTimeField(null=True)
-    finished = models.DateTimeField(null=True)
-    worker = models.CharField(max_length=120, blank=True)
-    heartbeat = models.DateTimeField(null=True)
-    attempts = models.IntegerField(default=0)
+
+    leases: ClassVar[Leases[EngineCapture]] = Leases(Status.QUEUED, Status.RUNNING)
 
     class Meta:
         ordering = ["-id"]
@@ -161,4 +158,3 @@ class CaptureSchedule(OfProject):
         return self.name
 
 
-ENGINE_LEASES = Leases(EngineCapture, waiting=EngineCapture.Status.QUEUED, running=EngineCapture.Status.RUNNING)

@@ -21,14 +21,15 @@ from profiles.analysis.trace.account.causes import COVERED
 from profiles.analysis.trace.one_job import job_name
 from profiles.families.assign_services import families_assign
 from profiles.ingest.trace import TraceError
-from profiles.models import INGEST_LEASES, Finding, Profile, ingest_queue
-from profiles.progress import Progress, Superseded
+from profiles.models import Finding, Profile, ingest_queue
+from profiles.progress import Progress
 from profiles.retention.services import require_quota
 from profiles.rows import json_safe, kernels_copy, text
 from profiles.store.objects import derived_delete, objects_delete, plain_name
 from profiles.upload import ingest_run
 from profiles.upload.files_services import uploads_discard, uploads_release, uploads_store
 from workers import disk, jobs
+from workers.leases import Superseded
 
 log = logging.getLogger(__name__)
 MAX_ATTEMPTS = 3        # a file that took its worker down this often is not tried again
@@ -178,13 +179,13 @@ def _unexpected_error(error: Exception) -> dict[str, str]:
 
 def _claim(profile_id: int, worker: str) -> Profile | None:
     """One conditional update: waiting rows, rows that lost their worker, and those born claimed by this one."""
-    free = INGEST_LEASES.is_free() | Q(status=Profile.Status.INGESTING, worker=worker, attempts=0)
-    claimed = INGEST_LEASES.claim(profile_id, worker, free=free & Q(attempts__lt=MAX_ATTEMPTS), error=None)
+    free = Profile.leases.is_free() | Q(status=Profile.Status.INGESTING, worker=worker, attempts=0)
+    claimed = Profile.leases.claim(profile_id, worker, free=free & Q(attempts__lt=MAX_ATTEMPTS), error=None)
     return Profile.objects.get(pk=profile_id) if claimed else None
 
 
 def _mine(profile_id: int, worker: str) -> Profile:
-    row = INGEST_LEASES.rows_held_by(worker).select_for_update().filter(pk=profile_id).first()
+    row = Profile.leases.lock(profile_id, worker)
     if row is None:
         raise Superseded(profile_id)
     return row
@@ -319,7 +320,7 @@ def _delete(profile: Profile) -> None:
 
 def profiles_fail_hopeless() -> None:
     """End every row that took its worker down `MAX_ATTEMPTS` times as failed, with that as its error."""
-    for profile in Profile.objects.filter(INGEST_LEASES.is_lost(), attempts__gte=MAX_ATTEMPTS):
+    for profile in Profile.objects.filter(Profile.leases.is_lost(), attempts__gte=MAX_ATTEMPTS):
         profile_fail(profile.pk, profile.worker,
                      what=f"the worker died {profile.attempts} times while it read this file",
                      hint="It may need more memory than the worker has: see the worker's log, or record fewer steps.")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.conf import settings
 from django.db import models
 
-from workers.leases import Leases
+from workers.leases import LeasedJob, Leases
 from workers.scope import OfProject
 
 PER_DAY, SECONDS = 50, 180
@@ -28,7 +30,7 @@ class CandidatePermit(OfProject):
         return f"candidates of {self.operator}"
 
 
-class Candidate(OfProject):
+class Candidate(OfProject, LeasedJob):
     """One kernel file, and what came of judging it. `status` is the truth of the job; `verdict` of the kernel."""
 
     class Status(models.TextChoices):
@@ -66,7 +68,6 @@ class Candidate(OfProject):
     verdict = models.CharField(max_length=12, blank=True)        # tuner.candidates.verdicts.Verdict
     reason = models.CharField(max_length=600, blank=True)
     answer = models.JSONField(default=dict, blank=True)          # what the judge measured: tuner.candidates.answer
-    error = models.JSONField(null=True, blank=True)    # {"where", "what", "hint"}: why it was not judged
     gpu = models.CharField(max_length=120, blank=True)
     environment = models.JSONField(default=dict, blank=True)     # driver, cuda, torch, triton, clocks
 
@@ -79,12 +80,8 @@ class Candidate(OfProject):
     token_key = models.CharField(max_length=40, blank=True)      # first characters of the API token that submitted it; "": the page
     token_name = models.CharField(max_length=80, blank=True)
     seconds = models.PositiveIntegerField(default=SECONDS)       # that it may hold a GPU
-    created = models.DateTimeField(auto_now_add=True)
-    started = models.DateTimeField(null=True)
-    finished = models.DateTimeField(null=True)
-    worker = models.CharField(max_length=120, blank=True)
-    heartbeat = models.DateTimeField(null=True)
-    attempts = models.IntegerField(default=0)
+
+    leases: ClassVar[Leases[Candidate]] = Leases(Status.WAITING, Status.RUNNING)
 
     class Meta:
         ordering = ["-created", "-id"]
@@ -95,4 +92,3 @@ class Candidate(OfProject):
         return f"candidate {self.pk} of {self.operator}"
 
 
-CANDIDATE_LEASES = Leases(Candidate, Candidate.Status.WAITING, Candidate.Status.RUNNING)

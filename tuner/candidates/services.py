@@ -13,7 +13,7 @@ from django.utils import timezone
 from profiles.base.refused import Refused
 from tuner.candidates import diffs, selectors, sources, syntax
 from tuner.candidates.verdicts import Verdict
-from tuner.models import CANDIDATE_LEASES, Candidate, CandidatePermit
+from tuner.models import Candidate, CandidatePermit
 from tuner.texts import in_order
 from tuner.tuning.operators import Operator, find
 from tuner.tuning.trial import cleaned
@@ -23,7 +23,6 @@ MOST_TEXT_BYTES = diffs.MOST_BYTES
 MOST_NOTE, MOST_REVIEW_NOTE, MOST_PARAMS, MOST_VALUE = 4000, 1000, 16, 60
 PER_DAY, SECONDS = (1, 10_000), (30, 1800)          # bounds of a permit
 Status, Review = Candidate.Status, Candidate.Review
-LIVE = (Status.WAITING, Status.RUNNING)
 ACCEPTABLE = (Verdict.FASTER, Verdict.SAME, Verdict.SLOWER, Verdict.AMBIGUOUS)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}\Z")
 
@@ -145,11 +144,10 @@ def read_config(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 def candidate_cancel(candidate: Candidate) -> bool:
     """Cancel a candidate; a running one ends within a second. False where it had ended already."""
-    done = Candidate.objects.filter(pk=candidate.pk, status__in=LIVE).update(
-        status=Status.CANCELLED, step="", **CANDIDATE_LEASES.ended())
+    done = Candidate.leases.stop(candidate.pk, Status.CANCELLED, step="")
     if done:
         candidate_publish(Candidate.objects.get(pk=candidate.pk))
-    return bool(done)
+    return done
 
 
 def candidate_review(candidate: Candidate, decision: str, note: str, by: Submitter) -> Candidate:

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from tuner.candidates.services import candidate_publish
 from tuner.candidates.verdicts import Judgement
-from tuner.models import CANDIDATE_LEASES, Candidate
+from tuner.models import Candidate
 from tuner.tuning.trial import cleaned
 from workers import jobs
 
@@ -19,7 +19,7 @@ MOST_REASON = 600
 
 def candidate_claim(candidate_id: int, worker: str) -> Candidate | None:
     """Return the row for `worker`, or None where it is not free."""
-    if not CANDIDATE_LEASES.claim(candidate_id, worker, started=timezone.now(), error=None):
+    if not Candidate.leases.claim(candidate_id, worker, started=timezone.now(), error=None):
         return None
     candidate = Candidate.objects.get(pk=candidate_id)
     candidate_publish(candidate)
@@ -29,14 +29,14 @@ def candidate_claim(candidate_id: int, worker: str) -> Candidate | None:
 def candidate_step(candidate: Candidate, worker: str, step: str, **fields: Any) -> None:
     """Store and tell what is done now."""
     step = cleaned(step)[:60]
-    if CANDIDATE_LEASES.write(candidate.pk, worker, step=step, **fields):
+    if Candidate.leases.write(candidate.pk, worker, step=step, **fields):
         jobs.publish(f"candidate.{candidate.pk}", "progress", {"id": candidate.pk, "step": step})
 
 
 def candidate_wait(candidate: Candidate, worker: str, answer: Mapping[str, Any]) -> bool:
     """Hand a compiled candidate on to the workers with a GPU."""
-    CANDIDATE_LEASES.write(candidate.pk, worker, stage=Stage.MEASURE, step="", answer=dict(answer))
-    handed = bool(CANDIDATE_LEASES.hand_back(worker, candidate.pk))
+    Candidate.leases.write(candidate.pk, worker, stage=Stage.MEASURE, step="", answer=dict(answer))
+    handed = bool(Candidate.leases.hand_back(worker, candidate.pk))
     if handed:
         candidate_publish(Candidate.objects.get(pk=candidate.pk))
     return handed
@@ -56,7 +56,7 @@ def candidate_fail(candidate: Candidate, worker: str, where: str, what: str, hin
 
 
 def _end(candidate: Candidate, worker: str, status: str, **fields: Any) -> bool:
-    ended = CANDIDATE_LEASES.end(candidate.pk, worker, status, step="", **fields)
+    ended = Candidate.leases.end(candidate.pk, worker, status, step="", **fields)
     if ended:
         row = Candidate.objects.get(pk=candidate.pk)
         candidate_publish(row)

@@ -19,7 +19,7 @@ from profiles.base.refused import Refused
 from tuner import devices
 from tuner.devices import GPU
 from tuner.jobs.create_services import MAX_SECONDS, MAX_TRIALS, enqueue_job, publish_status
-from tuner.models import TUNE_LEASES, TuneJob
+from tuner.models import TuneJob
 from workers import jobs
 
 Status = TuneJob.Status
@@ -40,7 +40,7 @@ def tune_stop(job: TuneJob) -> TuneJob:
     TuneJob.objects.filter(pk=job.pk, status__in=[Status.QUEUED, Status.RUNNING, Status.PAUSED]).update(stop_requested=True)
     unheld = Q(status__in=[Status.QUEUED, Status.PAUSED]) | is_silent()
     TuneJob.objects.filter(unheld, pk=job.pk).update(
-        status=Status.STOPPED, ended_by="stopped", **TUNE_LEASES.ended(), stop_requested=False,
+        status=Status.STOPPED, ended_by="stopped", **TuneJob.leases.ended(), stop_requested=False,
         pause_requested=False)
     return _refresh_and_publish(job)
 
@@ -114,7 +114,7 @@ def next_job(woken_for: int, name: str, models: Collection[str] = ()) -> int | N
     are left for its workers.
     """
     mine = TuneJob.objects.filter(can_run(name, models))
-    if mine.filter(TUNE_LEASES.is_lost(), pk=woken_for).exists():
+    if mine.filter(TuneJob.leases.is_lost(), pk=woken_for).exists():
         return woken_for
     return mine.filter(status=Status.QUEUED).order_by(*ORDER).values_list("pk", flat=True).first()
 

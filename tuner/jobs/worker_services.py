@@ -18,25 +18,22 @@ from tuner.cache import rules
 from tuner.cache.entries.services import config_in_force, config_put
 from tuner.jobs import quarantine, selectors
 from tuner.jobs.create_services import enqueue_job, publish_status
-from tuner.models import TUNE_LEASES, TrialRow, TuneJob, TuneMember, TuneTask
+from tuner.models import TrialRow, TuneJob, TuneMember, TuneTask
 from tuner.spaces.listed import store_listing
 from tuner.tuning.measure.runner import Session
 from tuner.tuning.search.finalists import Finalist, is_raced
 from tuner.tuning.space import Space
 from tuner.tuning.trial import Config, Measured, Outcome, Rejected, Trial, config_key
+from workers.leases import Superseded
 
 MAX_ATTEMPTS = 20                          # workers that may die over one job
 KEY_CHARACTERS = 200
 Status = TuneJob.Status
 
 
-class Superseded(Exception):
-    """Another worker holds the job or it has ended: nothing more is written."""
-
-
 def tune_claim(job_id: int, worker: str) -> TuneJob | None:
     """Claim a job that waits or whose worker is gone; None when it is not free."""
-    if not TUNE_LEASES.claim(job_id, worker):
+    if not TuneJob.leases.claim(job_id, worker):
         return None
     job = TuneJob.objects.get(pk=job_id)
     if job.started is None:
@@ -55,7 +52,7 @@ def tune_claim(job_id: int, worker: str) -> TuneJob | None:
 def tune_set_session(job: TuneJob, worker: str, session: Session, space: Space) -> None:
     """Store what the runner reported on opening."""
     capability = {"compute_capability": session.compute_capability} if session.compute_capability else {}
-    TUNE_LEASES.write(
+    TuneJob.leases.write(
         job.pk, worker, gpu=session.gpu[:120], recorded=session.recorded[:120], environment={**session.environment, **capability},
         policy=session.policy,
         toolkit=rules.toolkit_text(session.environment)[:80], source_hash=str(session.environment.get("source_hash") or "")[:64],
@@ -137,7 +134,7 @@ def row_key(config: Config) -> str:
 
 def tune_set_counters(job: TuneJob, worker: str, counters: Mapping[str, Any]) -> None:
     """Store the runner's counters over all attempts."""
-    TUNE_LEASES.write(job.pk, worker, counters=dict(counters))
+    TuneJob.leases.write(job.pk, worker, counters=dict(counters))
     job.counters = dict(counters)
 
 
@@ -181,9 +178,9 @@ def _requeue_if_extended(job: TuneJob) -> None:
 
 def tune_end(job: TuneJob, worker: str, status: str, /, **fields: Any) -> None:
     """End or rest a running job. Raises Superseded when the worker no longer holds it."""
-    fields = {**TUNE_LEASES.ended(), **fields, "status": status, "stop_requested": False, "pause_requested": False}
+    fields = {**TuneJob.leases.ended(), **fields, "status": status, "stop_requested": False, "pause_requested": False}
     with transaction.atomic():
-        if not TUNE_LEASES.write(job.pk, worker, **fields):
+        if not TuneJob.leases.write(job.pk, worker, **fields):
             raise Superseded
         TuneTask.objects.filter(job=job).delete()
         TuneMember.objects.filter(job=job, left=None).update(left=timezone.now(), heartbeat=None, trials=stored_trials_of_member())

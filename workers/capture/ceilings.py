@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import Any
 
 from profiles.ceilings import services
-from profiles.ceilings.models import CEILING_LEASES
 from profiles.models import CeilingRun
 from workers.core import gpu
 from workers.core.child import Child, ChildDied, ChildHung, SandboxError, Stopped
@@ -118,7 +117,7 @@ def _measure(row: CeilingRun, worker: str, module: str, seconds: float | None) -
     cards = gpu.gpus()
     if not cards:
         raise SandboxError("this worker sees no NVIDIA GPU", "check nvidia-smi on the worker")
-    with watch_for_stop(lambda: not CEILING_LEASES.is_held(row.pk, worker)) as stop, gpu.lease(cards, should_stop=stop) as card:
+    with watch_for_stop(lambda: not CeilingRun.leases.is_held(row.pk, worker)) as stop, gpu.lease(cards, should_stop=stop) as card:
         bench = CeilingsBench(card.index, gpu_uuid=card.uuid, module=module, seconds=seconds)
         stop.tell(bench)
         try:

@@ -27,7 +27,7 @@ from profiles.running.engines.client import (
 )
 from profiles.running.engines.parameters import PREFIX
 from profiles.running.fetch_services import clear_ended
-from profiles.running.models import ENGINE_LEASES, EngineCapture
+from profiles.running.models import EngineCapture
 from profiles.upload.services import profile_create
 from workers.agent.deep.pace import FEWEST, Rows, compare
 from workers.capture.engine_results import READY_S, Results, results_of
@@ -55,13 +55,13 @@ class Run:
 
     def phase(self, words: str) -> None:
         """Say what it is at. Raises Cancelled where it is no longer this worker's."""
-        if not ENGINE_LEASES.write(self.row.pk, self.worker, phase=words[:200]):
+        if not EngineCapture.leases.write(self.row.pk, self.worker, phase=words[:200]):
             raise Cancelled
         self.row.phase = words
         publish(self.row)
 
     def check(self) -> None:
-        if not ENGINE_LEASES.is_held(self.row.pk, self.worker):
+        if not EngineCapture.leases.is_held(self.row.pk, self.worker):
             raise Cancelled
 
     def watch(self, when: str, seconds: float, done: Callable[[], bool] = lambda: False) -> bool:
@@ -126,7 +126,7 @@ class Run:
 
 def run(capture_id: int, worker: str) -> None:
     """Run it to its end; the row says what came of it."""
-    if not ENGINE_LEASES.claim(capture_id, worker, started=timezone.now(), error=None):
+    if not EngineCapture.leases.claim(capture_id, worker, started=timezone.now(), error=None):
         return
     row = EngineCapture.objects.select_related("server", "owner").get(pk=capture_id)
     publish(row)
@@ -147,7 +147,7 @@ def run(capture_id: int, worker: str) -> None:
 
 
 def _fail(row: EngineCapture, worker: str, what: str, hint: str) -> None:
-    ENGINE_LEASES.end(row.pk, worker, EngineCapture.Status.FAILED,
+    EngineCapture.leases.end(row.pk, worker, EngineCapture.Status.FAILED,
                       error={"where": row.server.name, "what": what[:500], "hint": hint[:300]})
 
 
@@ -171,7 +171,7 @@ def _capture_into(own: Run, results: Results) -> None:
     if not results.is_ready():
         own.phase("waits for the agent of its host")
         own.wait(results.is_ready, READY_S, "the agent of its host took no order")
-    if not ENGINE_LEASES.write(row.pk, own.worker, started_at_engine=timezone.now()):
+    if not EngineCapture.leases.write(row.pk, own.worker, started_at_engine=timezone.now()):
         raise Cancelled
     try:
         own.engine.start(_parameters(row))
@@ -211,7 +211,7 @@ def _record(own: Run, results: Results, slow_from: Reading | None) -> None:
             return now is not None and first is not None and slow_between(first, now, edge_s) > 0
 
         row.slow_seen = own.watch("during", row.seconds, is_slow)
-        ENGINE_LEASES.write(row.pk, own.worker, slow_seen=row.slow_seen)
+        EngineCapture.leases.write(row.pk, own.worker, slow_seen=row.slow_seen)
 
 
 def _keep(own: Run, results: Results) -> None:
@@ -220,13 +220,13 @@ def _keep(own: Run, results: Results) -> None:
     with ExitStack() as opened:
         files = results.files(opened)
         with transaction.atomic():
-            if not ENGINE_LEASES.rows_held_by(own.worker).select_for_update().filter(pk=row.pk).exists():
+            if EngineCapture.leases.lock(row.pk, own.worker) is None:
                 raise Cancelled
             profile = profile_create(
                 owner=row.owner, file=files[0], more_files=files[1:], name=f"{row.server.name}: {_words(row)}", build=row.build,
                 tags=["engine", row.server.kind, f"server:{row.server.name.replace(' ', '_')}"],
                 notes=f"{row.server.get_kind_display()} {row.server.version}: {len(files)} trace{'s' * (len(files) > 1)}.")
-            ENGINE_LEASES.end(row.pk, own.worker, EngineCapture.Status.DONE, profile=profile, cost=own.cost(), phase="")
+            EngineCapture.leases.end(row.pk, own.worker, EngineCapture.Status.DONE, profile=profile, cost=own.cost(), phase="")
 
 
 def _words(row: EngineCapture) -> str:

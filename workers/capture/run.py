@@ -27,7 +27,7 @@ from profiles.capture.tools.options import Options, ProgramOptions
 from profiles.capture.tools.tool import PROFILE, CaptureTool, Failure, Paths, Resolved
 from profiles.ingest import scratch
 from profiles.ingest.trace import TraceError
-from profiles.models import CAPTURE_LEASES, Capture
+from profiles.models import Capture
 from tuner.clocks.wish import told_text
 from tuner.models import Suite, SuiteCapture
 from workers.capture.dumps import Dumps
@@ -98,12 +98,12 @@ def run(capture_id: int, worker: str) -> None:
         with scratch.folder() as folder:                # of a worker that is killed the next one removes it
             _capture(capture, worker, folder)
     except CaptureError as error:
-        CAPTURE_LEASES.end(capture.pk, worker, Capture.Status.FAILED, error=error.error)
+        Capture.leases.end(capture.pk, worker, Capture.Status.FAILED, error=error.error)
     except SandboxError as error:           # of clocks that an owner requires
-        CAPTURE_LEASES.end(capture.pk, worker, Capture.Status.FAILED,
+        Capture.leases.end(capture.pk, worker, Capture.Status.FAILED,
                            error={"where": "clocks", "what": error.what, "hint": error.hint})
     except (Cancelled, gpu.NoLease):
-        CAPTURE_LEASES.end(capture.pk, worker, Capture.Status.CANCELLED)       # where it is still ours: a stop that was asked for
+        Capture.leases.end(capture.pk, worker, Capture.Status.CANCELLED)       # where it is still ours: a stop that was asked for
         log.info("capture %s: stopped", capture_id)
     ended = Capture.objects.filter(pk=capture_id).first()
     if ended is not None:                   # its target or its job may be deleted meanwhile
@@ -111,7 +111,7 @@ def run(capture_id: int, worker: str) -> None:
 
 
 def _claim(capture_id: int, worker: str) -> Capture | None:
-    claimed = CAPTURE_LEASES.claim(capture_id, worker, started=timezone.now(), log="", error=None, facts={}, dumps_asked=0)
+    claimed = Capture.leases.claim(capture_id, worker, started=timezone.now(), log="", error=None, facts={}, dumps_asked=0)
     return Capture.objects.select_related("target", "owner").get(pk=capture_id) if claimed else None
 
 
@@ -198,7 +198,7 @@ def _cards(capture: Capture, worker: str, options: Options, count: int) -> list[
 
 def _hand_on(capture: Capture, worker: str) -> NoReturn:
     """Let another worker have it, whom the sweep wakes."""
-    CAPTURE_LEASES.hand_back(worker, capture.pk)
+    Capture.leases.hand_back(worker, capture.pk)
     raise Cancelled
 
 

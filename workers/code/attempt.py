@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuner.gate.code import services
-from tuner.gate.code.models import CODE_LEASES
+from tuner.gate.code.models import CodeFetch
 from workers.code.build import LIMITS, BuildCode
 from workers.code.git import Limits
 from workers.core.child import SandboxError
@@ -20,7 +20,7 @@ def run(fetch_id: int, worker: str, *, limits: Limits = LIMITS) -> None:
     if fetch.attempts > MAX_ATTEMPTS:
         services.fetch_fail(fetch, worker, f"{MAX_ATTEMPTS} workers died over this try", "see the workers' logs")
         return
-    with watch_for_stop(lambda: not CODE_LEASES.is_held(fetch.pk, worker)) as stop:
+    with watch_for_stop(lambda: not CodeFetch.leases.is_held(fetch.pk, worker)) as stop:
         code = BuildCode(fetch.code.suite, say=lambda said: services.fetch_say(fetch, worker, said), limits=limits,
                          should_stop=stop)
         try:

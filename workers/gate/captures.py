@@ -17,7 +17,7 @@ from profiles.capture.launch_selectors import KernelLaunches, launches_by_kernel
 from profiles.capture.services import capture_stop
 from profiles.capture.tools.installed import package_version
 from profiles.capture.tools.torch_profiler import TorchOptions
-from profiles.models import CAPTURE_LEASES, Capture, Profile
+from profiles.models import Capture, Profile
 from tuner.cache import rules
 from tuner.clocks.wish import locked_text
 from tuner.gate.suites import job_services, run_services
@@ -95,8 +95,8 @@ def _run_capture(asked: Capture, worker: str, stop: Stop) -> None:
     live = Capture.objects.filter(pk=asked.pk, status__in=LIVE)
     while live.exists():
         stop.check()
-        if live.filter(CAPTURE_LEASES.is_free()).exists():
-            with keep_heartbeat(CAPTURE_LEASES, asked.pk, worker):
+        if live.filter(Capture.leases.is_free()).exists():
+            with keep_heartbeat(Capture.leases, asked.pk, worker):
                 run.run(asked.pk, worker)
         if live.exists():
             stop.wait(LOOK_S)

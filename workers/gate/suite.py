@@ -13,10 +13,8 @@ from typing import Any
 from tuner.cache import rules
 from tuner.clocks.wish import locked_text
 from tuner.devices import REPLAY, gpu_model
-from tuner.gate.errors import Superseded
 from tuner.gate.suites import job_services, run_services
 from tuner.gate.suites.job_services import REVALIDATE, Turn
-from tuner.gate.suites.models import SUITE_LEASES
 from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.tuning.measure.fresh import KernelSamples, policy_text
 from tuner.tuning.measure.recorded_runs import RecordedError, load_recorded
@@ -28,6 +26,7 @@ from workers.core.stopping import Stop, watch_for_stop
 from workers.fresh.processes import CHILD
 from workers.fresh.runner import GpuRunner, RecordedRunner, Runner
 from workers.gate import captures, counters
+from workers.leases import Superseded
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.005                          # tune jobs give a GPU up between two configurations: this is how often we look
@@ -44,7 +43,7 @@ def run(job_id: int, worker: str, *, pace: float = 1.0, module: str = CHILD) -> 
     if job is None:
         continue_followers(job_id)
         return
-    with suppress(Superseded), watch_for_stop(lambda: not SUITE_LEASES.is_held(job.pk, worker)) as stop:
+    with suppress(Superseded), watch_for_stop(lambda: not SuiteJob.leases.is_held(job.pk, worker)) as stop:
         try:
             if job.suite.kind == Suite.Kind.TARGET:
                 captures.measure_target(job, worker, stop)
@@ -62,7 +61,8 @@ def run(job_id: int, worker: str, *, pace: float = 1.0, module: str = CHILD) -> 
             if not stop():                       # else a process was told to go while it was starting
                 job_services.job_fail(job, worker, "GPU", error.what, error.hint)
         except (NeedsOtherHost, captures.Pending):
-            SUITE_LEASES.hand_back(worker, job.pk)       # it waits as if nobody had taken it: the sweep wakes workers until one can
+            # it waits as if nobody had taken it: the sweep wakes workers until one can
+            SuiteJob.leases.hand_back(worker, job.pk)
         except RecordedError as error:
             job_services.job_fail(job, worker, "recorded runs", str(error), "Choose recorded runs that come with the repository.")
     continue_followers(job_id)

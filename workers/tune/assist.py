@@ -23,7 +23,7 @@ from workers import jobs
 from workers.core import gpu
 from workers.core.child import SandboxError
 from workers.core.stopping import Stop, watch_for_stop
-from workers.leases import is_alive
+from workers.leases import Superseded, is_alive
 from workers.tune.runner import TrialPublisher, job_space, join_job, open_runner
 from workers.tune.sharing import CANNOT
 
@@ -38,7 +38,7 @@ def run(job_id: int, worker: str, *, replay_speed: float = SPEED) -> None:
     if job is None or not job.gpu or _is_over(job):
         return
     publisher = TrialPublisher(job)
-    with suppress(worker_services.Superseded, gpu.NoLease), watch_for_stop(lambda: _is_over(job), publisher.flush) as stop:
+    with suppress(Superseded, gpu.NoLease), watch_for_stop(lambda: _is_over(job), publisher.flush) as stop:
         try:
             model = "" if job.recorded else job.gpu
             with open_runner(job, worker, stop, replay_speed, model=model, wait_s=WAIT_FOR_GPU_S) as (runner, card):

@@ -19,7 +19,7 @@ from tuner.cache.entries.selectors import config_best
 from tuner.candidates import selectors, verdicts, worker_services
 from tuner.candidates.answer import Answer
 from tuner.gate.stats.rule import finite_number
-from tuner.models import CANDIDATE_LEASES, Candidate
+from tuner.models import Candidate
 from tuner.tuning.team.packages import ENABLED, normal_name
 from tuner.tuning.trial import cleaned
 from workers.core import c_compiler, gpu, sandboxed
@@ -145,7 +145,7 @@ def run(candidate_id: int, worker: str, *, on_gpu: bool, programs: Programs = PR
     candidate = worker_services.candidate_claim(candidate_id, worker)
     if candidate is None:
         return
-    with watch_for_stop(lambda: not CANDIDATE_LEASES.is_held(candidate_id, worker)) as stop:
+    with watch_for_stop(lambda: not Candidate.leases.is_held(candidate_id, worker)) as stop:
         Work(candidate, worker, stop, programs, compile_bounds, bounds).run(cards)
 
 

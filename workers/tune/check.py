@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tuner.bring.checks import services, sources
-from tuner.models import CHECK_LEASES, KernelCheck
+from tuner.models import KernelCheck
 from workers.core import sandboxed
 from workers.core.child import SandboxError
 from workers.core.stopping import watch_for_stop
@@ -45,7 +45,7 @@ def _fetched(check: KernelCheck, worker: str, fetch: Fetch | None, walls: bool) 
     """Return the row with its text; None where the check has ended before it had one."""
     if check.text or not check.source or fetch is None:
         return check
-    with watch_for_stop(lambda: not CHECK_LEASES.is_held(check.pk, worker)) as stop:
+    with watch_for_stop(lambda: not KernelCheck.leases.is_held(check.pk, worker)) as stop:
         try:
             told = fetch(check.source, check.project_id, walls=walls, should_stop=stop)
         except SandboxError as error:
@@ -76,7 +76,7 @@ def _compile(check: KernelCheck, worker: str, bounds: sandboxed.Bounds, walls: b
     request = {"file": check.file, "text": check.text, "folder": check.folder, "siblings": check.siblings, "shape": check.shape,
                "dtype": check.dtype, "compiles": True,
                "call": check.result.get("call", "")}
-    with watch_for_stop(lambda: not CHECK_LEASES.is_held(check.pk, worker)) as stop:
+    with watch_for_stop(lambda: not KernelCheck.leases.is_held(check.pk, worker)) as stop:
         ending = sandboxed.run(
             [sys.executable, "-m", "tuner.bring.pasted"], json.dumps(request).encode(), read=sandboxed.OURS, bounds=bounds,
             environ={"PYTHONPATH": str(sandboxed.PROJECT), "CUDA_VISIBLE_DEVICES": ""}, on_line=hear, is_over=stop, walls=walls)

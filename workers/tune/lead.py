@@ -16,7 +16,7 @@ from tuner.ceilings.selectors import Ceilings, believe_below, good_ms
 from tuner.jobs import create_services, quarantine, selectors, worker_services
 from tuner.jobs.prior_trials import prior_knowledge
 from tuner.jobs.sharing_services import Role
-from tuner.models import TUNE_LEASES, TrialRow, TuneJob
+from tuner.models import TrialRow, TuneJob
 from tuner.tuning.measure.landscape import LandscapeError
 from tuner.tuning.measure.replay import SPEED
 from tuner.tuning.measure.runner import CompilingRunner, Runner, Session
@@ -29,6 +29,7 @@ from tuner.tuning.trial import Config, Rejected, Trial, config_key
 from workers.core import gpu
 from workers.core.child import SandboxError
 from workers.core.stopping import Stop, Stopped, watch_for_stop
+from workers.leases import Superseded
 from workers.tune.runner import TrialPublisher, job_space, join_job, open_runner
 from workers.tune.sharing import SharedStrategy, SharingThreads
 
@@ -50,7 +51,7 @@ def run(job_id: int, worker: str, *, replay_speed: float = SPEED) -> None:
     if job is None:
         return
     publisher, claimed_s = TrialPublisher(job), time.monotonic()
-    with suppress(worker_services.Superseded), watch_for_stop(lambda: _is_asked_to_stop(job, worker), publisher.flush) as stop:
+    with suppress(Superseded), watch_for_stop(lambda: _is_asked_to_stop(job, worker), publisher.flush) as stop:
         try:
             with open_runner(job, worker, stop, replay_speed) as (runner, card):
                 Lead(job, worker, runner, card, stop, publisher, claimed_s).search()
@@ -67,7 +68,7 @@ def run(job_id: int, worker: str, *, replay_speed: float = SPEED) -> None:
 
 def _is_asked_to_stop(job: TuneJob, worker: str) -> bool:
     """Return whether to stop or pause; also when the job is gone or another worker's."""
-    mine = TUNE_LEASES.rows_held_by(worker).filter(pk=job.pk)
+    mine = TuneJob.leases.rows_held_by(worker).filter(pk=job.pk)
     wanted = mine.values_list("stop_requested", "pause_requested").first()
     return wanted is None or any(wanted)
 

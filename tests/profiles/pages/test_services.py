@@ -13,8 +13,8 @@ from django.core.files.storage import default_storage
 from django.utils import timezone
 
 from profiles.ingest.trace import TraceError
-from profiles.models import INGEST_LEASES, Finding, KernelStat, LaunchCounters, Profile
-from profiles.progress import Progress, Superseded
+from profiles.models import Finding, KernelStat, LaunchCounters, Profile
+from profiles.progress import Progress
 from profiles.store import trace as store
 from profiles.store.launches import launches_read
 from profiles.topics.services import topic_make
@@ -30,6 +30,7 @@ from profiles.upload.services import (
     upload_check,
 )
 from workers import jobs
+from workers.leases import Superseded
 
 H200 = Path(__file__).parents[2] / "data" / "h200"
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tmp_store", "reads_anew")]
@@ -213,9 +214,9 @@ def test_after_a_kill_the_next_worker_replaces_what_was_left(monkeypatch):
     monkeypatch.undo()
     profile.refresh_from_db()
     assert profile.status == "ingesting" and not profile.kernels.exists()
-    assert not INGEST_LEASES.abandoned_rows()                     # its heartbeat is fresh
+    assert not Profile.leases.abandoned_rows()                     # its heartbeat is fresh
     Profile.objects.filter(pk=profile.pk).update(heartbeat=timezone.now() - timedelta(seconds=11))
-    assert list(INGEST_LEASES.abandoned_rows()) == [profile]
+    assert list(Profile.leases.abandoned_rows()) == [profile]
     assert ingested(profile, "second").status == "ready"
     assert profile.kernels.count() == 1 and profile.attempts == 2
 
@@ -226,7 +227,7 @@ def test_a_file_that_kills_its_worker_again_and_again_fails():
         attempts=services.MAX_ATTEMPTS, heartbeat=timezone.now() - timedelta(minutes=1))
     profiles_fail_hopeless()
     profile.refresh_from_db()
-    assert profile.status == "failed" and not INGEST_LEASES.abandoned_rows() and "died 3 times" in profile.error["what"]
+    assert profile.status == "failed" and not Profile.leases.abandoned_rows() and "died 3 times" in profile.error["what"]
 
 
 def test_a_worker_that_lost_its_row_writes_nothing():

@@ -22,7 +22,7 @@ from profiles.base.refused import Refused
 from tests.tuner.bring.files import ADD
 from tuner.bring.checks import services, sources
 from tuner.bring.own import picked
-from tuner.models import CHECK_LEASES, KernelCheck
+from tuner.models import KernelCheck
 from workers.code import git, kernel
 from workers.core import sandboxed
 from workers.core.child import SandboxError
@@ -182,7 +182,7 @@ def test_a_download_is_bounded_in_time_and_told_to_stop(tmp_path: Path, monkeypa
     {"resolved": "a" * 40, "files": 1, "found": [{"path": "x.py", "kernels": 1, "count": 1}]}, [], None])
 def test_what_was_fetched_is_read_like_an_upload(olga: Any, told: Any) -> None:
     check = sources.check_create(sources.read_source("https://host/x", "main", "a.py"), owner=olga)
-    assert CHECK_LEASES.claim(check.pk, "here")
+    assert KernelCheck.leases.claim(check.pk, "here")
     assert sources.check_fetched(check, "here", told) is None
     assert KernelCheck.objects.get().status == "failed"
 

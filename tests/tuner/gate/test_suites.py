@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 
 from profiles.base.refused import Refused
-from tuner.gate.errors import Superseded
 from tuner.gate.suites import job_services, run_services, selectors, suite_services, upload_services
 from tuner.gate.suites import selectors as run_selectors
 from tuner.gate.suites.checks import DefinitionError
 from tuner.gate.suites.definition import kernel_key, read_definition
 from tuner.gate.suites.formats import definition_toml, read_toml
-from tuner.gate.suites.models import SUITE_LEASES
 from tuner.models import Build, KernelRun, Suite, SuiteJob
+from workers.leases import Superseded
 
 RECORDED = Path(__file__).resolve().parents[2] / "data" / "h200" / "timing_runs.jsonl.gz"
 FILE = """\
@@ -182,10 +181,10 @@ class TestJob:
     def test_a_claimed_job_is_held_until_it_is_stopped(self, suite: Suite) -> None:
         job = job_services.job_create(suite, builds=["a"])
         held = job_services.job_claim(job.pk, "w1")
-        assert held is not None and job_services.job_claim(job.pk, "w2") is None and SUITE_LEASES.is_held(job.pk, "w1")
+        assert held is not None and job_services.job_claim(job.pk, "w2") is None and SuiteJob.leases.is_held(job.pk, "w1")
         assert job_services.job_set_session(held, "w1", environment={"driver": "580"}, recorded="recorded on X")
         assert job_services.job_stop(job) and not job_services.job_stop(job)
-        assert not SUITE_LEASES.is_held(job.pk, "w1") and not job_services.job_finish(held, "w1")
+        assert not SuiteJob.leases.is_held(job.pk, "w1") and not job_services.job_finish(held, "w1")
         with pytest.raises(Superseded):
             run_services.run_record(held, suite.kernels.first(), "a", number=0, run="1", us=[1.0], worker="w1")
         assert SuiteJob.objects.get().status == "stopped" and not KernelRun.objects.exists()

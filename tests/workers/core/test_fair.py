@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from profiles.models import INGEST_LEASES, SMALL_UPLOAD_BYTES, Profile, ingest_queue
+from profiles.models import SMALL_UPLOAD_BYTES, Profile, ingest_queue
 from webapp.models import Project
 from workers import fair, jobs, tasks
 from workers.scope import within
@@ -42,7 +42,7 @@ def serve(count: int, woken_by: int) -> list[int]:
     """Ids in the order in which one worker takes them."""
     served = []
     for _ in range(count):
-        served.append(fair.next_row(INGEST_LEASES, "ingest", woken_by))
+        served.append(fair.next_row(Profile.leases, "ingest", woken_by))
         Profile._base_manager.filter(pk=served[-1]).update(status="ready")
     return served
 
@@ -66,12 +66,12 @@ def test_a_project_with_nothing_at_work_comes_before_one_that_keeps_workers_busy
 
 def test_two_workers_do_not_choose_the_same_row() -> None:
     rows = uploads(project("a"), 3)
-    assert [fair.next_row(INGEST_LEASES, "ingest", rows[0]) for _ in range(3)] == rows
+    assert [fair.next_row(Profile.leases, "ingest", rows[0]) for _ in range(3)] == rows
 
 
 def test_where_nothing_waits_the_entry_s_own_row_is_named() -> None:
     gone = uploads(project("a"), 1, status="ready")
-    assert fair.next_row(INGEST_LEASES, "ingest", gone[0]) == gone[0]
+    assert fair.next_row(Profile.leases, "ingest", gone[0]) == gone[0]
 
 
 def test_a_row_whose_worker_died_waits_with_the_others() -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from profiles.models import INGEST_LEASES, Profile
+from profiles.models import Profile
 from workers.core import periodic
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -28,7 +28,7 @@ def beats(profile: Profile) -> bool:
 
 def test_it_beats_while_the_block_runs() -> None:
     profile = row("me")
-    with periodic.keep_heartbeat(INGEST_LEASES, profile.pk, "me"):
+    with periodic.keep_heartbeat(Profile.leases, profile.pk, "me"):
         time.sleep(0.3)
     assert beats(profile)
     Profile.objects.update(heartbeat=timezone.now() - timedelta(hours=1))
@@ -40,14 +40,14 @@ def test_it_leaves_another_workers_row_and_an_ended_row_alone() -> None:
     taken, ended = row("other"), row("me")
     Profile.objects.filter(pk=ended.pk).update(heartbeat=None)
     for profile in (taken, ended):
-        with periodic.keep_heartbeat(INGEST_LEASES, profile.pk, "me"):
+        with periodic.keep_heartbeat(Profile.leases, profile.pk, "me"):
             time.sleep(0.2)
         assert not beats(profile)
 
 
 def test_an_error_of_the_block_stops_it_and_passes() -> None:
     profile = row("me")
-    with pytest.raises(KeyError), periodic.keep_heartbeat(INGEST_LEASES, profile.pk, "me"):
+    with pytest.raises(KeyError), periodic.keep_heartbeat(Profile.leases, profile.pk, "me"):
         raise KeyError
     time.sleep(0.2)
     assert not beats(profile)

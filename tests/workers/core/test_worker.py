@@ -138,12 +138,11 @@ def large_trace() -> bytes:
 
 def test_a_job_whose_server_was_away_is_no_failed_one(no_workers: Workers) -> None:
     from workers.row_kinds import ROW_KINDS
-    from workers.tune import lead
 
     job = tune_job(5)
 
     def lose(job_id: int, worker: str) -> None:
-        assert lead.TUNE_LEASES.claim(job_id, worker)
+        assert TuneJob.leases.claim(job_id, worker)
         raise OperationalError("server closed the connection unexpectedly") from psycopg.OperationalError("closed")
 
     tasks._run(ROW_KINDS["tune"], job.pk, lose)

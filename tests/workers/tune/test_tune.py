@@ -11,6 +11,7 @@ from profiles.base.refused import Refused
 from tuner import devices
 from tuner.jobs import control_services, create_services, page_selectors, selectors, worker_services
 from tuner.models import CachedConfig, TrialRow, TuneJob
+from workers.leases import Superseded
 from workers.tune import lead, runner
 
 # The list of applications makes the flush after each test cascade: a swapped-out token table of knox stays behind.
@@ -84,7 +85,7 @@ def test_what_a_superseded_worker_still_has_is_not_written():
     TuneJob.objects.filter(pk=job.pk).update(worker="w2")
     runner_trials = list(lead.tune(devices.load_landscape("matmul").space(3), "random",
                                    runner.ReplayRunner(devices.load_landscape("matmul"), 3), lead.Budget(trials=1), 0))
-    with pytest.raises(worker_services.Superseded):
+    with pytest.raises(Superseded):
         worker_services.trial_record(mine, "w1", runner_trials[0])
     assert not TrialRow.objects.exists()
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.conf import settings
 from django.db import models
 
-from workers.leases import Leases
+from workers.leases import LeasedJob, Leases
 from workers.scope import OfProject
 
 
-class KernelCheck(OfProject):
+class KernelCheck(OfProject, LeasedJob):
     """One file, what its text says, and what a worker found when it compiled samples of it. `status` is the truth of the job."""
 
     class Status(models.TextChoices):
@@ -31,14 +33,9 @@ class KernelCheck(OfProject):
     adapters = models.JSONField(default=list, blank=True)        # tuner.bring.pasted.adapters_of, from the text alone
     compiled = models.IntegerField(default=0)          # samples so far …
     samples = models.IntegerField(default=0)           # … of how many; 0: not known yet
-    error = models.JSONField(null=True, blank=True)    # {"where", "what", "hint"}
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
-    created = models.DateTimeField(auto_now_add=True)
-    started = models.DateTimeField(null=True)
-    finished = models.DateTimeField(null=True)
-    worker = models.CharField(max_length=120, blank=True)
-    heartbeat = models.DateTimeField(null=True)
-    attempts = models.IntegerField(default=0)
+
+    leases: ClassVar[Leases[KernelCheck]] = Leases(Status.WAITING, Status.RUNNING)
 
     class Meta:
         ordering = ["-created", "-id"]
@@ -54,4 +51,3 @@ class KernelCheck(OfProject):
         return self.title
 
 
-CHECK_LEASES = Leases(KernelCheck, KernelCheck.Status.WAITING, KernelCheck.Status.RUNNING)

@@ -20,7 +20,7 @@ from tuner.bring.calls.expression import read_call
 from tuner.bring.checks import selectors
 from tuner.bring.checks.answer import read_operators
 from tuner.bring.travel.files import check_folder, read_files
-from tuner.models import CHECK_LEASES, KernelCheck
+from tuner.models import KernelCheck
 from tuner.tuning.trial import cleaned
 from workers import jobs
 
@@ -146,16 +146,15 @@ def read_alone(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_stop(check: KernelCheck) -> bool:
     """Stop a check; what its text says stays. False where it had ended already."""
-    stopped = KernelCheck.objects.filter(pk=check.pk, status__in=(Status.WAITING, Status.RUNNING)).update(
-        status=Status.STOPPED, **CHECK_LEASES.ended())
+    stopped = KernelCheck.leases.stop(check.pk, Status.STOPPED)
     if stopped:
         check_publish(KernelCheck.objects.get(pk=check.pk))
-    return bool(stopped)
+    return stopped
 
 
 def check_claim(check_id: int, worker: str) -> KernelCheck | None:
     """Return the row for `worker`, or None where it is not free."""
-    if not CHECK_LEASES.claim(check_id, worker, started=timezone.now(), error=None, compiled=0, samples=0):
+    if not KernelCheck.leases.claim(check_id, worker, started=timezone.now(), error=None, compiled=0, samples=0):
         return None
     check = KernelCheck.objects.get(pk=check_id)
     check_publish(check)
@@ -167,7 +166,7 @@ def check_progress(check: KernelCheck, worker: str, told: Any) -> None:
     if not isinstance(told, list) or len(told) != 2 or not all(type(each) is int and 0 <= each < MOST_SAMPLES for each in told):
         return
     compiled, samples = told
-    if CHECK_LEASES.write(check.pk, worker, compiled=compiled, samples=samples):
+    if KernelCheck.leases.write(check.pk, worker, compiled=compiled, samples=samples):
         jobs.publish(f"check.{check.pk}", "progress", {"id": check.pk, "compiled": compiled, "samples": samples})
 
 
@@ -179,7 +178,7 @@ def check_done(check: KernelCheck, worker: str, told: Any) -> None:
         check_fail(check, worker, str(error), "the file may have ended the process that imports it")
         return
     adapters = _adapters_of_call(check, told)
-    if CHECK_LEASES.end(check.pk, worker, Status.DONE, result={**check.result, "operators": operators}, adapters=adapters):
+    if KernelCheck.leases.end(check.pk, worker, Status.DONE, result={**check.result, "operators": operators}, adapters=adapters):
         check_publish(KernelCheck.objects.get(pk=check.pk))
 
 
@@ -200,7 +199,7 @@ def _adapters_of_call(check: KernelCheck, told: Mapping[str, Any]) -> list[dict[
 def check_fail(check: KernelCheck, worker: str, what: str, hint: str = "") -> None:
     """End a check without a result; what the text says stays."""
     error = {"where": check.file, "what": cleaned(what)[:500], "hint": hint}
-    if CHECK_LEASES.end(check.pk, worker, Status.FAILED, error=error):
+    if KernelCheck.leases.end(check.pk, worker, Status.FAILED, error=error):
         check_publish(KernelCheck.objects.get(pk=check.pk))
 
 

@@ -14,7 +14,7 @@ from django.db import transaction
 from profiles.base.refused import Refused
 from tuner.bring.checks import services
 from tuner.bring.travel.files import check_path, read_files
-from tuner.models import CHECK_LEASES, KernelCheck
+from tuner.models import KernelCheck
 from tuner.tuning.trial import cleaned
 
 GIT, PACKAGE = "git", "package"
@@ -86,7 +86,7 @@ def check_fetched(check: KernelCheck, worker: str, told: Any) -> KernelCheck | N
         services.check_fail(check, worker, str(getattr(error, "what", error))[:400], "name another path")
         return None
     result = {**check.result, "file": file, "operators": said["operators"], "proposals": said["proposals"]}
-    if not CHECK_LEASES.write(check.pk, worker, source=source, text=text, folder=folder, siblings=siblings, result=result,
+    if not KernelCheck.leases.write(check.pk, worker, source=source, text=text, folder=folder, siblings=siblings, result=result,
                               adapters=said["adapters"]):
         return None
     services.check_publish(check)
@@ -114,5 +114,5 @@ def _found(told: Any) -> list[dict[str, Any]]:
 
 def _end(check: KernelCheck, worker: str, source: Mapping[str, Any]) -> None:
     with transaction.atomic():
-        if CHECK_LEASES.end(check.pk, worker, KernelCheck.Status.DONE, source=cleaned(source)):
+        if KernelCheck.leases.end(check.pk, worker, KernelCheck.Status.DONE, source=cleaned(source)):
             services.check_publish(KernelCheck.objects.get(pk=check.pk))

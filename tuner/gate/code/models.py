@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.conf import settings
 from django.db import models
 
-from workers.leases import Leases
+from workers.leases import LeasedJob, Leases
 from workers.scope import BelowProject
 
 
@@ -50,7 +52,7 @@ class SuiteArchive(BelowProject):
         return f"{self.build} {self.sha256[:12]}"
 
 
-class CodeFetch(BelowProject):
+class CodeFetch(BelowProject, LeasedJob):
     """One try to fetch the code of a build, on a worker, with nothing measured."""
 
     project_path = "code__suite__project"
@@ -69,14 +71,9 @@ class CodeFetch(BelowProject):
     commit = models.CharField(max_length=80, blank=True)         # git's, or "sha256:" and the archive's
     files = models.IntegerField(null=True)
     size_bytes = models.BigIntegerField(null=True)
-    error = models.JSONField(null=True, blank=True)              # {"where", "what", "hint"}
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
-    created = models.DateTimeField(auto_now_add=True)
-    started = models.DateTimeField(null=True)
-    finished = models.DateTimeField(null=True)
-    worker = models.CharField(max_length=120, blank=True)
-    heartbeat = models.DateTimeField(null=True)
-    attempts = models.IntegerField(default=0)
+
+    leases: ClassVar[Leases[CodeFetch]] = Leases(Status.WAITING, Status.RUNNING)
 
     class Meta:
         ordering = ["-created", "-id"]
@@ -86,4 +83,3 @@ class CodeFetch(BelowProject):
         return f"{self.code_id} {self.build}"
 
 
-CODE_LEASES = Leases(CodeFetch, CodeFetch.Status.WAITING, CodeFetch.Status.RUNNING)

@@ -12,7 +12,6 @@ from django.utils import timezone
 from profiles.base.refused import Refused
 from tuner.devices import is_gpu
 from tuner.gate.code.address import BUILD, folder_problem, parse_git_address
-from tuner.gate.code.models import CODE_LEASES
 from tuner.gate.suites.job_services import known_commit
 from tuner.models import CodeFetch, Suite, SuiteArchive, SuiteCode
 from tuner.tuning.trial import cleaned
@@ -109,11 +108,10 @@ def fetch_stop(fetch: CodeFetch, *, by: Any) -> bool:
     if by is not None and not by.has_perm(MAY_ALLOW):
         raise Refused("only owners may stop it", whole="suite")
     who = by.get_username() if by is not None else "a command on the server"
-    stopped = CodeFetch.objects.filter(pk=fetch.pk, status__in=LIVE).update(
-        status=Status.STOPPED, said=f"stopped by {who}"[:200], **CODE_LEASES.ended())
+    stopped = CodeFetch.leases.stop(fetch.pk, Status.STOPPED, said=f"stopped by {who}"[:200])
     if stopped:
         jobs.publish(f"suite.{fetch.code.suite_id}", "status", {"fetch": fetch.pk, "status": str(Status.STOPPED)})
-    return bool(stopped)
+    return stopped
 
 
 def queue_of(fetch: CodeFetch) -> str:
@@ -125,14 +123,14 @@ def queue_of(fetch: CodeFetch) -> str:
 
 def fetch_claim(fetch_id: int, worker: str) -> CodeFetch | None:
     """Return the row for `worker`; None where it is not free."""
-    if not CODE_LEASES.claim(fetch_id, worker, started=timezone.now(), error=None):
+    if not CodeFetch.leases.claim(fetch_id, worker, started=timezone.now(), error=None):
         return None
     return CodeFetch.objects.select_related("code__suite").get(pk=fetch_id)
 
 
 def fetch_say(fetch: CodeFetch, worker: str, said: str) -> None:
     """Store and tell how far it is."""
-    if CODE_LEASES.write(fetch.pk, worker, said=said[:200]):
+    if CodeFetch.leases.write(fetch.pk, worker, said=said[:200]):
         jobs.publish(f"suite.{fetch.code.suite_id}", "status", {"fetch": fetch.pk, "said": said[:200]})
 
 
@@ -147,5 +145,5 @@ def fetch_fail(fetch: CodeFetch, worker: str, what: str, hint: str = "") -> None
 
 
 def _end(fetch: CodeFetch, worker: str, status: str, **fields: Any) -> None:
-    if CODE_LEASES.end(fetch.pk, worker, status, **fields):
+    if CodeFetch.leases.end(fetch.pk, worker, status, **fields):
         jobs.publish(f"suite.{fetch.code.suite_id}", "status", {"fetch": fetch.pk, "status": str(status)})

@@ -18,7 +18,6 @@ from tuner.devices import is_gpu
 from tuner.gate.builds.selectors import MAIN
 from tuner.gate.builds.services import ensure_build, queue_series
 from tuner.gate.suites.checks import is_plain_value
-from tuner.gate.suites.models import SUITE_LEASES
 from tuner.gate.suites.selectors import COUNTERS, LIVE, device_problem, interleaved_builds, job_json, job_kernels
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.tuning.trial import storable
@@ -148,11 +147,10 @@ def _ensure_build(name: str, side: bool) -> None:
 
 def job_stop(job: SuiteJob) -> bool:
     """End a waiting or running job; what was measured stays. Its worker sees it within a second. False: it had ended."""
-    stopped = SuiteJob.objects.filter(pk=job.pk, status__in=LIVE).update(
-        status=Status.STOPPED, stop_requested=True, **SUITE_LEASES.ended())
+    stopped = SuiteJob.leases.stop(job.pk, Status.STOPPED, stop_requested=True)
     if stopped:
         job_publish(SuiteJob.objects.select_related("suite").get(pk=job.pk))
-    return bool(stopped)
+    return stopped
 
 
 def queue_of(job: SuiteJob) -> str:
@@ -169,7 +167,7 @@ def job_publish(job: SuiteJob) -> None:
 
 def job_claim(job_id: int, worker: str) -> SuiteJob | None:
     """Return the job for `worker`; None when somebody else has it or it has ended."""
-    if not SUITE_LEASES.claim(job_id, worker):
+    if not SuiteJob.leases.claim(job_id, worker):
         return None
     job = SuiteJob.objects.select_related("suite", "suite__target", "gate").get(pk=job_id)
     if job.started is None:
@@ -184,7 +182,7 @@ def job_claim(job_id: int, worker: str) -> SuiteJob | None:
 
 def job_set_session(job: SuiteJob, worker: str, *, environment: Mapping[str, Any], recorded: str = "") -> bool:
     """Store what the first child found when it opened: driver, toolkit, clocks; the label of recorded runs."""
-    mine = SUITE_LEASES.write(job.pk, worker, environment=dict(environment), recorded=recorded[:120])
+    mine = SuiteJob.leases.write(job.pk, worker, environment=dict(environment), recorded=recorded[:120])
     job.refresh_from_db()
     job_publish(job)
     return mine
@@ -193,7 +191,7 @@ def job_set_session(job: SuiteJob, worker: str, *, environment: Mapping[str, Any
 def job_set_commits(job: SuiteJob, worker: str, commits: Mapping[str, str]) -> None:
     """Store what the code of each build was resolved to: git's commit, or "sha256:" and an archive's."""
     job.builds = [{**each, **({"commit": commits[each["build"]]} if each["build"] in commits else {})} for each in job.builds]
-    SUITE_LEASES.write(job.pk, worker, builds=job.builds)
+    SuiteJob.leases.write(job.pk, worker, builds=job.builds)
 
 
 def known_commit(suite: Suite, build: str) -> str:
@@ -237,7 +235,7 @@ def job_fail(job: SuiteJob, worker: str, where: str, what: str, hint: str) -> bo
 
 
 def _end(job: SuiteJob, worker: str, status: str, **fields: Any) -> bool:
-    mine = SUITE_LEASES.end(job.pk, worker, status, **fields)
+    mine = SuiteJob.leases.end(job.pk, worker, status, **fields)
     if mine:
         job.refresh_from_db()
         job_publish(job)

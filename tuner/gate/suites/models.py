@@ -9,7 +9,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
-from workers.leases import Leases
+from workers.leases import LeasedJob, Leases
 from workers.scope import BelowProject, InProject, OfProject
 
 
@@ -88,7 +88,7 @@ class SuiteKernel(BelowProject):
         return self.key
 
 
-class SuiteJob(BelowProject):
+class SuiteJob(BelowProject, LeasedJob):
     """One order to measure a suite: so many fresh runs of one or more builds, interleaved. `status` is its truth."""
 
     project_path = "suite__project"
@@ -111,16 +111,11 @@ class SuiteJob(BelowProject):
     device = models.CharField(max_length=120)
     status = models.CharField(max_length=12, choices=Status, default=Status.QUEUED)
     stop_requested = models.BooleanField(default=False)
-    error = models.JSONField(null=True, blank=True)    # {"where", "what", "hint"}
     environment = models.JSONField(default=dict, blank=True)     # as the child reports it: driver, cuda, triton, clocks
     recorded = models.CharField(max_length=120, blank=True)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
-    created = models.DateTimeField(auto_now_add=True)
-    started = models.DateTimeField(null=True)
-    finished = models.DateTimeField(null=True)
-    worker = models.CharField(max_length=120, blank=True)
-    heartbeat = models.DateTimeField(null=True)
-    attempts = models.IntegerField(default=0)
+
+    leases: ClassVar[Leases[SuiteJob]] = Leases(Status.QUEUED, Status.RUNNING)
 
     class Meta:
         ordering = ["-created", "-id"]
@@ -130,7 +125,6 @@ class SuiteJob(BelowProject):
         return f"{self.suite_id} job {self.pk}"
 
 
-SUITE_LEASES = Leases(SuiteJob, SuiteJob.Status.QUEUED, SuiteJob.Status.RUNNING)
 
 
 class KernelRun(BelowProject):

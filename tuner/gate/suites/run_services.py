@@ -16,13 +16,12 @@ from django.utils import timezone
 
 from tuner.cache.entries.services import notice_environment
 from tuner.gate.builds.services import ensure_build, queue_series
-from tuner.gate.errors import Superseded
 from tuner.gate.stats.rule import finite_number
 from tuner.gate.suites.job_services import REVALIDATE
-from tuner.gate.suites.models import SUITE_LEASES
 from tuner.gate.suites.records import samples_problem
 from tuner.models import Build, KernelRun, Suite, SuiteJob, SuiteKernel
 from workers import jobs
+from workers.leases import Superseded
 
 _COLUMNS = [field for field in KernelRun._meta.concrete_fields if not field.primary_key]
 
@@ -74,7 +73,7 @@ def run_record(job: SuiteJob | None, kernel: SuiteKernel, build: Build | str, *,
 
     Samples that are no times are kept out: the row says why it is rejected. Superseded when `worker` lost the job.
     """
-    if worker and job is not None and not SUITE_LEASES.is_held(job.pk, worker):
+    if worker and job is not None and not SuiteJob.leases.is_held(job.pk, worker):
         raise Superseded
     row_build = ensure_build(build, side=job is not None and job.reason == REVALIDATE) if isinstance(build, str) else build
     if job is not None:
