@@ -8,7 +8,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from webapp.backup import unfinished
+from webapp.backup import check
 from webapp.embedded import ensure
 from webapp.embedded.launch import CannotStart
 
@@ -53,12 +53,12 @@ def main() -> None:
         prepare_doctor(Path(os.environ.get("RIDGEPOINT_HOME") or project / "var").absolute())
     if command in ("runs", "mcp") or (command in ("gate", "operators") and offline(command, sys.argv[2:])):
         os.environ.setdefault("RIDGEPOINT_SECRET_KEY", "a look at a file needs none")
-    if command == "restore" and (wrong := unfinished.choose_home(sys.argv[2:], os.environ)):
+    if command == "restore" and (wrong := check.choose_home(sys.argv[2:], os.environ)):
         raise CannotStart(wrong)
     if command not in SERVERLESS and "--help" not in sys.argv and not offline(command, sys.argv[2:]):
         home = Path(os.environ.get("RIDGEPOINT_HOME") or project / "var").absolute()
         try:
-            if wrong := unfinished.refuse_half_restored(home, command):
+            if wrong := check.refuse_half_restored(home, command):
                 raise CannotStart(wrong)
             ensure.begin_servers(home)
         except OSError as error:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.gate.stats.rank_test import rank_sum_p, ratio_estimate, smallest_p
+from tuner.gate.stats.distributions import rank_sum_p, ratio_estimate, smallest_p
 from tuner.gate.stats.results import KernelVerdict, SuiteVerdict
 from tuner.gate.stats.rule import Rule, Verdict
 from tuner.gate.stats.runs import EarlierLevel, KernelRuns, Run

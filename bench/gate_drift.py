@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tests.public_timing import medians_us
-from tuner.gate.stats.drift import LEAST_BUILDS, find_drift
+from tuner.gate.stats.noise import LEAST_BUILDS, find_drift
 from tuner.gate.stats.rule import Rule
 
 RUNS, FLOOR = 5, Rule().floor

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import mannwhitneyu
 
 from tests.public_timing import samples
-from tuner.gate.stats.files import read_runs
+from tuner.gate.stats.records import read_runs
 from tuner.gate.stats.runs import KernelRuns, Run
 
 H200 = Path(__file__).resolve().parent.parent / "tests" / "data" / "h200"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner.gate.stats.files import read_runs
+from tuner.gate.stats.records import read_runs
 from tuner.gate.stats.runs import KernelRuns
 from tuner.gate.stats.winner import Choice, Contender, Problem, choose, runs_needed
 

@@ -292,7 +292,7 @@ PACKAGES = {
     "bokeh": ("profiles.theme", "*charts*"),
     "channels": ("webapp.*", "workers.jobs"),
     "clickhouse_connect": ("profiles.fleet.clickhouse_store",),
-    "cuda": ("tuner.tuning.cuda.nvrtc", "tuner.tuning.team.cuda_problem"),
+    "cuda": ("tuner.tuning.cuda.nvrtc", "tuner.tuning.team.problem"),
     "cryptography": ("webapp.backup.seal", "workers.secret"),
     "django": ROWS,
     "drf_spectacular": API,

@@ -16,7 +16,7 @@ from profiles.families.home_selectors import Fix, Pair
 from profiles.families.selectors import SCOPES
 from profiles.library import selectors as lists
 from profiles.models import Capture, CeilingRun, Finding, Profile
-from tuner.gate.verdicts import home_selectors as gate_home_selectors
+from tuner.gate.verdicts import page_selectors
 from tuner.models import Candidate, Suite, TuneJob
 from workers import jobs
 
@@ -71,7 +71,7 @@ def scope_of(query: Mapping[str, str]) -> dict[str, str]:
 
 def guard_summary(limit: int = GOT_SLOWER) -> dict[str, Any]:
     """Return what gates and series found slower and is open, and whether anything is watched."""
-    regressions, total = gate_home_selectors.watched_regressions(limit)
+    regressions, total = page_selectors.watched_regressions(limit)
     return {"regressions": regressions, "regressions_total": total, "suites": Suite.objects.count()}
 
 
@@ -122,9 +122,9 @@ def in_progress(limit: int = 20) -> list[ActiveJob]:
     ceilings = CeilingRun.objects.filter(status__in=[CeilingRun.Status.QUEUED, CeilingRun.Status.RUNNING])
     busy += [ActiveJob("ceilings", row, row.status == CeilingRun.Status.QUEUED, {}) for row in ceilings[:limit]]
     busy += [ActiveJob("gate", each.row, not each.done, {"job": each.job, "done": each.done, "wanted": each.wanted})
-             for each in gate_home_selectors.gates_under_way(limit)]
+             for each in page_selectors.gates_under_way(limit)]
     busy += [ActiveJob("suite", each.row, not each.done, {"job": each.job, "done": each.done, "wanted": each.wanted})
-             for each in gate_home_selectors.jobs_under_way(limit)]
+             for each in page_selectors.jobs_under_way(limit)]
     return sorted(busy, key=lambda each: each.waiting)[:limit]
 
 

@@ -32,7 +32,7 @@ from workers import clock, disk, jobs, spans, trail
 from workers.clocks import hold
 from workers.core import facts, forks, gpu, sandboxed, warm
 from workers.core.child import safe_environment
-from workers.metrics.durations import count_job
+from workers.metrics.prometheus import count_job
 
 log = logging.getLogger(__name__)
 ANNOUNCE_EVERY_S = 5.0

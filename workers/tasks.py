@@ -23,7 +23,7 @@ from tuner.tuning.trial import cleaned
 from workers import disk, fair, jobs, stages
 from workers.away import server_away
 from workers.core.periodic import keep_heartbeat
-from workers.metrics.durations import count_job
+from workers.metrics.prometheus import count_job
 from workers.row_kinds import ROW_KINDS, RowKind
 from workers.scope import each_project, scope_of_row, within
 

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.gate_year.rules import Score, other_rules, table
+from tuner.gate.stats.distributions import cutoff
 from tuner.gate.stats.plan import plan_runs
-from tuner.gate.stats.rank_test import cutoff
 from tuner.gate.stats.results import KernelVerdict
 from tuner.gate.stats.rule import Rule, Verdict
 from tuner.gate.stats.runs import EarlierLevel, KernelRuns, Run

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from tuner.ceilings.least_time import LeastTime
-from tuner.gate.stats.decide import Decision, Levels, Limits, decide
-from tuner.gate.stats.rank_test import rank_sum_p
-from tuner.gate.stats.results import change_text
+from tuner.gate.stats.distributions import rank_sum_p
+from tuner.gate.stats.results import Decision, Levels, Limits, change_text, decide
 from tuner.gate.stats.rule import Rule
 from tuner.gate.stats.rule import Verdict as GateVerdict
 from tuner.tuning.measure.quantiles import median_interval, quantile

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.gate import client
-from tuner.gate.reports import REPORTS, document, github
+from tuner.gate.reports import REPORTS, github, words
 
 FILES = {"markdown": "md", "junit": "junit", "github": "github"}       # option -> kind of report
 PLACES = ("gpu", "toolkit", "driver", "device")
@@ -55,6 +55,6 @@ def write_reports(found: Mapping[str, Any], options: Mapping[str, Any]) -> None:
             body = github.check_run(found, head_sha=options["head_sha"], undecided=options["undecided"])     # type: ignore[arg-type]
             if not body["head_sha"]:
                 raise client.GateError("--head-sha: name the commit's whole sha, the build is not called by it")
-            Path(path).write_text(document.as_text(body))
+            Path(path).write_text(words.as_text(body))
         elif path:
             Path(path).write_bytes(REPORTS[kind].make(found))

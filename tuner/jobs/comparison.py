@@ -15,7 +15,7 @@ from tuner import texts
 from tuner.jobs import selectors
 from tuner.jobs.insight import Milestone, milestones
 from tuner.models import TuneJob
-from tuner.spaces.texts import edit_text
+from tuner.spaces.edit import edit_text
 from tuner.tuning.trial import Config, Rejected, Trial, config_key
 
 LEAST_PAIRS = 5          # configurations that both measured, for an interval and a rank correlation

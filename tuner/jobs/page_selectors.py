@@ -10,12 +10,11 @@ from django.db.models import Count
 from django.utils import timezone
 
 from tuner import devices, texts
-from tuner.ceilings.filling import job_grid
-from tuner.ceilings.selectors import job_ceiling
+from tuner.ceilings.selectors import job_ceiling, job_grid
 from tuner.jobs import control_services, insight, selectors
 from tuner.jobs.outcomes import job_outcome, library_text
 from tuner.models import TrialRow, TuneGroup, TuneJob
-from tuner.spaces.texts import edit_text
+from tuner.spaces.edit import edit_text
 from tuner.tuning.search.loop import PLATEAU_GAIN, Progress
 from tuner.tuning.search.strategies import plateau_of
 from tuner.tuning.trial import Trial

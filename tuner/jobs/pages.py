@@ -16,12 +16,12 @@ from profiles.base.refused import Refused
 from tuner import texts
 from tuner.ceilings.selectors import Ceilings, job_ceiling
 from tuner.jobs import (
-    charts,
     choice_selectors,
     comparison,
     control_services,
     groups,
     page_selectors,
+    progress_charts,
     quarantine,
     selectors,
 )
@@ -156,9 +156,9 @@ def tune_compare(request: HttpRequest) -> HttpResponse:
         "differences": comparison.differences(pair), "winners": comparison.winner_parameters(pair),
         "soon": list(zip(*pair.result.reached, strict=False)),
         "pairs": sorted(pair.result.pairs, key=lambda pair: min(pair.a_ms, pair.b_ms))[:PAIRS_SHOWN],
-        "curves": charts.progress_curves(pair.trials, _job_labels(pair), best_ms=pair.result.best_ms,
+        "curves": progress_charts.progress_curves(pair.trials, _job_labels(pair), best_ms=pair.result.best_ms,
                                          same=pair.same_problem, by_seconds=by_seconds),
-        "scatter": charts.pairs_figure(pair.result.pairs, _job_labels(pair)) if pair.result.pairs else None})
+        "scatter": progress_charts.pairs_figure(pair.result.pairs, _job_labels(pair)) if pair.result.pairs else None})
 
 
 def _job_labels(pair: comparison.JobPair) -> tuple[str, str]:

@@ -11,18 +11,44 @@ from typing import Any
 from profiles.base.refused import Refused
 from tuner import devices
 from tuner.bring.samples import GPU
+from tuner.models import ListedSpace
 from tuner.spaces.edit import OwnSpace, Values
-from tuner.spaces.listed import find_listing
 from tuner.team import selectors
 from tuner.tuning.measure.landscape import Landscape
-from tuner.tuning.offer import Offer
+from tuner.tuning.offer import Offer, read_offer
 from tuner.tuning.operators import OPERATORS, Limits, Operator, added, find, limits
 from tuner.tuning.operators.operator import BYTES
 from tuner.tuning.operators.variants import UnionSpace
 from tuner.tuning.space import MAX_PRODUCT, Constraint, Param, Space
 from tuner.tuning.team.description import OF_GPU, constraints_of
-from tuner.tuning.trial import Config, Value
+from tuner.tuning.trial import Config, Value, config_key
 from workers import jobs
+
+# Keep what a worker listed of an operator whose space only the GPU's machine knows, and find it for the form of a new job.
+
+KEPT = 50                    # listings of a project, the newest; one is at most some hundred kB
+
+
+def store_listing(operator: str, shape: Mapping[str, int], dtype: str, gpu: str, offer: Offer) -> None:
+    """Store the listing in the place of an older one of the same problem."""
+    row, _ = ListedSpace.objects.update_or_create(
+        operator=operator, dtype=dtype, shape_key=config_key(shape)[:200], gpu=gpu[:120],
+        defaults={"library": offer.library, "offer": offer.as_json()})
+    kept = ListedSpace.objects.values_list("pk", flat=True)[:KEPT]
+    ListedSpace.objects.exclude(pk__in=[row.pk, *kept]).delete()
+
+
+def find_listing(operator: str, shape: Mapping[str, int], dtype: str, gpu: str) -> tuple[Offer, str] | None:
+    """Return the newest listing and its GPU model, of `gpu` where that is named; None where nobody listed the problem."""
+    rows = ListedSpace.objects.filter(operator=operator, dtype=dtype, shape_key=config_key(shape)[:200])
+    row = (rows.filter(gpu=gpu) if gpu else rows).first()
+    if row is None:
+        return None
+    try:
+        return read_offer(row.offer), row.gpu
+    except ValueError:            # listed by another version of this code
+        return None
+
 
 BUILT_IN = "its kernels are not written for that value"
 LISTED = "the kernel's autotuner lists its configurations: add it there"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
+from django.db import close_old_connections
 from mcp.server.mcpserver.exceptions import ToolError
 
+from webapp.agents import services
 from webapp.agents.inside import Caller, TooLarge
 
 _caller: ContextVar[Caller] = ContextVar("caller")
@@ -57,3 +61,39 @@ async def _ask(method: str, path: str, query: Mapping[str, Any] | None = None, b
     if answer.status >= 400 or answer.content is None:
         raise ToolError(answer.why)
     return answer.content
+
+
+# What a tool that begins work does before: it takes the work from the token's day.
+
+# Threads in which the log and the budgets are read and written.
+
+Result = TypeVar("Result")
+_pool = ThreadPoolExecutor(4, thread_name_prefix="agents")
+
+
+async def in_thread(work: Callable[[], Result]) -> Result:
+    """Run work over the database in a thread of its own kind, which keeps its connection."""
+    def run() -> Result:
+        close_old_connections()
+        try:
+            return work()
+        finally:
+            close_old_connections()
+    return await asyncio.get_running_loop().run_in_executor(_pool, run)
+
+
+async def spend(tool: str, arguments: Any, gpu_s: float = 0.0) -> None:
+    """Take one write and `gpu_s` GPU-seconds of the day, before the work begins. Raises ToolError where the day is spent.
+
+    Given back where the API refuses what is asked for then.
+    """
+    who = current()
+    try:
+        who.call_id = await in_thread(lambda: services.call_begin(who.who, tool, arguments, gpu_s))
+    except services.OverBudget as over:
+        raise ToolError(str(over)) from over
+
+
+def led_to(kind: str, pk: int) -> None:
+    """Say what the call began: "tune", "capture", "check" or "candidate", and its id."""
+    current().led_to = (kind, pk)

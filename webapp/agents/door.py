@@ -13,8 +13,8 @@ from typing import Any
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
+from webapp.agents.caller import in_thread
 from webapp.agents.inside import CALLER, Answer, Application, Caller, request_api
-from webapp.agents.threads import in_thread
 from webapp.live import is_same_origin
 from workers import trail
 

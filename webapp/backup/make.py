@@ -26,7 +26,7 @@ from django.utils import timezone
 
 from profiles.models import Profile, StoredUpload
 from webapp.backup import rows, seal, tools
-from webapp.backup.errors import BackupError, Refused
+from webapp.backup.errors import BackupError, Progress, Refused, readable
 from webapp.backup.manifest import (
     FOLDER,
     KEYS,
@@ -49,7 +49,6 @@ from webapp.backup.manifest import (
     write_objects,
     write_part,
 )
-from webapp.backup.progress import Progress, readable
 from webapp.backup.stores import Entry, Folder, Store, product_store
 
 # ---- what goes ----

@@ -16,12 +16,11 @@ from pathlib import Path
 from django.conf import settings
 
 from webapp import schema
-from webapp.backup import rows, tools, unfinished
+from webapp.backup import check, rows, tools
 from webapp.backup.check import Checked, backup_check, open_keys
-from webapp.backup.errors import BackupError, Damaged, Refused
+from webapp.backup.errors import BackupError, Damaged, Progress, Refused
 from webapp.backup.make import profile_of
 from webapp.backup.manifest import ROWS, Digest, Kept, Manifest, choose, part_key, pool_key, read_manifest, read_objects
-from webapp.backup.progress import Progress
 from webapp.backup.seal import VARIABLE
 from webapp.backup.stores import Store, product_store
 
@@ -47,7 +46,7 @@ def backup_restore(place: Store, name: str | None, *, say: Callable[[str], None]
     keys = _keys(place, manifest, passphrase, without_keys)
     home = Path(settings.HOME)
     target = product_store()
-    if not replace and unfinished.marked(home) is None:
+    if not replace and check.marked(home) is None:
         _refuse_data(target)
     rows.refuse_company()
     say(f"checking {name}")
@@ -55,7 +54,7 @@ def backup_restore(place: Store, name: str | None, *, say: Callable[[str], None]
     _refuse_damage(checked, skip_damaged)
     objects = [each for each in read_objects(place, manifest) if each.key not in checked.objects]
 
-    unfinished.mark(home, place.name, name)
+    check.mark(home, place.name, name)
     rows.drop_all()
     _clear(target, {each.key for each in objects})
     _copy(place, target, objects, say)
@@ -70,7 +69,7 @@ def backup_restore(place: Store, name: str | None, *, say: Callable[[str], None]
         _clear(target, set(), f"profiles/{pk}")
     notes = _put_keys(home, keys, manifest)
     shutil.rmtree(home / "cache" / "objects", ignore_errors=True)       # copies of a bucket's objects
-    unfinished.unmark(home)
+    check.unmark(home)
     return Restored(manifest, checked.objects, notes)
 
 

@@ -18,12 +18,58 @@ import signal
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from webapp.embedded import processes
+# Server processes by /proc; a pid alone may be reused or a zombie's.
+
+_COMM_LENGTH = 15       # the kernel keeps that many characters of a program's name
+
+
+def is_server(pid: int, programs: Collection[str], folder: Path) -> bool:
+    """Return whether `pid` runs one of the programs inside `folder`; stopped ones count, zombies not."""
+    return _state(pid, programs) not in ("", "Z", "X") and _works_in(pid, folder)
+
+
+def find_servers(programs: Collection[str], folder: Path) -> list[int]:
+    """Return the pids of the programs that run inside `folder`, without those that another one of them started."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [pid for pid in pids if is_server(pid, programs, folder) and not _state(_parent(pid), programs)]
+
+
+def title(pid: int) -> str:
+    """Return the command line of a process, or what it wrote there; "" for one that is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _state(pid: int, programs: Collection[str]) -> str:
+    """Return the one-letter state of a process that runs one of the programs, "" for any other."""
+    try:
+        before, _, after = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+        named = before.partition("(")[2] in {program[:_COMM_LENGTH] for program in programs}
+        return after.split()[0] if named else ""
+    except (OSError, IndexError):
+        return ""
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0
+
+
+def _works_in(pid: int, folder: Path) -> bool:
+    try:
+        return Path(os.readlink(f"/proc/{pid}/cwd")) == folder
+    except OSError:
+        return False
+
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0       # between two tries of a server that ends by itself
 POLL_S = 0.02
@@ -220,7 +266,7 @@ def stop(server: Server, within_s: float) -> None:
         return
 
     def lives() -> bool:
-        return processes.is_server(pid, server.programs, server.works_in)
+        return is_server(pid, server.programs, server.works_in)
 
     for number in (server.stop_signal, server.kill_signal):
         with contextlib.suppress(ProcessLookupError):

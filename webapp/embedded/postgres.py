@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from webapp.embedded import identity, launch, processes
+from webapp.embedded import identity, launch
 from webapp.embedded.identity import Identity
 from webapp.embedded.launch import Answer
 
@@ -100,8 +100,8 @@ class Postgres(launch.Server):
         """End sessions in long queries, which do not notice that their server was killed."""
         if alive(self.data) is not None:
             return
-        for pid in processes.find_servers(self.programs, self.data):
-            if processes.title(pid).startswith("postgres: "):        # a child; a server that is starting shows its command
+        for pid in launch.find_servers(self.programs, self.data):
+            if launch.title(pid).startswith("postgres: "):        # a child; a server that is starting shows its command
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGQUIT)
 
@@ -130,7 +130,7 @@ def alive(data: Path) -> int | None:
         pid = int((data / "postmaster.pid").read_text().split("\n", 1)[0])
     except (OSError, ValueError):
         return None
-    return pid if processes.is_server(pid, Postgres.programs, data) else None
+    return pid if launch.is_server(pid, Postgres.programs, data) else None
 
 
 def _status(data: Path) -> str:

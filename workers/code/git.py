@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from profiles.base.refused import Refused
-from tuner.gate.code.address import GitAddress, parse_git_address
+from tuner.gate.code.services import GitAddress, parse_git_address
 from workers.code.unpack import Bounds, Unpacked, unpack_tar
 from workers.core.child import SandboxError
 from workers.core.sandboxed import folder_bytes

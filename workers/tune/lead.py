@@ -14,8 +14,8 @@ import numpy as np
 from tuner.cache.entries.services import config_in_force
 from tuner.ceilings.selectors import Ceilings, believe_below, good_ms
 from tuner.jobs import create_services, quarantine, selectors, worker_services
-from tuner.jobs.prior_trials import prior_knowledge
 from tuner.jobs.sharing_services import Role
+from tuner.jobs.worker_services import prior_knowledge
 from tuner.models import TrialRow, TuneJob
 from tuner.tuning.measure.landscape import LandscapeError
 from tuner.tuning.measure.replay import SPEED

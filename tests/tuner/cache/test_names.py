@@ -12,7 +12,7 @@ import pytest
 
 from tuner.cache import client
 from tuner.cache.client import Card, Client, Device, UnknownName, choose_device, dtype_name, name_problem
-from tuner.cache.entries.gpu_names import capability_of, served_as
+from tuner.cache.entries.bans import capability_of, served_as
 
 OPERATORS = {"matmul": {"dims": ["M", "N", "K"], "dtypes": ["bf16", "fp16", "fp8"], "exact": [],
                         "policy": {"steps_per_doubling": 2, "exact_up_to": 64}},

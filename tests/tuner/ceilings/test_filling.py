@@ -9,7 +9,7 @@ from django.core.cache import cache
 from django.urls import reverse
 
 from profiles.models import KernelShape, KernelStat, Profile
-from tuner.ceilings.filling import grid_programs, job_grid, programs
+from tuner.ceilings.selectors import grid_programs, job_grid, programs
 from tuner.models import TuneJob
 
 CONFIG = {"BM": 128, "BN": 128, "BK": 64, "GM": 8, "num_warps": 8, "num_stages": 4}

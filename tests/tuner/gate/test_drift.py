@@ -17,7 +17,7 @@ from tuner.gate.builds.selectors import slow_builds
 from tuner.gate.history.series_services import update_series
 from tuner.gate.regressions.services import change_regression
 from tuner.gate.reports.message import regression_message
-from tuner.gate.stats.drift import find_drift
+from tuner.gate.stats.noise import find_drift
 from tuner.models import Build, KernelRun, Regression, Suite, SuiteKernel
 
 ENV = {"gpu": "NVIDIA RTX A4000", "toolkit": "cuda 12.3", "driver": "535", "recorded": ""}

@@ -10,7 +10,7 @@ import pytest
 from django.utils import timezone
 
 from tests.tuner.gate.test_gates import H200, records
-from tuner.gate.stats.cards import card_effect, tell_card_from_build
+from tuner.gate.stats.suite import card_effect, tell_card_from_build
 from tuner.gate.verdicts import services
 from tuner.models import Gate, Suite
 

@@ -17,7 +17,7 @@ from tuner.gate.baselines import selectors as baseline_selectors
 from tuner.gate.baselines.selectors import Env
 from tuner.gate.baselines.services import record_baseline_change
 from tuner.gate.builds.services import ensure_build
-from tuner.gate.stats.files import read_runs
+from tuner.gate.stats.records import read_runs
 from tuner.gate.stats.results import suite_json
 from tuner.gate.stats.rule import Verdict
 from tuner.gate.stats.suite import judge

@@ -11,7 +11,7 @@ from profiles.base.refused import Refused
 from tests.tuner.gate.test_levels import H200, at, gate, runs
 from tuner.gate.client import gate_request, make_parser
 from tuner.gate.reports import REPORTS, github
-from tuner.gate.verdicts import gone_services, selectors, services
+from tuner.gate.verdicts import decide_services, selectors, services
 from tuner.models import BaselineChange, Gate, Suite
 
 pytestmark = pytest.mark.django_db
@@ -55,13 +55,13 @@ def test_a_build_that_is_slower_too_says_what_is_gone_in_the_same_line(suite: Su
 def test_it_stays_red_until_somebody_accepts_it(suite: Suite, vanished: Gate, alice: Any) -> None:
     for hour in (3, 4, 5):
         assert gate(suite, hour, LEFT).verdict == "NO DATA", "the baseline has forgotten it; the gate before has not"
-    last = gone_services.accept_gone(Gate.objects.get(build__name="b5"), by=alice)
+    last = decide_services.accept_gone(Gate.objects.get(build__name="b5"), by=alice)
     assert last.verdict == "PASS"
     change = BaselineChange.objects.get(action="gone")
     assert (change.kernel.key, change.build.name, change.author) == ("add N=64", "b5", alice)
     assert gate(suite, 6, LEFT).verdict == "PASS"
     with pytest.raises(Refused, match="none of its kernels is gone"):
-        gone_services.accept_gone(last, by=alice)
+        decide_services.accept_gone(last, by=alice)
     assert gate(suite, 7, ALL).verdict == "PASS", "it is back"
     assert gate(suite, 8, LEFT).verdict == "NO DATA", "and gone again: that is another matter"
 
@@ -106,7 +106,7 @@ def test_a_suite_whose_kernels_are_all_renamed_says_which_are_gone(suite: Suite,
     said = {row.kernel.op: row for row in found.kernels.select_related("kernel")}
     assert found.verdict == "NO DATA" and {op for op, row in said.items() if row.facts.get("gone")} == set(ALL)
     assert gate(suite, 3, renamed).verdict == "NO DATA", "still nobody said that they were meant to go"
-    accepted = gone_services.accept_gone(Gate.objects.get(build__name="b3"), by=alice)
+    accepted = decide_services.accept_gone(Gate.objects.get(build__name="b3"), by=alice)
     assert not any(row.facts.get("gone") for row in accepted.kernels.all())
     assert gate(suite, 4, renamed).verdict == "PASS"
 

@@ -20,10 +20,9 @@ from tests.scale import DEEP
 from tuner.gate.channels.services import add_destination
 from tuner.gate.production import series as production_series
 from tuner.gate.production import services
-from tuner.gate.production.point_services import days_to_keep, wake_production
-from tuner.gate.production.sentences import list_sentence, watched_text
+from tuner.gate.production.point_services import Watched, days_to_keep, wake_production
+from tuner.gate.production.selectors import list_sentence, watched_text
 from tuner.gate.production.series import Day, alpha_of, hour_levels, in_order, steps
-from tuner.gate.production.watched import Watched
 from tuner.models import Build, Delivery, ProductionPoint, ProductionRegression
 from workers.agent.aggregate import Aggregator
 from workers.agent.launches import Context, Gpu, Signature, Window, sum_durations

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner.gate.stats.files import read_runs
+from tuner.gate.stats.records import read_runs
 from tuner.gate.stats.runs import KernelRuns, Run
 
 H200 = Path(__file__).parents[2] / "data" / "h200"

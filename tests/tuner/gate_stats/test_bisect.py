@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.public_timing import medians_us
-from tuner.gate.stats.bisect import bisect_plan, classify_build, rounds_needed
+from tuner.gate.stats.changes import bisect_plan, classify_build, rounds_needed
 
 BUILDS = [f"b{number:02}" for number in range(33)]
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tests.tuner.gate_stats.gate_runs import H200
-from tuner.gate.stats import files, records
+from tuner.gate.stats import records
 from tuner.gate.stats import records as lines
-from tuner.gate.stats.files import RunsError, read_runs
+from tuner.gate.stats.records import RunsError, read_runs
 from tuner.gate.stats.results import suite_json
 from tuner.gate.stats.suite import judge
 
@@ -141,15 +141,15 @@ def test_files_that_end_too_soon_are_refused_with_the_line_reached(tmp_path):
 
 
 def test_bounds(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "MOST_LINES", 5)
+    monkeypatch.setattr(records, "MOST_LINES", 5)
     assert refused(*[line(run=at) for at in range(6)]).line == 6
     monkeypatch.setattr(records, "MOST_SAMPLES", 2)
     assert "samples" in refused(line()).what
     monkeypatch.setattr(records, "MOST_SAMPLES", 10)
-    monkeypatch.setattr(files, "MOST_ALL_SAMPLES", 5)
+    monkeypatch.setattr(records, "MOST_ALL_SAMPLES", 5)
     assert refused(line(), line(run=2)).line == 2
-    monkeypatch.setattr(files, "MOST_ALL_SAMPLES", 100)
-    monkeypatch.setattr(files, "MOST_KERNELS", 1)
+    monkeypatch.setattr(records, "MOST_ALL_SAMPLES", 100)
+    monkeypatch.setattr(records, "MOST_KERNELS", 1)
     assert "kernels" in refused(line(), line(op="b")).what
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(b" " * 2**22))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.tuner.gate_stats.gate_runs import BASE, SAME, kernel
-from tuner.gate.stats.belief import is_unit_slip, two_speeds
+from tuner.gate.stats.metrics import is_unit_slip, two_speeds
 from tuner.gate.stats.rule import Rule
 from tuner.gate.stats.runs import EarlierLevel, KernelRuns, Run
 from tuner.gate.stats.sessions import Sessions, estimate_sessions

@@ -14,13 +14,7 @@ from django.utils import timezone
 from django.utils.html import strip_tags
 
 from profiles.base.refused import Refused
-from tuner.jobs import (
-    control_services,
-    create_services,
-    prior_trials,
-    quarantine,
-    worker_services,
-)
+from tuner.jobs import control_services, create_services, quarantine, worker_services
 from tuner.models import Quarantine, TuneGroup, TuneJob
 from tuner.tuning.measure.runner import Session
 from tuner.tuning.trial import Measured, Reason, Rejected, Trial
@@ -250,13 +244,13 @@ def test_a_search_is_told_of_other_shapes_and_never_of_its_own() -> None:
     first, other = run(make(seed=1)), run(make(shape=MATMULS[1], seed=2))
     again = make(seed=3)
     session = Session(first.gpu, "9.0", recorded=first.recorded, environment={"cuda": "13.0", "triton": "3.6.0"}, flops=7)
-    known = prior_trials.prior_knowledge(again, session, {"a": 1})
+    known = worker_services.prior_knowledge(again, session, {"a": 1})
     assert [(past.shape, past.toolkit, past.gpu.compute_capability) for past in known.past] == [
         (other.shape, "cuda 13.0, triton 3.6.0", "9.0")]
     assert len(known.past[0].trials) == 10 and known.default == {"a": 1} and known.flops == 7
     assert (known.past[0].flops, known.past[0].bytes) == (2 * 4096 ** 3, 2 * 3 * 4096 ** 2)
     assert all("samples_ms" not in trial.outcome.facts for trial in known.past[0].trials)
-    live = prior_trials.past_searches(again, Session(first.gpu, "9.0", environment={"cuda": "13.3", "triton": "3.8.0"}))
+    live = worker_services.past_searches(again, Session(first.gpu, "9.0", environment={"cuda": "13.3", "triton": "3.8.0"}))
     assert {tuple(past.shape.values()) for past in live} == {tuple(MATMULS[0].values()), tuple(MATMULS[1].values())}
 
 

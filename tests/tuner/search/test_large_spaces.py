@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from tuner.tuning.search.strategies import STRATEGIES
-from tuner.tuning.search.strategies.gaussian import Posterior, distances
 from tuner.tuning.search.strategies.ledger import Ledger
-from tuner.tuning.search.strategies.model import Shortlist
+from tuner.tuning.search.strategies.model import Posterior, Shortlist, distances
 from tuner.tuning.search.strategies.prior_knowledge import PriorKnowledge
 from tuner.tuning.search.strategies.sizes import MOST_TEXTS, Sizes, model_columns
 from tuner.tuning.space import Param, Space

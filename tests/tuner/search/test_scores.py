@@ -12,14 +12,17 @@ import pytest
 
 from bench import tuner as bench_tuner
 from tuner.scores import selectors
-from tuner.scores.arena import Arena, arenas, play, strategy_player
-from tuner.scores.methodology import (
+from tuner.scores.arena import (
+    Arena,
     Distribution,
     Run,
+    arenas,
     fit_falling,
+    play,
     random_trials_to_within,
     score,
     standardised_curve,
+    strategy_player,
     trials_to_within,
 )
 

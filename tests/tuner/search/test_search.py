@@ -11,22 +11,19 @@ import pytest
 
 from tests.conformance import bowl, bowl_outcome
 from tests.scale import DEEP
-from tuner.scores.arena import arenas, play, strategy_player
-from tuner.scores.methodology import random_trials_to_within, trials_to_within
+from tuner.scores.arena import arenas, play, random_trials_to_within, strategy_player, trials_to_within
 from tuner.tuning.measure.landscape import Landscape
 from tuner.tuning.measure.replay import ReplayRunner
 from tuner.tuning.search import other_devices
 from tuner.tuning.search.loop import Budget, tune
 from tuner.tuning.search.strategies import STRATEGIES, tell_facts
-from tuner.tuning.search.strategies.composed import rule_weights
-from tuner.tuning.search.strategies.gaussian import Hyperparameters, Posterior
+from tuner.tuning.search.strategies.composed import interpolate, past_winners, related_searches, rule_weights, similarity
 from tuner.tuning.search.strategies.ledger import Ledger
-from tuner.tuning.search.strategies.model import fit_size
+from tuner.tuning.search.strategies.model import Hyperparameters, Posterior, fit_size
 from tuner.tuning.search.strategies.prior import doublings_outside, guess_slowness, rule_terms
 from tuner.tuning.search.strategies.prior_knowledge import PastSearch, PriorKnowledge
 from tuner.tuning.search.strategies.roles import Role, roles
 from tuner.tuning.search.strategies.sizes import Sizes
-from tuner.tuning.search.strategies.transfer import interpolate, past_winners, related_searches, similarity
 from tuner.tuning.space import Param, Space
 from tuner.tuning.trial import Measured, Reason, Rejected, Trial, config_key
 

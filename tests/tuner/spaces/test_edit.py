@@ -11,9 +11,8 @@ import pytest
 
 from profiles.base.refused import Refused
 from tuner.spaces import own as own_spaces
-from tuner.spaces.edit import TAKEN_OUT, OwnSpace, Values, count_edited, edited_space, has_default, read_edit
+from tuner.spaces.edit import TAKEN_OUT, OwnSpace, Values, count_edited, edit_text, edited_space, has_default, read_edit
 from tuner.spaces.own import space_of_operator
-from tuner.spaces.texts import edit_text
 from tuner.tuning.measure.landscape import Landscape
 from tuner.tuning.operators import OPERATORS, limits
 from tuner.tuning.search.strategies import STRATEGIES

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import BUCKET
-from webapp.backup import make, seal, tools, unfinished
+from webapp.backup import check, make, seal, tools
 from webapp.backup import manifest as form
 from webapp.backup.check import backup_check
 from webapp.backup.errors import BackupError, Damaged, Refused
@@ -250,15 +250,15 @@ def test_an_old_tool_is_refused_in_words(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_mark_names_the_command_that_goes_on(tmp_path: Path) -> None:
-    assert unfinished.refuse_half_restored(tmp_path, "serve") is None
-    unfinished.mark(tmp_path, "/backups", NAMES[0])
-    refused = unfinished.refuse_half_restored(tmp_path, "serve")
+    assert check.refuse_half_restored(tmp_path, "serve") is None
+    check.mark(tmp_path, "/backups", NAMES[0])
+    refused = check.refuse_half_restored(tmp_path, "serve")
     assert refused and f"restore /backups --backup {NAMES[0]}" in refused
-    assert unfinished.refuse_half_restored(tmp_path, "restore") is None
-    (tmp_path / unfinished.MARK).write_text("half")
-    assert "restore DIR" in (unfinished.refuse_half_restored(tmp_path, "serve") or "")
-    unfinished.unmark(tmp_path)
-    assert unfinished.marked(tmp_path) is None
+    assert check.refuse_half_restored(tmp_path, "restore") is None
+    (tmp_path / check.MARK).write_text("half")
+    assert "restore DIR" in (check.refuse_half_restored(tmp_path, "serve") or "")
+    check.unmark(tmp_path)
+    assert check.marked(tmp_path) is None
 
 
 @pytest.mark.parametrize(("key", "owner"), [("profiles/7/upload/x", 7), ("profiles/x/upload", None), ("captures/7/x", None),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workers.agent import collecting, safety
+from workers.agent import collecting
 from workers.agent.collecting import Collecting
 from workers.agent.controller import Limits
 from workers.agent.cupti.collector import CuptiError, Seen
@@ -62,7 +62,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"CALM_S": 0.3, "BLOCK_S": 0.02, "FEWEST_CALM": 4, "LOOK_S": 0.02, "LOOK_AGAIN_S": 0.02}.items():
         monkeypatch.setattr(collecting, name, value)
     monkeypatch.setattr(collecting, "used_gpus", lambda: ["GPU-1"])
-    monkeypatch.setattr(safety, "other_threads", lambda own: [])
+    monkeypatch.setattr(collecting, "other_threads", lambda own: [])
     for name in ("KINETO_USE_DAEMON", "CUDA_INJECTION64_PATH"):
         monkeypatch.delenv(name, raising=False)
 
@@ -160,7 +160,7 @@ class SimulatedBusy:
                                                  (False, 99.0, "RIDGEPOINT_AGENT_STAY=1")])
 def test_launch_bound_jobs_with_other_threads_are_not_attached_to(quick: None, monkeypatch: pytest.MonkeyPatch, stay: bool | None,
                                                                   busy_pct: float | None, why: str) -> None:
-    monkeypatch.setattr(safety, "other_threads", lambda own: ["loader", "pt_nccl_watchdg"])
+    monkeypatch.setattr(collecting, "other_threads", lambda own: ["loader", "pt_nccl_watchdg"])
     simulated = SimulatedCupti()
     own, windows = start(simulated, stay=stay, busy=SimulatedBusy(busy_pct))
     until(own, lambda: "(loader, pt_nccl_watchdg)" in own.why and why in own.why)
@@ -171,7 +171,7 @@ def test_launch_bound_jobs_with_other_threads_are_not_attached_to(quick: None, m
 @pytest.mark.parametrize("stay, busy_pct", [(True, None), (None, 98.0)])
 def test_cupti_stays_in_jobs_with_other_threads_that_keep_the_gpu_busy_or_ask_for_it(
         quick: None, monkeypatch: pytest.MonkeyPatch, stay: bool | None, busy_pct: float | None) -> None:
-    monkeypatch.setattr(safety, "other_threads", lambda own: ["pt_nccl_watchdg"])
+    monkeypatch.setattr(collecting, "other_threads", lambda own: ["pt_nccl_watchdg"])
     simulated, busy = SimulatedCupti(), SimulatedBusy(busy_pct)
     own, windows = start(simulated, stay=stay, busy=busy)
     until(own, lambda: len(windows) >= 2 and len(own.quiet_ns) >= collecting.FEWEST_CALM)
@@ -185,7 +185,7 @@ def test_a_thread_that_comes_between_windows_has_it_decided_anew(quick: None, mo
     simulated, busy = SimulatedCupti(), SimulatedBusy(50.0)
     own, windows = start(simulated, busy=busy)
     until(own, lambda: windows and not simulated.attached)
-    monkeypatch.setattr(safety, "other_threads", lambda own: ["late"])
+    monkeypatch.setattr(collecting, "other_threads", lambda own: ["late"])
     until(own, lambda: own.state == "not collected" or own.state == "off")
     if own.state == "not collected":            # else it came while a window was open
         assert "(late)" in own.why and not simulated.attached
@@ -202,14 +202,14 @@ def test_a_thread_that_comes_in_a_window_keeps_cupti_there(quick: None, monkeypa
     simulated = SimulatedCupti()
     own, windows = start(simulated, busy=SimulatedBusy(busy_pct))
     until(own, lambda: simulated.is_open)
-    monkeypatch.setattr(safety, "other_threads", lambda own: ["late"])
+    monkeypatch.setattr(collecting, "other_threads", lambda own: ["late"])
     until(own, lambda: own.state == "off" if state == "off" else len(windows) >= 3)
     assert "(late)" in own.why and simulated.attached and not simulated.taken_by
     finish(own)
 
 
 def test_a_graph_ends_it_where_cupti_stays(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(safety, "other_threads", lambda own: ["loader"])
+    monkeypatch.setattr(collecting, "other_threads", lambda own: ["loader"])
     simulated, steps = SimulatedCupti(), Steps()
     own, windows = start(simulated, steps_seen=steps, busy=SimulatedBusy(99.0))
     until(own, lambda: windows)

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tests.workers.agent.server import Server, serve
+from workers.agent.deep.asking import Orders
 from workers.agent.deep.captures import Budget, Captures
 from workers.agent.deep.kineto import KinetoDaemon, written_path
-from workers.agent.deep.orders import Orders
 from workers.agent.identity import identity_of
 from workers.agent.node import Node
 from workers.agent.send import Sender

@@ -23,7 +23,7 @@ from django.urls import reverse
 
 from profiles.base.refused import Refused
 from tuner.gate.code import services
-from tuner.gate.code.address import folder_problem, parse_git_address
+from tuner.gate.code.services import folder_problem, parse_git_address
 from tuner.gate.suites import job_services
 from tuner.models import Build, CodeFetch, Gate, KernelRun, Suite, SuiteCode, SuiteJob, SuiteKernel
 from workers.code import attempt, git

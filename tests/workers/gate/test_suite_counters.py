@@ -23,7 +23,7 @@ from tests.workers.tune import stand_ins
 from tuner.gate.suites import counters as counter_selectors
 from tuner.gate.suites import counters as counter_services
 from tuner.gate.suites import job_services, run_services
-from tuner.gate.verdicts import counter_services as gate_counters
+from tuner.gate.verdicts import decide_services
 from tuner.models import Gate, GateKernel, KernelRun, Regression, Suite, SuiteCapture, SuiteJob, SuiteKernel
 from workers.capture import run as capture
 from workers.core import gpu
@@ -201,16 +201,16 @@ def test_a_slower_verdict_asks_for_them_where_the_suite_says_so(nightly, alice):
     gate = Gate.objects.create(suite=nightly, build=new.build, status="done", verdict="SLOWER", owner=alice)
     GateKernel.objects.create(gate=gate, kernel=old.kernel, verdict="SLOWER", ratio_p50=1.2, baseline_runs=[old.pk],
                               candidate_runs=[new.pk])
-    assert gate_counters.capture_slower_kernels(gate) is None
+    assert decide_services.capture_slower_kernels(gate) is None
     nightly.capture_slower = True
     nightly.save()
     gate.suite.refresh_from_db()
-    wanted = gate_counters.capture_slower_kernels(gate)
+    wanted = decide_services.capture_slower_kernels(gate)
     assert wanted is not None and wanted.kernels == [KEY] and [each["build"] for each in wanted.builds] == ["base", "slow"]
     assert wanted.builds[0]["configs"] == {KEY: CONFIG} and wanted.owner == alice
     Gate.objects.update(verdict="PASS")
     gate.refresh_from_db()
-    assert gate_counters.capture_slower_kernels(gate) is None
+    assert decide_services.capture_slower_kernels(gate) is None
 
 
 def test_one_number_of_a_launch_that_is_several_gpu_kernels():

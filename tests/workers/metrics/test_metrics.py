@@ -22,7 +22,7 @@ from profiles.fleet.models import FleetAgent
 from tuner.models import Build, Gate, ServedCount, Suite
 from workers import jobs
 from workers.agent.wire import pack
-from workers.metrics import durations, facts, families, otlp
+from workers.metrics import facts, families, otlp, prometheus
 from workers.metrics.facts import AGENTS, FAMILIES, JOBS, KERNELS, NAMES
 
 pytestmark = pytest.mark.django_db
@@ -174,12 +174,12 @@ def test_it_is_sent_once_an_interval_and_off_without_a_collector(collector: list
 
 
 def test_jobs_of_all_workers_are_one_histogram(client: Any) -> None:
-    jobs.connection().delete(durations.KEY)
+    jobs.connection().delete(prometheus.KEY)
     for seconds in (0.05, 0.1, 2.0, 20_000.0):
-        durations.count_job("ingest", "ready", seconds)
-    durations.count_job("fleet", "failed", 1.5)
+        prometheus.count_job("ingest", "ready", seconds)
+    prometheus.count_job("fleet", "failed", 1.5)
     text = client.get("/metrics").content.decode()
-    jobs.connection().delete(durations.KEY)
+    jobs.connection().delete(prometheus.KEY)
     read = {(sample.name, sample.labels.get("task"), sample.labels.get("le")): sample.value
             for family in text_string_to_metric_families(text) if family.name == "ridgepoint_job_seconds"
             for sample in family.samples}

@@ -21,7 +21,7 @@ from tests.workers.tune.listing_child import LIBRARY, MISSING_M, NAME, NOTHING_M
 from tuner import texts
 from tuner.jobs import create_services
 from tuner.models import CachedConfig, ListedSpace, TuneJob
-from tuner.spaces import listed
+from tuner.spaces import own
 from tuner.tuning.offer import Offer
 from tuner.tuning.operators import VENDORS, find
 from tuner.tuning.trial import config_key
@@ -121,9 +121,9 @@ def test_a_configuration_of_another_version_is_refused(alice: Any) -> None:
 
 
 def test_old_listings_go_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listed, "KEPT", 2)
+    monkeypatch.setattr(own, "KEPT", 2)
     for size in (16, 24, 32):
-        listed.store_listing(NAME, {"M": size}, "fp32", CARD.name, Offer.of([{"BLOCK": 8}], LIBRARY))
+        own.store_listing(NAME, {"M": size}, "fp32", CARD.name, Offer.of([{"BLOCK": 8}], LIBRARY))
     assert [row.shape_key for row in ListedSpace.objects.all()] == [config_key({"M": size}) for size in (32, 24)]
 
 

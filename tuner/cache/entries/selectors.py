@@ -14,8 +14,7 @@ from profiles.base.answers import make_answer
 from tuner.cache import buckets, rules
 from tuner.cache.buckets import BUCKETS, Buckets
 from tuner.cache.default_check import check_library, library_gain
-from tuner.cache.entries.bans import Bans, read_bans
-from tuner.cache.entries.gpu_names import capability_of, spell_as
+from tuner.cache.entries.bans import Bans, capability_of, read_bans, spell_as
 from tuner.cache.formats import triton_text
 from tuner.cache.portability import (
     Cell,

@@ -15,8 +15,7 @@ from django.utils import timezone
 from tuner.cache import buckets, rules
 from tuner.cache.buckets import Buckets
 from tuner.cache.default_check import DefaultCheck, Verdict, check_default, check_library, winner_is_default
-from tuner.cache.entries.bans import read_bans
-from tuner.cache.entries.gpu_names import capability_of
+from tuner.cache.entries.bans import capability_of, read_bans
 from tuner.cache.entries.selectors import as_entry, bucket, exact_dims
 from tuner.cache.entries.signals import environment_added
 from tuner.clocks.wish import locked_text

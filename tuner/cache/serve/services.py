@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from tuner.cache.entries import selectors as configs
 from tuner.cache.entries import services as config_services
-from tuner.cache.entries.gpu_names import capability_of, served_as, spell_as
+from tuner.cache.entries.bans import capability_of, served_as, spell_as
 from tuner.cache.rules import Key, Rule
 from tuner.cache.serve import resolve, selectors
 from tuner.models import CachedConfig, ConfigSnapshot, SnapshotView

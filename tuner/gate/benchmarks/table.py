@@ -32,7 +32,7 @@ KNOWN = ", ".join(each.name for each in IMPORTERS)
 
 
 def runs_of(path: Path, run: str, unit: str = "") -> list[dict[str, Any]]:
-    """Return the results of one process as runs of this name, in the gate's form (tuner.gate.stats.files). Raises Refused."""
+    """Return the results of one process as runs of this name, in the gate's form (tuner.gate.stats.records). Raises Refused."""
     results = Results(path, _content(path), unit)
     importer = next((each for each in IMPORTERS if each.is_mine(results)), None)
     if importer is None:

@@ -22,7 +22,7 @@ class SuiteCode(BelowProject):
 
     suite = models.OneToOneField("tuner.Suite", on_delete=models.CASCADE, related_name="code")
     kind = models.CharField(max_length=8, choices=Kind, default=Kind.GIT)
-    address = models.CharField(max_length=300, blank=True)       # git: tuner.gate.code.address
+    address = models.CharField(max_length=300, blank=True)       # git: tuner.gate.code.services
     folder = models.CharField(max_length=200, blank=True)        # inside, first on the path of the suite's processes; "": its root
     allowed_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     changed = models.DateTimeField(auto_now=True)

@@ -16,7 +16,7 @@ from tuner.gate.environments import bisect_services, observation_selectors, sele
 from tuner.models import GpuEnvironment, Suite
 from tuner.query_api import validated
 from tuner.revalidation import policy_services, search_services
-from tuner.revalidation.forget_services import environment_forget
+from tuner.revalidation.policy_services import environment_forget
 
 BISECT = [OpenApiParameter("suite", str, required=True, description="its name"),
           OpenApiParameter("kernel", str, required=True, description="key of one of its kernels"),

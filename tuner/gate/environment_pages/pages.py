@@ -16,7 +16,7 @@ from tuner.gate.environments.charts import effect_plot
 from tuner.gate.stats.attribution import largest_effect
 from tuner.models import GpuEnvironment, Suite
 from tuner.revalidation import policy_services, search_services
-from tuner.revalidation.forget_services import environment_forget
+from tuner.revalidation.policy_services import environment_forget
 
 MOST_SUITES = 200
 

@@ -11,8 +11,7 @@ from profiles.base.refused import Refused
 from tuner.devices import GPU, is_gpu
 from tuner.gate.builds.selectors import MAIN, branch_line
 from tuner.gate.environments.observation_selectors import Environment
-from tuner.gate.stats.bisect import BAD, GOOD, SKIP, BisectPlan, bisect_plan, classify_build
-from tuner.gate.stats.changes import change_points
+from tuner.gate.stats.changes import BAD, GOOD, SKIP, BisectPlan, bisect_plan, change_points, classify_build
 from tuner.gate.suites.job_services import job_create
 from tuner.models import Build, KernelRun, Regression, Suite, SuiteJob, SuiteKernel
 

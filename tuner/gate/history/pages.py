@@ -19,7 +19,7 @@ from tuner.gate.builds import selectors as regression_selectors
 from tuner.gate.environments.bisect_services import measure_bisect
 from tuner.gate.history import charts, page_selectors, selectors, sentences
 from tuner.gate.regressions import services
-from tuner.gate.verdicts import counter_services
+from tuner.gate.verdicts import decide_services
 from tuner.gate.verdicts.page_selectors import can_compare
 from tuner.models import Build, Regression, Suite
 from tuner.tuning.trial import storable
@@ -129,7 +129,7 @@ def _regression_context(row: Regression, kept: dict[str, Any]) -> dict[str, Any]
     return {"row": row, "kernel": kernel, "size": sentences.size_text(row), "told": regression_selectors.regression_kernels(row),
             "states": [state for state in STATES if state[0] != row.state], "later": regression_selectors.later_builds(row),
             "history": row.history[::-1], "tune": page_selectors.tune_url(kernel) if kernel else "",
-            "counters": counter_services.regression_counters(row, kernel), "ask": reverse("regression-counters", args=[row.pk]),
+            "counters": decide_services.regression_counters(row, kernel), "ask": reverse("regression-counters", args=[row.pk]),
             "compare": row.good is not None and can_compare(row.good.name, row.build.name), "kept": kept}
 
 

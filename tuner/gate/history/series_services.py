@@ -14,7 +14,7 @@ from tuner.gate.builds.services import SERIES_QUEUE, SERIES_TASK
 from tuner.gate.channels.services import write_regression_messages
 from tuner.gate.history.series_selectors import Point, Series, Step, name_steps, run_medians
 from tuner.gate.regressions.services import mark_fixed, note_growth, publish_regression
-from tuner.gate.stats.drift import ENDS, Drift, find_drift
+from tuner.gate.stats.noise import ENDS, Drift, find_drift
 from tuner.gate.stats.results import us_text
 from tuner.gate.stats.rule import rule_of
 from tuner.models import BaselineChange, Build, KernelRun, KernelSeries, Regression, Suite, SuiteJob, SuiteKernel

@@ -14,7 +14,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from profiles.base.refused import Refused
-from tuner.gate.production import charts, selectors, sentences, services
+from tuner.gate.production import charts, selectors, services
 from tuner.gate.production.series import FLOOR, LEAST_DAYS, LEAST_LAUNCHES, WEEKLY
 from tuner.models import ProductionRegression
 
@@ -57,7 +57,7 @@ def _detail(request: HttpRequest, row: ProductionRegression, kept: dict[str, Any
     op, shape = services.suite_entry(row)
     return render(request, "gate/production/detail.html", {
         "row": row, "points": points[::-1][:60], "figure": charts.series_figure(points, row), "links": selectors.links(row),
-        "headline": sentences.headline(row), "interval": sentences.interval_text(row), "builds": sentences.builds_text(row),
+        "headline": selectors.headline(row), "interval": selectors.interval_text(row), "builds": selectors.builds_text(row),
         "guards": selectors.guards(row), "entry": {"op": op, "shape": json.dumps(shape)}, "kept": kept, "floor_pct": 100 * FLOOR,
         "states": [state for state in STATES if state[0] != row.state]}, status=status)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass
 from datetime import date, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import transaction
@@ -16,9 +17,39 @@ from profiles.fleet.models import FleetContext, FleetDay
 from profiles.fleet.store import Question, Window
 from profiles.fleet.stores import fleet_store
 from tuner.gate.production.series import block_medians, hour_levels, hour_times
-from tuner.gate.production.watched import Watched
 from tuner.models import ProductionDay, ProductionPoint
 from workers import jobs
+
+# How much of what a fleet launched is looked at: kernels that run too seldom have no level to compare. Pure.
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Of one day. A series counts once, whatever its builds."""
+
+    series: int                 # with a point
+    seldom: int                 # left out: no GPU launched it LEAST_LAUNCHES times within any hour
+    beyond: int                 # left out: others have more GPU time (MOST_SERIES)
+    watched_ns: int             # GPU time of the hours behind the points
+    seen_ns: int                # GPU time of all launches that were seen
+
+    def as_json(self) -> dict[str, int]:
+        return asdict(self)
+
+    @classmethod
+    def of_days(cls, kept: Iterable[dict[str, Any] | None]) -> Watched | None:
+        """Return the sum of times over days, newest first, and the series of the newest; None where no day counted them."""
+        days = [cls(**each) for each in kept if each]
+        if not days:
+            return None
+        newest = days[0]
+        return cls(newest.series, newest.seldom, newest.beyond, sum(day.watched_ns for day in days),
+                   sum(day.seen_ns for day in days))
+
+    @property
+    def time_pct(self) -> float | None:
+        return 100 * self.watched_ns / self.seen_ns if self.seen_ns else None
+
 
 QUEUE, TASK = jobs.SMALL, "production"
 MOST_SERIES = 2_000         # of a day, those with most GPU time; of real and of simulated jobs each

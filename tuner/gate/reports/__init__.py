@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.gate.reports import document, github, junit, markdown
+from tuner.gate.reports import github, junit, markdown, words
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Report:
 REPORTS: dict[str, Report] = {
     "md": Report("Markdown for a pull request", "text/markdown; charset=utf-8", "md", lambda of: markdown.comment(of).encode()),
     "junit": Report("JUnit XML", "application/xml", "xml", junit.junit_xml),
-    "json": Report("JSON", "application/json", "json", lambda of: document.as_text(of).encode()),
+    "json": Report("JSON", "application/json", "json", lambda of: words.as_text(of).encode()),
     "github": Report("GitHub check run", "application/json", "github.json",
-                     lambda of: document.as_text(github.check_run(of)).encode()),
+                     lambda of: words.as_text(github.check_run(of)).encode()),
 }

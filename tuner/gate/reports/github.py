@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from tuner.gate.reports import markdown, words
-from tuner.gate.reports.document import SHA, GateDocument, is_first_of_suite, kernel_name
+from tuner.gate.reports.words import SHA, GateDocument, is_first_of_suite, kernel_name
 
 CONCLUSION = {"PASS": "success", "FASTER": "success", "SLOWER": "failure", "AMBIGUOUS": "neutral", "NO DATA": "action_required"}
 UNDECIDED = ("neutral", "action_required", "failure")

@@ -14,7 +14,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from tuner.gate.reports import words
-from tuner.gate.reports.document import GateDocument, KernelDocument, is_first_of_suite, kernel_name
+from tuner.gate.reports.words import GateDocument, KernelDocument, is_first_of_suite, kernel_name
 from tuner.gate.stats.rule import finite_number
 
 OUTCOME = {"SLOWER": "failure", "NO DATA": "error", "AMBIGUOUS": "skipped"}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tuner.gate.reports import words
-from tuner.gate.reports.document import GateDocument, KernelDocument, kernel_name
+from tuner.gate.reports.words import GateDocument, KernelDocument, kernel_name
 from tuner.gate.stats.rule import SIGN
 
 LIMIT = 60_000                # bytes; GitHub takes 65,536 characters in a comment

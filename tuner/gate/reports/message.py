@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.gate.reports import markdown, words
-from tuner.gate.reports.document import GateDocument
+from tuner.gate.reports.words import GateDocument
 
 KERNELS = 20                  # in a message; the page has them all
 MAIL_BYTES = 60_000

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.gate.stats.decide import LENIENCE
+from tuner.gate.stats.distributions import cutoff
 from tuner.gate.stats.noise import resampled_ratios, residuals
 from tuner.gate.stats.plan import METRICS
-from tuner.gate.stats.rank_test import cutoff
+from tuner.gate.stats.results import LENIENCE
 from tuner.gate.stats.rule import Rule
 from tuner.gate.stats.runs import KernelRuns
 from tuner.gate.stats.sides import make_side

@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.gate.stats import noise
-from tuner.gate.stats.belief import is_unit_slip, speeds_text, why_not_believed
 from tuner.gate.stats.calibration import FEWEST_RUNS, comparison_power
-from tuner.gate.stats.decide import Decision, Levels, Limits, decide
-from tuner.gate.stats.metrics import compiler_changes, judge_metrics, metrics_verdict
+from tuner.gate.stats.distributions import ROUNDING, joint_p, rank_sum_p, ratio_estimate, smallest_p
+from tuner.gate.stats.metrics import compiler_changes, is_unit_slip, judge_metrics, metrics_verdict, speeds_text, why_not_believed
 from tuner.gate.stats.plan import PRACTICAL_RUNS, plan_runs
-from tuner.gate.stats.rank_test import ROUNDING, joint_p, rank_sum_p, ratio_estimate, smallest_p
-from tuner.gate.stats.results import KernelVerdict, percent_text, runs_text
+from tuner.gate.stats.results import Decision, KernelVerdict, Levels, Limits, decide, percent_text, runs_text
 from tuner.gate.stats.rule import Rule, Verdict, worst_verdict
 from tuner.gate.stats.runs import EarlierLevel, KernelRuns, Pair
 from tuner.gate.stats.sides import Side, drop_runs, hidden_by_timer, hidden_in_mean, make_side, timer_step, why_incomparable

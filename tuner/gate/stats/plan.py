@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 
+from tuner.gate.stats.distributions import ROUNDING, smallest_p
 from tuner.gate.stats.noise import FEWEST_SPREAD, LARGE, two_speeds_p
-from tuner.gate.stats.rank_test import ROUNDING, smallest_p
 from tuner.gate.stats.rule import Rule
 
 MOST_RUNS = 200

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.gate.stats.belief import is_unit_slip, mixed_units, unit_power
+from tuner.gate.stats.metrics import is_unit_slip, mixed_units, unit_power
 from tuner.gate.stats.runs import KernelRuns, Run
 
 Floats = NDArray[np.float64]

@@ -13,22 +13,69 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from statistics import median
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tuner.gate.stats.calibration import pass_mask, slower_mask
-from tuner.gate.stats.decide import Levels
+from tuner.gate.stats.distributions import holm_levels, smallest_p
 from tuner.gate.stats.kernel import PreparedPair, compute_p_values, judge_kernel, prepare_pair
 from tuner.gate.stats.noise import resampled_ratios, residuals
 from tuner.gate.stats.plan import METRICS, MOST_FURTHER, PRACTICAL_RUNS, further_runs, plan_runs
-from tuner.gate.stats.rank_test import holm_levels, smallest_p
-from tuner.gate.stats.results import KernelVerdict, SuiteVerdict, percent_text
+from tuner.gate.stats.results import KernelVerdict, Levels, SuiteVerdict, percent_text
 from tuner.gate.stats.rule import ORDER, Rule, Verdict, worst_verdict
 from tuner.gate.stats.runs import EarlierLevel, KernelRuns, Run, pair_kernels
 from tuner.gate.stats.sessions import FEWEST_KERNELS, MachineDrift, Sessions, common_shift, find_machine_drift
 from tuner.gate.stats.sides import Side, timer_step
+
+# One GPU seen slower, or a slower build? What can be told where the two builds ran on different cards of one model.
+#
+# A card that is slower (its clocks, its memory, its heat) is slower in most kernels; a build mostly is in a few. Runs of other
+# builds on both cards say by how much one card is slower in each kernel. Without them, and with every kernel slower, nobody can
+# tell.
+
+LEAST_RUNS = 3              # of each card of one build, before its ratio says how cards differ
+LEAST_KERNELS = 3           # that a common slowdown must be seen in
+COMMON = 0.75               # share of the kernels that a slower card slows
+SHARE = 0.25                # of a kernel's slowdown: kernels that are slower by less are not slowed by what slowed it
+
+
+@dataclass(frozen=True)
+class CardAnswer:
+    """Whether the card may have done it: "card" it did, "unknown" it may have, "build" it did not."""
+
+    kind: str
+    effect: float | None = None             # time on the candidate's card / on the baseline's, of other builds
+    common: float | None = None             # median ratio of the suite's other kernels
+
+
+def card_effect(here: Mapping[str, Sequence[float]], there: Mapping[str, Sequence[float]]) -> float | None:
+    """Return time on one card over time on the other: the median over builds that ran on both, by run medians in µs.
+
+    None where no build has LEAST_RUNS runs on each.
+    """
+    both = [build for build in here if len(here[build]) >= LEAST_RUNS and len(there.get(build, ())) >= LEAST_RUNS]
+    return median(median(a / b for a in here[build] for b in there[build]) for build in both) if both else None
+
+
+def tell_card_from_build(ratio: float, floor: float, others: Sequence[float], effect: float | None) -> CardAnswer:
+    """Return what a slowdown between two cards is.
+
+    ratio   of the kernel, candidate / baseline
+    others  of the suite's other kernels in the same runs
+    effect  of the card, from builds that ran on both; None: unknown
+    """
+    common = median(others) if others else None
+    if effect is not None:
+        explained = effect > 1 and ratio / effect < 1 + floor
+        return CardAnswer("card" if explained else "build", effect, common)
+    if len(others) + 1 < LEAST_KERNELS:
+        return CardAnswer("unknown", None, common)
+    slowed = sum(other - 1 >= SHARE * (ratio - 1) for other in others)
+    return CardAnswer("unknown" if slowed >= COMMON * len(others) else "build", None, common)
+
 
 Floats = NDArray[np.float64]
 

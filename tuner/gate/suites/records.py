@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from profiles.base.refused import Refused
-from tuner.gate.stats.belief import mixed_units
+from tuner.gate.stats.metrics import mixed_units
 from tuner.gate.stats.rule import finite_number
 from tuner.gate.stats.sides import SHORTEST_US
 from tuner.gate.suites.checks import is_plain_value

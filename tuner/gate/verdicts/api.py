@@ -23,9 +23,9 @@ from tuner.gate.baselines import table_selectors as table
 from tuner.gate.baselines.selectors import Expected
 from tuner.gate.builds.selectors import ENVIRONMENT
 from tuner.gate.regressions.services import change_baseline
-from tuner.gate.reports import REPORTS, document, github
+from tuner.gate.reports import REPORTS, github, words
 from tuner.gate.suites.processes import MOST_ATTEMPT
-from tuner.gate.verdicts import gone_services, selectors, services
+from tuner.gate.verdicts import decide_services, selectors, services
 from tuner.models import Gate, Suite
 from tuner.query_api import validated
 from workers.list_api import PAGED, read_page
@@ -97,7 +97,7 @@ class GateListApi(APIView):
         return page.answer({"total": page.count, "verdicts": selectors.verdict_counts(filters),
                             "gates": [selectors.gate_short(gate, base_url(request)) for gate in page.rows]})
 
-    @extend_schema(operation_id="gates_create", request=GateRequest, responses={201: document.GateDocument}, parameters=[
+    @extend_schema(operation_id="gates_create", request=GateRequest, responses={201: words.GateDocument}, parameters=[
         OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER,
                          description="of your making: the same request, sent again, answers with the gate it made")])
     def post(self, request: Request) -> Response:
@@ -112,7 +112,7 @@ class GateListApi(APIView):
 
 
 class GateApi(APIView):
-    @extend_schema(operation_id="gates_get", responses=document.GateDocument, parameters=[
+    @extend_schema(operation_id="gates_get", responses=words.GateDocument, parameters=[
         OpenApiParameter("wait", float, description="seconds, at most 60: answer when the gate has ended, or after so long")])
     def get(self, request: Request, pk: int) -> Response:
         """Status, verdict, exit code, every kernel with its interval and reason, links to the evidence."""
@@ -125,7 +125,7 @@ class GateApi(APIView):
 class GateStopApi(APIView):
     write_permission = "tuner.change_gate"
 
-    @extend_schema(operation_id="gates_stop", request=None, responses=document.GateDocument)
+    @extend_schema(operation_id="gates_stop", request=None, responses=words.GateDocument)
     def post(self, request: Request, pk: int) -> Response:
         """Ends the measuring; what was measured stays. A gate that has ended stays as it is."""
         gate = get_object_or_404(selectors.gate_list(), pk=pk)
@@ -142,7 +142,7 @@ class AgainRequest(serializers.Serializer[None]):
 class GateAgainApi(APIView):
     write_permission = "tuner.change_gate"
 
-    @extend_schema(operation_id="gates_again", request=AgainRequest, responses=document.GateDocument)
+    @extend_schema(operation_id="gates_again", request=AgainRequest, responses=words.GateDocument)
     def post(self, request: Request, pk: int) -> Response:
         """Measures more fresh runs, in turn with the baseline's build, and judges again."""
         gate = get_object_or_404(selectors.gate_list(), pk=pk)
@@ -153,10 +153,10 @@ class GateAgainApi(APIView):
 class GateGoneApi(APIView):
     write_permission = "tuner.change_gate"
 
-    @extend_schema(operation_id="gates_accept_gone", request=None, responses=document.GateDocument)
+    @extend_schema(operation_id="gates_accept_gone", request=None, responses=words.GateDocument)
     def post(self, request: Request, pk: int) -> Response:
         """Accepts that kernels which the baseline has and this build has not are gone, and judges again."""
-        gate = gone_services.accept_gone(get_object_or_404(selectors.gate_list(), pk=pk), by=request.user)
+        gate = decide_services.accept_gone(get_object_or_404(selectors.gate_list(), pk=pk), by=request.user)
         return Response(selectors.gate_document(gate, base=base_url(request)))
 
 
@@ -217,12 +217,12 @@ class GateReportApi(APIView):
         if kind == "junit" and found["exit_code"] is None:
             return Response({"error": "this gate is not decided yet: its test cases have no result", "where": "format",
                              "hint": f"ask when it has ended: {found['links']['api']}?wait=30", "fields": {}}, status=409)
-        made = document.as_text(_check_run(request, found)).encode() if kind == "github" else report.make(found)
+        made = words.as_text(_check_run(request, found)).encode() if kind == "github" else report.make(found)
         return HttpResponse(made, content_type=report.media, headers={
             "Content-Disposition": f'attachment; filename="gate-{gate.pk}.{report.ending}"', "Cache-Control": "private, no-cache"})
 
 
-def _check_run(request: Request, found: document.GateDocument) -> dict[str, object]:
+def _check_run(request: Request, found: words.GateDocument) -> dict[str, object]:
     """A payload that GitHub would take."""
     query = request.query_params
     head_sha, undecided, path = query.get("head_sha", ""), query.get("undecided", "neutral"), query.get("path", ".github")
@@ -231,7 +231,7 @@ def _check_run(request: Request, found: document.GateDocument) -> dict[str, obje
         wrong["undecided"] = [f"one of {', '.join(github.UNDECIDED)}"]
     if not 0 < len(path) <= 300 or not path.isprintable():
         wrong["path"] = ["a file's path in the repository, at most 300 characters"]
-    if not document.SHA.fullmatch((head_sha or str(found["build"])).lower()):
+    if not words.SHA.fullmatch((head_sha or str(found["build"])).lower()):
         wrong["head_sha"] = ["the commit's whole sha (40 hexadecimal digits): the build is not called by it"]
     if wrong:
         raise ValidationError(wrong)

@@ -7,6 +7,7 @@ for a worker that died between a job's end and the verdict.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,20 +17,82 @@ from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
 from profiles.base.refused import Refused
+from tuner.gate.baselines.services import record_baseline_change
 from tuner.gate.channels.services import FAILED, write_gate_messages
 from tuner.gate.regressions.services import update_regressions
 from tuner.gate.reports import message
 from tuner.gate.stats.rule import Verdict, rule_of
+from tuner.gate.suites.counters import (
+    AFTER_A_GATE,
+    MOST_KERNELS,
+    Counters,
+    kernel_counters,
+    request_counters,
+    request_counters_of_slower,
+)
 from tuner.gate.suites.job_services import job_create
 from tuner.gate.suites.selectors import LIVE
 from tuner.gate.verdicts import rounds_selectors, sides_selectors
-from tuner.gate.verdicts.counter_services import capture_slower_kernels
 from tuner.gate.verdicts.rounds_selectors import PlannedRound
 from tuner.gate.verdicts.selectors import gate_document, gate_short
 from tuner.gate.verdicts.standing_services import green_ways, keep_verdicts, named_sides, standing_json, weigh_earlier_verdicts
 from tuner.gate.verdicts.verdict_services import MOST_NAMED, Judgement, judge_gate, write_verdict
-from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob
+from tuner.models import BaselineChange, Build, Gate, GateKernel, KernelRun, Regression, Suite, SuiteJob, SuiteKernel
 from workers import jobs
+
+# Counters of both builds of a verdict: what is stored, and captures asked for by a person or by a gate that ended SLOWER.
+
+
+def compared_build(row: GateKernel) -> str:
+    """Return the name of the build that the verdict compares with, "" without runs."""
+    if row.gate.against is not None:
+        return row.gate.against.name
+    newest = KernelRun.objects.filter(pk__in=row.baseline_runs, rejected="").order_by("-build__at", "-build_id")
+    return newest.values_list("build__name", flat=True).first() or ""
+
+
+def verdict_counters(row: GateKernel, old: str) -> Counters:
+    """Return the counters of both builds of a verdict."""
+    return kernel_counters(row.kernel, old, row.gate.build.name)
+
+
+def regression_counters(row: Regression, kernel: SuiteKernel | None) -> Counters | None:
+    """Return counters of the first of its kernels; None where the suite lost it or no good build is known."""
+    return kernel_counters(kernel, row.good.name, row.build.name) if kernel is not None and row.good is not None else None
+
+
+def capture_kernel_counters(row: GateKernel, *, owner: Any = None) -> SuiteJob:
+    """Queue a capture of both builds of one kernel's verdict. Raises Refused."""
+    old = compared_build(row)
+    if not old:
+        raise Refused({"build": "no run of a baseline is stored for this kernel, so there is nothing to put beside it"}, status=409)
+    return _request_or_conflict(row.gate.suite, [row.kernel.key], [old, row.gate.build.name], owner)
+
+
+def capture_regression_counters(row: Regression, *, owner: Any = None) -> SuiteJob:
+    """Queue a capture of a regression's kernels in the last good build and the slower one. Raises Refused."""
+    if row.good is None:
+        raise Refused({"build": "no build is known that was not slower yet, so there is nothing to put beside it"}, status=409)
+    known = set(row.suite.kernels.filter(enabled=True).values_list("key", flat=True))
+    keys = [key for key in row.kernels if key in known][:MOST_KERNELS]
+    return _request_or_conflict(row.suite, keys, [row.good.name, row.build.name], owner)
+
+
+def capture_slower_kernels(gate: Gate) -> SuiteJob | None:
+    """Queue counters of the slowest kernels after a gate, where its suite asks for them."""
+    if gate.verdict != Verdict.SLOWER or not gate.suite.capture_slower:
+        return None
+    rows = list(gate.kernels.filter(verdict=Verdict.SLOWER).exclude(facts__has_key="stays")
+                .select_related("gate__suite", "gate__against", "kernel").order_by("place", "id")[:AFTER_A_GATE])
+    old = compared_build(rows[0]) if rows else ""
+    return request_counters_of_slower(gate.suite, [row.kernel.key for row in rows], old, gate.build.name, owner=gate.owner)
+
+
+def _request_or_conflict(suite: Suite, kernels: Sequence[str], builds: Sequence[str], owner: Any) -> SuiteJob:
+    try:
+        return request_counters(suite, kernels, builds, owner=owner)
+    except Refused as refused:
+        raise Refused(refused.fields, status=409) from refused
 
 
 def notify_followers(gate: Gate) -> int:
@@ -226,3 +289,24 @@ def publish_gate(gate: Gate) -> None:
     told = gate_short(gate)
     jobs.publish(f"gate.{gate.pk}", "status", told)
     jobs.publish("home", "gate", told)
+
+
+# Accept that kernels are gone: by a click or by the API, for this build and those after it.
+
+
+def accept_gone(gate: Gate, *, by: Any = None) -> Gate:
+    """Record that the gate's kernels which are gone were meant to go, and judge its runs again. Raises Refused."""
+    with transaction.atomic():
+        row = Gate.objects.select_for_update(of=("self",)).select_related("suite", "build", "against").get(pk=gate.pk)
+        if row.status in Gate.UNDER_WAY:
+            raise Refused({"gate": "it is still going on"}, status=409)
+        gone = [each.kernel for each in row.kernels.filter(facts__gone=True).select_related("kernel")]
+        if not gone:
+            raise Refused({"gate": "none of its kernels is gone"}, status=409)
+        for kernel in gone:
+            record_baseline_change(row.suite, BaselineChange.Action.GONE, kernel=kernel, gpu="", build=row.build,
+                                   note=f"accepted with gate {row.pk}", author=by)
+        conclude_gate(row, judge_gate(row), [])
+        transaction.on_commit(lambda: publish_gate(row), robust=True)
+    gate.refresh_from_db()
+    return gate

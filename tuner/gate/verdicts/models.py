@@ -130,7 +130,7 @@ class SlowerVerdict(BelowProject):
     number = models.BigIntegerField()                  # of that gate, known after its row is gone
     against = models.CharField(max_length=80, blank=True)        # build that it was told to compare with; "": the baseline
     first = models.BooleanField(default=True)          # no gate of this suite had decided on the build before
-    basis = models.JSONField(default=dict)             # how it was asked: tuner.gate.verdicts.asking.Basis
+    basis = models.JSONField(default=dict)             # how it was asked: tuner.gate.verdicts.standing_services.Basis
     ratio = models.FloatField(null=True)
     said_slower = models.IntegerField(default=1)       # gates that were asked in at least the same way and say SLOWER …
     said_not = models.IntegerField(default=0)          # … and PASS or FASTER

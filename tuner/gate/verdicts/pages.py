@@ -24,9 +24,8 @@ from tuner.gate.regressions.services import change_baseline
 from tuner.gate.stats.results import percent_text
 from tuner.gate.verdicts import (
     charts,
-    counter_services,
+    decide_services,
     evidence_selectors,
-    gone_services,
     page_selectors,
     rounds_selectors,
     run_charts,
@@ -144,7 +143,7 @@ def gate_kernel(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
     return render(request, "gate/verdicts/kernel.html", evidence | {
         "gate": row.gate, "row": row, "kernel": row.kernel, "title": evidence_selectors.kernel_title(row), "runs": runs,
         "baseline": baseline, "candidate": candidate, "rule": rule, "old": old,
-        "counters": counter_services.verdict_counters(row, old),
+        "counters": decide_services.verdict_counters(row, old),
         "ask": reverse("gate-kernel-counters", args=[pk, kernel_pk]), "arriving": evidence_selectors.round_under_way(row),
         "more_runs": page_selectors.runs_to_offer(row.gate, [row]),
         "order": run_charts.order_figure(samples),
@@ -242,7 +241,7 @@ def gate_again(request: HttpRequest, pk: int) -> HttpResponse:
 def gate_gone(request: HttpRequest, pk: int) -> HttpResponse:
     """Accept that kernels are gone which the baseline has."""
     try:
-        gone_services.accept_gone(get_object_or_404(Gate, pk=pk), by=request.user)
+        decide_services.accept_gone(get_object_or_404(Gate, pk=pk), by=request.user)
     except Refused as refused:
         messages.error(request, f"Not accepted: {'; '.join(refused.fields.values()).rstrip('.')}.")
     return redirect("gate", pk)
@@ -256,14 +255,14 @@ may_capture = permission_required("tuner.add_suitejob", raise_exception=True)
 def gate_kernel_counters(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
     row = get_object_or_404(GateKernel.objects.select_related("gate__suite", "gate__build", "gate__against", "kernel"),
                             pk=kernel_pk, gate_id=pk)
-    return _capture(request, counter_services.capture_kernel_counters, row, reverse("gate-kernel", args=[pk, kernel_pk]))
+    return _capture(request, decide_services.capture_kernel_counters, row, reverse("gate-kernel", args=[pk, kernel_pk]))
 
 
 @require_POST
 @may_capture
 def regression_counters(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(Regression.objects.select_related("suite", "build", "good"), pk=pk)
-    return _capture(request, counter_services.capture_regression_counters, row, reverse("regression", args=[pk]))
+    return _capture(request, decide_services.capture_regression_counters, row, reverse("regression", args=[pk]))
 
 
 def _capture(request: HttpRequest, capture: Callable[..., SuiteJob], row: GateKernel | Regression, page: str) -> HttpResponse:

@@ -13,8 +13,8 @@ from django.urls import reverse
 from profiles.base.answers import make_answer
 from tuner.clocks.wish import is_asked, told_text
 from tuner.gate.builds.selectors import ENVIRONMENT
-from tuner.gate.reports import document
-from tuner.gate.reports.document import GateDocument
+from tuner.gate.reports import words
+from tuner.gate.reports.words import GateDocument
 from tuner.gate.stats.rule import ERROR_EXIT_CODE, EXIT_CODE, Verdict
 from tuner.gate.suites.selectors import why_waiting
 from tuner.models import Gate, GateKernel, KernelRun, SlowerVerdict, SuiteJob
@@ -48,7 +48,7 @@ def exit_code(gate: Gate) -> int | None:
 
 def is_first_of_suite(gate: Gate) -> bool:
     """Return whether there can be no verdict yet, as no other build was measured and this one was, whole: no failure."""
-    return document.is_first_of_suite({"verdict": gate.verdict, "offer": gate.report.get("offer")})
+    return words.is_first_of_suite({"verdict": gate.verdict, "offer": gate.report.get("offer")})
 
 
 class GateLinksJson(TypedDict):

@@ -6,27 +6,161 @@ the baseline's build from both sides of the change.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+from statistics import median
 from typing import Any
 
+from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import Max, Min
 
-from tuner.gate.baselines.selectors import Env
+from tuner.gate.baselines.selectors import Env, environment_of
+from tuner.gate.builds.selectors import branch_line, position
 from tuner.gate.environments.observation_selectors import Environment, load_cells
 from tuner.gate.environments.selectors import explanation_json
 from tuner.gate.stats.explanation import explain
-from tuner.gate.stats.results import KernelVerdict, SuiteVerdict, interval_json, json_plain, runs_text, suite_json
+from tuner.gate.stats.results import KernelVerdict, SuiteVerdict, interval_json, json_plain, percent_text, runs_text, suite_json
 from tuner.gate.stats.rule import ORDER, Verdict, rule_of, worst_verdict
 from tuner.gate.stats.runs import EarlierLevel, KernelRuns
-from tuner.gate.stats.suite import judge, suite_reason
+from tuner.gate.stats.sessions import Sessions, estimate_sessions
+from tuner.gate.stats.suite import CardAnswer, card_effect, judge, suite_reason, tell_card_from_build
 from tuner.gate.suites.processes import repeated_note
 from tuner.gate.suites.selectors import kernel_runs_of
-from tuner.gate.verdicts import session_selectors, sides_selectors
-from tuner.gate.verdicts.card_selectors import doubt_other_cards
-from tuner.gate.verdicts.sides_selectors import AGAIN, KernelComparison, Sides
+from tuner.gate.verdicts import sides_selectors
+from tuner.gate.verdicts.sides_selectors import AGAIN, STORED, KernelComparison, Sides, spread_over
 from tuner.models import Build, Gate, GateKernel, KernelRun, Suite
+
+# Kernels that are SLOWER where the builds ran on different cards: what of it the card may have done.
+
+MOST_RUNS = 4_000           # newest runs of a kernel's other builds that are read
+
+
+def doubt_other_cards(gate: Gate, sides: Sides, kernels: Sequence[KernelVerdict]) -> list[KernelVerdict]:
+    """Return the verdicts; SLOWER becomes AMBIGUOUS where the card did it, or may have. Runs in turn share a card: they stand."""
+    compared = {one.kernel.key: one for one in sides.kernels}
+    ratios = {each.key: each.p50.ratio for each in kernels if each.p50 is not None}
+    return [_doubt(gate, compared[each.key], each, [ratio for key, ratio in ratios.items() if key != each.key])
+            if each.verdict == Verdict.SLOWER and each.key in compared else each for each in kernels]
+
+
+def _doubt(gate: Gate, one: KernelComparison, said: KernelVerdict, others: Sequence[float]) -> KernelVerdict:
+    ours, theirs = _cards(one.candidate), _cards(one.baseline.runs)
+    if one.stage != STORED or len(ours) != 1 or "" in ours | theirs or not theirs or ours & theirs or said.p50 is None \
+            or any(metric.get("verdict") == Verdict.SLOWER for metric in said.metrics):
+        return said
+    card = next(iter(ours))
+    answer = tell_card_from_build(said.p50.ratio, rule_of(gate.suite.rule, one.kernel.rule).floor, others,
+                                  _measured_effect(gate, one, card, theirs))
+    if answer.kind == "build":
+        return replace(said, reason=f"{said.reason} (on {_short(card)}, the baseline on {_named(theirs)}; {_cleared(answer)})")
+    return replace(said, verdict=Verdict.AMBIGUOUS, reason=_sentence(answer, said, card, theirs), more_runs=max(1, gate.suite.runs))
+
+
+def _cards(rows: Sequence[KernelRun]) -> set[str]:
+    return {row.gpu_uuid for row in rows}
+
+
+def _measured_effect(gate: Gate, one: KernelComparison, card: str, theirs: set[str]) -> float | None:
+    """Time on the candidate's card over time on the baseline's, from other builds that ran on both."""
+    row = one.candidate[0]
+    rows = KernelRun.objects.filter(kernel=one.kernel, rejected="", gpu_uuid__in=[card, *theirs], gpu=row.gpu, toolkit=row.toolkit,
+                                    driver=row.driver, recorded=row.recorded).exclude(build=gate.build_id).order_by("-pk")
+    here: dict[str, list[float]] = defaultdict(list)
+    there: dict[str, list[float]] = defaultdict(list)
+    for build, uuid, us in rows.values_list("build__name", "gpu_uuid", "p50_us")[:MOST_RUNS]:
+        if us is not None:
+            (here if uuid == card else there)[build].append(us)
+    return card_effect(here, there)
+
+
+def _sentence(answer: CardAnswer, said: KernelVerdict, card: str, theirs: set[str]) -> str:
+    size = f"{percent_text(said.p50.ratio)} slower" if said.p50 else "slower"
+    where = f"all its runs are of {_short(card)}, the baseline's of {_named(theirs)}"
+    ask = f"For a verdict, run it on {_named(theirs)}, or the baseline's build on {_short(card)}"
+    if answer.kind == "card":
+        known = f"{_short(card)} is {percent_text(answer.effect or 1)} slower with other builds too"
+        return f"this GPU, not the build: {size}, and {known}; {where}. {ask}"
+    seen = "the other kernels are slower as well" if answer.common else "no other kernel tells them apart"
+    return f"this GPU or the build, which cannot be told: {size}; {where}, and {seen}. {ask}"
+
+
+def _cleared(answer: CardAnswer) -> str:
+    if answer.effect is not None:
+        return f"other builds differ by {percent_text(answer.effect)} between them, which does not explain it"
+    return "the other kernels are no slower there, so the card is not"
+
+
+def _short(uuid: str) -> str:
+    return uuid if len(uuid) <= 14 else f"{uuid[:13]}…"
+
+
+def _named(cards: set[str]) -> str:
+    names = sorted(cards)
+    return ", ".join(map(_short, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+# How far sessions of a suite lie apart, by its own history: what a comparison with stored runs has to allow for.
+
+MOST_BUILDS = 20            # newest before this one
+MOST_KERNELS = 60           # evenly of the suite
+ONE_LEVEL = 0.10            # of the median of builds: what lies farther off is another level
+BESIDE = timedelta(hours=6)         # what was sent within it, to be compared with each other, was measured beside each other
+
+
+def sessions_of(gate: Gate, group: Sequence[KernelComparison]) -> Sessions | None:
+    """Return how far sessions differ, for kernels of one round; None where both sides are of one: in turn, or recorded."""
+    compared = [one for one in group if one.candidate and one.baseline.runs]
+    if not compared or any(one.stage != STORED for one in group) or compared[0].candidate[0].recorded:
+        return None
+    if gate.against is not None and _are_beside(compared[0]):
+        return None
+    baseline = round(median(len(one.baseline.builds) or 1 for one in compared))
+    return estimate_sessions(_history(gate, compared), baseline)
+
+
+def are_one_after_other(gate: Gate, group: Sequence[KernelComparison]) -> bool:
+    """Return whether two builds of one session were sent one after the other: a drift of the machine may lie between them."""
+    compared = [one for one in group if one.candidate and one.baseline.runs]
+    if not compared or gate.against is None or any(one.stage != STORED for one in group) or compared[0].candidate[0].recorded:
+        return False
+    first = compared[0]
+    return _are_beside(first) and max(row.created for row in first.baseline.runs) <= min(row.created for row in first.candidate)
+
+
+def _are_beside(one: KernelComparison) -> bool:
+    return abs(one.candidate[0].created - one.baseline.runs[0].created) <= BESIDE
+
+
+def _history(gate: Gate, compared: Sequence[KernelComparison]) -> dict[str, list[list[float]]]:
+    """Kernel -> run medians of each earlier build of its present level, by a fixed number of queries."""
+    at = spread_over(range(len(compared)), MOST_KERNELS)
+    chosen = {compared[place].kernel.pk: compared[place] for place in at}
+    where = environment_of(compared[0].candidate[0]).where()
+    rows = KernelRun.objects.filter(kernel__in=chosen, rejected="", p50_us__gt=0, build__at__lte=gate.build.at, **where)
+    ids = rows.exclude(build=gate.build_id).order_by().values_list("build", flat=True).distinct()
+    line = {"", branch_line(gate.build)}
+    builds = {build.pk: build for build in [
+        build for build in Build.objects.filter(pk__in=ids).order_by("-at", "-pk")[:5 * MOST_BUILDS] if branch_line(build) in line
+    ][:MOST_BUILDS]}
+    slower = set(GateKernel.objects.filter(kernel__in=chosen, gate__build__in=builds, verdict=Verdict.SLOWER).order_by()
+                 .values_list("kernel", "gate__build"))
+    found: dict[str, list[list[float]]] = defaultdict(list)
+    rows = rows.filter(build__in=builds).order_by()
+    for kernel, build, us in rows.values_list("kernel", "build").annotate(us=ArrayAgg("p50_us")):
+        one = chosen[kernel]
+        change = one.baseline.change
+        since = max((position(each) for each in (one.baseline.since, change.build if change else None) if each), default=None)
+        if (kernel, build) not in slower and (since is None or position(builds[build]) >= since):
+            found[one.kernel.key].append(us)
+    return {key: _of_one_level(sessions) for key, sessions in found.items()}
+
+
+def _of_one_level(sessions: Sequence[list[float]]) -> list[list[float]]:
+    middle = median(median(us) for us in sessions)
+    return [us for us in sessions if abs(median(us) / middle - 1) <= ONE_LEVEL]
+
 
 WRITTEN = ["verdict", "reason", "baseline_us", "candidate_us", "ratio_p50", "low", "high", "ratio_p95", "p_value", "detectable",
            "facts", "baseline_runs", "candidate_runs", "regression", "place"]
@@ -74,10 +208,10 @@ def _judge_round(gate: Gate, group: Sequence[KernelComparison], suite: int) -> S
     earlier = {one.kernel.key: EarlierLevel(one.baseline.earlier[0].build.name, _kernel_runs(one, one.baseline.earlier).runs)
                for one in group if one.baseline.earlier}
     return judge([_kernel_runs(one, one.baseline.runs) for one in group], [_kernel_runs(one, one.candidate) for one in group],
-                 rule_of(gate.suite.rule), earlier=earlier, sessions=session_selectors.sessions_of(gate, group),
+                 rule_of(gate.suite.rule), earlier=earlier, sessions=sessions_of(gate, group),
                  rules={one.kernel.key: rule_of(gate.suite.rule, one.kernel.rule) for one in group if one.kernel.rule},
                  metrics=gate.suite.metrics, metrics_of={one.kernel.key: one.kernel.metrics for one in group if one.kernel.metrics},
-                 one_after_other=session_selectors.are_one_after_other(gate, group),
+                 one_after_other=are_one_after_other(gate, group),
                  family=len(group) if group[0].stage == AGAIN else suite)
 
 

@@ -14,7 +14,7 @@ from tuner.gate.environments import observation_selectors, selectors
 from tuner.gate.stats.effects import percent_text
 from tuner.models import GpuEnvironment, Suite
 from tuner.revalidation import policy_services, search_services
-from tuner.revalidation.forget_services import environment_forget
+from tuner.revalidation.policy_services import environment_forget
 from webapp.management.in_project import ProjectCommand
 
 

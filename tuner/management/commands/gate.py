@@ -16,8 +16,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from tuner.gate import options as gate_options
 from tuner.gate.client import GateError
-from tuner.gate.stats.files import RunsError, read_runs
 from tuner.gate.stats.metrics import LIMITS, check_limits
+from tuner.gate.stats.records import RunsError, read_runs
 from tuner.gate.stats.results import suite_json
 from tuner.gate.stats.rule import ERROR_EXIT_CODE, EXIT_CODE, RANGES, SIGN, Rule, Verdict
 from tuner.gate.stats.suite import judge
@@ -76,9 +76,9 @@ class Command(BaseCommand):
             raise CommandError(f"--{offline[0]} needs --{other} beside it", returncode=ERROR_EXIT_CODE)
         if offline:
             sys.exit(self._files(options))
-        from tuner.gate.verdicts import command_services  # here: rows and all that goes with them take a second to import
+        from tuner.gate.verdicts import services  # here: rows and all that goes with them take a second to import
 
-        sys.exit(command_services.run_command(options, self.stdout, self.stderr))
+        sys.exit(services.run_command(options, self.stdout, self.stderr))
 
     def _files(self, options: dict[str, Any]) -> int:
         rule, limits = _rule(options), _limits(options["limit"])

@@ -13,8 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from profiles.base.refused import Refused
 from tuner.gate.benchmarks.document import UNITS_US
 from tuner.gate.benchmarks.table import KNOWN, runs_of
-from tuner.gate.stats.files import read_runs
-from tuner.gate.stats.records import RunsError
+from tuner.gate.stats.records import RunsError, read_runs
 
 ERROR_EXIT_CODE = 3         # as the gate's
 

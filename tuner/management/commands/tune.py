@@ -12,14 +12,8 @@ from django.core.management.base import CommandError, CommandParser
 
 from profiles.base.refused import Refused
 from profiles.models import Profile
-from tuner.ceilings.filling import job_grid
-from tuner.jobs import (
-    control_services,
-    create_services,
-    groups,
-    quarantine,
-    selectors,
-)
+from tuner.ceilings.selectors import job_grid
+from tuner.jobs import control_services, create_services, groups, quarantine, selectors
 from tuner.jobs.create_services import DEFAULT_EFFORT, EFFORTS
 from tuner.jobs.groups import group_json
 from tuner.jobs.worth_selectors import hot_shapes

@@ -2,18 +2,121 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from tuner.tuning.kernels.problem import Problem
+from tuner.tuning.cuda import nvrtc
+from tuner.tuning.cuda.defines import as_macro, without_defines
+from tuner.tuning.cuda.functions import BLOCK, C_TYPES, CudaArgument
+from tuner.tuning.cuda.text import read_file
+from tuner.tuning.kernels import device as target
+from tuner.tuning.kernels.problem import Calls, Problem
 from tuner.tuning.team import packages
-from tuner.tuning.team.adapter import CudaOperator, TritonOperator
-from tuner.tuning.team.cuda_problem import CudaProblem
+from tuner.tuning.team.adapter import CudaKernel, CudaOperator, TritonOperator
 from tuner.tuning.team.inputs import TeamInputs
 from tuner.tuning.trial import Config, config_key
+
+# A team's CUDA C++ operator at one shape: compiled by NVRTC, launched through cuda-core on torch's stream.
+
+STATIC_LIMIT_BYTES = 48 << 10       # of shared memory, above which a launch must ask (CUDA C++ Programming Guide, shared memory)
+
+
+class CudaProblem(TeamInputs):
+    """Raises ValueError for a function that the file lacks, and for arguments that are not the function's."""
+
+    def __init__(self, adapter: CudaOperator, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
+        super().__init__(adapter, shape, dtype, device, seed)
+        self.adapter: CudaOperator = adapter
+        kernel: CudaKernel = adapter.kernel
+        self._dtype, self._file = dtype, Path(kernel.file)
+        self._text, holds = read_file(self._file)
+        function = next((each for each in holds.functions if kernel.function in (each.name, each.qualified)), None)
+        if function is None:
+            raise ValueError(f"{self._file.name} holds no __global__ function {kernel.function}; it holds "
+                             f"{', '.join(each.name for each in holds.functions) or 'none'}")
+        self._arguments, self._name = function.arguments, function.qualified
+        missing = [each.name for each in self._arguments if each.name not in self.args]
+        if missing:
+            raise ValueError(f"{adapter.name}: `arguments` gives no {', '.join(missing)}, which {kernel.function} takes")
+        self._arch = nvrtc.arch_of(target.capability(device))
+        self._template = frozenset(each.name for each in function.template)      # given there, never as macros
+        self._loose = frozenset(holds.defines) - holds.guarded           # macros that a -D would meet again
+        self._calls = Calls(self._make_call)
+
+    def compile(self, config: Config) -> nvrtc.Binary:
+        kernel: CudaKernel = self.adapter.kernel
+        words = {**{name: as_macro(value) for name, value in config.items()}, "dtype": C_TYPES.get(self._dtype, self._dtype)}
+        defines = {**{name: words[name] for name in config if name not in self._template},
+                   **{name: text.format_map(words) for name, text in kernel.defines.items()}}
+        expression = self._name
+        if kernel.template:
+            expression += f"<{', '.join(each.format_map(words) for each in kernel.template)}>"
+        binary = nvrtc.compile_function(without_defines(self._text, self._loose & defines.keys()), expression, defines, self._arch,
+                                        folder=self._file.parent, options=kernel.options, name=self._file.name)
+        meta = {**self.args, **config}
+        binary.threads = math.prod(self._block(meta))
+        binary.dynamic_smem_bytes = int(self.adapter.smem(meta)) if self.adapter.smem else 0
+        return binary
+
+    def launch(self, config: Config) -> nvrtc.Binary:
+        self.put_back()
+        return self.start(config)
+
+    def start(self, config: Config) -> nvrtc.Binary:
+        """Launch on arguments that were put back."""
+        from cuda import core as cuda_core
+
+        binary, stream, launch, function, values = self._calls.of(config)
+        cuda_core.launch(stream, launch, function, *values)
+        made: nvrtc.Binary = binary
+        return made
+
+    def _block(self, meta: Mapping[str, Any]) -> tuple[int, ...]:
+        if self.adapter.block is not None:
+            return tuple(int(each) for each in self.adapter.block(meta))
+        return tuple(int(meta.get(name, 1)) for name in BLOCK)
+
+    def _make_call(self, config: dict[str, Any]) -> tuple[Any, ...]:
+        from cuda import core as cuda_core
+
+        binary, meta = self.compile(config), {**self.args, **config}
+        card = cuda_core.Device(self.device.index or 0)
+        card.set_current()              # torch's own context, the primary one
+        function = cuda_core.ObjectCode.from_cubin(binary.cubin).get_kernel(binary.symbol)
+        if binary.dynamic_smem_bytes + binary.static_smem_bytes > STATIC_LIMIT_BYTES:
+            _allow_shared(function, binary.dynamic_smem_bytes, self.device.index or 0)
+        grid = tuple(int(each) for each in self.adapter.grid(meta))
+        launch = cuda_core.LaunchConfig(grid=grid, block=self._block(meta), shmem_size=binary.dynamic_smem_bytes)
+        stream = cuda_core.Stream.from_handle(torch.cuda.current_stream(self.device).cuda_stream)
+        return binary, stream, launch, function, tuple(_value(each, self.args[each.name]) for each in self._arguments)
+
+
+def _value(argument: CudaArgument, value: Any) -> Any:
+    """Return what cuda-core passes: an address as a whole number, a number in the width that the function's text names."""
+    if isinstance(value, torch.Tensor):
+        return value.data_ptr()
+    if argument.scalar:
+        return np.dtype(argument.scalar).type(value)
+    if isinstance(value, bool | int | float):
+        return np.float32(value) if isinstance(value, float) else np.int32(value)
+    raise ValueError(f"{argument.name}: {type(value).__name__} cannot be passed to a kernel; tensors and numbers can")
+
+
+def _allow_shared(function: Any, dynamic_bytes: int, device: int) -> None:
+    """Let a kernel have more than 48 kB of shared memory. Raises RuntimeError where the GPU has not so much."""
+    from cuda.bindings import driver
+
+    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    (status,) = driver.cuKernelSetAttribute(attribute, dynamic_bytes, driver.CUkernel(int(function.handle)),
+                                            driver.CUdevice(device))
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise RuntimeError(f"OutOfResources: {dynamic_bytes:,} bytes of dynamic shared memory ({status.name})")
 
 
 class TeamProblem(TeamInputs):

@@ -2,7 +2,7 @@
 
 Its name is the function's, its docstring and its arguments' annotations are what a program reads. It asks the API (`webapp.agents.
 caller`), so that role, project and limits are those of the token; one that begins work takes it from the token's budget first
-(`webapp.agents.spending`).
+(`webapp.agents.caller`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from webapp.agents import caller, spending
+from webapp.agents import caller
 from webapp.agents.tools.arguments import MOST_ID, cut, pick
 from webapp.agents.tools.jobs import require_worker
 
@@ -39,9 +39,9 @@ async def check_kernel(
     Nothing is launched. Owners only. Takes one start of the token's day. Ask get_kernel_check for the rest."""
     asked = {"text": text, "file": file, "shape": shape or {}, "dtype": dtype, "call": call, "siblings": siblings or {},
              "folder": folder, "source": source, "commit": commit, "path": path}
-    await spending.spend("check_kernel", {**asked, "text": f"{len(text)} characters", "siblings": sorted(siblings or {})})
+    await caller.spend("check_kernel", {**asked, "text": f"{len(text)} characters", "siblings": sorted(siblings or {})})
     made = await caller.post("/api/operators/check/", asked)
-    spending.led_to("check", made["id"])
+    caller.led_to("check", made["id"])
     return {"check": made["id"], **_told(made), "next": f"get_kernel_check with check {made['id']} tells what compiled"}
 
 
@@ -73,9 +73,9 @@ async def tune_kernel(
                              "budget_seconds": budget_seconds}
     asked |= {name: value for name, value in (("params", params), ("constraints", constraints)) if value}
     await require_worker("gpu")
-    await spending.spend("tune_kernel", {"check": check, **asked}, budget_seconds)
+    await caller.spend("tune_kernel", {"check": check, **asked}, budget_seconds)
     made = await caller.post(f"/api/operators/check/{check}/tune/", asked)
-    spending.led_to("tune", made["job"]["id"])
+    caller.led_to("tune", made["job"]["id"])
     return {"job": made["job"]["id"], **pick(made, "operator", "independent", "files"),
             "next": f"get_job with job {made['job']['id']} tells its progress"}
 

@@ -10,9 +10,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from webapp.backup import check, make
-from webapp.backup.errors import BackupError
+from webapp.backup.errors import BackupError, readable
 from webapp.backup.manifest import choose
-from webapp.backup.progress import readable
 from webapp.backup.seal import VARIABLE, read_passphrase
 from webapp.backup.stores import Store, is_bucket_error, open_place
 
