@@ -10,7 +10,7 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -117,7 +117,7 @@ def home_of(scope: Scope) -> str:
     return HOME if scope.sees is None else f"{HOME}.{scope.sees}"
 
 
-def publish(topic: str, event: str, data: dict[str, Any]) -> None:
+def publish(topic: str, event: str, data: Mapping[str, Any]) -> None:
     """Send {"topic", "event", "data"} to every page that watches `topic`: "profile.7", "tune.3", "capture.2", "home".
 
     Best effort: a page catches up from the rows, so a Redis that is away must not end a job.

@@ -202,7 +202,7 @@ class RooflineJson(Paged):
     data_sheets: str
 
 
-def roofline_json(profiles: Sequence[Profile], params: Mapping[str, Any]) -> Any:
+def roofline_json(profiles: Sequence[Profile], params: Mapping[str, Any]) -> dict[str, Any]:
     """Return ceilings and points.
 
     `per=launch` for single launches; `before` and `after` name the profiles that arrows join.

@@ -80,14 +80,14 @@ def operator_description(name: str) -> dict[str, Any] | None:
 class PackageOnWorkerJson(TypedDict):
     worker: str
     version: str
-    queue: str | None
+    queue: str
 
 
 def packages_on_workers() -> dict[str, list[PackageOnWorkerJson]]:
     """Return package → living workers that have it: {"worker", "version", "queue"}."""
     workers_by_package: dict[str, list[PackageOnWorkerJson]] = {}
     for worker in jobs.workers():
-        queue = next((queue for queue in ("compile", "gpu") if queue in worker["queues"]), None)
+        queue = next((queue for queue in ("compile", "gpu") if queue in worker["queues"]), "")
         for each in worker.get("packages", []) if queue else []:
             workers_by_package.setdefault(each["package"], []).append(
                 {"worker": worker["name"], "version": each["version"], "queue": queue})
