@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +17,6 @@ from workers import disk
 from workers.away import DATABASE, VALKEY, causes, server_away
 
 RETRY_AFTER_S = 5
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _API = re.compile(r"(?:/p/[^/]+)?/api/")
 
 

@@ -20,7 +20,6 @@ LETTER_PX = 6.2                  # of 11 px text, on average
 NAMED = 14                       # dots with their name beside them; the rest say it on hover
 SLOPE_PX = (17, 30, 43)          # above the end of a slope stands its name, in three rows; below them is room for a level's
 NAME_PX = 14                     # a name is so high
-SLOPES = ("dram", "l2", "l1")
 # A line stands for what the report states at its clock, what was measured on a GPU of the model, or its data sheet.
 DASHES = {"stated": "solid", "measured": "dashed", "sheet": "dotdash", "other": "dotted"}
 ENTRIES = {"measured": "measured ceilings (dashed)", "sheet": "data-sheet ceilings", "other": "other precisions"}

@@ -15,7 +15,6 @@ from profiles.ingest.naming.demangle import demangle
 from workers.agent.launches import Context, Gpu, Signature
 from workers.agent.wire import Batch
 
-HOUR_NS = 3_600_000_000_000
 MINUTES = 60
 Column = npt.NDArray[np.generic]
 

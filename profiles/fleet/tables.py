@@ -21,7 +21,6 @@ class FactTable:
     least: tuple[str, ...] = ()         # columns of which a merge keeps the least
     most: tuple[str, ...] = ()          # … and the greatest
     has_sketch: bool = False
-    has_floats: tuple[str, ...] = ()
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -45,7 +45,6 @@ NEEDED_BARS = 8             # GPUs of which the overview draws what they needed
 SLOW_ROWS = 3               # kernels below their ceiling that the overview names
 DRAWN = ("causes", "needed")    # analyses that the overview draws: it does not list them again
 PAGE_TABLE_ROWS = 500       # of each table of sums; the whole table is a file
-FIGURES_KEPT_S = 3600
 _UPLOAD_FIELDS = ("build", "model", "tags", "notes")
 
 

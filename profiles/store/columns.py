@@ -155,15 +155,8 @@ class Columns:
                 cache.put((*self._identity, number, name), plain)
         return [values for name in names if (values := arrays[name]) is not None]
 
-    def groups_with(self, name: str, value: int) -> list[int]:
-        """Return the row groups in which `value` may occur, by the file's statistics."""
-        return self.groups_between(name, value, value)
-
     def groups_between(self, name: str, least: int, most: int) -> list[int]:
-        """Return the row groups in which a value of [least, most] may occur.
-
-        By the file's statistics.
-        """
+        """Return the row groups in which a value of [least, most] may occur, by the file's statistics."""
         column = self._file.schema_arrow.get_field_index(name)
         out = []
         for number in range(self._file.num_row_groups):
@@ -174,12 +167,6 @@ class Columns:
             elif statistics.min <= most and statistics.max >= least:
                 out.append(number)
         return out
-
-    def rows_where(self, name: str, value: int) -> npt.NDArray[np.int64]:
-        """Return the row numbers with `value`, ascending."""
-        hits = [np.flatnonzero(self._group(group, (name,))[0] == value) + self.bounds[group]
-                for group in self.groups_with(name, value)]
-        return np.concatenate(hits) if hits else np.empty(0, np.int64)
 
 
 def _plain(column: Any) -> Array:

@@ -32,18 +32,6 @@ def project_create(name: str) -> Project:
         raise Refused({"name": f"there is a project “{name}” already"}) from None
 
 
-def project_rename(project: Project, name: str) -> None:
-    """Change what a project is called; its address stays. Raises Refused."""
-    name = name.strip()
-    if not name:
-        raise Refused({"name": "a project has a name"})
-    try:
-        with transaction.atomic():
-            Project.objects.filter(pk=project.pk).update(name=name[:80])
-    except IntegrityError:
-        raise Refused({"name": f"there is a project “{name}” already"}) from None
-
-
 def member_set(project: Project, username: str, role: str) -> Membership:
     """Give a person a role in a project. Raises Refused."""
     if role not in ROLES:

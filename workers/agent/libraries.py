@@ -60,11 +60,6 @@ def call_driver() -> None:
         library.cuDriverGetVersion(ctypes.byref(version))
 
 
-def context_is_made() -> bool:
-    """Return whether the job made a CUDA context: before that there is nothing to see."""
-    return bool(used_gpus())
-
-
 def used_gpus() -> list[str]:
     """Return the UUIDs of the devices that this process has a context on."""
     return [uuid for uuid, _ in used_devices()]

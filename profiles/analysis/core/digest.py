@@ -26,7 +26,6 @@ _CALL = [("correlation", np.int64), ("start_ns", np.int64), ("end_ns", np.int64)
 SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread", "smem_bytes")
 _COLUMNS = ("start_ns", "dur_ns", "name", "category", "track", "device", "instant", "correlation", *SHAPE, "occupancy_pct", "bytes")
 Array = npt.NDArray[Any]
-Ints = npt.NDArray[np.int64]
 
 
 class Digest:

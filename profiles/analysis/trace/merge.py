@@ -178,7 +178,6 @@ def _sentence(rule: str, ranks: Sequence[RankShift], contradiction_ns: int | Non
 # ---- slices of several ranks as those of one trace ----
 # Each rank's windows moved, then cut so that all go on in order of time.
 
-_END = 2**62
 Columns = dict[str, npt.NDArray[Any]]
 
 

@@ -51,12 +51,6 @@ class OverTime:
         sums = (sum(each.hours[at] for each in self.series) for at in range(len(self.starts)))
         return "GPU-hours" if max(sums, default=0.0) >= 0.01 else "GPU-seconds"
 
-    @property
-    def now_hours(self) -> float:
-        """Return the GPU-hours of the last step that has any."""
-        sums = [sum(each.hours[at] for each in self.series) for at in range(len(self.starts))]
-        return next((each for each in reversed(sums) if each), 0.0)
-
 
 def over_time(view: View, by: str) -> OverTime | None:
     """Return GPU-hours by step; None where no row can answer."""

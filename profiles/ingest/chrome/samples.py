@@ -16,7 +16,6 @@ from profiles.ingest.trace import Category, Integrity
 
 _SERIES = 64                     # numbers of one counter record
 _FRAMES = 512                    # of one stack
-_MAX_SERIES = 65_536
 
 
 class Counters:

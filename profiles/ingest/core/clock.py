@@ -7,7 +7,7 @@ applies it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,11 +90,3 @@ def count(integrity: Integrity, clock: Clock, zeros: int, far: int) -> None:
     """Say what was moved."""
     integrity.repair(_UNREAD, zeros if clock.unread is not None else 0)
     integrity.repair(_FAR, far)
-
-
-def times_of(parts: Sequence[Int64]) -> Times | None:
-    """Return what is known of times that are all in memory."""
-    if not sum(part.size for part in parts):
-        return None
-    times = np.concatenate(parts)
-    return Times(int(times.min()), int(times.max()), times, np.ones(times.size, np.int64))

@@ -50,10 +50,6 @@ class Name:
     pointer: str = ""
 
     @property
-    def is_lambda(self) -> bool:
-        return bool(self.parts) and self.parts[-1].number > 0
-
-    @property
     def is_address(self) -> bool:
         """Tell whether it is the address of a function, as a template argument may be."""
         return self.pointer.startswith("&")

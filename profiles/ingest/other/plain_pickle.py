@@ -23,7 +23,6 @@ _LINE_BYTES = 200
 _BLOCK = 1 << 20
 _PROGRESS_OPCODES = 1 << 18
 _HINT = "Only snapshots written by torch.cuda.memory._dump_snapshot (plain dicts and lists) are read."
-_MARK = object()
 
 
 class Opcodes:

@@ -32,7 +32,6 @@ PARAMETERS = {           # theirs -> ours, in the order that they write
     "num_warps": "num_warps", "num_stages": "num_stages"}
 PLAIN = {"KERNEL": "tiles", "SPLIT_K": 1, "STORE": "direct"}       # what their kernel is, in our words
 DTYPES = {"": "bf16", "fp8_w8a8": "fp8", "float32": "fp32"}        # their word -> ours; both project use one file for bf16 and fp16
-QUANTIZED = ("fp8_w8a8", "int8_w8a8", "int8_w8a16", "int4_w4a16", "float32")
 MOE, LINEAR = "grouped_matmul", "fp8_block_matmul"
 UNSCALED = "matmul"                  # what linear layers in other blocks are read as, and those of before were
 SCALED = ("fp8_w8a8", (128, 128))    # of the linear layers that LINEAR computes

@@ -8,7 +8,7 @@ times in ms], …]} (python/triton/runtime/autotuner.py, check_disk_cache).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tuner.cache.formats.document import (
@@ -212,8 +212,3 @@ def _parse_number(text: str) -> int | float:
     if len(text) > 40:
         raise ValueError("a number of more than 40 digits")
     return float(text) if set(text) & set(".eE") else int(text)
-
-
-def fastest_row(rows: Sequence[Row]) -> Row | None:
-    """Return the row with the smallest time; None when none has one."""
-    return min((row for row in rows if row.median_ms is not None), key=lambda row: row.median_ms or 0, default=None)

@@ -21,7 +21,6 @@ from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
 
 MOST_STEPS, MOST_RANKS, MOST = 100, 16, 200
 HOST_PCT, KERNEL_PCT = 40.0, 25.0           # of the path, to make findings of
-_WAITS = [int(kind) for kind in range(11, 18)]
 
 
 @dataclass(frozen=True)

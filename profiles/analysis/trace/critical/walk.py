@@ -26,7 +26,6 @@ from profiles.ingest.trace import Category
 CPU, LAUNCHING, BETWEEN, DEPENDENCY, RETURNING, HANDED, UNEXPLAINED, BEFORE = 10, 11, 12, 13, 14, 15, 16, 17
 UNEXPLAINED_NS = 50_000             # from a returned launch call to the start, with nothing that explains it
 _GAP = {LAUNCH: LAUNCHING, STREAM: BETWEEN, EVENT: DEPENDENCY, GRAPH: DEPENDENCY, INFERRED: DEPENDENCY, NOTHING: BEFORE}
-_COLUMNS = ("kind", "row", "track", "start_ns", "end_ns")
 
 
 @dataclass(frozen=True)

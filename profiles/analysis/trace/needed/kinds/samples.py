@@ -14,7 +14,6 @@ from profiles.analysis.trace.needed.facts import Facts
 FEWEST = 8                          # samples in a row
 FEWEST_TOKENS = 3
 LEAST_TOKENS = 8                    # of a sample: single tokens follow from one another
-MOST_ROWS = 2                       # of the indices that one sample's embedding takes
 HOST_SHARES = (0.4, 1.0)
 
 
