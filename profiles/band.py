@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from profiles.base.numbers import quantile
+
 LEAST = 5            # of fewer values none is an outlier
 FENCE = 3.0          # quartile distances beyond the quartiles: Tukey's "far out" (Exploratory Data Analysis, 1977)
 NOISE = 0.01         # a distance of quartiles below so much of their size says nothing
@@ -46,17 +48,10 @@ def band(values: Iterable[float], marks: Iterable[float] = (), zero: bool = Fals
     low, high = min([known[0], *always]), max([known[-1], *always])
     if len(known) < LEAST:
         return Band(low, high)
-    first, third = _quantile(known, 0.25), _quantile(known, 0.75)
+    first, third = quantile(known, 0.25), quantile(known, 0.75)
     reach = FENCE * max(third - first, NOISE * max(abs(first), abs(third)))
     inside = [each for each in known if first - reach <= each <= third + reach]
     near, far = min([inside[0], *always]), max([inside[-1], *always])
     if high - low < GAIN * (far - near) or high == low:
         return Band(low, high)
     return Band(near, far, tuple(each for each in known if each < near), tuple(each for each in known if each > far))
-
-
-def _quantile(known: list[float], share: float) -> float:
-    at = share * (len(known) - 1)
-    below = math.floor(at)
-    above = min(below + 1, len(known) - 1)
-    return known[below] + (at - below) * (known[above] - known[below])

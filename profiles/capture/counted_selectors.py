@@ -6,8 +6,7 @@ kernel, every launch is.
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +16,7 @@ from profiles.advice.selectors import AdviceLine, advice_lines
 from profiles.analysis.compare.counter_changes import CounterChange, counter_changes
 from profiles.analysis.compare.why import WANTED, Why, why
 from profiles.analysis.core.sentences import pct_text, si_text, time_text
+from profiles.base.numbers import median
 from profiles.compare.line_selectors import factor_bars
 from profiles.compare.selectors import COUNTERS
 from profiles.ingest.naming.capture_names import capture_name
@@ -141,7 +141,7 @@ def _longest_reported(profile: Profile, wanted: Q) -> ReportedKernel | None:
         return None
     longest = max(by_kernel.values(), key=lambda each: sum(row.duration_ns or 0.0 for row in each))
     return ReportedKernel(profile, longest[0].kernel, [row.index for row in longest],
-                          _median(row.duration_ns for row in longest), len(by_kernel) - 1)
+                          median(row.duration_ns for row in longest), len(by_kernel) - 1)
 
 
 def compare_counters(old: ReportedKernel | None, new: ReportedKernel | None) -> CounterComparison:
@@ -150,10 +150,10 @@ def compare_counters(old: ReportedKernel | None, new: ReportedKernel | None) -> 
     raw = [_raw(side) for side in (old, new)]
     numbers = [CountedChange("Time under ncu", "ns", *(side.duration_ns if side else None for side in (old, new)))]
     numbers += [CountedChange(each.name, each.unit, each.old, each.new) for each in counter_changes(facts[0], facts[1], COUNTERS)]
-    tensor = [_median(sum(values.values()) for each in side if (values := each.get("tensor_instructions"))) for side in facts]
+    tensor = [median(sum(values.values()) for each in side if (values := each.get("tensor_instructions"))) for side in facts]
     numbers.append(CountedChange("Tensor-core operations", "FLOP", *tensor))
     for unit, named in (("B", BYTES), ("%", TENSOR), ("", LOCAL)):
-        numbers += [CountedChange(name, unit, *(_median(each[metric] for each in side if metric in each) for side in raw))
+        numbers += [CountedChange(name, unit, *(median(each[metric] for each in side if metric in each) for side in raw))
                     for metric, name in named.items()]
     told = [each for each in numbers if each.old is not None or each.new is not None]
     return CounterComparison(old, new, told, why(*raw) if old and new else None, advice_lines(new.kernel)[:ADVICE] if new else [])
@@ -174,8 +174,3 @@ def _raw(side: ReportedKernel | None) -> list[dict[str, float]]:
     if side is None:
         return []
     return list(metrics_by_name(side.profile.pk, [*WANTED, *BYTES, *TENSOR, *LOCAL], side.indexes[:MOST_LAUNCHES]).values())
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(statistics.median(known)) if known else None

@@ -9,6 +9,7 @@ from hashlib import sha256
 import numpy as np
 from numpy.typing import NDArray
 
+from profiles.base.words import dims_text
 from profiles.compare.frame_selectors import steady
 from profiles.ingest.naming.capture_names import capture_name
 from profiles.models import KernelStat, Profile
@@ -76,7 +77,7 @@ def _names(full: list[str]) -> dict[str, str]:
 
 
 def _dim3(sides: list[int]) -> str:
-    return "×".join(map(str, sides)) if min(sides) > 0 else ""
+    return dims_text(sides) if min(sides) > 0 else ""
 
 
 def _most(values: NDArray[np.float64]) -> int | None:

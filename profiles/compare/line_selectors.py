@@ -10,6 +10,7 @@ from profiles.analysis.compare.comparison import SIGNS, KernelChange, Row, Side,
 from profiles.analysis.compare.counter_changes import CounterChange
 from profiles.analysis.compare.why import Why
 from profiles.analysis.core.sentences import pct_text, plain_number, si_text
+from profiles.base.words import dims_text
 from profiles.compare.selectors import COUNTERS, ComparisonSide, KernelComparison
 from profiles.models import KernelStat
 
@@ -95,7 +96,7 @@ def _shape_text(side: Side) -> str:
     def size(dims: tuple[int, int, int] | None) -> str:
         if dims is None:
             return "—"
-        return "×".join(str(dim) for dim in dims).removesuffix("×1").removesuffix("×1")
+        return dims_text(dims).removesuffix("×1").removesuffix("×1")
 
     registers = "—" if side.registers_per_thread is None else str(side.registers_per_thread)
     return f"{size(side.grid)} / {size(side.block)} / {registers}"

@@ -16,6 +16,7 @@ from profiles.analysis.kernel import counters, rules
 from profiles.analysis.kernel.bounds import reached_roof
 from profiles.analysis.kernel.work import tensor_flop
 from profiles.analysis.trace.layer.ceilings import floors_of
+from profiles.base.words import dims_text
 from profiles.compare.selectors import KernelComparison, comparison
 from profiles.families.assign_services import assign_missing
 from profiles.ingest.naming.names import short_names
@@ -217,7 +218,7 @@ def _six(launch: LaunchCounters) -> list[int]:
 
 
 def _text(dims: Sequence[int]) -> str:
-    return "×".join(map(str, dims)) if all(each > 0 for each in dims) else ""
+    return dims_text(dims) if all(each > 0 for each in dims) else ""
 
 
 def _ceiling(row: KernelShape, group: list[LaunchCounters]) -> None:

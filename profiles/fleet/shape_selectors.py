@@ -13,6 +13,7 @@ from operator import or_
 
 from django.db.models import Max, Q, Sum
 
+from profiles.base.words import dims_text
 from profiles.fleet.models import FleetSignature
 from profiles.models import KernelShape, Profile
 
@@ -36,7 +37,7 @@ class KnownShape:
 def known_shapes(signatures: Collection[int]) -> dict[int, list[KnownShape]]:
     """Return what is known of signatures, the shapes with most launches in captures first; of which nothing is, it has none."""
     rows = list(FleetSignature.objects.filter(id__in=list(signatures)[:MOST_SIGNATURES]).select_related("kernel"))
-    places = {(row.kernel.name, _text(row.grid), _text(row.block)): row.id for row in rows}
+    places = {(row.kernel.name, dims_text(row.grid), dims_text(row.block)): row.id for row in rows}
     if not places:
         return {}
     wanted = reduce(or_, (Q(kernel__name=name, grid=grid, block=block) for name, grid, block in places))
@@ -48,7 +49,3 @@ def known_shapes(signatures: Collection[int]) -> dict[int, list[KnownShape]]:
         out.setdefault(places[name, grid, block], []).append(
             KnownShape(operator, dims, dtype, launches, floor_ns, profile, slice_id))
     return {key: sorted(every, key=lambda one: (-one.launches, one.operator, one.dims))[:MOST_SHAPES] for key, every in out.items()}
-
-
-def _text(dims: list[int]) -> str:
-    return "×".join(map(str, dims))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from profiles.base.words import pairs_text
 from tuner.bring.references import NOT_INDEPENDENT
 
 
@@ -68,13 +69,13 @@ def lines_of(found: Found, file: str) -> Iterator[str]:
         for reason, count in found.pruned.items():
             yield f"              {count:,} left out: {reason}"
     if found.default:
-        yield f"  default     {_config(found.default)}"
+        yield f"  default     {pairs_text(found.default)}"
     if found.assumed:
-        yield f"  assumed     {_config(found.assumed)}  (to compile; --shape gives others)"
+        yield f"  assumed     {pairs_text(found.assumed)}  (to compile; --shape gives others)"
     for each in found.compiled:
-        yield f"  {each['gpu']:<11} {_config(each['config'])}: {_facts(each)}"
+        yield f"  {each['gpu']:<11} {pairs_text(each['config'])}: {_facts(each)}"
     if found.measured:
-        yield f"  measured    {found.measured['us']:.1f} µs on {found.measured['gpu']} at {_config(found.measured['shape'])}, " \
+        yield f"  measured    {found.measured['us']:.1f} µs on {found.measured['gpu']} at {pairs_text(found.measured['shape'])}, " \
               f"error {found.measured['error']:.1e}" + (f", {NOT_INDEPENDENT}" if any(
                   NOT_INDEPENDENT in each for each in found.notes) else "")
     for note in found.notes:
@@ -90,7 +91,7 @@ def _recorded(recorded: Mapping[str, Any]) -> Iterator[str]:
     for name, each in recorded["constexprs"].items():
         yield f"  {name:<11} {each['value']}: {each['chosen']}"
     if recorded["options"]:
-        yield f"  options     {_config(recorded['options'])}"
+        yield f"  options     {pairs_text(recorded['options'])}"
 
 
 def _argument(each: Mapping[str, Any]) -> str:
@@ -98,10 +99,6 @@ def _argument(each: Mapping[str, Any]) -> str:
         strides = "" if each.get("contiguous") else f", strides {'×'.join(map(str, each['strides']))}"
         return f"{each['kind']}, {each['dtype']} {'×'.join(map(str, each['shape'])) or 'scalar'}{strides}"
     return f"{each['kind']} {each['value']}" if "value" in each else str(each["kind"])
-
-
-def _config(values: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in values.items())
 
 
 def _facts(each: Mapping[str, Any]) -> str:

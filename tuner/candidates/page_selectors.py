@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from profiles.base.refused import Refused
+from profiles.base.words import pairs_text
 from tuner.candidates import code_view, selectors, services
 from tuner.candidates.verdicts import QUICKENED, SIGN, SLOWED, TITLES, Verdict, slowdown_of_default
 from tuner.ceilings.least_time import LeastTime
@@ -148,7 +149,7 @@ def typed_of(query: Mapping[str, str]) -> dict[str, str]:
     """Return what an address fills into the form: a problem's, or a candidate to go on from."""
     parent = _candidate(query.get("parent", ""))
     if parent is not None:
-        shape = _shape_text(in_order(parent.operator, parent.shape))
+        shape = pairs_text(in_order(parent.operator, parent.shape))
         return {"operator": parent.operator, "dtype": parent.dtype, "shape": shape, "parent": str(parent.pk),
                 "text": parent.text, "config": config_text(parent.config or {}), "gpu": parent.wanted_gpu, "note": ""}
     known = find(query.get("operator", ""))
@@ -157,11 +158,7 @@ def typed_of(query: Mapping[str, str]) -> dict[str, str]:
     given = {dim.name: query[dim.name] for dim in known.dims if query.get(dim.name, "").isdecimal() and len(query[dim.name]) < 12}
     dtype = query.get("dtype", "")
     return {"operator": known.name, "dtype": dtype if dtype in known.dtypes else known.dtypes[0],
-            "shape": _shape_text(given or known.presets[0]), "gpu": query.get("gpu", "")[:120]}
-
-
-def _shape_text(shape: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in shape.items())
+            "shape": pairs_text(given or known.presets[0]), "gpu": query.get("gpu", "")[:120]}
 
 
 def _candidate(text: str) -> Candidate | None:

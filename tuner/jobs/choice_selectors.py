@@ -7,6 +7,7 @@ from typing import TypedDict
 from django.db.models import Case, Q, TextField, When
 from django.db.models.functions import Cast
 
+from profiles.base.words import pairs_text
 from tuner import texts
 from tuner.models import TuneJob
 
@@ -39,6 +40,6 @@ def job_choices(find: str = "", beside: str = "", limit: int = FOUND) -> list[Ch
 
 def job_choice(job: TuneJob) -> ChoiceJson:
     """Return a job as a line of a list."""
-    shape = " ".join(f"{name}={value}" for name, value in texts.in_order(job.operator, job.shape).items())
+    shape = pairs_text(texts.in_order(job.operator, job.shape))
     note = [job.strategy, job.gpu or job.device, *(["space edited"] if job.space else []), job.status, f"{job.created:%Y-%m-%d}"]
     return {"value": str(job.pk), "title": f"{job.pk} · {job.operator} {shape}", "note": " · ".join(note)}

@@ -31,11 +31,6 @@ def parse_shape(text: str) -> dict[str, int]:
     return shape
 
 
-def shape_text(shape: dict[str, int]) -> str:
-    """Return a shape as text that `parse_shape` reads."""
-    return " ".join(f"{name}={value}" for name, value in shape.items())
-
-
 def parse_shapes(text: str) -> list[dict[str, int]]:
     """Return the shapes of a text, one per line, each once."""
     lines = [line for line in text.splitlines() if line.strip()]

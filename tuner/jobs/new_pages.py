@@ -12,10 +12,11 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from profiles.base.refused import Refused
+from profiles.base.words import pairs_text
 from tuner import devices
 from tuner.jobs import new_services
 from tuner.jobs.create_services import DEFAULT_EFFORT, EFFORTS
-from tuner.jobs.forms import BudgetForm, job_form, shape_text
+from tuner.jobs.forms import BudgetForm, job_form
 from tuner.tuning.operators import all_operators
 from tuner.tuning.search.strategies import DEFAULT, STRATEGIES
 
@@ -93,7 +94,7 @@ def _initial_fields(request: HttpRequest, places: list[devices.Device]) -> dict[
     edited = new_services.edited_space_of(given.get("space_of", ""))
     return {"space": json.dumps(edited) if edited else "", "operator": operator.name,
             "dtype": operator.dtypes[0], "strategy": DEFAULT,
-            "shape": shape_text(named or dict(operator.presets[0])), "device": device.value if device else places[0].value,
+            "shape": pairs_text(named or dict(operator.presets[0])), "device": device.value if device else places[0].value,
             **effort, **plain}
 
 
@@ -101,7 +102,7 @@ def _render_form(request: HttpRequest, form: BudgetForm, places: list[devices.De
                  **more: Any) -> HttpResponse:
     known = all_operators()
     facts = {
-        "operators": {op.name: {"dtypes": op.dtypes, "presets": [shape_text(dict(s)) for s in op.presets],
+        "operators": {op.name: {"dtypes": op.dtypes, "presets": [pairs_text(dict(s)) for s in op.presets],
                                 "dims": [{"name": d.name, "meaning": d.meaning} for d in op.dims]} for op in known.values()},
         "devices": {device.value: _device_facts(device) for device in places},
         "efforts": {name: asdict(effort) for name, effort in EFFORTS.items()},
@@ -120,4 +121,4 @@ def _device_facts(device: devices.Device) -> dict[str, Any]:
     """Return what the form's script needs to know of a device."""
     shapes = devices.replay_facts(device) if device.operator else []
     return {"operator": device.operator, "dtype": device.dtype, "label": device.label, "why_not": device.why_not,
-            "shapes": [{**fact, "shape": shape_text(fact["shape"])} for fact in shapes]}
+            "shapes": [{**fact, "shape": pairs_text(fact["shape"])} for fact in shapes]}

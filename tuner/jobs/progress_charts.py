@@ -11,9 +11,10 @@ from typing import Any
 
 from bokeh.models import ColumnDataSource, HoverTool, LinearScale, NumeralTickFormatter, Range1d
 
+from profiles.base.words import pairs_text
 from profiles.theme import PALETTE, SERIES, figure, follows, item, kept_figure
 from tuner.jobs.comparison import Pair
-from tuner.tuning.trial import Config, Trial
+from tuner.tuning.trial import Trial
 
 # Figures of a search.
 
@@ -30,15 +31,10 @@ def progress_columns(trials: Sequence[Trial]) -> dict[str, list[Any]]:
             continue
         if trial.outcome.facts.get("ended") != "raced" or best == float("inf"):
             best = min(best, trial.median_ms)
-        row = (trial.number + 1, trial.median_ms, best, config_text(trial.config), trial.at_s)
+        row = (trial.number + 1, trial.median_ms, best, pairs_text(trial.config), trial.at_s)
         for name, value in zip(columns, row, strict=True):
             columns[name].append(value)
     return columns
-
-
-def config_text(config: Config) -> str:
-    """Return a configuration as text."""
-    return " ".join(f"{name}={value}" for name, value in config.items())
 
 
 @kept_figure
@@ -67,7 +63,7 @@ def pairs_figure(pairs: Sequence[Pair], labels: tuple[str, str]) -> dict[str, An
                   y_axis_label=f"{labels[1]} (ms)")
     source = ColumnDataSource({"a": [pair.a_ms for pair in pairs], "b": [pair.b_ms for pair in pairs],
                                "ratio": [pair.b_ms / pair.a_ms for pair in pairs],
-                               "config": [config_text(pair.config) for pair in pairs]})
+                               "config": [pairs_text(pair.config) for pair in pairs]})
     dots = plot.scatter("a", "b", source=source, size=6, alpha=0.6, color=SERIES[0])
     low = min(min(pair.a_ms, pair.b_ms) for pair in pairs)
     high = max(max(pair.a_ms, pair.b_ms) for pair in pairs)

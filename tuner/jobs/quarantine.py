@@ -16,6 +16,7 @@ from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from profiles.base.answers import make_answer
+from profiles.base.words import pairs_text
 from tuner.models import Quarantine, TuneJob
 from tuner.texts import REASON_WORDS, config_in_order, in_order
 from tuner.tuning.trial import Config, Reason, Rejected, config_key
@@ -84,7 +85,7 @@ def refused_configs(job: TuneJob, capability: str) -> dict[str, Rejected]:
 def refusal_text(row: Quarantine) -> str:
     """Return why a configuration is refused."""
     what = REASON_WORDS.get(row.reason, row.reason)
-    shape = " ".join(f"{name}={value}" for name, value in in_order(row.operator, row.shape).items())
+    shape = pairs_text(in_order(row.operator, row.shape))
     where = f"job {row.job_id}" if row.job_id else "a job that is gone"
     return f"{what} at {shape} on {row.gpu} in {where} on {row.last_seen:%Y-%m-%d %H:%M} UTC; not tried again"
 

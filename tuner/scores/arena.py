@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import isotonic_regression
 
+from profiles.base.words import pairs_text
 from tuner.tuning.measure.landscape import Landscape
 from tuner.tuning.measure.replay import recorded_cost_s
 from tuner.tuning.search import other_devices
@@ -220,7 +221,7 @@ def _score_outcome(outcome: Outcome) -> Outcome:
 
 def _arena_name(landscape: Landscape, shape_index: int) -> str:
     shape = landscape.at(shape_index).shape
-    text = " ".join(f"{name}={value}" for name, value in shape.items())
+    text = pairs_text(shape)
     return f"{landscape.stem.removesuffix('_T4')} {text}".strip()
 
 

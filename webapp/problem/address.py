@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from profiles.analysis.core.tunable import is_problem, tuned_operator
+from profiles.base.words import pairs_text
 from profiles.models import KernelShape, KernelStat, Profile
 from tuner.texts import in_order
 from tuner.tuning.operators import find
@@ -26,7 +27,7 @@ class Problem:
 
     @property
     def shape_text(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in self.shape.items())
+        return pairs_text(self.shape)
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 from django.urls import get_script_prefix, reverse
 
 from profiles.base.refused import Refused
+from profiles.base.words import pairs_text
 from profiles.models import Finding
 from tuner.gate.regressions.services import change_regression
 from tuner.models import Regression
@@ -113,7 +114,7 @@ def _problem(of: str) -> Subject | None:
     one = address.read(asked)
     if one is None:
         return None
-    shape = " ".join(f"{name}={value}" for name, value in one.shape.items())
+    shape = pairs_text(one.shape)
     return Subject("problem", _key(one.operator, one.dtype, shape, one.gpu), f"{one.operator} {one.dtype} {shape}"[:300],
                    path_of(one.url), one.operator, facts=(("operator", one.operator), ("type", one.dtype), ("shape", shape),
                                                           *((("GPU", one.gpu),) if one.gpu else ())))

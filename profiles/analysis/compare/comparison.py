@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from profiles.base.words import dims_text
+
 SIGNS = {"slower": "▲", "faster": "▼", "unchanged": "=", "unknown": "?", "other_work": "≠", "new": "+", "gone": "−"}
 VERDICTS = tuple(SIGNS)
 _WORDS = {"unknown": "cannot tell", "other_work": "another amount of work"}
@@ -118,5 +120,5 @@ def name_shape(row: Row) -> str:
     side = row.new or row.old
     if side is None or side.grid is None:
         return f"shape {row.shape}" if row.shape else ""
-    grid, block = ("×".join(map(str, dims)) if dims else "" for dims in (side.grid, side.block))
+    grid, block = (dims_text(dims) if dims else "" for dims in (side.grid, side.block))
     return f"grid {grid}" + (f", block {block}" if block else "")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+from profiles.base.numbers import median
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,7 @@ def counter_changes(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str,
 
 
 def _median(facts: Sequence[Mapping[str, Any]], path: str) -> float | None:
-    values = [value for each in facts if isinstance(value := _at(each, path), (int, float))]
-    return float(np.median(values)) if values else None
+    return median(value for each in facts if isinstance(value := _at(each, path), (int, float)))
 
 
 def _at(facts: Mapping[str, Any], path: str) -> Any:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from profiles.analysis.core import tunable
 from profiles.analysis.core.frame import Frame
+from profiles.base.words import dims_text
 from profiles.ingest.naming.names import clip_name, fold_templates, strip_parameters
 from profiles.ingest.trace import Category
 
@@ -217,7 +218,7 @@ def _codes(table: Ints) -> Ints:
 
 
 def _dims(dims: Sequence[int]) -> str:
-    return "×".join(str(each) for each in dims) if all(each > 0 for each in dims) else ""
+    return dims_text(dims) if all(each > 0 for each in dims) else ""
 
 
 def bucket(grid: Sequence[int], block: Sequence[int]) -> int | None:
@@ -296,5 +297,5 @@ def _text(value: Any, limit: int) -> str:
         return clip_name(value, limit)
     if not isinstance(value, list):
         return ""
-    parts = ["×".join(str(dim) for dim in each) if isinstance(each, list) else str(each) for each in value]
+    parts = [dims_text(each) if isinstance(each, list) else str(each) for each in value]
     return clip_name(", ".join(part for part in parts if part and part not in ("Scalar", "ScalarList")), limit)

@@ -6,13 +6,14 @@ their shapes, weighted by launches. Which of several shapes ran is not known, so
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 
 from django.db.models import F, Sum
 
 from profiles.base.answers import make_answer
+from profiles.base.words import dims_text
 from profiles.fleet.models import FleetContext, FleetSignature
 from profiles.fleet.selectors import SpanJson, question_of, span
 from profiles.fleet.store import Question, Window
@@ -122,12 +123,8 @@ def _floors(model: str) -> dict[int, Floor]:
     for name, grid, block, floor_ns, launches in rows:
         shapes.setdefault((name, grid, block), []).append((floor_ns, launches))
     signatures = FleetSignature.objects.filter(kernel__name__in={name for name, _, _ in shapes}).select_related("kernel")
-    named = {each.id: shapes.get((each.kernel.name, _text(each.grid), _text(each.block)))
+    named = {each.id: shapes.get((each.kernel.name, dims_text(each.grid), dims_text(each.block)))
              for each in signatures.order_by("id")}
     return {key: Floor(sum(floor * many for floor, many in each) / sum(many for _, many in each),
                        min(floor for floor, _ in each), max(floor for floor, _ in each))
             for key, each in islice(((key, each) for key, each in named.items() if each), MOST_SIGNATURES)}
-
-
-def _text(dims: Sequence[int]) -> str:
-    return "×".join(map(str, dims))

@@ -11,6 +11,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from profiles.base.refused import Refused
+from profiles.base.words import pairs_text
 from tuner.bring.checks import selectors, services, sources
 from tuner.models import KernelCheck
 
@@ -49,7 +50,7 @@ def _create(request: HttpRequest) -> HttpResponse:
 def check_detail(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one check."""
     check = get_object_or_404(KernelCheck.objects.select_related("owner"), pk=pk)
-    shape = " ".join(f"{name}={value}" for name, value in check.shape.items())
+    shape = pairs_text(check.shape)
     named = check.source or {}
     return _page(request, {"text": check.text, "file": check.file, "shape": shape, "dtype": check.dtype,
                            "call": check.result.get("call", ""), "folder": check.folder,

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from profiles.base.words import pairs_text
 from tuner.cache import rules
 from tuner.cache.entries.bans import read_bans
 from tuner.cache.entries.selectors import as_entry, config_filter
@@ -84,7 +85,7 @@ def _write_triton(rows: Sequence[CachedConfig], left_out: dict[str, int], query:
     groups: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for row in rows:
         call = triton_text.config_call(config_in_order(row.config))
-        shape = " ".join(f"{name}={value}" for name, value in in_order(row.operator, row.shape).items())
+        shape = pairs_text(in_order(row.operator, row.shape))
         time = f", {row.median_ms:.6g} ms" if row.median_ms else ""
         time += f" {one_line(row.recorded)}" if row.recorded else ""
         time += f", {row.state}: {one_line(row.state_why)}" if row.state != rules.State.VERIFIED else ""

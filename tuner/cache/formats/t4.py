@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from profiles.base.words import pairs_text
 from tuner.tuning.trial import Config, Measured, Outcome, Reason
 
 Record = tuple[Config, Outcome, datetime]
@@ -46,7 +47,7 @@ def write_kernel_tuner(records: Sequence[Record], *, kernel: str, gpu: str, shap
               for name in names}
     document = {
         "schema_version": "1.1.0", "device_name": gpu, "kernel_name": kernel,
-        "problem_size": " ".join(f"{name}={value}" for name, value in shape.items()), "tune_params_keys": names,
+        "problem_size": pairs_text(shape), "tune_params_keys": names,
         "tune_params": values, "objective": "time",
         "cache": {",".join(str(config.get(name, "")) for name in names): _cache_line(config, outcome, at)
                   for config, outcome, at in records}}

@@ -73,10 +73,6 @@ def kernel_key(op: str, shape: Mapping[str, Any], dtype: str, tag: str = "") -> 
     return " ".join(filter(None, (op, *(f"{name}={shape[name]}" for name in ordered), dtype, tag)))
 
 
-def config_text(config: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in config.items())
-
-
 class Reader(FieldChecks):
     """Reads one document and collects what is wrong with it."""
 

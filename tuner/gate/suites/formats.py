@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from profiles.base.refused import Refused
+from profiles.base.words import pairs_text
 from tuner.gate.suites.checks import CONFIGS, DefinitionError, Problem
-from tuner.gate.suites.definition import Definition, KernelDefinition, config_text, definition_document, read_definition
+from tuner.gate.suites.definition import Definition, KernelDefinition, definition_document, read_definition
 
 MAX_BYTES = 512 * 1024
 _HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]#]+?)\s*\]\]?\s*(#.*)?\Z")
@@ -161,8 +162,8 @@ def parse_value(text: str) -> Any:
 
 
 def kernel_line(kernel: KernelDefinition) -> str:
-    shape = " ".join(f"{name}={value}" for name, value in kernel.shape.items())
-    config = "{" + config_text(kernel.config or {}) + "}" if kernel.config_from == "given" else kernel.config_from
+    shape = pairs_text(kernel.shape)
+    config = "{" + pairs_text(kernel.config or {}) + "}" if kernel.config_from == "given" else kernel.config_from
     return " ".join(filter(None, (kernel.op, shape, kernel.dtype, config, f"#{kernel.tag}" if kernel.tag else "")))
 
 
@@ -181,5 +182,5 @@ def read_limits(text: str) -> dict[str, dict[str, Any]]:
 
 
 def limits_lines(metrics: Mapping[str, Mapping[str, Any]]) -> str:
-    return "\n".join(f"{name} {config_text({k: str(v).lower() if isinstance(v, bool) else v for k, v in limits.items()})}"
+    return "\n".join(f"{name} {pairs_text({k: str(v).lower() if isinstance(v, bool) else v for k, v in limits.items()})}"
                      for name, limits in metrics.items())

@@ -18,10 +18,11 @@ from django.db import transaction
 from django.db.models import Q
 
 from profiles.base.refused import Refused
+from profiles.base.words import pairs_text
 from tuner.cache import rules
 from tuner.cache.entries.bans import spell_as
 from tuner.gate.builds.services import ensure_build
-from tuner.gate.suites.definition import config_text, kernel_key
+from tuner.gate.suites.definition import kernel_key
 from tuner.gate.suites.processes import UPLOAD, Upload, read_upload
 from tuner.gate.suites.records import Record, read_records
 from tuner.gate.suites.run_services import copy_runs, plain_facts, run_percentiles, runs_publish
@@ -138,7 +139,7 @@ def _match_kernels(suite: Suite, lines: Sequence[Record]) -> list[SuiteKernel]:
         configs[base].add(config_key(line.config or {}))
     found = []
     for line, base in zip(lines, bases, strict=True):
-        told_apart = _key(f"{base} {config_text(config_in_order(line.config))}") if line.config else base
+        told_apart = _key(f"{base} {pairs_text(config_in_order(line.config))}") if line.config else base
         if suite.kind != Suite.Kind.UPLOADED:
             kernel = _declared_kernel(line, base, known)
         elif len(configs[base]) > 1 or (base not in known and _has_prefix(base + " ", before)):

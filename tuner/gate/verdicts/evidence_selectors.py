@@ -11,6 +11,7 @@ from typing import Any
 from django.urls import reverse
 from django.utils.http import urlencode
 
+from profiles.base.numbers import median
 from profiles.ingest.naming.capture_names import capture_name
 from profiles.models import KernelStat, Profile
 from tuner import texts
@@ -93,7 +94,7 @@ def metric_changes(row: GateKernel, found: Sequence[RunRow]) -> list[MetricChang
         said = judged.get(name, {})
         baseline, candidate = (
             said[side] if finite_number(said.get(side)) is not None else
-            _median(run[name] for run in told[side] if name in run) for side in (BASELINE, CANDIDATE))
+            median(run[name] for run in told[side] if name in run) for side in (BASELINE, CANDIDATE))
         out.append(MetricChange(NAMES.get(name, name), UNITS.get(name, ""), baseline, candidate, str(said.get("verdict", "")),
                           str(said.get("reason", ""))))
     return out
@@ -112,11 +113,6 @@ def _run_metrics(run: KernelRun) -> dict[str, float]:
                } if isinstance(clocks, dict) else {}
     flat = {**run.facts, **sampled, **(metrics if isinstance(metrics, dict) else {})}
     return {name: float(value) for name, value in flat.items() if finite_number(value) is not None and name not in NO_METRICS}
-
-
-def _median(values: Iterable[float]) -> float | None:
-    listed = list(values)
-    return statistics.median(listed) if listed else None
 
 
 @dataclass(frozen=True)
@@ -147,8 +143,8 @@ def compared_sides(found: Sequence[RunRow]) -> list[Side]:
             if run.config and run.config not in configs:
                 configs.append(run.config)
         cv = 100 * statistics.stdev(medians) / statistics.fmean(medians) if len(medians) > 1 else None
-        out.append(Side(name, builds, len(mine), _median(medians), _median(run.p95_us for run in mine if run.p95_us),
-                        cv, _median(run.sm_clock_mhz for run in mine if run.sm_clock_mhz), sum(run.n for run in mine), configs))
+        out.append(Side(name, builds, len(mine), median(medians), median(run.p95_us for run in mine if run.p95_us),
+                        cv, median(run.sm_clock_mhz for run in mine if run.sm_clock_mhz), sum(run.n for run in mine), configs))
     return out
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from django.db.models import F
 from django.utils import timezone
 
+from profiles.base.words import pairs_text
 from tuner.gate.baselines.selectors import Baseline, Env
 from tuner.gate.builds.selectors import ENVIRONMENT, position
 from tuner.gate.stats.results import KernelVerdict, json_plain
@@ -109,7 +110,7 @@ def _names(names: Sequence[str]) -> str:
 def _config_text(config: Any) -> str:
     if not isinstance(config, Mapping) or not config:
         return "default" if config in (None, {}) else str(config)[:80]
-    return " ".join(f"{name}={value}" for name, value in config.items())[:120]
+    return pairs_text(config)[:120]
 
 
 FINE = (Verdict.PASS, Verdict.FASTER)

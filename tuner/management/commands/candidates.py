@@ -15,6 +15,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from profiles.base.refused import Refused
+from profiles.base.words import pairs_text
 from tuner.candidates import page_selectors, selectors, services
 from tuner.candidates.verdicts import EXIT_CODE, TITLES, Verdict
 from tuner.models import Candidate
@@ -119,7 +120,7 @@ class Command(ProjectCommand):
             self.stdout.write(json.dumps([selectors.row_json(each) for each in rows]))
             return
         for each in rows:
-            shape = " ".join(f"{name}={value}" for name, value in each.shape.items())
+            shape = pairs_text(each.shape)
             self.stdout.write(f"{each.pk:6} {each.operator} {each.dtype} {shape}  {each.verdict or each.status}  {each.note[:60]}")
 
     def cancel(self, options: dict[str, Any]) -> None:

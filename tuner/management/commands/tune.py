@@ -11,6 +11,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from profiles.base.refused import Refused
+from profiles.base.words import pairs_text
 from profiles.models import Profile
 from tuner.ceilings.selectors import job_grid
 from tuner.jobs import control_services, create_services, groups, quarantine, selectors
@@ -213,7 +214,7 @@ def _line(row: dict[str, Any]) -> str:
     if "jobs" in row:
         lines = [f"group {row['id']}: {row['name']}, {len(row['jobs'])} shapes"]
         return "\n".join([*lines, *(_line(job) for job in row["jobs"])])
-    shape = " ".join(f"{name}={value}" for name, value in row["shape"].items())
+    shape = pairs_text(row["shape"])
     best = f"{row['best_ms']:.6g} ms" if row["best_ms"] else "—"
     gain = f", {row['default_ms'] / row['best_ms']:.2f}× the default" if row["best_ms"] and row["default_ms"] else ""
     if (ceiling := row.get("ceiling")) and ceiling["share"]:

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 import torch
 
+from profiles.base.numbers import quantile
 from tuner.tuning.kernels import ceilings as kernels
 from tuner.tuning.measure import nvml
-from tuner.tuning.measure.quantiles import quantile
 
 Launch = Callable[[], Any]
 SAMPLE_S = 0.020             # of work in a sample: long beside a launch and beside the timer's microsecond

@@ -5,13 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-
-def quantile(ordered: Sequence[float], q: float) -> float:
-    """Return the quantile, linear between order statistics (Hyndman and Fan, type 7)."""
-    position = q * (len(ordered) - 1)
-    low = math.floor(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+from profiles.base.numbers import quantile
 
 
 def median_interval(ordered: Sequence[float]) -> tuple[float, float]:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from profiles.base.numbers import quantile
 from tuner.tuning.measure.policy import Policy
-from tuner.tuning.measure.quantiles import half_width, quantile
+from tuner.tuning.measure.quantiles import half_width
 from tuner.tuning.measure.racing import LostRace, Race
 from tuner.tuning.measure.timers import Launch, Timer
 

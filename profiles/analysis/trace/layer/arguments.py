@@ -9,6 +9,7 @@ from typing import Any
 
 from profiles.analysis.core.tunable import as_list
 from profiles.analysis.trace.operators.matmuls import BYTES, DIMENSIONS, MOST, type_named
+from profiles.base.words import dims_text
 
 Shape = tuple[int, ...]
 MOST_TENSORS = 20_000               # of one call: optimizers pass thousands
@@ -129,7 +130,7 @@ def broadcast(*shapes: Shape) -> Shape | None:
 
 def times_text(shape: Shape) -> str:
     """(2048, 4096) -> "2048×4096"."""
-    return "×".join(map(str, shape))
+    return dims_text(shape)
 
 
 def type_text(kind: str) -> str:

@@ -12,6 +12,7 @@ from math import prod
 from profiles.analysis.trace.layer.arguments import Call
 from profiles.analysis.trace.layer.work import Work, sum_bytes
 from profiles.analysis.trace.operators.matmuls import Problem, problem_of
+from profiles.base.words import dims_text
 
 _BIASED = {"addmm": 0, "baddbmm": 0, "addbmm": 0, "addmv": 0, "_addmm_activation": 0, "linear": 2}     # where a summand stands
 
@@ -125,5 +126,5 @@ def one_gradient(call: Call) -> Work | None:
 
 def _sizes_text(weight: tuple[int, ...], image: tuple[int, ...]) -> str:
     """"3×3, 64 to 128 channels, 32×64×56×56"."""
-    taps, shape = "×".join(map(str, weight[2:])), "×".join(map(str, image))
+    taps, shape = dims_text(weight[2:]), dims_text(image)
     return f"{taps}, {weight[1]} to {weight[0]} channels, {shape}"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from profiles.analysis.trace.needed.facts import Facts, Item
+from profiles.base.words import dims_text
 
 ROOF_SHARES = (0.9, 0.5)            # of its ceiling that a kernel in place of others reaches at best, at worst
 
@@ -67,4 +68,4 @@ def element_bytes(item: Item) -> int:
 
 
 def times(shape: Sequence[int]) -> str:
-    return "×".join(map(str, shape))
+    return dims_text(shape)

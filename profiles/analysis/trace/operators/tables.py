@@ -27,6 +27,7 @@ from profiles.analysis.trace.operators.grouping import (
 )
 from profiles.analysis.trace.operators.tensor_cores import peak_of
 from profiles.analysis.trace.operators.tree import Tree, readable
+from profiles.base.words import dims_text
 from profiles.ingest.naming.names import clip_name
 from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
 
@@ -110,7 +111,7 @@ def _inputs(owned: OwnedWork, at: int) -> tuple[str | None, str | None]:
 
 def _dims(shape: list[object]) -> str:
     """"2048×4096"; of a list of tensors how many."""
-    return plural(len(shape), "tensor") if isinstance(shape[0], list) else "×".join(map(str, shape))
+    return plural(len(shape), "tensor") if isinstance(shape[0], list) else dims_text(shape)
 
 
 def _rate(owned: OwnedWork, at: int, per_call_ns: float | None) -> tuple[str | None, float | None, float | None]:

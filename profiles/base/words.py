@@ -1,0 +1,16 @@
+"""Texts that many rooms write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def pairs_text(values: Mapping[str, Any]) -> str:
+    """Return a shape or a configuration in one line: "M=4096 N=512 BLOCK=128"."""
+    return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def dims_text(dims: Iterable[int]) -> str:
+    """Return the sizes of a tensor as people write them: "4096×1024"."""
+    return "×".join(map(str, dims))
