@@ -168,7 +168,7 @@ ARROWS = {
     "tuner.cache.formats": "tuner.tuning.trial",
     "tuner.cache.rules": "tuner.tuning.trial",
     "tuner.team": "tuner.tuning.operators workers.jobs tuner.tuning.team tuner.models",
-    "tuner.scores": "tuner.tuning.trial profiles.theme tuner.tuning.measure tuner.tuning.search",
+    "tuner.scores": "tuner.tuning.trial tuner.tuning.measure tuner.tuning.search",
     "tuner.candidates.judge":
         "tuner.tuning.trial tuner.tuning.operators tuner.tuning.kernels tuner.tuning.team tuner.tuning.measure",
     "tuner.bring":

@@ -37,8 +37,6 @@ from tuner.jobs import api as jobs_api
 from tuner.jobs import check_api, control_api, new_pages, snapshot_pages
 from tuner.jobs import pages as jobs_pages
 from tuner.revalidation import pages as revalidation_pages
-from tuner.scores import api as scores_api
-from tuner.scores import pages as scores_pages
 from tuner.spaces import api as spaces_api
 from tuner.team import api as team_api
 from tuner.team import pages as team_pages
@@ -108,7 +106,6 @@ urlpatterns = [
     path("tune/by-worth/", jobs_pages.queue_by_worth, name="tune-by-worth"),  # POST
     path("tune/groups/<int:pk>/", jobs_pages.tune_group, name="tune-group"),
     path("tune/groups/<int:pk>/act/", jobs_pages.tune_group_act, name="tune-group-act"),  # POST
-    path("tune/methods/", scores_pages.leaderboard, name="leaderboard"),
     path("tune/<int:pk>/", snapshot_pages.tune_detail, name="tune"),
     path("tune/<int:pk>/figure/", snapshot_pages.tune_figure, name="tune-figure"),                # ?over=&scale=
     path("tune/<int:pk>/snapshot/", snapshot_pages.tune_snapshot, name="tune-snapshot"),         # ?after=&stamp=
@@ -165,7 +162,6 @@ urlpatterns = [
     path("api/fleet/regressions/", production_api.ProductionListApi.as_view(), name="api-production"),
     path("api/fleet/regressions/<int:pk>/", production_api.ProductionApi.as_view(), name="api-production-regression"),
     path("api/tune/", jobs_api.TuneListApi.as_view(), name="api-tune-list"),
-    path("api/leaderboard/", scores_api.LeaderboardApi.as_view(), name="api-leaderboard"),
     path("api/tune/<int:pk>/", jobs_api.TuneApi.as_view(), name="api-tune"),
     path("api/tune/choices/", jobs_api.TuneChoicesApi.as_view(), name="api-tune-choices"),
     path("api/tune/compare/", jobs_api.TuneCompareApi.as_view(), name="api-tune-compare"),

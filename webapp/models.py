@@ -11,10 +11,10 @@ from knox.models import AbstractAuthToken
 from webapp import roles
 from webapp.agents.models import AgentBudget, AgentCall
 from webapp.forges.models import Forge, ForgeArrival, ForgePost, IssueLink
-from webapp.threads.models import Comment, DigestSent, Follow, Notice, TalkPreference, Thread
+from webapp.threads.models import Comment, Follow, Notice, TalkPreference, Thread
 from workers.scope import FIRST_PROJECT, BelowProject, InProject
 
-__all__ = ["AgentBudget", "AgentCall", "ApiToken", "AuditEntry", "Comment", "DigestSent", "Follow", "Forge", "ForgeArrival",
+__all__ = ["AgentBudget", "AgentCall", "ApiToken", "AuditEntry", "Comment", "Follow", "Forge", "ForgeArrival",
            "ForgePost", "IssueLink", "Membership", "Notice", "Project", "TalkPreference", "Thread"]
 
 

@@ -84,8 +84,6 @@ urlpatterns = [
     path("inbox/", thread_pages.inbox, name="inbox"),
     path("inbox/read/", thread_pages.inbox_read, name="inbox-read"),
     path("inbox/mail/", thread_pages.mail_set, name="inbox-mail"),
-    path("digest/", thread_pages.week, name="digest"),                              # ?week=2026-W48
-    path("api/digest/", thread_api.DigestApi.as_view(), name="api-digest"),         # ?week=
     path("forges/", forge_pages.forges, name="forge-list"),                       # POST adds one
     path("forges/<int:pk>/change/", forge_pages.change, name="forge-change"),     # POST, as those below
     path("forges/<int:pk>/delete/", forge_pages.delete, name="forge-delete"),

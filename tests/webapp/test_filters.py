@@ -34,10 +34,10 @@ PAGES = {
     "build-list": "suite on branch kernel build gpu", "regression-list": "state suite build kernel gpu page",
     "gate-list": "suite build gpu verdict status page", "suite-list": "q", "environments": "suite gpu build",
     "tune-list": "status operator page", "tune-new": "operator dtype M profile device space_of", "tune-compare": "a b over",
-    "quarantine-list": "operator reason gpu", "leaderboard": "gpu operator", "candidate-list": "operator state page",
+    "quarantine-list": "operator reason gpu", "candidate-list": "operator state page",
     "cache-list": "operator gpu dtype state origin q page", "cache-why": "operator gpu dtype shape toolkit driver policy recorded",
     "cache-served": "operator gpu", "cache-portability": "operator gpu", "audit": "q action kind person page",
-    "thread-list": "q state page", "inbox": "page show", "workers": "queue", "digest": "week",
+    "thread-list": "q state page", "inbox": "page show", "workers": "queue",
 }
 
 

@@ -17,8 +17,7 @@ from tuner.models import Gate
 from webapp.forges.table import FORGES, ForgeKind
 from webapp.models import Forge, ForgePost, IssueLink, Thread
 from webapp.threads import services as thread_services
-from webapp.threads.digest_services import project_slug
-from webapp.threads.notices import QUEUE, TASK, address
+from webapp.threads.notices import QUEUE, TASK, address, project_slug
 from webapp.threads.subjects import Subject, find
 from workers import jobs
 from workers.outgoing import parse_address

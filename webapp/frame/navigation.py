@@ -72,7 +72,7 @@ SECTIONS = (
         Page("Ceilings", "ceilings", words="peak bandwidth measured GPU"),
         Page("Audit log", "advice", words="advice decisions"),
         Page("Threads", "thread-list", words="comments discussion assigned status",
-             also=("/comments/", "/digest/"), docs=("threads",)),
+             also=("/comments/",), docs=("threads",)),
     )),
     Section("Fleet", (
         Page("Kernels", "fleet", "f", needs=WHOLE, words="hours production", docs=("fleet", "fleet-store", "fleet-loss")),
@@ -114,8 +114,6 @@ SETTINGS = Section("Settings", (
          docs=("people",)),
 ))
 FURTHER = (                             # of a section's pages, without a tab
-    Page("Weekly digest", "digest", words="week summary report", docs=("threads",)),
-    Page("Search methods", "leaderboard", words="strategies scores leaderboard"),
     Page("GPU clocks", "gpu-clocks", words="lock clocks persistence mode nvidia-smi frequency MHz", docs=("measurement",)),
     Page("Quarantine", "quarantine-list", words="failed configurations"),
     Page("Configs: why this one", "cache-why", words="resolution rules"),

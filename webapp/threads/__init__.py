@@ -1,1 +1,1 @@
-"""Threads about findings, regressions and kernel problems; who follows what; the inbox; the weekly digest."""
+"""Threads about findings, regressions and kernel problems; who follows what; the inbox."""

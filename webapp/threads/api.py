@@ -7,7 +7,6 @@ from typing import Any, TypedDict
 
 from django.db import transaction
 from django.shortcuts import get_object_or_404
-from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.permissions import BasePermission
@@ -19,11 +18,9 @@ from profiles.base.answers import Listed, Paged
 from profiles.base.refused import Refused
 from webapp.accounts import RolePermission
 from webapp.models import Comment, Follow, TalkPreference, Thread
-from webapp.threads import digest as digests
 from webapp.threads import notices, selectors, services, subjects
 from webapp.threads.people import people_of
 from webapp.threads.texts import MOST_CHARACTERS
-from webapp.threads.weeks import week_of
 from workers.list_api import PAGED, Pages, read_page
 
 MOST_PEOPLE = 20
@@ -70,7 +67,6 @@ class InboxRequest(serializers.Serializer[None]):
 
 class InboxChange(serializers.Serializer[None]):
     mail = serializers.ChoiceField(choices=TalkPreference.Mail.values, required=False)
-    digest = serializers.BooleanField(required=False)
 
 
 class ThreadPages(Pages):
@@ -120,7 +116,6 @@ class MailJson(TypedDict):
     """What a person wants by mail."""
 
     mail: str
-    digest: bool
 
 
 class ThreadListApi(APIView):
@@ -252,19 +247,7 @@ class InboxApi(APIView):
     def patch(self, request: Request) -> Response:
         """Say what you want by mail."""
         row, _ = TalkPreference.objects.update_or_create(user_id=request.user.pk or 0, defaults=_given(InboxChange, request))
-        return Response({"mail": row.mail, "digest": row.digest})
-
-
-class DigestApi(APIView):
-    @extend_schema(operation_id="digest", parameters=[OpenApiParameter("week", description="2026-W48")],
-                   responses=digests.DigestJson)
-    def get(self, request: Request) -> Response:
-        """A week of the project; without `week` the one that runs."""
-        try:
-            one = digests.digest(request.query_params.get("week") or week_of(timezone.localdate()))
-        except ValueError as error:
-            raise Refused({"week": str(error)}) from error
-        return Response(digests.digest_json(one))
+        return Response({"mail": row.mail})
 
 
 def _thread(pk: int) -> Thread:

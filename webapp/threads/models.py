@@ -128,21 +128,6 @@ class TalkPreference(models.Model):
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="talk_preference")
     mail = models.CharField(max_length=4, choices=Mail, default=Mail.MINE)
-    digest = models.BooleanField(default=False)          # the weekly digest by mail
 
     def __str__(self) -> str:
         return f"{self.user_id}: {self.mail}"
-
-
-class DigestSent(OfProject):
-    """That a week's digest was sent, or that there was nothing to tell."""
-
-    week = models.CharField(max_length=8)                # "2026-W48"
-    told = models.IntegerField(default=0)                # channels and people
-    created = models.DateTimeField(auto_now_add=True)
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["project", "week"], name="digest_once")]
-
-    def __str__(self) -> str:
-        return self.week

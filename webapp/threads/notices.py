@@ -19,7 +19,7 @@ from tuner.gate.channels.sending_services import WAITS
 from webapp.models import Comment, Follow, Notice, Project, TalkPreference, Thread
 from webapp.threads.people import people_of
 from workers import jobs
-from workers.scope import EVERYTHING, project_of, within
+from workers.scope import EVERYTHING, current, project_of, within
 
 log = logging.getLogger(__name__)
 GATHERED = timedelta(seconds=30)            # so long a mail waits for more of the same person
@@ -147,6 +147,11 @@ def _lines(rows: Iterable[Notice], slug: str) -> Iterable[str]:
         who = (comment.author_name if comment else "") or "Ridgepoint"
         said = "" if comment is None else comment.event or comment.text[:1000]
         yield f"{row.thread.title}\n{who}: {said}\n{address(f'/threads/{row.thread_id}/', slug)}"
+
+
+def project_slug() -> str:
+    """Return the slug of the current project; "" where there is one alone."""
+    return Project.objects.get(pk=current().project).slug if Project.objects.count() > 1 else ""
 
 
 def address(path: str, slug: str = "") -> str:

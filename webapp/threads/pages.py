@@ -11,7 +11,6 @@ from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
@@ -19,10 +18,8 @@ from django.views.decorators.http import require_POST, require_safe
 from profiles.base.refused import Refused
 from webapp.forges import services as forges
 from webapp.models import Comment, Follow, Forge, TalkPreference, Thread
-from webapp.threads import digest as digests
 from webapp.threads import notices, selectors, services, subjects
 from webapp.threads.people import people_of
-from webapp.threads.weeks import week_of
 
 PAGE = 50
 
@@ -152,24 +149,12 @@ def inbox_read(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def mail_set(request: Any) -> HttpResponse:
-    """Fields: mail, digest."""
+    """Fields: mail."""
     wanted = request.POST.get("mail", "")
     if wanted in TalkPreference.Mail.values:
-        TalkPreference.objects.update_or_create(user=request.user, defaults={
-            "mail": wanted, "digest": bool(request.POST.get("digest"))})
+        TalkPreference.objects.update_or_create(user=request.user, defaults={"mail": wanted})
         messages.success(request, "Mail settings saved.")
     return redirect(f"{reverse('inbox')}#mail")
-
-
-@require_safe
-def week(request: HttpRequest) -> HttpResponse:
-    """?week=2026-W48, without it the one that runs."""
-    today = week_of(timezone.localdate())
-    try:
-        one = digests.digest(request.GET.get("week", "") or today)
-    except ValueError as error:
-        raise Http404(str(error)) from error
-    return render(request, "threads/digest.html", {"digest": one, "today": today})
 
 
 def _subject(asked: Any) -> subjects.Subject:

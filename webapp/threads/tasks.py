@@ -17,9 +17,9 @@ def connect() -> None:
 def wake(waiting: Collection[int]) -> list[int]:
     """Wake a worker where something is due and no entry of the queue does; return the id of a row."""
     from webapp.forges import sending_services as forges  # here and below: commands need none of it
-    from webapp.threads import digest_services, notices
+    from webapp.threads import notices
 
-    for each in (notices.wake_due, forges.wake_due, digest_services.wake_due):
+    for each in (notices.wake_due, forges.wake_due):
         if ids := each(waiting):
             return ids
     return []
@@ -28,7 +28,7 @@ def wake(waiting: Collection[int]) -> list[int]:
 def send(_: int) -> None:
     """Send everything that is due, as the rows say."""
     from webapp.forges import sending_services as forges
-    from webapp.threads import digest_services, notices
+    from webapp.threads import notices
 
-    for each in (notices.send_due, forges.send_due, digest_services.send_due):
+    for each in (notices.send_due, forges.send_due):
         each()

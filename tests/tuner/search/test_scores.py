@@ -1,7 +1,8 @@
-"""The score of search methods: published budgets, the ends of the scale, and the leaderboard that people see."""
+"""The score of search methods: published budgets, the ends of the scale, and the leaderboard that the command prints."""
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 from functools import lru_cache
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
 
 from bench import tuner as bench_tuner
-from tuner.scores import selectors
+from tuner.management.commands import leaderboard
 from tuner.scores.arena import (
     Arena,
     Distribution,
@@ -100,22 +103,24 @@ def board(db, tmp_path, monkeypatch):
     document = bench_tuner._document([bench_tuner.measure(task) for task in tasks], 2)
     path = tmp_path / "leaderboard.json"
     path.write_text(json.dumps(document))
-    monkeypatch.setattr(selectors, "LEADERBOARD", path)
+    monkeypatch.setattr(leaderboard, "LEADERBOARD", path)
     return document
 
 
-def test_the_leaderboard_shows_what_was_measured(board, client, db):
-    page = client.get("/tune/methods/").content.decode()
-    assert "convolution_milo_W7800" in page and "softmax R=8192 C=4096" in page and "recorded" in page
+def test_the_command_prints_what_was_measured(board):
+    out = io.StringIO()
+    call_command("leaderboard", stdout=out)
     for method in board["methods"]:
-        assert method["title"] in page and f"{method['mean_score']:.2f}" in page
-    assert client.get("/api/leaderboard/").json() == board
+        assert method["title"] in out.getvalue() and f"{method['mean_score']:+6.2f}" in out.getvalue()
+    out = io.StringIO()
+    call_command("leaderboard", "--json", stdout=out)
+    assert json.loads(out.getvalue()) == board
 
 
-def test_without_a_leaderboard_the_page_says_how_to_make_one(client, db, tmp_path, monkeypatch):
-    monkeypatch.setattr(selectors, "LEADERBOARD", tmp_path / "none.json")
-    assert "make bench-tuner" in client.get("/tune/methods/").content.decode()
-    assert client.get("/api/leaderboard/").status_code == 404
+def test_without_a_leaderboard_the_command_says_how_to_make_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(leaderboard, "LEADERBOARD", tmp_path / "none.json")
+    with pytest.raises(CommandError, match="make bench-tuner"):
+        call_command("leaderboard")
 
 
 def test_the_report_names_every_space_and_method(board):

@@ -20,8 +20,7 @@ from tuner.models import Delivery, Notified, Suite
 MOST_SUITES = 1000
 WORDS = {"SLOWER": "SLOWER: a build made a kernel slower", "AMBIGUOUS": "AMBIGUOUS: could not be told apart",
          "NO DATA": "NO DATA: nothing to compare with", "FASTER": "FASTER", "PASS": "PASS",
-         "FAILED": "FAILED: the gate ended with an error", "REGRESSION": "REGRESSION: the trend over builds shows a slowdown",
-         "DIGEST": "DIGEST: a week of the project, on Monday"}
+         "FAILED": "FAILED: the gate ended with an error", "REGRESSION": "REGRESSION: the trend over builds shows a slowdown"}
 
 
 class PlaceForm(forms.Form):

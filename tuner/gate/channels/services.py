@@ -23,8 +23,7 @@ from tuner.models import Delivery, Gate, Notified, ProductionRegression, Regress
 from workers.secret import seal, unseal
 
 FAILED, REGRESSION = "FAILED", "REGRESSION"            # a gate that ended with an error; a slowdown that a series shows
-DIGEST = "DIGEST"                                      # a week of the project
-EVENTS = ("SLOWER", "AMBIGUOUS", "NO DATA", "FASTER", "PASS", FAILED, REGRESSION, DIGEST)
+EVENTS = ("SLOWER", "AMBIGUOUS", "NO DATA", "FASTER", "PASS", FAILED, REGRESSION)
 DEFAULT_EVENTS = ("SLOWER", REGRESSION)                          # unless a place says otherwise
 MAX_DESTINATIONS = 100
 
@@ -131,13 +130,6 @@ def write_production_messages(row: ProductionRegression) -> int:
     return _write_deliveries(places, "production found", body, production=row)
 
 
-@transaction.atomic
-def write_digest_messages(event: str, body: dict[str, Any]) -> int:
-    """Write the messages of a week; return how many are new. Places of one suite do not hear it."""
-    places = [place for place in _destinations_for(DIGEST, None) if place.suite_id is None]
-    return _write_deliveries(places, event, body, to__in=[place.pk for place in places])
-
-
 def _destinations_for(event: str, suite_id: int | None, before: Collection[int] = ()) -> list[Notified]:
     rows = Notified.objects.filter(Q(suite=None) | Q(suite=suite_id), enabled=True)[:MAX_DESTINATIONS]
     return [row for row in rows if event in (row.verdicts or DEFAULT_EVENTS) or row.pk in before]
@@ -145,8 +137,7 @@ def _destinations_for(event: str, suite_id: int | None, before: Collection[int] 
 
 def _write_deliveries(places: Sequence[Notified], event: str, body: dict[str, Any], **about: Any) -> int:
     known = set(Delivery.objects.filter(event=event, **about).values_list("to_id", flat=True))
-    what = {name: value for name, value in about.items() if name != "to__in"}
-    fresh = [Delivery(to=place, event=event, body=body, due=timezone.now(), **what) for place in places if place.pk not in known]
+    fresh = [Delivery(to=place, event=event, body=body, due=timezone.now(), **about) for place in places if place.pk not in known]
     Delivery.objects.bulk_create(fresh, ignore_conflicts=True)         # another worker may have ended the same gate
     first = Delivery.objects.filter(event=event, status="waiting", tries=0, **about).values_list("pk", flat=True).first()
     if first is not None:
