@@ -124,5 +124,3 @@ def _frame(profile: Profile) -> Frame | None:
 
 def _url(name: str, fields: dict[str, Any]) -> str:
     return f"{reverse(name)}?{urlencode({key: value for key, value in fields.items() if value != ''})}"
-
-

@@ -252,4 +252,3 @@ RULES: dict[str, Callable[[Kernel], Iterator[Finding]]] = {
     "bound": _find_bound, "occupancy": _find_occupancy, "tail": _find_tail, "stall": _find_stall, "mma_sync": _find_tensor,
     "nvidia": _find_nvidia,
 }
-

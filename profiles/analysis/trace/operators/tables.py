@@ -192,4 +192,3 @@ def stack_text(names: list[str], most: int = 12) -> str:
     inner = [name[:120] for name in names[::-1]]
     cut = [*inner[:most - 2], "…", inner[-1]] if len(inner) > most else inner
     return " ← ".join(cut)
-
