@@ -21,6 +21,7 @@ from tuner.bring.uses import Argument, Uses, dotted
 
 MAX_FILE_BYTES = 2 << 20
 MAX_NODES = 200_000
+MOST_DEPTH = 4              # as deep as kernels call each other
 FLOATS = ("eps", "epsilon", "scale", "alpha", "beta", "dropout", "prob", "momentum", "lr", "rate", "slope", "softcap", "threshold")
 JITS = ("jit", "triton.jit", "tl.jit", "gluon.jit")
 OPERATORS = ("TritonOperator", "CudaOperator")         # records of what has all pieces: tuner.team.adapter
@@ -135,6 +136,9 @@ def _all_kernels(tree: ast.Module) -> list[Kernel]:
         typed = tuple(replace(each, dtype=dtypes.get(name, {}).get(each.name, "")) for each in arguments[name])
         kernel = _kernel(function, typed, *launches.get(name, ({}, "")), names=names)
         kernels.append(replace(kernel, name=by_call.get(name, name), function=name, steps=steps[name], launched=name in launches))
+    for _ in range(MOST_DEPTH):                     # a function that it calls may loop for it
+        looping = {each.function for each in kernels if each.loops}
+        kernels = [replace(each, loops=each.loops or bool(each.calls & looping)) for each in kernels]
     return kernels
 
 
@@ -372,7 +376,7 @@ def _dtype_of(value: ast.expr) -> str:
 def _all_arguments(functions: dict[str, ast.FunctionDef], floats: Mapping[str, set[str]]) -> dict[str, tuple[Argument, ...]]:
     """Return the arguments of every kernel; a pointer that is handed on to another is found in that one."""
     known: dict[str, tuple[Argument, ...]] = {}
-    for _ in range(4):                      # as deep as kernels call each other
+    for _ in range(MOST_DEPTH):
         before, known = known, {
             name: _arguments(each, known, floats.get(name, set())) for name, each in functions.items()}
         if known == before:

@@ -80,6 +80,7 @@ def _steps(function: ast.FunctionDef, known: Mapping[str, Steps], functions: Map
                 given |= {each.arg: each.value for each in node.keywords if each.arg}
                 moves |= set[str]().union(*(_names(value) for name, value in given.items() if name in known[last].moves))
                 ranges |= set[str]().union(*(_names(value) for name, value in given.items() if name in known[last].ranges))
+                loops |= set[str]().union(*(_names(value) for name, value in given.items() if name in known[last].loops))
     moves = _behind(moves, assigned)
     return Steps(frozenset(moves & names), frozenset(_behind(ranges, assigned) & names), tuple(_tests(function, names)),
                  frozenset(_behind(loops, assigned) & names))

@@ -100,7 +100,8 @@ def test_one_listed_configuration_is_where_a_space_begins(calls: Calls) -> None:
 def test_a_method_of_an_object_of_the_file_is_called_and_a_call_that_ends_late_is_made_again(calls: Calls) -> None:
     found = calls.record("Scaler(3).run_it(randn(4096, 1000))")["scaled"]
     assert any("did not end" in note for note in found.notes)
-    assert found.recorded["grid_formula"] == 'triton.cdiv(meta["n"], meta["BLOCK"])' and not found.problems
+    assert found.recorded is not None and not found.problems
+    assert found.recorded["grid_formula"] == 'triton.cdiv(meta["n"], meta["BLOCK"])'
 
 
 def test_only_the_branch_that_a_launch_takes_is_read_and_a_number_no_argument_tells_holds_for_the_call(calls: Calls) -> None:
@@ -144,3 +145,46 @@ def test_a_reference_of_fewer_arguments_gets_those_of_the_same_names() -> None:
     assert write_reference_call(text, "two", read_call("attend(randn(2), randn(3))"), "args[{}]".format) == "two(args[0], args[1])"
     with pytest.raises(Refused, match="cannot be called"):
         write_reference_call(text, "plain", read_call("attend(randn(2), randn(3), randn(3), True).sum().backward()"), str)
+
+
+MORE = """
+import torch, triton, triton.language as tl
+from nowhere import Plan
+from nowhere.compiler import Source
+
+built = Source("__global__ void f();").get_function("f")
+
+@triton.jit
+def sum_tile(x_ptr, at, n, BLOCK: tl.constexpr):
+    total = 0.0
+    for step in range(0, n, BLOCK):
+        total += tl.sum(tl.load(x_ptr + at + step + tl.arange(0, BLOCK)))
+    return total
+
+@triton.jit
+def sums_of(x_ptr, order_ptr, out_ptr, strides, n, BLOCK: tl.constexpr):
+    row = tl.load(order_ptr + tl.program_id(0))
+    tl.store(out_ptr + tl.program_id(0), sum_tile(x_ptr, row * strides[0], n, BLOCK))
+
+def sum_in_order(x, order, scale):
+    if torch.equal(scale, torch.ones(2)):       # of another shape: no value is needed
+        return x
+    rows, n = x.shape
+    torch.histc(order, bins=4)                  # of whole numbers, which torch has on a GPU alone
+    BLOCK = triton.next_power_of_2(n)
+    out = torch.empty(rows, device=x.device)
+    sums_of[(rows,)](x, order, out, x.stride(), n, BLOCK=BLOCK)
+    return out, Plan().plan(out)
+"""
+
+
+def test_strides_as_tuples_orders_loops_in_functions_and_stand_ins_with_methods(tmp_path: Path) -> None:
+    path = tmp_path / "more.py"
+    path.write_text(MORE)
+    calls = Calls(path)
+    with calls.asked:
+        found = calls.record("sum_in_order(randn(512, 4096), randperm(512), full((1,), 0.5))[0]")["sums_of"]
+    adapter = calls.adapters["sums_of"]
+    assert "BLOCK" in {each["name"] for each in found.parameters} and not found.problems      # n is no number that follows it
+    assert '"strides": (n, 1)' in adapter and "torch.randperm(M, device=device).to(torch.int64)" in adapter
+    assert "NotImplementedError" not in adapter and "only=" not in adapter

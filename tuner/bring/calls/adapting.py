@@ -128,6 +128,8 @@ class _Writing:
             count = " * ".join(f"({each})" for each in shape.strip("()").split(", ") if each.strip(",")).replace(",", "") or "1"
             return (f"(torch.arange({count}, device=device) * 7919 % {bounds[1] - bounds[0]} + {bounds[0]})"
                     f".reshape({shape}).to({dtype})")
+        if made and made["maker"] == "randperm" and made["shape"] == one["shape"]:
+            return f"torch.randperm({shape.strip('()').rstrip(',')}, device=device).to({dtype})"
         if "filled" in one:
             filled = one["filled"]
             number = _number(float(filled)) if isinstance(filled, str) else repr(filled)
@@ -153,6 +155,10 @@ class _Writing:
         value: Any = one.get("value")
         if kind == "int":
             return self._formula(f"{part}.{name}.value", value)
+        if kind == "tuple" and all(each["kind"] in ("int", "bool", "float", "str", "none") for each in value):
+            parts = [self._formula(f"{part}.{name}.value.{at}.value", each["value"]) if each["kind"] == "int"
+                     else repr(each["value"]) for at, each in enumerate(value)]
+            return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
         if kind in ("float", "bool", "str", "none"):
             is_finite = kind != "float" or not isinstance(value, str)
             return self.each.formulas.get(f"{part}.{name}.value") or (repr(value) if is_finite else f"float({value!r})")

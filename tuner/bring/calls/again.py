@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 
-@dataclass
+@dataclass(eq=False)
 class Again:
     """One launch of one call: with another `size` (and what it `is`), with another `choice`, or the call as it is."""
 
@@ -15,6 +15,7 @@ class Again:
     size: int = 0
     other: int = 0
     choice: str = ""
+    chosen: int = 0             # what that choice is here
 
     def value(self, name: str) -> Any:
         """Return what a number, a flag or a text is that the kernel is given; None where it is none."""
@@ -45,6 +46,10 @@ class Again:
         changed = changed or self.launch["options"] != base.launch["options"]
         return bool(self.choice) and changed and self.shapes() == base.shapes()
 
+    def chooses(self, base: Again, blocks: Sequence[str]) -> bool:
+        """Return whether it `moves` because a block itself was chosen otherwise, not a size that a block follows."""
+        return self.moves(base, blocks) and any(self.constexpr(name) == self.chosen != base.constexpr(name) for name in blocks)
+
     def moves_alone(self, base: Again, blocks: Sequence[str], derived: Mapping[str, Any]) -> bool:
         """Return whether another choice changes blocks, options and what is derived of them, and nothing else of the launch."""
         before = {**base.launch["arguments"], **base.launch["constexprs"]}
@@ -61,7 +66,7 @@ def read_again(told: Mapping[str, Any], at: int, launch: Mapping[str, Any]) -> I
             yield Again(same, one["size"], one["is"])
     for one in told.get("with_choices", ()):
         if (same := _same(one["launches"], at, told)) is not None:
-            yield Again(same, choice=one["choice"])
+            yield Again(same, choice=one["choice"], chosen=one["is"])
 
 
 def _same(launches: Sequence[Mapping[str, Any]], at: int, told: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -50,14 +50,14 @@ def read_call(text: str) -> CallExpression:
     if sum(1 for _ in ast.walk(tree)) > MAX_NODES:
         raise Refused(f"more than {MAX_NODES} parts")
     _check(tree, 0)
-    if not isinstance(tree, ast.Call) or _root(tree.func) in MAKERS:
+    if not isinstance(tree, ast.Call | ast.Subscript) or _root(tree) in MAKERS:
         raise Refused("a call of a function of the file is needed, like softmax(randn(8192, 4096))")
-    return CallExpression(text, tree, tuple(dict.fromkeys(_numbers(tree))), _root(tree.func))
+    return CallExpression(text, tree, tuple(dict.fromkeys(_numbers(tree))), _root(tree))
 
 
 def _root(node: ast.expr) -> str:
-    while isinstance(node, ast.Attribute | ast.Call):
-        node = node.value if isinstance(node, ast.Attribute) else node.func
+    while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):
+        node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
 
 
@@ -80,6 +80,10 @@ def _check(node: ast.AST, depth: int) -> None:
     if isinstance(node, ast.Attribute):
         if node.attr.startswith("_"):
             raise Refused(f".{node.attr[:40]}: names that begin with _ are not reached")
+        _check(node.value, depth + 1)
+        return
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Call) and isinstance(node.slice, ast.Constant) and (
+            type(node.slice.value) is int):             # one of several results
         _check(node.value, depth + 1)
         return
     if isinstance(node, ast.Call):
@@ -124,6 +128,8 @@ class Evaluation:
             return self._attribute(node)
         if isinstance(node, ast.Call):
             return self._call(node)
+        if isinstance(node, ast.Subscript):
+            return self._one_of(node)
         if isinstance(node, ast.List | ast.Tuple):
             values = [self.value(each) for each in node.elts]
             return values if isinstance(node, ast.List) else tuple(values)
@@ -134,6 +140,12 @@ class Evaluation:
             return _ARITHMETIC[type(node.op)](self._number(node.left), self._number(node.right))
         except ArithmeticError as error:
             raise Refused(f"{ast.unparse(node)}: {error}") from error
+
+    def _one_of(self, node: ast.Subscript) -> Any:
+        results, at = self.value(node.value), node.slice.value      # type: ignore[attr-defined]
+        if not isinstance(results, tuple | list) or at >= len(results):
+            raise Refused(f"{ast.unparse(node)[-40:]}: the call returns no {at + 1} results")
+        return results[at]
 
     def _number(self, node: ast.expr) -> int | float:
         value = self.value(node)

@@ -110,8 +110,18 @@ class _MissingModule(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         if name[:1].isupper() and not name.isupper():
-            return type(name, (), {"__init__": lambda self, *given, **more: None})
+            return _stand_in_class(name, f"{self.__name__}.{name}", self._seen)
         return Missing(f"{self.__name__}.{name}", self._seen)
+
+
+def _stand_in_class(name: str, path: str, seen: Seen) -> type:
+    """Return a class that can be a base, and whose instances have every attribute, each a `Missing`."""
+    def of_instance(self: Any, attribute: str) -> Any:
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        return Missing(f"{path}().{attribute}", seen)
+
+    return type(name, (), {"__init__": lambda self, *given, **more: None, "__getattr__": of_instance})
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

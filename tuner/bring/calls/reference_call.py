@@ -17,14 +17,14 @@ def write_reference_call(text: str, reference: str, call: CallExpression, tensor
     A reference may take fewer arguments than the host: those of the same names. tensor: number of a tensor that the call makes, in
     the order in which it makes them → what stands for it
     """
-    host = _host_call(call.tree)
-    if host is None or _is_gradient(call.tree):
+    tree = ast.parse(call.text, mode="eval").body       # of its own: tensors are put into it
+    host = _host_call(tree)
+    if host is None or _is_gradient(tree):
         raise Refused(f"{reference} cannot be called as {call.text[:60]} is")
     functions = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)} if text else {}
-    made = {id(node): number for number, node in enumerate(_makers(call.tree))}
-    write = _Tensors(made, tensor)
-    given = [ast.unparse(write.visit(_copied(each, made))) for each in host.args]
-    named = {str(each.arg): ast.unparse(write.visit(_copied(each.value, made))) for each in host.keywords}
+    write = _Tensors(list(_makers(tree)), tensor)
+    given = [ast.unparse(write.visit(each)) for each in host.args]
+    named = {str(each.arg): ast.unparse(write.visit(each.value)) for each in host.keywords}
     if reference not in functions:
         return _call(reference, given, named)
     takes, needs = _parameters(functions[reference])
@@ -46,7 +46,7 @@ def _host_call(tree: ast.expr) -> ast.Call | None:
     """Return the call of the file's own function, below what is done with its result."""
     node: ast.AST = tree
     found = None
-    while isinstance(node, ast.Call | ast.Attribute):
+    while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             found = node
         node = node.func if isinstance(node, ast.Call) else node.value
@@ -84,23 +84,16 @@ def _is_maker(node: ast.Call) -> bool:
         and node.func.attr in MAKERS)
 
 
-def _copied(node: ast.expr, made: dict[int, int]) -> ast.expr:
-    """Return a copy of a part of the call, in which the tensors are the same."""
-    copy = ast.parse(ast.unparse(node), mode="eval").body
-    for one, other in zip(_makers(node), _makers(copy), strict=True):
-        made[id(other)] = made[id(one)]
-    return copy
-
-
 class _Tensors(ast.NodeTransformer):
     """Puts what stands for the call's tensors in their places."""
 
-    def __init__(self, made: Mapping[int, int], tensor: Callable[[int], str]) -> None:
+    def __init__(self, made: Sequence[ast.Call], tensor: Callable[[int], str]) -> None:
         self.made, self.tensor = made, tensor
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        if id(node) in self.made:
-            return ast.parse(self.tensor(self.made[id(node)]), mode="eval").body
+        number = next((at for at, each in enumerate(self.made) if each is node), None)
+        if number is not None:
+            return ast.parse(self.tensor(number), mode="eval").body
         if isinstance(node.func, ast.Attribute) and node.func.attr in _IGNORED:
             kept: ast.expr = self.visit(node.func.value)
             return kept

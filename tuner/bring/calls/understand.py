@@ -118,9 +118,9 @@ def _find_derived(each: Recorded, launch: Mapping[str, Any], points: Sequence[Ag
     for name, one in given.items():
         if name in each.params or name in launch["heuristics"] or one["kind"] not in ("int", "bool"):
             continue
-        moved = [again for again in points if again.moves(points[0], blocks)]
-        seen = moved if one["kind"] == "int" else points        # EVEN follows a block that it was not seen to change with
-        if all(again.value(name) == one["value"] for again in seen):
+        moved = [again for again in points if again.chooses(points[0], blocks) and again.value(name) != again.chosen]
+        of = moved if one["kind"] == "int" else points         # EVEN follows a block that it was not seen to change with
+        if all(again.value(name) == one["value"] for again in of):
             continue
         sizes = [other for other in _sizes_of(each, launch) if other != name]
         seen = [(again.known(each.dims), again.value(name)) for again in points if not again.choice or again in moved]
@@ -173,7 +173,7 @@ def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str,
         return f"{UNSURE}: it may be the {number} of the call, which could not be called with another number"
     if not (is_block or is_few) or (is_block and not is_few and number & (number - 1)):
         return "the host's, no extent that the kernel steps by"
-    if any(one.shapes() != points[0].shapes() for one in overridden):
+    if overridden and all(one.shapes() != points[0].shapes() for one in overridden):
         return f"{UNSURE}: sizes of tensors depend on it"
     if launch.get("autotune"):
         return "the host's, the autotuner does not list it"
@@ -285,6 +285,9 @@ def _paths(launch: Mapping[str, Any]) -> Iterator[tuple[tuple[Any, ...], str]]:
     """Yield the place of each number, flag and text of a launch, and its kind."""
     for part in ("arguments", "constexprs"):
         for name, each in launch[part].items():
+            if each["kind"] == "tuple":
+                yield from (((part, name, "value", at, "value"), one["kind"]) for at, one in enumerate(each["value"])
+                            if one["kind"] == "int")
             if each["kind"] in ("int", "float", "bool", "str", "none"):
                 yield (part, name, "value"), each["kind"]
             for extents in ("shape", "strides") if each["kind"] in ("tensor", "descriptor") else ():

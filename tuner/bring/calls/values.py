@@ -87,7 +87,17 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
         if func is torch.ops.aten._local_scalar_dense.default and known and known[0] is not None:
             with _disable_current_modes():
                 return known[0].item()
-        out = func(*args, **kwargs)
+        if func is torch.ops.aten._local_scalar_dense.default and (filled := self._fill_of(given[0])) is not None:
+            return filled
+        if func is torch.ops.aten.equal.default and (same := self._equal(*given)) is not None:
+            return same
+        try:
+            out = func(*args, **kwargs)
+        except RuntimeError as error:           # histc of whole numbers: torch has it on a GPU alone
+            if "not implemented for" not in str(error):
+                raise
+            args = tree_map(_as_fraction, args)
+            out = func(*args, **kwargs)
         is_made = not given and _is_small(out)
         if (is_made or (given and all(each is not None for each in known))) and not any(
                 name in func.__name__ for name in _RANDOM):
@@ -97,6 +107,18 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
                 self.forget(each)
         self._note_fill(func.__name__.partition(".")[0], args, out)
         return out
+
+    def _fill_of(self, tensor: torch.Tensor) -> float | None:
+        """Return the number that a tensor was filled with, of which nothing has changed since; None where none is known."""
+        filled = self._filled.get(id(tensor))
+        return filled[1] if filled is not None and filled[0]() is tensor else None
+
+    def _equal(self, one: torch.Tensor, other: torch.Tensor) -> bool | None:
+        """Return what torch.equal says; None where the tensors' values would have to be known."""
+        if one.shape != other.shape:
+            return False
+        fills = self._fill_of(one), self._fill_of(other)
+        return None if None in fills else fills[0] == fills[1]
 
     def _note_fill(self, name: str, args: Any, out: Any) -> None:
         if name not in _FILLS or not isinstance(out, torch.Tensor) or out.is_complex() or self.of(out) is not None:
@@ -129,3 +151,7 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
 def _is_small(tensor: Any) -> bool:
     return isinstance(tensor, torch.Tensor) and not tensor.is_floating_point() and not tensor.is_complex() \
         and tensor.numel() <= MOST_ELEMENTS
+
+
+def _as_fraction(value: Any) -> Any:
+    return value.double() if isinstance(value, torch.Tensor) and not value.is_floating_point() else value
