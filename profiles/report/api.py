@@ -121,7 +121,7 @@ class ProfileSummaryJson(TypedDict):
     """All that is known of a profile, on one page; what only a ready one has is left out before."""
 
     profile: SummaryProfileJson
-    units: dict[str, str]
+    units: str
     error: Any
     integrity: SummaryIntegrityJson
     links: dict[str, str]

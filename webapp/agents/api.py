@@ -20,7 +20,7 @@ class PersonJson(TypedDict):
 
 
 class TokenJson(TypedDict):
-    id: int
+    id: str
     name: str
     scope: str
 
