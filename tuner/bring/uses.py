@@ -81,9 +81,7 @@ class Uses:
         name = dotted(call.func)
         last = name.rpartition(".")[2]
         if last in ADDRESSED and name.partition(".")[0] in ("tl", "triton", "language", "ttl", "gl", "ttgl", "gluon", last):
-            named = next((each.value for each in call.keywords if each.arg in ("pointer", "base")), None)
-            address = call.args[0] if call.args else named
-            found = self._bases(address, 0) if address is not None else set()
+            found = set[str]().union(*(self._bases(address, 0) for address in _address(call)))
             self.pointers |= found
             self.written |= found if last in WRITING else set()
             self.loaded |= found if last == "load" or last.startswith("atomic") else set()
@@ -124,8 +122,8 @@ class Uses:
             return left or right
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "cast"):
             return self._bases(node.func.value, depth + 1)
-        if isinstance(node, ast.Call) and node.args and dotted(node.func).rpartition(".")[2] in SAME_ADDRESS:
-            return self._bases(node.args[0], depth + 1)
+        if isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in SAME_ADDRESS:
+            return set[str]().union(*(self._bases(each, depth + 1) for each in _address(node)))
         if isinstance(node, ast.IfExp):
             return self._bases(node.body, depth + 1) | self._bases(node.orelse, depth + 1)
         if isinstance(node, ast.Subscript):
@@ -165,6 +163,11 @@ class Uses:
                 found.add(name)
                 left += self._assigned.get(name, ())
         return found
+
+
+def _address(call: ast.Call) -> list[ast.expr]:
+    """Return the address that a call of Triton's is given: first, or as pointer, base, input."""
+    return call.args[:1] or [each.value for each in call.keywords if each.arg in ("pointer", "base", "input")]
 
 
 def _values(node: ast.AST) -> set[str]:

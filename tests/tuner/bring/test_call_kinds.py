@@ -188,3 +188,9 @@ def test_strides_as_tuples_orders_loops_in_functions_and_stand_ins_with_methods(
     assert "BLOCK" in {each["name"] for each in found.parameters} and not found.problems      # n is no number that follows it
     assert '"strides": (n, 1)' in adapter and "torch.randperm(M, device=device).to(torch.int64)" in adapter
     assert "NotImplementedError" not in adapter and "only=" not in adapter
+
+
+def test_a_pointer_that_a_block_is_given_by_its_name_is_written() -> None:
+    text = "@triton.jit\ndef f(out, n, B: tl.constexpr):\n    block = tl.make_block_ptr(base=out, shape=(n,), strides=(1,), " \
+           "offsets=(0,), block_shape=(B,), order=(0,))\n    tl.store(block, tl.zeros((B,), tl.float32))\n"
+    assert [each.written for each in all_kernels_of(text)["f"].arguments] == [True, False, False]
