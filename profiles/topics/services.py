@@ -207,5 +207,8 @@ def topics_make(profile_id: int, say: Callable[[str], None] = lambda topic: None
             except MemoryError:
                 raise
             except Exception:
+                if not Profile.objects.filter(pk=profile_id).exists():
+                    log.info("profile %s: deleted while its analyses were made", profile_id)
+                    return
                 log.exception("profile %s: the analysis %s failed", profile_id, topic.name)
     jobs.publish(f"profile.{profile_id}", "analysis", {"topic": "", "done": len(TOPICS), "total": len(TOPICS)})

@@ -61,7 +61,8 @@ def test_two_installations_of_one_machine_leave_each_other_alone(both: list[Prod
 
     before = names(second)
     made = browser.post(first.url + "/api/profiles/", files={"file": ("only-here.json.gz", TRACE.read_bytes())}, timeout=60,
-                        data={"name": "only-here"}, headers={"X-CSRFToken": browser.cookies["csrftoken"], "Referer": first.url})
+                        data={"name": "only-here"},
+                        headers={"X-CSRFToken": str(browser.cookies["csrftoken"]), "Referer": first.url})
     assert made.status_code == 201, made.text[:300]
     assert "only-here" in names(first) and names(second) == before
     first.stop()

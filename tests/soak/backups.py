@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from tests.soak.kills import Running
 from tests.soak.writers import Ledger
 
 WITHIN_S = 600.0
+KILLED_EACH, KILLED_AFTER_S = 3, (0.5, 8.0)     # each third is killed after that long, if it has not ended by then
 KILLED, FAILED = -9, 1              # codes of a backup that is none; all other codes but 0 are violations
 CONTENTS = """
 import json
@@ -46,9 +48,11 @@ class Backups:
         return max(self.ended, key=lambda name: self.ended[name])
 
     def run(self, book: Book, place: Place, running: Running, every_s: float) -> None:
+        made = 0
         while book.wait(every_s):
-            began_s = time.monotonic()
-            done = manage(running.home, running.env, "backup", str(folder_of(place)), "--json")
+            began_s, made = time.monotonic(), made + 1
+            killed_after_s = random.uniform(*KILLED_AFTER_S) if made % KILLED_EACH == 0 else None
+            done = manage(running.home, running.env, "backup", str(folder_of(place)), "--json", killed_after_s=killed_after_s)
             self.codes[done.returncode] += 1
             if done.returncode == 0:
                 self.ended[json.loads(done.stdout)["name"]] = began_s
@@ -60,9 +64,20 @@ def folder_of(place: Place) -> Path:
     return place.folder / "backups"
 
 
-def manage(home: Path, env: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(PROJECT / "manage.py"), *arguments], cwd=PROJECT, env=clean_env(home) | dict(env),
-                          stdin=subprocess.DEVNULL, text=True, capture_output=True, timeout=WITHIN_S)
+def manage(home: Path, env: Mapping[str, str], *arguments: str,
+           killed_after_s: float | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; `killed_after_s`: or kill it then."""
+    words = [sys.executable, str(PROJECT / "manage.py"), *arguments]
+    with subprocess.Popen(words, cwd=PROJECT, env=clean_env(home) | dict(env), stdin=subprocess.DEVNULL, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            told = process.communicate(timeout=killed_after_s or WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            if killed_after_s is None:
+                raise
+            told = process.communicate()
+    return subprocess.CompletedProcess(words, process.returncode, *told)
 
 
 def check_backups(book: Book, place: Place, running: Running, backups: Backups) -> str:

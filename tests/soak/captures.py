@@ -4,8 +4,9 @@ own lease, reaper, log and ingest do the rest. Each fourth records a program's s
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from tests.soak.kills import command
 from tests.workers.tune import stand_ins
 
 REPORT = stand_ins.PROJECT / "tests" / "data" / "h200" / "buildA.ncu-rep.zst"
-WRITES = f'sleep 2; {stand_ins.sys.executable} {stand_ins.PROJECT / "tests" / "unpack.py"} {REPORT} > "$report"'
+WRITES = f'sleep 2; {sys.executable} {stand_ins.PROJECT / "tests" / "unpack.py"} {REPORT} > "$report"'
 TARGETS = {"ncu": {"name": "Two seconds", "argv": ["sleep", "2"]},
            "torch": {"name": "Steps", "argv": ["{python}", "-m", "workers.targets.layer", "--steps", "8"]}}
 TORCH_EACH, STOPPED_EACH, KEPT = 4, 5, 8
@@ -45,6 +46,7 @@ class Captures:
     stopped: set[str] = field(default_factory=set)
     ending: set[str] = field(default_factory=set)       # asked to be deleted, its profile first
     deleted: set[str] = field(default_factory=set)
+    judged: dict[str, Mapping[str, Any]] = field(default_factory=dict)      # rows as they ended, before they were deleted
     refused: int = 0                            # no GPU worker lived
     made: int = 0
     _targets: dict[str, int] = field(default_factory=dict)
@@ -79,6 +81,9 @@ class Captures:
             row = book.ask("captures", session, "GET", url)
             if row is None or row.status_code != 200 or row.json()["status"] not in ENDED:
                 continue                        # it comes again
+            if row.json()["profile_status"] in ("uploaded", "ingesting"):
+                continue
+            self.judged.setdefault(mark, row.json())
             self.ending.add(mark)
             profile = row.json()["profile"]
             if profile is not None:
@@ -117,8 +122,8 @@ def excused(row: Mapping[str, Any]) -> bool:
     return row["status"] == "failed" and any(word in str(row.get("error")) for word in (*BY_KILL, DISK))
 
 
-def compare_captures(book: Book, captures: Captures, rows: list[Mapping[str, Any]], profiles: list[Mapping[str, Any]],
-                     kills: int) -> str:
+def compare_captures(book: Book, captures: Captures, rows: Sequence[Mapping[str, Any]],
+                     profiles: Sequence[Mapping[str, Any]], kills: int) -> str:
     """`kills`: how many programs under capture were killed, so many may have failed for that."""
     mine = {row["build"]: row for row in rows if row["build"].startswith("capture-")}
     often = Counter(row["build"] for row in rows if row["build"].startswith("capture-"))
@@ -129,7 +134,7 @@ def compare_captures(book: Book, captures: Captures, rows: list[Mapping[str, Any
                 book.violate(f"{mark} was deleted and is there")
         elif mark not in mine:
             book.violate(f"{mark} was accepted and is lost")
-    for mark, row in mine.items():
+    for mark, row in {**mine, **captures.judged}.items():
         states[row["status"]] += 1
         told = str(row.get("error"))
         if often[mark] > 1 or (mark not in captures.ids and mark not in captures.unknown):
@@ -138,7 +143,10 @@ def compare_captures(book: Book, captures: Captures, rows: list[Mapping[str, Any
             killed += 1
         elif not excused(row) and row["status"] not in ("done", *(("cancelled",) if mark in captures.stopped else ())):
             book.violate(f"{mark} ended as {row['status']}: {told}")
-        if mark not in captures.ending and made[mark] != int(row["status"] == "done"):
+        if mark in captures.judged:
+            if row["profile_status"] != ("ready" if row["status"] == "done" else ""):
+                book.violate(f"{mark} is {row['status']} and its profile is {row['profile_status']!r}")
+        elif made[mark] != int(row["status"] == "done"):
             book.violate(f"{mark} is {row['status']} and has {made[mark]} profiles")
     if killed > kills:
         book.violate(f"{killed} captures say that their program was killed, {kills} were")

@@ -18,7 +18,8 @@ FULL = {"where": "ncu, exit status 1", "what": "the last line was: No space left
 def met() -> tuple[Captures, Rows, Rows]:
     """Captures that ended as they had to: done, stopped, and deleted."""
     captures = Captures(ids={"capture-1": 11, "capture-5": 15, "capture-2": 12}, unknown={"capture-3"}, stopped={"capture-5"},
-                        ending={"capture-2"}, deleted={"capture-2"})
+                        ending={"capture-2"}, deleted={"capture-2"},
+                        judged={"capture-2": {"status": "done", "error": None, "profile_status": "ready"}})
     rows = [{"build": mark, "status": status, "tool": "ncu", "error": None}
             for mark, status in (("capture-1", "done"), ("capture-3", "done"), ("capture-5", "cancelled"))]
     profiles = [{"build": mark, "status": "ready", "gpu_time_ns": 5, "launches": 2} for mark in ("capture-1", "capture-3")]
@@ -50,6 +51,16 @@ def test_what_is_lost_twice_or_ended_otherwise_is_told(meet: Callable[[Rows, Row
     meet(rows, profiles)
     compare_captures(book, captures, rows, profiles, kills=1)
     assert bool(book.violations) == bool(words) and all(words in each for each in book.violations[:1]), book.violations
+
+
+@pytest.mark.parametrize(("judged", "words"), [
+    ({"status": "failed", "error": {"what": "unexpected"}, "profile_status": ""}, "capture-2 ended as failed"),
+    ({"status": "done", "error": None, "profile_status": "failed"}, "capture-2 is done and its profile is 'failed'")])
+def test_what_a_capture_was_before_it_was_deleted_counts(judged: dict[str, Any], words: str) -> None:
+    book, (captures, rows, profiles) = Book(), met()
+    captures.judged["capture-2"] = judged
+    compare_captures(book, captures, rows, profiles, kills=1)
+    assert len(book.violations) == 1 and words in book.violations[0]
 
 
 def test_more_captures_that_say_that_they_were_killed_than_were_are_told() -> None:

@@ -209,6 +209,20 @@ def test_the_worker_makes_all_of_them_and_one_that_fails_stops_none(train: Profi
     assert all(topic_read(train.pk, topic.name, topic.version, written) for topic in TOPICS)
 
 
+def test_a_profile_that_is_deleted_meanwhile_is_no_fault(train: Profile, monkeypatch: pytest.MonkeyPatch, caplog: Any):
+    tried = []
+
+    def deleted(profile: Profile, topic: Topic, frame: Any) -> None:
+        tried.append(topic.name)
+        Profile.objects.filter(pk=profile.pk).delete()
+        raise FileNotFoundError("timeline.json")
+
+    monkeypatch.setattr(services, "topic_read", lambda *key: None)
+    monkeypatch.setattr(services, "topic_make", deleted)
+    services.topics_make(train.pk)
+    assert len(tried) == 1 and not [each for each in caplog.records if each.levelname == "ERROR"]
+
+
 def test_a_large_trace_waits_for_a_worker(train: Profile, alice: Any, monkeypatch: pytest.MonkeyPatch):
     from workers import jobs
 
