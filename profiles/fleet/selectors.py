@@ -90,9 +90,9 @@ class TopRowJson(TypedDict):
     p95_ns: float | None
     min_ns: int | None
     max_ns: int | None
-    grid: NotRequired[str]
-    block: NotRequired[str]
-    shared_bytes: NotRequired[int | None]
+    grid: NotRequired[list[int]]
+    block: NotRequired[list[int]]
+    shared_bytes: NotRequired[int]
     gpu_uuid: NotRequired[str]
     gpu_model: NotRequired[str]
     build: NotRequired[str]

@@ -185,8 +185,8 @@ class ProductionJson(TypedDict):
     kernel: str
     name: str
     signature: int
-    grid: NotRequired[str]
-    block: NotRequired[str]
+    grid: NotRequired[list[int]]
+    block: NotRequired[list[int]]
     shared_bytes: NotRequired[int]
     gpu_model: str
     model: str
