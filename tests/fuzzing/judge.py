@@ -41,7 +41,7 @@ def prepare() -> None:
     """Import what a case needs before the first fork: a child then starts in milliseconds."""
     for name in ("ingest", "store.trace", "analysis.compare.launches", "analysis.core.kernels", "analysis.core.summaries",
                  "analysis.kernel.counters", "analysis.kernel.findings_counters", "analysis.trace.breakdown",
-                 "analysis.trace.findings", "analysis.trace.remarks"):
+                 "analysis.trace.findings"):
         importlib.import_module(f"profiles.{name}")
     importlib.import_module("profiles.ingest").import_readers()
 

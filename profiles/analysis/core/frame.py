@@ -69,7 +69,7 @@ class Frame:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     left_out: str = ""                        # a sentence: what a trace of this size does without
     tables: Callable[[str], pa.Table | None] = lambda name: None      # "samples" and "flows" as stored; None: there are none
-    results: dict[Callable[..., Any], Any] = field(default_factory=dict, repr=False)       # of `core.once`
+    results: dict[Callable[..., Any], Any] = field(default_factory=dict, repr=False)       # of `once_a_frame`
     _columns: dict[str, Array] = field(default_factory=dict, repr=False)
     _of_track: dict[int, Rows] = field(default_factory=dict, repr=False)
 

@@ -81,7 +81,7 @@ class LaunchFacts:
     incomplete: str | None = None
     bounded: Bound | None = None             # the same with its ceiling, how far, and what moves it
     levels: dict[str, Level] = field(default_factory=dict)    # "l1", "l2", "dram" -> traffic there
-    signals: dict[str, float] = field(default_factory=dict)   # of `kernel.signals`; a profile of an older version has none
+    signals: dict[str, float] = field(default_factory=dict)   # of `counters.signals`; a profile of an older version has none
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

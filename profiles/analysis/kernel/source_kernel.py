@@ -1,7 +1,7 @@
 """Kernels of a report whose launches hold instructions, as `findings_source` looks at them: one launch each, its places in words.
 
 Worth: NVIDIA's own estimate for the same fault (`NVIDIA`), named as theirs, where a rule states none; at most what the fault adds
-to the work of its unit (`advising.bounded`).
+to the work of its unit (`advising.gains`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decoding on all cores: pieces of a large trace go to processes of `profiles.ingest.chrome.decoder`, their columns come back.
+"""Decoding on all cores: pieces of a large trace go to processes of their own (`main`), their columns come back.
 
 Answers are taken in the order of the file, so that the trace is the same as without. The first piece that a process could
 not decode ends it: that piece and what follows is read here, with all its mending.
@@ -164,7 +164,7 @@ def main() -> None:
 
 LEAST_BYTES = 32 << 20              # of an upload: below it the processes cost more than they win
 _PACKED_SHARE = 8                   # a gzipped upload of an eighth is as large
-_MAIN = "from profiles.ingest.chrome.decoder import main; main()"
+_MAIN = "from profiles.ingest.chrome.parallel import main; main()"
 _WAITING = 3                        # pieces per process that are under way
 
 

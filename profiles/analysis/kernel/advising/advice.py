@@ -5,7 +5,7 @@ Whoever says the same is one entry. Its gain is an estimate, the least that anyb
 Confidence follows from who agrees: "high" both NVIDIA and we see it, "medium" one with figures for the whole kernel, "low" a
 symptom alone.
 
-Each gain is at most what falls away with the fault on the unit that it loads (`advising.bounded`). Where a unit is saturated, what
+Each gain is at most what falls away with the fault on the unit that it loads (`advising.gains`). Where a unit is saturated, what
 only hides waiting is left out, whoever says it.
 
 Order: what explains most comes first. A fault that explains at least LIMITS["explains_pct"] of the time (on a unit that is

@@ -268,7 +268,7 @@ def _capability(text: str | None) -> tuple[int, int]:
 
 
 def cache_misses(facts: LaunchFacts) -> Seen | None:
-    """L1 or L2 hits below the limits of `advising.judged` where memory is what limits, and data is asked for more than once.
+    """L1 or L2 hits below the limits of `judge` where memory is what limits, and data is asked for more than once.
 
     Estimate for the L2: DRAM traffic falls with the misses, (1 − 0.7) / (1 − hits), if it hit as often as the limit says."""
     hit, dram, l2 = facts.caches.l2_hit_pct, facts.levels.get("dram"), facts.levels.get("l2")

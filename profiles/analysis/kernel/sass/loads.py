@@ -1,6 +1,6 @@
 """What the units of an SM were given to do, as signals of a launch: loads and their words, products, barriers, lanes, wavefronts.
 
-Kept with the facts (`kernel.signals`), so that pages, API and commands judge stored launches by them. Sources: Nsight Compute,
+Kept with the facts (`kernel.counters`), so that pages, API and commands judge stored launches by them. Sources: Nsight Compute,
 Kernel Profiling Guide, "Metrics Reference" (`l1tex__data_pipe_lsu_wavefronts`: passes through the L1 data stage, one a cycle and
 SM; `l1tex__lsuin_requests`: instructions that the LSU takes, one a cycle and SM; `derived__memory_l1_wavefronts_shared_excessive`;
 `smsp__sass_average_data_bytes_per_sector_mem_global_op_{ld,st}`), and for opcodes CUDA Binary Utilities, "Instruction Set

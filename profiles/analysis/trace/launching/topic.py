@@ -33,7 +33,7 @@ from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
 # `floor_ns` is what a launch takes at least in this trace: the 5th percentile of its kernels' durations, where there are FEW or
 # more, and FLOOR_NS at most (a kernel that does nothing takes some 1 to 1.5 µs of a GPU's time: a rule of thumb). Estimate of
 # what fusing wins at most: the floor for every launch under STEADY_NS but one of each kernel. Not counted: the gaps before them
-# (`launching.short`).
+# (`launching.calls`).
 
 STEADY_NS = 20_000
 FLOOR_NS = 1_500
