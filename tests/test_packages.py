@@ -14,8 +14,8 @@ from tests.test_layers import CORE, OURS, ROOT, all_imports, lines, matches, mod
 # package -> what it may import of Ridgepoint
 PACKAGES = {
     "profiles.ingest": (),
-    "profiles.analysis": ("profiles.ingest",),
-    "tuner.tuning": ("profiles.ingest", "profiles.analysis", "profiles.capture.tools"),
+    "profiles.analysis": ("profiles.base", "profiles.ingest"),
+    "tuner.tuning": ("profiles.base", "profiles.ingest", "profiles.analysis", "profiles.capture.tools"),
     "tuner.gate.stats": (),
     "workers.agent": (),
 }
