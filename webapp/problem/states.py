@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,7 @@ class Tuned:
     keep: str                   # "keep cuBLAS: …" where the library won
     why_waiting: str            # of the active job
     trials: int                 # of the active job, so far
-    ceiling: dict[str, Any] | None           # of the problem on its GPU, with what `done` reached of it: tuner.ceilings
+    ceiling: Mapping[str, Any] | None           # of the problem on its GPU, with what `done` reached of it: tuner.ceilings
 
     @property
     def gain(self) -> float | None:

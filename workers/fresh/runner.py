@@ -54,7 +54,7 @@ class ConfigChoice:
     def __init__(self, recorded: bool = False) -> None:
         """`recorded`: the cache's recordings serve too, as to a job that asks for them."""
         self.recorded = recorded
-        self._served: dict[str, dict[str, Any]] = {}
+        self._served: dict[str, Mapping[str, Any]] = {}
 
     def given(self, turn: Turn, kernel: SuiteKernel) -> Config | None:
         """None where a rule must choose."""

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from typing import Any
 
 from profiles.base.refused import Refused
 from profiles.capture.tools.installed import package_version
@@ -192,7 +191,7 @@ class TrialPublisher:
 
     def __init__(self, job: TuneJob) -> None:
         self._topic, self._lock = f"tune.{job.pk}", threading.Lock()
-        self._trials: list[dict[str, Any]] = []
+        self._trials: list[selectors.TrialJson] = []
 
     def add(self, row: TrialRow) -> None:
         """Add a trial."""

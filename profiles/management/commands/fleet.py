@@ -6,7 +6,7 @@ import json
 import time
 import zlib
 from argparse import ArgumentParser
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,16 +77,16 @@ class Command(ProjectCommand):
         if self.failed:
             raise SystemExit(1)
 
-    def demo(self, options: dict[str, Any]) -> dict[str, Any]:
+    def demo(self, options: dict[str, Any]) -> Mapping[str, Any]:
         return run_demo(options, self._say(options))
 
-    def forget(self, options: dict[str, Any]) -> dict[str, Any]:
+    def forget(self, options: dict[str, Any]) -> Mapping[str, Any]:
         return run_forget(self._say(options))
 
     def _say(self, options: dict[str, Any]) -> Callable[[str], object]:
         return self.stderr.write if options["json"] else self.stdout.write
 
-    def feed(self, options: dict[str, Any]) -> dict[str, Any]:
+    def feed(self, options: dict[str, Any]) -> Mapping[str, Any]:
         """Through the wire format, the acceptance and the merge of an agent's batches."""
         read, accepted, duplicates, ended = Read(), 0, 0, ""
         try:
@@ -111,7 +111,7 @@ class Command(ProjectCommand):
                 self.stdout.write(ended)
         return document
 
-    def capture(self, options: dict[str, Any]) -> dict[str, Any]:
+    def capture(self, options: dict[str, Any]) -> Mapping[str, Any]:
         """Order, then wait until each is uploaded or failed; exit 1 where one is not."""
         if not (options["job"] or options["host"] or options["pid"]):
             raise CommandError("--job, --host or --pid says which process")
@@ -138,7 +138,7 @@ class Command(ProjectCommand):
             self.failed = True
         return {"captures": [line.as_json() for line in lines]}
 
-    def top(self, options: dict[str, Any]) -> dict[str, Any]:
+    def top(self, options: dict[str, Any]) -> Mapping[str, Any]:
         asked = {name: options[name] for name in ("from", "to", "group", *selectors.FILTERS)}
         found = selectors.top(asked, options["limit"] if options["limit"] > 0 else None)
         if not options["json"]:
@@ -153,7 +153,7 @@ class Command(ProjectCommand):
                                   f"{row.launches:,} launches  {middle}  {row.name}")
         return found.as_json()
 
-    def gpus(self, options: dict[str, Any]) -> dict[str, Any]:
+    def gpus(self, options: dict[str, Any]) -> Mapping[str, Any]:
         from profiles.fleet.slow.gpu_selectors import slow_gpus
 
         found = slow_gpus({name: options[name] for name in ("from", "to", *selectors.FILTERS)})
@@ -162,7 +162,7 @@ class Command(ProjectCommand):
                 self.stdout.write(f"{row.verdict:8} {row.text}  {row.gpu_uuid} ({row.host})")
         return found.as_json()
 
-    def move(self, options: dict[str, Any]) -> dict[str, Any]:
+    def move(self, options: dict[str, Any]) -> Mapping[str, Any]:
         from profiles.fleet.move import move_to_clickhouse
 
         rows = move_to_clickhouse(options["url"])
@@ -170,14 +170,13 @@ class Command(ProjectCommand):
             self.stdout.write("\n".join(f"{count:>12,} rows  {name}" for name, count in rows.items()))
         return {"rows": rows}
 
-    def regressions(self, options: dict[str, Any]) -> dict[str, Any]:
+    def regressions(self, options: dict[str, Any]) -> Mapping[str, Any]:
         found = production.production_list(options)
-        document = {**production.production_document(), "count": found.count(),
-                    "rows": [production.production_json(row) for row in found[:MOST_REGRESSIONS]]}
+        rows, looked = [production.production_json(row) for row in found[:MOST_REGRESSIONS]], production.production_document()
         if not options["json"]:
-            for row in document["rows"]:
+            for row in rows:
                 self.stdout.write(f"{row['state']:12} {row['text']}  {row['interval']}")
-            if not document["rows"]:
+            if not rows:
                 filtered = any(options[name] for name in production.FILTERS)
-                self.stdout.write("no regression matches" if filtered else document["says"])
-        return document
+                self.stdout.write("no regression matches" if filtered else looked["says"])
+        return {**looked, "count": found.count(), "rows": rows}

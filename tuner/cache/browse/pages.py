@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -100,8 +101,9 @@ def cache_why(request: HttpRequest) -> HttpResponse:
         given = form.cleaned_data
         answer = selectors.config_best(given["operator"], given["dtype"], given["gpu"], given["shape"], given["toolkit"], why=True,
                                        driver=given["driver"], policy=given["policy"], recorded=given["recorded"])
-        for name in ("shape", "measured_shape"):
-            answer[name] = answer[name] and texts.in_order(answer["operator"], answer[name])
+        answer["shape"] = texts.in_order(answer["operator"], answer["shape"])
+        if answer["measured_shape"]:
+            answer["measured_shape"] = texts.in_order(answer["operator"], answer["measured_shape"])
     known = operators.find(answer["operator"]) if answer else None
     return render(request, "tuner/cache/why.html", {
         "form": form, "answer": answer, "known_operator": known is not None,
@@ -110,7 +112,7 @@ def cache_why(request: HttpRequest) -> HttpResponse:
         "tune": _tune_query(answer) if answer else ""}, status=400 if form.errors else 200)
 
 
-def _tune_query(answer: dict[str, Any]) -> str:
+def _tune_query(answer: Mapping[str, Any]) -> str:
     return urlencode({"operator": answer["operator"], "dtype": answer["dtype"], **answer["shape"]})
 
 

@@ -75,8 +75,8 @@ class Command(ProjectCommand):
     def _list(self, options: dict[str, Any]) -> tuple[Any, str]:
         bans = read_bans()
         rows = [selectors.config_json(row, bans) for row in selectors.config_filter(options)]
-        names = ("operator", "dtype", "shape_bucket", "gpu", "state", "origin")
-        lines = [f"{row['id']:5}  {'  '.join(row[name] for name in names)}{'  recorded' * bool(row['recorded'])}  "
+        lines = [f"{row['id']:5}  {row['operator']}  {row['dtype']}  {row['shape_bucket']}  {row['gpu']}  {row['state']}  "
+                 f"{row['origin']}{'  recorded' * bool(row['recorded'])}  "
                  + line_text(row["operator"], row["config"])
                  for row in rows]
         return {"configs": rows}, "\n".join(lines) or "The cache is empty."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -59,28 +60,28 @@ class Command(ProjectCommand):
         for row in found if isinstance(found, list) else [found]:
             self.stdout.write(_line(row))
 
-    def _list(self, options: dict[str, Any]) -> list[dict[str, Any]]:
+    def _list(self, options: dict[str, Any]) -> Sequence[Mapping[str, Any]]:
         return [selectors.destination_json(row, whole=True) for row in selectors.list_destinations()]
 
-    def _add(self, options: dict[str, Any]) -> dict[str, Any]:
+    def _add(self, options: dict[str, Any]) -> Mapping[str, Any]:
         given = {name: options[name] for name in ("kind", "address", "suite", "verdicts", "secret")}
         row = services.add_destination(**given)
         return {**selectors.destination_json(row, whole=True), "secret": services.secret_of(row)}
 
-    def _remove(self, options: dict[str, Any]) -> dict[str, Any]:
+    def _remove(self, options: dict[str, Any]) -> Mapping[str, Any]:
         row = Notified.objects.get(pk=options["place"])
         said = {**selectors.destination_json(row, whole=True), "removed": True}
         row.delete()
         return said
 
-    def _on(self, options: dict[str, Any], enabled: bool = True) -> dict[str, Any]:
+    def _on(self, options: dict[str, Any], enabled: bool = True) -> Mapping[str, Any]:
         row = services.change_destination(Notified.objects.get(pk=options["place"]), enabled=enabled)
         return selectors.destination_json(row, whole=True)
 
-    def _off(self, options: dict[str, Any]) -> dict[str, Any]:
+    def _off(self, options: dict[str, Any]) -> Mapping[str, Any]:
         return self._on(options, enabled=False)
 
-    def _test(self, options: dict[str, Any]) -> dict[str, Any]:
+    def _test(self, options: dict[str, Any]) -> Mapping[str, Any]:
         row = services.send_test(Notified.objects.get(pk=options["place"]), "the command line")
         until = time.monotonic() + options["wait"]
         while row.status == "waiting" and not row.tries and time.monotonic() < until:
@@ -88,17 +89,17 @@ class Command(ProjectCommand):
             row.refresh_from_db()
         return selectors.delivery_json(row, whole=True)
 
-    def _messages(self, options: dict[str, Any]) -> list[dict[str, Any]]:
+    def _messages(self, options: dict[str, Any]) -> Sequence[Mapping[str, Any]]:
         return [selectors.delivery_json(row, whole=True) for row in selectors.newest_deliveries(options["to"])]
 
-    def _again(self, options: dict[str, Any]) -> dict[str, Any]:
+    def _again(self, options: dict[str, Any]) -> Mapping[str, Any]:
         row = Delivery.objects.select_related("to").get(pk=options["message"])
         sending_services.retry_delivery(row)
         row.refresh_from_db()
         return selectors.delivery_json(row, whole=True)
 
 
-def _line(row: dict[str, Any]) -> str:
+def _line(row: Mapping[str, Any]) -> str:
     """One row as a person reads it."""
     if "event" in row:
         told = row["error"] or row["answer"] or "no worker has tried it yet"

@@ -115,8 +115,8 @@ class Command(ProjectCommand):
             if fetch.error:
                 raise CommandError(f"{fetch.build}: {fetch.error['what']}. {fetch.error['hint']}")
             return told, f"{fetch.build} is {fetch.commit}: {plural(fetch.files or 0, 'file')}, {fetch.size_bytes:,} bytes"
-        told = code_selectors.code_json(suite)
-        return told, f"{suite.name}: {told['kind'] or 'what the workers have'} {told['address']} {told['folder']}".rstrip()
+        code = code_selectors.code_json(suite)
+        return code, f"{suite.name}: {code['kind'] or 'what the workers have'} {code['address']} {code['folder']}".rstrip()
 
     def _stop_try(self, suite: Suite, number: int) -> tuple[Any, str]:
         fetch = CodeFetch.objects.select_related("code").filter(pk=number, code__suite=suite).first()

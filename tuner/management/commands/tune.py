@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -81,7 +81,7 @@ class Command(ProjectCommand):
 
     # ---- one line of the help each ----
 
-    def new(self, options: dict[str, Any]) -> dict[str, Any]:
+    def new(self, options: dict[str, Any]) -> Mapping[str, Any]:
         operator = find(options["operator"])
         dtype = options["dtype"] or (operator.dtypes[0] if operator else "")
         job = create_services.tune_create(owner=None, operator=options["operator"], shape=_parse_shape(options["shape"]),
@@ -89,39 +89,39 @@ class Command(ProjectCommand):
                                    **_typed_options(options))
         return self._wait_for_end(job) if options["wait"] else selectors.job_json(job)
 
-    def list(self, options: dict[str, Any]) -> list[dict[str, Any]]:
+    def list(self, options: dict[str, Any]) -> Sequence[Mapping[str, Any]]:
         jobs = selectors.job_list()
         jobs = jobs.filter(status=options["status"]) if options["status"] else jobs
         return [selectors.job_json(job) for job in jobs[:LISTED]]
 
-    def show(self, options: dict[str, Any]) -> dict[str, Any]:
+    def show(self, options: dict[str, Any]) -> Mapping[str, Any]:
         job = _find_job(options["job"])
         return {**selectors.job_json(job), "grid": job_grid(job), "failures": selectors.failures_by_reason(job)}
 
-    def wait(self, options: dict[str, Any]) -> dict[str, Any]:
+    def wait(self, options: dict[str, Any]) -> Mapping[str, Any]:
         return self._wait_for_end(_find_job(options["job"]))
 
-    def stop(self, options: dict[str, Any]) -> dict[str, Any]:
+    def stop(self, options: dict[str, Any]) -> Mapping[str, Any]:
         return selectors.job_json(control_services.tune_stop(_find_job(options["job"])))
 
-    def pause(self, options: dict[str, Any]) -> dict[str, Any]:
+    def pause(self, options: dict[str, Any]) -> Mapping[str, Any]:
         return selectors.job_json(control_services.tune_pause(_find_job(options["job"])))
 
-    def resume(self, options: dict[str, Any]) -> dict[str, Any]:
+    def resume(self, options: dict[str, Any]) -> Mapping[str, Any]:
         return selectors.job_json(control_services.tune_resume(_find_job(options["job"])))
 
-    def extend(self, options: dict[str, Any]) -> dict[str, Any]:
+    def extend(self, options: dict[str, Any]) -> Mapping[str, Any]:
         return selectors.job_json(control_services.tune_extend(_find_job(options["job"]), options["trials"], options["seconds"]))
 
-    def queue(self, options: dict[str, Any]) -> Sequence[dict[str, Any]]:
+    def queue(self, options: dict[str, Any]) -> Sequence[Mapping[str, Any]]:
         return [selectors.job_json(job) for job in control_services.waiting_jobs()]
 
-    def move(self, options: dict[str, Any]) -> Sequence[dict[str, Any]]:
+    def move(self, options: dict[str, Any]) -> Sequence[Mapping[str, Any]]:
         beside = {name: _find_job(options[name]) for name in ("before", "after") if options[name] is not None}
         control_services.queue_move(_find_job(options["job"]), **beside)
         return self.queue(options)
 
-    def group(self, options: dict[str, Any]) -> dict[str, Any]:
+    def group(self, options: dict[str, Any]) -> Mapping[str, Any]:
         shapes: list[dict[str, Any]] = [_parse_problem(text) for text in options["shapes"]]
         source: dict[str, Any] = {}
         if options["profile"] is not None:
@@ -132,14 +132,14 @@ class Command(ProjectCommand):
         group = groups.group_create(owner=None, name=options["name"], shapes=shapes, source=source, **_typed_options(options))
         return group_json(TuneGroup.objects.get(pk=group.pk))
 
-    def quarantine(self, options: dict[str, Any]) -> Sequence[dict[str, Any]]:
+    def quarantine(self, options: dict[str, Any]) -> Sequence[Mapping[str, Any]]:
         return [quarantine.quarantine_json(row) for row in quarantine.quarantine_list()]
 
-    def lift(self, options: dict[str, Any]) -> dict[str, Any]:
+    def lift(self, options: dict[str, Any]) -> Mapping[str, Any]:
         row = quarantine.quarantine_lift(Quarantine.objects.get(pk=options["row"]), None)
         return quarantine.quarantine_json(row)
 
-    def _wait_for_end(self, job: TuneJob) -> dict[str, Any]:
+    def _wait_for_end(self, job: TuneJob) -> Mapping[str, Any]:
         while job.status not in RESTS:
             time.sleep(LOOK_EVERY_S)
             job.refresh_from_db()
@@ -206,7 +206,7 @@ def _find_job(pk: int) -> TuneJob:
     return TuneJob.objects.get(pk=pk)
 
 
-def _line(row: dict[str, Any]) -> str:
+def _line(row: Mapping[str, Any]) -> str:
     """One row as a person reads it."""
     if "signature" in row:
         state = f"lifted {row['lifted']}" if row["lifted"] else "in force"

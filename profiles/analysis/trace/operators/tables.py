@@ -109,7 +109,7 @@ def _inputs(owned: OwnedWork, at: int) -> tuple[str | None, str | None]:
     return ", ".join(shown)[:TEXT_CHARS] or None, ", ".join(kinds)[:TEXT_CHARS] or None
 
 
-def _dims(shape: list[object]) -> str:
+def _dims(shape: list[int] | list[list[int]]) -> str:
     """"2048×4096"; of a list of tensors how many."""
     return plural(len(shape), "tensor") if isinstance(shape[0], list) else dims_text(shape)
 
