@@ -59,6 +59,7 @@ class TrackJson(TypedDict):
     samples: int
     sort: int
     busy_ns: NotRequired[int | None]            # not of counters that are derived
+    derived: NotRequired[bool]
     least: NotRequired[float | None]            # of a counter
     greatest: NotRequired[float | None]
     rank: str | None

@@ -40,6 +40,8 @@ class TopicJson(TypedDict):
     findings: list[dict[str, Any]]
     seconds: float
     given: NotRequired[Any]
+    refused_mb: NotRequired[float]              # it exceeded so much memory, or time: not tried again until more is allowed
+    refused_s: NotRequired[float]
 
 
 class TopicWaitsJson(TypedDict):
