@@ -174,7 +174,7 @@ class SliceKernelJson(TypedDict):
     matching: int
     bare_name: str
     counters: list[CountersOfJson]
-    capture: dict[str, Any]
+    capture: str
     tune: TuneOfJson
 
 

@@ -124,7 +124,7 @@ class ProcessJson(TypedDict):
     build: str
     command: str
     gpu: str | None
-    on_gpu: bool
+    on_gpu: bool | None
     launcher: bool
 
 

@@ -79,6 +79,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calls]:
         yield made
 
 
+@pytest.mark.torch
 def test_what_the_host_computes_from_a_block_is_computed_for_each_configuration(calls: Calls) -> None:
     found = calls.record("mean_of_parts(randn(4096))")["sums"]
     assert {"BLOCK"} == {each["name"] for each in found.parameters} - {"num_warps", "num_stages"} and not found.problems
@@ -89,6 +90,7 @@ def test_what_the_host_computes_from_a_block_is_computed_for_each_configuration(
     compile(adapter, "adapter", "exec")
 
 
+@pytest.mark.torch
 def test_one_listed_configuration_is_where_a_space_begins(calls: Calls) -> None:
     found = calls.record("scale_rows(randn(4096, 1000))")["scaled"]
     space = {each["name"]: each["values"] for each in found.parameters}
@@ -97,6 +99,7 @@ def test_one_listed_configuration_is_where_a_space_begins(calls: Calls) -> None:
     assert "params={" in calls.adapters["scaled"]
 
 
+@pytest.mark.torch
 def test_a_method_of_an_object_of_the_file_is_called_and_a_call_that_ends_late_is_made_again(calls: Calls) -> None:
     found = calls.record("Scaler(3).run_it(randn(4096, 1000))")["scaled"]
     assert any("did not end" in note for note in found.notes)
@@ -104,6 +107,7 @@ def test_a_method_of_an_object_of_the_file_is_called_and_a_call_that_ends_late_i
     assert found.recorded["grid_formula"] == 'triton.cdiv(meta["n"], meta["BLOCK"])'
 
 
+@pytest.mark.torch
 def test_only_the_branch_that_a_launch_takes_is_read_and_a_number_no_argument_tells_holds_for_the_call(calls: Calls) -> None:
     found = calls.record("copy_to(randn(4096), 3000)")["copied"]
     assert {each["name"]: each["written"] for each in found.arguments if each["kind"] == "pointer"} == {"a": False, "b": True}
@@ -178,6 +182,7 @@ def sum_in_order(x, order, scale):
 """
 
 
+@pytest.mark.torch
 def test_strides_as_tuples_orders_loops_in_functions_and_stand_ins_with_methods(tmp_path: Path) -> None:
     path = tmp_path / "more.py"
     path.write_text(MORE)

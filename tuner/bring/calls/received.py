@@ -63,7 +63,7 @@ def _autotune(told: Any) -> dict[str, Any]:
         raise Refused("an autotuner without a configuration")
     return {"configs": configs(told["configs"]), "kept": configs(told["kept"]), "key": _list(told["key"], _text),
             "names": _list(told["names"], _name), "pruned": bool(told["pruned"]), "prune_failed": _text(told["prune_failed"]),
-            "pre_hook": bool(told["pre_hook"]),
+            "pre_hook": bool(told.get("pre_hook")),
             "reset_to_zero": _list(told["reset_to_zero"], _name), "restore_value": _list(told["restore_value"], _name)}
 
 

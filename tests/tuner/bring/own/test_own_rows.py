@@ -94,7 +94,7 @@ def test_what_is_right_is_a_function_of_the_file_or_said_to_be_not_independent(o
     own, _ = tune(check, olga)
     named, _ = tune(check, olga, reference="add_torch")
     assert not selectors.kernel_json(own)["independent"] and selectors.kernel_json(named)["independent"]
-    assert "return add_torch(args[" in named.adapter and "from kernel import add_kernel, add_torch" in named.adapter
+    assert "return add_torch(x=args[" in named.adapter and "from kernel import add_kernel, add_torch" in named.adapter
     with pytest.raises(Refused, match="there is add_torch"):
         tune(check, olga, reference="os.system")
 
