@@ -15,7 +15,7 @@ class WebappConfig(AppConfig):
         from webapp.audit import services as audit
         from webapp.forges import signals as forges
         from webapp.live_topics import connections_close
-        from webapp.operate.limits import limits_parse
+        from webapp.operate.rates import limits_parse
         from webapp.people import two_factor
         from webapp.projects.services import first_project_ensure
         from webapp.roles import groups_update

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from django.apps import apps
 from django.core.management import call_command
 from django.db import connection
+from django.db.backends.utils import CursorWrapper
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
@@ -18,6 +20,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from webapp.embedded.launch import CannotStart
 
 OURS = ("profiles", "tuner", "webapp")      # a package's migrations may go with its update
+LOOK_EVERY_S = 0.1
 _LOCK = 0x52504D47      # "RPMG": the advisory lock that one migrating process holds
 
 
@@ -37,13 +40,20 @@ def bring_up_to_date() -> None:
     if not pending():
         return                          # without a plan of them all: importing every migration takes 30 ms of each command
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
+        while not _is_locked(cursor):
+            time.sleep(LOOK_EVERY_S)
         try:
             if _has_pending():
                 with _collecting():
                     call_command("migrate", interactive=False, verbosity=0, stdout=sys.stderr, stderr=sys.stderr)
         finally:
             cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
+
+
+def _is_locked(cursor: CursorWrapper) -> bool:
+    """Return whether this process has the lock. An index built concurrently would wait for a question that waits."""
+    cursor.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK])
+    return bool(cursor.fetchone()[0])
 
 
 @contextmanager

@@ -1,12 +1,9 @@
 """From when on what follows on a ready profile is to be taken up by another worker; nothing is due of those that stand already."""
 
-from django.contrib.postgres.operations import AddIndexConcurrently
 from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
-    atomic = False          # the index is built beside readers and writers
 
     dependencies = [
         ("profiles", "0031_profile_request_key"),
@@ -14,6 +11,6 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.AddField("profile", "follow_due", models.DateTimeField(null=True)),
-        AddIndexConcurrently("profile", models.Index(
+        migrations.AddIndex("profile", models.Index(
             condition=models.Q(("follow_due__isnull", False)), fields=["follow_due"], name="profile_follow_due")),
     ]

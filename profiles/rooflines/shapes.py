@@ -12,7 +12,7 @@ from profiles.analysis.core.sentences import si_text
 from profiles.analysis.kernel.ceilings import Ceiling
 from profiles.models import KernelStat, Profile
 from profiles.store.typed import typed_read
-from profiles.topics.time import layer_document
+from profiles.topics.work import layer_document
 
 COUNTED, SHAPES = "counters", "from shapes"
 MOST_DOTS = 300                 # of a trace, the longest times

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from profiles.models import Profile
-from profiles.topics.time import topic_numbers, topic_stamp
+from profiles.topics.work import topic_numbers, topic_stamp
 
 Row = dict[str, Any]
 LAYER, NEEDED = "layer", "needed"

@@ -293,6 +293,8 @@ class TreeJson(TypedDict):
     parent: list[int]
     count: list[int]
     first: list[int]
+    nodes: int
+    lumped: int
 
 
 class HotJson(TypedDict):

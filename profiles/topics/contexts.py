@@ -20,7 +20,7 @@ from profiles.charts.trace import MOST_BARS, path_bars
 from profiles.models import Profile
 from profiles.topics import time
 from profiles.topics.table import Topic
-from profiles.topics.time import topic_numbers
+from profiles.topics.work import topic_numbers
 
 
 def causes_context(profile: Profile, document: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:

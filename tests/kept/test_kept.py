@@ -77,7 +77,7 @@ def facts(name: str) -> Any:
     profile = profile_ingest(recording(name).pk, "test")
     assert profile is not None and profile.status == Profile.Status.READY
     volatile = {"id", "profile_id", "kernel_id", "created", "seconds", "peak_rss_bytes", "stored_bytes", "upload_key", "written",
-                "family_id", "shape_id", "topic", "started", "finished", "updated"}
+                "family_id", "shape_id", "topic", "started", "finished", "updated", "follow_due"}
 
     def rows(found: Any) -> list[dict[str, Any]]:
         return [{key: value for key, value in row.items() if key not in volatile} for row in found.order_by("pk").values()]
