@@ -56,14 +56,14 @@ class KernelDocument(TypedDict, total=False):
     candidate_runs: int
     detectable: float | None             # smallest slowdown that these runs could have shown; 0.034 is 3.4 %
     false_alarms: float | None           # share of comparisons of identical code that end SLOWER
-    more_runs: int
+    more_runs: int | None
     metrics: Sequence[Mapping[str, Any]]
     clocks: Mapping[str, Any]
     excluded: Sequence[str]
     ci_p95: Sequence[float] | None
     change: str | None                   # of the kernel's median: slower, faster, unchanged, unknown
     baseline: Mapping[str, Any]
-    stays: str | None
+    stays: Mapping[str, Any] | None      # the earlier SLOWER verdict that stays: gate, by_itself
     confirmed: bool
     environment: Mapping[str, Any] | None
     regression: int | None
