@@ -131,6 +131,16 @@ def test_impossible_counts_of_the_allocator_break_nothing(stated: str) -> None:
     assert result.applies and result.numbers["devices"][0]["peak_bytes"] >= 0 and json.dumps(result.numbers)
 
 
+def test_more_in_use_than_the_allocator_holds_is_no_unused_memory(tmp_path: Path) -> None:
+    """A file that ends early has the allocations of one thread and not the frees of another."""
+    cut = tmp_path / "cut.json.gz"
+    cut.write_bytes((DATA / "captured" / "layer_trace.json.gz").read_bytes()[:50_000])
+    result = memory_result(recorded(cut))
+    assert "less: the trace lacks frees, and the peak is at most this" in result.answer and "unused" not in result.answer
+    row = table(result, "Memory of each GPU")[0]
+    assert row["Peak allocated"] > row["Peak reserved"] and row["Unused at the peak"] is None
+
+
 def test_a_lost_free_ends_with_the_next_allocation_of_its_address() -> None:
     frame = frame_of(with_marks("    python (1) / main: aten::add 0-90", [(5, 4, 1), (20, 8, 1), (30, -8, 1), (40, -2, 9)]))
     held, = device_memories(frame, counters_of(frame))

@@ -251,11 +251,11 @@ def _peak(device: Device) -> list[str]:
     said = [f"{text}."]
     if not held.baseline_known:
         said.append("How much was there before the recording is not stated, so this is at least.")
-    if held.reserved is not None:
-        reserved = float(held.reserved.at(held.time_ns[held.peak:held.peak + 1])[0])
-        if np.isfinite(reserved) and reserved > 0:
-            unused = pct_text(100 * (reserved - peak) / reserved)
-            said.append(f"The allocator then holds {si_text(reserved, 'B')}, {unused} of it unused.")
+    if reserved := tables.reserved_at_peak(device):
+        unused = tables.unused_at_peak(device)
+        holds = f"The allocator then holds {si_text(reserved, 'B')}"
+        said.append(f"{holds}, {pct_text(100 * unused / reserved)} of it unused." if unused is not None
+                    else f"{holds}, which is less: the trace lacks frees, and the peak is at most this.")
     return said
 
 

@@ -40,12 +40,12 @@ def device_table(facts: MemoryFacts) -> SummaryTable:
     rows: list[list[Cell]] = []
     for each in facts.devices:
         held = each.held
-        reserved = _reserved_at_peak(each)
+        reserved = reserved_at_peak(each)
         most = float(np.nanmax(held.reserved.value)) if held.reserved is not None else None
         rows.append([
             each.label, each.peak_bytes, int(held.time_ns[held.peak]), held.baseline if held.baseline_known else None,
-            int(held.level[-1]), int(most) if most else None, int(reserved - each.peak_bytes) if reserved else None,
-            100 * (reserved - each.peak_bytes) / reserved if reserved else None,
+            int(held.level[-1]), int(most) if most else None, unused := unused_at_peak(each),
+            100 * unused / reserved if reserved and unused is not None else None,
             100 * (most or each.peak_bytes) / each.capacity_bytes if each.capacity_bytes else None,
             int(np.count_nonzero(held.change > 0)), int(held.change[held.change > 0].sum())])
     told = {each.held.device for each in facts.devices}
@@ -59,7 +59,13 @@ def device_table(facts: MemoryFacts) -> SummaryTable:
                         "the driver.")
 
 
-def _reserved_at_peak(device: Device) -> float | None:
+def unused_at_peak(device: Device) -> int | None:
+    """Return bytes that the allocator held without use; None where the trace does not say, or lacks frees (more used than held)."""
+    reserved = reserved_at_peak(device)
+    return int(reserved) - device.peak_bytes if reserved and reserved >= device.peak_bytes else None
+
+
+def reserved_at_peak(device: Device) -> float | None:
     if device.held.reserved is None:
         return None
     value = float(device.held.reserved.at(device.held.time_ns[device.held.peak:device.held.peak + 1])[0])
