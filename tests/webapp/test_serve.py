@@ -125,7 +125,8 @@ def kept(home: Path, first_visit: FirstVisit, store: Any) -> Iterator[Kept]:
             ours.listen()
         yield one
     if one.product is not None:
-        one.product.stop()
+        if one.product.stop() == -signal.SIGKILL:
+            end_servers(home)       # those of a product that was killed stay for the next start: here none came
         until(lambda: not left_over(home))
 
 
@@ -142,6 +143,13 @@ def left_over(home: Path) -> list[str]:
         if told["status"] != psutil.STATUS_ZOMBIE and str(home) in " ".join([*(told["cmdline"] or []), told["cwd"] or ""]):
             found.append(f"{process.pid}: {told['cmdline']}")
     return found
+
+
+def end_servers(home: Path) -> None:
+    for process in psutil.process_iter(["cwd"]):
+        if str(home) in (process.info["cwd"] or ""):
+            with contextlib.suppress(psutil.Error):
+                process.kill()
 
 
 def manage(home: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
