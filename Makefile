@@ -103,7 +103,11 @@ else
 endif
 
 test-core: $(VENV)/.installed-test ## what needs no server, no browser and no second process: under a minute
-	@$(TESTS) pytest --core -n 2 --dist worksteal -p no:playwright $(ARGS)
+ifdef ARGS
+	@$(TESTS) pytest --core -p no:playwright $(ARGS)
+else
+	@$(TESTS) tests.run.parts --core
+endif
 
 test-changed: $(VENV)/.installed-test $(VENV)/.installed-torch $(VENV)/.installed-cuda browser ## what a change can reach, nearest first, 5 minutes of it   (SINCE=commit MINUTES=…)
 	@$(TESTS) tests.run.changed --since "$(SINCE)" --minutes $(or $(MINUTES),5) $(ARGS)

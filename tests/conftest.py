@@ -36,27 +36,6 @@ BROWSER_ARGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-r
                 "--disable-site-isolation-trials", "--renderer-process-limit=1"]        # a process for each page costs 0.2 s
 
 
-# the longest files, longest first: begun first, so that no worker of `pytest -n 2` is left with one at the end
-LONG = (
-    "tests/webapp/test_serve.py",
-    "tests/workers/core/test_worker.py",
-    "tests/profiles/pages/test_ingest_command.py",
-    "tests/workers/capture/test_capture.py",
-    "tests/workers/capture/test_running.py",
-    "tests/profiles/ingest/test_hostile.py",
-    "tests/profiles/ingest/chrome/test_chrome_hostile.py",
-    "tests/browser/test_user_path.py",
-    "tests/browser/timeline/test_timeline_navigation.py",
-    "tests/browser/test_frame.py",
-    "tests/browser/test_guard_path.py",
-    "tests/browser/timeline/test_timeline_selection.py",
-    "tests/browser/timeline/test_timeline.py",
-    "tests/browser/timeline/test_timeline_scale.py",
-    "tests/browser/test_sql.py",
-    "tests/browser/test_tune.py",
-)
-
-
 def pytest_collection_finish() -> None:
     """Leave what was imported and collected out of garbage collections: they took 9 % of a run's processor time, then 4 %."""
     gc.collect()
@@ -91,7 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that need what this machine lacks are skipped and say so; browser tests are marked and come last, long files first.
+    """Tests that need what this machine lacks are skipped and say so; browser tests are marked and come last.
 
     Playwright's synchronous API keeps an event loop running in this thread until the session ends: no other
     asynchronous test could run after it.
@@ -110,8 +89,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for marker, reason in lacking.items():
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
-    places = {} if config.pluginmanager.hasplugin("randomly") else {file: at for at, file in enumerate(LONG)}
-    items.sort(key=lambda item: (item.get_closest_marker("browser") is not None, places.get(item.nodeid.split("::")[0], len(LONG))))
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
 
 
 def is_of_changed_kernel(item: pytest.Item) -> bool:

@@ -7,7 +7,6 @@ a Valkey each, because channels are shared by all databases of one. They end wit
 """
 
 import os
-import re
 import shutil
 import tempfile
 from collections import defaultdict
@@ -16,12 +15,11 @@ from pathlib import Path
 import pytest
 
 from tests.kept.cluster import copy_cluster
+from tests.run.core import NOT_CORE, has_core_tests
 from tests.run.durations import remember
 from webapp.embedded import postgres, redis
 
 SERVERS = {"db", "transactional_db", "django_db_setup", "live_server"}      # fixtures; the mark django_db names them as well
-NOT_CORE = ("browser", "gpu", "torch", "process", "slow", "golden")         # marks; and whatever needs servers
-WHOLE_FILE = re.compile(rf"^pytestmark = .*mark\.(django_db|servers|{'|'.join(NOT_CORE)})\b", re.MULTILINE)
 SHARED = "RIDGEPOINT_TEST_ROOT"                                             # from the controller of `pytest -n` to its workers
 
 _worker = os.environ.get("PYTEST_XDIST_WORKER", "") if SHARED in os.environ else ""
@@ -49,7 +47,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     if collection_path.is_dir():
         return collection_path.name in ("browser", "gpu") or None
-    return (collection_path.suffix == ".py" and WHOLE_FILE.search(collection_path.read_text()) is not None) or None
+    return (collection_path.suffix == ".py" and not has_core_tests(collection_path)) or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -73,13 +71,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> None:
-    """In the process that runs the tests: what is still missing, if a test needs it."""
-    if session.config.option.collectonly or not any(map(needs_servers, session.items)):
-        return
-    if not _worker:
-        start_postgres()
-    assert redis.start(_home / "redis", tie_to_parent=True) == os.environ["REDIS_URL"]
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """In the process that runs the tests: what is still missing, before the first one that needs it."""
+    if not _redis and needs_servers(item):
+        if not _worker:
+            start_postgres()
+        _redis.append(redis.start(_home / "redis", tie_to_parent=True))
+        assert _redis == [os.environ["REDIS_URL"]]
 
 
 def start_postgres() -> None:
@@ -89,6 +87,7 @@ def start_postgres() -> None:
     assert postgres.start(_root / "pg" / "data", durable=False, tie_to_parent=True) == os.environ["DATABASE_URL"]
 
 
+_redis: list[str] = []              # its address, once it runs
 _seconds: dict[str, float] = defaultdict(float)
 
 

@@ -21,7 +21,7 @@ from tests.product import PROJECT
 
 PACKAGES = ("torch", "triton")
 PROGRAMS = ("git", "chrom", "google-chrome")        # what the names of left out programs begin with
-CORE = ("--core", "-n", "2", "--dist", "worksteal", "-p", "tests.run.passed", "--note-passed")
+CORE = ("-m", "tests.run.parts", "--core", "--note-passed")
 
 
 def link_packages(target: Path) -> None:
@@ -65,8 +65,8 @@ def main() -> int:
         if there:
             print(f"still found: {', '.join(there)}", file=sys.stderr)
             return 1
-        return subprocess.run([python, "-m", "pytest", "-p", "no:cacheprovider", *(sys.argv[1:] or CORE)], cwd=PROJECT,
-                              env=env).returncode
+        command = ["-m", "pytest", "-p", "no:cacheprovider", *sys.argv[1:]] if sys.argv[1:] else CORE
+        return subprocess.run([python, *command], cwd=PROJECT, env=env).returncode
 
 
 if __name__ == "__main__":

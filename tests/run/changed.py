@@ -23,6 +23,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.run.durations import seconds_by_file
+from tests.run.parts import run_files
 from tests.scale import CHANGED_KERNELS
 from tests.test_layers import OURS, ROOT, imports, is_top, modules
 
@@ -202,10 +203,9 @@ def main() -> int:
         path.startswith(("static/js/", "tests/js/")) for path in changed) else 0
     if not chosen:
         return js
-    command = [sys.executable, "-m", "pytest", "-m", "not gpu", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder",
-               *(each.path for each in chosen), *arguments]
-    code = subprocess.run(command, cwd=ROOT, env={**os.environ, CHANGED_KERNELS: os.pathsep.join(kernels)}).returncode
-    return js or (0 if code == 5 else code)         # 5: all were deselected
+    os.environ[CHANGED_KERNELS] = os.pathsep.join(kernels)
+    sums = run_files([each.path for each in chosen], extra=tuple(arguments))
+    return js or int(any(each.exit_code for each in sums))
 
 
 if __name__ == "__main__":

@@ -1,30 +1,39 @@
 """Runs the parts of the test suite at once, whatever becomes of each, and sums them up.
 
-    python -m tests.run.parts [--again TIMES]
+    python -m tests.run.parts [--again TIMES] [--core] [--note-passed]
 
-A part is a command. What the first prints is passed on as it comes, that of the others when those before them have ended. The
-exit code is 1 when a part failed. Tests that failed beside the others run once more alone: those that pass then are named as
-unsteady, to be mended, and fail nothing. With --again: the whole suite TIMES times, each time in another random order, and a test
-that fails once has failed.
+A part is a command. Those of pytest take the files of tests from one queue, so that all end at about the same time; the one with a
+browser begins with those that need it. What the first prints is passed on as it comes, that of the others when those before them
+have ended. The exit code is 1 when a part failed. Tests that failed beside the others run once more alone: those that pass then are
+named as unsteady, to be mended, and fail nothing. With --again: the whole suite TIMES times, each time in another random order, and
+a test that fails once has failed.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from tests.run.core import has_core_tests
+from tests.run.durations import seconds_by_file
+from tests.run.passed import passed_before
+from tests.run.queued import BROWSER
 
 PROJECT = Path(__file__).resolve().parents[2]
-GPU = "tests/gpu"           # all of it needs one: it is not even imported
-PYTEST = (sys.executable, "-m", "pytest", "-m", "not gpu", f"--ignore={GPU}", "--dist", "loadfile", "--no-loadscope-reorder",
-          "-p", "tests.run.passed")
+GPU = "tests/gpu/"          # all of it needs one: it is not even imported
+PYTEST = (sys.executable, "-m", "pytest", "-m", "not gpu", "-p", "no:cacheprovider", "-p", "tests.run.passed",
+          "-p", "tests.run.queued")
 COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")           # pytest's closing line
 NODE_COUNTED = re.compile(r"^(?:#|ℹ) (pass|fail|skipped) (\d+)$")           # those of node --test
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?::.+?)(?: - .*)?$")              # of pytest's short summary
@@ -34,12 +43,9 @@ WORDS = {"pass": "passed", "fail": "failed", "error": "failed", "errors": "faile
 
 @dataclass(frozen=True)
 class Part:
-    """`after`: of the part that it waits for, which must stand before it."""
-
     name: str
     command: tuple[str, ...]
     in_pytest: bool = True
-    after: str = ""
 
 
 @dataclass
@@ -62,26 +68,71 @@ class Sum:
         return f"{self.counts.get('passed', 0)} passed, {self.failed} failed{skipped}"
 
 
-# for the two processors of the smallest machine: three workers keep them busy, each more costs what it imports and starts. Tests
-# that start processes and wait for them follow those of the browser, so that all three end at about the same time.
-WAITING = ("tests/profiles/fleet", "tests/workers/capture")
-BROWSER = ("tests/browser", "tests/ways")
-PARTS = (
-    Part("Python", (*PYTEST, "-n", "2", *(f"--ignore={path}" for path in (*BROWSER, *WAITING)))),
-    Part("browser", (*PYTEST, *BROWSER)),
-    Part("waiting", (*PYTEST, *WAITING), after="browser"),
-    Part("JavaScript", ("make", "--no-print-directory", "js"), in_pytest=False),
+# what takes longest where no run was timed yet: begun first, so that no process is left with one of them at the end
+LONG = (
+    "tests/webapp/test_serve.py",
+    "tests/workers/core/test_worker.py",
+    "tests/deploy/test_proxies.py",
+    "tests/profiles/running/test_fetches.py",
+    "tests/workers/capture/test_running.py",
+    "tests/workers/capture/test_capture.py",
+    "tests/profiles/running/test_hosts.py",
+    "tests/profiles/fleet/test_clickhouse_store.py",
+    "tests/tuner/candidates/test_judged.py",
+    "tests/tuner/bring/test_pasted.py",
+    "tests/tuner/bring/own/test_own.py",
+    "tests/webapp/projects/test_walls.py",
+    "tests/workers/test_stages.py",
+    "tests/webapp/test_outage.py",
+    "tests/truth/test_pages.py",
+    "tests/webapp/schema/test_schema_fuzz.py",
+    "tests/tuner/measure/test_team.py",
+    "tests/profiles/pages/test_ingest_command.py",
+    "tests/profiles/ingest/test_hostile.py",
 )
 
 
-def run_part(part: Part, *extra: str, turn: threading.Event | None = None, ended: threading.Event | None = None) -> Sum:
-    """Run one part and return what it came to. Its output is passed on at once, dots included, from its `turn` on.
+def files_of_tests() -> list[str]:
+    """Return the files of tests that need no GPU, but for those that passed whole before."""
+    found = {str(path.relative_to(PROJECT)) for path in (PROJECT / "tests").rglob("test_*.py")}
+    return sorted(path for path in found - passed_before() if not path.startswith(GPU))
 
-    ended  set when its command has: what was printed may still wait for its turn
+
+def in_order(files: list[str], seed: int | None) -> list[str]:
+    """Return them longest first, but those of asynchronous tests before all: a process that had a browser cannot run them."""
+    seconds = {**{path: float(len(LONG) - at) for at, path in enumerate(LONG)}, **seconds_by_file()}
+    ordered = sorted(files, key=lambda path: (-seconds.get(path, 0.0), path))
+    if seed is not None:
+        random.Random(seed).shuffle(ordered)
+    return sorted(ordered, key=lambda path: "async def test_" not in (PROJECT / path).read_text())
+
+
+def make_parts(folder: Path, files: list[str], *, core: bool = False, seed: int | None = None, extra: tuple[str, ...] = ()
+               ) -> tuple[Part, ...]:
+    """Write the queues of these files to a folder and return the parts that empty them.
+
+    Three processes keep the two processors of the smallest machine busy, since some wait; each more costs what it imports.
     """
-    command = [*part.command, *(extra if part.in_pytest else ())]
+    if core:
+        files = [path for path in files if not path.startswith(BROWSER) and has_core_tests(PROJECT / path)]
+    browser, rest = Path(folder, "browser"), Path(folder, "rest")
+    browser.write_text("".join(f"{path}\n" for path in in_order(files, seed) if path.startswith(BROWSER)))
+    rest.write_text("".join(f"{path}\n" for path in in_order(files, seed) if not path.startswith(BROWSER)))
+    command = (*PYTEST, *(("--core", "-p", "no:playwright") if core else ()),
+               *(("-p", "randomly", f"--randomly-seed={seed}") if seed is not None else ()), *extra)
+    pythons = [Part(f"Python {number}", (*command, f"--queue={rest}")) for number in range(1, 4)]
+    if not browser.read_text():
+        return tuple(pythons)
+    return (*pythons[:2], Part("browser", (*command, f"--queue={browser}", f"--queue={rest}")))
+
+
+JAVASCRIPT = Part("JavaScript", ("make", "--no-print-directory", "js"), in_pytest=False)
+
+
+def run_part(part: Part, turn: threading.Event | None = None) -> Sum:
+    """Run one part and return what it came to. Its output is passed on at once, dots included, from its `turn` on."""
     began = time.monotonic()
-    process = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    process = subprocess.Popen(part.command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert process.stdout is not None
     printed, shown = bytearray(), 0
     while block := os.read(process.stdout.fileno(), 1 << 16):
@@ -90,8 +141,6 @@ def run_part(part: Part, *extra: str, turn: threading.Event | None = None, ended
             shown = _show(printed, shown)
     code = process.wait()
     seconds = time.monotonic() - began
-    if ended is not None:
-        ended.set()
     if turn is not None:
         turn.wait()
     _show(printed, shown)
@@ -137,18 +186,14 @@ def run_alone(sums: list[Sum]) -> bool:
     return alone.exit_code == 0
 
 
-def run_parts(parts: tuple[Part, ...] = PARTS, *extra: str) -> list[Sum]:
-    """Run all parts, at once or each after another, print one line for each and one for all, and return what they came to."""
+def run_parts(parts: tuple[Part, ...]) -> list[Sum]:
+    """Run all parts at once, print one line for each and one for all, and return what they came to."""
     turns = [threading.Event() for _ in parts]
-    ended = {part.name: threading.Event() for part in parts}
 
     def run(number: int) -> Sum:
-        if parts[number].after:
-            ended[parts[number].after].wait()
         try:
-            return run_part(parts[number], *extra, turn=turns[number], ended=ended[parts[number].name])
+            return run_part(parts[number], turns[number])
         finally:
-            ended[parts[number].name].set()
             if number + 1 < len(parts):
                 turns[number + 1].set()
 
@@ -166,19 +211,30 @@ def run_parts(parts: tuple[Part, ...] = PARTS, *extra: str) -> list[Sum]:
     return sums
 
 
+def run_files(files: list[str], *others: Part, **options: Any) -> list[Sum]:
+    """Run these files of tests (options: those of `make_parts`) and the other parts beside them."""
+    with tempfile.TemporaryDirectory(prefix="rp-queue-") as folder:
+        return run_parts((*make_parts(Path(folder), files, **options), *others))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--again", type=int, default=0, metavar="TIMES", help="that many times, each in a random order")
+    parser.add_argument("--core", action="store_true", help="only tests that need no server, no browser and no second process")
+    parser.add_argument("--note-passed", action="store_true", help="add what passes to the file of RIDGEPOINT_PASSED")
     options = parser.parse_args()
+    if options.core:
+        sums = run_files(files_of_tests(), core=True, extra=("--note-passed",) if options.note_passed else ())
+        return int(any(each.exit_code for each in sums))
     if not options.again:
-        sums = run_parts()
+        sums = run_files(files_of_tests(), JAVASCRIPT)
         return int(any(each.exit_code for each in sums) and not run_alone(sums))
     failed = []
     for number in range(1, options.again + 1):
-        seed = str(int.from_bytes(os.urandom(3), "big"))
+        seed = int.from_bytes(os.urandom(3), "big")
         print(f"--- {number} of {options.again}, order {seed}", flush=True)
-        if any(each.exit_code for each in run_parts(PARTS, "-p", "randomly", f"--randomly-seed={seed}")):
-            failed.append(seed)
+        if any(each.exit_code for each in run_files(files_of_tests(), JAVASCRIPT, seed=seed)):
+            failed.append(str(seed))
     told = f"; failed with --randomly-seed={', '.join(failed)}" if failed else ""
     print(f"{options.again - len(failed)} of {options.again} times without a failure{told}")
     return int(bool(failed))

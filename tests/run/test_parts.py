@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.run.parts import GPU, MOST_ALONE, PARTS, PROJECT, Part, Sum, count_tests, failures_of, run_alone, run_parts
+from tests.run.parts import (
+    GPU,
+    LONG,
+    MOST_ALONE,
+    PROJECT,
+    Part,
+    Sum,
+    count_tests,
+    failures_of,
+    files_of_tests,
+    in_order,
+    make_parts,
+    run_alone,
+    run_parts,
+)
+from tests.run.queued import BROWSER, FromQueues
 from tests.scale import DEEP
 
 
@@ -27,22 +44,52 @@ def test_a_part_that_fails_keeps_no_other_from_running(capfd: pytest.CaptureFixt
     assert "F." in printed
 
 
-def test_a_part_waits_for_the_one_that_it_follows_and_for_no_other(tmp_path: Path) -> None:
-    """`slow` prints first and ends last: what `second` waits for is the end of `first`, not its turn to print."""
-    def stamp(name: str, after: str, seconds: float) -> Part:
-        code = f"import time; a = time.monotonic(); time.sleep({seconds}); open({str(tmp_path / name)!r}, 'w')" \
-               ".write(f'{a} {time.monotonic()}')"
-        return Part(name, (sys.executable, "-c", code), in_pytest=False, after=after)
-
-    run_parts((stamp("slow", "", 2.5), stamp("first", "", 0.5), stamp("second", "first", 0.0)))
-    times = {name: [float(word) for word in (tmp_path / name).read_text().split()] for name in ("slow", "first", "second")}
-    assert times["first"][1] <= times["second"][0] and times["second"][1] < times["slow"][1]
+def test_each_file_of_tests_is_in_one_queue_and_those_of_the_browser_in_its_own(tmp_path: Path) -> None:
+    files = files_of_tests()
+    parts = make_parts(tmp_path, files)
+    browser, rest = ((tmp_path / name).read_text().splitlines() for name in ("browser", "rest"))
+    assert sorted([*browser, *rest]) == files and not any(path.startswith(GPU) for path in files)
+    assert {path.split("/")[1] for path in browser} == {"browser", "ways"} and not any(path.startswith(BROWSER) for path in rest)
+    asked = [[word for word in part.command if word.startswith("--queue=")] for part in parts]
+    assert asked == [[f"--queue={tmp_path / 'rest'}"]] * 2 + [[f"--queue={tmp_path / 'browser'}", f"--queue={tmp_path / 'rest'}"]]
 
 
-def test_the_parts_name_every_test_once() -> None:
-    left_out = {word.partition("=")[2] for word in PARTS[0].command if word.startswith("--ignore=")}
-    taken = [word for part in PARTS[1:] for word in part.command if word.startswith("tests/")]
-    assert sorted([*taken, GPU]) == sorted(left_out) and all((PROJECT / path).is_dir() for path in taken)
+def test_asynchronous_tests_come_first_and_then_the_longest_or_what_a_seed_says(tmp_path: Path) -> None:
+    files = files_of_tests()
+    ordered = in_order(files, None)
+    is_async = ["async def test_" in (PROJECT / path).read_text() for path in ordered]
+    assert any(is_async) and is_async == sorted(is_async, reverse=True)
+    assert in_order(files, 1) == in_order(files, 1) != in_order(files, 2) != ordered
+    assert set(LONG) <= set(files)
+
+
+def test_processes_share_a_queue(tmp_path: Path) -> None:
+    """Each runs what it took, all of a file, with what a conftest of the folder gives to both files; nothing runs twice."""
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "conftest.py").write_text("import pytest\n\n@pytest.fixture(scope='session')\ndef once():\n    return []\n")
+    for at, name in enumerate(("one", "two"), 1):
+        (tmp_path / "inner" / f"test_{name}.py").write_text(
+            f"def test_a(once):\n    once.append(1)\n\ndef test_{name}(once):\n    assert len(once) == {at}\n")
+    (tmp_path / "queue").write_text("inner/test_one.py\ninner/test_two.py\ninner/test_none.py\n")
+    (tmp_path / "inner" / "test_none.py").write_text("")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.run.queued", "-p", "no:django", "-p", "no:randomly",
+               "--rootdir", ".", "--queue=queue"]
+    first, second = (subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(PROJECT)}, text=True,
+                                    capture_output=True) for _ in range(2))
+    assert (first.returncode, count_tests(first.stdout)) == (0, {"passed": 4}), first.stdout + first.stderr
+    assert second.returncode == 5 and (tmp_path / "queue").read_text() == ""
+
+
+def test_a_process_that_had_a_browser_takes_no_asynchronous_tests(tmp_path: Path) -> None:
+    (tmp_path / "test_async.py").write_text("async def test_it():\n    pass\n")
+    (tmp_path / "test_plain.py").write_text("def test_it():\n    pass\n")
+    queue = tmp_path / "queue"
+    queue.write_text(f"{tmp_path}/test_async.py\n{tmp_path}/test_plain.py\n")
+    process = FromQueues([queue])
+    process.had_a_browser = True
+    assert [process.take_next(), process.take_next()] == [f"{tmp_path}/test_plain.py", ""]
+    process.had_a_browser = False
+    assert process.take_next() == f"{tmp_path}/test_async.py"
 
 
 @pytest.mark.parametrize(("printed", "counts"), [
