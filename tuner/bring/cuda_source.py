@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from tuner.tuning.cuda.text import read_file, read_text
 from tuner.tuning.operators.limits import Limits
 from tuner.tuning.space import Constraint, Param, Space
 from tuner.tuning.team.expressions import Expression
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ def propose(path: Path, text: str, holds: CudaText, function: CudaFunction) -> C
     fixed = fixed_of(function)
     start: dict[str, Any] = dict.fromkeys(function.undefined)
     start |= {name: value for name, value in holds.defines.items()
-              if name in function.uses and (name in holds.guarded or _looks_tuned(name, function))}
+              if name in function.uses and name not in function.counted and (name in holds.guarded or _looks_tuned(name, function))}
     several: dict[str, tuple[Any, ...]] = {}
     for each in function.template:
         if each.is_type or each.name in fixed:
@@ -127,7 +129,7 @@ def propose(path: Path, text: str, holds: CudaText, function: CudaFunction) -> C
         written = each.default.rstrip("uU")
         start[each.name] = (several[each.name][0] if several[each.name] else int(written) if written.isdecimal() else
                             {"true": 1, "false": 0}.get(written))
-    block, free = _block(function, start)
+    block, free = _block(function, start, fixed)
     for name, axis in free.items():
         start[name], several[name] = axis.value, axis.several
     flags = {each.name for each in function.template if each.is_flag}
@@ -151,12 +153,18 @@ def _looks_tuned(name: str, function: CudaFunction) -> bool:
     return is_extent or knows(name)
 
 
-def _block(function: CudaFunction, start: Mapping[str, Any]) -> tuple[tuple[str, str, str], dict[str, Axis]]:
-    """Return the extents along x, y, z, and the parameters that are threads of their own, with their axes."""
+def _block(function: CudaFunction, start: Mapping[str, Any], fixed: Mapping[str, str]
+           ) -> tuple[tuple[str, str, str], dict[str, Axis]]:
+    """Return the extents along x, y, z, and the parameters that are threads of their own, with their axes.
+
+    fixed  template parameters that are no parameters → the text that stands for them
+    """
     extents, free = ["1", "1", "1"], {}
+    numbers = {name: text for name, text in fixed.items() if text.isdecimal()}
     covers = next((name for name in start if THREADS.match(name) and name not in BLOCK
                    and name not in function.block[0].split), "")
-    for at, (axis, name) in enumerate(zip(function.block, BLOCK, strict=True)):
+    for at, (asked, name) in enumerate(zip(function.block, BLOCK, strict=True)):
+        axis = replace(asked, extent=_NAME.sub(lambda match: numbers.get(match[0], match[0]), asked.extent))
         if name in start:                                   # as Kernel Tuner's kernels name it
             extents[at] = name
         elif axis.extent and not axis.is_free and _is_known(axis.extent, start):
@@ -175,4 +183,4 @@ def _block(function: CudaFunction, start: Mapping[str, Any]) -> tuple[tuple[str,
 
 
 def _is_known(extent: str, start: Mapping[str, Any]) -> bool:
-    return all(name in start for name in re.findall(r"[A-Za-z_]\w*", extent))
+    return all(name in start for name in _NAME.findall(extent))

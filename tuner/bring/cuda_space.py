@@ -23,6 +23,9 @@ THREAD_VALUES = (32, 64, 128, 256, 512, 1024)
 SHAPES = re.compile(r"head|hidden|dim(?!s?_?tile)|channel|col|width|height|depth|rank|stride|radius|bits|classes|experts|"
                     r"warp_?size|type|^max_|^(?:D|C|H|W|N|K|M|R|S|dim|size|hs|ndim|align\w*|pack_?size|length|len)$|"
                     r"num_(?!threads|warps|stages)", re.IGNORECASE)
+# flags that say how it is computed; any other says what
+HOW = re.compile(r"unroll|vec(?:tor)?(?:ize)?|prefetch|async|double_?buffer|pipelin|swizzl|use_?(?:smem|shared|ldg|tma)",
+                 re.IGNORECASE)
 
 
 def fixed_of(function: CudaFunction) -> dict[str, str]:
@@ -32,14 +35,23 @@ def fixed_of(function: CudaFunction) -> dict[str, str]:
         if each.is_type:
             continue
         launched = each.launched[0] if each.launched else None
-        is_shape_of_it = not THREADS.match(each.name) and not _is_extent(function, each) and is_shape(each)
-        if not (each.is_flag or each.is_number) or (each.is_number and is_shape_of_it):
+        if each.is_flag:
+            if not HOW.search(each.name):
+                fixed[each.name] = _flag(each.default if launched is None else str(launched))
+        elif not each.is_number or each.name in function.counted or (
+                not THREADS.match(each.name) and not _is_extent(function, each) and is_shape(each)):
             fixed[each.name] = str(launched) if launched is not None else each.default
     return fixed
 
 
+def _flag(text: str) -> str:
+    """Return a flag as C++ has it: as the file gives it, else false."""
+    return {"1": "true", "0": "false", "": "false"}.get(text, text)
+
+
 def _is_extent(function: CudaFunction, param: TemplateParam) -> bool:
-    return any(re.search(rf"\b{re.escape(param.name)}\b", axis.extent) for axis in function.block)
+    """Return whether a parameter alone is the threads along an axis: of a product the width of a row is no less a width."""
+    return any(set(re.findall(r"[A-Za-z_]\w*", axis.extent)) == {param.name} for axis in function.block)
 
 
 def is_shape(param: TemplateParam) -> bool:
@@ -54,8 +66,8 @@ def few(name: str) -> tuple[int, ...]:
 
 def knows(name: str) -> bool:
     """Return whether a macro's name is one that people tune."""
-    if name.upper().startswith(("MAX", "MIN", "NUM_BLOCKS", "GRID")):
-        return False                    # bounds, and sizes of a grid
+    if name.upper().startswith(("MAX", "MIN", "NUM_BLOCKS", "GRID", "RNG", "RAND")):
+        return False                    # bounds, sizes of a grid, and what the random numbers of a result rest on
     return bool(few(name) or BLOCKS.search(name) or THREADS.match(name))
 
 

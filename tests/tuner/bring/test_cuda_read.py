@@ -159,7 +159,7 @@ def test_a_read_is_no_store() -> None:
 
 def test_flags_and_groups() -> None:
     both = sources(CASES / "c07_template_bool_and_groups.cu")
-    assert both["pick"].params["nIsPow2"] == (False, True) and both["pick"].block == ("blockSize", "1", "1")
+    assert both["pick"].given["nIsPow2"] == "false" and both["pick"].block == ("blockSize", "1", "1")
     assert both["groups"].params == {"block_size_x": (32, 64, 128, 256, 512, 1024)}
 
 
@@ -169,11 +169,11 @@ def test_instances_of_a_template_in_a_namespace(tmp_path: Path) -> None:
         "__global__ void __launch_bounds__(256) f(T *out, T const *in, Acc scale) { out[threadIdx.x] = in[blockDim.x] * scale; }\n"
         "}\ntemplate __global__ void f<__half, float, 64, 2, true>(__half *, __half const *, float);\n"
         "void run() { f<__half, float, 128, 4, false><<<1, 128>>>(0, 0, 1); } }\n"))["f"]
-    assert source.function.qualified == "a::b::f" and source.given == {"HEAD": "128"}
-    assert source.default == {"block_size_x": 128, "UNROLL": 4, "CAUSAL": False} and max(source.params["block_size_x"]) == 256
+    assert source.function.qualified == "a::b::f" and source.given == {"HEAD": "128", "CAUSAL": "false"}
+    assert source.default == {"block_size_x": 128, "UNROLL": 4} and max(source.params["block_size_x"]) == 256
     text = write_cuda_adapter(source, "kernel.cu").text
     assert "    in_ = torch.empty" in text and compile(text, "adapter", "exec")
-    assert 'template=("{dtype}", "float", "128", "{UNROLL}", "{CAUSAL}")' in text and 'dtypes=("fp16", "fp32", "bf16")' in text
+    assert 'template=("{dtype}", "float", "128", "{UNROLL}", "false")' in text and 'dtypes=("fp16", "fp32", "bf16")' in text
 
 
 def test_a_constant_is_a_parameter_as_a_macro_is(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.bring.own.client import Refused, siblings_of
+from tuner.bring.travel.files import headers_of
 
 MOST_FOUND, MOST_NAMES = 500, 12
 ASIDE = re.compile(r"(?:^|/)(?:tests?|testing|benchmarks?|docs?|examples?|third_?party|vendor)/|(?:^|/)(?:test_|conftest)")
@@ -39,7 +40,7 @@ def read_one(root: Path, path: str) -> dict[str, Any]:
         near = sorted(each.relative_to(root).as_posix() for each in root.rglob(file.name))[:3]
         return {"refused": f"there is no file {path}" + (f"; there is {', '.join(near)}" if near else "")}
     try:
-        siblings = siblings_of(file, root) if file.suffix == ".py" else {}
+        siblings = siblings_of(file, root) if file.suffix == ".py" else headers_of(file, root)
     except Refused as refused:
         return {"refused": str(refused).replace(f"{root}", "the tree")}
     return {"text": file.read_text(encoding="utf-8", errors="replace"), "siblings": siblings}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from profiles.base.refused import Refused
+from tuner.tuning.cuda.includes import ROOT, own_headers
 
 FOLDER = "RIDGEPOINT_OWN_KERNEL"        # of a child: where the files lie
 RECORD, TREE = "kernel.json", "tree"
@@ -56,11 +57,27 @@ def check_folder(folder: str) -> str:
 
 
 def lay_out(root: Path, files: Mapping[str, str]) -> None:
-    """Write the files below a folder. Their paths were checked."""
+    """Write the files below a folder, which is the root for what they import and include. Their paths were checked."""
+    root.mkdir(parents=True, exist_ok=True)
+    (root / ROOT).touch()
     for path, text in files.items():
         place = root / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8", errors="replace")
+
+
+def headers_of(file: Path, root: Path) -> dict[str, str]:
+    """Return {path: text} of the headers of the tree that a CUDA C++ file includes, as many as may travel."""
+    headers: dict[str, str] = {}
+    left = MOST_BYTES
+    for path in own_headers(file, root)[:MOST_FILES]:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        left -= len(text.encode())
+        if left < 0:
+            break
+        if path.suffix in _ENDINGS:
+            headers[path.relative_to(root).as_posix()] = text
+    return headers
 
 
 def hash_of(sources: Mapping[str, str], file: str, adapter: str) -> str:

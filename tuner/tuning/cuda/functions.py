@@ -119,6 +119,7 @@ class CudaFunction:
     smem       dynamic shared memory of the first launch: an expression over its names, "" for none, None where it is not told
     grid       blocks along x, y, z of the first launch: expressions over its arguments, names and block; () where none is told
     problem    why it cannot be read; "" where it can
+    counted    names that say how much one block does, where a result has an element for each block: its size follows them
     """
 
     name: str
@@ -136,6 +137,7 @@ class CudaFunction:
     smem: str | None = ""
     grid: tuple[str, ...] = ()
     problem: str = ""
+    counted: frozenset[str] = frozenset()
 
     @property
     def qualified(self) -> str:
@@ -146,7 +148,7 @@ class CudaFunction:
 class CudaText:
     """defines: macro or constant → number; guarded: those of them that stand under `#ifndef`, so that a compiler's -D holds.
 
-    types: names of the types that the file declares.
+    types: names of the types that the file declares, without enumerations.
     """
 
     functions: tuple[CudaFunction, ...]

@@ -20,6 +20,19 @@ _NUMBERS = "#pragma once\n#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"     
 _CUB = "#pragma once\n" + "".join(f"#include <cub/{name}.cuh>\n" for name in (
     "block/block_reduce", "block/block_scan", "block/block_load", "block/block_store", "block/block_radix_sort",
     "block/block_exchange", "warp/warp_reduce", "warp/warp_scan"))
+# what methods of a type that only the host calls name; none of it runs
+_STRING = """#pragma once
+namespace std {
+struct string {
+  __host__ __device__ constexpr string(const char * = "") {}
+  __host__ __device__ constexpr string operator+(const string &) const { return {}; }
+  __host__ __device__ constexpr string &operator+=(const string &) { return *this; }
+  __host__ __device__ constexpr const char *c_str() const { return ""; }
+};
+__host__ __device__ constexpr string operator+(const char *, const string &) { return {}; }
+template <class T> __host__ __device__ constexpr string to_string(T) { return {}; }
+}
+"""
 FLOATS = """#pragma once
 #ifndef FLT_MAX
 #define FLT_MAX 3.402823466e+38F
@@ -56,6 +69,9 @@ TORCH = """#pragma once
 #define C10_WARP_SIZE 32
 #define C10_CUDA_KERNEL_LAUNCH_CHECK()
 #define CUDA_KERNEL_ASSERT(holds)
+#define TORCH_CHECK(...)
+#define STD_TORCH_CHECK(...)
+#define TORCH_INTERNAL_ASSERT(...)
 #define CUDA_1D_KERNEL_LOOP_TYPE(i, n, T) \\
   for (T i = (T)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (T)blockDim.x * gridDim.x)
 #define CUDA_1D_KERNEL_LOOP(i, n) CUDA_1D_KERNEL_LOOP_TYPE(i, n, int)
@@ -107,10 +123,11 @@ HEADERS = {
     "cub/cub.cuh": _CUB,
     "cublas_v2.h": _NUMBERS, "cublasLt.h": _NUMBERS,
     "cstdint": _INTEGERS, "stdint.h": _INTEGERS,
+    "string": _STRING,
     "float.h": FLOATS, "cfloat": FLOATS, "limits.h": INTEGER_LIMITS, "climits": INTEGER_LIMITS,
     # nothing of these is device code but printf and assert, which NVRTC knows by itself
     **dict.fromkeys((
-        "stdio.h", "cstdio", "stdlib.h", "cstdlib", "assert.h", "cassert", "string.h", "cstring", "math.h", "iostream", "string",
+        "stdio.h", "cstdio", "stdlib.h", "cstdlib", "assert.h", "cassert", "string.h", "cstring", "math.h", "iostream",
         "vector", "map", "memory", "random", "chrono", "iomanip", "fstream", "sstream", "stdexcept", "time.h", "stdbool.h",
         "stddef.h", "unistd.h", "curand.h", "omp.h", "helper_cuda.h", "helper_functions.h",
         "nvtx3/nvToolsExt.h"), _NOTHING),

@@ -1,18 +1,27 @@
-"""Headers that lie beside a kernel's file or further up in its repository: put where the file includes them, each once."""
+"""Headers that lie beside a kernel's file or elsewhere in its repository: put where the file includes them, each once."""
 
 from __future__ import annotations
 
+import os
 import re
-from pathlib import Path
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import islice
+from pathlib import Path, PurePosixPath
 
 MAX_HEADERS, MAX_BYTES, MAX_DEPTH = 200, 4 << 20, 20
-MARKS = (".git", "pyproject.toml", "setup.py", "CMakeLists.txt")
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"[^\n]*$', re.MULTILINE)
+ROOT = ".ridgepoint-root"           # of a tree that was laid out for a check or a job
+MARKS = (ROOT, ".git", "pyproject.toml", "setup.py", "CMakeLists.txt")
+MOST_PARENTS, MOST_FILES = 14, 50_000
+HEADERS = (".h", ".cuh", ".hpp", ".hh", ".inl", ".inc", ".cu")
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([\w.-]+/[\w./-]+\.(?:h|cuh|hpp)|[\w.-]+\.cuh)>)[^\n]*$',
+                      re.MULTILINE)
+_SKIPPED = {".git", "node_modules", "build", "__pycache__"}
 
 
 def root_of(folder: Path) -> Path:
     """Return the outermost folder whose headers a file may include: its repository's, else its own."""
-    for each in (folder, *list(folder.parents)[:6]):
+    for each in (folder, *list(folder.parents)[:MOST_PARENTS]):
         if any((each / mark).exists() for mark in MARKS):
             return each
     return folder
@@ -26,6 +35,13 @@ def with_own_headers(text: str, folder: Path, name: str = "") -> str:
     return _Inlined(folder, root_of(folder)).text(text, folder, name, 0)
 
 
+def own_headers(path: Path, root: Path) -> list[Path]:
+    """Return the headers below `root` that a file includes, directly or through others."""
+    read = _Inlined(path.parent.resolve(), root.resolve())
+    read.text(path.read_text(errors="replace"), read.folder, path.name, 0)
+    return sorted(read.done)
+
+
 class _Inlined:
     def __init__(self, folder: Path, root: Path) -> None:
         self.folder, self.root, self.done, self.bytes = folder, root, set[Path](), 0
@@ -33,7 +49,7 @@ class _Inlined:
     def text(self, text: str, folder: Path, name: str, depth: int) -> str:
         out, at = [], 0
         for match in _INCLUDE.finditer(text):
-            path = self.find(match[1], folder)
+            path = self.find(match[1] or match[2], folder)
             if path is None or depth > MAX_DEPTH or len(self.done) > MAX_HEADERS:
                 continue
             out.append(text[at : match.start()])
@@ -49,13 +65,49 @@ class _Inlined:
         return "".join([*out, text[at:]])
 
     def find(self, name: str, folder: Path) -> Path | None:
-        """Return the header that a name means: beside the file that includes it, else beside the kernel's or further up."""
+        """Return the header that a name means: beside the file that includes it, beside the kernel's or further up, else elsewhere.
+
+        Elsewhere is where a build's `-I` would look: of the files of the repository whose path ends with the name the nearest.
+        """
         if len(name) > 300:
             return None
         for place in (folder, self.folder, *self.folder.parents):
-            path = (place / name).resolve()
-            if self.root in path.parents and path.is_file() and path.stat().st_size <= MAX_BYTES:
+            if (path := self._own(place / name)) is not None:
                 return path
             if place == self.root:
-                return None
-        return None
+                break
+        wanted = PurePosixPath(name).parts
+        if ".." in wanted:
+            wanted = tuple(part for part in wanted if part not in (".", ".."))
+        same = [each for each in self._files.get(wanted[-1], ()) if each.parts[-len(wanted):] == wanted]
+        return self._own(max(same, key=lambda each: (_shared(each, folder), -len(each.parts)))) if same else None
+
+    def _own(self, path: Path) -> Path | None:
+        path = path.resolve()
+        return path if self.root in path.parents and path.is_file() and path.stat().st_size <= MAX_BYTES else None
+
+    @cached_property
+    def _files(self) -> dict[str, list[Path]]:
+        """Name → the headers of the repository that have it, in the order of their paths."""
+        found: dict[str, list[Path]] = {}
+        for path in sorted(islice(_walk(self.root), MOST_FILES)):
+            found.setdefault(path.name, []).append(path)
+        return found
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(each for each in folders if each not in _SKIPPED)
+        for each in files:
+            if each.endswith(HEADERS):
+                yield Path(folder, each)
+
+
+def _shared(path: Path, folder: Path) -> int:
+    """Return how many leading parts a header's path has in common with a folder's."""
+    same = 0
+    for one, other in zip(path.parts, folder.parts, strict=False):
+        if one != other:
+            break
+        same += 1
+    return same

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 
 from tuner.tuning.cuda.constants import evaluate
@@ -39,6 +39,31 @@ def body_of(source: Source, item: Item) -> list[str]:
         and out[at + 2].partition(".")[0] in ("blockIdx", "threadIdx", "blockDim")
     }
     return [held.get(word, word) for word in out]
+
+
+def counted_by_blocks(body: Sequence[str], written: Collection[str], names: Collection[str]) -> frozenset[str]:
+    """Return those of `names` that blockIdx is multiplied by, where a result has an element for each block: `sums[blockIdx.x]`.
+
+    A kernel that asks how many blocks there are (gridDim) shares its work between any number of them.
+    """
+    blocks = {"blockIdx.x", "blockIdx.y", "blockIdx.z"}
+    if "gridDim" in body:
+        return frozenset()
+    is_result = False
+    by_block: set[str] = set()
+    for at, word in enumerate(body[:-1]):
+        if word in (";", "{", "}"):
+            is_result = False
+        is_result = is_result or word in written
+        if is_result and word in blocks and body[at - 1] in ("+", "[") and body[at + 1] in ("+", "]", ";", ","):
+            by_block.add(word)
+    return frozenset(
+        name
+        for at, name in enumerate(body)
+        if name in names
+        and (tuple(body[at - 2 : at]) in {(block, "*") for block in by_block}
+             or tuple(body[at + 1 : at + 3]) in {("*", block) for block in by_block})
+    )
 
 
 def implied(

@@ -241,7 +241,9 @@ class _Reader:
     def _function_name(self, groups: list[int], begin: int, until: int) -> tuple[int, int] | None:
         """Return the places of a function's name and of the `(` of its arguments: the last brackets after a name."""
         words = self.words
-        for opening in reversed(groups[-MAX_GROUPS:]):
+        ends = (words[self.closing[opening] + 1 : until][:1] for opening in groups)
+        colon = next((at for at, after in enumerate(ends) if after == [":"]), len(groups))
+        for opening in reversed(groups[: colon + 1][-MAX_GROUPS:]):  # S::S(int n) : n(n)
             place = opening - 1
             if place >= begin and words[place] == ">":  # f<float>(…)
                 depth = 0

@@ -36,6 +36,7 @@ _ERROR = re.compile(r"^(?P<file>[^\n(]*)\((?P<line>\d+)\): (?:catastrophic )?err
 _CUDA_HEADER = r"could not open source file \"?(?:cuda_fp16|cuda_bf16|cuda_fp8|cooperative_groups|cuda_runtime|cuda_pipeline|mma)"
 HINTS = ((re.compile(_CUDA_HEADER), "pip install nvidia-cuda-runtime"),
          (re.compile(r"could not open source file \"?crt/|cannot open source file \"?crt/"), "pip install nvidia-cuda-crt"),
+         (re.compile(r"left out: [^)]*curand_|\"curand_?[A-Za-z]"), "pip install nvidia-curand"),
          (re.compile(r"could not open source file \"?(?:cub|cuda/|nv/|thrust)"), "pip install nvidia-cuda-cccl"))
 
 
@@ -76,11 +77,11 @@ def arch_of(capability: tuple[int, int]) -> str:
 
 
 def include_folders() -> list[str]:
-    """Return the folders of CUDA's own headers, as far as they are installed (nvidia-cuda-runtime, nvidia-cuda-cccl)."""
+    """Return the folders of CUDA's own headers, as far as nvidia-cuda-runtime, nvidia-cuda-cccl and nvidia-curand are installed."""
     from cuda import pathfinder
 
     found = []
-    for library in ("cudart", "cccl"):
+    for library in ("cudart", "cccl", "curand"):
         try:
             place = pathfinder.find_nvidia_header_directory(library)
         except Exception:               # a library that this version does not know

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from tuner.tuning.cuda.items import Item
 from tuner.tuning.cuda.source import Source
 from tuner.tuning.cuda.tokens import is_word, split_words
 
 _INCLUDE = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)([<"])([^>"\n]+)([>"])', re.MULTILINE)
+# headers that a repository's own include for all its kernels, and a word without which a text needs none of them
+ONLY_FOR = {"mma.h": "wmma", "curand_kernel.h": "curand", "cooperative_groups.h": "cooperative_groups", "cub/cub.cuh": "cub"}
 KNOWN_SCOPES = {"std", "cuda", "cooperative_groups", "nvcuda", "cub", "thrust", "cute", "cutlass"}
 
 
@@ -52,11 +54,16 @@ def reached_by(source: Source, begin: Iterable[Item], names: Iterable[str] = ())
                 continue
             named.add(word)
             for other in source.of_name.get(word, ()):
-                if other.kind not in ("instance", "broken"):
+                if other.kind not in ("instance", "broken") and not _is_host_member(source, other):
                     add(other)
             if word in source.macros:
                 words += source.macros[word].body
     return reached
+
+
+def _is_host_member(source: Source, item: Item) -> bool:
+    """Return whether a function is defined outside its class, by words that keep it on the host: `Matrix::Matrix(…) { … }`."""
+    return item.kind == "function" and not item.on_device and item.template < 0 and source.words[item.head - 1] == "::"
 
 
 def cut(source: Source, name: str, find_header: Callable[[str], str] = lambda name: name) -> tuple[str, list[str]]:
@@ -74,6 +81,7 @@ def cut(source: Source, name: str, find_header: Callable[[str], str] = lambda na
     )
     out, declared = list(source.text), {item.scope.partition("::")[0] for item in source.items}
     stand_ins: list[str] = []
+    reached -= {at for at, item in enumerate(source.items) if _is_overload(kernels, item)}
     for at, item in enumerate(source.items):
         if item.kind == "use_namespace":
             scope = "".join(source.words[item.head : item.last])
@@ -90,6 +98,12 @@ def cut(source: Source, name: str, find_header: Callable[[str], str] = lambda na
         else text
     )
     return text, missing
+
+
+def _is_overload(kernels: Sequence[Item], item: Item) -> bool:
+    """Return whether an item is a kernel beside the first of its name, with other arguments: no name tells them apart."""
+    return any(item is each for each in kernels[1:]) and (item.template, kernels[0].template, item.scope) == (
+        -1, -1, kernels[0].scope)
 
 
 def _is_for_device(source: Source, item: Item) -> bool:
@@ -118,6 +132,8 @@ def _blank(source: Source, out: list[str], begin: int, end: int) -> None:
 def _without_includes(text: str, find_header: Callable[[str], str], missing: list[str]) -> str:
     def look(match: re.Match[str]) -> str:
         name = match[3].strip()
+        if name in ONLY_FOR and ONLY_FOR[name] not in text:
+            return " " * len(match[0])
         header = find_header(name)
         if header == name:
             return match[0]

@@ -10,7 +10,7 @@ from tuner.tuning.cuda.functions import TemplateParam
 from tuner.tuning.cuda.items import Item
 from tuner.tuning.cuda.launches import Launch
 from tuner.tuning.cuda.source import Source
-from tuner.tuning.cuda.tokens import is_word, join, split_at_commas
+from tuner.tuning.cuda.tokens import close_angle, is_word, join, split_at_commas
 from tuner.tuning.cuda.values import Values
 
 
@@ -42,6 +42,9 @@ def template_of(source: Source, item: Item, values: Values, own: Sequence[Launch
             )
             if value is not None and value not in given[at]:
                 given[at].append(value)
+    for at, each in enumerate(params):
+        if each.is_type:
+            given[at] += [kind for kind in _compared(source, item, each.name) if kind not in given[at]]
     return tuple(
         TemplateParam(each.name, each.type, each.default, tuple(values)) for each, values in zip(params, given, strict=True)
     )
@@ -57,6 +60,17 @@ def _template_value(values: Values, launch: Launch, param: TemplateParam, words:
                 return join(given)
         return None
     return None if any(each in values.template_parameters(launch.scope.item) for each in words) else join(words)
+
+
+def _compared(source: Source, item: Item, name: str) -> list[str]:
+    """Return the types that a kernel's own text compares a type with: `std::is_same<T, half>` is one that it is written for."""
+    words, found = source.body_of(item), list[str]()
+    for at, word in enumerate(words[:-2]):
+        if word in ("is_same", "is_same_v") and words[at + 1] == "<" and words[at + 2] == name:
+            closed = close_angle(words, at + 1, len(words))
+            if closed > 0 and len(parts := split_at_commas(words[at + 2 : closed])) == 2:
+                found.append(join(parts[1]))
+    return found
 
 
 def _instances(source: Source, item: Item) -> list[list[list[str]]]:

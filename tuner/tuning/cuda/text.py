@@ -18,6 +18,7 @@ from tuner.tuning.cuda.defines import TUNED, declared_names, defines_of
 from tuner.tuning.cuda.directives import expand
 from tuner.tuning.cuda.functions import INTEGERS, NUMBERS, CudaArgument, CudaFunction, CudaText
 from tuner.tuning.cuda.includes import with_own_headers
+from tuner.tuning.cuda.indexing import body_of, counted_by_blocks
 from tuner.tuning.cuda.items import Item
 from tuner.tuning.cuda.launches import Launch, Launches
 from tuner.tuning.cuda.slices import cut, reached_by
@@ -87,7 +88,7 @@ def read_text(text: str, folder: Path | None = None) -> CudaText:
         tuple(functions),
         defines,
         frozenset(source.read.guarded) & defines.keys(),
-        tuple(dict.fromkeys(name for item in source.items if item.kind in ("type", "enum", "using") for name in item.names)),
+        tuple(dict.fromkeys(name for item in source.items if item.kind in ("type", "using") for name in item.names)),
     )
 
 
@@ -161,6 +162,7 @@ def _function(
         smem=smem_of(values, own, names, block, [each.name for each in template]),
         grid=grid_of(values, own, names, block, [each.name for each in template], arguments),
         problem=problem,
+        counted=counted_by_blocks(body_of(source, item), {each.name for each in arguments if each.written}, names),
     )
 
 
