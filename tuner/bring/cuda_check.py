@@ -143,7 +143,7 @@ def _jobs(source: CudaSource, found: Found, dtype: str, shape: Mapping[str, int]
     chosen = choose_samples(found.default, source.space(GPU), samples) if source.params else [{}]
     kind = C_TYPES.get(dtype, dtype)
     return [{"name": source.function.name, "config": config, "text": source.text, "file": str(source.file),
-             "expression": expression_of(source, {**shape, **config}, kind), "threads": source.threads(config),
+             "expression": expression_of(source, {**shape, **config}, kind), "threads": source.threads({**shape, **config}),
              "defines": {name: as_macro(value) for name, value in config.items()
                          if name not in {each.name for each in source.function.template}} | {k: str(v) for k, v in shape.items()},
              "loose": sorted(frozenset(source.holds.defines) - source.holds.guarded)} for config in chosen]

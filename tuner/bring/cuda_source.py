@@ -66,7 +66,7 @@ class CudaSource:
         if extent in BLOCK:
             return 1.0
         try:
-            return float(Expression(extent, list(self.params)).value(config))
+            return float(Expression(extent, [*self.params, *config]).value(config))
         except (ValueError, KeyError):
             return 1.0
 
@@ -167,7 +167,7 @@ def _block(function: CudaFunction, start: Mapping[str, Any], fixed: Mapping[str,
         axis = replace(asked, extent=_NAME.sub(lambda match: numbers.get(match[0], match[0]), asked.extent))
         if name in start:                                   # as Kernel Tuner's kernels name it
             extents[at] = name
-        elif axis.extent and not axis.is_free and _is_known(axis.extent, start):
+        elif axis.extent and not axis.is_free and _is_known(axis.extent, start, function):
             extents[at] = axis.extent
         elif not axis.used and not (axis.value or 0) > 1:
             extents[at] = "1"
@@ -182,5 +182,6 @@ def _block(function: CudaFunction, start: Mapping[str, Any], fixed: Mapping[str,
     return (extents[0], extents[1], extents[2]), free
 
 
-def _is_known(extent: str, start: Mapping[str, Any]) -> bool:
-    return all(name in start for name in _NAME.findall(extent))
+def _is_known(extent: str, start: Mapping[str, Any], function: CudaFunction) -> bool:
+    whole = {each.name for each in function.arguments if each.kind == "integer"}
+    return all(name in start or name in whole for name in _NAME.findall(extent))

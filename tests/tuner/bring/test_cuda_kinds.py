@@ -9,6 +9,7 @@ import pytest
 from tests.tuner.bring.test_cuda import write
 from tuner.bring.cuda_check import expression_of, read_sources
 from tuner.bring.cuda_source import CudaSource
+from tuner.bring.cuda_write import write_cuda_adapter
 from tuner.bring.own.picked import read_one
 from tuner.bring.travel.files import lay_out
 from tuner.tuning.cuda.nvrtc import text_of
@@ -87,3 +88,10 @@ def test_members_of_the_host_other_overloads_and_headers_of_other_kernels_are_le
     assert "cudaSetDevice" not in part and "m.width;" in part and "m.width + 1" not in part and "mma.h" not in part
     assert "x[0] = 1" in text_of(text, "g<int>", {}, None)[0] and "x[0] = 2" in text_of(text, "g<int>", {}, None)[0]
     assert "OTHER_TILE" not in (read_sources(write(tmp_path, "kernel.cu", text)) or [])[0].params
+
+
+def test_threads_may_be_computed_of_an_argument(tmp_path: Path) -> None:
+    source = only(tmp_path, "__global__ void f(half *x, int rows, int dim) { x[blockIdx.y * dim + threadIdx.x] = 1; }\n"
+                  "void host(half *x, int r, int d) { dim3 b; b.x = d / 2; f<<<dim3(1, r), b>>>(x, r, d); }")
+    assert source.block == ("dim // 2", "1", "1") and source.threads({"dim": 128}) == 64 and source.params == {}
+    assert 'block=lambda meta: (meta["dim"] // 2,)' in write_cuda_adapter(source, "kernel.cu").text

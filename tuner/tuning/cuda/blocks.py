@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tuner.tuning.cuda.functions import MOST_THREADS, Axis
+from tuner.tuning.cuda.functions import MOST_THREADS, Axis, CudaArgument
 from tuner.tuning.cuda.indexing import asserted, body_of, divisors, implied, shared_sizes
 from tuner.tuning.cuda.items import Item
 from tuner.tuning.cuda.launches import Launch
@@ -27,12 +27,14 @@ def read_block(
     of_kernel: Sequence[Launch],
     names: Mapping[str, int | None],
     template: Sequence[str],
+    arguments: Sequence[CudaArgument] = (),
 ) -> tuple[Axis, Axis, Axis]:
     """Return the three axes.
 
     words     the tokens of the kernel and of all that it reaches
     names     macros, constants and template parameters of the kernel, with their numbers
     template  its template parameters in order
+    arguments those of the kernel: threads may be computed of them, as blocks of the grid are
     """
     body = body_of(source, item)
     held = {axis: list(asserted(body, axis)) for axis in AXES}
@@ -40,10 +42,11 @@ def read_block(
     for at, axis in enumerate(AXES):
         axes[at] = replace(axes[at], most=min([MOST_THREADS, *shared_sizes(body, axis, values)]))
     for launch in of_kernel:
-        if not any(values.number(launch.scope, each) or over_names(values, launch, each, names, template) for each in launch.block):
+        if not any(values.number(launch.scope, each) or over_names(values, launch, each, names, template, arguments)
+                   for each in launch.block):
             continue
         for at, words_along in enumerate(launch.block[:3]):
-            axes[at] = _launched(axes[at], values, launch, words_along, names, template)
+            axes[at] = _launched(axes[at], values, launch, words_along, names, template, arguments)
         if not any(each.extent for each in axes):
             continue
         for at in range(len(launch.block), 3):
@@ -80,10 +83,18 @@ def _asked(words: Sequence[str], axis: str, asserted: int) -> Axis:
 
 
 def _launched(
-    axis: Axis, values: Values, launch: Launch, words: Sequence[str], names: Mapping[str, int | None], template: Sequence[str]
+    axis: Axis,
+    values: Values,
+    launch: Launch,
+    words: Sequence[str],
+    names: Mapping[str, int | None],
+    template: Sequence[str],
+    arguments: Sequence[CudaArgument],
 ) -> Axis:
     number = values.number(launch.scope, words)
     extent = over_names(values, launch, words, names, template) or ""
+    if not extent and number is None and not axis.adapts:
+        extent = over_names(values, launch, words, names, template, arguments) or ""
     value = int(number.value) if number is not None and 0 < number.value <= MOST_THREADS else None
     if (extent and not re.search(r"[A-Za-z_]", extent)) or not extent:
         extent = str(value) if value is not None else ""

@@ -75,13 +75,19 @@ def _is_call(words: Sequence[str], at: int, names: Collection[str]) -> bool:
 
 
 def over_names(
-    values: Values, launch: Launch, words: Sequence[str], names: Mapping[str, int | None], template: Sequence[str]
+    values: Values,
+    launch: Launch,
+    words: Sequence[str],
+    names: Mapping[str, int | None],
+    template: Sequence[str],
+    arguments: Sequence[CudaArgument] = (),
 ) -> str | None:
-    """Return a launch's expression over the kernel's names; None where it rests on others."""
+    """Return a launch's expression over the kernel's names, and over `arguments` that are whole; None where it rests on others."""
     given = {each: each for each in names if each not in template}
     for param, value in zip(template, launch.template, strict=False):
         if len(value) == 1 and is_word(value[0]):
             given[value[0]] = param
+    given |= _of_arguments(launch, arguments)
     return resolve(values, launch.scope, words, given)
 
 
@@ -107,14 +113,18 @@ def grid_of(
         return ()
     launch = own[0]
     given = _host_names(launch, names, block, template)
-    for argument, words in zip(arguments, launch.arguments, strict=False):
-        if argument.kind == "integer" and len(words) == 1 and is_word(words[0]):
-            given[words[0]] = argument.name
+    given |= _of_arguments(launch, arguments)
     for axis, name in zip("xyz", BLOCK, strict=True):  # block.x where block is a dim3
         if block["xyz".index(axis)].is_free:
             given[f"block.{axis}"] = name
     grid = [resolve(values, launch.scope, _with_axes(words, launch), given) for words in launch.grid]
     return tuple(each for each in grid if each) if all(grid) else ()
+
+
+def _of_arguments(launch: Launch, arguments: Sequence[CudaArgument]) -> dict[str, str]:
+    """Return the host's names of whole numbers that a launch passes → the kernel's."""
+    return {words[0]: argument.name for argument, words in zip(arguments, launch.arguments, strict=False)
+            if argument.kind == "integer" and len(words) == 1 and is_word(words[0])}
 
 
 def _host_names(

@@ -145,7 +145,7 @@ def _function(
     undefined = tuple(sorted(each for each in used - known if each not in declared and TUNED.match(each)))
     names |= dict.fromkeys(undefined)
     words = [word for each in code for word in expand(source.words[each.first : each.last + 1], source.macros)]
-    block = read_block(source, item, words, values, own, names, [each.name for each in template])
+    block = read_block(source, item, words, values, own, names, [each.name for each in template], arguments)
     return CudaFunction(
         item.names[0],
         _line(source, item),
