@@ -74,8 +74,9 @@ def test_processes_share_a_queue(tmp_path: Path) -> None:
     (tmp_path / "inner" / "test_none.py").write_text("")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.run.queued", "-p", "no:django", "-p", "no:randomly",
                "--rootdir", ".", "--queue=queue"]
-    first, second = (subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(PROJECT)}, text=True,
-                                    capture_output=True) for _ in range(2))
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    first, second = (subprocess.run(command, cwd=tmp_path, env={**env, "PYTHONPATH": str(PROJECT)}, text=True, capture_output=True)
+                     for _ in range(2))
     assert (first.returncode, count_tests(first.stdout)) == (0, {"passed": 4}), first.stdout + first.stderr
     assert second.returncode == 5 and (tmp_path / "queue").read_text() == ""
 

@@ -20,11 +20,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from workers.core import warm
 from workers.core.sandbox_inside import NO_WALLS, ROOM
 
 LOOK_S = 0.1
+ENDS_WITHIN_S = 5.0         # once it has closed its output, or is told to end
 WITHOUT = "RIDGEPOINT_CHECK_WITHOUT_SANDBOX"        # "1": where the host lets no namespace be made, limits alone
 INSIDE = Path(__file__).with_name("sandbox_inside.py")
 PROJECT = Path(__file__).resolve().parents[2]
@@ -61,29 +63,75 @@ class Ending:
 def run(command: Sequence[str], given: bytes = b"", *, read: Sequence[Path] = (), devices: Sequence[Path] = (),
         environ: Mapping[str, str] | None = None,
         bounds: Bounds = Bounds(), on_line: Callable[[bytes], None] = lambda line: None,
-        is_over: Callable[[], bool] = lambda: False, walls: bool = True) -> Ending:
+        is_over: Callable[[], bool] = lambda: False, walls: bool = True, may_be_fork: bool = False) -> Ending:
     """Run the command with `given` as its standard input; tell each line of its standard output. It never outlives this call.
 
     read     folders and files that it sees, beside the system's programs and this Python
     devices  nodes below /dev that it may open: those of a GPU (workers.core.gpu.device_nodes); without walls all are there
     is_over  asked every LOOK_S: True ends it
+    may_be_fork  a module of this Python, which a fork of the worker's warm parent runs where it keeps one behind walls
     """
     root = Path(tempfile.mkdtemp(prefix="ridgepoint-sandbox-"))
     spec = spec_of(command, root, read=read, devices=devices, environ=environ, bounds=bounds, walls=walls)
     try:
-        process = subprocess.Popen([sys.executable, "-I", "-S", str(INSIDE), json.dumps(spec)], stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={}, cwd="/", start_new_session=True)
-        watch = _Watch(process, bounds, is_over)
+        started = (_fork(spec) if may_be_fork and walls else None) or _start(spec)
+        watch = _Watch(started, bounds, is_over)
         try:
             watch.listen(given, on_line)
         finally:
-            _kill(process)
+            status = started.end()
     finally:
         shutil.rmtree(root, ignore_errors=True)
     said = bytes(watch.tail).decode(errors="replace").strip()
-    if process.returncode == NO_WALLS and not watch.why:
+    if status == NO_WALLS and not watch.why:
         return Ending(f"this host lets no sandbox be made: {said}"[:300], NO_WALLS, said)
-    return Ending(watch.why, process.returncode, said)
+    return Ending(watch.why, status, said)
+
+
+@dataclass(frozen=True)
+class _Started:
+    """The process outside the walls; `asked`, `told` and `wrong` are the other ends of its standard input, output and error."""
+
+    process: subprocess.Popen[bytes] | warm.ForkedProcess
+    asked: IO[bytes]
+    told: IO[bytes]
+    wrong: IO[bytes]
+
+    def end(self) -> int:
+        """End it and return its status. The first process inside dies with its parent, and with it all others there."""
+        if isinstance(self.process, warm.ForkedProcess):
+            try:
+                self.process.end_group()
+                return self.process.wait(ENDS_WITHIN_S)
+            except subprocess.TimeoutExpired:       # the warm parent is busy: it ends what nobody listens to
+                return -signal.SIGKILL
+            finally:
+                self.process.close()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        return self.process.wait()
+
+
+def _start(spec: Mapping[str, Any]) -> _Started:
+    process = subprocess.Popen([sys.executable, "-I", "-S", str(INSIDE), json.dumps(spec)], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={}, cwd="/", start_new_session=True)
+    assert process.stdin and process.stdout and process.stderr
+    return _Started(process, process.stdin, process.stdout, process.stderr)
+
+
+def _fork(spec: Mapping[str, Any]) -> _Started | None:
+    """Return a fork of the warm parent that runs the command's module; None where none is kept."""
+    (asked, ask), (hear, told), (read_wrong, wrong) = os.pipe(), os.pipe(), os.pipe()
+    try:
+        process = warm.fork(spec["command"][-1], spec["env"], asked, told, wrong, walls=spec, streams=True)
+    finally:
+        for theirs in (asked, told, wrong):
+            os.close(theirs)
+    if process is None:
+        for ours in (ask, hear, read_wrong):
+            os.close(ours)
+        return None
+    return _Started(process, open(ask, "wb", buffering=0), open(hear, "rb", buffering=0), open(read_wrong, "rb", buffering=0))
 
 
 def spec_of(command: Sequence[str], root: Path, *, read: Sequence[Path] = (), write: Sequence[Path] = (),
@@ -119,16 +167,15 @@ def may_go_without() -> bool:
 class _Watch:
     """Listens to a command and sees to its bounds."""
 
-    def __init__(self, process: subprocess.Popen[bytes], bounds: Bounds, is_over: Callable[[], bool]) -> None:
-        self._process, self._bounds, self._is_over = process, bounds, is_over
+    def __init__(self, started: _Started, bounds: Bounds, is_over: Callable[[], bool]) -> None:
+        self._started, self._bounds, self._is_over = started, bounds, is_over
         self._end_s = time.monotonic() + bounds.wall_s
         self.why = ""
         self.tail = bytearray()
 
     def listen(self, given: bytes, on_line: Callable[[bytes], None]) -> None:
         """Return when the command has ended or must be; `why` says which."""
-        assert self._process.stdin and self._process.stdout and self._process.stderr
-        asked, told, wrong = self._process.stdin, self._process.stdout, self._process.stderr
+        asked, told, wrong = self._started.asked, self._started.told, self._started.wrong
         rest, heard, left, look_s = bytearray(), 0, memoryview(given), 0.0
         with selectors.DefaultSelector() as ready, asked, told, wrong:
             for stream, event in ((asked, selectors.EVENT_WRITE), (told, selectors.EVENT_READ), (wrong, selectors.EVENT_READ)):
@@ -161,12 +208,11 @@ class _Watch:
                     self.why = self._why_over()
         if not self.why:
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(5)
+                self._started.process.wait(ENDS_WITHIN_S)
 
     def _give(self, left: memoryview) -> memoryview:
-        assert self._process.stdin
         try:
-            return left[os.write(self._process.stdin.fileno(), left[:PIECE]):] if left else left
+            return left[os.write(self._started.asked.fileno(), left[:PIECE]):] if left else left
         except BlockingIOError:
             return left
         except BrokenPipeError:
@@ -177,7 +223,7 @@ class _Watch:
             return "stopped"
         if time.monotonic() > self._end_s:
             return f"it took longer than {self._bounds.wall_s:.0f} s"
-        if memory_of(self._process.pid) > self._bounds.memory_mb << 20:
+        if memory_of(self._started.process.pid) > self._bounds.memory_mb << 20:
             return f"it needs more memory than {self._bounds.memory_mb:,} MiB"
         if available_bytes() < LEFT_MB << 20:
             return "the machine has too little memory left"
@@ -243,10 +289,3 @@ def available_bytes() -> int:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     return 1 << 62
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End the group outside; the first process inside dies with its parent, and with it all others there."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()

@@ -40,7 +40,7 @@ REPORT_BYTES, TAIL_BYTES = 1 << 16, 2000
 # Read when they are used, not when torch or Triton is imported: a fork may have others than its parent.
 READ_LATE = frozenset({
     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TRITON_CACHE_DIR", "TRITON_CACHE_MANAGER", "TRITON_REMOTE_CACHE_BACKEND",
-    "RIDGEPOINT_TRITON_REDIS", "RIDGEPOINT_OPERATOR_PACKAGES", "TMPDIR", "RIDGEPOINT_OWN_KERNEL"})
+    "RIDGEPOINT_TRITON_REDIS", "RIDGEPOINT_OPERATOR_PACKAGES", "TMPDIR", "RIDGEPOINT_OWN_KERNEL", "CUDA_CACHE_DISABLE"})
 
 
 class NotWarm(Exception):
@@ -123,17 +123,18 @@ class WarmParent:
             os.close(report)
 
     def fork(self, module: str, environ: Mapping[str, str], to_child: int, from_child: int, output: int,
-             walls: Mapping[str, Any] | None = None) -> ForkedProcess:
+             walls: Mapping[str, Any] | None = None, *, streams: bool = False) -> ForkedProcess:
         """Return a fork that runs `module`; callable from any thread and from forks of the worker. Raises NotWarm.
 
         Its variables are the parent's and `environ`: what an import set in this process meanwhile is nothing for children.
-        walls  of `sandboxed.spec_of`: it goes behind them first; the folder of its parent's libraries is seen there too
+        walls    of `sandboxed.spec_of`: it goes behind them first; the folder of its parent's libraries is seen there too
+        streams  the descriptors are its standard input, output and error; else the first two are named to it
         """
         if differing := self._differing(environ):
             raise NotWarm(f"its variables differ: {', '.join(differing)}")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            asked: dict[str, Any] = {"module": module, "environ": {**self._environ, **environ}}
+            asked: dict[str, Any] = {"module": module, "environ": {**self._environ, **environ}, "streams": streams}
             if walls is not None:
                 asked["walls"] = {**walls, "read": [*walls["read"], str(self._folder)]}
             body = json.dumps(asked).encode()
@@ -261,14 +262,14 @@ def is_wanted() -> bool:
 
 
 def fork(module: str, environ: Mapping[str, str], to_child: int, from_child: int, output: int,
-         walls: Mapping[str, Any] | None = None) -> ForkedProcess | None:
+         walls: Mapping[str, Any] | None = None, *, streams: bool = False) -> ForkedProcess | None:
     """Return a fork of this worker's warm parent; None where it keeps none or it cannot serve, which the log says once."""
     keeper = _kept.get(walls is not None)
     parent = keeper.parent if keeper is not None else None
     if parent is None:
         return None
     try:
-        return parent.fork(module, environ, to_child, from_child, output, walls)
+        return parent.fork(module, environ, to_child, from_child, output, walls, streams=streams)
     except NotWarm as error:
         with _lock:
             if str(error) not in _complained:

@@ -279,7 +279,7 @@ class Work:
 
         ending = sandboxed.run([sys.executable, "-m", module], json.dumps(request).encode(), read=self._read(), devices=devices,
                                environ={**self._environ(), "CUDA_VISIBLE_DEVICES": "", **(environ or {})}, bounds=bounds,
-                               on_line=hear, is_over=self.stop)
+                               on_line=hear, is_over=self.stop, may_be_fork=True)
         if ending.why or ending.status:
             log.info("candidate %s: %s ended with %s: %s", self.candidate.pk, module, ending.status, ending.why or ending.said)
         return answer, ending

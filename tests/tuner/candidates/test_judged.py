@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ from tuner.cache.entries.selectors import bucket
 from tuner.candidates import services, syntax
 from tuner.candidates.services import Submitter
 from tuner.models import CachedConfig, Candidate
-from workers.core import gpu, sandboxed
-from workers.tune import candidate
+from workers.core import gpu, sandboxed, warm
+from workers.tune import candidate, own
 from workers.tune import candidate as work
 
 pytestmark = [
@@ -39,6 +39,25 @@ def few(names: Iterable[str], *taken: str) -> list[Any]:
     The words of each verdict are those of test_pure.py, the walls those of tests/workers/core/test_sandboxed.py.
     """
     return [*taken, *(pytest.param(name, marks=pytest.mark.deep_only) for name in names if name not in taken)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def interpreting_parent() -> Iterator[warm.Keeper]:
+    """As the worker of a GPU keeps one: its forks judge. A new process would import torch for three seconds, for each test."""
+    keeper = warm.Keeper({**own.warm_environ(), "TRITON_INTERPRET": "1"}, module=warm.WALLED)
+    warm.keep(keeper, walled=True)
+    keeper.tend()
+    yield keeper
+    warm.keep(None, walled=True)
+    keeper.close()
+
+
+@pytest.fixture
+def new_processes(interpreting_parent: warm.Keeper) -> Iterator[None]:
+    """As a worker without a warm parent starts them; the compiler's stage, which no interpreter can do."""
+    warm.keep(None, walled=True)
+    yield
+    warm.keep(interpreting_parent, walled=True)
 
 
 @pytest.fixture
@@ -62,7 +81,8 @@ def judged(owner: Any, text: str, bounds: sandboxed.Bounds = SMALL, *, compiled:
     return candidate
 
 
-def test_a_kernel_goes_from_its_row_to_its_verdict(alice: Any, card: gpu.Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_goes_from_its_row_to_its_verdict(alice: Any, card: gpu.Gpu, new_processes: None, monkeypatch: pytest.MonkeyPatch
+                                                   ) -> None:
     """Compiled by a worker that takes no GPU, left alone by one that has none, measured by a third."""
     permit()
     candidate = services.candidate_create(Submitter(alice), operator="softmax", shape=SHAPE, text=DIFF)
@@ -84,7 +104,7 @@ def test_a_kernel_goes_from_its_row_to_its_verdict(alice: Any, card: gpu.Gpu, mo
 
 @pytest.mark.deep_only
 @pytest.mark.parametrize(("text", "form"), [(DIFF, "module"), (KERNEL, "kernel")], ids=["module", "kernel"])
-def test_one_worker_does_both_stages(alice: Any, card: gpu.Gpu, text: str, form: str) -> None:
+def test_one_worker_does_both_stages(alice: Any, card: gpu.Gpu, new_processes: None, text: str, form: str) -> None:
     candidate = judged(alice, text, compiled=False)
     check_verdict(candidate)
     assert candidate.answer["loaded"]["form"] == form

@@ -14,7 +14,7 @@ import json
 import os
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -209,6 +209,11 @@ def read_request() -> dict[str, Any]:
     return request
 
 
-if __name__ == "__main__":
+def main(arguments: Sequence[str] = ()) -> int:
+    """Answer one request; return the exit status."""
     asked = read_request()
-    sys.exit(answer(asked, lambda say: Judge(asked, torch.device("cuda"), say)))
+    return answer(asked, lambda say: Judge(asked, torch.device("cuda"), say))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

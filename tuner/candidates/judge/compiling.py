@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from tuner.candidates.judge import loading
-from tuner.candidates.judge.child import Failed, Judge, Refused, Say, answer, read_request
+from tuner.candidates.judge.child import Failed, Judge, Refused, answer, read_request
 from tuner.tuning.measure import offline
 from tuner.tuning.measure.child import _shorten
 from tuner.tuning.operators import limits
@@ -96,12 +96,11 @@ def collect_compiled() -> list[Any]:
     return kernels
 
 
-def main(request: Mapping[str, Any]) -> int:
+def main(arguments: Sequence[str] = ()) -> int:
     """Answer one request; return the exit status."""
-    def make(say: Say) -> Judge:
-        return CompileOnly(request, META, say)
-    return answer(request, make)
+    asked = read_request()
+    return answer(asked, lambda say: CompileOnly(asked, META, say))
 
 
 if __name__ == "__main__":
-    sys.exit(main(read_request()))
+    sys.exit(main())

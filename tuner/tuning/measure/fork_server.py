@@ -3,9 +3,10 @@
 Started by workers.core.warm as `python -m tuner.tuning.measure.fork_server REQUESTS_FD REPORT_FD PARENT_PID [COMPUTE_CAPABILITY]`.
 
 request   a message of a socket: {"module", "environ"} and descriptors: requests and answers of the child (tuner.tuning.wire), its
-          output, and a socket of its own, over which follow {"pid"} or {"refused": why}, then {"exit": status}. The child is killed
-          when its asker sends anything there or is gone. With "walls" too, from a parent that has none of a worker's variables:
-          the fork goes behind them before it is anything else (workers.core.warm_walled).
+          output (with "streams" the three are its standard input, output and error), and a socket of its own, over which follow
+          {"pid"} or {"refused": why}, then {"exit": status}. The child is killed when its asker sends anything there or is gone.
+          With "walls" too, from a parent that has none of a worker's variables: the fork goes behind them before it is anything
+          else (workers.core.warm_walled).
 report    JSON lines: {"ready", …}, then {"retire": why} where a new parent is better
 """
 
@@ -235,27 +236,23 @@ def send(control: socket.socket, message: Mapping[str, Any]) -> None:
 def become(request: Mapping[str, Any], parent: int, pipes: tuple[int, int, int], control: socket.socket,
            renew: Callable[[], str], wall_in: WallIn | None = None) -> None:
     """Be the program that was asked for, in a fork, and end with it."""
-    to_child, from_child, output = pipes
     status, pid = 1, os.getpid()
     try:
         wire.enter_child(parent)
         os.setsid()
-        with open(os.devnull, "rb") as nothing:
-            os.dup2(nothing.fileno(), 0)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
+        kept = take_streams(pipes, asks_by_them=bool(request.get("streams")))
         os.environ.clear()
         os.environ.update(request["environ"])
         refused, above = "", parent
         if "walls" in request:
-            refused, above = enter_walls(request["walls"], wall_in, (to_child, from_child, control.fileno())), OUTSIDE
+            refused, above = enter_walls(request["walls"], wall_in, (*kept, control.fileno())), OUTSIDE
         importlib.invalidate_caches()
         if refused := refused or renew():
             send(control, {"refused": refused})
         else:
             send(control, {"pid": pid})
             control.close()
-            run_module(str(request["module"]), [str(to_child), str(from_child), str(above)])
+            run_module(str(request["module"]), [*map(str, kept), str(above)] if kept else [])
             status = 0
     except SystemExit as left:
         status = left.code if isinstance(left.code, int) else 0 if left.code is None else 1
@@ -266,6 +263,22 @@ def become(request: Mapping[str, Any], parent: int, pipes: tuple[int, int, int],
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(status)
+
+
+def take_streams(pipes: tuple[int, int, int], *, asks_by_them: bool) -> tuple[int, ...]:
+    """Make the pipes this process's standard streams, or its output alone; return the descriptors that it is told of."""
+    to_child, from_child, output = pipes
+    os.dup2(output, 2)
+    if asks_by_them:
+        os.dup2(to_child, 0)
+        os.dup2(from_child, 1)
+        for pipe in pipes:                  # who listens waits for the end of the streams
+            os.close(pipe)
+        return ()
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(output, 1)
+    return to_child, from_child
 
 
 def enter_walls(walls: dict[str, Any], wall_in: WallIn | None, kept: Collection[int]) -> str:
