@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def walls() -> str:
 def judge(text: str, *, operator: str = "softmax", shape: Mapping[str, int] | None = None, dtype: str = DTYPE,
           config: Mapping[str, Any] | None = None, best: Mapping[str, Any] | None = None, wall_s: float = BOUNDS.wall_s,
           module: str = "tuner.candidates.judge.child", **more: Any) -> dict[str, Any]:
-    """Return {"verdict", "reason", "rows", "against", "parts", "rounds_us", "ending", "took_s"}.
+    """Return {"verdict", "reason", "rows", "against", "parts", "rounds_us", "ending", "stages_s": {stage: begun}, "took_s"}.
 
     Without walls where none can be made: the judge is the same, and the record's facts say so.
     """
@@ -40,14 +41,17 @@ def judge(text: str, *, operator: str = "softmax", shape: Mapping[str, int] | No
                "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": card.uuid, "CUDA_CACHE_DISABLE": "1",
                **compiler.environ, **{name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}}
 
+    begun: dict[str, float] = {}
+
     def hear(line: bytes) -> None:
         with suppress(ValueError):
             answer.hear(json.loads(line))
+        begun.setdefault(answer.stage, round(time.monotonic() - began_s, 2))
 
     began_s = time.monotonic()
     ending = sandboxed.run(
         [sys.executable, "-m", module], json.dumps(request).encode(), read=(*READ, *compiler.read), devices=gpu.device_nodes(card),
-        environ=environ, bounds=sandboxed.Bounds(**{**vars(BOUNDS), "wall_s": wall_s}), on_line=hear, walls=not walls())
+        environ=environ, bounds=replace(BOUNDS, wall_s=wall_s), on_line=hear, walls=not walls(), may_be_fork=True)
     told = answer.parts
     if ending.why or ("ended" not in told and "failed" not in told):
         told["failed"] = {"where": "process", "what": f"while {answer.stage}: {ending.why or ending.status}; {ending.said[-400:]}"}
@@ -58,4 +62,4 @@ def judge(text: str, *, operator: str = "softmax", shape: Mapping[str, int] | No
             "parts": {name: value for name, value in told.items() if name != "times"},
             "rounds_us": {name: [round(ms * 1000, 3) for ms in each["round_ms"]] for name, each in told.get("times", {}).items()},
             "ending": {"why": ending.why, "status": ending.status, "said": ending.said[-600:]},
-            "took_s": round(time.monotonic() - began_s, 2)}
+            "stages_s": begun, "took_s": round(time.monotonic() - began_s, 2)}

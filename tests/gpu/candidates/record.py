@@ -1,9 +1,10 @@
 """Candidates judged on the GPU of this machine: good ones, wrong ones, ones that cheat, faults of the device; and a stopwatch.
 
-    python -m tests.gpu.candidates.record [--out FILE.json] [--only WORD] [--seconds 500]
+    python -m tests.gpu.candidates.record [--out FILE.json] [--only WORD] [--seconds 500] [--warm]
 
 Needs the tree, torch and Triton alone: no Django, no server. Writes after each candidate, so that a run that is cut short loses
-nothing. Exit code 1 where a verdict is another one than expected, 2 where no GPU is here.
+nothing. With --warm the judges are forks of a warm parent, as a worker keeps one. Exit code 1 where a verdict is another one than
+expected, 2 where no GPU is here.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ import json
 import platform
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from tests.gpu.candidates.files import BEST, FAULTS, GOOD, SHAPE, WRONG
 from tests.gpu.candidates.judging import PROJECT, judge, walls
 from tuner.tuning.operators import OPERATORS as OPERATORS_HERE
-from workers.core import gpu
+from workers.core import gpu, warm
+from workers.tune import own
 
 OPERATORS = {       # an operator's own file as a candidate of it: SAME as itself
     "matmul": ({"M": 4096, "N": 4096, "K": 4096}, "bf16"), "layernorm": ({"R": 8192, "C": 4096}, "fp16"),
@@ -62,12 +66,26 @@ class Record:
             self.out.write_text(json.dumps(document, indent=1, default=str))
 
 
+@contextmanager
+def warm_parent() -> Iterator[warm.Keeper]:
+    """Keep a warm parent of processes behind walls, ready before the first candidate."""
+    keeper = warm.Keeper(own.warm_environ(), gpu.gpus()[0].cc, warm.WALLED)
+    warm.keep(keeper, walled=True)
+    while not keeper.state()["ready"]:
+        keeper.tend()
+        time.sleep(0.1)
+    yield keeper
+    warm.keep(None, walled=True)
+    keeper.close()
+
+
 def main() -> int:
     """Run; return the exit code."""
     asked = argparse.ArgumentParser()
     asked.add_argument("--out", type=Path)
     asked.add_argument("--only", default="", help="candidates whose name holds this word")
     asked.add_argument("--seconds", type=float, default=500.0, help="begin none after so long")
+    asked.add_argument("--warm", action="store_true", help="judge by forks of a warm parent")
     given = asked.parse_args()
     if not gpu.gpus():
         print("no NVIDIA GPU: neither NVML nor nvidia-smi shows one")
@@ -75,6 +93,15 @@ def main() -> int:
     record = Record(given.out, given.seconds, given.only)
     print(json.dumps(record.facts), flush=True)
     record.write()
+    with warm_parent() if given.warm else nullcontext() as keeper:
+        if keeper is not None:
+            record.facts["warm_parent"] = keeper.state()
+        judge_all(record)
+    print(f"{len(record.cases) - len(record.wrong)} of {len(record.cases)} as expected; not: {record.wrong}")
+    return 1 if record.wrong else 0
+
+
+def judge_all(record: Record) -> None:
     for name, (text, config, best, verdicts, words) in GOOD.items():
         record.judge(f"good: {name}", text, verdicts, words, config=config, best=best)
     for name, (text, words) in WRONG.items():
@@ -85,8 +112,6 @@ def main() -> int:
     for name, (shape, dtype) in OPERATORS.items():
         text = (PROJECT / f"{OPERATORS_HERE[name].kernel_module.replace('.', '/')}.py").read_text()
         record.judge(f"itself: {name}", text, SAME, operator=name, shape=shape, dtype=dtype)
-    print(f"{len(record.cases) - len(record.wrong)} of {len(record.cases)} as expected; not: {record.wrong}")
-    return 1 if record.wrong else 0
 
 
 if __name__ == "__main__":
