@@ -24,13 +24,15 @@ _DEPTH = 4
 class Steps:
     """Of one function: arguments that it `moves` by, extents of its tiles (`ranges`), and what it looks at as a flag.
 
-    `tests` has the first value that one is compared with, False of one that is only true or not; `loops` what a loop steps by.
+    `tests` has the first value that one is compared with, False of one that is only true or not; `loops` what a loop steps by;
+    `divides` what is moved by only as a divisor: `head // groups`.
     """
 
     moves: frozenset[str]
     ranges: frozenset[str]
     tests: tuple[tuple[str, Any], ...] = ()
     loops: frozenset[str] = frozenset()
+    divides: frozenset[str] = frozenset()
 
 
 NO_STEPS = Steps(frozenset(), frozenset())
@@ -50,16 +52,15 @@ def _steps(function: ast.FunctionDef, known: Mapping[str, Steps], functions: Map
     names = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
     assigned = _assignments(function)
     numbered = _numbered(function, assigned)
-    moves, ranges, loops = set[str](), set[str](), set[str]()
+    moves, ranges, loops, divisors = set[str](), set[str](), set[str](), set[str]()
     for node in ast.walk(function):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            left, right = _names(node.left), _names(node.right)
-            if left & numbered or _counts(node.left):
-                moves |= right
-            if right & numbered or _counts(node.right):
-                moves |= left
+            if _names(node.left) & numbered or _counts(node.left):
+                moves |= _names(node.right) - _divisors(node.right)
+            if _names(node.right) & numbered or _counts(node.right):
+                moves |= _names(node.left) - _divisors(node.left)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv | ast.Mod):
-            moves |= _names(node.right)
+            divisors |= _names(node.right)
         elif isinstance(node, ast.AugAssign):
             moves |= _names(node.value)
             loops |= _names(node.value)
@@ -81,9 +82,10 @@ def _steps(function: ast.FunctionDef, known: Mapping[str, Steps], functions: Map
                 moves |= set[str]().union(*(_names(value) for name, value in given.items() if name in known[last].moves))
                 ranges |= set[str]().union(*(_names(value) for name, value in given.items() if name in known[last].ranges))
                 loops |= set[str]().union(*(_names(value) for name, value in given.items() if name in known[last].loops))
-    moves = _behind(moves, assigned)
-    return Steps(frozenset(moves & names), frozenset(_behind(ranges, assigned) & names), tuple(_tests(function, names)),
-                 frozenset(_behind(loops, assigned) & names))
+                divisors |= set[str]().union(*(_names(value) for name, value in given.items() if name in known[last].divides))
+    moves, divisors = _behind(moves, assigned), _behind(divisors, assigned)
+    return Steps(frozenset((moves | divisors) & names), frozenset(_behind(ranges, assigned) & names),
+                 tuple(_tests(function, names)), frozenset(_behind(loops, assigned) & names), frozenset((divisors - moves) & names))
 
 
 def _tests(function: ast.FunctionDef, names: set[str]) -> Iterator[tuple[str, Any]]:
@@ -141,6 +143,12 @@ def _behind(names: set[str], assigned: Mapping[str, list[ast.expr]]) -> set[str]
             if all(isinstance(each, _ARITHMETIC) for each in ast.walk(value)):
                 found |= _names(value)
     return found
+
+
+def _divisors(node: ast.AST) -> set[str]:
+    """Return the names that a value is divided by: `program * (heads // groups)` steps by heads."""
+    return set[str]().union(*(_names(each.right) for each in ast.walk(node)
+                              if isinstance(each, ast.BinOp) and isinstance(each.op, ast.FloorDiv | ast.Mod)))
 
 
 def _names(node: ast.AST) -> set[str]:

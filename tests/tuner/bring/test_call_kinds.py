@@ -199,3 +199,50 @@ def test_a_pointer_that_a_block_is_given_by_its_name_is_written() -> None:
     text = "@triton.jit\ndef f(out, n, B: tl.constexpr):\n    block = tl.make_block_ptr(base=out, shape=(n,), strides=(1,), " \
            "offsets=(0,), block_shape=(B,), order=(0,))\n    tl.store(block, tl.zeros((B,), tl.float32))\n"
     assert [each.written for each in all_kernels_of(text)["f"].arguments] == [True, False, False]
+
+
+GROUPS = """
+import enum, torch, triton, triton.language as tl
+
+class Mode(enum.IntEnum):
+    up = 2
+
+@triton.jit
+def attend(q, k, grads, lut, n, groups: tl.constexpr, heads_of: tl.constexpr, MODE: tl.constexpr, ROWS: tl.constexpr):
+    head = tl.program_id(1) * (heads_of // groups) + tl.program_id(1) // groups
+    at = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    at += tl.load(lut + tl.program_id(0)) + head * n + tl.arange(0, heads_of)[:, None] * n
+    tl.atomic_add(grads + at, tl.load(q + at, mask=at < n) * tl.load(k + at, mask=at < n) * MODE, mask=at < n)
+
+def attend_sparse(q, k, layout, mode=Mode.up):
+    heads, n = q.shape
+    ROWS = 32 if n <= 512 else 1
+    blocks = layout.nonzero(as_tuple=False).int()
+    blocks[blocks > 3] = 0
+    grads = torch.zeros_like(q, dtype=torch.int64).float()
+    attend[(triton.cdiv(n, ROWS), k.shape[0])](q, k, grads, blocks, n, 1, heads // k.shape[0], mode, ROWS)
+    return grads
+"""
+
+
+@pytest.mark.torch
+def test_quotients_of_sizes_are_no_blocks_and_a_block_of_one_row_is_one(tmp_path: Path) -> None:
+    """Values that the host reads off a mask, gradients that begin as copied zeros, and a value of an IntEnum are known too."""
+    path = tmp_path / "groups.py"
+    path.write_text(GROUPS)
+    calls = Calls(path)
+    with calls.asked:
+        found = calls.record("attend_sparse(randn(16, 1024), randn(4, 1024), ones(8, 8, dtype=int64))")["attend"]
+    space = {each["name"]: each["values"] for each in found.parameters}
+    assert set(space) == {"ROWS", "num_warps", "num_stages"} and space["ROWS"] == [1, 2, 4, 8] and not found.problems
+    assert found.recorded is not None and found.recorded["grid_formula"].startswith('triton.cdiv(meta["n"], meta["ROWS"])')
+    adapter = calls.adapters["attend"]
+    assert "NotImplementedError" not in adapter and '"MODE": 2' in adapter
+    assert any("grads is read and written: it holds 0" in note for note in found.notes)
+
+
+def test_a_group_that_only_divides_is_no_group_of_programs() -> None:
+    text = "@triton.jit\ndef f(x, GROUP: tl.constexpr, kv_groups: tl.constexpr):\n    p = tl.program_id(0)\n" \
+           "    first = p // GROUP * GROUP\n    tl.store(x + p * (first // kv_groups) + p // kv_groups, 1)\n"
+    steps = all_kernels_of(text)["f"].steps
+    assert steps.moves == {"GROUP", "kv_groups"} and steps.divides == {"kv_groups"}

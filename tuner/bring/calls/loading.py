@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from tuner.bring.calls.choices import CHOOSE, Choices, mark_choices
-from tuner.bring.calls.loading_places import package_of
+from tuner.bring.calls.loading_places import folders_of, package_of
 from tuner.bring.calls.top_level import FAILED, leave_out_runs
 
 NEVER = {"torch", "triton", "numpy", "tuner", "profiles", "sympy", "usercustomize", "sitecustomize", "apport_python_hook",
@@ -304,6 +304,8 @@ def _import_folder(name: str, folder: Path) -> None:
     with contextlib.suppress(ImportError):
         importlib.import_module(name)
     package = sys.modules.get(name)
+    if package is not None and getattr(package, "__file__", None) is None and len(folders_of(folder)) > 1:
+        package = None                      # a folder without __init__.py, with one of its name within
     if package is None or not list(getattr(package, "__path__", ())):
         package = sys.modules[name] = ModuleType(name)
-        package.__path__ = [str(folder)]
+        package.__path__ = [str(each) for each in folders_of(folder)]

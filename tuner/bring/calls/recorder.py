@@ -170,6 +170,8 @@ def describe(value: Any) -> dict[str, Any]:
                 "shape": [int(each) for each in value.shape], "strides": [int(each) for each in value.strides]}
     if type(value) is float and not math.isfinite(value):
         return {"kind": "float", "value": str(value)}               # JSON has no such number
+    if isinstance(value, int) and type(value) not in (int, bool):
+        return {"kind": "int", "value": int(value)}                 # one of an IntEnum
     if isinstance(value, bool | int | float | str) or value is None:
         return {"kind": type(value).__name__ if value is not None else "none", "value": value}
     if type(value).__name__ == "constexpr":

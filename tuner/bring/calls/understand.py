@@ -95,7 +95,8 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], kernel
     told_by = {*each.params, *each.derived, *launch["heuristics"]}
     each.here += dict.fromkeys(name for path, formula in each.formulas.items()
                                if formula is None and (name := path.split(".")[1]) not in told_by)
-    drawn = {one["storage"] for one in told.get("inputs", ()) if one["maker"] == "randint" and len(one["bounds"]) == 2}
+    drawn = {one["storage"] for one in told.get("inputs", ())
+             if one["maker"] == "randperm" or (one["maker"] == "randint" and len(one["bounds"]) == 2)}
     each.here += [name for name, one in launch["arguments"].items()
                   if "values" in one and one["storage"] not in drawn and name not in each.here]
     return each
@@ -157,7 +158,7 @@ def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str,
     follows = [one for one in points if one.size and (other := one.constexpr(name)) is not None and other != number]
     steps = kernel.steps if kernel else None
     is_block = steps is None or name in (steps.moves & steps.ranges)
-    is_few = bool(few_values(name, number)) and (steps is None or name in steps.moves)
+    is_few = bool(few_values(name, number)) and (steps is None or name in steps.moves - steps.divides)
     overridden = [one for one in points if one.choice and one.constexpr(name) not in (None, number)]
     if follows:
         covers = _covers(each, name, points)
@@ -165,9 +166,10 @@ def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str,
             return f"{SIZE}: {covers[1:]}"
         if covers and not (is_block and kernel is not None and name in kernel.steps.moves and _loops_over(kernel, name)):
             return f"{COVERS}: {covers}"
-        if not is_block or not overridden:
+        if not is_block or not overridden or _is_quotient(each, name, points):
             return SIZE
-    if number < 2 and not is_few and not (number == 1 and steps is not None and is_block and launch["grid_is_function"]):
+    may_be_one = number == 1 and steps is not None and is_block and (launch["grid_is_function"] or bool(overridden))
+    if number < 2 and not is_few and not may_be_one:
         return FLAG
     if not follows and number in told["sizes"] and number not in varied:
         return f"{UNSURE}: it may be the {number} of the call, which could not be called with another number"
@@ -184,6 +186,14 @@ def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str,
 
 def _loops_over(kernel: Kernel, name: str) -> bool:
     return kernel.loops and name in kernel.steps.loops
+
+
+def _is_quotient(each: Recorded, name: str, points: Sequence[Again]) -> bool:
+    """Return whether a value is one size over another in every call: `heads // kv_heads`, which a block never is."""
+    of_sizes = [(one.constexpr(name), one.env(each.dims)) for one in points if not one.choice]
+    return len({value for value, _ in of_sizes}) > 1 and any(
+        all(env[below] and value == env[above] // env[below] for value, env in of_sizes)
+        for above in each.dims for below in each.dims if above != below)
 
 
 def _covers(each: Recorded, name: str, points: Sequence[Again]) -> str:

@@ -16,10 +16,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map
 
-MOST_ELEMENTS, FEW_VALUES = 1 << 20, 64
+MOST_ELEMENTS, FEW_VALUES = 1 << 20, 1024
 # operations that fill a tensor with one number; None: it is the last argument
 _FILLS = {"zeros": 0.0, "zeros_like": 0.0, "new_zeros": 0.0, "zero_": 0.0, "zero": 0.0, "ones": 1.0, "ones_like": 1.0,
           "new_ones": 1.0, "full": None, "full_like": None, "new_full": None, "fill_": None, "fill": None}
+_COPIES = ("_to_copy", "clone")
 _RANDOM = ("rand", "empty", "dropout", "bernoulli", "multinomial", "normal", "new_empty")
 
 
@@ -93,8 +94,10 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
             return same
         try:
             out = func(*args, **kwargs)
-        except RuntimeError as error:           # histc of whole numbers: torch has it on a GPU alone
-            if "not implemented for" not in str(error):
+        except RuntimeError as error:
+            if type(error).__name__ == "DynamicOutputShapeException" and all(each is not None for each in known):
+                return self._of_values(func, args, kwargs)      # nonzero, unique: a shape that values tell
+            if "not implemented for" not in str(error):         # histc of whole numbers: torch has it on a GPU alone
                 raise
             args = tree_map(_as_fraction, args)
             out = func(*args, **kwargs)
@@ -121,31 +124,48 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
         return None if None in fills else fills[0] == fills[1]
 
     def _note_fill(self, name: str, args: Any, out: Any) -> None:
-        if name not in _FILLS or not isinstance(out, torch.Tensor) or out.is_complex() or self.of(out) is not None:
+        if name not in (*_FILLS, *_COPIES) or not isinstance(out, torch.Tensor) or out.is_complex() or self.of(out) is not None:
             return
-        given = _FILLS[name] if _FILLS[name] is not None else args[-1]
+        given = self.describe(args[0]).get("filled") if name in _COPIES else args[-1] if _FILLS[name] is None else _FILLS[name]
         if isinstance(given, int | float):
             at = id(out)
             self._filled[at] = (weakref.ref(out, lambda _: self._filled.pop(at, None)), float(given))
+
+    def _run_known(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Return what an operation gives for the values of its tensors. Raises what torch raises."""
+        def real(each: Any) -> Any:
+            values = self.of(each) if isinstance(each, torch.Tensor) else None
+            return values if values is not None else torch.device("cpu") if isinstance(each, torch.device) else each
+
+        with _disable_current_modes():
+            return func(*tree_map(real, args), **{name: tree_map(real, each) for name, each in kwargs.items()})
+
+    def _of_values(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Return the result of an operation whose shape follows the values, its values kept beside."""
+        values = self._run_known(func, args, kwargs)
+        out = tree_map(_as_fake, values)
+        for each, its in zip(tree_flatten(out)[0], tree_flatten(values)[0], strict=True):
+            if _is_small(its):
+                self.keep(each, its)
+        return out
 
     def _beside(self, func: Any, args: Any, kwargs: dict[str, Any], out: Any) -> None:
         """Compute the same of the values, and keep them beside the results; nothing where a result is not small."""
         if any(isinstance(each, torch.Tensor) and each.numel() > MOST_ELEMENTS for each in tree_flatten(out)[0]):
             return
 
-        def real(each: Any) -> Any:
-            values = self.of(each) if isinstance(each, torch.Tensor) else None
-            return values if values is not None else torch.device("cpu") if isinstance(each, torch.device) else each
-
-        args, kwargs = tree_map(real, args), {name: tree_map(real, each) for name, each in kwargs.items()}
         try:
-            with _disable_current_modes():
-                values = func(*args, **kwargs)
+            values = self._run_known(func, args, kwargs)
         except Exception:               # what needs a GPU, or another place for its result: not known
             return
         for each, its in zip(tree_flatten(out)[0], tree_flatten(values)[0], strict=False):
             if isinstance(each, torch.Tensor) and isinstance(its, torch.Tensor) and each.shape == its.shape and _is_small(its):
                 self.keep(each, its)
+
+
+def _as_fake(values: Any) -> Any:
+    """Return a tensor without memory like one with values; anything else as it is."""
+    return torch.empty(values.shape, dtype=values.dtype) if isinstance(values, torch.Tensor) else values
 
 
 def _is_small(tensor: Any) -> bool:

@@ -117,7 +117,8 @@ def _imported(path: Path, root: Path) -> Iterator[Path]:
     top = path.parent
     while (top / "__init__.py").is_file() and top != root:
         top = top.parent
-    places = list(dict.fromkeys([top, root, root / "src", path.parent]))
+    above = [each for each in path.parents if each == root or root in each.parents]     # of several packages in one repository
+    places = list(dict.fromkeys([top, *above, root / "src"]))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -146,7 +147,8 @@ def _files(folders: list[Path], parts: list[str], root: Path) -> Iterator[Path]:
             if not (at / part).is_dir():
                 break
             at = at / part
-            if number == 0 and not here and not any(_is_below(each, root) for each in at.glob("*.py")):
+            below = (*at.glob("*.py"), *at.glob("*/__init__.py"))
+            if number == 0 and not here and not any(_is_below(each, root) for each in below):
                 break
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tuner.bring.calls.loading_places import folders_of, package_of
 from tuner.bring.own import client
 
 
@@ -52,6 +53,17 @@ def test_a_package_below_src_is_found_and_what_its_init_imports_has_what_room_is
     monkeypatch.setattr(client, "MOST_FILES", 4)
     found = set(client.siblings_of(path, root))
     assert needed < found and len(found) == 4
+
+
+def test_another_package_of_the_same_repository_is_found(tmp_path: Path) -> None:
+    """FBGEMM: fbgemm_gpu/experimental/… imports fbgemm_gpu.triton, which lies in fbgemm_gpu/fbgemm_gpu."""
+    root = written(tmp_path, {"CMakeLists.txt": "", "lib/setup.py": "", "lib/lib/triton/__init__.py": "from .common import Mode\n",
+                              "lib/lib/triton/common.py": "Mode = 1\n", "lib/new/ops/quantize.py": "from lib.triton import Mode\n"})
+    path = root / "lib/new/ops/quantize.py"
+    found = {"lib/lib/triton/__init__.py", "lib/lib/triton/common.py"}
+    assert set(client.siblings_of(path, root)) == found
+    assert package_of(path) == (root, ["lib", "new", "ops", "quantize"])
+    assert folders_of(root / "lib") == [root / "lib", root / "lib/lib"]
 
 
 def test_more_than_may_travel_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
