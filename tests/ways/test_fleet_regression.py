@@ -41,8 +41,8 @@ COLOURS = """(canvas) => { const seen = new Map();
     seen.set(each, (seen.get(each) ?? 0) + 1);
   return [...seen.values()].filter((count) => count >= 10).length; }"""
 # as if an hour had passed: batches are merged once they waited, days are summed once they rest
-LATER = ("UPDATE profiles_fleetbatch SET received = received - interval '1 hour' WHERE payload IS NOT NULL",
-         "UPDATE profiles_fleetday SET written = written - interval '1 hour' WHERE rolled IS NULL AND day >= %(first)s")
+MERGED_LATER = "UPDATE profiles_fleetbatch SET received = received - interval '1 hour' WHERE payload IS NOT NULL"
+SUMMED_LATER = "UPDATE profiles_fleetday SET written = written - interval '1 hour' WHERE rolled IS NULL AND day >= %(first)s"
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,10 @@ class Recording:
     @property
     def job(self) -> str:
         return f"way-{self.file.partition('.')[0]}"
+
+    @property
+    def launches(self) -> int:
+        return sum(len(run) for runs in self.runs.values() for run in runs)
 
     def name(self, kernel: str) -> str:
         """Return what the fleet calls a kernel: no other fleet of this product has it."""
@@ -125,13 +129,20 @@ def fed(playwright: Any, product: Product, server_url: str, tmp_path_factory: py
             assert answer.status == 200, answer.text()
     wanted = {recording.job for recording in RECORDINGS}
 
-    def told() -> bool:
+    def let_wait(statement: str, **values: str) -> None:
         with psycopg.connect(Postgres(product.home / "pg" / "data").url, autocommit=True) as database:
-            for statement in LATER:
-                database.execute(statement, {"first": date_of(first)} if "%(" in statement else None)
+            database.execute(statement, values or None)
+
+    def is_merged() -> bool:
+        let_wait(MERGED_LATER)
+        return all(client.get(f"/api/fleet/top/?job={each.job}").json()["launches"] == each.launches for each in RECORDINGS)
+
+    def is_told() -> bool:
+        let_wait(SUMMED_LATER, first=date_of(first))
         return wanted <= {row["model"] for row in client.get("/api/fleet/regressions/").json()["rows"]}
 
-    eventually(told, within_s=WORKED_MS / 1000)
+    eventually(is_merged, within_s=WORKED_MS / 1000)            # all days, before the first of them is looked at
+    eventually(is_told, within_s=WORKED_MS / 1000)
     client.dispose()
     return first
 

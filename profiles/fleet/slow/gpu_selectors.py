@@ -64,7 +64,9 @@ def slow_gpus(asked: Mapping[str, str]) -> SlowGpus:
     if question is None:
         return SlowGpus(None, [])
     most_hours = judged_hours(len(question.where["gpu"]) if "gpu" in question.where else FleetGpu.objects.count())
-    end = question.window.to_hour if most_hours == MOST_HOURS else _last_hour(question.window) + 1
+    if question.where:
+        question = replace(question, window=_to_last_day(question))
+    end = question.window.to_hour if most_hours == MOST_HOURS else _last_hour(question) + 1
     window = Window(max(question.window.from_hour, end - most_hours), end)
     rows = _compared(replace(question, window=window))
     # most GPUs have rows: naming each takes longer than reading all
@@ -75,13 +77,22 @@ def slow_gpus(asked: Mapping[str, str]) -> SlowGpus:
                     gap_words(too_coarse(window, "hour")))
 
 
-def _last_hour(window: Window) -> int:
+def _to_last_day(question: Question) -> Window:
+    """Return the window to the end of the last day with data of what is asked: a job may have ended weeks before the others."""
+    window = question.window
+    found = fleet_store().watched(replace(question, group="gpu_model", limit=None), DAY_HOURS)
+    last = max((hour for hour, _, coverage, _, _ in found if coverage.wall_ns), default=None)
+    return window if last is None else Window(window.from_hour, max(window.from_hour + 1, min(window.to_hour, last + DAY_HOURS)))
+
+
+def _last_hour(question: Question) -> int:
     """Return the last hour of a window with data, as far as its last day knows: one that rests, where there is one.
 
     The parts of an hour that is still written are many where GPUs are: adding them up takes longer than all hours that rest.
     """
+    window = question.window
     last_day = Window(max(window.from_hour, window.to_hour - DAY_HOURS), window.to_hour)
-    found = fleet_store().watched(Question(last_day, "gpu_model", {}, None), 1)
+    found = fleet_store().watched(Question(last_day, "gpu_model", question.where, None), 1)
     hours = {hour for hour, _, coverage, _, _ in found if coverage.wall_ns}
     rest = FleetHour.objects.filter(hour__in=hours, compared__isnull=False).order_by("-hour").values_list("hour", flat=True).first()
     return rest if rest is not None else max(hours, default=window.to_hour - 1)

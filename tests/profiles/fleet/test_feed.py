@@ -167,6 +167,17 @@ def test_gpus_that_are_slower_are_told_and_since_when(tmp_path: Path) -> None:
         assert {row["verdict"] for row in rows.values()} == {"OK"} and len(rows) == 7
 
 
+@pytest.mark.parametrize("most_gpu_hours", [50_000, 8 * 5])
+def test_a_job_that_ended_weeks_before_the_others_is_judged_by_its_own_last_hours(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_gpu_hours: int) -> None:
+    monkeypatch.setattr("profiles.fleet.slow.compared_services.MOST_GPU_HOURS", most_gpu_hours)
+    ended = [{**each, "job": "ended"} for each in make_records(3000, slow={5: (1.3, 0)})]
+    later = [{**each, "job": "later", "ts_ns": each["ts_ns"] + 25 * 24 * HOUR_NS} for each in make_records(800, seed=2)]
+    feed(tmp_path, [*ended, *later])
+    found = {row["gpu_uuid"]: row["verdict"] for row in run("gpus", "--job", "ended")["rows"]}
+    assert len(found) == 8 and [gpu for gpu, verdict in found.items() if verdict == "SLOWER"] == ["GPU-0005"]
+
+
 def test_of_many_gpus_the_last_hours_with_data_are_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("profiles.fleet.slow.compared_services.MOST_GPU_HOURS", 8 * 5)
     records = make_records(8000, hours=20, slow={5: (1.2, 0)})
