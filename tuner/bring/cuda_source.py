@@ -11,7 +11,7 @@ from typing import Any
 
 from profiles.base.refused import Refused
 from tuner.bring.cuda_space import THREADS, fixed_of, knows, narrow, values_of
-from tuner.tuning.cuda.functions import BLOCK, Axis, CudaFunction, CudaText
+from tuner.tuning.cuda.functions import BLOCK, MOST_THREADS, Axis, CudaFunction, CudaText
 from tuner.tuning.cuda.text import read_file, read_text
 from tuner.tuning.operators.limits import Limits
 from tuner.tuning.space import Constraint, Param, Space
@@ -129,7 +129,8 @@ def propose(path: Path, text: str, holds: CudaText, function: CudaFunction) -> C
         written = each.default.rstrip("uU")
         start[each.name] = (several[each.name][0] if several[each.name] else int(written) if written.isdecimal() else
                             {"true": 1, "false": 0}.get(written))
-    block, free = _block(function, start, fixed)
+    block, free = _block(function, start, fixed, None if function.launches else next(
+        (value for name, value in holds.defines.items() if THREADS.match(name) and 0 < value <= MOST_THREADS), None))
     for name, axis in free.items():
         start[name], several[name] = axis.value, axis.several
     flags = {each.name for each in function.template if each.is_flag}
@@ -149,15 +150,18 @@ def propose(path: Path, text: str, holds: CudaText, function: CudaFunction) -> C
 
 
 def _looks_tuned(name: str, function: CudaFunction) -> bool:
+    if re.fullmatch(r"k?_?WARP_?(?:SIZE|THREADS)|THREADS_PER_WARP", name, re.IGNORECASE):
+        return False                            # 32 on every GPU
     is_extent = any(re.search(rf"\b{re.escape(name)}\b", axis.extent) for axis in function.block)
     return is_extent or knows(name)
 
 
-def _block(function: CudaFunction, start: Mapping[str, Any], fixed: Mapping[str, str]
+def _block(function: CudaFunction, start: Mapping[str, Any], fixed: Mapping[str, str], named: int | None = None
            ) -> tuple[tuple[str, str, str], dict[str, Axis]]:
     """Return the extents along x, y, z, and the parameters that are threads of their own, with their axes.
 
     fixed  template parameters that are no parameters → the text that stands for them
+    named  a constant of the file that is called the threads of a block, where it launches none: THREADS_PER_BLOCK
     """
     extents, free = ["1", "1", "1"], {}
     numbers = {name: text for name, text in fixed.items() if text.isdecimal()}
@@ -174,7 +178,7 @@ def _block(function: CudaFunction, start: Mapping[str, Any], fixed: Mapping[str,
         elif covers and at == 0 and not axis.value:
             extents[at] = covers
         elif axis.adapts:
-            value = axis.value or (function.threads if at == 0 and not function.block[1].used else None)
+            value = axis.value or ((function.threads or named) if at == 0 and not function.block[1].used else None)
             free[name] = Axis(True, axis.adapts, axis.extent, value, axis.several, most=min(axis.most, function.threads or 1024))
             extents[at] = name
         else:

@@ -21,7 +21,7 @@ BLOCKS = re.compile(r"BLOCK|TILE|CHUNK|STEPS|^B[MN]$", re.IGNORECASE)
 THREAD_VALUES = (32, 64, 128, 256, 512, 1024)
 # what a kernel computes rests on these: the width of a row, a head, an alignment
 SHAPES = re.compile(r"head|hidden|dim(?!s?_?tile)|channel|col|width|height|depth|rank|stride|radius|bits|classes|experts|"
-                    r"warp_?size|type|^max_|^(?:D|C|H|W|N|K|M|R|S|dim|size|hs|ndim|align\w*|pack_?size|length|len)$|"
+                    r"warp_?size|type|group_?size|^max_|^(?:D|C|G|H|W|N|K|M|R|S|dim|size|hs|ndim|align\w*|pack_?size|length|len)$|"
                     r"num_(?!threads|warps|stages)", re.IGNORECASE)
 # flags that say how it is computed; any other says what
 HOW = re.compile(r"unroll|vec(?:tor)?(?:ize)?|prefetch|async|double_?buffer|pipelin|swizzl|use_?(?:smem|shared|ldg|tma)",

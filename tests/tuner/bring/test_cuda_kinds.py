@@ -12,6 +12,7 @@ from tuner.bring.cuda_source import CudaSource
 from tuner.bring.cuda_write import write_cuda_adapter
 from tuner.bring.own.picked import read_one
 from tuner.bring.travel.files import lay_out
+from tuner.tuning.cuda.host_headers import HEADERS
 from tuner.tuning.cuda.nvrtc import text_of
 
 
@@ -95,3 +96,23 @@ def test_threads_may_be_computed_of_an_argument(tmp_path: Path) -> None:
                   "void host(half *x, int r, int d) { dim3 b; b.x = d / 2; f<<<dim3(1, r), b>>>(x, r, d); }")
     assert source.block == ("dim // 2", "1", "1") and source.threads({"dim": 128}) == 64 and source.params == {}
     assert 'block=lambda meta: (meta["dim"] // 2,)' in write_cuda_adapter(source, "kernel.cu").text
+
+
+def test_a_launch_in_a_macro_through_a_variable_has_the_constants_around_it(tmp_path: Path) -> None:
+    """As omniserve's GEMM: the size of a warp is no parameter, and GCC's __asm__ is asm."""
+    source = only(tmp_path, "#define WARP_SIZE 32\n#define GO constexpr int WARPS = (CTA_M / WARP_M) * (CTA_N / WARP_M); \\\n"
+                  "  auto f = gemm<CTA_M, CTA_N, WARP_M>; f<<<9, dim3(WARP_SIZE, WARPS)>>>(x);\n"
+                  "template <int CTA_M, int CTA_N, int WARP_M> __global__ void gemm(float *x)\n"
+                  "{ __asm__ __volatile__(\"nop;\"); x[threadIdx.y * WARP_SIZE + threadIdx.x] = CTA_M * CTA_N; }\n"
+                  "void run(float *x, int n) { if (n > 9) { constexpr int CTA_M = 128, CTA_N = 128, WARP_M = 64; GO } }")
+    assert source.default == {"CTA_M": 128, "CTA_N": 128, "WARP_M": 64}
+    assert source.block[0] == "32" and source.threads(source.default) == 128
+    assert "#define __asm__ asm" in HEADERS["ridgepoint_types.h"]
+
+
+@pytest.mark.parametrize(("host", "threads"), [
+    ("constexpr int THREADS_PER_BLOCK = 1024;", 1024),
+    ("void host(float *x, int n) { dim3 b(min(n, 512)); b.x = b.x / (4 / sizeof(float)); f<<<n, b>>>(x); }", 512)])
+def test_threads_of_a_named_constant_and_of_a_block_that_is_divided_again(tmp_path: Path, host: str, threads: int) -> None:
+    source = only(tmp_path, f"{host}\n__global__ void f(float *x) {{ x[blockIdx.x * blockDim.x + threadIdx.x] = 1; }}")
+    assert source.default == {"block_size_x": threads}

@@ -114,6 +114,7 @@ HEADERS = {
                           "typedef signed long long int64_t;\n"
                           "typedef unsigned char uint8_t; typedef unsigned short uint16_t; typedef unsigned int uint32_t;\n"
                           "typedef unsigned long long uint64_t;\n"
+                          "#define __asm__ asm\n#define __volatile__ volatile\n"          # as GCC spells them
                           "#define INFINITY __int_as_float(0x7f800000)\n#define NAN __int_as_float(0x7fffffff)\n"
                           "#define M_PI 3.14159265358979323846\n#define M_PI_F 3.14159265f\n"
                           "#define M_SQRT2 1.41421356237309504880\n#define M_LOG2E 1.44269504088896340736\n",     # math.h

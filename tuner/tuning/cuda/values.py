@@ -98,6 +98,8 @@ class Values:
                     begin = at + 2 if after == "=" else at + 1
                     end, depth = begin, 0
                     while end < min(len(words), begin + MAX_EXPRESSION) and not (depth == 0 and words[end] in (";", ",", ")")):
+                        if words[end] == "<" and end == begin + 1 and words[at - 1] == "auto":  # auto f = kernel<128, 4>;
+                            end = max(end, close_angle(words, end, min(len(words), begin + MAX_EXPRESSION)))
                         depth += (words[end] in ("(", "[", "{")) - (words[end] in (")", "]", "}"))
                         end += 1
                     if not self.may_look_at(end - begin):
@@ -112,12 +114,13 @@ class Values:
         return values[-1] if values else None
 
     def assigned(self, scope: Scope, holder: str, name: str) -> list[str]:
-        """Return what is assigned to holder.name before a place."""
+        """Return what is assigned to holder.name before a place; `block.x = block.x / 2` says nothing of its own."""
         words = scope.words
         for at in range(scope.at - 4, -1, -1) if self.may_look_at(scope.at) else ():
             if words[at] == holder and words[at : at + 4] == (holder, ".", name, "="):
                 end = next((place for place in range(at, len(words)) if words[place] == ";"), len(words))
-                return list(words[at + 4 : end])
+                if holder not in words[at + 4 : end]:
+                    return list(words[at + 4 : end])
         return []
 
     def parameters(self, item: Item) -> dict[str, list[str]]:
