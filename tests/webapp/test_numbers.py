@@ -1,6 +1,7 @@
 """The number format: three digits, SI, exact on hover; the browser writes the same (tests/js/lib/units.test.js)."""
 
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,16 @@ def test_a_p_value_has_no_row_of_zeros() -> None:
     cases = {1.0: "1", 0.5: "0.5", 0.03125: "0.0312", 1e-4: "0.0001", 9.9e-5: "< 10⁻⁴", 1.7e-13: "< 10⁻¹²",
              3e-320: "< 10⁻³¹⁹", 0.0: "< 10⁻³⁰⁷"}
     assert {p: numbers.p_value_text(p) for p in cases} == cases
+
+
+@pytest.mark.parametrize("value", [None, 0, 1.5, 1_234_567, "a<b", Decimal("2.50"), True])
+def test_a_cell_is_its_value_and_its_text(value: object) -> None:
+    """`cell` and `unknown` write what the markup that they stand for writes."""
+    plain = Template('<td class="num" data-value="{{ v|default_if_none:"" }}">{{ v|pct }}</td>'
+                     '<span class="unknown" title="{{ v }}">—</span>')
+    short = Template('{{ v|cell:"pct" }}{{ v|unknown }}')
+    assert short.render(Context({"v": value})) == plain.render(Context({"v": value}))
+
+
+def test_a_cell_of_nothing_is_empty() -> None:
+    assert Template('{{ missing|cell:"ns" }}').render(Context()) == '<td class="num" data-value="">' + numbers.UNKNOWN + "</td>"

@@ -61,9 +61,11 @@ def test_the_timeline_page_stays_light(middleware):
 
 def test_what_templates_name_is_bundled_and_kept_by_browsers(middleware):
     """An address in the bundle changes with the files, so that nobody asks for it twice."""
-    names = {name for path in (Path(settings.BASE_DIR) / "templates").rglob("*.html")
-             for name in re.findall(r"static '((?:js|css|icon)[^']*)'", path.read_text())}
-    assert len(names) > 30 and names <= bundled_names()
+    templates = "".join(path.read_text() for path in (Path(settings.BASE_DIR) / "templates").rglob("*.html"))
+    names = set(re.findall(r"static '((?:js|css|icon)[^']*)'", templates))
+    names |= {f"{kind}/{name}.{kind}" for kind, listed in re.findall(r"{% (css|js) ([^%]+)%}", templates)
+              for name in re.findall(r'"([^"]+)"', listed)}
+    assert len(names) > 50 and names <= bundled_names()
     for name in names:
         url = staticfiles_storage.url(name)
         assert url.startswith(f"/static/bundles/{bundled_folder().name}/")
@@ -83,7 +85,7 @@ def test_modules_as_written_are_served_to_who_debugs():
 def test_a_bundle_is_made_once_for_its_sources_and_anew_for_others(tmp_path):
     site = tmp_path / "site"
     (site / "templates").mkdir(parents=True)
-    (site / "templates" / "a.html").write_text("{% static 'js/a/a.js' %}")
+    (site / "templates" / "a.html").write_text('{% js "a/a" %}')
     (site / "static" / "js" / "a").mkdir(parents=True)
     module = site / "static" / "js" / "a" / "a.js"
     with override_settings(BASE_DIR=site, HOME=tmp_path):

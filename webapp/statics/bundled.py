@@ -30,7 +30,14 @@ PREFIX = "bundles"
 _BUNDLED = (".js", ".css")
 _AS_THEY_ARE = (".svg",)
 _NAMED = re.compile(r"{%\s*static '(js/[^']+)'")
+_TAGGED = re.compile(r"{%\s*js ([^%]+)%}")
 _VERSIONS_KEPT = 3
+
+
+def scripts_named(template: str) -> set[str]:
+    """Return the scripts that a template names: `{% js "lib/save" %}` or `{% static 'js/lib/save.js' %}`."""
+    tagged = " ".join(_TAGGED.findall(template)).replace('"', "").split()
+    return {*_NAMED.findall(template), *(f"js/{name}.js" for name in tagged)}
 
 
 @cache
@@ -39,7 +46,7 @@ def bundled_folder() -> Path:
     base = Path(settings.BASE_DIR)
     sources = {path.relative_to(base / "static").as_posix(): path.read_bytes()
                for path in sorted((base / "static").rglob("*")) if path.suffix in _BUNDLED + _AS_THEY_ARE}
-    entries = {name for path in (base / "templates").rglob("*.html") for name in _NAMED.findall(path.read_text())}
+    entries = {name for path in (base / "templates").rglob("*.html") for name in scripts_named(path.read_text())}
     digest = hashlib.sha256(Path(bundler.__file__).read_bytes() + "\n".join(sorted(entries)).encode())
     for name, content in sources.items():
         digest.update(f"\0{name}\0{len(content)}\0".encode() + content)

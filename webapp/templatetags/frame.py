@@ -1,4 +1,4 @@
-"""The frame of a page: the lit section, its tabs, and what the palette knows at once."""
+"""The frame of a page: the lit section, its tabs, what the palette knows at once, styles and scripts, errors of fields."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 from django import template
 from django.conf import settings
 from django.template.context import Context
+from django.templatetags.static import static
 from django.urls import get_script_prefix
-from django.utils.safestring import mark_safe
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
 
 from webapp.frame import navigation
 from webapp.frame.documents import titles
@@ -29,6 +31,26 @@ def keep_title(context: Context, content: str) -> str:
     """Keep what the page is called, without the site's name, as `page_title`: its heading for who does not see its tabs."""
     context["page_title"] = mark_safe(content.removesuffix(SITE))        # escaped where the title was written
     return content
+
+
+@register.simple_tag
+def css(*names: str) -> SafeString:
+    """Styles of a page: {% css "gate/gates" %}."""
+    return format_html_join("", '<link rel="stylesheet" href="{}">', ((static(f"css/{name}.css"),) for name in names))
+
+
+@register.simple_tag
+def js(*names: str) -> SafeString:
+    """Scripts of a page, modules: {% js "lib/save" "lib/follow" %}."""
+    return format_html_join("", '<script type="module" src="{}"></script>', ((static(f"js/{name}.js"),) for name in names))
+
+
+@register.filter
+def errors(what: Any, role: str = "") -> SafeString:
+    """What is wrong with a field: one text, or those of a form's; nothing where nothing is. `role`: of ARIA, as "alert"."""
+    texts = what if isinstance(what, list) else [what] if what else []
+    start = format_html('<p class="field-error" role="{}">', role) if role else SafeString('<p class="field-error">')
+    return format_html_join("", "{}{}</p>", ((start, text) for text in texts))
 
 
 @register.simple_tag(takes_context=True)

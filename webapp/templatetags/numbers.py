@@ -13,7 +13,9 @@ from html import escape
 from typing import Any
 
 from django import template
-from django.utils.html import format_html, format_html_join
+from django.template.defaultfilters import pluralize
+from django.utils.formats import localize
+from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from tuner.gate.stats.results import percent_text
@@ -105,6 +107,37 @@ def _with_exact(value: Any, unit: str, text: Callable[[float], str]) -> SafeStri
 
 
 @register.filter
+def unknown(why: Any) -> SafeString:
+    """An em dash that says on hover why nothing is known."""
+    return SafeString(f'<span class="unknown" title="{conditional_escape(why)}">—</span>')
+
+
+@register.filter
+def cell(value: Any, kind: str) -> SafeString:
+    """A table's cell of a number: its text as the filter `kind` of this module writes it, sorted and drawn by its value."""
+    exact = "" if value is None else conditional_escape(localize(value))
+    return SafeString(f'<td class="num" data-value="{exact}">{conditional_escape(register.filters[kind](value))}</td>')
+
+
+@register.filter
+def plural(value: Any, word: str) -> SafeString:
+    """A number and its word: 1 build, 3 builds."""
+    return format_html("{} {}{}", localize(value), word, pluralize(value))
+
+
+@register.filter
+def counted(value: Any, word: str) -> SafeString:
+    """The same, the number as `count` writes it."""
+    return format_html("{} {}{}", count(value), word, pluralize(value))
+
+
+@register.filter
+def recorded(where: Any) -> SafeString:
+    """The mark of what was recorded and not measured here; nothing where it was. `where`: the recording, on hover."""
+    return format_html('<span class="recorded" title="{}">recorded</span>', where) if where else SafeString("")
+
+
+@register.filter
 def ns(value: Any) -> SafeString:
     """Duration given in ns."""
     return _with_exact(value, "ns", ns_text)
@@ -191,6 +224,12 @@ def shape(value: Any) -> str:
     return (
         " · ".join(f"{name} {size}" for name, size in value.items()) if isinstance(value, Mapping) else str(value or "")
     )
+
+
+@register.filter
+def pieces(parts: Any) -> SafeString:
+    """Pieces of a sentence, (text, whether it is code) each."""
+    return format_html_join("", "{}", ((format_html("<code>{}</code>", text) if code else text,) for text, code in parts or ()))
 
 
 @register.filter
