@@ -32,9 +32,8 @@ from tuner.clocks.wish import told_text
 from tuner.models import Suite, SuiteCapture
 from workers.capture.dumps import Dumps
 from workers.capture.execute import STOPPED, TIME_LIMIT, Cancelled, Ended, execute
-from workers.capture.facts import facts_store, said_by_tool
+from workers.capture.facts import facts_store, measure_plain, said_by_tool
 from workers.capture.log import CaptureLog
-from workers.capture.plain import measure_plain
 from workers.capture.rank import GPUS
 from workers.capture.ranks import Launcher, Ranks, find_launcher
 from workers.code.build import BuildCode

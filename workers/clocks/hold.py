@@ -77,9 +77,9 @@ def hold_as(wish: ClockWish, uuid: str, by: str) -> Iterator[dict[str, Any]]:
         put_back_left()
 
 
-def wish_of_environment(environ: Mapping[str, str] = os.environ) -> ClockWish | None:
+def wish_of_environment() -> ClockWish | None:
     """Return what the worker's environment asks for; None where it does not. Raises Refused."""
-    asked = environ.get(ASKED, "").strip()
+    asked = os.environ.get(ASKED, "").strip()
     return ClockWish.read(asked, persistence=False) if asked else None
 
 

@@ -1,4 +1,4 @@
-"""What monitoring systems are told: numbers of the fleet, the workers, the cache and the gates, each read by one bounded query.
+"""What monitoring systems are told: numbers of the fleet, workers, cache, gates and the server itself, each of one bounded query.
 
 No label takes more values than a constant here allows: jobs, kernels and agents beyond it are left out, the most important first.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 import redis
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
 from django.db.models import Count, Min, Q, Sum
 from django.db.models.functions import Length
 from django.utils import timezone
@@ -24,12 +24,33 @@ from profiles.fleet.store import Question, Window
 from profiles.fleet.stores import fleet_store
 from profiles.models import Profile
 from tuner.models import Gate, ProductionRegression, Regression, ServedCount
-from workers.metrics import server
-from workers.metrics.families import Family, Labels, Reading, label
+from workers import disk, jobs
+from workers.metrics.queues import queue_states
 
 log = logging.getLogger(__name__)
+LABEL_CHARS = 80
+Labels = tuple[str, ...]
+Reading = tuple[str, Labels, float]
+
+
+@dataclass(frozen=True)
+class Family:
+    """One metric. `name` as Prometheus has it; `unit` as UCUM, for OpenTelemetry."""
+
+    name: str
+    help: str
+    labels: Labels = ()
+    unit: str = "1"
+
+
+def label(text: str) -> str:
+    """A label's value: bounded, never empty."""
+    return text[:LABEL_CHARS] or "unknown"
+
+
 KEPT_S = 15.0               # answers are kept that long: asking more often costs nothing
 JOBS, KERNELS, AGENTS = 20, 10, 200
+HOSTS = 200                 # whose disks and clocks are told
 LATE_S, GONE_S = 180, 3600  # since an agent was seen
 SERVED_DAYS = 7
 
@@ -70,7 +91,15 @@ FAMILIES: tuple[Family, ...] = (
     Family("ridgepoint_gates", "Gates by verdict; their status where none is decided", ("verdict",)),
     Family("ridgepoint_profiles", "Profiles by status", ("status",)),
     Family("ridgepoint_regressions", "Regressions by where they were found (ci, production) and state", ("found", "state")),
-    *server.FAMILIES,
+    Family("ridgepoint_workers", "Workers that live, by queue", ("queue",)),
+    Family("ridgepoint_queue_entries", "Entries that wait in a queue", ("queue",)),
+    Family("ridgepoint_queue_oldest_seconds", "How long the first entry of a queue waits, 0 where none does", ("queue",), "s"),
+    Family("ridgepoint_disk_free_bytes", "Free on a disk, by host and what lies on it", ("host", "place"), "By"),
+    Family("ridgepoint_disk_rest_bytes", "Below it new uploads and captures are refused", ("host", "place"), "By"),
+    Family("ridgepoint_clock_skew_seconds", "A host's clock less Valkey's", ("host",), "s"),
+    Family("ridgepoint_database_bytes", "Size of the database", (), "By"),
+    Family("ridgepoint_database_connections", "Connections to PostgreSQL, of all its clients"),
+    Family("ridgepoint_valkey_bytes", "Memory that Valkey uses", (), "By"),
     Family("ridgepoint_readable", "1 where this part of the readings was read, 0 where its server is away", ("part",)),
 )
 NAMES = frozenset(family.name for family in FAMILIES)
@@ -88,12 +117,6 @@ def readings() -> Readings:
                 values.setdefault("ridgepoint_readable", {})[name,] = float(_read(part, values))
             _kept = Readings(values, time.monotonic())
         return _kept
-
-
-def forget_readings() -> None:
-    """Read anew at the next question."""
-    global _kept
-    _kept = Readings()
 
 
 def _fleet() -> Iterator[Reading]:
@@ -179,6 +202,39 @@ def _counts() -> Iterator[Reading]:
             yield "ridgepoint_regressions", (where, state), number
 
 
+def _queues() -> Iterator[Reading]:
+    alive = jobs.workers()
+    for state in queue_states():
+        yield "ridgepoint_workers", (state.name,), sum(state.name in worker.get("queues", ()) for worker in alive)
+        yield "ridgepoint_queue_entries", (state.name,), state.waiting
+        yield "ridgepoint_queue_oldest_seconds", (state.name,), state.oldest_s or 0.0
+
+
+def _hosts() -> Iterator[Reading]:
+    """Workers say of their hosts what this one says of itself; of several on a host the last one."""
+    disks = {worker.get("host", ""): worker["disks"] for worker in jobs.workers() if "disks" in worker}
+    clocks = {worker.get("host", ""): worker["clock_skew_s"] for worker in jobs.workers() if "clock_skew_s" in worker}
+    disks[jobs.host()] = [place.as_json() for place in disk.places()]
+    clocks[jobs.host()] = jobs.clock_skew_s()
+    for host, places in list(disks.items())[-HOSTS:]:
+        for place in places:
+            labels = (label(host), label(", ".join(place["names"])))
+            yield "ridgepoint_disk_free_bytes", labels, place["free_bytes"]
+            yield "ridgepoint_disk_rest_bytes", labels, place["rest_bytes"]
+    for host, skew_s in list(clocks.items())[-HOSTS:]:
+        yield "ridgepoint_clock_skew_seconds", (label(host),), skew_s
+
+
+def _servers() -> Iterator[Reading]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_database_size(current_database()), "
+                       "(SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')")
+        size_bytes, connections = cursor.fetchone()
+    yield "ridgepoint_database_bytes", (), size_bytes
+    yield "ridgepoint_database_connections", (), connections
+    yield "ridgepoint_valkey_bytes", (), jobs.connection().info("memory")["used_memory"]
+
+
 def _read(part: Callable[[], Iterator[Reading]], values: dict[str, dict[Labels, float]]) -> bool:
     """Add what a part reads; False where its server is away: then nothing of it is told."""
     try:
@@ -192,4 +248,5 @@ def _read(part: Callable[[], Iterator[Reading]], values: dict[str, dict[Labels, 
 
 
 PARTS: Mapping[str, Callable[[], Iterator[Reading]]] = {
-    "fleet": _fleet, "agents": _agents, "batches": _batches, "cache": _cache, "counts": _counts, **server.PARTS}
+    "fleet": _fleet, "agents": _agents, "batches": _batches, "cache": _cache, "counts": _counts,
+    "queues": _queues, "hosts": _hosts, "servers": _servers}

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 
 from workers import jobs
-from workers.metrics.facts import FAMILIES, readings
-from workers.metrics.families import Family
+from workers.metrics.facts import FAMILIES, Family, readings
 
 if TYPE_CHECKING:       # the SDK is imported where a collector is named: other workers are spared it
     from opentelemetry.metrics import CallbackOptions, Observation

@@ -22,7 +22,7 @@ from profiles.fleet.models import FleetAgent
 from tuner.models import Build, Gate, ServedCount, Suite
 from workers import jobs
 from workers.agent.wire import pack
-from workers.metrics import facts, families, otlp, prometheus
+from workers.metrics import facts, otlp, prometheus
 from workers.metrics.facts import AGENTS, FAMILIES, JOBS, KERNELS, NAMES
 
 pytestmark = pytest.mark.django_db
@@ -31,8 +31,9 @@ COUNTED = {"ridgepoint_http_requests", "ridgepoint_http_request_seconds", "ridge
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> None:
-    facts.forget_readings()
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readings are kept for seconds; a test reads its own."""
+    monkeypatch.setattr(facts, "_kept", facts.Readings())
 
 
 def scrape(client: Any, **headers: str) -> dict[str, dict[tuple[str, ...], float]]:
@@ -113,7 +114,7 @@ def test_labels_are_bounded_and_answers_are_kept(client: Any, django_assert_max_
         found = scrape(client)
     assert all(len(found[family.name]) <= max(AGENTS, 2 * JOBS * KERNELS) for family in FAMILIES)
     assert len(found["ridgepoint_fleet_agent_lag_seconds"]) == AGENTS
-    assert all(len(value) <= families.LABEL_CHARS for family in found.values() for labels in family for value in labels)
+    assert all(len(value) <= facts.LABEL_CHARS for family in found.values() for labels in family for value in labels)
     with django_assert_max_num_queries(3):
         scrape(client)
 

@@ -42,10 +42,6 @@ def ask_engine(engine: str, address: str, steps: int, folder: str = "", key: str
     return _post(address, path, body, key)
 
 
-def stop_engine(address: str, key: str = "") -> str:
-    return _post(address, "/stop_profile", {}, key)
-
-
 def _post(address: str, path: str, body: Mapping[str, Any], key: str) -> str:
     parts = urllib.parse.urlsplit(address)
     if parts.scheme not in ("http", "https") or parts.hostname not in LOCAL:

@@ -47,8 +47,8 @@ class Asking:
     ancestors: tuple[int, ...] = ()
 
 
-def capture_config(path: str, request: str, steps: int = 0, duration_ms: int = 500, shapes: bool = True,
-                   activities: str = ACTIVITIES, start_ms: int = 0, stacks: bool = False) -> str:
+def capture_config(path: str, request: str, steps: int = 0, duration_ms: int = 500, shapes: bool = True, start_ms: int = 0,
+                   stacks: bool = False) -> str:
     """Return Kineto's configuration of one capture: so many steps where the job's optimizer counts them, else a time.
 
     The trace is written to `path` with the process id before its ending. `start_ms`: since 1970; 0: at once.
@@ -57,7 +57,7 @@ def capture_config(path: str, request: str, steps: int = 0, duration_ms: int = 5
         [f"PROFILE_START_TIME={start_ms}\nACTIVITIES_DURATION_MSECS={duration_ms}"]
     lines = [f"ACTIVITIES_LOG_FILE={path}", f"REQUEST_TRACE_ID={request}", *when,
              f"PROFILE_REPORT_INPUT_SHAPES={'true' if shapes else 'false'}", f"PROFILE_WITH_STACK={'true' if stacks else 'false'}",
-             f"ACTIVITY_TYPES={activities}{',python_function' if stacks else ''}"]
+             f"ACTIVITY_TYPES={ACTIVITIES}{',python_function' if stacks else ''}"]
     return "\n".join(lines) + "\n"
 
 
