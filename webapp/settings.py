@@ -119,7 +119,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "webapp.accounts.LocalModeMiddleware",
     "webapp.projects.request.ProjectScope",
-    "webapp.sharing.visits.SharedVisits",
+    "webapp.sharing.services.SharedVisits",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
     "webapp.operate.limits.LimitPages",
     "django.contrib.messages.middleware.MessageMiddleware",

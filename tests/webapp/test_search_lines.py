@@ -11,7 +11,7 @@ from django.utils import timezone
 from profiles.fleet.models import FleetAgent
 from profiles.models import Capture, CaptureTarget, KernelStat, Profile
 from tuner.models import Build, CachedConfig, Candidate, Suite, TuneJob
-from webapp.frame.hits import LINES
+from webapp.frame.api import LINES
 
 pytestmark = pytest.mark.django_db
 

@@ -77,7 +77,6 @@ def tokens(person: Any) -> QuerySet[ApiToken]:
     return ApiToken.objects.filter(user=person.pk).select_related("project")
 
 
-def invitations(projects: Sequence[int] | None = None) -> QuerySet[Invitation]:
-    """Return invitations that can still be accepted: all, or into these projects."""
-    rows = Invitation.objects.filter(used=None, expires__gt=timezone.now()).select_related("invited_to", "made_by")
-    return rows if projects is None else rows.filter(invited_to__in=projects)
+def invitations() -> QuerySet[Invitation]:
+    """Return invitations that can still be accepted."""
+    return Invitation.objects.filter(used=None, expires__gt=timezone.now()).select_related("invited_to", "made_by")

@@ -23,7 +23,7 @@ from profiles.models import Profile
 from webapp.models import ShareLink
 from webapp.people.adapter import refuse
 from webapp.sharing import services
-from webapp.sharing.visits import COOKIE
+from webapp.sharing.services import COOKIE
 from webapp.sign_in import tries_forget, tries_take
 from workers.list_api import MOST, PAGED, read_page
 
