@@ -6,8 +6,9 @@ The rule of static/js/lib/band.js as well; tests/data/bands.json holds both to i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from profiles.base.numbers import quantile
 
@@ -55,3 +56,23 @@ def band(values: Iterable[float], marks: Iterable[float] = (), zero: bool = Fals
     if high - low < GAIN * (far - near) or high == low:
         return Band(low, high)
     return Band(near, far, tuple(each for each in known if each < near), tuple(each for each in known if each > far))
+
+
+class NamedRows:
+    """What a picture of rows has: where it is narrow, each row has its name above it, and all rows grow by that. Pixels."""
+
+    rows: Sequence[Any]
+    top: int
+    axis_y: int
+
+    @property
+    def more(self) -> int:
+        return 14 * len(self.rows)
+
+    @property
+    def deep(self) -> int:
+        return self.axis_y - self.top
+
+    @property
+    def grow(self) -> float:
+        return round(1 + self.more / self.deep, 4)

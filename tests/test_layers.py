@@ -168,7 +168,6 @@ ARROWS = {
     "tuner.cache.formats": "tuner.tuning.trial",
     "tuner.cache.rules": "tuner.tuning.trial",
     "tuner.team": "tuner.tuning.operators workers.jobs tuner.tuning.team tuner.models",
-    "tuner.scores": "tuner.tuning.trial tuner.tuning.measure tuner.tuning.search",
     "tuner.candidates.judge":
         "tuner.tuning.trial tuner.tuning.operators tuner.tuning.kernels tuner.tuning.team tuner.tuning.measure",
     "tuner.bring":
@@ -196,9 +195,9 @@ ARROWS = {
         "tuner.tuning.measure profiles.capture tuner.models tuner.cache.rules tuner.texts tuner.cache.entries "
         "tuner.devices tuner.gate.builds",
     "tuner.gate.baselines":
-        "tuner.tuning.trial tuner.gate.stats tuner.models tuner.gate.builds tuner.gate.suites",
+        "profiles.theme tuner.tuning.trial tuner.gate.stats tuner.models tuner.gate.builds tuner.gate.suites",
     "tuner.gate.client": "",
-    "tuner.gate.environments": "tuner.gate.stats tuner.models tuner.devices tuner.gate.builds tuner.gate.suites",
+    "tuner.gate.environments": "profiles.theme tuner.gate.stats tuner.models tuner.devices tuner.gate.builds tuner.gate.suites",
     "tuner.gate.reports": "tuner.gate.stats",
     "tuner.gate.channels": "tuner.tuning.trial workers.jobs tuner.models tuner.query_api tuner.gate.reports",
     "tuner.gate.pytest_plugin": "",
@@ -324,7 +323,7 @@ PACKAGES = {
     "rest_framework": API,
     "ridgepoint_client": ("tuner.cache.listener", "tuner.cache.shared"),
     "rq": ("webapp.*", "workers.*"),
-    "scipy": ("tuner.gate.stats.*", "tuner.scores.*", "tuner.tuning.search.*"),
+    "scipy": ("tuner.gate.stats.*", "tuner.tuning.search.*"),
     "threadpoolctl": ("tuner.tuning.search.*",),
     "torch": ("tuner.bring.child", "tuner.bring.calls.*", "tuner.bring.travel.measuring", "tuner.candidates.judge.*",
               "tuner.tuning.kernels.*",

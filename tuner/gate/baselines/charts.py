@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from profiles.band import NamedRows
+
 ROW_PX, TOP_PX, BOTTOM_PX = 26, 22, 38
 LEFT, RIGHT = 31.0, 88.0
 LEAST, FURTHEST = 0.01, 0.15           # an axis shows at least ±1 %, and at most ±15 %: what lies beyond sits on its end
@@ -37,7 +39,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class SpreadPlot:
+class SpreadPlot(NamedRows):
     rows: list[Row]
     ticks: list[tuple[float, str]]
     zero_at: float
@@ -47,19 +49,6 @@ class SpreadPlot:
     right: float = RIGHT
     top: int = TOP_PX - 10
     unlisted: int = 0
-
-    @property
-    def more(self) -> int:
-        """Pixels by which all rows grow where each has its name above it."""
-        return 14 * len(self.rows)
-
-    @property
-    def grow(self) -> float:
-        return round(1 + self.more / self.deep, 4)
-
-    @property
-    def deep(self) -> int:
-        return self.axis_y - self.top
 
 
 def spread_plot(kernels: Sequence[Spread], most: int = 40) -> SpreadPlot | None:

@@ -21,7 +21,7 @@ from tuner.gate.baselines import levels
 from tuner.gate.builds.selectors import ENVIRONMENT, Position, branch_line, position, slow_builds
 from tuner.gate.stats.rule import rule_of
 from tuner.gate.suites.selectors import environment_totals
-from tuner.models import BaselineChange, Build, Gate, GateKernel, KernelRun, Suite, SuiteKernel
+from tuner.models import BaselineChange, Build, Gate, GateKernel, KernelRun, SlowerVerdict, Suite, SuiteKernel
 
 MANY = 100                                  # kernels
 NOT_A_BASELINE = ("SLOWER", "AMBIGUOUS")    # what a build's last gate said of the kernel
@@ -80,7 +80,7 @@ class Baseline:
         return f"{runs} of {len(self.builds)} builds, {self.builds[-1].name} to {self.builds[0].name}{began}"
 
 
-def environment_of(row: KernelRun | Gate) -> Env:
+def environment_of(row: KernelRun | Gate | SlowerVerdict) -> Env:
     """Return where a run was taken, or a gate decided."""
     return Env(row.gpu, row.toolkit, row.driver, row.recorded)
 

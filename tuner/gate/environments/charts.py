@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from profiles.band import NamedRows
 from tuner.gate.stats.effects import Effect
 
 LEFT, RIGHT = 36.0, 84.0
@@ -28,26 +29,13 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Plot:
+class Plot(NamedRows):
     rows: list[Row]
     ticks: list[tuple[float, str]]
     one_at: float
     top: int
-    bottom: int
+    axis_y: int
     height: int
-
-    @property
-    def more(self) -> int:
-        """Pixels by which all rows grow where each has its name above it."""
-        return 14 * len(self.rows)
-
-    @property
-    def grow(self) -> float:
-        return round(1 + self.more / self.deep, 4)
-
-    @property
-    def deep(self) -> int:
-        return self.bottom - self.top
 
 
 def effect_plot(effects: Sequence[tuple[str, Effect]], most: int = 40) -> Plot | None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from profiles.band import band
+from profiles.band import NamedRows, band
 
 ROW_PX, TOP_PX, AXIS_PX = 24, 20, 22
 LEFT, RIGHT = 33.0, 98.0                # per cent: names stand left of it
@@ -57,7 +57,7 @@ class PlacedRow:
 
 
 @dataclass(frozen=True)
-class Strips:
+class Strips(NamedRows):
     rows: Sequence[PlacedRow]
     ticks: Sequence[tuple[float, str]]
     unit: str
@@ -66,19 +66,6 @@ class Strips:
     left: float = LEFT
     top: int = TOP_PX
     zero_at: float | None = None
-
-    @property
-    def more(self) -> int:
-        """Pixels by which all rows grow where each has its name above it."""
-        return 14 * len(self.rows)
-
-    @property
-    def grow(self) -> float:
-        return round(1 + self.more / self.deep, 4)
-
-    @property
-    def deep(self) -> int:
-        return self.axis_y - self.top
 
 
 def relative_strips(rows: Sequence[Row]) -> Strips | None:
