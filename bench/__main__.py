@@ -90,7 +90,8 @@ def _servers() -> None:
     for name in ("DATABASE_URL", "REDIS_URL", "RIDGEPOINT_S3_BUCKET"):
         os.environ.pop(name, None)
     os.environ["DJANGO_SETTINGS_MODULE"] = "webapp.settings"
-    ensure.start_servers(ROOT / "var" / "bench")
+    ensure.begin_servers(ROOT / "var" / "bench")
+    ensure.wait_for_servers()
     import django
 
     django.setup()

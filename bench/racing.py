@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tuner.tuning.measure.race_replay import RISK, load_samples, replay_race, run_duels
+from bench.search.race_replay import RISK, load_samples, replay_race, run_duels
 
 SPACES = Path(__file__).resolve().parent.parent / "tests" / "data" / "public_spaces"
 RUNS, DUELS = 100, 5_000

@@ -1,6 +1,6 @@
 """`make bench-tuner`: every search method on every recorded space, beside Kernel Tuner's and Optuna's, in one run.
 
-Public spaces: the published score over time (tuner.scores.arena), failures and the search's own CPU time counted.
+Public spaces: the published score over time (bench.search.arena), failures and the search's own CPU time counted.
 H200 landscapes: trials until one is within 5 % of the best. Writes docs/tuner-bench.md and docs/leaderboard.json (what the
 leaderboard page shows). What is finished is kept in var/bench-tuner.jsonl: a run that is interrupted goes on; `--fresh`
 forgets it. A method is measured anew when its code or its package's version changes.
@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.scores.arena import Arena, Player, Run, arenas, play, random_trials_to_within, score, strategy_player, trials_to_within
+from bench.search.arena import Arena, Player, Run, arenas, play, random_trials_to_within, score, strategy_player, trials_to_within
 from tuner.tuning.search.strategies import STRATEGIES
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,4 +1,4 @@
-"""Other people's search methods as players of tuner.scores.arena: Kernel Tuner's and Optuna's, with their own defaults.
+"""Other people's search methods as players of bench.search.arena: Kernel Tuner's and Optuna's, with their own defaults.
 
 Kernel Tuner's strategies run as in its simulation mode: a configuration seen before costs nothing, a failed one costs what
 its failure took. Loaded only in the environment that `make bench-tuner` makes.
@@ -17,7 +17,7 @@ from kernel_tuner import util
 from kernel_tuner.interface import Options
 from kernel_tuner.searchspace import Searchspace
 
-from tuner.scores.arena import Arena, Clock, Player
+from bench.search.arena import Arena, Clock, Player
 
 CPU_LIMIT_S = 60.0        # a search that circles in what it knows is ended
 MAX_ASKS = 20_000         # of Optuna, invalid combinations counted

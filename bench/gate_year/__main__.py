@@ -37,7 +37,7 @@ Floats = NDArray[np.float64]
 KERNELS, RUNS, MONTH, QUARTER = 60, 5, 420, 3
 MAIN, OWN_SLOWDOWN, FLAKY, REVERTED = 0.55, 0.02, 0.03, 1 / 3
 SESSION, NOISY, DRIFT, TOOLKIT = 0.007, 4.0, 0.05, 0.02
-RE_RUNS, MOST_FRESH = 2, 40     # as tuner.gate.verdicts.rounds_selectors has them
+RE_RUNS, MOST_FRESH = 2, 40     # as tuner.gate.verdicts.selectors has them
 REAL = 1.02                 # a smaller change of the code is no slowdown
 
 

@@ -17,11 +17,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from tests.gpu.known import of_operator
 from tuner.cache.buckets import STEPS, Buckets
 from tuner.cache.portability import MeasuredSpace, cells_by_distance, shape_steps, shared_bucket_cell
 from tuner.tuning.operators import find, limits
 from tuner.tuning.search.finalists import is_raced
-from tuner.tuning.search.known import of_operator
 from tuner.tuning.search.loop import Budget, tune
 from tuner.tuning.search.strategies import DEFAULT
 from tuner.tuning.trial import Config, Measured, config_key

@@ -18,10 +18,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tests.gpu.known import of_operator
 from tuner.tuning.measure.standings import Entry, standings
 from tuner.tuning.operators import OPERATORS, limits
 from tuner.tuning.search.finalists import best_trial, is_raced, measure_finalists
-from tuner.tuning.search.known import of_operator
 from tuner.tuning.search.loop import Budget, tune
 from tuner.tuning.search.strategies import DEFAULT
 from tuner.tuning.trial import Measured, Trial

@@ -26,9 +26,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from tests.gpu.known import of_operator
 from tuner.tuning.operators import Limits, Operator, find, limits
 from tuner.tuning.search.finalists import is_raced, measure_finalists
-from tuner.tuning.search.known import of_operator
 from tuner.tuning.search.loop import Budget, tune
 from tuner.tuning.search.strategies import DEFAULT
 from tuner.tuning.space import Space

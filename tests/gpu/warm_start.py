@@ -21,10 +21,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from profiles.capture.tools.installed import package_version
+from tests.gpu.known import of_operator
 from tuner.tuning.measure import nvml
 from tuner.tuning.operators import find, limits
 from tuner.tuning.search.finalists import best_trial, measure_finalists
-from tuner.tuning.search.known import of_operator
 from tuner.tuning.search.loop import Budget, tune
 from tuner.tuning.search.strategies import DEFAULT
 from tuner.tuning.trial import Config, Measured, Trial, config_key

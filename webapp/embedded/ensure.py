@@ -79,12 +79,6 @@ def name_servers(home: Path) -> None:
         os.environ["REDIS_URL"] = Redis(queue).url if queue.is_dir() else f"unix://{queue / 'redis.sock'}"
 
 
-def start_servers(home: Path) -> None:
-    """Start private servers where the environment names none, and wait until they are up."""
-    begin_servers(home)
-    wait_for_servers()
-
-
 def make_keepers(say: Callable[[str], None]) -> list[Keeper]:
     """Return one keeper for each private server that this process asked for."""
     _keepers.extend(Keeper(server, say) for server in _kept)

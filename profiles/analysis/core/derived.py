@@ -43,15 +43,3 @@ def stairs(time_ns: Int64, change: npt.NDArray[np.float64]) -> Stairs:
     time_ns, value = time_ns[last], value[last]
     other = np.concatenate(([True], value[1:] != value[:-1]))
     return time_ns[other], value[other]
-
-
-def mean_between(steps: Stairs, start_ns: int, end_ns: int) -> float:
-    """Return the time-weighted mean of a staircase in a window.
-
-    It is 0 before its first step.
-    """
-    time_ns, value = steps
-    edges = np.concatenate(([start_ns], time_ns[(time_ns > start_ns) & (time_ns < end_ns)], [end_ns]))
-    at = np.searchsorted(time_ns, edges[:-1], side="right") - 1
-    held = np.where(at >= 0, value[np.maximum(at, 0)], 0.0) if value.size else np.zeros(edges.size - 1)
-    return float((held * np.diff(edges)).sum() / max(end_ns - start_ns, 1))

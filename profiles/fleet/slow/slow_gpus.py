@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profiles.fleet.slow.compared import LEAST_GPUS, Floats, GpuHours, Ints, compare, edges_of, named
+from profiles.fleet.slow.compared import LEAST_GPUS, Floats, Ints, edges_of, named
 
 LEAST_PCT = 2.0                     # slower than that: less is what one GPU differs from another
 DEVIATIONS = 5.5                    # of the spread between GPUs and hours
@@ -42,18 +42,13 @@ class Level:
     why: str = ""
 
 
-def judge_gpus(hours: GpuHours, models: dict[int, str] | None = None) -> list[Level]:
+def judge_compared(rows: pa.Table, models: dict[int, str] | None = None) -> list[Level]:
     """Return the level of every GPU, the slowest first.
 
     Args:
-        hours: `FleetStore.gpu_hours`.
+        rows: compared with those of their hours (`compared.COMPARED`, hour after hour).
         models: GPU -> model; only GPUs of one model are compared.
     """
-    return judge_compared(compare(hours, models), models)
-
-
-def judge_compared(rows: pa.Table, models: dict[int, str] | None = None) -> list[Level]:
-    """Return the same of rows that were compared with those of their hours (`compared.COMPARED`, hour after hour)."""
     out: list[Level] = []
     gpus, at = named(rows, "gpu")
     present = np.zeros(gpus.size, np.bool_)

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tests.gpu.known import of_operator
 from tuner.cache import buckets, rules
 from tuner.cache.default_check import Verdict, check_default, check_library, library_gain, winner_is_default
 from tuner.cache.serve.resolve import content_id, freeze, resolve
 from tuner.tuning.measure.runner import Session
 from tuner.tuning.operators import OPERATORS, limits
 from tuner.tuning.search.finalists import Finalist, measure_finalists
-from tuner.tuning.search.known import of_operator
 from tuner.tuning.search.loop import Budget, tune
 from tuner.tuning.search.strategies import DEFAULT
 from tuner.tuning.trial import Config, Measured, config_key

@@ -22,13 +22,13 @@ from typing import Any
 import torch
 
 from profiles.capture.tools.cutlass import installed_cutlass
+from tests.gpu.known import of_operator
 from tuner.tuning.kernels.vendor.cublaslt import PREFERRED, WORKSPACE_BYTES, CublasLtMatmul
 from tuner.tuning.kernels.vendor.lt_space import Limits, list_algorithms
 from tuner.tuning.measure import accuracy, timers, timing
 from tuner.tuning.measure.policy import Policy
 from tuner.tuning.operators import find, limits
 from tuner.tuning.search.finalists import measure_finalists
-from tuner.tuning.search.known import of_operator
 from tuner.tuning.search.loop import Budget, tune
 from tuner.tuning.trial import Config, Measured, Trial, config_key
 from tuner.tuning.vendor.lt_names import config_of

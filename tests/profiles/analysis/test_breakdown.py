@@ -3,10 +3,10 @@
 import pytest
 
 from profiles import ingest
-from profiles.analysis.core.correlate import launch_calls, launch_delay_ns
 from profiles.analysis.core.frame import frame_of
 from profiles.analysis.trace.breakdown import breakdown
 from tests.builders import trace
+from tests.launches import launch_calls
 from tests.profiles.ingest.corpus import CORPUS
 
 
@@ -77,12 +77,11 @@ def linked():
     """)
 
 
-def test_launch_calls_and_delays(linked):
+def test_launch_calls(linked):
     names = linked.slices["name"].to_pylist()
     calls = launch_calls(linked)
     owner = {name: names[call] if call >= 0 else None for name, call in zip(names, calls.tolist(), strict=True)}
     assert (owner["a"], owner["b"], owner["c"]) == ("cudaGraphLaunch", "cudaGraphLaunch", None)
-    assert dict(zip(names, launch_delay_ns(linked, calls).tolist(), strict=True))["b"] == 7000
 
 
 def test_operators_are_operators(linked):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from profiles import ingest
-from profiles.analysis.core.derived import bandwidth, mean_between, queue_depth, stairs
+from profiles.analysis.core.derived import Stairs, bandwidth, queue_depth, stairs
 from profiles.analysis.core.kernels import numbers
 from profiles.ingest.trace import GPU_WORK, Category
 from profiles.store import derived as store_derived
@@ -15,6 +15,18 @@ from profiles.store import trace as store
 from profiles.timeline.selectors import whole
 from tests.builders import trace as drawn
 from tests.profiles.ingest.corpus import H200
+
+
+def mean_between(steps: Stairs, start_ns: int, end_ns: int) -> float:
+    """Return the time-weighted mean of a staircase in a window.
+
+    It is 0 before its first step.
+    """
+    time_ns, value = steps
+    edges = np.concatenate(([start_ns], time_ns[(time_ns > start_ns) & (time_ns < end_ns)], [end_ns]))
+    at = np.searchsorted(time_ns, edges[:-1], side="right") - 1
+    held = np.where(at >= 0, value[np.maximum(at, 0)], 0.0) if value.size else np.zeros(edges.size - 1)
+    return float((held * np.diff(edges)).sum() / max(end_ns - start_ns, 1))
 
 
 def test_stairs_have_one_step_per_moment():

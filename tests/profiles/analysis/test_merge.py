@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from profiles.analysis.core.correlate import launch_calls
 from profiles.analysis.core.kernels import kernel_table
 from profiles.analysis.trace import merge as merging
 from profiles.analysis.trace.breakdown import breakdown
@@ -15,6 +14,7 @@ from profiles.analysis.trace.merge import merge
 from profiles.ingest import read
 from profiles.ingest.core import build, spill, spooled
 from tests.builders import trace
+from tests.launches import launch_calls
 
 H200 = Path(__file__).parents[2] / "data" / "h200"
 LANES = """

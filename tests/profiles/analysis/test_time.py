@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 from profiles import ingest
-from profiles.analysis.core.correlate import launch_calls
 from profiles.analysis.core.frame import Frame, frame_of
 from profiles.analysis.trace.time.activity import activity
 from profiles.analysis.trace.time.classes import PARTS
@@ -25,6 +24,7 @@ from profiles.analysis.trace.time.steps import period_of
 from profiles.charts.time import steps_figure
 from profiles.ingest.trace import SLICES, Category, Device, Integrity, Trace, Track
 from tests.builders import trace
+from tests.launches import launch_calls
 from tests.profiles.ingest.corpus import CORPUS, DATA, H200, mostly_deep
 
 US = 1_000

@@ -18,7 +18,7 @@ from profiles.fleet.simulated_services import forget_simulated
 from profiles.fleet.slow import compared_services
 from profiles.fleet.slow.compared import GpuHours, compare, joined, packed, unpacked
 from profiles.fleet.slow.gpu_selectors import slow_gpus
-from profiles.fleet.slow.slow_gpus import judge_compared, judge_gpus
+from profiles.fleet.slow.slow_gpus import judge_compared
 from tests.profiles.fleet.records import HOUR_NS, START_NS, make_records, write_records
 from tests.profiles.fleet.test_slow_gpus import fleet
 
@@ -35,7 +35,7 @@ def test_hours_compared_one_by_one_are_judged_as_all_at_once(seed: int) -> None:
     models = {gpu: ("H200", "A100")[gpu % 2 if seed % 2 else 0] for gpu in range(12)}
     hours = [compare(GpuHours.of_rows([row for row in rows if row[0] == hour]), models) for hour in range(30)]
     parts = [unpacked(packed(part)) if chance.random() < 0.7 else part for part in hours]
-    assert judge_compared(joined(parts), models) == judge_gpus(GpuHours.of_rows(rows), models)
+    assert judge_compared(joined(parts), models) == judge_compared(compare(GpuHours.of_rows(rows), models), models)
     assert judge_compared(joined([]), models) == []
 
 

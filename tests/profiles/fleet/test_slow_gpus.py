@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from profiles.fleet.slow.compared import PACKED, GpuHours, Row
-from profiles.fleet.slow.slow_gpus import DEVIATIONS, LEAST_PCT, Level, _spread, judge_gpus
+from profiles.fleet.slow.compared import PACKED, GpuHours, Row, compare
+from profiles.fleet.slow.slow_gpus import DEVIATIONS, LEAST_PCT, Level, _spread, judge_compared
 from tests.profiles.fleet.slow_reference import judge_rows
 
 WEEK = 24 * 7
@@ -14,7 +14,7 @@ WEEK = 24 * 7
 
 def judge(rows: list[Row], models: dict[int, str] | None = None) -> list[Level]:
     """What all GPUs at once are told, which must be what each by itself is."""
-    found = judge_gpus(GpuHours.of_rows(rows), models)
+    found = judge_compared(compare(GpuHours.of_rows(rows), models), models)
     assert found == judge_rows(rows, models)
     return found
 

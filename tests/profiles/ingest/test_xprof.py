@@ -6,13 +6,13 @@ import math
 import pytest
 
 from profiles import ingest
-from profiles.analysis.core.correlate import launch_calls
 from profiles.analysis.core.kernels import kernel_table
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.trace import Category, Trace, TraceError
 from profiles.ingest.xplane import reader, wire, xprof
 from profiles.ingest.xplane.wire import _M as MESSAGES
 from profiles.ingest.xplane.xprof import bytes_of, shape_of
+from tests.launches import launch_calls
 from tests.profiles.ingest.corpus import CORPUS
 
 JSON, PROTO = CORPUS / "xprof/tracelens_mi300_jax_conv.trace.json.gz", CORPUS / "xprof/tracelens_mi300_jax_conv.xplane.pb"

@@ -14,8 +14,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from bench import tuner as bench_tuner
-from tuner.management.commands import leaderboard
-from tuner.scores.arena import (
+from bench.search.arena import (
     Arena,
     Distribution,
     Run,
@@ -28,6 +27,7 @@ from tuner.scores.arena import (
     strategy_player,
     trials_to_within,
 )
+from tuner.management.commands import leaderboard
 
 DATA = Path(__file__).parents[2] / "data"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.search.arena import arenas, play, random_trials_to_within, strategy_player, trials_to_within
 from tests.conformance import bowl, bowl_outcome
 from tests.scale import DEEP
-from tuner.scores.arena import arenas, play, random_trials_to_within, strategy_player, trials_to_within
 from tuner.tuning.measure.landscape import Landscape
 from tuner.tuning.measure.replay import ReplayRunner
 from tuner.tuning.search import other_devices

@@ -7,8 +7,8 @@ from collections import defaultdict
 import pytest
 
 from profiles import ingest
-from profiles.analysis.core.correlate import launch_calls
 from profiles.ingest.trace import Category, Trace
+from tests.launches import launch_calls
 from tests.profiles.ingest.chrome.test_chrome import trace_of
 from tests.profiles.ingest.corpus import CORPUS
 
