@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from profiles.ingest.chrome.kinds import own_name
+from profiles.ingest.chrome.kinds import number_of, own_name
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.columns import Ids, Int32, Int64
 from profiles.ingest.core.events import MISSING, MetaArgs
@@ -73,7 +73,7 @@ class Lanes:
         self._numbers[gpu, lane] = number
         if number >= self._device.size:
             self._device, self._stream = (_widen(values, 2 * number + 2, MISSING) for values in (self._device, self._stream))
-        self._device[number], self._stream[number] = (_integer(pid), _integer(tid)) if gpu else (MISSING, MISSING)
+        self._device[number], self._stream[number] = (number_of(pid), number_of(tid)) if gpu else (MISSING, MISSING)
 
     def finish(self, metadata: Sequence[tuple[Any, Any, Any, MetaArgs]]) -> list[Track]:
         """Name and order the tracks: CPU processes, then GPUs, then the profiler's own marks."""
@@ -96,14 +96,6 @@ def _widen(values: npt.NDArray[Any], width: int, fill: int) -> npt.NDArray[Any]:
     wide = np.full((*values.shape[:-1], width), fill, values.dtype)
     wide[..., :values.shape[-1]] = values
     return wide
-
-
-def _integer(value: Any) -> int:
-    """7, "7" and "stream 7" (PyTorch 1.8) are 7."""
-    if isinstance(value, (int, float)) and value == value and abs(value) < 2**63:
-        return int(value)
-    match = _NUMBER.search(value) if isinstance(value, str) else None
-    return int(match[1]) if match and len(match[1]) < 19 else MISSING
 
 
 class _Names:
@@ -142,10 +134,10 @@ def process_names(metadata: Sequence[tuple[Any, Any, Any, MetaArgs]]) -> dict[st
 
 def _track(names: _Names, pid: Any, tid: Any, gpu: bool) -> tuple[tuple[int, int], Track]:
     process, thread = str(pid), (str(pid), str(tid))
-    number = _integer(tid)
+    number = number_of(tid)
     inner = names.thread_order.get(thread, number if number != MISSING else 0)
     if gpu:
-        device = _integer(pid)
+        device = number_of(pid)
         own = own_name(names.process.get(process, ""))
         if own.startswith("MTIA"):                              # its lanes are units of the device, not streams
             return (1, device), Track(kind="stream", name=names.thread.get(thread) or f"lane {tid}"[:200], group=own, sort=inner,

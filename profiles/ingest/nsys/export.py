@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -48,6 +49,22 @@ class Batch:
     @property
     def odd(self) -> int:
         return self._rows.odd
+
+
+@contextmanager
+def open_export(source: Source, *, notes_log: bool = False) -> Iterator[Export]:
+    """Open an upload as a database; what it lacks is noted. `notes_log`: also what a write-ahead log kept to itself.
+
+    Raises TraceError where it is none.
+    """
+    with source.as_file() as path:
+        database = Database(path)
+        integrity = Integrity(truncated_at=database.cut)
+        if source.damage:
+            integrity.notes.append(f"The compressed file ends early: {source.damage}.")
+        if notes_log and database.write_ahead:
+            integrity.notes.append("The database was in write-ahead mode: what stood only in its -wal file is not in the upload.")
+        yield Export(database, source, integrity)
 
 
 class Export:

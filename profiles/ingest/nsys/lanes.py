@@ -114,12 +114,12 @@ class Lanes:
         name = self.processes.get(pid)
         return f"{name} ({pid})" if name else f"process {pid}"
 
-    def of_process(self, serial: int, name: str, kind: str = "thread") -> int:
+    def of_process(self, serial: int, name: str) -> int:
         """Return a track of the whole process, drawn after its threads."""
         pid = pid_of(serial) if serial != MISSING else None
         group = self.process(pid) if pid is not None else "process unknown"
         return self.build.track(("process", pid, name), lambda: Track(
-            kind=kind, name=name, group=group, sort=2**45, pid=str(pid) if pid is not None else None))
+            kind="thread", name=name, group=group, sort=2**45, pid=str(pid) if pid is not None else None))
 
     def of_streams(self, batch: Batch, what: str = "") -> tuple[Int32, Int64, Int64]:
         """Tracks, GPU numbers and stream ids of GPU work. `what` ("waits") lies beside the streams."""

@@ -19,8 +19,8 @@ from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.columns import Int64
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.source import Source
-from profiles.ingest.core.sqlite_pages import MAGIC, Database
-from profiles.ingest.nsys.export import Batch, Export
+from profiles.ingest.core.sqlite_pages import MAGIC
+from profiles.ingest.nsys.export import Batch, Export, open_export
 from profiles.ingest.rocm.rows import Rows, settle
 from profiles.ingest.trace import Device, Integrity, Trace, TraceError
 
@@ -39,14 +39,8 @@ def sniff(head: bytes) -> bool:
 
 def read(source: Source) -> Trace:
     """Raises TraceError where none of its records can be read."""
-    with source.as_file() as path:
-        database = Database(path)
-        integrity = Integrity(truncated_at=database.cut)
-        if source.damage:
-            integrity.notes.append(f"The compressed file ends early: {source.damage}.")
-        if database.write_ahead:
-            integrity.notes.append("The database was in write-ahead mode: what stood only in its -wal file is not in the upload.")
-        return _read(Export(database, source, integrity), source, integrity)
+    with open_export(source, notes_log=True) as export:
+        return _read(export, source, export.integrity)
 
 
 def _read(export: Export, source: Source, integrity: Integrity) -> Trace:

@@ -15,10 +15,10 @@ import numpy as np
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.source import Source
-from profiles.ingest.core.sqlite_pages import MAGIC, Database
-from profiles.ingest.nsys.export import Batch, Export
+from profiles.ingest.core.sqlite_pages import MAGIC
+from profiles.ingest.nsys.export import Batch, Export, open_export
 from profiles.ingest.rocm.rows import Rows, is_time, settle
-from profiles.ingest.trace import Device, Integrity, Trace, Track
+from profiles.ingest.trace import Device, Trace, Track
 
 FORMAT = "rpd"
 _CREATED = re.compile(rb"CREATE TABLE\s+(?:IF NOT EXISTS\s+)?[\"`'\[]?rocpd_(?:op|api)[\"`'\]]?\s*\(")
@@ -35,19 +35,12 @@ def sniff(head: bytes) -> bool:
 
 def read(source: Source) -> Trace:
     """Raises TraceError where none of its records can be read."""
-    with source.as_file() as path:
-        database = Database(path)
-        integrity = Integrity(truncated_at=database.cut)
-        if source.damage:
-            integrity.notes.append(f"The compressed file ends early: {source.damage}.")
-        if database.write_ahead:
-            integrity.notes.append("The database was in write-ahead mode: what stood only in its -wal file is not in the upload.")
-        export = Export(database, source, integrity)
-        rows = Rows(TraceBuilder(source, FORMAT, integrity))
+    with open_export(source, notes_log=True) as export:
+        rows = Rows(TraceBuilder(source, FORMAT, export.integrity))
         _Reader(export, rows).read()
         rows.flush()
         trace = rows.build.finish(devices=[Device(index, "") for index in sorted(rows.devices)])
-        settle([rows], integrity)
+        settle([rows], export.integrity)
         return trace
 
 
