@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 
 class Refused(ValueError):
@@ -30,3 +31,14 @@ class Refused(ValueError):
         """Return the same with the names that whoever asked gave its fields."""
         return Refused({names.get(name, name): problem for name, problem in self.fields.items()}, hint=self.hint,
                        status=self.status, whole=self.whole)
+
+    def show_in(self, *forms: Any, named: bool = False) -> None:
+        """Put each problem beside its field in Django's forms; what is no field of any goes above the first, `named` or not."""
+        for form in forms:
+            form.is_valid()
+        for name, problem in self.fields.items():
+            owner = next((form for form in forms if name in form.fields), None)
+            if owner:
+                owner.add_error(name, problem)
+            else:
+                forms[0].add_error(None, f"{name}: {problem}" if named and name else problem)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import permission_required
 from django.core.exceptions import PermissionDenied
@@ -16,7 +15,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from profiles.base.refused import Refused
-from profiles.capture import cost_selectors, prefill_selectors, selectors, services
+from profiles.capture import cost_selectors, selectors, services
+from profiles.capture import forms as capture_forms
 from profiles.capture.about import ABOUT, About, about_of
 from profiles.capture.forms import FORMS, TargetForm, ToolForm, WhatForm, options_of
 from profiles.capture.tools import CAPTURE_TOOLS
@@ -41,22 +41,22 @@ def capture_new(request: HttpRequest) -> HttpResponse:
     profile, kernel or build is named, the program is the one that made it, as far as a capture tells, else the form asks for it."""
     if request.method == "POST":
         return _create(request)
-    tool, filled = request.GET.get("tool", ""), prefill_selectors.asked(request.GET)
-    once_more = prefill_selectors.again(request.GET.get("again", ""))
+    tool, filled = request.GET.get("tool", ""), capture_forms.asked(request.GET)
+    once_more = capture_forms.again(request.GET.get("again", ""))
     if once_more is not None:
         tool = tool or once_more.tool
         filled = {"target": str(once_more.target_id), "build": once_more.build, "model": once_more.model,
                   "tags": ", ".join(once_more.tags), **filled}
-    if "target" not in filled and (made_by := prefill_selectors.program_for(request.GET)):
+    if "target" not in filled and (made_by := capture_forms.program_for(request.GET)):
         filled["target"] = made_by
-    what = WhatForm(targets=selectors.targets(), baselines=prefill_selectors.baselines(filled.get("baseline", "")), initial=filled,
-                    ask="target" not in filled and prefill_selectors.is_about_something(request.GET)
+    what = WhatForm(targets=selectors.targets(), baselines=capture_forms.baselines(filled.get("baseline", "")), initial=filled,
+                    ask="target" not in filled and capture_forms.is_about_something(request.GET)
                     and selectors.targets().count() > 1)
     about, target = about_of(request.GET.get("about", ""), tool), filled.get("target", "") or _first_target(what)
-    last = {name: prefill_selectors.last_capture(request.user, target, name) for name in FORMS}
+    last = {name: capture_forms.last_capture(request.user, target, name) for name in FORMS}
     if once_more is not None and target == str(once_more.target_id):
         last[once_more.tool] = once_more
-    tools = {name: form(initial=prefill_selectors.initial(request.GET, about, name, last[name])) for name, form in FORMS.items()}
+    tools = {name: form(initial=capture_forms.initial(request.GET, about, name, last[name])) for name, form in FORMS.items()}
     shown = {name: row for name, row in last.items() if row is not None and "fresh" not in request.GET}
     return _new_page(request, what, tools, tool, about, last=shown)
 
@@ -72,7 +72,7 @@ def _create(request: HttpRequest) -> HttpResponse:
     if not request.user.has_perm("profiles.add_capture"):
         raise PermissionDenied("engineers and owners may capture")
     tool = request.POST.get("tool", "")
-    baselines = prefill_selectors.baselines(request.POST.get("baseline", ""))
+    baselines = capture_forms.baselines(request.POST.get("baseline", ""))
     what = WhatForm(request.POST, targets=selectors.targets(), baselines=baselines)
     tools = {name: form(request.POST if name == tool else None) for name, form in FORMS.items()}
     if what.is_valid() and tool in tools:
@@ -83,17 +83,8 @@ def _create(request: HttpRequest) -> HttpResponse:
                 build=given["build"], model=given["model"], tags=given["tags"].split(","), baseline=given["baseline"])
             return redirect("capture", pk=capture.pk)
         except Refused as refused:
-            _show_errors(refused.fields, tools[tool], what)
+            refused.show_in(tools[tool], what)
     return _new_page(request, what, tools, tool, about_of(request.POST.get("about", ""), tool), status=400)
-
-
-def _show_errors(errors: dict[str, str], *candidates: forms.Form) -> None:
-    """Each message at its field; what belongs to no field goes to the top of the first form."""
-    for form in candidates:
-        form.is_valid()
-    for name, text in errors.items():
-        owner = next((form for form in candidates if name in form.fields), None)
-        (owner or candidates[0]).add_error(name if owner else None, text)
 
 
 def _new_page(request: HttpRequest, what: WhatForm, tools: Mapping[str, ToolForm], tool: str, about: About, *,
@@ -189,7 +180,7 @@ def capture_targets(request: HttpRequest) -> HttpResponse:
                 services.target_save(target=edited, **form.cleaned_data)
                 return redirect("capture-targets")
             except Refused as refused:
-                _show_errors(refused.fields, form)
+                refused.show_in(form)
         status = 400
     return render(request, "profiles/capture/targets.html", {
         "targets": selectors.targets(enabled_only=False), "form": form, "edited": edited}, status=status)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import permission_required
 from django.core.exceptions import PermissionDenied
@@ -22,15 +20,6 @@ from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
 
 PAGE_ROWS = 50
 PREFILLED = ("job", "host", "ranks", "when", "server", "name")
-
-
-def _show_errors(errors: Mapping[str, str], *candidates: forms.Form) -> None:
-    """Each message at its field; what belongs to no field goes to the top of the first form."""
-    for form in candidates:
-        form.is_valid()
-    for name, text in errors.items():
-        owner = next((form for form in candidates if name in form.fields), None)
-        (owner or candidates[0]).add_error(name if owner else None, text if owner or not name else f"{name}: {text}")
 
 
 def _chosen(request: HttpRequest, model: Any) -> Any:
@@ -54,7 +43,7 @@ def servers(request: HttpRequest) -> HttpResponse:
                 engine_services.ask_version(row)
                 return redirect("engine-server", pk=row.pk)
             except Refused as refused:
-                _show_errors(refused.fields, form)
+                refused.show_in(form, named=True)
         status = 400
     return render(request, "profiles/running/servers.html", {
         "here": "fleet-captures", "rows": EngineServer.objects.all(), "form": form, "edited": edited, "may_define": may_define,
@@ -77,7 +66,7 @@ def server(request: HttpRequest, pk: int) -> HttpResponse:
                 engine_services.capture_create(row, {**form.cleaned_data, "options": parameters.cleaned_data}, request.user)
                 return redirect("engine-server", pk=row.pk)
             except Refused as refused:
-                _show_errors(refused.fields, form, parameters)
+                refused.show_in(form, parameters, named=True)
         status = 400
     page = Paginator(selectors.engine_captures(row), PAGE_ROWS).get_page(request.GET.get("page"))
     lines = [selectors.EngineLine(each) for each in page]

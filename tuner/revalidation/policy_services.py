@@ -241,9 +241,7 @@ def wake_revalidations() -> list[int]:
     return [job.pk for job in made]
 
 
-def revalidate_now(owner: Any, rows: list[CachedConfig] | None = None) -> list[SuiteJob]:
+def revalidate_now(owner: Any) -> list[SuiteJob]:
     """Queue the hottest doubtful winners within the bounds; return the jobs."""
     policy = current_policy()
-    chosen = rows if rows is not None else within_bounds(
-        doubtful_entries(), policy.most_entries, policy.most_seconds)
-    return services.revalidate(chosen, owner)
+    return services.revalidate(within_bounds(doubtful_entries(), policy.most_entries, policy.most_seconds), owner)

@@ -16,7 +16,7 @@ from tests.tuner.gate.recorded_suite import KEY, SIMILAR, SLOWER, SOFTMAX, THREE
 from tuner.gate.builds.services import ensure_build
 from tuner.gate.suites.job_services import job_create, job_fail, job_stop
 from tuner.gate.suites.run_services import run_record
-from tuner.gate.verdicts import decide_services, rounds_selectors, selectors, services, sides_selectors
+from tuner.gate.verdicts import decide_services, selectors, services, sides_selectors
 from tuner.models import Gate, KernelRun, Suite, SuiteJob
 from workers import jobs
 from workers.gate import suite
@@ -93,7 +93,7 @@ def test_a_short_baseline_is_measured_in_turn_at_once(nightly: Suite) -> None:
     nightly.baseline_runs = 12
     nightly.save()
     base(nightly, runs=3)
-    planned = rounds_selectors.plan_for_suite(nightly)
+    planned = selectors.plan_for_suite(nightly)
     assert planned["interleaved"] and planned["enough"] and planned["candidate_runs"] > 5
     gate = services.create_gate(nightly, "b2", at=at(1), configs={KEY: SLOWER})
     job = gate.jobs.get()
@@ -118,7 +118,7 @@ def test_too_few_runs_are_refused_before_anything_is_run(nightly: Suite) -> None
         services.create_gate(nightly, "b2", runs=1)
     assert "runs" in refused.value.fields
     assert not Gate.objects.exists() and SuiteJob.objects.count() == 1
-    assert not rounds_selectors.plan_for_suite(nightly, 1)["enough"]
+    assert not selectors.plan_for_suite(nightly, 1)["enough"]
 
 
 @pytest.mark.parametrize(("given", "field"), [

@@ -90,8 +90,7 @@ def notified_create(request: HttpRequest) -> HttpResponse:
     try:
         row = services.add_destination(author=request.user, **form.values())
     except Refused as refused:
-        for name, what in refused.fields.items():
-            form.add_error(name if name in form.fields else None, what)
+        refused.show_in(form)
         return _page(request, form, status=400)
     return _page(request, PlaceForm(), made=row, secret=services.secret_of(row))
 

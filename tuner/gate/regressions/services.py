@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -188,17 +187,17 @@ def change_regression(row: Regression, state: str, *, note: str = "", by: Any = 
     return row
 
 
-def mark_fixed(row: Regression, build: Build | None, note: str, *, by: Any = None) -> None:
+def mark_fixed(row: Regression, build: Build | None, note: str) -> None:
     """Mark a regression as fixed, by a build where it is known, and write its messages."""
-    row.state, row.fixed_in, row.changed_by = Regression.State.FIXED, build, by
-    add_to_history(row, note, by=by)
+    row.state, row.fixed_in, row.changed_by = Regression.State.FIXED, build, None
+    add_to_history(row, note)
     row.save()
     write_regression_messages(row, "fixed")
 
 
-def add_to_history(row: Regression, note: str, *, by: Any = None, at: datetime | None = None) -> None:
+def add_to_history(row: Regression, note: str, *, by: Any = None) -> None:
     """Keep with a regression what was done to it; a note of a person stands on the row as well."""
-    row.history = [*row.history, {"at": (at or timezone.now()).isoformat(), "who": by.get_username() if by else "",
+    row.history = [*row.history, {"at": timezone.now().isoformat(), "who": by.get_username() if by else "",
                                   "state": str(row.state), "note": note}][-MOST_HISTORY:]
     if note:
         row.note = note

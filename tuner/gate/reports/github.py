@@ -19,13 +19,13 @@ SUMMARY_LIMIT = 65_535        # characters; counted in bytes here, which is neve
 ANNOTATIONS = 50              # of one request
 
 
-def check_run(of: GateDocument, head_sha: str = "", name: str = "", undecided: str = "neutral",
+def check_run(of: GateDocument, head_sha: str = "", undecided: str = "neutral",
             path: str = ".github") -> dict[str, Any]:
     """`head_sha`: of the commit; without one the build, where that is called by its sha. `path`: the file that annotations are
     put beside, for example the suite's definition; kernels have no line of code that is known."""
     sha = (head_sha or of.get("build", "")).lower()
     body: dict[str, Any] = {
-        "name": (name or f"Ridgepoint: {of.get('suite', 'kernels')}")[:100], "head_sha": sha if SHA.fullmatch(sha) else head_sha,
+        "name": f"Ridgepoint: {of.get('suite', 'kernels')}"[:100], "head_sha": sha if SHA.fullmatch(sha) else head_sha,
         **_state(of, undecided),
         "output": {"title": words.headline(of)[:255], "summary": markdown.comment(of, SUMMARY_LIMIT),
                    "annotations": _annotations(of, path)}}

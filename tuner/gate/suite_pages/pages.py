@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import permission_required
 from django.http import HttpRequest, HttpResponse
@@ -120,7 +119,7 @@ def suite_run(request: HttpRequest, pk: int) -> HttpResponse:
         try:
             job = job_services.job_create(suite, builds=form.builds, runs=given["runs"], device=given["device"], owner=request.user)
         except Refused as error:
-            _add_errors(form, error.renamed({"builds": "build"}))
+            error.renamed({"builds": "build"}).show_in(form)
         else:
             messages.success(request, f"Job {job.pk} is queued: {job.runs} fresh runs of {' and '.join(form.builds)}.")
             return redirect("suite", pk=pk)
@@ -139,7 +138,7 @@ def suite_upload(request: HttpRequest, pk: int) -> HttpResponse:
                 suite, given["build"], given["file"].read(records.MAX_BYTES + 1), owner=request.user,
                 **{name: given[name] for name in ("gpu", "toolkit", "driver", "shard")})
         except Refused as error:
-            _add_errors(form, error.renamed({"runs": "file"}))
+            error.renamed({"runs": "file"}).show_in(form)
         else:
             known = f", {stored.known:,} were there already" if stored.known else ""
             bad = f", {stored.rejected:,} of them rejected ({stored.why[0]})" if stored.rejected else ""
@@ -149,11 +148,6 @@ def suite_upload(request: HttpRequest, pk: int) -> HttpResponse:
                 messages.warning(request, f"{repeated_note(stored.repeated)}.")
             return redirect("suite", pk=pk)
     return _render_suite(request, suite, RunForm(initial={"runs": suite.runs}), form, status=400)
-
-
-def _add_errors(form: forms.Form, refused: Refused) -> None:
-    for name, problem in refused.fields.items():
-        form.add_error(name if name in form.fields else None, problem)
 
 
 @require_POST
@@ -250,7 +244,7 @@ def _save_form(request: HttpRequest, form: SuiteForm, new: bool = False) -> Suit
     try:
         changed = suite_services.suite_put(form.cleaned_data["definition"], owner=request.user, new=new)
     except Refused as error:
-        _add_errors(form, error)
+        error.show_in(form)
         return None
     plan = page_selectors.plan_of(changed.suite)
     messages.success(request, changed.says)

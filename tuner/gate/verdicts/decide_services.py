@@ -32,9 +32,8 @@ from tuner.gate.suites.counters import (
 )
 from tuner.gate.suites.job_services import job_create
 from tuner.gate.suites.selectors import LIVE
-from tuner.gate.verdicts import rounds_selectors, sides_selectors
-from tuner.gate.verdicts.rounds_selectors import PlannedRound
-from tuner.gate.verdicts.selectors import gate_document, gate_short
+from tuner.gate.verdicts import selectors, sides_selectors
+from tuner.gate.verdicts.selectors import PlannedRound, gate_document, gate_short
 from tuner.gate.verdicts.standing_services import green_ways, keep_verdicts, named_sides, standing_json, weigh_earlier_verdicts
 from tuner.gate.verdicts.verdict_services import MOST_NAMED, Judgement, judge_gate, write_verdict
 from tuner.models import BaselineChange, Build, Gate, GateKernel, KernelRun, Regression, Suite, SuiteJob, SuiteKernel
@@ -170,7 +169,7 @@ def _advance_row(gate: Gate) -> None:
         _run_follow_ups(gate)
         return
     failed = last is not None and last.status == SuiteJob.Status.FAILED
-    again = None if failed else rounds_selectors.next_round(gate, judged.sides, judged.of, rule_of(gate.suite.rule))
+    again = None if failed else selectors.next_round(gate, judged.sides, judged.of, rule_of(gate.suite.rule))
     if again is not None and queue_round(gate, again, "gate"):
         write_verdict(gate, judged)           # what is known so far; the gate has no verdict yet
         Gate.objects.filter(pk=gate.pk).update(report=gate.report, gpu=gate.gpu, toolkit=gate.toolkit, driver=gate.driver,
@@ -263,7 +262,7 @@ def baseline_offer(gate: Gate, judged: Judgement) -> dict[str, Any] | None:
             return {"says": f"no baseline yet: the runs of {gate.build.name} are the first of {of}, and later builds are "
                             "compared with them", "baseline": "", "measurable": False, "first": is_first}
         build, says = parent, f"no baseline yet: no build of this suite was measured before {gate.build.name}"
-    able = rounds_selectors.can_measure_again(gate.suite)
+    able = selectors.can_measure_again(gate.suite)
     what = f"measure {build.name} here, in turn with {gate.build.name}" if able else f"send runs of {build.name} taken here"
     return {"says": f"{says}. For a verdict, {what}", "baseline": build.name, "measurable": able, "first": is_first}
 

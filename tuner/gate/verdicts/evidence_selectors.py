@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from profiles.base.numbers import median
+from profiles.base.words import pairs_text
 from profiles.ingest.naming.capture_names import capture_name
 from profiles.models import KernelStat, Profile
 from tuner import texts
@@ -172,7 +173,7 @@ def evidence_links(row: GateKernel, baseline: str, candidate: str) -> dict[str, 
                        "" if both else "both builds need a profile that is ready"),
         "tune": tune,
         "cache": EvidenceLink("What launches get", f"{reverse('cache-why')}?" + urlencode(
-            {"operator": kernel.op, "dtype": kernel.dtype, "gpu": row.gate.gpu, "shape": _shape_text(kernel.shape)}))
+            {"operator": kernel.op, "dtype": kernel.dtype, "gpu": row.gate.gpu, "shape": pairs_text(kernel.shape)}))
         if operator else EvidenceLink("What launches get", "", f"{kernel.op} is no operator of the tuner"),
         "baseline": EvidenceLink("History of the baseline", reverse("suite-baselines", args=[row.gate.suite_id])),
         "environments": EvidenceLink("Build or environment?", f"{reverse('environments')}?" + urlencode(
@@ -209,10 +210,6 @@ def _profile_tune_link(row: GateKernel, build: str) -> EvidenceLink:
         return EvidenceLink("Tune this kernel", "",
                    f"{row.kernel.op} is no operator of the tuner, and no profile of {build} has launches of it")
     return EvidenceLink("Tune this kernel", reverse("kernel-tune", args=[seen.profile_id, seen.pk]))
-
-
-def _shape_text(shape: dict[str, Any]) -> str:
-    return " ".join(f"{name}={size}" for name, size in shape.items())
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,9 @@ from tuner.gate.stats.rule import ERROR_EXIT_CODE, Verdict, rule_of
 from tuner.gate.suites.job_services import configs_problem, job_create, job_stop
 from tuner.gate.suites.selectors import LIVE
 from tuner.gate.suites.upload_services import StoredRuns, driver_spelling, gpu_spelling, runs_store, toolkit_spelling
-from tuner.gate.verdicts import rounds_selectors, selectors
+from tuner.gate.verdicts import selectors
 from tuner.gate.verdicts.decide_services import advance_gate, advance_gates_of_build, job_device, publish_gate, queue_round
-from tuner.gate.verdicts.rounds_selectors import MOST_FRESH
+from tuner.gate.verdicts.selectors import MOST_FRESH
 from tuner.gate.verdicts.verdict_services import judge_gate
 from tuner.models import Build, Gate, Suite, SuiteJob
 from tuner.tuning.trial import storable
@@ -159,7 +159,7 @@ def _comparison_build(name: str, build: Build, suite: Suite) -> Build | None:
     if name == build.name:
         raise Refused({"against": "the build itself: name an earlier one, or leave it out"})
     known = Build.objects.filter(name=name).first() if storable(name) else None
-    if known is None and not rounds_selectors.can_measure_again(suite):
+    if known is None and not selectors.can_measure_again(suite):
         raise Refused({"against": "no build of this name is known, and its runs cannot be measured here: send them first"})
     return known or ensure_build(name)
 
@@ -189,8 +189,8 @@ def _queue_first_round(gate: Gate, runs: int | None) -> None:
         raise Refused({"runs": f"a whole number from 1 to {MOST_RUNS}"})
     if gpu := known_gpu(suite, gate.environment):
         gate.environment = {**gate.environment, "gpu": gpu}
-    baselines = rounds_selectors.likely_baselines(suite, gate.environment, gate.build, gate.against)
-    planned = rounds_selectors.plan_runs(suite, runs, baselines)
+    baselines = selectors.likely_baselines(suite, gate.environment, gate.build, gate.against)
+    planned = selectors.plan_runs(suite, runs, baselines)
     if not planned["enough"]:
         raise Refused({"runs": planned["says"]})
     ours = {"build": gate.build.name, "configs": gate.configs}
@@ -199,8 +199,8 @@ def _queue_first_round(gate: Gate, runs: int | None) -> None:
     number = planned["candidate_runs"]
     if other:
         keys = list(suite.kernels.filter(enabled=True).values_list("key", flat=True))
-        builds = [{"build": other, "configs": rounds_selectors.last_configs(suite, other, keys)}, ours]
-        number = rounds_selectors.runs_each(planned["kernels"], number, rule_of(suite.rule))
+        builds = [{"build": other, "configs": selectors.last_configs(suite, other, keys)}, ours]
+        number = selectors.runs_each(planned["kernels"], number, rule_of(suite.rule))
     job_create(suite, builds=builds, runs=number, gate=gate, reason="gate", device=job_device(suite, gate.environment),
                owner=gate.owner)
     gate.rounds = 1
@@ -209,7 +209,7 @@ def _queue_first_round(gate: Gate, runs: int | None) -> None:
 
 def _lacks_runs(gate: Gate, baselines: Sequence[Expected]) -> bool:
     """Return whether the build named to compare with can be measured and has too few runs."""
-    return gate.against is not None and rounds_selectors.can_measure_again(gate.suite) and not any(each.runs for each in baselines)
+    return gate.against is not None and selectors.can_measure_again(gate.suite) and not any(each.runs for each in baselines)
 
 
 def _partner_build(gate: Gate, baselines: Sequence[Expected]) -> str:
@@ -287,7 +287,7 @@ def _queue_asked_round(gate: Gate, owner: Any, runs: int | None, kernels: Sequen
     if runs is not None and not (planned := plan_runs(len(chosen), runs, runs, rule)).enough:
         raise Refused({"runs": planned.says})
     offered = (gate.report.get("offer") or {}).get("baseline", "")
-    wanted = rounds_selectors.plan_round(gate, judged.sides, chosen, rule, runs or 0, "asked for by a person",
+    wanted = selectors.plan_round(gate, judged.sides, chosen, rule, runs or 0, "asked for by a person",
                                        offered if not any(one.baseline.runs for one in chosen) else "")
     gate.error = None
     gate.verdict = ""

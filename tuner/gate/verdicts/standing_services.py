@@ -15,7 +15,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from profiles.base.words import pairs_text
-from tuner.gate.baselines.selectors import Baseline, Env
+from tuner.gate.baselines.selectors import Baseline, Env, environment_of
 from tuner.gate.builds.selectors import ENVIRONMENT, position
 from tuner.gate.stats.results import KernelVerdict, json_plain
 from tuner.gate.stats.rule import ORDER, Verdict, finite_number, rule_of, worst_verdict
@@ -208,7 +208,8 @@ def _weigh(gate: Gate, row: SlowerVerdict, one: KernelComparison | None, judged:
     if full:
         return Standing(row, False, f"{before}; {answer}", str(said.verdict), accepted=True)
     env = judged.sides.env
-    points = [] if env == _env(row) else [f"on {env.text if env else 'an unknown GPU'} instead of {_env(row).text}"]
+    here = environment_of(row)
+    points = [] if env == here else [f"on {env.text if env else 'an unknown GPU'} instead of {here.text}"]
     points += weaker_points(basis_from(row.basis), basis_of(one, said, asked_runs(gate)), gate.suite.kind, accepted=bool(answer))
     if said.verdict not in FINE:
         # in doubt or without runs, asked in the same way: that is this gate's answer, and the earlier one is not taken back
@@ -228,10 +229,6 @@ def _weigh(gate: Gate, row: SlowerVerdict, one: KernelComparison | None, judged:
 def asked_runs(gate: Gate) -> int | None:
     """Return the fresh runs of the smallest round; None where runs were sent."""
     return min(gate.jobs.order_by().values_list("runs", flat=True), default=None)
-
-
-def _env(row: SlowerVerdict) -> Env:
-    return Env(row.gpu, row.toolkit, row.driver, row.recorded)
 
 
 def _earlier_text(row: SlowerVerdict) -> str:
