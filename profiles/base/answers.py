@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import date
 from functools import cache
 from typing import Any, NotRequired, TypedDict, TypeVar, cast, get_origin, get_type_hints
@@ -22,6 +22,20 @@ class Listed(Paged):
 
     next: str | None
     previous: str | None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One line of a list: its value in the form, its name, and what tells it from its like (build, GPU, kind, date)."""
+
+    value: str
+    title: str
+    note: str
+
+    @property
+    def text(self) -> str:
+        """Return both for a plain option."""
+        return f"{self.title} · {self.note}" if self.note else self.title
 
 
 class RefusedJson(TypedDict):

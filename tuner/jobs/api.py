@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from profiles.base.answers import Paged
+from profiles.base.answers import Choice, Paged, plain
 from tuner import texts
 from tuner.ceilings.selectors import Ceilings, job_grid
 from tuner.jobs import (
@@ -191,7 +191,7 @@ class TuneInsightApi(APIView):
 
 
 class ChoicesJson(TypedDict):
-    choices: list[choice_selectors.ChoiceJson]
+    choices: list[Choice]
 
 
 class TuneChoicesApi(APIView):
@@ -201,7 +201,7 @@ class TuneChoicesApi(APIView):
     def get(self, request: Request) -> Response:
         """At most 30 jobs that have every word."""
         query = request.query_params
-        return Response({"choices": choice_selectors.job_choices(query.get("q", ""), query.get("beside", ""))})
+        return Response({"choices": plain(choice_selectors.job_choices(query.get("q", ""), query.get("beside", "")))})
 
 
 class TuneCompareApi(APIView):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 from django.db.models import Case, Q, TextField, When
 from django.db.models.functions import Cast
 
+from profiles.base.answers import Choice
 from profiles.base.words import pairs_text
 from tuner import texts
 from tuner.models import TuneJob
@@ -15,15 +14,7 @@ LISTED = 100             # options of the form, which works without a script
 FOUND = 30               # answers to a search
 
 
-class ChoiceJson(TypedDict):
-    """A line of a list to choose from."""
-
-    value: str
-    title: str
-    note: str
-
-
-def job_choices(find: str = "", beside: str = "", limit: int = FOUND) -> list[ChoiceJson]:
+def job_choices(find: str = "", beside: str = "", limit: int = FOUND) -> list[Choice]:
     """Return jobs that have every word of `find`, those of the operator of the job `beside` first, then the newest."""
     jobs = TuneJob.objects.annotate(shape_text=Cast("shape", TextField()), id_text=Cast("pk", TextField())).order_by("-id")
     for word in find[:200].split()[:6]:
@@ -38,8 +29,8 @@ def job_choices(find: str = "", beside: str = "", limit: int = FOUND) -> list[Ch
     return [job_choice(job) for job in jobs[:limit]]
 
 
-def job_choice(job: TuneJob) -> ChoiceJson:
+def job_choice(job: TuneJob) -> Choice:
     """Return a job as a line of a list."""
     shape = pairs_text(texts.in_order(job.operator, job.shape))
     note = [job.strategy, job.gpu or job.device, *(["space edited"] if job.space else []), job.status, f"{job.created:%Y-%m-%d}"]
-    return {"value": str(job.pk), "title": f"{job.pk} · {job.operator} {shape}", "note": " · ".join(note)}
+    return Choice(str(job.pk), f"{job.pk} · {job.operator} {shape}", " · ".join(note))

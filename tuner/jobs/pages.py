@@ -143,7 +143,7 @@ def tune_compare(request: HttpRequest) -> HttpResponse:
     """Compare jobs ?a=1&b=2; without both show the form."""
     chosen = [_find_job(request.GET.get(name, "")) for name in ("a", "b")]
     offered = choice_selectors.job_choices(limit=choice_selectors.LISTED)
-    listed = {each["value"] for each in offered}
+    listed = {each.value for each in offered}
     offered += [choice_selectors.job_choice(job) for job in chosen if job is not None and str(job.pk) not in listed]
     context: dict[str, Any] = {"a": chosen[0], "b": chosen[1], "choices": offered}
     if chosen[0] is None or chosen[1] is None:

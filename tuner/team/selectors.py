@@ -9,10 +9,10 @@ from typing import Any, NotRequired, TypedDict
 
 from django.db.models import Q, QuerySet
 
-from profiles.base.answers import make_answer
+from profiles.base.answers import make_answer, plain
 from profiles.base.refused import Refused
 from tuner.models import OperatorAudit, OperatorPackage
-from tuner.tuning.operators import OPERATORS, Operator, limits
+from tuner.tuning.operators import OPERATORS, Dim, Operator, limits
 from tuner.tuning.team.description import make_operator
 from workers import jobs
 
@@ -116,17 +116,6 @@ def package_json(package: OperatorPackage) -> PackageJson:
     return make_answer(PackageJson, package, enabled_by=package.enabled_by.get_username() if package.enabled_by else None)
 
 
-class DimensionJson(TypedDict):
-    """`exact`: a cached configuration serves no other size of it; `only`: sizes that it takes, [] all from low to high."""
-
-    name: str
-    meaning: str
-    low: int
-    high: int
-    exact: bool
-    only: list[int]
-
-
 class OperatorJson(TypedDict):
     """An operator that can be tuned; `package`: the team's that brings it."""
 
@@ -134,7 +123,7 @@ class OperatorJson(TypedDict):
     title: str
     package: str | None
     dtypes: list[str]
-    dims: list[DimensionJson]
+    dims: list[Dim]
     presets: list[dict[str, int]]
     kernel_names: list[str]
     unit: str
@@ -142,8 +131,7 @@ class OperatorJson(TypedDict):
 
 def operator_json(operator: Operator, package: str = "") -> OperatorJson:
     return {"name": operator.name, "title": operator.title, "package": package or None, "dtypes": list(operator.dtypes),
-            "dims": [{"name": dim.name, "meaning": dim.meaning, "low": dim.low, "high": dim.high, "exact": dim.exact,
-                      "only": list(dim.only)} for dim in operator.dims],
+            "dims": plain(operator.dims),
             "presets": [dict(preset) for preset in operator.presets], "kernel_names": list(operator.kernel_names),
             "unit": operator.unit}
 

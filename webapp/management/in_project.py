@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import SUPPRESS, ArgumentParser, _SubParsersAction
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -31,6 +32,18 @@ class ProjectCommand(BaseCommand):
         slug = options.pop("project", "")
         with within(_project_id(slug)) if slug else nullcontext():
             return super().execute(*args, **options)
+
+
+def make_actions(parser: CommandParser) -> Callable[[str, str], CommandParser]:
+    """Return what adds an action to a command: its name and help; each takes `--json`."""
+    actions = parser.add_subparsers(dest="action", required=True)
+
+    def action(name: str, help: str) -> CommandParser:
+        one: CommandParser = actions.add_parser(name, help=help)
+        one.add_argument("--json", action="store_true", help="exactly one JSON document on standard output")
+        return one
+
+    return action
 
 
 def _project_id(slug: str) -> int:

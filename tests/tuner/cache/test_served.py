@@ -19,7 +19,8 @@ from tuner.cache import client as library
 from tuner.cache.buckets import Buckets
 from tuner.cache.entries import selectors as configs
 from tuner.cache.entries.services import config_set_state as set_state
-from tuner.cache.serve import reports_api, resolve, selectors, services
+from tuner.cache.serve import api as serve_api
+from tuner.cache.serve import resolve, selectors, services
 from tuner.jobs.quarantine import quarantine_lift, quarantine_put
 from tuner.models import BucketPolicy, CachedConfig, ConfigSnapshot, ServedCount, SnapshotView, TrialRow, TuneJob
 
@@ -425,7 +426,7 @@ def test_a_wrong_report_changes_nothing(api, alice, change):
 
 
 def test_a_report_is_bounded(api, alice):
-    assert report(api(alice), *[row()] * (reports_api.MAX_ROWS + 1)).status_code == 400
+    assert report(api(alice), *[row()] * (serve_api.MAX_ROWS + 1)).status_code == 400
 
 
 def test_a_clients_newer_toolkit_makes_no_entry_unverified(api, alice):

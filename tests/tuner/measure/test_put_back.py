@@ -13,7 +13,7 @@ from tuner.tuning.kernels.problem import PutsBack  # noqa: E402
 from tuner.tuning.measure.accuracy import check_config  # noqa: E402
 from tuner.tuning.measure.timers import PreparedLaunch  # noqa: E402
 from tuner.tuning.team.adapter import Dim, TritonOperator  # noqa: E402
-from tuner.tuning.team.inputs import TeamInputs  # noqa: E402
+from tuner.tuning.team.problem import TeamInputs  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

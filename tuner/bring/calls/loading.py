@@ -50,7 +50,7 @@ class Missing:
         return Missing(f"{self._path}()", self._seen)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if _is_special(name):
             raise AttributeError(name)
         return Missing(f"{self._path}.{name}", self._seen)
 
@@ -82,6 +82,11 @@ class Missing:
     __int__ = __float__ = __index__
 
 
+def _is_special(name: str) -> bool:
+    """Return whether Python itself asks for a name; __syncthreads is one of the file's."""
+    return name.startswith("__") and name.endswith("__")
+
+
 def _configs(given: Sequence[Any], more: dict[str, Any]) -> list[Any]:
     listed = more.get("configs", given[0] if given else None)
     return list(listed) if isinstance(listed, list | tuple) and listed and all(
@@ -107,7 +112,7 @@ class _MissingModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name == "__version__":
             return "0.0.0"
-        if name.startswith("__"):
+        if _is_special(name):
             raise AttributeError(name)
         if name[:1].isupper() and not name.isupper():
             return _stand_in_class(name, f"{self.__name__}.{name}", self._seen)
@@ -209,7 +214,7 @@ class _LazyPackage(ModuleType):
     @staticmethod
     def of(module: ModuleType, loader: _Tolerant) -> None:
         def lack(name: str) -> Any:
-            if name.startswith("__") and name != "__version__":
+            if _is_special(name) and name != "__version__":
                 raise AttributeError(name)
             path = f"{module.__name__}.{name}"
             if importlib.machinery.PathFinder.find_spec(path, list(module.__path__)) is not None:

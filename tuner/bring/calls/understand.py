@@ -141,6 +141,7 @@ def _find_derived(each: Recorded, launch: Mapping[str, Any], points: Sequence[Ag
 def _sizes_of(each: Recorded, launch: Mapping[str, Any]) -> list[str]:
     """Return what a formula can read: numbers that the kernel gets, strides last, then sizes of the call."""
     whole = [name for name, one in launch["arguments"].items() if one["kind"] == "int" and one["value"] > 1]
+    whole += [name for name, reason in each.chosen.items() if reason == SIZE and launch["constexprs"][name]["value"] > 1]
     both = list(dict.fromkeys([*whole, *each.dims]))
     return sorted(both, key=lambda name: ("stride" in name.lower(), both.index(name)))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ MOST_ELEMENTS, FEW_VALUES = 1 << 20, 1024
 # operations that fill a tensor with one number; None: it is the last argument
 _FILLS = {"zeros": 0.0, "zeros_like": 0.0, "new_zeros": 0.0, "zero_": 0.0, "zero": 0.0, "ones": 1.0, "ones_like": 1.0,
           "new_ones": 1.0, "full": None, "full_like": None, "new_full": None, "fill_": None, "fill": None}
+_OF_TORCH = ("aten", "prims", "prim", "debugprims", "profiler", "inductor", "higher_order", "c10d", "_c10d_functional")
 _COPIES = ("_to_copy", "clone")
 _RANDOM = ("rand", "empty", "dropout", "bernoulli", "multinomial", "normal", "new_empty")
 
@@ -83,6 +85,9 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
             Values.computes = before
 
     def _compute(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        if (written := _python_kernel(func)) is not None:
+            with self:                          # its launches are the call's, and it makes tensors as the host does
+                return written(*args, **kwargs)
         given = [each for each in tree_flatten((args, kwargs))[0] if isinstance(each, torch.Tensor)]
         known = [self.of(each) for each in given]
         if func is torch.ops.aten._local_scalar_dense.default and known and known[0] is not None:
@@ -161,6 +166,16 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
         for each, its in zip(tree_flatten(out)[0], tree_flatten(values)[0], strict=False):
             if isinstance(each, torch.Tensor) and isinstance(its, torch.Tensor) and each.shape == its.shape and _is_small(its):
                 self.keep(each, its)
+
+
+def _python_kernel(func: Any) -> Any:
+    """Return what a custom operator runs on a GPU, where that is Python: of `torch.library.impl`, `custom_op`, `triton_op`."""
+    if func.namespace in _OF_TORCH:
+        return None
+    for key in ("CUDA", "CompositeExplicitAutograd"):
+        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key):
+            return partial(func._op_dk, getattr(torch._C.DispatchKey, key))
+    return None
 
 
 def _as_fake(values: Any) -> Any:

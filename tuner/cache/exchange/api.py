@@ -15,14 +15,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from profiles.base.answers import Paged, make_answer
+from profiles.base.answers import Paged, make_answer, plain
 from tuner.cache.buckets import Buckets
 from tuner.cache.entries import portability_selectors, services
 from tuner.cache.exchange import export_selectors
 from tuner.cache.exchange import services as exchange_services
 from tuner.cache.exchange.forms import ImportForm
 from tuner.cache.exchange.pages import asks_recordings, download_response
-from tuner.cache.formats import FORMATS
+from tuner.cache.formats import FORMATS, Format
 from tuner.cache.formats.document import FormatError
 from tuner.models import ImportedFile, TuneJob
 from tuner.tuning import operators
@@ -103,18 +103,9 @@ class ImportJson(TypedDict):
     cached: list[int]
 
 
-class FormatJson(TypedDict):
-    title: str
-    says: str
-    needs: str
-    trials: bool
-    reads: bool
-    writes: bool
-
-
 class ImportsJson(Paged):
     files: list[ImportJson]
-    formats: dict[str, FormatJson]
+    formats: dict[str, Format]
 
 
 class ImportApi(APIView):
@@ -125,9 +116,8 @@ class ImportApi(APIView):
     def get(self, request: Request) -> Response:
         """Files that were brought, newest first, and the formats that are read and written."""
         page = read_page(request, ImportedFile.objects.defer("tested"), LIST_LIMIT)
-        return page.answer({"files": [import_json(file) for file in page.rows], "formats": {
-            name: {"title": one.title, "says": one.says, "needs": one.needs, "trials": one.trials, "reads": one.reads,
-                   "writes": one.writes} for name, one in FORMATS.items()}})
+        return page.answer({"files": [import_json(file) for file in page.rows],
+                            "formats": {name: plain(one) for name, one in FORMATS.items()}})
 
     @extend_schema(operation_id="configs_import", request={"multipart/form-data": OpenApiTypes.OBJECT},
                    responses={201: ImportJson})

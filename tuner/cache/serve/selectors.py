@@ -129,9 +129,9 @@ def entry_launches(entry: CachedConfig, days: int = DAYS) -> int:
     return _sum_of(entry, "launches", days)
 
 
-def entry_asked(entry: CachedConfig, days: int = DAYS) -> int:
+def entry_asked(entry: CachedConfig) -> int:
     """Return how often an entry was asked for by who then launched it himself, or did not."""
-    return _sum_of(entry, "asked", days)
+    return _sum_of(entry, "asked", DAYS)
 
 
 def _sum_of(entry: CachedConfig, column: str, days: int) -> int:

@@ -105,7 +105,7 @@ def _told(document: Mapping[str, Any], gpu: str, recorded: bool) -> dict[str, An
 
 def record_launches(*, reporter: Any, snapshot: str, gpu: str, toolkit: str, host: str, form: int,
                     rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Add up what a client served since its last report (`reports_api.ServedReport`); return {"launches", "asked"}.
+    """Add up what a client served since its last report (`api.ServedReport`); return {"launches", "asked"}.
 
     A client of form 1 calls every hit of a bucket exact.
     """
@@ -139,7 +139,7 @@ PREFIX = "triton:"               # of kernels that no operator here is
 
 def record_findings(*, gpu: str, toolkit: str, host: str, found: Sequence[Mapping[str, Any]], compute_capability: str = "",
                     sms: int = 0) -> list[CachedConfig]:
-    """Write an entry per kernel, shape, dtype, GPU and toolkit (`reports_api.ListenedReport`)."""
+    """Write an entry per kernel, shape, dtype, GPU and toolkit (`api.ListenedReport`)."""
     return [_put_finding(each, served_as(gpu, sms)[:120], compute_capability, toolkit, host) for each in found]
 
 

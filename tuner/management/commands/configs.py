@@ -18,7 +18,7 @@ from tuner.revalidation import selectors as revalidation_selectors
 from tuner.revalidation import services as revalidation_services
 from tuner.texts import line_text, paste_text
 from tuner.tuning import operators
-from webapp.management.in_project import ProjectCommand
+from webapp.management.in_project import ProjectCommand, make_actions
 
 
 class Command(ProjectCommand):
@@ -26,13 +26,7 @@ class Command(ProjectCommand):
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: CommandParser) -> None:
-        actions = parser.add_subparsers(dest="action", required=True)
-
-        def action(name: str, help: str) -> CommandParser:
-            one: CommandParser = actions.add_parser(name, help=help)
-            one.add_argument("--json", action="store_true", help="exactly one JSON document on standard output")
-            return one
-
+        action = make_actions(parser)
         listed = action("list", "entries, by filter")
         for name in ("operator", "gpu", "dtype", "state", "origin"):
             listed.add_argument(f"--{name}", default="")

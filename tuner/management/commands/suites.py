@@ -21,7 +21,7 @@ from tuner.gate.suites.formats import MAX_BYTES, definition_toml, read_toml
 from tuner.gate.suites.processes import repeated_note
 from tuner.gate.verdicts import services as gate_services
 from tuner.models import CodeFetch, Suite, SuiteJob
-from webapp.management.in_project import ProjectCommand
+from webapp.management.in_project import ProjectCommand, make_actions
 
 POLL_S = 0.5
 
@@ -31,13 +31,7 @@ class Command(ProjectCommand):
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: CommandParser) -> None:
-        actions = parser.add_subparsers(dest="action", required=True)
-
-        def action(name: str, help: str) -> CommandParser:
-            one: CommandParser = actions.add_parser(name, help=help)
-            one.add_argument("--json", action="store_true", help="exactly one JSON document on standard output")
-            return one
-
+        action = make_actions(parser)
         action("list", "suites with what they watch")
         for name, help in (("show", "kernels with their newest runs, and whether the runs are enough"),
                            ("calibrate", "identical runs against each other: false alarms, smallest slowdown that is seen")):
