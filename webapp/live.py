@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,6 +24,7 @@ from django.http.request import split_domain_port, validate_host
 
 from webapp.accounts import is_local, local_user
 from webapp.live_topics import person_topic, session_topic
+from webapp.operate.bodies import headers_of
 from webapp.outage import outage_of
 from webapp.people.two_factor import DUE
 from webapp.projects.selectors import Access, access_of
@@ -53,7 +54,7 @@ class SameOrigin:
         self.inner = inner
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        headers = _headers(scope)
+        headers = headers_of(scope)
         own = is_same_origin(headers.get("origin", ""), headers.get("host", ""))
         app: Callable[..., Awaitable[None]] = self.inner if own else WebsocketDenier()
         try:
@@ -88,7 +89,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         self.newest: set[str] | None = None
         self.following: asyncio.Task[None] | None = None
         client = self.scope.get("client") or [""]
-        local = settings.LOCAL_MODE and is_local(client[0], _headers(self.scope))
+        local = settings.LOCAL_MODE and is_local(client[0], headers_of(self.scope))
         user = self.scope["user"]
         signed_in = user is not None and user.is_authenticated
         if (not local and not signed_in) or (signed_in and user is not None and self.scope["session"].get(DUE)):
@@ -208,7 +209,3 @@ def _watch_list(text: str | None) -> list[str] | None:
     if not isinstance(asked, list) or len(asked) > MAX_TOPICS:
         return None
     return [topic for topic in asked if isinstance(topic, str)]
-
-
-def _headers(scope: Mapping[str, Any]) -> dict[str, str]:
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}

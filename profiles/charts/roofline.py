@@ -13,8 +13,7 @@ from profiles.analysis.core import gpus
 from profiles.analysis.core.sentences import si_text
 from profiles.analysis.kernel.bounds import WORDS
 from profiles.analysis.kernel.roofs import LEVELS
-from profiles.charts.roofline_plane import SENSES, label_places, legend, plane, plot, roof_boxes, short
-from profiles.charts.words import time_text
+from profiles.charts.roofline_plane import SENSES, label_places, legend, plane, plot, roof_boxes, short, time_text
 from profiles.theme import PALETTE, SERIES, follows, item
 
 BOUND_COLOURS = {"memory": PALETTE["memory"], "compute": PALETTE["compute"], "latency": PALETTE["communication"],
@@ -64,8 +63,8 @@ def _dot(point: Mapping[str, Any], longest_ns: float) -> dict[str, Any]:
 
 
 def roofline_figure(points: Sequence[Mapping[str, Any]], ceilings: Sequence[Mapping[str, Any]], *, colour: str = "bound",
-                    height: int = 560, tap: bool = True, pairs: Sequence[tuple[int, int]] = (), family: str = "",
-                    hierarchy: bool = True) -> dict[str, Any] | None:
+                    height: int = 560, tap: bool = True, pairs: Sequence[tuple[int, int]] = (),
+                    family: str = "") -> dict[str, Any] | None:
     """Log-log: roofs, ceilings and one named dot per point. None without a dot.
 
     Data sources named `points-0`, `points-1`, … carry the columns that the page's script filters by. `pairs`: indices in
@@ -92,9 +91,8 @@ def roofline_figure(points: Sequence[Mapping[str, Any]], ceilings: Sequence[Mapp
                           text_baseline="middle", text_font_size="11px", legend_label=label)
         follows(named.glyph, text_color="--text")
         follows(shown.hover_glyph, line_color="--text")
-    if hierarchy:
-        for level in ("l2", "l1"):
-            _level_dots(made, dots, columns, level, numbers, (frame.left, frame.right))
+    for level in ("l2", "l1"):
+        _level_dots(made, dots, columns, level, numbers, (frame.left, frame.right))
     _pair_arrows(made, columns, [(list(kept).index(a), list(kept).index(b)) for a, b in pairs if a in kept and b in kept], numbers)
     made.hover.renderers = [each for each in made.renderers if each.name == "dots"]
     from_shapes = any(dot.get("basis", "counters") != "counters" for dot in dots)

@@ -14,10 +14,10 @@ from profiles.analysis.kernel.advising.evidence import judge
 from profiles.analysis.kernel.advising.gains import Headroom, headroom
 from profiles.analysis.kernel.anatomy import SAYS, Anatomy
 from profiles.analysis.kernel.ceilings import ceilings
-from profiles.analysis.kernel.counters import LAUNCH_PARAMETERS, limiter_words
+from profiles.analysis.kernel.counters import LAUNCH_PARAMETERS
 from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.analysis.kernel.measured import MeasuredCeilings
-from profiles.analysis.kernel.occupancy import LIMITER_WORDS, next_step, waves_text
+from profiles.analysis.kernel.occupancy import LIMITER_WORDS, limiter_words, next_step, waves_text
 from profiles.analysis.kernel.worth import FamilyCounters, FamilyTime, LaunchShape, is_same_shape
 from profiles.ceilings.selectors import measured_gpus
 from profiles.counters import anatomy_selectors as parts
@@ -265,7 +265,7 @@ class KernelPage:
 
     @cached_property
     def limiter(self) -> str:
-        return limiter_words(self._whole.occupancy)
+        return limiter_words(self._whole.occupancy.limiters)
 
     @cached_property
     def stalls(self) -> list[dict[str, Any]]:

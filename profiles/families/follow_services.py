@@ -11,12 +11,11 @@ from django.db import transaction
 from django.db.models import Min
 
 from profiles.analysis.compare.comparison import Row, name_shape
-from profiles.analysis.core.shapes import Shape, group_shapes, shapes_of
+from profiles.analysis.core.shapes import Shape, group_shapes, shapes_of, sized_text
 from profiles.analysis.kernel import counters, rules
 from profiles.analysis.kernel.bounds import reached_roof
 from profiles.analysis.kernel.work import tensor_flop
 from profiles.analysis.trace.layer.ceilings import floors_of
-from profiles.base.words import dims_text
 from profiles.compare.selectors import KernelComparison, comparison
 from profiles.families.assign_services import assign_missing
 from profiles.ingest.naming.names import short_names
@@ -201,7 +200,7 @@ def _of_counters(profile: Profile) -> list[KernelShape]:
                           flop=flop)
     members: dict[tuple[str, str, str, int], list[LaunchCounters]] = {}
     for launch, six, number in zip(launches, geometry.tolist(), problem.tolist(), strict=True):
-        members.setdefault((launch.kernel.name, _text(six[:3]), _text(six[3:]), number), []).append(launch)
+        members.setdefault((launch.kernel.name, sized_text(six[:3]), sized_text(six[3:]), number), []).append(launch)
     rows = []
     for row, shape in zip(_rows(profile, groups), groups, strict=True):
         number = int(problem[shape.index]) if shape.index is not None else -1
@@ -215,10 +214,6 @@ def _of_counters(profile: Profile) -> list[KernelShape]:
 def _six(launch: LaunchCounters) -> list[int]:
     facts = launch.facts
     return [*(facts.get("grid") or (-1, -1, -1)), *(facts.get("block") or (-1, -1, -1))]
-
-
-def _text(dims: Sequence[int]) -> str:
-    return dims_text(dims) if all(each > 0 for each in dims) else ""
 
 
 def _ceiling(row: KernelShape, group: list[LaunchCounters]) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http.cookies import CookieError
@@ -100,7 +100,7 @@ class _Body:
 
     def __init__(self, scope: dict[str, Any], receive: Receive, admit: Callable[..., Awaitable[None]]) -> None:
         self.scope, self._receive, self._admit = scope, receive, admit
-        headers = _headers(scope)
+        headers = headers_of(scope)
         announced = headers.get("content-length", "")
         self.announced_bytes = int(announced) if announced.isdecimal() and len(announced) < 19 else 0
         self.is_form = headers.get("content-type", "").lower().startswith("multipart/")
@@ -157,7 +157,7 @@ def _ask(scope: dict[str, Any]) -> bool:
 
 def is_known(scope: dict[str, Any]) -> bool:
     """Return whether who asks is signed in, has a valid token, or is the person of a single-user installation."""
-    headers = _headers(scope)
+    headers = headers_of(scope)
     if settings.LOCAL_MODE and is_local((scope.get("client") or ("", 0))[0], headers):
         return True
     request = HttpRequest()
@@ -193,5 +193,5 @@ async def _refuse(outage: Outage, scope: dict[str, Any], receive: Receive, send:
     await send({"type": "http.response.body", "body": b""})
 
 
-def _headers(scope: dict[str, Any]) -> dict[str, str]:
+def headers_of(scope: Mapping[str, Any]) -> dict[str, str]:
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from profiles.analysis.core.digest import SHAPE, digest_of
 from profiles.analysis.core.kernels import dictionary, numbers
-from profiles.analysis.kernel.counters import MOST_NS
+from profiles.analysis.kernel.counters import MOST_NS, block_number
 from profiles.ingest.trace import KERNELS, Report, Trace
 from profiles.ingest.windows import MISSING, MISSING32
 
@@ -49,11 +49,11 @@ def launches_of_report(report: Report) -> pa.Table:
         duration = launch.metrics.get("gpu__time_duration.sum")
         if launch.incomplete or not isinstance(duration, (int, float)) or not 0 <= duration < MOST_NS:
             duration = None
-        grid, block = ([_whole(side) or None for side in sides or (None,) * 3] for sides in (launch.grid, launch.block))
+        grid, block = ([block_number(side) or None for side in sides or (None,) * 3] for sides in (launch.grid, launch.block))
         rows.append({
             "name": launch.kernel, "grid_x": grid[0], "grid_y": grid[1], "grid_z": grid[2],
             "block_x": block[0], "block_y": block[1], "block_z": block[2],
-            "registers_per_thread": _whole(launch.metrics.get("launch__registers_per_thread")),
+            "registers_per_thread": block_number(launch.metrics.get("launch__registers_per_thread")),
             "smem_bytes": _smem_bytes(launch.metrics), "dur_ns": duration, "index": launch.index,
         })
     return _sort_launches(pa.Table.from_pylist(rows, LAUNCHES))
@@ -69,13 +69,8 @@ def _sort_launches(table: pa.Table) -> pa.Table:
     return table.take(pa.array(order)).set_column(0, "name", name).cast(LAUNCHES).combine_chunks()
 
 
-def _whole(value: object) -> int | None:
-    """None of what no launch can have: such a number is the file's fault, and unknown."""
-    return int(value) if isinstance(value, (int, float)) and 0 <= value < 2**31 else None
-
-
 def _smem_bytes(metrics: dict[str, float | str]) -> int | None:
     """Static and dynamic shared memory of a block, without what the driver adds."""
-    parts = [_whole(metrics.get(f"launch__shared_mem_per_block_{kind}")) for kind in ("static", "dynamic")]
+    parts = [block_number(metrics.get(f"launch__shared_mem_per_block_{kind}")) for kind in ("static", "dynamic")]
     known = [part for part in parts if part is not None]
     return sum(known) if known else None

@@ -59,3 +59,8 @@ def plural(count: int, one: str) -> str:
     if count == 1:
         return f"1 {one}"
     return f"{count:,} {one[:-1]}ies" if one.endswith("y") else f"{count:,} {one}{'es' if one.endswith('ch') else 's'}"
+
+
+def capital(text: str) -> str:
+    """Return a sentence of words that began none."""
+    return text[:1].upper() + text[1:]

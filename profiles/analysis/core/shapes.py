@@ -158,7 +158,7 @@ def group_shapes(names: Ints, geometry: Ints, dur_ns: npt.NDArray[np.float64], t
         longest = int(order[ends[at] - 1])
         grid, block = geometry[longest, :3].tolist(), geometry[longest, 3:].tolist()
         return Shape(
-            text(int(names[longest])), _dims(grid), _dims(block), bucket(grid, block), int(ends[at] - starts[at]),
+            text(int(names[longest])), sized_text(grid), sized_text(block), bucket(grid, block), int(ends[at] - starts[at]),
             round(float(totals[at])), round(float(dur_ns[order[starts[at]]])), round(float(dur_ns[longest])),
             *_quantiles(dur_ns[order[starts[at]:ends[at]]]), index=longest,
             floor_ns=None if floor_ns is None else _mean_known(floor_ns[order[starts[at]:ends[at]]]),
@@ -217,7 +217,7 @@ def _codes(table: Ints) -> Ints:
     return code
 
 
-def _dims(dims: Sequence[int]) -> str:
+def sized_text(dims: Sequence[int]) -> str:
     return dims_text(dims) if all(each > 0 for each in dims) else ""
 
 

@@ -99,7 +99,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Side:
+class Throughput:
     """One of the two throughputs and what it is made of, busiest part first."""
 
     name: str                            # "compute" | "memory"
@@ -113,7 +113,7 @@ class Side:
         return self.parts[0] if self.parts else None
 
 
-def breakdown(metrics: Metrics, breakdowns: Mapping[str, str]) -> list[Side]:
+def breakdown(metrics: Metrics, breakdowns: Mapping[str, str]) -> list[Throughput]:
     """Return the compute and the memory throughput by their parts.
 
     `breakdowns`: the report's lists (`breakdown:METRIC` -> "NAME,NAME…"); without them the parts that NVIDIA's tools use, where
@@ -122,13 +122,13 @@ def breakdown(metrics: Metrics, breakdowns: Mapping[str, str]) -> list[Side]:
     return [_side(name, metrics, breakdowns) for name in SIDES]
 
 
-def _side(name: str, metrics: Metrics, breakdowns: Mapping[str, str]) -> Side:
+def _side(name: str, metrics: Metrics, breakdowns: Mapping[str, str]) -> Throughput:
     metric = SIDES[name] + ROLLUP
     listed = [each.strip() for each in breakdowns.get(f"breakdown:{metric}", "").split(",") if each.strip()]
     names = listed or [stem + ROLLUP for stem, (unit, _, _) in UNIT_PARTS.items() if UNIT_SIDES[unit] == name]
     parts = [_part(each, value) for each in dict.fromkeys(names) if (value := number(metrics, each)) is not None]
     parts.sort(key=lambda part: (-part.pct, part.metric.startswith(_SHARED)))
-    return Side(name, metric, number(metrics, metric), parts, bool(listed))
+    return Throughput(name, metric, number(metrics, metric), parts, bool(listed))
 
 
 def _part(metric: str, pct: float) -> Part:
@@ -137,13 +137,13 @@ def _part(metric: str, pct: float) -> Part:
     return Part(metric, unit, title, meaning, pct)
 
 
-def sides_sentence(sides: list[Side]) -> str:
+def sides_sentence(sides: list[Throughput]) -> str:
     """Say which part makes each of the two figures."""
     return " ".join(f"{side.name.capitalize()} {side.pct:.3g} % of peak: {_busiest_name(side)}." for side in sides
                     if side.pct is not None and side.busiest)
 
 
-def _busiest_name(side: Side) -> str:
+def _busiest_name(side: Throughput) -> str:
     """The busiest part; of the pipe that three kinds of instructions share, the kind that fills it."""
     busiest = side.parts[0]
     if busiest.metric.startswith(_SHARED):
@@ -265,7 +265,7 @@ class Anatomy:
         self._metrics, self._breakdowns = metrics, breakdowns
 
     @cached_property
-    def sides(self) -> list[Side]:
+    def sides(self) -> list[Throughput]:
         return breakdown(self._metrics, self._breakdowns)
 
     @cached_property

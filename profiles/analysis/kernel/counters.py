@@ -20,7 +20,7 @@ from profiles.analysis.kernel import roofline, stalls
 from profiles.analysis.kernel.bounds import THRESHOLDS, classify
 from profiles.analysis.kernel.facts import Bound, Caches, LaunchFacts, OccupancyFacts, Scheduler, SpeedOfLight
 from profiles.analysis.kernel.metrics import number
-from profiles.analysis.kernel.occupancy import LIMITER_WORDS, Occupancy, from_limits, occupancy, waves
+from profiles.analysis.kernel.occupancy import Occupancy, from_limits, occupancy, waves
 from profiles.analysis.kernel.roofline import Metrics, Point, Roofs
 from profiles.analysis.kernel.roofs import Level, combine_levels, levels
 from profiles.analysis.kernel.sass.loads import load_signals
@@ -125,7 +125,7 @@ def _possible_ns(value: float | None) -> float | None:
     return value if value is not None and 0 <= value < MOST_NS else None
 
 
-def _possible(value: object) -> int | None:
+def block_number(value: object) -> int | None:
     """A number of registers or bytes of a block; unknown where nothing has as many."""
     return int(value) if isinstance(value, (int, float)) and 0 <= value < 2**31 else None
 
@@ -204,11 +204,6 @@ def _computed_occupancy(launch: CounterLaunch, limits: gpus.Limits | None) -> Oc
     return occupancy(
         limits, threads, registers, smem, smem_config_bytes=_whole(metrics, "launch__shared_mem_config_size")
     )
-
-
-def limiter_words(occupancy: OccupancyFacts) -> str:
-    """"registers and shared memory", the resources that allow the fewest blocks."""
-    return " and ".join(LIMITER_WORDS.get(name, name) for name in occupancy.limiters)
 
 
 def combine_launches(launches: Sequence[LaunchFacts]) -> LaunchFacts | None:
@@ -304,7 +299,7 @@ def _kernel_row(name: str, group: list[LaunchFacts], everything_ns: float) -> Ke
     timed = bool(durations.size)
     whole = combine_launches([each for each in group if not each.incomplete])
     launch = whole.launch if whole else {}
-    smem = [_possible(launch.get(f"smem_{part}_bytes")) for part in ("static", "dynamic")]
+    smem = [block_number(launch.get(f"smem_{part}_bytes")) for part in ("static", "dynamic")]
     return KernelRow(
         name=name, short_name="", category="communication" if is_collective(name) else "compute",
         launches=len(group), total_ns=round(float(durations.sum())) if timed else None,
@@ -314,7 +309,7 @@ def _kernel_row(name: str, group: list[LaunchFacts], everything_ns: float) -> Ke
         min_ns=round(float(durations.min())) if timed else None, max_ns=round(float(durations.max())) if timed else None,
         share_pct=None if not timed else 100.0 * float(durations.sum()) / everything_ns if everything_ns else 0.0,
         bound=whole.bound if whole else "", bound_reason=whole.bound_reason if whole else group[0].incomplete or "",
-        registers_per_thread=_possible(launch.get("registers_per_thread")),
+        registers_per_thread=block_number(launch.get("registers_per_thread")),
         smem_bytes=sum(part for part in smem if part is not None) if None not in smem else None,
         occupancy_pct=whole.occupancy.achieved_pct if whole and whole.occupancy.achieved_pct is not None
         else whole.occupancy.theoretical_pct if whole else None,

@@ -18,9 +18,9 @@ from profiles.analysis.kernel import rules, stalls
 from profiles.analysis.kernel.advising import units
 from profiles.analysis.kernel.advising.advice import Advice, advise, needs_no_action
 from profiles.analysis.kernel.advising.causes import cause_of_nvidia
-from profiles.analysis.kernel.counters import combine_launches, launch_facts, limiter_words
+from profiles.analysis.kernel.counters import combine_launches, launch_facts
 from profiles.analysis.kernel.facts import LaunchFacts
-from profiles.analysis.kernel.occupancy import waves_text
+from profiles.analysis.kernel.occupancy import limiter_words, waves_text
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import Report
 
@@ -142,7 +142,7 @@ def _find_occupancy(kernel: Kernel) -> Iterator[Finding]:
         yield Finding(
             "counters.occupancy",
             "medium",
-            f"{kernel.title}: at most {pct_text(theoretical)} of an SM's warps fit, limited by {limiter_words(occupancy)}",
+            f"{kernel.title}: at most {pct_text(theoretical)} of an SM's warps fit, limited by {limiter_words(occupancy.limiters)}",
             "Spend less of the limiting resource per block (smaller tiles, fewer registers), or make each warp do more "
             "independent work.",
             numbers,

@@ -8,6 +8,7 @@ against what NVIDIA's cuda_occupancy.h (CUDA 12.9) answers for 7.0 to 12.1.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from profiles.analysis.core import gpus
@@ -264,7 +265,7 @@ def _curve(question: Question, parameter: str, unit: str, xs: list[int]) -> Curv
     xs = sorted({*xs, at})
     values = [occupancy_of(question, **{parameter: x}) for x in xs]
     return Curve(parameter, FIELDS[parameter][0], unit, at, xs, [each.warps_per_sm for each in values],
-                 [each.blocks_per_sm for each in values], [limiter_words(each) for each in values])
+                 [each.blocks_per_sm for each in values], [limiter_words(each.limiters) for each in values])
 
 
 def ladder(question: Question) -> list[Rung]:
@@ -307,8 +308,9 @@ def _most(question: Question, parameter: str, blocks: int, high: int, low: int) 
     return low
 
 
-def limiter_words(result: Occupancy) -> str:
-    return " and ".join(LIMITER_WORDS.get(name, name) for name in result.limiters)
+def limiter_words(limiters: Iterable[str]) -> str:
+    """"registers and shared memory", the resources that allow the fewest blocks."""
+    return " and ".join(LIMITER_WORDS.get(name, name) for name in limiters)
 
 
 def _sentence(question: Question, result: Occupancy) -> str:
@@ -316,10 +318,11 @@ def _sentence(question: Question, result: Occupancy) -> str:
     launch = (f"{question.threads} threads per block with {question.registers} registers each and "
               f"{kib_text(question.smem_bytes)} of shared memory")
     if not result.blocks_per_sm:
-        return f"{launch} cannot start on compute capability {question.compute_capability}: {limiter_words(result)} do not suffice."
+        limits = limiter_words(result.limiters)
+        return f"{launch} cannot start on compute capability {question.compute_capability}: {limits} do not suffice."
     blocks = f"{result.blocks_per_sm} block{'' if result.blocks_per_sm == 1 else 's'}"
     return (f"{launch}: an SM of compute capability {question.compute_capability} holds {blocks}, {result.warps_per_sm} of its "
-            f"{gpu.warps_per_sm} warps: occupancy {result.theoretical_pct:.4g} %, limited by {limiter_words(result)}.")
+            f"{gpu.warps_per_sm} warps: occupancy {result.theoretical_pct:.4g} %, limited by {limiter_words(result.limiters)}.")
 
 
 def _step(question: Question, result: Occupancy, rungs: list[Rung]) -> str:

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from profiles.analysis.core.sentences import pct_text, time_text
+from profiles.analysis.core.sentences import capital, pct_text, time_text
 from profiles.analysis.kernel import rules
 from profiles.analysis.kernel.advising import gains, units
 from profiles.analysis.kernel.advising.causes import CAUSES, Cause, cause_of_nvidia, cause_of_rule
@@ -270,19 +270,15 @@ def gain_words(each: Advice, text: Any) -> str:
 def _without_name(title: str) -> str:
     """A finding's title begins with the kernel's short name: the page of the kernel needs none."""
     _, colon, rest = title.partition(": ")
-    return _sentence(rest if colon else title)
+    return capital(rest if colon else title)
 
 
 def _lines(text: str) -> list[str]:
-    return [_sentence(line) for line in text.splitlines()]
+    return [capital(line) for line in text.splitlines()]
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= _CHARS else f"{text[:_CHARS].rsplit(' ', 1)[0]} …"
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 # NVIDIA's rules that the advice about a kernel leaves out, each with the reason: one filter for advice, findings and pages.

@@ -16,9 +16,8 @@ from profiles.analysis.core.sentences import pct_text, si_text
 from profiles.analysis.kernel.advising import convolutions, tensor_products, units
 from profiles.analysis.kernel.advising.units import Seen
 from profiles.analysis.kernel.bounds import THRESHOLDS
-from profiles.analysis.kernel.counters import limiter_words
 from profiles.analysis.kernel.facts import LaunchFacts
-from profiles.analysis.kernel.occupancy import waves_text
+from profiles.analysis.kernel.occupancy import limiter_words, waves_text
 from profiles.ingest.naming.bands import BANDS
 from profiles.ingest.naming.names import operator_of
 
@@ -110,7 +109,7 @@ def occupancy(facts: LaunchFacts) -> Seen | None:
     if not low or facts.bound not in ("latency", "launch") or units.holds_results(facts):
         return None
     return Seen(f"at most {pct_text(occupancy.theoretical_pct or 0)} of an SM's warps fit, limited by "
-                f"{limiter_words(occupancy)}", None,
+                f"{limiter_words(occupancy.limiters)}", None,
                 100.0 - (occupancy.theoretical_pct or 0.0),
                 "at most the share of the warps that do not fit, if more warps hide as much latency each (Little's law)")
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
+from profiles.analysis.core.sentences import capital
 from profiles.analysis.kernel.meaning.own import NUMBER, own_sentence
 from profiles.analysis.kernel.meaning.parts import MOST_LETTERS, Parts, parts_of
 from profiles.analysis.kernel.meaning.ranges import range_of
@@ -43,7 +44,7 @@ def meaning_of(name: str) -> Meaning:
     if own is not None:
         sentence, unit = own
         if parts.rollup in ROLLUPS:
-            sentence += f" {_capital(ROLLUPS[parts.rollup])}."
+            sentence += f" {capital(ROLLUPS[parts.rollup])}."
         return Meaning(sentence, unit, *range_of(base, parts, unit), True)
     if not parts.is_known:
         return Meaning(_unknown_sentence(name, parts), parts.count_unit or NUMBER, NO_RANGE, "", False)
@@ -63,7 +64,7 @@ def _plain_base(name: str) -> str:
 
 def _sentence(parts: Parts) -> str:
     quantity = parts.quantity.words if parts.quantity else ""
-    said = _capital(quantity)
+    said = capital(quantity)
     if parts.stage:
         said += f", {parts.stage}"
     said += f"; {UNITS[parts.unit]}"
@@ -78,7 +79,7 @@ def _sentence(parts: Parts) -> str:
     if parts.rollup in RATIOS:
         ends = [RATIOS[parts.rollup][0]]
     if any(ends):
-        said += _capital(", ".join(each for each in ends if each)) + ". "
+        said += capital(", ".join(each for each in ends if each)) + ". "
     if parts.is_instrumented:
         said += "Counted by instrumented machine code. "
     if parts.is_sampled:
@@ -93,7 +94,3 @@ def _unknown_sentence(name: str, parts: Parts) -> str:
     counter = name[:MOST_LETTERS].partition(".")[0].partition("__")[2] or name[:MOST_LETTERS]
     where = f" of {unit}" if unit else ""
     return f"A counter{where}, without words here: “{counter}”. Its meaning stands in the documentation of the tool that wrote it."
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from profiles.analysis.core.sentences import capital
 from profiles.analysis.kernel.meaning.parts import Parts
 from profiles.ingest.naming.bands import BANDS, Bands
 
@@ -98,7 +99,7 @@ def _peak_range(base: str) -> tuple[str, str]:
     if base.endswith(("issue_active", "inst_issued", "inst_executed")):
         return "Good: 80 % and more. Bad: below 60 %, where the reasons of the waiting matter.", BANDS["unit"].source
     bands: Bands = next((BANDS[key] for pattern, key in _PEAK_BANDS if pattern.search(base)), BANDS["unit"])
-    return f"{_capital(bands.text)}.", bands.source
+    return f"{capital(bands.text)}.", bands.source
 
 
 def _per_cycle_range(base: str, parts: Parts) -> tuple[str, str]:
@@ -109,7 +110,3 @@ def _per_cycle_range(base: str, parts: Parts) -> tuple[str, str]:
     if base in ("sm__inst_executed", "sm__inst_issued"):
         return "At most 4, one of each scheduler. Good: above 3. Bad: below 1.", f"{_GUIDE}; 3 and 1: {_THUMB}"
     return RATE, ""
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from profiles.analysis.core.result import Finding
-from profiles.analysis.core.sentences import pct_text, plural, si_text, time_text
+from profiles.analysis.core.sentences import capital, pct_text, plural, si_text, time_text
 from profiles.analysis.trace.communication.facts import CommunicationFacts, RankRow
 from profiles.analysis.trace.communication.stragglers import CAUSES
 from profiles.ingest.naming.names import short_name
@@ -36,11 +36,6 @@ _FIXES = {
 }
 
 
-def upper(text: str) -> str:
-    """Return a text with its first letter large, as a sentence begins."""
-    return text[:1].upper() + text[1:]
-
-
 def advice(facts: CommunicationFacts, ranks: list[RankRow]) -> list[Finding]:
     return [*_find_late_ranks(facts), *_find_exposed(facts, ranks), *_find_small(facts)]
 
@@ -59,7 +54,7 @@ def _find_late_ranks(facts: CommunicationFacts) -> list[Finding]:
         verb = "is late:" if late.cause == "behind" else "keeps"
         out.append(Finding(
             "straggler", "info" if late.cause == "behind" else severity,
-            f"{upper(label)} {verb} the other ranks {'wait' if late.cause == 'behind' else 'waiting'} {time_text(late.cost_ns)} "
+            f"{capital(label)} {verb} the other ranks {'wait' if late.cause == 'behind' else 'waiting'} {time_text(late.cost_ns)} "
             f"({pct_text(share)} of the wall time), last in {late.meetings:,} of {plural(facts.met.present.size, 'collective')}",
             (f"Mostly because {CAUSES[late.cause]}{what}. " if late.cause else "") + _FIXES[late.cause],
             {"rank": label, "meetings": late.meetings, "of_meetings": int(facts.met.present.size), "waited_ns": late.waited_ns,
@@ -82,7 +77,7 @@ def _find_exposed(facts: CommunicationFacts, ranks: list[RankRow]) -> list[Findi
     waits = "waiting for other ranks aside" if of.still_ns is not None else "waiting for other ranks may be part of it"
     return [Finding(
         "exposed_communication", "high" if share >= LIMITS["exposed_high_pct"] else "medium",
-        f"{upper(of.label)} does nothing but communicate for {time_text(left)} ({pct_text(share)} of the wall time), {waits}",
+        f"{capital(of.label)} does nothing but communicate for {time_text(left)} ({pct_text(share)} of the wall time), {waits}",
         "Start transfers earlier and behind compute: smaller DDP buckets (`bucket_cap_mb`), FSDP's backward prefetch, "
         "`async_op=True` with `wait()` where the result is needed; or send less (gradient accumulation with `no_sync()`, BF16).",
         {"rank": of.label, "exposed_ns": of.exposed_ns, "still_ns": of.still_ns, "hidden_pct": of.hidden_pct, "share_pct": share},

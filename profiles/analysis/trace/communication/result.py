@@ -10,10 +10,10 @@ from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.core.intervals import EMPTY
 from profiles.analysis.core.result import Result
-from profiles.analysis.core.sentences import pct_text, plural, si_text, time_text
+from profiles.analysis.core.sentences import capital, pct_text, plural, si_text, time_text
 from profiles.analysis.trace.account.account import account_of
 from profiles.analysis.trace.account.words import wait_text
-from profiles.analysis.trace.communication.advice import LIMITS, advice, upper
+from profiles.analysis.trace.communication.advice import LIMITS, advice
 from profiles.analysis.trace.communication.collectives import Collectives, collectives_of
 from profiles.analysis.trace.communication.facts import CommunicationFacts, RankRow, sizes_of
 from profiles.analysis.trace.communication.meetings import meetings_of, wait_ns_of, without_start
@@ -228,7 +228,7 @@ def _answer(facts: CommunicationFacts, ranks: list[RankRow]) -> str:
                     f"bandwidth{more}.")
     if len(launches.labels) == 1:
         said.append("Who waits for whom needs the other ranks' traces: upload them together as one profile.")
-    return " ".join(map(upper, said))
+    return " ".join(map(capital, said))
 
 
 def _late_text(facts: CommunicationFacts, late: LateRank) -> str:

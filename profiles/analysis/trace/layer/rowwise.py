@@ -35,10 +35,10 @@ def norm(per_element: int, at: int = 0, *, weights: tuple[int, ...] = (), stream
     return rule
 
 
-def norm_backward(per_element: int, gradient: int = 0, at: int = 1, weight: int = 5) -> Callable[[Call], Work | None]:
+def norm_backward(per_element: int, weight: int = 5) -> Callable[[Call], Work | None]:
     """Return a rule: gradient and X read, the gradient of X written, weights read and their gradient written."""
     def rule(call: Call) -> Work | None:
-        out, x, scale = call.tensor(gradient), call.tensor(at), call.tensor(weight)
+        out, x, scale = call.tensor(0), call.tensor(1), call.tensor(weight)
         if out is None or x is None or not x.shape:
             return None
         moved = sum_bytes((out, x, x, *([scale, scale] if scale is not None else [])))

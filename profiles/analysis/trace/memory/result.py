@@ -10,8 +10,7 @@ import numpy as np
 from profiles.analysis.core.frame import Frame, Rows
 from profiles.analysis.core.intervals import union
 from profiles.analysis.core.result import Finding, Result
-from profiles.analysis.core.sentences import pct_text, plural, si_text, time_text
-from profiles.analysis.trace.communication.advice import upper
+from profiles.analysis.core.sentences import capital, pct_text, plural, si_text, time_text
 from profiles.analysis.trace.communication.collectives import device_labels
 from profiles.analysis.trace.memory import tables
 from profiles.analysis.trace.memory.categories import CATEGORIES, allocations_of, by_category, of_counter
@@ -236,7 +235,7 @@ def _answer(facts: MemoryFacts) -> str:
         count = sum(each.count for each in facts.copies)
         kinds = "copy or set moves" if count == 1 else "copies and sets move"
         said.append(f"{count:,} {kinds} {si_text(moved, 'B')} in {time_text(total)}.")
-    return " ".join(map(upper, said))
+    return " ".join(map(capital, said))
 
 
 def _peak(device: Device) -> list[str]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.core.gain import gpus_of, mean_covered_ns
 from profiles.analysis.core.result import Finding, Result
-from profiles.analysis.core.sentences import pct_text, plural, time_text
+from profiles.analysis.core.sentences import capital, pct_text, plural, time_text
 from profiles.analysis.core.unlaunched import why_no_calls
 from profiles.analysis.trace.operators.convolutions import convolution_findings, convolution_groups, convolution_table
 from profiles.analysis.trace.operators.grouping import (
@@ -154,13 +154,9 @@ def _reason_finding(owned: OwnedWork, code: str, cases: list[tuple[int, int, dic
     return Finding(
         f"tensor_cores_{code}", "high" if share >= HIGH_PCT else "medium",
         f"Matrix products of {time_text(total_ns)} ({pct_text(share)} of the GPU time) {on}: {words}",
-        f"Most of it is `{operator}`{size}: {first['why']}. {_upper(first['fix'])}.",
+        f"Most of it is `{operator}`{size}: {first['why']}. {capital(first['fix'])}.",
         {"gpu_ns": total_ns, "share_pct": share, "operators": len(cases)}, sum(worth) / gpus_of(owned.frame) if worth else None,
         kernel)
-
-
-def _upper(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
 
 
 def _copies(owned: OwnedWork) -> list[Finding]:
