@@ -12,7 +12,7 @@ from profiles.analysis.kernel.anatomy import Anatomy
 from profiles.analysis.kernel.memory_chart import FAR, SPACES, Chart, Link, Place
 from profiles.charts.figure_cache import cached_figure
 from profiles.charts.roofline import roofline_figure
-from profiles.charts.words import time_text
+from profiles.charts.roofline_plane import time_text
 from profiles.theme import PALETTE, figure, follows, item
 
 # The memory chart as boxes and arrows with places: the template draws them as SVG, in the page's own colours.

@@ -12,8 +12,17 @@ from bokeh.models import ColumnDataSource, FixedTicker, Range1d
 from profiles.analysis.core import gpus
 from profiles.analysis.core.sentences import si_text
 from profiles.analysis.kernel import counters
-from profiles.charts.words import time_text
 from profiles.theme import FASTER, SLOWER, figure, follows, item, kept_figure
+
+
+def time_text(ns: float | None) -> str:
+    if ns is None:
+        return "unknown"
+    for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if ns >= scale * 0.9995:
+            return si_text(ns / scale, unit)
+    return f"{ns:.0f} ns"
+
 
 WIDTH_PX = 640                   # of the plane on a page of some 1100 px, for placing names
 LETTER_PX = 6.2                  # of 11 px text, on average

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TypedDict
 
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -10,12 +9,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import Choice, plain
 from profiles.compare import choice_selectors
 from profiles.models import Profile
 
 
 class CompareChoicesJson(TypedDict):
-    choices: list[choice_selectors.Choice]
+    choices: list[Choice]
 
 
 class CompareChoicesApi(APIView):
@@ -31,4 +31,4 @@ class CompareChoicesApi(APIView):
             found = choice_selectors.build_choices(find, beside)
         else:
             found = choice_selectors.profile_choices(find, beside, kind if kind in Profile.Kind.values else "")
-        return Response({"choices": [asdict(each) for each in found]})
+        return Response({"choices": plain(found)})

@@ -41,7 +41,7 @@ class Heat:
 HEAT_BUILDS, HEAT_KERNELS = 8, 15
 
 
-def build_heat(kind: str = "", gpu: str = "") -> Heat | None:
+def build_heat(kind: str = "") -> Heat | None:
     """Return the kernels with most time in the last builds of one kind and GPU, or None.
 
     None with fewer than two builds.
@@ -49,10 +49,10 @@ def build_heat(kind: str = "", gpu: str = "") -> Heat | None:
     ready = Profile.objects.filter(status=Profile.Status.READY).exclude(build="")
     for each in ([kind] if kind in KINDS else KINDS):
         of_kind = ready.filter(kind=each)
-        gpus = [gpu] if gpu else list(of_kind.order_by().values_list("gpu", flat=True).annotate(
-            builds=Count("build", distinct=True)).filter(builds__gte=2).order_by("-builds"))
-        if gpus:
-            return _heat(str(each), gpus[0], of_kind.filter(gpu=gpus[0]))
+        gpu = of_kind.order_by().values_list("gpu", flat=True).annotate(
+            builds=Count("build", distinct=True)).filter(builds__gte=2).order_by("-builds").first()
+        if gpu is not None:
+            return _heat(str(each), gpu, of_kind.filter(gpu=gpu))
     return None
 
 

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import Case, Count, IntegerField, Max, Q, QuerySet, Value, When
 
+from profiles.base.answers import Choice
 from profiles.models import Profile
 
 LISTED = 100             # options of a form, which works without a script
 FOUND = 30               # answers to a search
 WORDS, CHARACTERS = 6, 200
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One line of a list: its value in the form, its name, and what tells it from its like (build, GPU, kind, date)."""
-
-    value: str
-    title: str
-    note: str
-
-    @property
-    def text(self) -> str:
-        """Return both for a plain option."""
-        return f"{self.title} · {self.note}" if self.note else self.title
 
 
 def profile_choices(find: str = "", beside: str = "", kind: str = "", limit: int = FOUND) -> list[Choice]:

@@ -5,23 +5,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profiles.analysis.compare.comparison import Comparison, Row, Side
+from profiles.analysis.compare.comparison import Comparison, Row
 from profiles.analysis.compare.counter_changes import CounterChange, counter_changes
 from profiles.analysis.compare.kernels import compare
 from profiles.analysis.compare.launch_operations import LaunchOperations
-from profiles.analysis.compare.operations import OperationRow, Work
-from profiles.analysis.compare.step import Foretold, StepChange
+from profiles.analysis.compare.operations import OperationRow
+from profiles.analysis.compare.step import StepChange
 from profiles.analysis.compare.why import WANTED, Why, why
-from profiles.compare.frame_selectors import Steady, steady
+from profiles.compare.answers import ComparedSideJson
+from profiles.compare.frame_selectors import Steady, problems, steady
 from profiles.compare.needed_selectors import step_of_profiles
 from profiles.compare.operation_selectors import operation_rows, operations_answer, operations_of, too_large_text, with_operations
-from profiles.compare.problem_selectors import problems
 from profiles.ingest.trace import TraceError
 from profiles.library.selectors import build_profiles
 from profiles.models import LaunchCounters, Profile, first_uploads
@@ -48,130 +48,6 @@ COLUMNS = ("kernel", "shape", "problem", "verdict", "old_total_ns", "new_total_n
            "from_duration_ns", "change_pct", "noise_pct", "work_change_pct", "old_launches", "new_launches", "old_mean_ns",
            "new_mean_ns", "old_grid", "new_grid", "old_block", "new_block", "old_registers", "new_registers", "matched",
            "confidence", "why", "old_name", "new_name")
-
-
-class ComparedProfileJson(TypedDict):
-    id: int
-    name: str
-    build: str
-
-
-class ComparedSideJson(TypedDict):
-    """One side of a comparison: what was asked for, and the profiles it stands for."""
-
-    label: str
-    build: str
-    gpus: list[str]
-    steps: int | None
-    profiles: list[ComparedProfileJson]
-
-
-class StepPartJson(TypedDict):
-    name: str
-    title: str
-    old_ns: float
-    new_ns: float
-    delta_ns: float
-
-
-class StepChangeJson(TypedDict):
-    """How much longer a step takes, in parts that add up to it, and its causes, largest first; `_tail_ns`: behind its end."""
-
-    old_ns: float
-    new_ns: float
-    old_range_ns: tuple[float, float]
-    new_range_ns: tuple[float, float]
-    old_steps: int
-    new_steps: int
-    old_tail_ns: float
-    new_tail_ns: float
-    parts: list[StepPartJson]
-    causes: list[StepPartJson]
-    foretold: list[Foretold]
-    delta_ns: float
-    change_pct: float | None
-    answer: str
-    foretold_least_ns: float | None
-    foretold_most_ns: float | None
-    outcome: str
-
-
-class OperationJson(TypedDict):
-    """An operation of the model on both sides."""
-
-    kind: str
-    phase: str
-    what: str
-    modules: list[str]
-    old: Work
-    new: Work
-    verdict: str
-    says: str
-    parts: list[OperationJson]
-    delta_ns: float
-    change_pct: float | None
-
-
-class ComparedKernelJson(TypedDict):
-    """A kernel over all its shapes; `rows`: positions in `rows`, largest change first."""
-
-    kernel: str
-    rows: list[int]
-    verdict: str
-    says: str
-    old_total_ns: float
-    new_total_ns: float
-    old_launches: int
-    new_launches: int
-    change_pct: float | None
-    old_mean_ns: float | None
-    new_mean_ns: float | None
-    delta_ns: float
-
-
-class ComparedRowJson(TypedDict):
-    """A kernel's shape on both sides (`comparison.Row`), its counters, and why it takes another time where they tell."""
-
-    kernel: str
-    shape: str
-    problem: str
-    old: Side | None
-    new: Side | None
-    matched: str
-    confidence: str
-    old_total_ns: float
-    new_total_ns: float
-    delta_ns: float
-    from_launches_ns: float
-    from_duration_ns: float
-    change_pct: float | None
-    noise_pct: float | None
-    verdict: str
-    work_change_pct: float | None
-    counters: list[CounterChange]
-    why: Why | None
-
-
-class ComparisonJson(TypedDict):
-    """Two profiles or builds, kernel by kernel; `b` is the new one. Counts of verdicts are of `rows` and of `kernels`."""
-
-    answer: str
-    a: ComparedSideJson
-    b: ComparedSideJson
-    kind: str
-    kinds: list[str]
-    per: str
-    comparable: bool
-    notes: list[str]
-    old_total_ns: float
-    new_total_ns: float
-    delta_ns: float
-    verdicts: dict[str, int]
-    kernel_verdicts: dict[str, int]
-    step: StepChangeJson | None
-    operations: list[OperationJson]
-    kernels: list[ComparedKernelJson]
-    rows: list[ComparedRowJson]
 
 
 @dataclass(frozen=True)
@@ -406,4 +282,3 @@ def _flat(row: Row) -> dict[str, Any]:
                  f"{which}_block": list(side.block) if side and side.block else None,
                  f"{which}_registers": side.registers_per_thread if side else None, f"{which}_name": side.name if side else None}
     return flat
-

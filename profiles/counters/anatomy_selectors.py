@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from profiles.analysis.kernel.anatomy import Anatomy, Issue, Part, Share, anatomy
+from profiles.analysis.kernel.anatomy import Anatomy, Issue, Share, Throughput, anatomy
 from profiles.analysis.kernel.memory_chart import Chart, Waste
 from profiles.analysis.kernel.occupancy import waves, waves_sentence
 from profiles.analysis.kernel.pipes import Mix, Pipe
@@ -85,16 +85,6 @@ def steps(parts: Anatomy) -> list[dict[str, Any]]:
             for name, value, meaning in rungs]
 
 
-class ThroughputJson(TypedDict):
-    """A throughput of the kernel and the parts that it is the highest of (`anatomy.Side`)."""
-
-    name: str
-    metric: str
-    pct: float | None
-    parts: list[Part]
-    stated: bool
-
-
 class AnatomyJson(TypedDict):
     """One launch of a kernel, taken apart: a field for each picture and table of its page."""
 
@@ -103,7 +93,7 @@ class AnatomyJson(TypedDict):
     name: str
     launch: int
     duration_ns: float | None
-    sides: list[ThroughputJson]
+    sides: list[Throughput]
     chart: Chart
     tables: list[SummaryTable]
     wastes: list[Waste]

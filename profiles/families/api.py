@@ -28,7 +28,7 @@ _COLUMNS = [(name, "text" if name in _WORDS else "number") for name in (
 _FILTERS = [OpenApiParameter(name, str) for name in selectors.FILTERS]
 
 
-class KernelFamiliesJson(selectors.RankingJson):
+class KernelFamiliesJson(json_selectors.RankingJson):
     next_offset: int | None
 
 
@@ -44,7 +44,7 @@ class FamilyListApi(APIView):
         limit, offset = read_number(request, "limit", selectors.MOST if kind else USUAL), read_number(request, "offset", 0)
         upto = min(offset + limit, selectors.MOST)
         ranking = selectors.ranking(request.query_params, upto)
-        document = selectors.ranking_json(ranking, upto)
+        document = json_selectors.ranking_json(ranking, upto)
         next_offset = upto if limit and upto < min(ranking.count, selectors.MOST) else None
         families: Any = document["families"][offset:]
         if kind:

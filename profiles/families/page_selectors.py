@@ -83,7 +83,9 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Member:
+class KernelName:
+    """A kernel of the family by its full name."""
+
     name: str
     profiles: int
     launches: int
@@ -224,11 +226,11 @@ def _decisions(family: KernelFamily) -> QuerySet[AdviceDecision]:
     return mine.select_related("assignee", "author", "base_profile", "later_profile").order_by("-changed")
 
 
-def _members(stats: QuerySet[KernelStat]) -> list[Member]:
+def _members(stats: QuerySet[KernelStat]) -> list[KernelName]:
     rows = (stats.order_by().values("name")
             .annotate(n=Count("profile", distinct=True), count=Sum("launches"), total=Sum("total_ns"))
             .order_by("-total", "name")[:NAMES])
-    return [Member(row["name"], row["n"], int(row["count"]), int(row["total"])) for row in rows]
+    return [KernelName(row["name"], row["n"], int(row["count"]), int(row["total"])) for row in rows]
 
 
 def _answer(family: KernelFamily, kind: str, line: Line | None, runs: Sequence[Run]) -> str:

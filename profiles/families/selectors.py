@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any
 
 from django.db.models import (
     BooleanField,
@@ -42,7 +42,6 @@ from profiles.analysis.kernel.worth import (
     class_reaches,
     worth,
 )
-from profiles.base.answers import plain
 from profiles.families.kept_selectors import TIMED, cached_answer
 from profiles.library.selectors import fleet, fleet_kind
 from profiles.models import KernelFamily, KernelShape, KernelStat, Profile
@@ -361,74 +360,3 @@ def sentence(ranked: Ranking, scope: Mapping[str, Any]) -> str:
     if ranked.estimated_ns:
         text += f"; of another {time_text(ranked.estimated_ns)} an estimate says {time_text(ranked.estimate_ns)}"
     return text
-
-
-class FamilyLineJson(TypedDict):
-    """A family of all profiles: its time, what counters say of it, where to go. Shares of roofs are 0-100; null is unknown."""
-
-    family: int
-    name: str
-    function: str
-    op: str
-    dtype: str
-    category: str
-    total_ns: float
-    launches: int
-    share_pct: float
-    profiles: int
-    builds: list[str]
-    gpus: dict[str, float]          # model → time
-    known_ns: float
-    recoverable_ns: float | None
-    expected_ns: float | None
-    expected_low_ns: float | None
-    expected_high_ns: float | None
-    estimated_ns: float
-    estimate_ns: float | None
-    unknown_ns: float
-    basis: str
-    basis_text: str
-    at_most_ns: float | None
-    roof_pct: float | None
-    shapes_roof_pct: float | None
-    roof_side: str
-    rule_ns: float | None
-    rule: str
-    why: str
-    url: str
-    actions: Actions
-
-
-class RankingJson(TypedDict):
-    """Families with most to win back first; `count`: of all."""
-
-    kind: str
-    total_ns: float
-    known_ns: float
-    recoverable_ns: float | None
-    estimated_ns: float
-    estimate_ns: float | None
-    count: int
-    families: list[FamilyLineJson]
-
-
-def line_json(line: Line) -> FamilyLineJson:
-    one = line.worth
-    return {
-        "family": line.family.pk, "name": line.name, "function": line.family.function, "op": line.family.op,
-        "dtype": line.family.dtype, "category": one.category, "total_ns": one.total_ns, "launches": one.launches,
-        "share_pct": line.share_pct, "profiles": line.profiles, "builds": list(line.builds), "gpus": one.gpus,
-        "known_ns": one.known_ns, "recoverable_ns": one.recoverable_ns,
-        "expected_ns": one.expected_ns, "expected_low_ns": one.interval_ns[0] if one.interval_ns else None,
-        "expected_high_ns": one.interval_ns[1] if one.interval_ns else None, "estimated_ns": one.estimated_ns,
-        "estimate_ns": one.estimate_ns, "unknown_ns": one.unknown_ns, "basis": one.basis, "basis_text": line.basis,
-        "at_most_ns": one.at_most_ns, "roof_pct": one.roof_pct, "shapes_roof_pct": one.shapes_roof_pct,
-        "roof_side": one.side, "rule_ns": one.rule_ns, "rule": one.rule,
-        "why": line.why, "url": reverse("family", args=[line.family.pk]), "actions": plain(line.actions),
-    }
-
-
-def ranking_json(ranked: Ranking, limit: int) -> RankingJson:
-    return {"kind": ranked.kind, "total_ns": ranked.total_ns, "known_ns": ranked.known_ns, "recoverable_ns": ranked.recoverable_ns,
-            "estimated_ns": ranked.estimated_ns, "estimate_ns": ranked.estimate_ns, "count": ranked.count,
-            "families": [line_json(line) for line in ranked.lines[:limit]]}

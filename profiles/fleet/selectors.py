@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict, cast
 
 import numpy as np
 from django.db.models import Q, QuerySet
 
-from profiles.base.answers import make_answer
 from profiles.base.refused import Refused
 from profiles.fleet.days import too_coarse
 from profiles.fleet.merge import key_of
@@ -24,29 +23,6 @@ COMPLETE = 0.999                    # of the time watched: totals are what was c
 Z95 = 1.96                          # normal quantile of a two-sided interval of 95 %
 FILTERS = ("job", "build", "gpu_model", "model", "host", "gpu", "kernel", "signature", "simulated")
 HOUR_S = 3600
-
-
-@dataclass(frozen=True)
-class TopRow:
-    """One line of the fleet's list. `interval_pct`: half of the 95 % interval of `estimate_ns`, None where all was counted."""
-
-    key: Any
-    name: str
-    kernel: str
-    launches: int
-    total_ns: int
-    estimate_ns: float
-    estimate_launches: float
-    interval_pct: float | None
-    share_pct: float
-    p50_ns: float | None
-    p95_ns: float | None
-    min_ns: int | None
-    max_ns: int | None
-    more: Mapping[str, Any] = field(default_factory=dict)
-
-    def as_json(self) -> TopRowJson:
-        return make_answer(TopRowJson, self, **self.more)
 
 
 @dataclass(frozen=True)
@@ -68,14 +44,17 @@ class Top:
                 "estimate_ns": self.estimate_ns,
                 "observed_ns": self.coverage.observed_ns, "wall_ns": self.coverage.wall_ns, "windows": self.coverage.windows,
                 "complete": self.coverage.share >= COMPLETE, "simulated": self.simulated, "gaps": list(self.gaps),
-                "rows": [row.as_json() for row in self.rows]}
+                "rows": self.rows}
 
 
 SpanJson = TypedDict("SpanJson", {"from": str | None, "to": str | None})
 
 
-class TopRowJson(TypedDict):
-    """One line of the fleet's list (`TopRow`); what a signature, GPU, build, job … also is comes behind."""
+class TopRow(TypedDict):
+    """One line of the fleet's list. `interval_pct`: half of the 95 % interval of `estimate_ns`, None where all was counted.
+
+    What a signature, GPU, build, job … also is comes behind.
+    """
 
     key: Any
     name: str
@@ -115,7 +94,7 @@ class TopJson(SpanJson):
     complete: bool
     simulated: bool
     gaps: list[str]
-    rows: list[TopRowJson]
+    rows: list[TopRow]
 
 
 def span(window: Window | None) -> SpanJson:
@@ -250,11 +229,13 @@ def _row(row: SumRow, whole: SumRow, coverage: Coverage, named: Mapping[str, Any
     if row.sketch:
         bucket, count = (np.array(list(values), np.int64) for values in (row.sketch.keys(), row.sketch.values()))
         p50_ns, p95_ns = quantiles(bucket, count, (0.5, 0.95), row.min_ns, row.max_ns)
-    more = {key: value for key, value in named.items() if key not in ("name", "kernel")}
-    return TopRow(row.key, str(named.get("name", row.key)), str(named.get("kernel", "")), row.launches, row.total_ns,
-                  row.estimate_ns, row.estimate_launches, interval_pct(row, coverage),
-                  100.0 * row.estimate_ns / whole.estimate_ns if whole.estimate_ns else 0.0, p50_ns, p95_ns, row.min_ns, row.max_ns,
-                  more)
+    line: dict[str, Any] = {
+        "key": row.key, "name": str(named.get("name", row.key)), "kernel": str(named.get("kernel", "")), "launches": row.launches,
+        "total_ns": row.total_ns, "estimate_ns": row.estimate_ns, "estimate_launches": row.estimate_launches,
+        "interval_pct": interval_pct(row, coverage),
+        "share_pct": 100.0 * row.estimate_ns / whole.estimate_ns if whole.estimate_ns else 0.0,
+        "p50_ns": p50_ns, "p95_ns": p95_ns, "min_ns": row.min_ns, "max_ns": row.max_ns}
+    return cast(TopRow, line | {key: value for key, value in named.items() if key not in line})
 
 
 def interval_pct(row: SumRow, coverage: Coverage) -> float | None:

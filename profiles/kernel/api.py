@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import Choice, plain
 from profiles.kernel import selectors
 from profiles.models import KernelStat
 
@@ -21,7 +22,7 @@ def _kernel(pk: int, kernel_pk: int) -> KernelStat:
 
 class KernelBaselinesJson(TypedDict):
     baselines: list[selectors.KernelBaselineJson]
-    choices: list[selectors.BaselineChoiceJson]
+    choices: list[Choice]
 
 
 class BaselineListApi(APIView):
@@ -30,7 +31,8 @@ class BaselineListApi(APIView):
     def get(self, request: Request, pk: int, kernel_pk: int) -> Response:
         """Results that may be the baseline of this kernel, the same kernel first."""
         kernel, find = _kernel(pk, kernel_pk), request.query_params.get("q", "")[:200]
-        return Response({"baselines": selectors.candidates(kernel, find), "choices": selectors.baseline_choices(kernel, find)})
+        return Response({"baselines": selectors.candidates(kernel, find),
+                         "choices": plain(selectors.baseline_choices(kernel, find))})
 
 
 class OverlayApi(APIView):

@@ -11,7 +11,7 @@ from profiles.charts import counters as charts
 from profiles.counters.kernel_page import KernelPage
 from profiles.kernel import selectors, tabs
 from profiles.kernel.measures import Overlay
-from profiles.kernel.rules_at import rules_at
+from profiles.kernel.selectors import rules_at
 from profiles.models import KernelStat
 
 VIEWS = ("", "memory", "warps", "launches", "rules", "raw")        # tabs of this page; Source and Over time have their own

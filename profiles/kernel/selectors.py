@@ -1,8 +1,8 @@
-"""Reads of a kernel's page: which result lies over it, and which may."""
+"""Reads of a kernel's page: which result lies over it, and which may; which chart each of NVIDIA's rules explains."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypedDict
@@ -10,11 +10,11 @@ from typing import Any, TypedDict
 from django.db.models import Q
 
 from profiles.analysis.core.sentences import time_text
+from profiles.base.answers import Choice
 from profiles.counters.kernel_page import KernelPage
 from profiles.counters.rules import kernel_rules
 from profiles.kernel import tabs
 from profiles.kernel.measures import Overlay
-from profiles.kernel.rules_at import rules_at
 from profiles.models import KernelStat, Profile
 from profiles.source.selectors import baseline_of
 
@@ -59,12 +59,6 @@ class KernelBaselineJson(TypedDict):
     is_same: bool
 
 
-class BaselineChoiceJson(TypedDict):
-    value: str
-    title: str
-    note: str
-
-
 class OverlaidJson(TypedDict):
     """A number of the kernel's page beside the baseline's."""
 
@@ -101,12 +95,12 @@ def candidates(kernel: KernelStat, find: str) -> list[KernelBaselineJson]:
             for number, each in enumerate([*first, *more])]
 
 
-def baseline_choices(kernel: KernelStat, find: str) -> list[BaselineChoiceJson]:
+def baseline_choices(kernel: KernelStat, find: str) -> list[Choice]:
     """Return the same as lines of a searchable list: value, title and note (build, GPU, date)."""
-    return [{"value": each["baseline"], "title": each["profile"], "note": " · ".join(filter(None, [
+    return [Choice(each["baseline"], each["profile"], " · ".join(filter(None, [
         "" if each["is_same"] else each["kernel"][:40], each["build"][:14], each["gpu"] or "GPU —",
         f"{each['created']:%Y-%m-%d %H:%M}",
-        "" if each["mean_ns"] is None else f"{time_text(each['mean_ns'])} mean"]))} for each in candidates(kernel, find)]
+        "" if each["mean_ns"] is None else f"{time_text(each['mean_ns'])} mean"]))) for each in candidates(kernel, find)]
 
 
 def frame(kernel: KernelStat, current: str, params: Mapping[str, str]) -> dict[str, Any]:
@@ -114,14 +108,14 @@ def frame(kernel: KernelStat, current: str, params: Mapping[str, str]) -> dict[s
     given = {name: params[name] for name in tabs.KEPT if params.get(name)}
     chosen = baseline_of(params)
     holds = tabs.holdings(kernel)
-    own = [{"value": f"{kernel.pk}-{index}", "title": f"Launch #{index}",
-            "note": f"of this kernel · {'time —' if duration_ns is None else time_text(duration_ns)}"}
+    own = [Choice(f"{kernel.pk}-{index}", f"Launch #{index}",
+                  f"of this kernel · {'time —' if duration_ns is None else time_text(duration_ns)}")
            for index, duration_ns in holds.complete.items()][:OFFERED]
     choices = [*(own if len(own) > 1 else []), *baseline_choices(kernel, "")]
-    if chosen and given["baseline"] not in {each["value"] for each in choices}:
+    if chosen and given["baseline"] not in {each.value for each in choices}:
         other = chosen[0]
-        choices = [{"value": given["baseline"], "title": other.profile.name, "note": " · ".join(filter(None, [
-            other.profile.build[:14], other.profile.gpu, f"launch #{chosen[1]}" if chosen[1] else ""]))}, *choices]
+        choices = [Choice(given["baseline"], other.profile.name, " · ".join(filter(None, [
+            other.profile.build[:14], other.profile.gpu, f"launch #{chosen[1]}" if chosen[1] else ""]))), *choices]
     return {"kernel": kernel, "profile": kernel.profile, "tabs": tabs.tabs(kernel, holds, current, given), "chosen": chosen,
             "given": given, "choices": choices, "moved": tabs.MOVED, "here": tabs.address(kernel, current),
             "overlay": Overlay(KernelPage(kernel, params), KernelPage(chosen[0], {})) if chosen else None}
@@ -137,3 +131,27 @@ def overlay_json(kernel: KernelStat, params: Mapping[str, str]) -> OverlayJson |
                           "unit": each.measure.unit, "value": each.measure.value, "baseline": each.baseline,
                           "change_pct": each.change_pct}
                          for each in Overlay(KernelPage(kernel, params), baseline.page).all()]}
+
+
+# part of the page -> beginnings of section identifiers; the longest that fits decides
+SECTIONS = {
+    "speed": ("SpeedOfLight",), "roofline": ("SpeedOfLight_",), "memory": ("Memory", "Nvlink", "NumaAffinity", "C2CLink"),
+    "stalls": ("WarpState", "Scheduler"), "occupancy": ("Occupancy", "LaunchStats", "WorkloadDistribution"),
+    "pipes": ("ComputeWorkload", "InstructionStats", "Tile"), "source": ("SourceCounters",), "sampling": ("PmSampling",),
+}
+_PART = {beginning: part for part, beginnings in SECTIONS.items() for beginning in beginnings}
+
+
+def part_of(section: str) -> str:
+    """Return the part of the page that a section's rules stand at, "" where none is known: those stand under Rules only."""
+    fits = [beginning for beginning in _PART if section.startswith(beginning)]
+    return _PART[max(fits, key=len)] if fits else ""
+
+
+def rules_at(rules: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the rules of each part, in the order given."""
+    placed: dict[str, list[Mapping[str, Any]]] = {part: [] for part in SECTIONS}
+    for rule in rules:
+        if part := part_of(rule["section"]):
+            placed[part].append(rule)
+    return placed

@@ -32,7 +32,7 @@ from profiles.profile.busy import busy_lanes
 from profiles.profile.counted_selectors import counted_in
 from profiles.profile.finding_selectors import finding_lines
 from profiles.profile.integrity_selectors import integrity_card, is_time_doubtful
-from profiles.profile.top_kernels import sort_columns, time_by_bound, top_kernels
+from profiles.profile.selectors import sort_columns, time_by_bound, top_kernels
 from profiles.retention.services import freed_bytes
 from profiles.topics.selectors import lines_without_doubt, topic_lines
 from profiles.topics.time import overview as time_overview

@@ -12,6 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.analysis.kernel.instructions import Measure
+from profiles.analysis.kernel.sampling import Window
 from profiles.exports.api import FILE, FORMAT, asked_format
 from profiles.exports.responses import rows_response
 from profiles.models import Profile
@@ -25,16 +27,6 @@ class CodeFileJson(TypedDict):
     name: str
     short: str
     text: str | None
-
-
-class InstructionMeasureJson(TypedDict):
-    """A counter of instructions; `adds_up`: its sum is the launch's."""
-
-    name: str
-    label: str
-    unit: str
-    meaning: str
-    adds_up: bool
 
 
 class ReasonJson(TypedDict):
@@ -70,7 +62,7 @@ class SourceJson(TypedDict):
     launch: int
     kernel: str
     files: list[CodeFileJson]
-    measures: list[InstructionMeasureJson]
+    measures: list[Measure]
     reasons: list[ReasonJson]
     instructions: InstructionsJson
     ptx: list[str]
@@ -84,16 +76,6 @@ class SourceJson(TypedDict):
 class SourceTableJson(TypedDict):
     columns: list[str]
     rows: list[dict[str, Any]]
-
-
-class SamplingWindowJson(TypedDict):
-    start_ns: float
-    end_ns: float
-    step_ns: float
-    start_up_ns: float | None
-    tail_ns: float | None
-    active_pct: float | None
-    tail_lost_pct: float | None
 
 
 class SamplingCheckJson(TypedDict):
@@ -117,7 +99,7 @@ class SamplingJson(TypedDict):
 
     profile: int
     launch: int
-    window: SamplingWindowJson | None
+    window: Window | None
     checks: list[SamplingCheckJson]
     series: list[SamplingSeriesJson]
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from profiles.analysis.kernel import sampling
+from profiles.base.answers import plain
 from profiles.models import KernelStat, Profile
 from profiles.source.selectors import baseline_of, chosen_index, launches_inside
 from profiles.store import source as store
@@ -77,12 +78,8 @@ def launch_samples(profile: Profile, index: int) -> dict[str, Any]:
 
 def sampling_json(profile: Profile, index: int) -> dict[str, Any]:
     document = launch_samples(profile, index)
-    window = document["window"]
     return {
-        "profile": profile.pk, "launch": index,
-        "window": None if window is None else {
-            "start_ns": window.start_ns, "end_ns": window.end_ns, "step_ns": window.step_ns, "start_up_ns": window.start_up_ns,
-            "tail_ns": window.tail_ns, "active_pct": window.active_pct, "tail_lost_pct": window.tail_lost_pct},
+        "profile": profile.pk, "launch": index, "window": plain(document["window"]),
         "checks": [{"label": each.label, "sampled": each.sampled, "counted": each.counted, "off_pct": each.off_pct}
                    for each in document["checks"]],
         "series": [{"metric": each.metric, "label": each.label, "unit": each.unit, "panel": each.panel,

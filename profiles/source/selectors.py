@@ -15,6 +15,7 @@ from profiles.analysis.kernel import instructions as code
 from profiles.analysis.kernel import stalls
 from profiles.analysis.kernel.instructions import SAMPLES, THREADS, Instructions, Line, Measure
 from profiles.analysis.kernel.waits import Waits, hottest_instruction
+from profiles.base.answers import plain
 from profiles.ingest.trace import SourceFile
 from profiles.models import KernelStat, LaunchCounters, Profile
 from profiles.store import source as store
@@ -270,8 +271,7 @@ def source_json(launch: Launch) -> dict[str, Any]:
         "profile": launch.profile.pk, "launch": launch.row.index, "kernel": launch.row.kernel.name,
         "files": [{"number": at, "name": file.name, "short": short_file(file.name), "text": file.text}
                   for at, file in enumerate(launch.files)],
-        "measures": [{"name": each.name, "label": each.label, "unit": each.unit, "meaning": each.meaning,
-                      "adds_up": each.adds_up} for each in instructions.measures],
+        "measures": plain(instructions.measures),
         "reasons": [{"name": name, "title": stalls.explain(name).title, "meaning": stalls.explain(name).meaning,
                      "fix": stalls.explain(name).fix} for name, values in instructions.reasons.items() if values.any()],
         "instructions": {

@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import plain
 from profiles.exports import files
 from profiles.exports.files import table_response
 from profiles.ingest.trace import TraceError
@@ -22,7 +23,7 @@ from profiles.sql import query_selectors, query_services
 from profiles.sql import services as sql_services
 from profiles.sql.examples import EXAMPLES, Example
 from profiles.sql.process import QueryError
-from profiles.sql.tables import TABLES
+from profiles.sql.tables import TABLES, Table
 
 _STATUS = {"busy": 429}
 
@@ -104,21 +105,8 @@ class SqlStopJson(TypedDict):
     stopping: str
 
 
-class SqlColumnJson(TypedDict):
-    name: str
-    type: str
-    about: str
-
-
-class SqlTableJson(TypedDict):
-    name: str
-    about: str
-    example: str
-    columns: list[SqlColumnJson]
-
-
 class SqlTablesJson(TypedDict):
-    tables: list[SqlTableJson]
+    tables: list[Table]
     examples: list[Example]
 
 
@@ -184,7 +172,7 @@ class SqlTablesApi(SqlView):
     @extend_schema(operation_id="sql_tables", responses=SqlTablesJson,
                    summary="The tables that a query sees, and queries to begin with")
     def get(self, request: Request) -> Response:
-        return Response({"tables": [each.as_json() for each in TABLES], "examples": [each.as_json() for each in EXAMPLES]})
+        return Response({"tables": plain(TABLES), "examples": plain(EXAMPLES)})
 
 
 class QueryListApi(SqlView):

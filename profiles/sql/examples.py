@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -16,9 +15,6 @@ class Example:
     sql: str
     chart: dict[str, str] = field(default_factory=dict)
     kind: str = "trace"             # of the profiles it is about: "trace" | "counters" | "" = any
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 EXAMPLES = (

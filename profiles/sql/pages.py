@@ -6,6 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from profiles.base.answers import plain
 from profiles.library import selectors
 from profiles.models import Profile
 from profiles.sql import query_selectors
@@ -29,8 +30,8 @@ def sql_console(request: HttpRequest) -> HttpResponse:
         "one": shown[0] if len(shown) == 1 else None, "choices": selectors.filter_choices(),
         "tables": TABLES, "most_profiles": sql_services.MAX_PROFILES, "most": sql_services.MOST, "usual": Limits(),
         "data": {
-            "examples": [each.as_json() for each in EXAMPLES], "queries": query_selectors.query_list(request.user),
-            "tables": [each.as_json() for each in TABLES], "chosen": [each.pk for each in shown],
+            "examples": plain(EXAMPLES), "queries": query_selectors.query_list(request.user),
+            "tables": plain(TABLES), "chosen": [each.pk for each in shown],
             "may_save": request.user.has_perm("profiles.add_savedquery"), "sql_chars": sql_services.SQL_CHARS,
         },
     })

@@ -4,7 +4,6 @@ over whatever the store's files look like, so that a saved query outlives a chan
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
 
 from profiles.analysis.core.kernels import KernelRow
 from profiles.ingest.trace import Category
@@ -27,10 +26,6 @@ class Table:
     about: str
     columns: tuple[Column, ...]
     example: str
-
-    def as_json(self) -> dict[str, Any]:
-        return {"name": self.name, "about": self.about, "example": self.example,
-                "columns": [{"name": each.name, "type": each.type, "about": each.about} for each in self.columns]}
 
 
 _PROFILE = Column("profile", "BIGINT", "id of the profile: joins with profiles.id")

@@ -1,7 +1,8 @@
-"""What the timeline's pages and API read: the document, tiles, search. One slice and a selection have modules of their own."""
+"""What the timeline's pages and API read: the document, its tracks, tiles, search. Slice and selection have their own modules."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
@@ -17,7 +18,29 @@ from profiles.store.density import density
 from profiles.store.search import Scan, scan
 from profiles.store.terms import MODES as MODES
 from profiles.store.timeline import ALL_DEPTHS, Timeline, Unit, timeline
-from profiles.timeline.tracks import described
+
+PROFILER, EMPTY = "profiler", "empty"       # why a track stands aside
+# what libkineto writes of itself: its spans, its own trace records, buffer requests and flushes, marks without a process
+_KINETO_PIDS = frozenset({"Spans", "Traces", "-1", ""})
+_OVERHEAD = re.compile(r"(?:profiler|CUPTI) overhead\b")         # what Nsight Systems measured of itself, per thread
+
+
+def described(tracks: Sequence[Mapping[str, Any]], ranks: Sequence[str], format_: str) -> list[dict[str, Any]]:
+    """Return the tracks with `rank` (one of `ranks`, the labels that a joined job's groups begin with, or None) and `aside`.
+
+    `aside` is "profiler" for what the profiler says of itself, "empty" for a counter that never left zero, else None.
+    """
+    longest_first = sorted(ranks, key=len, reverse=True)        # "1" and "10: a.json" begin alike
+    return [{**track, "rank": next((rank for rank in longest_first if str(track["group"]).startswith(f"{rank}: ")), None),
+             "aside": _aside(track, format_)} for track in tracks]
+
+
+def _aside(track: Mapping[str, Any], format_: str) -> str | None:
+    if track["kind"] == "counter":
+        return EMPTY if track.get("greatest", 1) == 0 == track.get("least", 1) else None
+    own = format_ == "kineto" and track["kind"] == "other" and track["pid"] in _KINETO_PIDS
+    return PROFILER if own or _OVERHEAD.match(track["name"]) else None
+
 
 MAX_HITS = 1000
 NAMES_AT_ONCE = 20_000              # of an answer; further ones are asked for by id

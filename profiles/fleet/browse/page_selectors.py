@@ -181,7 +181,7 @@ class Line:
 
     @property
     def hours(self) -> float:
-        return self.row.estimate_ns / HOUR_NS
+        return self.row["estimate_ns"] / HOUR_NS
 
     @property
     def trend(self) -> float | None:
@@ -199,11 +199,11 @@ class Line:
     @property
     def shape(self) -> str:
         """Return grid, block and shared memory of a signature."""
-        return shape_words(self.row.more)
+        return shape_words(self.row)
 
     @property
     def short_shape(self) -> str:
-        return f"{dims_words(self.row.more.get('grid'))} · {dims_words(self.row.more.get('block'))}"
+        return f"{dims_words(self.row.get('grid'))} · {dims_words(self.row.get('block'))}"
 
     @property
     def recoverable_hours(self) -> float | None:
@@ -229,7 +229,7 @@ class FleetPage:
 
     @property
     def listed_pct(self) -> float:
-        return min(100.0, sum(line.row.share_pct for line in self.lines))
+        return min(100.0, sum(line.row["share_pct"] for line in self.lines))
 
     @property
     def hours(self) -> float:
@@ -255,15 +255,15 @@ def fleet_page(view: View) -> FleetPage:
     cost = price()
     if question is None or view.window is None:
         return FleetPage(top, [], cost, None, Trend(), False)
-    keys = [row.key for row in top.rows]
-    compared = trend(question, keys, {row.key: row.estimate_ns for row in top.rows})
-    named = {row.kernel for row in top.rows if row.kernel and view.group in ("kernel", "signature")}
+    keys = [row["key"] for row in top.rows]
+    compared = trend(question, keys, {row["key"]: row["estimate_ns"] for row in top.rows})
+    named = {row["kernel"] for row in top.rows if row["kernel"] and view.group in ("kernel", "signature")}
     families = known_families(named)
     recoverable = _recoverable(question, view, top.rows, families)
     shapes = known_shapes(keys) if view.group == "signature" else {}
     running = _running(view) if named else ""
-    lines = [_line(view, row, families, compared, recoverable.get(row.key), cost,
-                   shapes.get(row.key, []), running) for row in top.rows]
+    lines = [_line(view, row, families, compared, recoverable.get(row["key"]), cost,
+                   shapes.get(row["key"], []), running) for row in top.rows]
     known = [line.recoverable.ns for line in lines if line.recoverable]
     return FleetPage(top, lines, cost, sum(known) if known else None, compared, from_gpu_sums(question))
 
@@ -278,16 +278,16 @@ def _recoverable(question: Question, view: View, rows: Sequence[TopRow], familie
     """By row: its time on each model of GPU × the share that could be won back there."""
     if view.group not in ("kernel", "signature") or not rows:
         return {}
-    names = {row.kernel for row in rows}
-    whole_ns = {row.key: row.estimate_ns for row in rows}
+    names = {row["kernel"] for row in rows}
+    whole_ns = {row["key"]: row["estimate_ns"] for row in rows}
     shares: dict[Any, list[tuple[float, Share]]] = {}
     models = _gpu_models(question)
     for model in filter(None, models):
         found = recoverable_shares(names, model, families)
         time_ns = (whole_ns if len(models) == 1 else _on_gpu_model(question, view, model, list(whole_ns))) if found else {}
         for row in rows:
-            if row.kernel in found and time_ns.get(row.key):
-                shares.setdefault(row.key, []).append((time_ns[row.key], found[row.kernel]))
+            if row["kernel"] in found and time_ns.get(row["key"]):
+                shares.setdefault(row["key"], []).append((time_ns[row["key"]], found[row["kernel"]]))
     return {key: Recoverable(sum(ns * each.share for ns, each in parts), sum(ns * each.low for ns, each in parts),
                              sum(ns * each.high for ns, each in parts),
                              min(100.0, 100.0 * sum(ns for ns, _ in parts) / (whole_ns[key] or 1.0)),
@@ -315,14 +315,14 @@ def _on_gpu_model(question: Question, view: View, model: str, keys: Sequence[Any
 
 def _line(view: View, row: TopRow, families: Mapping[str, int], compared: Trend, recoverable: Recoverable | None,
           cost: Price | None, shapes: Sequence[KnownShape], running: str) -> Line:
-    key = row.name if view.group in ("gpu", "host", "build", "job", "model", "gpu_model") else str(row.key)
+    key = row["name"] if view.group in ("gpu", "host", "build", "job", "model", "gpu_model") else str(row["key"])
     below = NEXT[view.group]
     drill = view.link(**{view.group: key, "group": below}) if key else ""
-    what = identity(row.kernel) if row.kernel else None
-    hours = row.estimate_ns / HOUR_NS
-    return Line(row, row.name, drill, GROUP_WORDS[below], what.op if what else "", compared.now_ns.get(row.key),
-                compared.before_ns.get(row.key), recoverable,
-                _actions(row.kernel, view, families.get(row.kernel), running) if row.kernel else Actions(),
+    what = identity(row["kernel"]) if row["kernel"] else None
+    hours = row["estimate_ns"] / HOUR_NS
+    return Line(row, row["name"], drill, GROUP_WORDS[below], what.op if what else "", compared.now_ns.get(row["key"]),
+                compared.before_ns.get(row["key"]), recoverable,
+                _actions(row["kernel"], view, families.get(row["kernel"]), running) if row["kernel"] else Actions(),
                 cost.number(hours) if cost else "", hours * cost.amount if cost else None,
                 cost.of(recoverable.ns / HOUR_NS) if cost and recoverable else "", shapes)
 

@@ -7,7 +7,8 @@ from argparse import ArgumentParser
 from typing import Any
 
 from profiles.families.follow_services import families_catch_up
-from profiles.families.selectors import ranking, ranking_json
+from profiles.families.json_selectors import ranking_json
+from profiles.families.selectors import ranking
 from profiles.management.bounded import within_stage_memory
 from webapp.management.in_project import ProjectCommand
 

@@ -15,7 +15,7 @@ from django.test import Client
 from profiles.analysis.kernel.anatomy import Anatomy
 from profiles.charts.sampling import sampling_figures
 from profiles.kernel import tabs
-from profiles.kernel.rules_at import part_of
+from profiles.kernel.selectors import part_of
 from profiles.models import KernelStat, Profile
 from profiles.source.sampling_selectors import sampling_page
 from profiles.upload import services

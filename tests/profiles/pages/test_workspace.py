@@ -16,8 +16,7 @@ from profiles.families.follow_services import families_follow
 from profiles.models import KernelStat
 from profiles.overview import workspace
 from profiles.profile.busy import busy_lanes
-from profiles.profile.selectors import shape_rows
-from profiles.profile.top_kernels import sort_columns
+from profiles.profile.selectors import shape_rows, sort_columns
 from profiles.store.topics import topic_write
 from profiles.topics.selectors import topics_of
 from profiles.topics.services import document_of, topic_make

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiles.timeline.tracks import described
+from profiles.timeline.selectors import described
 
 
 def track(kind: str, name: str, group: str, pid: str | None = "7", **more: Any) -> dict[str, Any]:

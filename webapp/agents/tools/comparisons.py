@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from profiles.analysis.compare.operations import Work
-from profiles.compare.selectors import ComparedKernelJson, OperationJson, StepChangeJson, StepPartJson
+from profiles.compare.answers import ComparedKernelJson, OperationJson, StepChangeJson, StepPartJson
 from webapp.agents import caller
 from webapp.agents.tools.arguments import MOST_ID, Limit, fields_of, pick, top
 

@@ -9,7 +9,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
 from profiles.analysis.kernel.advising.advice import Advice
-from profiles.families.selectors import FamilyLineJson
+from profiles.families.json_selectors import FamilyLineJson
 from profiles.profile.selectors import KernelJson, ShapeJson
 from profiles.rooflines.selectors import RooflinePointJson
 from webapp.agents import caller
