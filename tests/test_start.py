@@ -76,6 +76,12 @@ def test_apps_are_ready_without_operators_and_the_api() -> None:
                        "rest_framework.views", "webapp.accounts", *HEAVY) == []
 
 
+def test_the_web_is_ready_without_the_sdk_of_mcp() -> None:
+    """It takes a second, and many servers are never asked by an agent."""
+    code = "import webapp.asgi\nfrom django.urls import get_resolver\nget_resolver().url_patterns"
+    assert heavy_after(code, "mcp", "schemathesis", "torch", "scipy", "sklearn", "duckdb") == []
+
+
 @pytest.mark.parametrize("module", ["profiles.ingest.chrome.parallel", "profiles.ingest"])
 def test_a_process_that_decodes_imports_only_the_core(module: str) -> None:
     assert heavy_after(f"import {module}", "django", "redis", "rq", "profiles.models", "workers", *HEAVY) == []

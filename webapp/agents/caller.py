@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any
 
-from django.db import close_old_connections
 from mcp.server.mcpserver.exceptions import ToolError
 
 from webapp.agents import services
-from webapp.agents.inside import Caller, TooLarge
+from webapp.agents.inside import Caller, TooLarge, in_thread
 
 _caller: ContextVar[Caller] = ContextVar("caller")
 
@@ -64,23 +61,6 @@ async def _ask(method: str, path: str, query: Mapping[str, Any] | None = None, b
 
 
 # What a tool that begins work does before: it takes the work from the token's day.
-
-# Threads in which the log and the budgets are read and written.
-
-Result = TypeVar("Result")
-_pool = ThreadPoolExecutor(4, thread_name_prefix="agents")
-
-
-async def in_thread(work: Callable[[], Result]) -> Result:
-    """Run work over the database in a thread of its own kind, which keeps its connection."""
-    def run() -> Result:
-        close_old_connections()
-        try:
-            return work()
-        finally:
-            close_old_connections()
-    return await asyncio.get_running_loop().run_in_executor(_pool, run)
-
 
 async def spend(tool: str, arguments: Any, gpu_s: float = 0.0) -> None:
     """Take one write and `gpu_s` GPU-seconds of the day, before the work begins. Raises ToolError where the day is spent.

@@ -13,8 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
-from webapp.agents.caller import in_thread
-from webapp.agents.inside import CALLER, Answer, Application, Caller, request_api
+from webapp.agents.inside import CALLER, Answer, Application, Caller, in_thread, request_api
 from webapp.live import is_same_origin
 from workers import trail
 

@@ -1,13 +1,16 @@
-"""A request to the API from within: through the same wrappers as any other, in the name of a token."""
+"""A request to the API from within: through the same wrappers as any other, in the name of a token. Without the SDK of MCP."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
+
+from django.db import close_old_connections
 
 Application = Callable[..., Awaitable[None]]
 CALLER = "ridgepoint.caller"        # in the scope of a request
@@ -94,3 +97,20 @@ async def request_api(app: Application, outer: Mapping[str, Any], token: str, me
     except ValueError:
         content = None
     return Answer(status, content, told.get(b"retry-after", b"").decode("latin-1"))
+
+
+# ---- threads in which the log and the budgets are read and written ----
+
+Result = TypeVar("Result")
+_pool = ThreadPoolExecutor(4, thread_name_prefix="agents")
+
+
+async def in_thread(work: Callable[[], Result]) -> Result:
+    """Run work over the database in a thread of its own kind, which keeps its connection."""
+    def run() -> Result:
+        close_old_connections()
+        try:
+            return work()
+        finally:
+            close_old_connections()
+    return await asyncio.get_running_loop().run_in_executor(_pool, run)

@@ -18,8 +18,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.types import ToolAnnotations
 
 from webapp.agents import caller, services
-from webapp.agents.caller import in_thread
-from webapp.agents.inside import CALLER, Caller
+from webapp.agents.inside import CALLER, Caller, in_thread
 from webapp.agents.models import AgentCall
 from webapp.agents.tools import TOOLS, AgentTool
 
