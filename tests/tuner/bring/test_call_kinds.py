@@ -246,3 +246,46 @@ def test_a_group_that_only_divides_is_no_group_of_programs() -> None:
            "    first = p // GROUP * GROUP\n    tl.store(x + p * (first // kv_groups) + p // kv_groups, 1)\n"
     steps = all_kernels_of(text)["f"].steps
     assert steps.moves == {"GROUP", "kv_groups"} and steps.divides == {"kv_groups"}
+
+
+MADE = """
+import torch, triton, triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+@triton.jit
+def copy_tiles(x_desc, y_desc, rows, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK
+    y_desc.store([at, 0], x_desc.load([at, 0]))
+
+@torch.library.custom_op("ridgepoint_test::copy_by_tiles", mutates_args=())
+def copy_by_tiles(x: torch.Tensor) -> torch.Tensor:
+    rows, width = x.shape
+    BLOCK = 64
+    y = torch.empty_like(x)
+    tiles = [TensorDescriptor.from_tensor(each, [BLOCK, width]) for each in (x, y)]
+    copy_tiles[(triton.cdiv(rows, BLOCK),)](*tiles, rows, BLOCK=BLOCK)
+    return y
+
+@copy_by_tiles.register_fake
+def _(x):
+    return torch.empty_like(x)
+"""
+
+
+@pytest.mark.torch
+def test_descriptors_are_made_for_each_configuration_and_a_custom_operator_is_followed(tmp_path: Path) -> None:
+    path = tmp_path / "made.py"
+    path.write_text(MADE)
+    calls = Calls(path)
+    with calls.asked:
+        found = calls.record("copy_by_tiles(randn(4096, 128))")["copy_tiles"]
+    adapter = calls.adapters["copy_tiles"]
+    assert '"y_desc": lambda meta: TensorDescriptor.from_tensor(meta["y_desc"], [meta["BLOCK"], ' in adapter
+    assert "NotImplementedError" not in adapter and 'out="y_desc"' in adapter and "kernel=KERNEL" in adapter
+    assert "BLOCK" in {each["name"] for each in found.parameters} and not found.problems
+    assert [each["kind"] for each in found.arguments] == ["descriptor", "descriptor", "integer"]
+
+
+def test_a_size_that_is_a_constexpr_counts_in_a_grid() -> None:
+    seen = [({"seq": s, "BLOCK": b, "n": n}, -(-s // b)) for s, b, n in ((15076, 128, 226), (15076, 64, 226), (9000, 128, 452))]
+    assert fit(seen, ["n", "seq"], ["BLOCK"], 'meta["{}"]') == 'triton.cdiv(meta["seq"], meta["BLOCK"])'

@@ -13,6 +13,7 @@ from typing import Any
 
 from profiles.base.refused import Refused
 from tuner.bring.calls.changed import read_changed
+from tuner.bring.calls.descriptors import IMPORT
 from tuner.bring.calls.expression import CallExpression
 from tuner.bring.calls.found import is_contiguous
 from tuner.bring.calls.reference_call import write_reference_call
@@ -97,13 +98,14 @@ class _Writing:
 
     def launched(self) -> str:
         """Return what is launched: the file's kernel, under rules for what its host computes from its blocks."""
-        return "KERNEL" if self.each.derived else self._function()
+        return "KERNEL" if self.each.derived or self.each.makes else self._function()
 
     def rules(self) -> list[str]:
         """Return the line that makes them."""
-        if not self.each.derived:
+        if not self.each.derived and not self.each.makes:
             return []
         rules = {name: f"lambda meta: {self._in_arguments(formula)}" for name, formula in self.each.derived.items()}
+        rules |= {name: f"lambda meta: {self._in_arguments(made)}" for name, made in self.each.makes.items()}
         return [f"KERNEL = triton.heuristics({_mapping(rules)})({self._function()})"]
 
     def _tensor(self, name: str, one: Mapping[str, Any]) -> str:
@@ -323,7 +325,8 @@ def write_called(each: Recorded, kernel: Kernel | None, told: Mapping[str, Any],
     imported = list(dict.fromkeys([name, *([reference] if reference else [])]))
     needs_tl = any("tl." in line for line in arguments)
     parts = [f'"""{name} as an operator of Ridgepoint, from the call {_in_docstring(call.text)}."""', "",
-             "import torch", "import triton", *(["import triton.language as tl"] if needs_tl else []), "",
+             "import torch", "import triton", *(["import triton.language as tl"] if needs_tl else []),
+             *([IMPORT] if each.makes else []), "",
              *import_lines(module, imported),
              "from tuner.team.adapter import Dim, TritonOperator", "",
              *([_SMS] if writing.counts_sms else []),

@@ -51,7 +51,7 @@ def found_of(each: Recorded, kernel: Kernel | None, told: Mapping[str, Any], sto
     found = Found(kernel.name if kernel else each.name, "triton.autotune" if launch["autotune"] else "triton.jit",
                   kernel.line if kernel else int(launch["line"]))
     written = {argument.name for argument in kernel.arguments if argument.written} if kernel else set()
-    found.arguments = [_argument(name, value, name in written) for name, value in launch["arguments"].items()]
+    found.arguments = [_argument(name, value, name in written) for name, value in told["launches"][each.at]["arguments"].items()]
     found.parameters = [{"name": name, "values": list(values)} for name, values in each.params.items()]
     found.default = dict(each.default)
     found.recorded = _recorded(each, told)

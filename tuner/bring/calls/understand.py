@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.bring.calls.again import Again, read_again
+from tuner.bring.calls.descriptors import descriptor_rules, is_extent, with_tensors
 from tuner.bring.calls.fitting import Point, fit, fit_flag, fit_fraction
 from tuner.bring.source import Kernel
 from tuner.bring.spaces import few_values, powers_around
@@ -28,6 +29,7 @@ class Recorded:
     grid      formula for each axis over arguments and parameters; None where none holds in all calls
     chosen    constexpr → who chose it and why it is tuned or not
     formulas  numbers and flags of the launch (path joined by ".") → formula over `dims`; None where it follows none that is simple
+    makes     TMA descriptors that the host makes of whole tensors → the expression that makes one again for other blocks
     derived   what the host computes from what is tuned (`triton.cdiv(n, BLOCK)`, `N % BLOCK == 0`) → formula as a grid has it
     widened   whether its autotuner lists one configuration, around which a space is proposed
     here      what follows the call's sizes in no simple way, so that it is known at these sizes alone
@@ -45,6 +47,7 @@ class Recorded:
     chosen: dict[str, str] = field(default_factory=dict)
     formulas: dict[str, str | None] = field(default_factory=dict)
     derived: dict[str, str] = field(default_factory=dict)
+    makes: dict[str, str] = field(default_factory=dict)
     widened: bool = False
     here: list[str] = field(default_factory=list)
     unsure: list[str] = field(default_factory=list)
@@ -99,6 +102,9 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], kernel
              if one["maker"] == "randperm" or (one["maker"] == "randint" and len(one["bounds"]) == 2)}
     each.here += [name for name, one in launch["arguments"].items()
                   if "values" in one and one["storage"] not in drawn and name not in each.here]
+    blocks = [name for name in each.params if name not in OPTIONS]
+    each.makes = descriptor_rules(launch, points, each.dims, _sizes_of(each, launch), blocks, META)
+    each.launch = with_tensors(launch, each.makes)
     return each
 
 
@@ -158,7 +164,7 @@ def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str,
     number: int = value["value"]
     follows = [one for one in points if one.size and (other := one.constexpr(name)) is not None and other != number]
     steps = kernel.steps if kernel else None
-    is_block = steps is None or name in (steps.moves & steps.ranges)
+    is_block = steps is None or (name in steps.moves and (name in steps.ranges or is_extent(name, points)))
     is_few = bool(few_values(name, number)) and (steps is None or name in steps.moves - steps.divides)
     overridden = [one for one in points if one.choice and one.constexpr(name) not in (None, number)]
     if follows:
