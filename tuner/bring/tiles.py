@@ -25,7 +25,7 @@ class Steps:
     """Of one function: arguments that it `moves` by, extents of its tiles (`ranges`), and what it looks at as a flag.
 
     `tests` has the first value that one is compared with, False of one that is only true or not; `loops` what a loop steps by;
-    `divides` what is moved by only as a divisor: `head // groups`.
+    `divides` what is moved by only as a divisor: `head // groups`; `counted` blocks of which an input holds an element each.
     """
 
     moves: frozenset[str]
@@ -33,6 +33,7 @@ class Steps:
     tests: tuple[tuple[str, Any], ...] = ()
     loops: frozenset[str] = frozenset()
     divides: frozenset[str] = frozenset()
+    counted: frozenset[str] = frozenset()
 
 
 NO_STEPS = Steps(frozenset(), frozenset())
@@ -53,6 +54,7 @@ def _steps(function: ast.FunctionDef, known: Mapping[str, Steps], functions: Map
     assigned = _assignments(function)
     numbered = _numbered(function, assigned)
     moves, ranges, loops, divisors = set[str](), set[str](), set[str](), set[str]()
+    counted = _counted(function, assigned, numbered)
     for node in ast.walk(function):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             if _names(node.left) & numbered or _counts(node.left):
@@ -83,9 +85,49 @@ def _steps(function: ast.FunctionDef, known: Mapping[str, Steps], functions: Map
                 ranges |= set[str]().union(*(_names(value) for name, value in given.items() if name in known[last].ranges))
                 loops |= set[str]().union(*(_names(value) for name, value in given.items() if name in known[last].loops))
                 divisors |= set[str]().union(*(_names(value) for name, value in given.items() if name in known[last].divides))
+                counted |= set[str]().union(*(_names(value) for name, value in given.items() if name in known[last].counted))
     moves, divisors = _behind(moves, assigned), _behind(divisors, assigned)
     return Steps(frozenset((moves | divisors) & names), frozenset(_behind(ranges, assigned) & names),
-                 tuple(_tests(function, names)), frozenset(_behind(loops, assigned) & names), frozenset((divisors - moves) & names))
+                 tuple(_tests(function, names)), frozenset(_behind(loops, assigned) & names), frozenset((divisors - moves) & names),
+                 frozenset(counted & names))
+
+
+def _counted(function: ast.FunctionDef, assigned: Mapping[str, list[ast.expr]], numbered: set[str]) -> set[str]:
+    """Return blocks whose number an input's address is: `load(scales + program)` beside `program * BLOCK`, `scales += 1` a step.
+
+    Of a tensor that is only read: its extent is that of the host's own blocks, in whatever memory a caller hands over.
+    """
+    reads, writes = [], set[str]()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and node.args:
+            last = dotted(node.func).rpartition(".")[2]
+            if last == "load":
+                reads.append(_terms(node.args[0], assigned, 0))
+            elif last == "store" or last.startswith("atomic_"):
+                writes |= _terms(node.args[0], assigned, 0)
+    pointers = {each.arg for each in function.args.args}
+    terms = set[str]().union(*(each for each in reads if not each & writes & pointers))
+    counted: set[str] = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            for one, other in ((node.left, node.right), (node.right, node.left)):
+                if isinstance(one, ast.Name) and one.id in terms & numbered:
+                    counted |= _names(other)
+        elif isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and len(node.iter.args) == 3 and any(
+                isinstance(each, ast.AugAssign) and isinstance(each.value, ast.Constant) and each.value.value == 1
+                and _names(each.target) & terms for each in ast.walk(node)):
+            counted |= _names(node.iter.args[2])
+    return counted
+
+
+def _terms(node: ast.expr, assigned: Mapping[str, list[ast.expr]], depth: int) -> set[str]:
+    """Return the names that an address is a sum of, through what was assigned to them."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        return _terms(node.left, assigned, depth) | _terms(node.right, assigned, depth)
+    if not isinstance(node, ast.Name):
+        return set()
+    behind = assigned.get(node.id, ()) if depth < _DEPTH else ()
+    return {node.id}.union(*(_terms(each, assigned, depth + 1) for each in behind))
 
 
 def _tests(function: ast.FunctionDef, names: set[str]) -> Iterator[tuple[str, Any]]:

@@ -289,3 +289,24 @@ def test_descriptors_are_made_for_each_configuration_and_a_custom_operator_is_fo
 def test_a_size_that_is_a_constexpr_counts_in_a_grid() -> None:
     seen = [({"seq": s, "BLOCK": b, "n": n}, -(-s // b)) for s, b, n in ((15076, 128, 226), (15076, 64, 226), (9000, 128, 452))]
     assert fit(seen, ["n", "seq"], ["BLOCK"], 'meta["{}"]') == 'triton.cdiv(meta["seq"], meta["BLOCK"])'
+
+
+def test_a_block_of_which_an_input_has_an_element_each_is_counted() -> None:
+    """Scales of quantised blocks, as SpargeAttn has them; not the rows of a batch, nor locks that the kernel writes."""
+    text = """@triton.jit
+def f(x, scales, k_scales, lens, locks, n, BLOCK: tl.constexpr, STEP: tl.constexpr, FREE: tl.constexpr):
+    tile = tl.program_id(0)
+    batch = tl.program_id(1)
+    scale = tl.load(scales + batch * n + tile)
+    at = tile * BLOCK + tl.arange(0, BLOCK)
+    k_scale_ptr = k_scales + batch * n
+    for start in range(0, n, STEP):
+        at += start + tl.load(k_scale_ptr) + tl.load(x + at)
+        k_scale_ptr += 1
+    free = tl.program_id(2)
+    tl.atomic_add(locks + free, tl.load(locks + free))
+    tl.store(x + at + free * FREE, scale * tl.load(lens + batch))
+"""
+    outer = "@triton.jit\ndef g(x, s, n, OWN: tl.constexpr, B: tl.constexpr):\n    f(x, s, s, s, x, n, OWN, B, B)\n"
+    found = all_kernels_of(text + outer)
+    assert found["f"].steps.counted & {"BLOCK", "STEP", "FREE"} == {"BLOCK", "STEP"} and found["g"].steps.counted >= {"OWN", "B"}

@@ -182,6 +182,8 @@ def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str,
         return f"{UNSURE}: it may be the {number} of the call, which could not be called with another number"
     if not (is_block or is_few) or (is_block and not is_few and number & (number - 1)):
         return "the host's, no extent that the kernel steps by"
+    if steps is not None and name in steps.counted:
+        return f"{UNSURE}: an input has an element for each block of it"
     if overridden and all(one.shapes() != points[0].shapes() for one in overridden):
         return f"{UNSURE}: sizes of tensors depend on it"
     if launch.get("autotune"):
