@@ -80,13 +80,15 @@ def test_an_enumeration_is_no_type_of_tensors(tmp_path: Path) -> None:
 
 
 def test_members_of_the_host_other_overloads_and_headers_of_other_kernels_are_left_out(tmp_path: Path) -> None:
-    text = ("#include <mma.h>\nstruct Matrix { int width; Matrix(int w); int of(); };\nconst int OTHER_TILE = 4;\n"
+    text = ("#include <mma.h>\n#include <cub/cub.cuh>\n"
+            "struct Matrix { int width; Matrix(int w); int of(); };\nconst int OTHER_TILE = 4;\n"
             "Matrix::Matrix(int w) : width(w) { cudaSetDevice(OTHER_TILE); }\n"
             "__global__ void f(half *x, Matrix m) { x[threadIdx.x] = m.width; }\n"
             "__global__ void f(float *x, Matrix m) { x[threadIdx.x] = m.width + 1; }\n"
             "template <class T> __global__ void g(T *x) { x[0] = 1; }\ntemplate <> __global__ void g<int>(int *x) { x[0] = 2; }\n")
     part, _ = text_of(text, "f", {}, None)
     assert "cudaSetDevice" not in part and "m.width;" in part and "m.width + 1" not in part and "mma.h" not in part
+    assert "cub.cuh" not in part
     assert "x[0] = 1" in text_of(text, "g<int>", {}, None)[0] and "x[0] = 2" in text_of(text, "g<int>", {}, None)[0]
     assert "OTHER_TILE" not in (read_sources(write(tmp_path, "kernel.cu", text)) or [])[0].params
 

@@ -130,9 +130,11 @@ def _blank(source: Source, out: list[str], begin: int, end: int) -> None:
 
 
 def _without_includes(text: str, find_header: Callable[[str], str], missing: list[str]) -> str:
+    code = _INCLUDE.sub("", text)
+
     def look(match: re.Match[str]) -> str:
         name = match[3].strip()
-        if name in ONLY_FOR and ONLY_FOR[name] not in text:
+        if name in ONLY_FOR and ONLY_FOR[name] not in code:
             return " " * len(match[0])
         header = find_header(name)
         if header == name:
