@@ -98,7 +98,7 @@ ARROWS = {
     "profiles.compare":
         "profiles.ingest.trace profiles.ingest.naming profiles.analysis.core profiles.analysis.compare profiles.analysis.trace "
         "profiles.theme profiles.charts profiles.models profiles.library profiles.store",
-    "profiles.exports": "profiles.ingest.trace",
+    "profiles.exports": "profiles.ingest.trace workers.jobs",
     "profiles.advice":
         "profiles.ingest.trace profiles.analysis.kernel profiles.analysis.compare workers.jobs profiles.models profiles.rows "
         "profiles.compare profiles.exports",
@@ -127,7 +127,7 @@ ARROWS = {
     "profiles.occupancy": "profiles.analysis.core profiles.analysis.kernel profiles.models",
     "profiles.timeline":
         "profiles.ingest.trace profiles.ingest.naming profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace "
-        "profiles.models profiles.library profiles.store profiles.exports profiles.profile profiles.capture",
+        "profiles.models profiles.library profiles.store profiles.exports profiles.profile profiles.capture workers.jobs",
     "profiles.downloads":
         "profiles.ingest.trace profiles.analysis.compare profiles.models profiles.library profiles.store profiles.exports "
         "profiles.timeline",
@@ -164,7 +164,7 @@ ARROWS = {
         "profiles.overview",
     "tuner.models": "workers.jobs",
     "tuner.query_api": "tuner.tuning.trial",
-    "tuner.clocks": "tuner.tuning.trial workers.jobs tuner.models tuner.query_api",
+    "tuner.clocks": "tuner.tuning.trial workers.jobs tuner.models",
     "tuner.cache.formats": "tuner.tuning.trial",
     "tuner.cache.rules": "tuner.tuning.trial",
     "tuner.team": "tuner.tuning.operators workers.jobs tuner.tuning.team tuner.models",
@@ -199,10 +199,9 @@ ARROWS = {
     "tuner.gate.client": "",
     "tuner.gate.environments": "profiles.theme tuner.gate.stats tuner.models tuner.devices tuner.gate.builds tuner.gate.suites",
     "tuner.gate.reports": "tuner.gate.stats",
-    "tuner.gate.channels": "tuner.tuning.trial workers.jobs tuner.models tuner.query_api tuner.gate.reports",
+    "tuner.gate.channels": "tuner.tuning.trial workers.jobs tuner.models tuner.gate.reports",
     "tuner.gate.pytest_plugin": "",
-    "tuner.gate.code":
-        "tuner.tuning.trial workers.jobs tuner.models tuner.query_api tuner.devices tuner.gate.suites",
+    "tuner.gate.code": "tuner.tuning.trial workers.jobs tuner.models tuner.devices tuner.gate.suites",
     "tuner.gate.options": "tuner.gate.client tuner.gate.reports",
     "tuner.gate.production":
         "tuner.tuning.trial tuner.gate.stats profiles.theme workers.jobs profiles.models profiles.fleet profiles.running "
@@ -212,9 +211,9 @@ ARROWS = {
         "tuner.gate.channels",
     "tuner.gate.verdicts":
         "profiles.ingest.naming tuner.tuning.trial tuner.tuning.operators tuner.gate.stats profiles.theme workers.jobs "
-        "profiles.models tuner.models tuner.query_api tuner.clocks tuner.cache.rules tuner.texts tuner.devices "
-        "tuner.gate.builds tuner.gate.suites tuner.gate.baselines tuner.gate.client tuner.gate.environments "
-        "tuner.gate.reports tuner.gate.channels tuner.gate.options tuner.gate.regressions",
+        "profiles.models tuner.models tuner.clocks tuner.cache.rules tuner.texts tuner.devices tuner.gate.builds "
+        "tuner.gate.suites tuner.gate.baselines tuner.gate.client tuner.gate.environments tuner.gate.reports "
+        "tuner.gate.channels tuner.gate.options tuner.gate.regressions",
     "tuner.gate.suite_pages":
         "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats profiles.theme profiles.models tuner.models tuner.query_api "
         "tuner.clocks tuner.texts tuner.gate.builds tuner.gate.suites tuner.gate.verdicts workers.jobs",
@@ -233,20 +232,17 @@ ARROWS = {
         "tuner.tuning.trial tuner.tuning.operators tuner.tuning.measure tuner.tuning.search tuner.models tuner.cache.formats "
         "tuner.cache.rules tuner.texts tuner.cache.entries tuner.devices tuner.jobs workers.jobs",
     "tuner.cache.serve":
-        "tuner.tuning.trial tuner.tuning.operators workers.jobs tuner.models tuner.query_api tuner.cache.rules tuner.texts "
-        "tuner.cache.entries",
+        "tuner.tuning.trial tuner.tuning.operators workers.jobs tuner.models tuner.cache.rules tuner.texts tuner.cache.entries",
     "tuner.cache.browse":
         "tuner.tuning.operators tuner.models tuner.cache.rules tuner.texts tuner.cache.entries tuner.revalidation "
         "tuner.cache.exchange tuner.cache.serve tuner.gate.suites workers.jobs",
     "tuner.cache.compiled": "workers.jobs tuner.models tuner.query_api",
     "tuner.cache.client": "",
-    "tuner.gate.environment_pages":
-        "tuner.gate.stats tuner.models tuner.query_api tuner.gate.environments tuner.revalidation",
+    "tuner.gate.environment_pages": "tuner.gate.stats tuner.models tuner.gate.environments tuner.revalidation workers.jobs",
     "tuner.gate.history":
         "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats profiles.theme workers.jobs profiles.models "
-        "profiles.library profiles.compare tuner.models tuner.query_api tuner.clocks tuner.texts "
-        "tuner.gate.builds tuner.gate.suites tuner.gate.baselines tuner.gate.environments tuner.gate.channels "
-        "tuner.gate.regressions tuner.gate.verdicts",
+        "profiles.library profiles.compare tuner.models tuner.clocks tuner.texts tuner.gate.builds tuner.gate.suites "
+        "tuner.gate.baselines tuner.gate.environments tuner.gate.channels tuner.gate.regressions tuner.gate.verdicts",
     "workers.core":
         "profiles.ingest.nsys tuner.tuning.trial tuner.tuning.wire workers.jobs profiles.capture.tools tuner.tuning.team "
         "tuner.tuning.measure",

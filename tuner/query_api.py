@@ -1,4 +1,4 @@
-"""What a request of the tuner's API says: its body by a serializer, and numbers of its query."""
+"""What a request of the tuner's API says: values of its body, and numbers of its query."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
-from rest_framework.serializers import Field, Serializer
+from rest_framework.serializers import Field
 
 from tuner.tuning.trial import storable
 
@@ -34,13 +34,6 @@ class Checked(Field[Any, Any, Any, Any]):
 def is_text(value: Any) -> bool:
     """Return whether a row can hold it as a text."""
     return isinstance(value, str) and storable(value)
-
-
-def validated(serializer: type[Serializer[Any]], data: Any) -> dict[str, Any]:
-    """Return the fields that a body or an address names, checked. ValidationError names each wrong one."""
-    given = serializer(data=data)
-    given.is_valid(raise_exception=True)
-    return dict(given.validated_data)
 
 
 def read_whole(request: Request, name: str, default: int, high: int, low: int = 0) -> int:

@@ -1,4 +1,4 @@
-"""Pages of the API's lists: `?limit=&offset=` asks, `next_offset` in the answer and a `Link` header read on.
+"""Pages of the API's lists: `?limit=&offset=` asks, `next_offset` in the answer and a `Link` header read on; bodies, checked.
 
 Whatever grows with uploads, jobs, people or GPUs is listed in pages; a table as a file (`?format=`) is whole.
 """
@@ -15,6 +15,7 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.pagination import LimitOffsetPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.serializers import Serializer
 from rest_framework.utils.urls import replace_query_param
 
 USUAL, MOST = 500, 1000             # rows of an answer, where nothing is asked, and where much is
@@ -93,3 +94,10 @@ class Pages(LimitOffsetPagination):
         if address:
             answer["Link"] = f'<{address}>; rel="next"'
         return answer
+
+
+def validated(serializer: type[Serializer[Any]], data: Any, **more: Any) -> dict[str, Any]:
+    """Return the fields that a body or an address names, checked. ValidationError names each wrong one."""
+    given = serializer(data=data, **more)
+    given.is_valid(raise_exception=True)
+    return dict(given.validated_data)

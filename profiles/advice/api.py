@@ -15,7 +15,7 @@ from profiles.base.answers import Paged
 from profiles.exports.api import FORMAT, asked_format
 from profiles.exports.responses import flat_response
 from profiles.models import AdviceDecision, KernelStat, Profile
-from workers.list_api import PAGED, read_page
+from workers.list_api import PAGED, read_page, validated
 
 
 class DecisionSerializer(serializers.Serializer[AdviceDecision]):
@@ -26,9 +26,8 @@ class DecisionSerializer(serializers.Serializer[AdviceDecision]):
 
 
 def _decide(request: Request, profile: Profile, kernel: KernelStat | None) -> Response:
-    given = DecisionSerializer(data=request.data)
-    given.is_valid(raise_exception=True)
-    decision = services.decide(profile=profile, kernel=kernel, by=request.user, **given.validated_data)
+    given = validated(DecisionSerializer, request.data)
+    decision = services.decide(profile=profile, kernel=kernel, by=request.user, **given)
     return Response(selectors.decision_json(decision), status=201)
 
 

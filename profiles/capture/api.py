@@ -18,7 +18,7 @@ from profiles.capture import command as capture_command
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.tool import Paths
 from profiles.models import Capture, CaptureTarget, Profile
-from workers.list_api import PAGED, read_page
+from workers.list_api import PAGED, read_page, validated
 
 
 class CaptureSerializer(serializers.Serializer[None]):
@@ -84,9 +84,7 @@ class CaptureListApi(APIView):
 
     @extend_schema(operation_id="captures_create", request=CaptureSerializer, responses={201: selectors.CaptureJson})
     def post(self, request: Request) -> Response:
-        asked = CaptureSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        given = asked.validated_data
+        given = validated(CaptureSerializer, request.data)
         try:
             capture = services.capture_create(
                 owner=request.user, target=CaptureTarget.objects.filter(pk=given.pop("target")).first(), **given)
@@ -106,9 +104,7 @@ class CapturePreviewApi(APIView):
         "able": serializers.BooleanField(), "own": serializers.CharField(), "common": serializers.CharField(),
         "queue": serializers.CharField(), "metrics": serializers.ListField()}))
     def post(self, request: Request) -> Response:
-        asked = CaptureSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        given: dict[str, Any] = asked.validated_data
+        given = validated(CaptureSerializer, request.data)
         target = CaptureTarget.objects.filter(pk=given["target"]).first()
         fields, able = services.capture_problems(target=target, tool=given["tool"], options=given["options"])
         able = able or selectors.ability()[given["tool"]]
@@ -192,10 +188,9 @@ class CaptureTargetListApi(APIView):
 
     @extend_schema(operation_id="captures_targets_create", request=TargetSerializer, responses={201: selectors.CaptureTargetJson})
     def post(self, request: Request) -> Response:
-        asked = TargetSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
+        asked = validated(TargetSerializer, request.data)
         try:
-            target = services.target_save(**asked.validated_data)
+            target = services.target_save(**asked)
         except Refused as error:
             return refusal_response(error)
         return Response(selectors.target_json(target, env=True), status=201)

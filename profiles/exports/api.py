@@ -15,6 +15,7 @@ from rest_framework.views import APIView
 
 from profiles.exports.files import KINDS, decode_rows, table_of_cells, table_response
 from profiles.ingest.trace import TraceError
+from workers.list_api import validated
 
 FORMAT = OpenApiParameter("format", str, enum=list(KINDS), description="The whole table as a file (also `as`)")
 MAX_BYTES = 16 << 20
@@ -66,8 +67,7 @@ class TableApi(APIView):
         if int(request.META.get("CONTENT_LENGTH") or 0) > MAX_BYTES:
             raise TraceError("request", f"the table has more than {MAX_BYTES >> 20} MB", "filter it, or take the API's own address")
         kind = asked_format(request) or "csv"
-        given = CellsSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
+        given = validated(CellsSerializer, request.data)
         named = [(str(each.get("name", ""))[:200] or f"column {i + 1}", str(each.get("type", "")))
-                 for i, each in enumerate(given.validated_data["columns"])]
-        return table_response(table_of_cells(named, given.validated_data["rows"]), given.validated_data["name"] or "table", kind)
+                 for i, each in enumerate(given["columns"])]
+        return table_response(table_of_cells(named, given["rows"]), given["name"] or "table", kind)

@@ -18,7 +18,7 @@ from profiles.exports.api import FILE, FORMAT, asked_format
 from profiles.exports.files import table_of_cells, table_response
 from profiles.families import home_selectors, json_selectors, launch_selectors, page_selectors, selectors, services
 from profiles.models import FamilyEdit, KernelFamily, KernelShape
-from workers.list_api import PAGED, USUAL, link_header, read_number, read_page
+from workers.list_api import PAGED, USUAL, link_header, read_number, read_page, validated
 
 _WORDS = frozenset({"basis", "basis_text", "name", "op", "dtype", "category", "roof_side", "rule"})
 _COLUMNS = [(name, "text" if name in _WORDS else "number") for name in (
@@ -118,9 +118,7 @@ class FamilyEditsApi(Refusing):
     @extend_schema(operation_id="kernels_edit", request=FamilyEditSerializer, responses={201: json_selectors.FamilyEditJson})
     def post(self, request: Request) -> Response:
         """Merge two families, split kernels off one, rename one."""
-        given = FamilyEditSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        asked = given.validated_data
+        asked = validated(FamilyEditSerializer, request.data)
         family = get_object_or_404(KernelFamily, pk=asked["family"])
         if asked["kind"] == FamilyEdit.Kind.MERGE:
             edit = services.family_merge(family, get_object_or_404(KernelFamily, pk=asked.get("into", 0)), by=request.user)
@@ -150,9 +148,8 @@ class FamilyNotesApi(Refusing):
     @extend_schema(operation_id="kernels_note_create", request=FamilyNoteSerializer, responses={201: json_selectors.FamilyNoteJson})
     def post(self, request: Request, pk: int) -> Response:
         """Write a note about a kernel."""
-        given = FamilyNoteSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        note = services.note_create(get_object_or_404(KernelFamily, pk=pk), text=given.validated_data["text"], by=request.user)
+        given = validated(FamilyNoteSerializer, request.data)
+        note = services.note_create(get_object_or_404(KernelFamily, pk=pk), text=given["text"], by=request.user)
         return Response(json_selectors.note_json(note), status=201)
 
 

@@ -22,7 +22,7 @@ from profiles.fleet.browse import capture_selectors
 from profiles.fleet.slow import gpu_selectors
 from profiles.models import FleetCapture
 from workers.agent.wire import MOST_BYTES, BatchRefused
-from workers.list_api import PAGED, read_page
+from workers.list_api import PAGED, read_page, validated
 
 MOST_ROWS = 1000
 MOST_CAPTURES = 200
@@ -131,9 +131,7 @@ class FleetCapturesApi(APIView):
     @extend_schema(operation_id="fleet_capture_order", request=OrderSerializer, responses={201: OrderedJson})
     def post(self, request: Request) -> Response:
         """Order deep captures: steps of the job's optimizer, or milliseconds; several processes begin at one moment."""
-        given = OrderSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        asked = given.validated_data
+        asked = validated(OrderSerializer, request.data)
         keys = asked.get("process") or capture_services.chosen(
             asked.get("job", ""), asked.get("host", ""), asked.get("pid", 0), asked.get("ranks", ""), asked["most"])
         rows = capture_services.order(keys, asked.get("steps"), asked.get("milliseconds"), request.user, asked["why"],

@@ -14,6 +14,7 @@ from profiles.base.refused import Refused
 from profiles.models import Profile, TimelineNote
 from profiles.notes import selectors, services
 from profiles.timeline.api import TimelineView
+from workers.list_api import validated
 
 _MAX_NS = 2**63 - 1
 
@@ -56,9 +57,8 @@ class NoteListApi(NoteView):
     @extend_schema(operation_id="profiles_notes_create", request=NoteSerializer, responses={201: selectors.NoteJson})
     def post(self, request: Request, pk: int) -> Response:
         """Write a note, or without a text a bookmark."""
-        given = NoteSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        note = services.note_create(profile=get_object_or_404(Profile, pk=pk), author=request.user, **given.validated_data)
+        given = validated(NoteSerializer, request.data)
+        note = services.note_create(profile=get_object_or_404(Profile, pk=pk), author=request.user, **given)
         return Response(selectors.note_json(note), status=201)
 
 
@@ -68,9 +68,8 @@ class NoteApi(NoteView):
     @extend_schema(operation_id="profiles_note_edit", request=TextSerializer, responses=selectors.NoteJson)
     def patch(self, request: Request, pk: int, note_pk: int) -> Response:
         """Change the text of your own note; owners, of anybody's."""
-        given = TextSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        note = services.note_update(self.note(pk, note_pk), by=request.user, **given.validated_data)
+        given = validated(TextSerializer, request.data)
+        note = services.note_update(self.note(pk, note_pk), by=request.user, **given)
         return Response(selectors.note_json(note))
 
     @extend_schema(operation_id="profiles_note_delete", responses={204: None})

@@ -38,7 +38,7 @@ from profiles.overview.serializers_api import (
 from profiles.profile import selectors as selectors_profile
 from profiles.upload import group_services, reread_services, services
 from profiles.upload.request_services import KeyTaken, profile_upload
-from workers.list_api import MOST, PAGED, Pages, read_number, read_page
+from workers.list_api import MOST, PAGED, Pages, read_number, read_page, validated
 
 ID_DIGITS = 18
 MOST_COUNTED = 200              # launches of an answer: each has kilobytes of facts
@@ -80,9 +80,8 @@ class ProfileListApi(APIView):
             raise TraceError("request", "this is no form", "send multipart/form-data with one or several files in the field `file`")
         files = request.FILES.getlist("file") or list(request.FILES.values())
         known = ("name", "build", "model", "tags", "notes", "together", "written")
-        fields = UploadSerializer(data={key: request.data[key] for key in known if key in request.data})
-        fields.is_valid(raise_exception=True)
-        given = {**fields.validated_data, "tags": services.tags_parse(fields.validated_data.get("tags", "")), "owner": request.user}
+        fields = validated(UploadSerializer, {key: request.data[key] for key in known if key in request.data})
+        given = {**fields, "tags": services.tags_parse(fields.get("tags", "")), "owner": request.user}
         key = request.headers.get("Idempotency-Key", "")
         if given.pop("together") or len(files) <= 1:
             try:
@@ -108,9 +107,8 @@ class NamesApi(APIView):
     @extend_schema(operation_id="profiles_names_check", request=NamesSerializer, responses=NamesAnswerSerializer)
     def post(self, request: Request) -> Response:
         """Whether names of files speak for the ranks of one job; nothing is stored."""
-        fields = NamesSerializer(data=request.data)
-        fields.is_valid(raise_exception=True)
-        return Response(group_services.files_asked(fields.validated_data["files"]))
+        fields = validated(NamesSerializer, request.data)
+        return Response(group_services.files_asked(fields["files"]))
 
 
 class ApartApi(APIView):
@@ -161,9 +159,8 @@ class ProfileApi(APIView):
     @extend_schema(operation_id="profiles_edit", request=EditSerializer, responses=ProfileDetailSerializer)
     def patch(self, request: Request, pk: int) -> Response:
         """Change name, build, model, tags or notes; what is not sent stays."""
-        fields = EditSerializer(data=request.data)
-        fields.is_valid(raise_exception=True)
-        profile = services.profile_update(get_object_or_404(Profile, pk=pk), **fields.validated_data)
+        fields = validated(EditSerializer, request.data)
+        profile = services.profile_update(get_object_or_404(Profile, pk=pk), **fields)
         return Response(ProfileDetailSerializer(profile, context={"request": request}).data)
 
     @extend_schema(operation_id="profiles_delete", responses={204: None})

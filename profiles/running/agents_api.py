@@ -24,6 +24,7 @@ from profiles.models import FleetCapture
 from profiles.running import fetch_services, join_services
 from profiles.running.models import EngineFetch
 from profiles.upload.services import tags_parse, upload_check
+from workers.list_api import validated
 
 JSON = OpenApiTypes.OBJECT
 MOST_STATE = 200_000
@@ -70,9 +71,7 @@ class FleetOrdersApi(APIView):
         """Captures that an agent shall make, traces that it shall fetch, and after how many seconds to ask again."""
         if int(request.META.get("CONTENT_LENGTH") or 0) > MOST_STATE:
             raise ValidationError({"asking": [f"at most {MOST_STATE:,} bytes"]})
-        given = OrdersSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        told = given.validated_data
+        told = validated(OrdersSerializer, request.data)
         if not all(services.is_shallow(told[name]) for name in ("asking", "captures", "fetches")):
             raise ValidationError({"asking": ["too many levels"]})
         try:
@@ -120,9 +119,7 @@ class FleetTraceApi(APIView):
         """The trace of an order. `id`: its profile; null where it is joined with those of other ranks once they came."""
         row = get_object_or_404(FleetCapture, pk=pk)
         _check_size(request)
-        fields = TraceSerializer(data=request.data)
-        fields.is_valid(raise_exception=True)
-        given = fields.validated_data
+        given = validated(TraceSerializer, request.data)
         profile = join_services.take_trace(
             row.pk, upload_check(request.FILES.get("file")), name=given["name"], build=given["build"], model=given["model"],
             notes=given["notes"], tags=tags_parse(given["tags"]))

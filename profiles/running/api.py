@@ -15,7 +15,7 @@ from profiles.base.answers import Paged
 from profiles.running import engine_services, schedule_services, selectors
 from profiles.running.fetch_services import hosts
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
-from workers.list_api import PAGED, read_page
+from workers.list_api import PAGED, read_page, validated
 
 MOST_ROWS = 200
 
@@ -84,9 +84,8 @@ class ServersApi(APIView):
     @extend_schema(operation_id="engine_server_create", request=ServerSerializer, responses={201: selectors.EngineServerJson})
     def post(self, request: Request) -> Response:
         """Name a server; it is asked for its version."""
-        given = ServerSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        row = engine_services.server_save(author=request.user, **given.validated_data)
+        given = validated(ServerSerializer, request.data)
+        row = engine_services.server_save(author=request.user, **given)
         return Response(selectors.server_json(engine_services.ask_version(row)), status=201)
 
 
@@ -101,10 +100,9 @@ class ServerApi(APIView):
     def patch(self, request: Request, pk: int) -> Response:
         """Change some of its fields; without `token` it keeps its own. It is asked for its version."""
         row = get_object_or_404(EngineServer, pk=pk)
-        given = ServerSerializer(data=request.data, partial=True)
-        given.is_valid(raise_exception=True)
+        given = validated(ServerSerializer, request.data, partial=True)
         kept = {name: getattr(row, name) for name in ("name", "kind", "address", "results", "folder", "host", "enabled")}
-        changed = {name: value for name, value in given.validated_data.items() if name in request.data}
+        changed = {name: value for name, value in given.items() if name in request.data}
         engine_services.server_save(row, **{**kept, **changed})
         return Response(selectors.server_json(engine_services.ask_version(row)))
 
@@ -128,9 +126,8 @@ class ServerCapturesApi(APIView):
                    responses={201: selectors.EngineCaptureJson})
     def post(self, request: Request, pk: int) -> Response:
         """Capture it: a time, steps, or until the first slow request."""
-        given = EngineCaptureSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        row = engine_services.capture_create(get_object_or_404(EngineServer, pk=pk), given.validated_data, request.user)
+        given = validated(EngineCaptureSerializer, request.data)
+        row = engine_services.capture_create(get_object_or_404(EngineServer, pk=pk), given, request.user)
         return Response(selectors.engine_json(row), status=201)
 
 
@@ -160,9 +157,8 @@ class SchedulesApi(APIView):
 
     @extend_schema(operation_id="capture_schedule_create", request=ScheduleSerializer, responses={201: selectors.ScheduleJson})
     def post(self, request: Request) -> Response:
-        given = ScheduleSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        row = schedule_services.schedule_save(author=request.user, **given.validated_data)
+        given = validated(ScheduleSerializer, request.data)
+        row = schedule_services.schedule_save(author=request.user, **given)
         return Response(_schedule_json(row), status=201)
 
 
@@ -177,9 +173,8 @@ class ScheduleApi(APIView):
     def patch(self, request: Request, pk: int) -> Response:
         """Change some of its fields; `enabled` pauses and resumes it."""
         row = get_object_or_404(CaptureSchedule, pk=pk)
-        given = ScheduleSerializer(data=request.data, partial=True)
-        given.is_valid(raise_exception=True)
-        changed = {name: value for name, value in given.validated_data.items() if name in request.data}
+        given = validated(ScheduleSerializer, request.data, partial=True)
+        changed = {name: value for name, value in given.items() if name in request.data}
         schedule_services.schedule_save(row, **{**schedule_services.schedule_fields(row), **changed})
         return Response(_schedule_json(row))
 

@@ -24,6 +24,7 @@ from profiles.sql import services as sql_services
 from profiles.sql.examples import EXAMPLES, Example
 from profiles.sql.process import QueryError
 from profiles.sql.tables import TABLES, Table
+from workers.list_api import validated
 
 _STATUS = {"busy": 429}
 
@@ -120,9 +121,7 @@ class SqlApi(SqlView):
     @extend_schema(operation_id="sql_run", request=RunSerializer, responses=QueryResultJson | QueryChartJson,
                    summary="Run one SELECT over the tables of some profiles")
     def post(self, request: Request) -> HttpResponse | Response:
-        form = RunSerializer(data=request.data)
-        form.is_valid(raise_exception=True)
-        given = form.validated_data
+        given = validated(RunSerializer, request.data)
         profiles = sql_services.choose_profiles(given.get("profiles") or (), given.get("build", ""), given.get("tag", ""))
         limits = sql_services.limits_of(given.get("rows"), given.get("seconds"), whole=given["format"] != "json")
         result = sql_services.query_run(given["query"], profiles, request.user.get_username(), limits, run=given.get("run", ""),
@@ -162,10 +161,9 @@ class SqlStopApi(SqlView):
 
     @extend_schema(operation_id="sql_stop", request=StopSerializer, responses=SqlStopJson, summary="Stop your own run of that name")
     def post(self, request: Request) -> Response:
-        form = StopSerializer(data=request.data)
-        form.is_valid(raise_exception=True)
-        sql_services.query_stop(request.user.get_username(), form.validated_data["run"])
-        return Response({"stopping": form.validated_data["run"]})
+        form = validated(StopSerializer, request.data)
+        sql_services.query_stop(request.user.get_username(), form["run"])
+        return Response({"stopping": form["run"]})
 
 
 class SqlTablesApi(SqlView):
@@ -185,9 +183,8 @@ class QueryListApi(SqlView):
     @extend_schema(operation_id="queries_create", request=QuerySerializer, responses={201: query_selectors.QueryJson},
                    summary="Keep a query for the team")
     def post(self, request: Request) -> Response:
-        form = QuerySerializer(data=request.data)
-        form.is_valid(raise_exception=True)
-        query = query_services.query_save(owner=request.user, **form.validated_data)
+        form = validated(QuerySerializer, request.data)
+        query = query_services.query_save(owner=request.user, **form)
         return Response(query_selectors.query_json(query, request.user), status=201)
 
 
@@ -200,9 +197,8 @@ class QueryApi(SqlView):
 
     @extend_schema(operation_id="query_edit", request=QuerySerializer(partial=True), responses=query_selectors.QueryJson)
     def patch(self, request: Request, pk: int) -> Response:
-        form = QuerySerializer(data=request.data, partial=True)
-        form.is_valid(raise_exception=True)
-        query = query_services.query_update(get_object_or_404(SavedQuery, pk=pk), by=request.user, **form.validated_data)
+        form = validated(QuerySerializer, request.data, partial=True)
+        query = query_services.query_update(get_object_or_404(SavedQuery, pk=pk), by=request.user, **form)
         return Response(query_selectors.query_json(query, request.user))
 
     @extend_schema(operation_id="query_delete", responses={204: None})

@@ -23,6 +23,7 @@ from profiles.sql import tracks as sql_tracks
 from profiles.store.timeline import Timeline, Unit
 from profiles.timeline import selectors
 from profiles.timeline.api import TileQuery, TimelineView
+from workers.list_api import validated
 
 _OWN = ("tracks", "track", "lanes")         # parameters that name tracks
 
@@ -107,9 +108,7 @@ class SqlTimelineApi(TimelineView):
     def body(self, request: Request, base: Timeline, drawn: list[sql_tracks.QueryTracks], level: int, index: int) -> bytes:
         own = len(base.tracks)
         count = own + len(tracks.track_documents(drawn, own))
-        query = TileQuery(data=request.query_params.dict(), context={"tracks": count})
-        query.is_valid(raise_exception=True)
-        asked = query.validated_data
+        asked = validated(TileQuery, request.query_params.dict(), context={"tracks": count})
         units = asked["lanes"]
         if units is None:
             units = selectors.whole(list(range(count)) if asked["tracks"] is None else asked["tracks"])

@@ -24,6 +24,7 @@ from profiles.library.connection_services import connection_release
 from profiles.models import Profile
 from profiles.store.timeline import ALL_DEPTHS, Timeline, Unit
 from profiles.timeline import selectors
+from workers.list_api import validated
 
 _LANE = re.compile(r"([0-9]{1,9}):([0-9]{1,5})-([0-9]{1,5})")
 MOST_IDS = 2000
@@ -126,9 +127,7 @@ class SearchQuery(serializers.Serializer[Any]):
 
 
 def parse_query(form: type[serializers.Serializer[Any]], request: Request, timeline: Timeline) -> dict[str, Any]:
-    query = form(data=request.query_params.dict(), context={"tracks": len(timeline.tracks)})
-    query.is_valid(raise_exception=True)
-    return dict(query.validated_data)
+    return validated(form, request.query_params.dict(), context={"tracks": len(timeline.tracks)})
 
 
 class TimelineApi(TimelineView):

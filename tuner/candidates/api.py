@@ -18,9 +18,9 @@ from rest_framework.views import APIView
 from profiles.base.answers import Paged
 from tuner.candidates import selectors, services
 from tuner.models import Candidate
-from tuner.query_api import Checked, read_whole, validated
+from tuner.query_api import Checked, read_whole
 from tuner.tuning.operators import find
-from workers.list_api import PAGED, read_page
+from workers.list_api import PAGED, read_page, validated
 
 MAY_SUBMIT, MAY_REVIEW, MAY_PERMIT = "tuner.add_candidate", "tuner.change_candidate", "tuner.add_candidatepermit"
 MOST_LISTED = 200

@@ -12,7 +12,7 @@ from rest_framework.views import APIView
 
 from tuner.clocks import selectors, services
 from tuner.clocks.wish import DEFAULT_GRAPHICS, ClockWish
-from tuner.query_api import validated
+from workers.list_api import validated
 
 
 class WishRequest(serializers.Serializer[None]):

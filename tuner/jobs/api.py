@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -31,7 +31,7 @@ from tuner.models import TuneJob
 from tuner.query_api import Checked, read_whole
 from tuner.tuning.operators import all_operators, find
 from tuner.tuning.search.strategies import DEFAULT
-from workers.list_api import PAGED, read_page
+from workers.list_api import PAGED, read_page, validated
 
 LIST_LIMIT = 200
 TRIALS_LIMIT = 5000
@@ -81,9 +81,7 @@ class TuneListApi(APIView):
 
     @extend_schema(operation_id="tune_create", request=TuneRequest, responses={201: selectors.TuneJobJson})
     def post(self, request: Request) -> Response:
-        asked = TuneRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        given: dict[str, Any] = dict(asked.validated_data)
+        given = validated(TuneRequest, request.data)
         if "dtype" not in given:
             operator = find(given["operator"])
             given["dtype"] = operator.dtypes[0] if operator else ""

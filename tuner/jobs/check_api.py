@@ -16,6 +16,7 @@ from rest_framework.views import APIView
 from profiles.base.answers import make_answer
 from tuner.jobs import new_services
 from tuner.jobs.forms import at_fields, job_form
+from workers.list_api import validated
 
 MAX_FORM_CHARACTERS = 100_000
 
@@ -49,8 +50,7 @@ class TuneCheckApi(APIView):
         OpenApiParameter("profile", int, description="whose hot shapes the form offers")])
     def post(self, request: Request) -> Response:
         """`fields`: name -> what is wrong; `queue`: what the job would meet. Nothing is made."""
-        asked = TuneCheckRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
+        asked = validated(TuneCheckRequest, request.data)
         hot = None
         if text := request.query_params.get("profile"):
             found = new_services.profile_problems(text)
@@ -58,7 +58,7 @@ class TuneCheckApi(APIView):
                 raise ValidationError({"profile": ["there is no such profile"]})
             hot = found[1]
         try:
-            typed = QueryDict(asked.validated_data["form"])
+            typed = QueryDict(asked["form"])
         except SuspiciousOperation as error:                # more fields than DATA_UPLOAD_MAX_NUMBER_FIELDS
             raise ValidationError({"form": [str(error)]}) from error
         form = job_form(new_services.device_choices(), hot, typed)

@@ -24,7 +24,7 @@ from tuner.jobs.create_services import EFFORTS
 from tuner.models import Quarantine, TuneGroup, TuneJob
 from tuner.query_api import Checked
 from tuner.tuning.search.strategies import DEFAULT
-from workers.list_api import PAGED, read_page
+from workers.list_api import PAGED, read_page, validated
 
 CHANGE = "tuner.change_tunejob"
 
@@ -58,9 +58,8 @@ class TuneExtendApi(APIView):
     @extend_schema(operation_id="tune_extend", request=ExtendRequest, responses=selectors.TuneJobJson)
     def post(self, request: Request, pk: int) -> Response:
         """More budget. A job that has ended goes on from its rows."""
-        asked = ExtendRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        job = control_services.tune_extend(get_object_or_404(TuneJob, pk=pk), **asked.validated_data)
+        asked = validated(ExtendRequest, request.data)
+        job = control_services.tune_extend(get_object_or_404(TuneJob, pk=pk), **asked)
         return Response(selectors.job_json(job))
 
 
@@ -81,9 +80,8 @@ class TuneMoveApi(APIView):
     @extend_schema(operation_id="tune_move", request=MoveRequest, responses=QueueOrderJson)
     def post(self, request: Request, pk: int) -> Response:
         """Put a waiting job before or after another. What then stands in front of it keeps its place."""
-        asked = MoveRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        beside = {name: get_object_or_404(TuneJob, pk=other) for name, other in asked.validated_data.items()}
+        asked = validated(MoveRequest, request.data)
+        beside = {name: get_object_or_404(TuneJob, pk=other) for name, other in asked.items()}
         return Response({"queue": control_services.queue_move(get_object_or_404(TuneJob, pk=pk), **beside)})
 
 
@@ -166,9 +164,8 @@ class GroupListApi(APIView):
     @extend_schema(operation_id="group_create", request=GroupRequest, responses={201: groups.GroupJson})
     def post(self, request: Request) -> Response:
         """Many shapes as one order; each is a job of its own and starts from what the others found."""
-        asked = GroupRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        group = groups.group_create(owner=request.user, **asked.validated_data)
+        asked = validated(GroupRequest, request.data)
+        group = groups.group_create(owner=request.user, **asked)
         return Response(groups.group_json(group), status=201)
 
 

@@ -11,11 +11,12 @@ from rest_framework.views import APIView
 
 from profiles.base.refused import Refused
 from tuner import devices
-from tuner.query_api import Checked, validated
+from tuner.query_api import Checked
 from tuner.spaces.own import space_on_device
 from tuner.spaces.selectors import SpaceJson, space_answer
 from tuner.tuning.measure.landscape import LandscapeError
 from tuner.tuning.operators import all_operators, find
+from workers.list_api import validated
 
 
 class TuneSpaceRequest(serializers.Serializer[None]):

@@ -15,6 +15,7 @@ from rest_framework.views import APIView
 from tuner.models import OperatorPackage
 from tuner.team import selectors, services
 from tuner.tuning.operators import all_operators, find
+from workers.list_api import validated
 
 
 class OperatorsJson(TypedDict):
@@ -88,9 +89,8 @@ class PackageListApi(APIView):
     @extend_schema(operation_id="operator_package_enable", request=PackageName, responses={201: selectors.PackageJson})
     def post(self, request: Request) -> Response:
         """Enable a package, or have it described again. Owners only: its code will run on the workers."""
-        asked = PackageName(data=request.data)
-        asked.is_valid(raise_exception=True)
-        package = services.package_enable(asked.validated_data["package"], by=request.user)
+        asked = validated(PackageName, request.data)
+        package = services.package_enable(asked["package"], by=request.user)
         return Response(selectors.package_json(package), status=201)
 
 

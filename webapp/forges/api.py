@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
@@ -16,6 +16,7 @@ from profiles.base.refused import Refused
 from webapp.forges import services
 from webapp.forges.table import FORGES
 from webapp.models import Forge, IssueLink, Thread
+from workers.list_api import validated
 
 
 class ForgeRequest(serializers.Serializer[None]):
@@ -40,12 +41,6 @@ class IssueRequest(serializers.Serializer[None]):
     forge = serializers.IntegerField(required=False, min_value=1, help_text="where a new one is made, without an address")
     title = serializers.CharField(max_length=240, required=False)
     text = serializers.CharField(max_length=30_000, required=False)
-
-
-def _given(serializer: type[serializers.Serializer[None]], request: Request) -> dict[str, Any]:
-    asked = serializer(data=request.data)
-    asked.is_valid(raise_exception=True)
-    return dict(asked.validated_data)
 
 
 class ForgeJson(TypedDict):
@@ -106,7 +101,7 @@ class ForgeListApi(APIView):
     @extend_schema(operation_id="forges_create", request=ForgeRequest, responses={201: NewForgeJson})
     def post(self, request: Request) -> Response:
         """Add one. The answer holds the secret of its webhook: it is shown this once."""
-        row, secret = services.forge_add(**_given(ForgeRequest, request), by=request.user)
+        row, secret = services.forge_add(**validated(ForgeRequest, request.data), by=request.user)
         return Response({**forge_json(row), "hook_secret": secret}, status=201)
 
 
@@ -116,7 +111,7 @@ class ForgeApi(APIView):
     @extend_schema(operation_id="forges_change", request=ForgeChange, responses=ForgeJson)
     def patch(self, request: Request, pk: int) -> Response:
         """Switch a forge, or what it is told, on or off."""
-        row, given = get_object_or_404(Forge, pk=pk), _given(ForgeChange, request)
+        row, given = get_object_or_404(Forge, pk=pk), validated(ForgeChange, request.data)
         for name, value in given.items():
             setattr(row, name, value)
         if given:
@@ -140,7 +135,7 @@ class IssueListApi(APIView):
     @extend_schema(operation_id="issues_create", request=IssueRequest, responses={201: IssueJson})
     def post(self, request: Request, pk: int) -> Response:
         """Link an issue by its address, or have a forge make one."""
-        thread, given = get_object_or_404(Thread, pk=pk), _given(IssueRequest, request)
+        thread, given = get_object_or_404(Thread, pk=pk), validated(IssueRequest, request.data)
         if given.get("address"):
             return Response(link_json(services.link_add(thread, given["address"], by=request.user)), status=201)
         forge = Forge.objects.filter(pk=given.get("forge", 0), enabled=True).first()

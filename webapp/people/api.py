@@ -18,7 +18,7 @@ from webapp.models import Invitation
 from webapp.people import selectors, services
 from webapp.people.pages import ADD, CHANGE, VIEW, link_of
 from webapp.roles import ROLES
-from workers.list_api import MOST, PAGED, read_page
+from workers.list_api import MOST, PAGED, read_page, validated
 
 
 class SeatSerializer(serializers.Serializer[Any]):
@@ -105,12 +105,11 @@ class PersonApi(APIView):
     def patch(self, request: Request, pk: int) -> Response:
         """Give another role, deactivate, let in again."""
         row = changeable(request, pk)
-        given = ChangeSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        if "role" in given.validated_data:
-            services.person_role(row, given.validated_data["role"])
-        if "active" in given.validated_data:
-            services.person_active(row, given.validated_data["active"])
+        given = validated(ChangeSerializer, request.data)
+        if "role" in given:
+            services.person_role(row, given["role"])
+        if "active" in given:
+            services.person_active(row, given["active"])
         return Response(self._json(row))
 
     def _json(self, row: Any) -> Any:
@@ -139,9 +138,7 @@ class InvitationsApi(APIView):
     @extend_schema(operation_id="invitations_create", request=InviteSerializer, responses={201: InvitedSerializer})
     def post(self, request: Request) -> Response:
         """Make a link that makes one account."""
-        given = InviteSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        asked = dict(given.validated_data)
+        asked = validated(InviteSerializer, request.data)
         seat = request._request.seat        # type: ignore[attr-defined]
         project = services.invited_to(asked.pop("project", ""), seat and seat.pk)
         row, secret = services.invite(request.user, project=project, **asked)

@@ -17,7 +17,7 @@ from webapp.models import Membership, Project
 from webapp.projects import selectors, services
 from webapp.projects.request import seat_take
 from webapp.roles import ROLES
-from workers.list_api import MOST, PAGED, read_page
+from workers.list_api import MOST, PAGED, read_page, validated
 
 
 class ProjectSerializer(serializers.ModelSerializer[Project]):
@@ -49,9 +49,8 @@ class ProjectsApi(APIView):
     @extend_schema(request=ProjectSerializer, responses={201: ProjectSerializer})
     def post(self, request: Request) -> Response:
         """Make one."""
-        given = ProjectSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        return Response(ProjectSerializer(_do(services.project_create, given.validated_data["name"])).data, status=201)
+        given = validated(ProjectSerializer, request.data)
+        return Response(ProjectSerializer(_do(services.project_create, given["name"])).data, status=201)
 
 
 class MembersApi(APIView):
@@ -82,9 +81,8 @@ class MembersApi(APIView):
     @extend_schema(request=MemberSerializer, responses=MemberSerializer)
     def post(self, request: Request, slug: str) -> Response:
         """Give a person a role, or another one."""
-        given = MemberSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        member = _do(services.member_set, self.project, given.validated_data["user"]["username"], given.validated_data["role"])
+        given = validated(MemberSerializer, request.data)
+        member = _do(services.member_set, self.project, given["user"]["username"], given["role"])
         return Response(MemberSerializer(member).data)
 
     @extend_schema(request=MemberSerializer, responses={204: None})

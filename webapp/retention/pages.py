@@ -20,6 +20,7 @@ from profiles.models import Keeping
 from profiles.retention.services import used_bytes
 from webapp.audit import services as audit
 from webapp.retention import services
+from workers.list_api import validated
 from workers.retention.kinds import KINDS
 from workers.retention.run import ask, look, settings_of
 from workers.scope import current
@@ -116,10 +117,9 @@ class StorageApi(APIView):
     @extend_schema(operation_id="storage_set", request=StorageSerializer, responses=StorageJson)
     def put(self, request: Request) -> Response:
         """Set the limits."""
-        given = StorageSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        services.decide(settings_of(current().project), given.validated_data.get("days", {}),
-                        given.validated_data.get("quota_bytes"))
+        given = validated(StorageSerializer, request.data)
+        services.decide(settings_of(current().project), given.get("days", {}),
+                        given.get("quota_bytes"))
         return Response(self._json())
 
     @extend_schema(operation_id="storage_run", request=None, responses={202: StorageJson})

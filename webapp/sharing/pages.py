@@ -25,7 +25,7 @@ from webapp.people.adapter import refuse
 from webapp.sharing import services
 from webapp.sharing.services import COOKIE
 from webapp.sign_in import tries_forget, tries_take
-from workers.list_api import MOST, PAGED, read_page
+from workers.list_api import MOST, PAGED, read_page, validated
 
 CHANGE = "profiles.change_profile"
 
@@ -119,9 +119,8 @@ class LinksApi(APIView):
     @extend_schema(operation_id="share_links_create", request=ShareSerializer, responses={201: MadeSerializer})
     def post(self, request: Request, pk: int) -> Response:
         """Make one."""
-        given = ShareSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        row, secret = services.share(get_object_or_404(Profile, pk=pk), request.user, given.validated_data["days"])
+        given = validated(ShareSerializer, request.data)
+        row, secret = services.share(get_object_or_404(Profile, pk=pk), request.user, given["days"])
         return Response({**LinkSerializer(row).data, "link": address(request._request, secret)}, status=201)
 
 

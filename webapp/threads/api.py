@@ -21,7 +21,7 @@ from webapp.models import Comment, Follow, TalkPreference, Thread
 from webapp.threads import notices, selectors, services, subjects
 from webapp.threads.people import people_of
 from webapp.threads.texts import MOST_CHARACTERS
-from workers.list_api import PAGED, Pages, read_page
+from workers.list_api import PAGED, Pages, read_page, validated
 
 MOST_PEOPLE = 20
 
@@ -71,12 +71,6 @@ class InboxChange(serializers.Serializer[None]):
 
 class ThreadPages(Pages):
     default_limit, max_limit = 50, 200
-
-
-def _given(serializer: type[serializers.Serializer[None]], request: Request) -> dict[str, Any]:
-    asked = serializer(data=request.data)
-    asked.is_valid(raise_exception=True)
-    return dict(asked.validated_data)
 
 
 def _paged(request: Request, view: APIView, rows: Any, told: Any) -> Response:
@@ -130,7 +124,7 @@ class ThreadListApi(APIView):
     @extend_schema(operation_id="threads_write", request=WriteRequest, responses={201: selectors.ThreadJson})
     def post(self, request: Request) -> Response:
         """Write about a finding, regression or kernel problem, or say who ends it and until when; its thread is made with it."""
-        given = _given(WriteRequest, request)
+        given = validated(WriteRequest, request.data)
         owned: dict[str, Any] = {name: given[name] for name in ("assignee", "due") if name in given}
         if owned and not request.user.has_perm("webapp.change_thread"):
             self.permission_denied(request, "assigning needs the role engineer")
@@ -173,7 +167,7 @@ class ThreadApi(APIView):
     @extend_schema(operation_id="threads_change", request=ThreadChange, responses=selectors.ThreadJson)
     def patch(self, request: Request, pk: int) -> Response:
         """Set status, assignee or the day until which it is to be ended. The status of a regression is its state."""
-        thread, given = _thread(pk), _given(ThreadChange, request)
+        thread, given = _thread(pk), validated(ThreadChange, request.data)
         if "status" in given:
             if not request.user.has_perm(subjects.KINDS[thread.kind].needs):
                 self.permission_denied(request, "changing this status needs the role engineer")
@@ -188,7 +182,7 @@ class CommentListApi(APIView):
     @extend_schema(operation_id="threads_comment", request=TextRequest, responses={201: selectors.CommentJson})
     def post(self, request: Request, pk: int) -> Response:
         """Write a comment."""
-        comment = services.comment_add(_thread(pk), _given(TextRequest, request)["text"], by=request.user)
+        comment = services.comment_add(_thread(pk), validated(TextRequest, request.data)["text"], by=request.user)
         return Response(selectors.comment_json(comment), status=201)
 
 
@@ -199,7 +193,7 @@ class CommentApi(APIView):
     def patch(self, request: Request, pk: int) -> Response:
         """Change an own comment; that it was edited is kept."""
         comment = get_object_or_404(Comment.objects.select_related("thread"), pk=pk)
-        services.comment_edit(comment, _given(TextRequest, request)["text"], by=request.user)
+        services.comment_edit(comment, validated(TextRequest, request.data)["text"], by=request.user)
         return Response(selectors.comment_json(comment))
 
     @extend_schema(operation_id="comments_delete", responses={204: None})
@@ -221,7 +215,7 @@ class FollowApi(APIView):
     @extend_schema(operation_id="follows_set", request=FollowRequest, responses=FollowsJson)
     def post(self, request: Request) -> Response:
         """Follow a thread, kernel, suite or the project, or leave it."""
-        given = _given(FollowRequest, request)
+        given = validated(FollowRequest, request.data)
         services.follow_set(request.user, given["kind"], given["key"], given["on"])
         return Response({"follows": selectors.follows(request.user)})
 
@@ -239,14 +233,15 @@ class InboxApi(APIView):
     @extend_schema(operation_id="inbox_read", request=InboxRequest, responses=ReadJson)
     def post(self, request: Request) -> Response:
         """Mark one line or all as read."""
-        given = _given(InboxRequest, request)
+        given = validated(InboxRequest, request.data)
         return Response({"read": notices.mark_read(request.user, **({"pk": given["id"]} if "id" in given else {})),
                          "unread": notices.unread_count(request.user)})
 
     @extend_schema(operation_id="inbox_mail", request=InboxChange, responses=MailJson)
     def patch(self, request: Request) -> Response:
         """Say what you want by mail."""
-        row, _ = TalkPreference.objects.update_or_create(user_id=request.user.pk or 0, defaults=_given(InboxChange, request))
+        changed = validated(InboxChange, request.data)
+        row, _ = TalkPreference.objects.update_or_create(user_id=request.user.pk or 0, defaults=changed)
         return Response({"mail": row.mail})
 
 

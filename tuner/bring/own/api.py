@@ -21,9 +21,9 @@ from tuner.bring.own import selectors, services
 from tuner.jobs.create_services import DEFAULT_EFFORT
 from tuner.jobs.selectors import TuneJobJson, job_json
 from tuner.models import KernelCheck, OwnKernel
-from tuner.query_api import Checked, validated
+from tuner.query_api import Checked
 from tuner.tuning.search.strategies import DEFAULT
-from workers.list_api import PAGED, read_page
+from workers.list_api import PAGED, read_page, validated
 
 CLIENT_FILE = Path(__file__).with_name("client.py")
 MAY_TUNE = "tuner.add_kernelcheck"          # it runs the file on a GPU

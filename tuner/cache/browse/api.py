@@ -21,7 +21,7 @@ from tuner.models import CachedConfig
 from tuner.revalidation import selectors as revalidation_selectors
 from tuner.revalidation import services as revalidation_services
 from tuner.tuning import operators
-from workers.list_api import PAGED, read_page
+from workers.list_api import PAGED, read_page, validated
 
 JOBS_LIMIT, WAITING_LIMIT = 50, 200
 ENVIRONMENT = ("driver", "policy", "flush", "source_hash", "compute_capability")
@@ -56,10 +56,9 @@ class ConfigApi(APIView):
     @extend_schema(operation_id="configs_state", request=StateChange, responses=selectors.ConfigJson)
     def post(self, request: Request, pk: int) -> Response:
         """Take an entry out of service, or let it serve again."""
-        asked = StateChange(data=request.data)
-        asked.is_valid(raise_exception=True)
-        state = rules.State.QUARANTINED if asked.validated_data["do"] == "quarantine" else rules.State.UNVERIFIED
-        row = services.config_set_state(get_object_or_404(CachedConfig, pk=pk), state, request.user, asked.validated_data["why"])
+        asked = validated(StateChange, request.data)
+        state = rules.State.QUARANTINED if asked["do"] == "quarantine" else rules.State.UNVERIFIED
+        row = services.config_set_state(get_object_or_404(CachedConfig, pk=pk), state, request.user, asked["why"])
         return Response(selectors.config_json(row, read_bans()))
 
 
@@ -144,9 +143,8 @@ class RevalidateApi(APIView):
     @extend_schema(operation_id="configs_revalidate", request=RevalidateRequest, responses={201: RevalidateJson})
     def post(self, request: Request) -> Response:
         """Measure them again in fresh processes, in turn with the default and their near ties."""
-        asked = RevalidateRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        ids: list[Any] = asked.validated_data["entries"]
+        asked = validated(RevalidateRequest, request.data)
+        ids: list[Any] = asked["entries"]
         entries = CachedConfig.objects.select_related("job")
         rows = list(entries.filter(pk__in=ids)) if ids else revalidation_selectors.waiting_entries()[:20]
         jobs = revalidation_services.revalidate(rows, request.user)

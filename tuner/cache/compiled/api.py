@@ -16,7 +16,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tuner.cache.compiled import services
-from tuner.query_api import read_whole, validated
+from tuner.query_api import read_whole
+from workers.list_api import validated
 
 MOST_NAMES, MOST_LISTED = 64, 200
 KEY, NAME = re.compile(r"[A-Za-z0-9_=-]{8,100}"), re.compile(r"[A-Za-z0-9_.+=-]{1,160}")

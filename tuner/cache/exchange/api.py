@@ -26,7 +26,7 @@ from tuner.cache.formats import FORMATS, Format
 from tuner.cache.formats.document import FormatError
 from tuner.models import ImportedFile, TuneJob
 from tuner.tuning import operators
-from workers.list_api import PAGED, read_page
+from workers.list_api import PAGED, read_page, validated
 
 LIST_LIMIT = 200
 
@@ -63,9 +63,7 @@ class BucketsApi(APIView):
 
     @extend_schema(operation_id="configs_buckets_set", request=BucketRequest, responses=SetBucketsJson)
     def put(self, request: Request) -> Response:
-        asked = BucketRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        given = asked.validated_data
+        given = validated(BucketRequest, request.data)
         try:
             policy = Buckets.from_json(given)
         except ValueError as error:

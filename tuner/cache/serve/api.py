@@ -19,10 +19,9 @@ from profiles.base.answers import Paged
 from tuner.cache.entries import services as config_services
 from tuner.cache.rules import Rule
 from tuner.cache.serve import selectors, services
-from tuner.query_api import validated
 from tuner.texts import paste_text
 from tuner.tuning.trial import storable
-from workers.list_api import PAGED, read_page
+from workers.list_api import PAGED, read_page, validated
 
 FILES = {"ridgepoint_client.py": "client.py", "ridgepoint_listener.py": "listener.py",      # as a job calls them -> ours
          "ridgepoint_shared.py": "shared.py"}

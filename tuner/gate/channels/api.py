@@ -14,7 +14,7 @@ from rest_framework.views import APIView
 from tuner.gate.channels import selectors, sending_services, services
 from tuner.gate.channels.kinds.table import KINDS
 from tuner.models import Delivery, Notified
-from tuner.query_api import validated
+from workers.list_api import validated
 
 
 class PlaceRequest(serializers.Serializer[None]):

@@ -16,8 +16,8 @@ from rest_framework.views import APIView
 
 from tuner.gate.code import selectors, services
 from tuner.models import CodeFetch, Suite, SuiteCode
-from tuner.query_api import validated
 from tuner.tuning.trial import storable
+from workers.list_api import validated
 
 
 class BytesParser(BaseParser):

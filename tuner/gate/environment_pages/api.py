@@ -14,9 +14,9 @@ from rest_framework.views import APIView
 
 from tuner.gate.environments import bisect_services, observation_selectors, selectors
 from tuner.models import GpuEnvironment, Suite
-from tuner.query_api import validated
 from tuner.revalidation import policy_services, search_services
 from tuner.revalidation.policy_services import environment_forget
+from workers.list_api import validated
 
 BISECT = [OpenApiParameter("suite", str, required=True, description="its name"),
           OpenApiParameter("kernel", str, required=True, description="key of one of its kernels"),

@@ -23,8 +23,7 @@ from tuner.gate.history.series_selectors import Series, load_series
 from tuner.gate.regressions import services as regression_services
 from tuner.gate.stats.results import suite_json
 from tuner.models import Build, Regression
-from tuner.query_api import validated
-from workers.list_api import PAGED, read_page
+from workers.list_api import PAGED, read_page, validated
 
 LIST_LIMIT = 200
 SERIES = 100            # kernels of an answer: each may have hundreds of builds

@@ -26,8 +26,8 @@ from tuner.gate.suites.definition import definition_document, read_definition
 from tuner.gate.suites.formats import definition_toml, read_toml
 from tuner.gate.verdicts import services as gate_services
 from tuner.models import Suite, SuiteJob
-from tuner.query_api import Checked, validated
-from workers.list_api import PAGED, read_page
+from tuner.query_api import Checked
+from workers.list_api import PAGED, read_page, validated
 
 
 class RawParser(BaseParser):

@@ -28,9 +28,9 @@ from tuner.gate.suites import counters, selectors
 from tuner.gate.suites.upload_services import StoredRuns
 from tuner.gate.verdicts import services as gate_services
 from tuner.models import Suite
-from tuner.query_api import Checked, is_text, validated
+from tuner.query_api import Checked, is_text
 from tuner.tuning.trial import storable
-from workers.list_api import PAGED, read_page
+from workers.list_api import PAGED, read_page, validated
 
 
 def named_suite(name: Any) -> Suite:

@@ -27,8 +27,7 @@ from tuner.gate.reports import REPORTS, github, words
 from tuner.gate.suites.processes import MOST_ATTEMPT
 from tuner.gate.verdicts import decide_services, selectors, services
 from tuner.models import Gate, Suite
-from tuner.query_api import validated
-from workers.list_api import PAGED, read_page
+from workers.list_api import PAGED, read_page, validated
 
 LIST_LIMIT = 200
 LONGEST_WAIT_S, LOOK_EVERY_S = 60.0, 0.5
