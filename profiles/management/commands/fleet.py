@@ -145,12 +145,13 @@ class Command(ProjectCommand):
             if not found.rows:
                 self.stdout.write("no launches are summed of that; batches that just came are merged within half a minute")
             for row in found.rows:
-                within = "" if row.interval_pct is None else f" ± {row.interval_pct:.0f} %"
+                within = "" if row["interval_pct"] is None else f" ± {row['interval_pct']:.0f} %"
+                p50_ns, p95_ns = row["p50_ns"], row["p95_ns"]
                 middle = "p50 unknown"
-                if row.p50_ns is not None and row.p95_ns is not None:
-                    middle = f"p50 {row.p50_ns / 1e3:,.1f} µs, p95 {row.p95_ns / 1e3:,.1f} µs"
-                self.stdout.write(f"{row.share_pct:5.1f} %  {row.estimate_ns / 3.6e12:,.3f} GPU-hours{within}  "
-                                  f"{row.launches:,} launches  {middle}  {row.name}")
+                if p50_ns is not None and p95_ns is not None:
+                    middle = f"p50 {p50_ns / 1e3:,.1f} µs, p95 {p95_ns / 1e3:,.1f} µs"
+                self.stdout.write(f"{row['share_pct']:5.1f} %  {row['estimate_ns'] / 3.6e12:,.3f} GPU-hours{within}  "
+                                  f"{row['launches']:,} launches  {middle}  {row['name']}")
         return found.as_json()
 
     def gpus(self, options: dict[str, Any]) -> Mapping[str, Any]:

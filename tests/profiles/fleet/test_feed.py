@@ -33,6 +33,13 @@ def feed(tmp_path: Path, records: list[dict[str, Any]], name: str = "records.jso
     return run("feed", str(write_records(tmp_path / name, records)))
 
 
+def written(*words: str) -> str:
+    """What a person reads who asks the command."""
+    out = io.StringIO()
+    call_command("fleet", *words, stdout=out)
+    return out.getvalue()
+
+
 def truth(records: list[dict[str, Any]], *keys: str) -> dict[Any, np.ndarray]:
     found: dict[Any, list[int]] = {}
     for record in records:
@@ -149,6 +156,9 @@ def test_a_minute_in_two_chunks_is_watched_once(tmp_path: Path, monkeypatch: pyt
     feed(tmp_path, records)
     found = run("top", "--limit", "0")
     agrees(found["rows"], truth(records, "kernel"), "kernel")
+    first = found["rows"][0]
+    line = next(line for line in written("top", "--limit", "1").splitlines() if line.endswith(first["name"]))
+    assert f"{first['share_pct']:.1f} %" in line and f"{first['launches']:,} launches" in line
     minutes = {(each["gpu_uuid"], each["job"], each["build"], each["ts_ns"] // 60_000_000_000) for each in records}
     assert found["observed_ns"] == found["wall_ns"] == len(minutes) * 60_000_000_000 and found["complete"]
 
