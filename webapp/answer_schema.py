@@ -27,16 +27,7 @@ def json_schema(kind: Any, reference: str) -> tuple[dict[str, Any], dict[str, di
     """Return a type's schema, and its parts by name; `reference`: how it names them, with {name}."""
     several = get_origin(kind) in (Union, UnionType)         # of objects msgspec takes one at a time
     schemas, parts = msgspec.json.schema_components(get_args(kind) if several else [kind], ref_template=reference)
-    sent = {name: name_all_sent(part) for name, part in parts.items()}
-    return {"anyOf": list(schemas)} if several else schemas[0], sent
-
-
-def name_all_sent(part: dict[str, Any]) -> dict[str, Any]:
-    """Return an object's schema as its answers are: a field with a default is sent like any other."""
-    fields = part.get("properties", {})
-    always = [name for name, field in fields.items() if name in part.get("required", ()) or "default" in field]
-    told = {name: {word: value for word, value in field.items() if word != "default"} for name, field in fields.items()}
-    return {**part, **({"properties": told, "required": always} if fields else {})}
+    return {"anyOf": list(schemas)} if several else schemas[0], parts
 
 
 class TypedSchema(AutoSchema):

@@ -17,7 +17,7 @@ def test_an_export_shows_ranges_calls_streams_and_counters(watched: Any, server_
     page.goto(f"{server_url}/profiles/{pk}/")
     shows(page.locator("body").first, "NVIDIA H200")
     shows(page.locator("#integrity").first, "All 834 records kept")
-    page.click("text=Timeline >> nth=0")
+    page.get_by_role("link", name="Timeline", exact=True).first.click()
     settled(page)
     names = page.evaluate(f"[...{APP}.timeline.tracks.values()].map((track) => `${{track.group}} / ${{track.name}}`)")
     for wanted in ("GPU 0 / stream 7 (default)", "GPU 0 / waits · 7", "GPU 0 / Device memory held"):

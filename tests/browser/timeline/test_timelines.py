@@ -169,7 +169,7 @@ def test_the_way_there(pair: Any, server_url: str, runs: tuple[int, int]) -> Non
     pair.goto(f"{server_url}/profiles/{runs[0]}/timeline/?with={runs[1]}")
     pair.wait_for_url(f"**/timelines/{runs[0]}/{runs[1]}/**")
     pair.goto(f"{server_url}/compare/?a={runs[0]}&b={runs[1]}")
-    pair.click("text=Timelines")
+    pair.get_by_role("link", name="Timelines").first.click()
     pair.wait_for_url(f"**/timelines/{runs[0]}/{runs[1]}/**")
     pair.goto(f"{server_url}/builds/")
     pair.check("input[name=build_a][value=aaa]")
