@@ -2,11 +2,11 @@
 
     python -m tests.run.parts [--again TIMES] [--core] [--note-passed]
 
-A part is a command. Those of pytest take the files of tests from one queue, so that all end at about the same time; the one with a
-browser begins with those that need it. What the first prints is passed on as it comes, that of the others when those before them
-have ended. The exit code is 1 when a part failed. Tests that failed beside the others run once more alone: those that pass then are
-named as unsteady, to be mended, and fail nothing. With --again: the whole suite TIMES times, each time in another random order, and
-a test that fails once has failed.
+A part is a command. Those of pytest take the files of tests from a queue, so that all end at about the same time; where the
+browser's process ends, another one takes of the others' files: no test of the database runs beside Playwright's loop. What the
+first prints is passed on as it comes, that of the others when those before them have ended. The exit code is 1 when a part failed.
+Tests that failed beside the others run once more alone: those that pass then are named as unsteady, to be mended, and fail nothing.
+With --again: the whole suite TIMES times, each time in another random order, and a test that fails once has failed.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tests.run.core import has_core_tests
 from tests.run.durations import seconds_by_file
 from tests.run.passed import passed_before
-from tests.run.queued import BROWSER
 
 PROJECT = Path(__file__).resolve().parents[2]
 GPU = "tests/gpu/"          # all of it needs one: it is not even imported
 PYTEST = (sys.executable, "-m", "pytest", "-m", "not gpu", "-p", "no:cacheprovider", "-p", "tests.run.passed",
           "-p", "tests.run.queued")
+BROWSER = ("tests/browser/", "tests/ways/")
 COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")           # pytest's closing line
 NODE_COUNTED = re.compile(r"^(?:#|ℹ) (pass|fail|skipped) (\d+)$")           # those of node --test
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?::.+?)(?: - .*)?$")              # of pytest's short summary
@@ -43,9 +43,12 @@ WORDS = {"pass": "passed", "fail": "failed", "error": "failed", "errors": "faile
 
 @dataclass(frozen=True)
 class Part:
+    """`after`: of the part that it waits for, which must stand before it."""
+
     name: str
     command: tuple[str, ...]
     in_pytest: bool = True
+    after: str = ""
 
 
 @dataclass
@@ -99,12 +102,12 @@ def files_of_tests() -> list[str]:
 
 
 def in_order(files: list[str], seed: int | None) -> list[str]:
-    """Return them longest first, but those of asynchronous tests before all: a process that had a browser cannot run them."""
+    """Return them longest first, or as a seed says."""
     seconds = {**{path: float(len(LONG) - at) for at, path in enumerate(LONG)}, **seconds_by_file()}
     ordered = sorted(files, key=lambda path: (-seconds.get(path, 0.0), path))
     if seed is not None:
         random.Random(seed).shuffle(ordered)
-    return sorted(ordered, key=lambda path: "async def test_" not in (PROJECT / path).read_text())
+    return ordered
 
 
 def make_parts(folder: Path, files: list[str], *, core: bool = False, seed: int | None = None, extra: tuple[str, ...] = ()
@@ -123,14 +126,17 @@ def make_parts(folder: Path, files: list[str], *, core: bool = False, seed: int 
     pythons = [Part(f"Python {number}", (*command, f"--queue={rest}")) for number in range(1, 4)]
     if not browser.read_text():
         return tuple(pythons)
-    return (*pythons[:2], Part("browser", (*command, f"--queue={browser}", f"--queue={rest}")))
+    return (*pythons[:2], Part("browser", (*command, f"--queue={browser}")), replace(pythons[2], after="browser"))
 
 
 JAVASCRIPT = Part("JavaScript", ("make", "--no-print-directory", "js"), in_pytest=False)
 
 
-def run_part(part: Part, turn: threading.Event | None = None) -> Sum:
-    """Run one part and return what it came to. Its output is passed on at once, dots included, from its `turn` on."""
+def run_part(part: Part, turn: threading.Event | None = None, ended: threading.Event | None = None) -> Sum:
+    """Run one part and return what it came to. Its output is passed on at once, dots included, from its `turn` on.
+
+    ended  set when its command has: what was printed may still wait for its turn
+    """
     began = time.monotonic()
     process = subprocess.Popen(part.command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert process.stdout is not None
@@ -141,6 +147,8 @@ def run_part(part: Part, turn: threading.Event | None = None) -> Sum:
             shown = _show(printed, shown)
     code = process.wait()
     seconds = time.monotonic() - began
+    if ended is not None:
+        ended.set()
     if turn is not None:
         turn.wait()
     _show(printed, shown)
@@ -187,13 +195,17 @@ def run_alone(sums: list[Sum]) -> bool:
 
 
 def run_parts(parts: tuple[Part, ...]) -> list[Sum]:
-    """Run all parts at once, print one line for each and one for all, and return what they came to."""
+    """Run all parts, at once or each after another, print one line for each and one for all, and return what they came to."""
     turns = [threading.Event() for _ in parts]
+    ended = {part.name: threading.Event() for part in parts}
 
     def run(number: int) -> Sum:
+        if parts[number].after:
+            ended[parts[number].after].wait()
         try:
-            return run_part(parts[number], turns[number])
+            return run_part(parts[number], turns[number], ended[parts[number].name])
         finally:
+            ended[parts[number].name].set()
             if number + 1 < len(parts):
                 turns[number + 1].set()
 

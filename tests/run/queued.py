@@ -3,19 +3,17 @@
     pytest -p tests.run.queued --queue=FILE [--queue=FILE]
 
 A file is imported and collected by the process that runs it alone: to collect all of them takes half a minute, in each process.
-A queue is a text file, a path in each line; the second is begun when the first is empty.
+A queue is a text file, a path in each line; a second one is begun when the first is empty.
 """
 
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from _pytest.main import CollectionArgument, resolve_collection_argument
-
-BROWSER = ("tests/browser/", "tests/ways/")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,18 +25,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(FromQueues([Path(each) for each in config.option.queue]))
 
 
-def take(queue: Path, wanted: Callable[[str], bool] = lambda path: True) -> str:
-    """Take the first path that is wanted out of a queue; "" where there is none. Processes take turns."""
+def take(queue: Path) -> str:
+    """Take the first path out of a queue; "" where there is none. Processes take turns."""
     with queue.open("r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        paths = file.read().splitlines()
-        found = next(filter(wanted, paths), "")
-        if found:
-            paths.remove(found)
-            file.seek(0)
-            file.truncate()
-            file.writelines(f"{path}\n" for path in paths)
-    return found
+        first, *others = file.read().splitlines() or [""]
+        file.seek(0)
+        file.truncate()
+        file.writelines(f"{path}\n" for path in others)
+    return first
 
 
 class FromQueues:
@@ -47,7 +42,6 @@ class FromQueues:
     def __init__(self, queues: list[Path]) -> None:
         self.queues = queues
         self.collected = 0
-        self.had_a_browser = False
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool:
@@ -84,16 +78,8 @@ class FromQueues:
                 yield items
 
     def arguments(self, session: pytest.Session) -> Iterator[CollectionArgument]:
-        while path := self.take_next():
-            self.had_a_browser |= path.startswith(BROWSER)
+        while path := next(filter(None, map(take, self.queues)), ""):
             one = resolve_collection_argument(session.config.rootpath, path, 0)
             session._initialpaths = frozenset({one.path})
             session._initialpaths_with_parents = frozenset({one.path, *one.path.parents})
             yield one
-
-    def take_next(self) -> str:
-        """Playwright keeps an event loop running in the thread that used it: no asynchronous test could run after it."""
-        return next(filter(None, (take(queue, self.may_run) for queue in self.queues)), "")
-
-    def may_run(self, path: str) -> bool:
-        return not (self.had_a_browser and "async def test_" in Path(path).read_text())

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.run.parts import (
+    BROWSER,
     GPU,
     LONG,
     MOST_ALONE,
@@ -25,7 +26,6 @@ from tests.run.parts import (
     run_alone,
     run_parts,
 )
-from tests.run.queued import BROWSER, FromQueues
 from tests.scale import DEEP
 
 
@@ -44,23 +44,32 @@ def test_a_part_that_fails_keeps_no_other_from_running(capfd: pytest.CaptureFixt
     assert "F." in printed
 
 
+def test_a_part_waits_for_the_one_that_it_follows_and_for_no_other(tmp_path: Path) -> None:
+    """`slow` prints first and ends last: what `second` waits for is the end of `first`, not its turn to print."""
+    def stamp(name: str, after: str, seconds: float) -> Part:
+        code = f"import time; a = time.monotonic(); time.sleep({seconds}); open({str(tmp_path / name)!r}, 'w')" \
+               ".write(f'{a} {time.monotonic()}')"
+        return Part(name, (sys.executable, "-c", code), in_pytest=False, after=after)
+
+    run_parts((stamp("slow", "", 2.5), stamp("first", "", 0.5), stamp("second", "first", 0.0)))
+    times = {name: [float(word) for word in (tmp_path / name).read_text().split()] for name in ("slow", "first", "second")}
+    assert times["first"][1] <= times["second"][0] and times["second"][1] < times["slow"][1]
+
+
 def test_each_file_of_tests_is_in_one_queue_and_those_of_the_browser_in_its_own(tmp_path: Path) -> None:
     files = files_of_tests()
     parts = make_parts(tmp_path, files)
     browser, rest = ((tmp_path / name).read_text().splitlines() for name in ("browser", "rest"))
     assert sorted([*browser, *rest]) == files and not any(path.startswith(GPU) for path in files)
     assert {path.split("/")[1] for path in browser} == {"browser", "ways"} and not any(path.startswith(BROWSER) for path in rest)
-    asked = [[word for word in part.command if word.startswith("--queue=")] for part in parts]
-    assert asked == [[f"--queue={tmp_path / 'rest'}"]] * 2 + [[f"--queue={tmp_path / 'browser'}", f"--queue={tmp_path / 'rest'}"]]
+    asked = [(word.rpartition("/")[2], part.after) for part in parts for word in part.command if word.startswith("--queue=")]
+    assert asked == [("rest", ""), ("rest", ""), ("browser", ""), ("rest", "browser")]
 
 
-def test_asynchronous_tests_come_first_and_then_the_longest_or_what_a_seed_says(tmp_path: Path) -> None:
+def test_the_longest_come_first_or_what_a_seed_says() -> None:
     files = files_of_tests()
-    ordered = in_order(files, None)
-    is_async = ["async def test_" in (PROJECT / path).read_text() for path in ordered]
-    assert any(is_async) and is_async == sorted(is_async, reverse=True)
-    assert in_order(files, 1) == in_order(files, 1) != in_order(files, 2) != ordered
     assert set(LONG) <= set(files)
+    assert in_order(files, 1) == in_order(files, 1) != in_order(files, 2) != in_order(files, None)
 
 
 def test_processes_share_a_queue(tmp_path: Path) -> None:
@@ -79,18 +88,6 @@ def test_processes_share_a_queue(tmp_path: Path) -> None:
                      for _ in range(2))
     assert (first.returncode, count_tests(first.stdout)) == (0, {"passed": 4}), first.stdout + first.stderr
     assert second.returncode == 5 and (tmp_path / "queue").read_text() == ""
-
-
-def test_a_process_that_had_a_browser_takes_no_asynchronous_tests(tmp_path: Path) -> None:
-    (tmp_path / "test_async.py").write_text("async def test_it():\n    pass\n")
-    (tmp_path / "test_plain.py").write_text("def test_it():\n    pass\n")
-    queue = tmp_path / "queue"
-    queue.write_text(f"{tmp_path}/test_async.py\n{tmp_path}/test_plain.py\n")
-    process = FromQueues([queue])
-    process.had_a_browser = True
-    assert [process.take_next(), process.take_next()] == [f"{tmp_path}/test_plain.py", ""]
-    process.had_a_browser = False
-    assert process.take_next() == f"{tmp_path}/test_async.py"
 
 
 @pytest.mark.parametrize(("printed", "counts"), [
