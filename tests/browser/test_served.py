@@ -26,7 +26,7 @@ def test_from_what_was_served_to_a_job_that_is_filled_in(watched: Any, playwrigh
     page.goto(f"{server_url}/cache/")
     page.get_by_role("link", name="Served").click()
     shows(page.locator(".answer"), "default")
-    eventually(lambda: "default 100.0 %" in page.locator("[data-save=served-rules]").get_attribute("aria-label"))
+    eventually(lambda: "default " in page.locator("[data-save=served-rules]").get_attribute("aria-label"))
     page.get_by_role("link", name="Tune matmul K=2048 M=2048 N=2048").click()
     page.wait_for_url("**/tune/new/?*")
     shape = page.locator("[name=shape]").input_value()

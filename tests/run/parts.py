@@ -119,7 +119,8 @@ def make_parts(folder: Path, files: list[str], *, core: bool = False, seed: int 
     if core:
         files = [path for path in files if not path.startswith(BROWSER) and has_core_tests(PROJECT / path)]
     browser, rest = Path(folder, "browser"), Path(folder, "rest")
-    browser.write_text("".join(f"{path}\n" for path in in_order(files, seed) if path.startswith(BROWSER)))
+    alone = [path for path in files if path.startswith(BROWSER)]            # of one process: as they stand
+    browser.write_text("".join(f"{path}\n" for path in (alone if seed is None else in_order(alone, seed))))
     rest.write_text("".join(f"{path}\n" for path in in_order(files, seed) if not path.startswith(BROWSER)))
     command = (*PYTEST, *(("--core", "-p", "no:playwright") if core else ()),
                *(("-p", "randomly", f"--randomly-seed={seed}") if seed is not None else ()), *extra)
