@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.browser.visit import eventually, shows
 
 ROW = {"operator": "matmul", "dtype": "bf16", "rule": "default", "entry": None, "bucket": "K=2048 M=2048 N=2048", "launches": 1234}
@@ -26,7 +28,9 @@ def test_from_what_was_served_to_a_job_that_is_filled_in(watched: Any, playwrigh
     page.goto(f"{server_url}/cache/")
     page.get_by_role("link", name="Served").click()
     shows(page.locator(".answer"), "default")
-    eventually(lambda: "default " in page.locator("[data-save=served-rules]").get_attribute("aria-label"))
+    shares = {each["rule"]: each["share_pct"] for each in page.request.get(f"{server_url}/api/configs/served/").json()["shares"]}
+    assert sum(shares.values()) == pytest.approx(100)           # of all that tests of this product told: alone 100 % default
+    eventually(lambda: f"default {shares['default']:.1f} %" in page.locator("[data-save=served-rules]").get_attribute("aria-label"))
     page.get_by_role("link", name="Tune matmul K=2048 M=2048 N=2048").click()
     page.wait_for_url("**/tune/new/?*")
     shape = page.locator("[name=shape]").input_value()

@@ -61,7 +61,7 @@ def test_headline_bar_and_table_never_disagree_and_nothing_moves(watched: Any, s
     poll(page, "document.querySelector('#trials .grid-count')")
     poll(page, "/, \\d+ trial/.test(document.querySelector('#tune-answer').innerText)")
     page.evaluate(LOOK)
-    poll(page, "window.found.seen.length >= 3")          # of a machine with other work few frames are drawn while it runs
+    poll(page, "window.found.seen.length >= 6")
     page.get_by_role("button", name="Pause").click()
     poll(page, "/\\bPaused/.test(document.querySelector('#tune-answer').innerText)")
     assert page.inner_text("#tune-progress").startswith("paused") and page.is_visible("#resume") and not page.is_visible("#pause")
