@@ -12,8 +12,20 @@ from tests.tuner.bring.test_calls import Calls
 from tuner.bring.calls.expression import read_call
 from tuner.bring.calls.fitting import fit, fit_flag, fit_fraction
 from tuner.bring.calls.reference_call import write_reference_call
+from tuner.bring.report import Found
 from tuner.bring.source import all_kernels_of
 from tuner.bring.spaces import few_values
+
+
+def record_call(folder: Path, text: str, call: str, kernel: str) -> tuple[Found, str]:
+    """Return what a call of a file's host function says of one kernel, and the adapter that is written of it."""
+    path = folder / "calls_of_a_file.py"
+    path.write_text(text)
+    calls = Calls(path)
+    with calls.asked:
+        found = calls.record(call)[kernel]
+    return found, calls.adapters[kernel]
+
 
 FILE = """
 import torch, triton, triton.language as tl
@@ -184,12 +196,7 @@ def sum_in_order(x, order, scale):
 
 @pytest.mark.torch
 def test_strides_as_tuples_orders_loops_in_functions_and_stand_ins_with_methods(tmp_path: Path) -> None:
-    path = tmp_path / "more.py"
-    path.write_text(MORE)
-    calls = Calls(path)
-    with calls.asked:
-        found = calls.record("sum_in_order(randn(512, 4096), randperm(512), full((1,), 0.5))[0]")["sums_of"]
-    adapter = calls.adapters["sums_of"]
+    found, adapter = record_call(tmp_path, MORE, "sum_in_order(randn(512, 4096), randperm(512), full((1,), 0.5))[0]", "sums_of")
     assert "BLOCK" in {each["name"] for each in found.parameters} and not found.problems      # n is no number that follows it
     assert '"strides": (n, 1)' in adapter and "torch.randperm(M, device=device).to(torch.int64)" in adapter
     assert "NotImplementedError" not in adapter and "only=" not in adapter
@@ -228,15 +235,11 @@ def attend_sparse(q, k, layout, mode=Mode.up):
 @pytest.mark.torch
 def test_quotients_of_sizes_are_no_blocks_and_a_block_of_one_row_is_one(tmp_path: Path) -> None:
     """Values that the host reads off a mask, gradients that begin as copied zeros, and a value of an IntEnum are known too."""
-    path = tmp_path / "groups.py"
-    path.write_text(GROUPS)
-    calls = Calls(path)
-    with calls.asked:
-        found = calls.record("attend_sparse(randn(16, 1024), randn(4, 1024), ones(8, 8, dtype=int64))")["attend"]
+    call = "attend_sparse(randn(16, 1024), randn(4, 1024), ones(8, 8, dtype=int64))"
+    found, adapter = record_call(tmp_path, GROUPS, call, "attend")
     space = {each["name"]: each["values"] for each in found.parameters}
     assert set(space) == {"ROWS", "num_warps", "num_stages"} and space["ROWS"] == [1, 2, 4, 8] and not found.problems
     assert found.recorded is not None and found.recorded["grid_formula"].startswith('triton.cdiv(meta["n"], meta["ROWS"])')
-    adapter = calls.adapters["attend"]
     assert "NotImplementedError" not in adapter and '"MODE": 2' in adapter
     assert any("grads is read and written: it holds 0" in note for note in found.notes)
 
@@ -274,12 +277,7 @@ def _(x):
 
 @pytest.mark.torch
 def test_descriptors_are_made_for_each_configuration_and_a_custom_operator_is_followed(tmp_path: Path) -> None:
-    path = tmp_path / "made.py"
-    path.write_text(MADE)
-    calls = Calls(path)
-    with calls.asked:
-        found = calls.record("copy_by_tiles(randn(4096, 128))")["copy_tiles"]
-    adapter = calls.adapters["copy_tiles"]
+    found, adapter = record_call(tmp_path, MADE, "copy_by_tiles(randn(4096, 128))", "copy_tiles")
     assert '"y_desc": lambda meta: TensorDescriptor.from_tensor(meta["y_desc"], [meta["BLOCK"], ' in adapter
     assert "NotImplementedError" not in adapter and 'out="y_desc"' in adapter and "kernel=KERNEL" in adapter
     assert "BLOCK" in {each["name"] for each in found.parameters} and not found.problems

@@ -120,11 +120,7 @@ def _function(
     ]
     text = "\n".join(source.plain(each.first, each.last) for each in code)
     own_text = source.plain(item.first, item.last)
-    used = (
-        frozenset(_WORD.findall(_DIRECTIVE.sub("", text)))
-        | frozenset(re.findall(r"#\s*pragma\s+unroll\s*\(?\s*([A-Za-z_]\w*)", text))
-        | _in_macros(source, text)
-    )
+    used = _names_in(source, text)
     template = template_of(source, item, values, own)
     names = {name: value for name, value in defines.items() if name in used} | {
         each.name: None for each in template if not each.is_type
@@ -164,6 +160,12 @@ def _function(
         problem=problem,
         counted=counted_by_blocks(body_of(source, item), {each.name for each in arguments if each.written}, names),
     )
+
+
+def _names_in(source: Source, text: str) -> frozenset[str]:
+    """Return the names that a text uses, in its pragmas and in the macros that it calls too."""
+    unrolled = re.findall(r"#\s*pragma\s+unroll\s*\(?\s*([A-Za-z_]\w*)", text)
+    return frozenset(_WORD.findall(_DIRECTIVE.sub("", text))) | frozenset(unrolled) | _in_macros(source, text)
 
 
 def _is_dynamic(words: Sequence[str]) -> bool:
