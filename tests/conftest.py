@@ -5,7 +5,6 @@ alice may upload, tune and capture (engineer); bob reads (viewer); olga manages 
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import logging
 import os
@@ -27,7 +26,6 @@ from tests.kept.cluster import WITH_TABLES
 from tests.kept.folder import cache_folder
 from tests.product import Product, seed_database
 from tests.scale import CHANGED_KERNELS, DEEP
-from tests.servers import SHARED
 
 BUCKET = "ridgepoint-test"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -160,7 +158,7 @@ def api(db: None) -> Callable[..., Any]:
 def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
     """Everything as `make run` starts it, as processes of their own, with a database and a data folder of their own."""
     home = tmp_path_factory.mktemp("product")
-    seed_database(home, Path(os.environ[SHARED]))
+    seed_database(home)
     started = Product(home)
     try:
         started.wait_until_up()
@@ -214,9 +212,8 @@ FIRST_PROJECT_ALONE = "DELETE FROM webapp_project WHERE id > (SELECT min(id) FRO
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(django_db_modify_db_settings: None, django_db_blocker: Any) -> None:
-    """The workers of `pytest -n` copy one database that has its tables: that of the kept cluster, where one could be copied."""
-    with django_db_blocker.unblock(), open(Path(os.environ[SHARED]) / "tables.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    """The tests' database is a copy of one that has its tables: that of the kept cluster, where one could be copied."""
+    with django_db_blocker.unblock():
         with connection._nodb_cursor() as cursor:
             cursor.execute("SELECT FROM pg_database WHERE datname = %s", [WITH_TABLES])
             there = cursor.fetchone() is not None

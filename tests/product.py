@@ -86,7 +86,7 @@ class Product:
         self.news.put(None)
 
 
-def seed_database(home: Path, shared: Path | None = None) -> None:
+def seed_database(home: Path) -> None:
     """Give `home` a database with its tables, so that a product over it starts in seconds (not where `copy_cluster` cannot)."""
     copy_cluster(home / "pg" / "data")
 

@@ -2,8 +2,7 @@
 
 A conftest would come too late: pytest-django reads the settings first. Only addresses are chosen here; the servers start when
 the collected tests are known and one of them needs a database or a queue, so that pure tests wait for nothing.
-Under `pytest -n` the controller starts one PostgreSQL while its workers collect, in which each worker has a database;
-a Valkey each, because channels are shared by all databases of one. They end with the process that started them, kill -9 included.
+They end with the process that started them, kill -9 included.
 """
 
 import os
@@ -20,17 +19,11 @@ from tests.run.durations import remember
 from webapp.embedded import postgres, redis
 
 SERVERS = {"db", "transactional_db", "django_db_setup", "live_server"}      # fixtures; the mark django_db names them as well
-SHARED = "RIDGEPOINT_TEST_ROOT"                                             # from the controller of `pytest -n` to its workers
 
-_worker = os.environ.get("PYTEST_XDIST_WORKER", "") if SHARED in os.environ else ""
-_root = Path(os.environ[SHARED]) if _worker else Path(tempfile.mkdtemp(prefix="rp-test-"))
-_home = _root / _worker if _worker else _root
-_home.mkdir(exist_ok=True)
-if not _worker:
-    os.environ[SHARED] = str(_root)
-os.environ["RIDGEPOINT_HOME"] = str(_home)
-os.environ["DATABASE_URL"] = f"postgresql://ridgepoint@/postgres?host={_root / 'pg' / 's'}&port={postgres.PORT}"
-os.environ["REDIS_URL"] = f"unix://{redis.socket_path(_home / 'redis')}"
+HOME = Path(tempfile.mkdtemp(prefix="rp-test-"))                            # of this run
+os.environ["RIDGEPOINT_HOME"] = str(HOME)
+os.environ["DATABASE_URL"] = f"postgresql://ridgepoint@/postgres?host={HOME / 'pg' / 's'}&port={postgres.PORT}"
+os.environ["REDIS_URL"] = f"unix://{redis.socket_path(HOME / 'redis')}"
 for _name in ("RIDGEPOINT_S3_BUCKET", "RIDGEPOINT_SIGN_IN", "RIDGEPOINT_HOSTS"):      # tests state what they need
     os.environ.pop(_name, None)
 
@@ -62,32 +55,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--core", action="store_true", help="only tests that need no server, no browser, no GPU and no second process")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """In the controller of `pytest -n`: the database server of all workers, while they collect."""
-    options = session.config.option
-    if getattr(options, "numprocesses", None) and not _worker and not options.core and not options.collectonly:
-        start_postgres()
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """In the process that runs the tests: what is still missing, before the first one that needs it."""
-    if not _redis and needs_servers(item):
-        if not _worker:
-            start_postgres()
-        _redis.append(redis.start(_home / "redis", tie_to_parent=True))
-        assert _redis == [os.environ["REDIS_URL"]]
+    """Start both servers before the first test that needs them, PostgreSQL over a copy of a cluster that is kept between runs."""
+    if not (HOME / "pg" / "data").exists() and needs_servers(item):
+        copy_cluster(HOME / "pg" / "data")
+        assert postgres.start(HOME / "pg" / "data", durable=False, tie_to_parent=True) == os.environ["DATABASE_URL"]
+        assert redis.start(HOME / "redis", tie_to_parent=True) == os.environ["REDIS_URL"]
 
 
-def start_postgres() -> None:
-    """Start this run's server over a copy of a cluster that is kept between runs."""
-    if not (_root / "pg" / "data").exists():
-        copy_cluster(_root / "pg" / "data")
-    assert postgres.start(_root / "pg" / "data", durable=False, tie_to_parent=True) == os.environ["DATABASE_URL"]
-
-
-_redis: list[str] = []              # its address, once it runs
 _seconds: dict[str, float] = defaultdict(float)
 
 
@@ -96,12 +72,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if not _worker and not session.config.option.collectonly:
+    if not session.config.option.collectonly:
         remember(_seconds)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    redis.stop(_home / "redis")
-    if not _worker:
-        postgres.stop(_root / "pg" / "data")
-        shutil.rmtree(_root, ignore_errors=True)
+    redis.stop(HOME / "redis")
+    postgres.stop(HOME / "pg" / "data")
+    shutil.rmtree(HOME, ignore_errors=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(os.environ["RIDGEPOINT_TEST_ROOT"])
+ROOT = Path(os.environ["RIDGEPOINT_HOME"])
 
 
 def test_pure():
@@ -39,7 +39,6 @@ def test_served():
     pytest.param(("-k", "pure"), "1 passed", id="chosen"),       # the chosen tests decide, not the collected ones
     pytest.param(("--core",), "1 passed", id="core", marks=pytest.mark.deep_only),
     pytest.param(("-k", "served"), "1 passed", id="alone", marks=pytest.mark.deep_only),
-    pytest.param(("-k", "served", "-n", "2"), "1 passed", id="workers"),
 ])
 def test_a_run_starts_what_its_tests_need(arguments: tuple[str, ...], passed: str, tmp_path: Path) -> None:
     file = tmp_path / "test_seen.py"

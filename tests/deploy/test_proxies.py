@@ -31,7 +31,6 @@ from cryptography.x509.oid import NameOID
 
 from tests.product import PROJECT, Product, clean_env, seed_database
 from tests.scale import deep_only
-from tests.servers import SHARED
 from tests.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.deep, deep_only, pytest.mark.timeout(600)]
@@ -49,7 +48,7 @@ uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s; include {folder}/site.con
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder with an owner."""
     folder = tmp_path_factory.mktemp("behind")
-    seed_database(folder, Path(os.environ[SHARED]))
+    seed_database(folder)
     subprocess.run([sys.executable, PROJECT / "manage.py", "createowner", "olga"], check=True, capture_output=True, timeout=300,
                    env=clean_env(folder) | {"RIDGEPOINT_PASSWORD": PASSWORD})
     return folder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -14,7 +13,6 @@ import requests
 
 from tests.product import PROJECT, Product, clean_env, seed_database
 from tests.scale import deep_only
-from tests.servers import SHARED
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.deep, deep_only, pytest.mark.timeout(600)]
 PASSWORD = "correct horse battery staple"
@@ -27,7 +25,7 @@ def both(tmp_path: Path) -> Iterator[list[Product]]:
     started = []
     for name in ("first", "second"):
         home = tmp_path / name
-        seed_database(home, Path(os.environ[SHARED]))
+        seed_database(home)
         subprocess.run([sys.executable, PROJECT / "manage.py", "createowner", "olga"], check=True, capture_output=True, timeout=300,
                        env=clean_env(home) | {"RIDGEPOINT_PASSWORD": PASSWORD})
         started.append(Product(home, env={"RIDGEPOINT_SIGN_IN": "1"}))

@@ -25,7 +25,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 PROJECT = Path(__file__).resolve().parents[2]
-TESTS = ("pytest-django", "pytest-asyncio", "pytest-xdist")
+TESTS = ("pytest-django", "pytest-asyncio")
 THERE = ("torch", "triton", "numpy", "scipy", "scikit-learn", "pyarrow", "psutil", "pytest", "pytest-timeout", "hypothesis",
          "requests", "nvidia-ml-py", "cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "click", "pillow",
          "contourpy", "pyyaml", "uvloop")

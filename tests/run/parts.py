@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,6 +35,7 @@ GPU = "tests/gpu/"          # all of it needs one: it is not even imported
 PYTEST = (sys.executable, "-m", "pytest", "-m", "not gpu", "-p", "no:cacheprovider", "-p", "tests.run.passed",
           "-p", "tests.run.queued")
 BROWSER = ("tests/browser/", "tests/ways/")
+TOGETHER = "tests/truth/"   # its database of all public files is made by one process, once
 COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")           # pytest's closing line
 NODE_COUNTED = re.compile(r"^(?:#|ℹ) (pass|fail|skipped) (\d+)$")           # those of node --test
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?::.+?)(?: - .*)?$")              # of pytest's short summary
@@ -110,6 +112,16 @@ def in_order(files: list[str], seed: int | None) -> list[str]:
     return ordered
 
 
+def lines_of(files: list[str]) -> Iterator[str]:
+    """Yield the lines of a queue: a file each, those of `TOGETHER` in one, where the first of them stands."""
+    together = [path for path in files if path.startswith(TOGETHER)]
+    for path in files:
+        if path in together[:1]:
+            yield " ".join(together)
+        elif path not in together:
+            yield path
+
+
 def make_parts(folder: Path, files: list[str], *, core: bool = False, seed: int | None = None, extra: tuple[str, ...] = ()
                ) -> tuple[Part, ...]:
     """Write the queues of these files to a folder and return the parts that empty them.
@@ -121,7 +133,8 @@ def make_parts(folder: Path, files: list[str], *, core: bool = False, seed: int 
     browser, rest = Path(folder, "browser"), Path(folder, "rest")
     alone = [path for path in files if path.startswith(BROWSER)]            # of one process: as they stand
     browser.write_text("".join(f"{path}\n" for path in (alone if seed is None else in_order(alone, seed))))
-    rest.write_text("".join(f"{path}\n" for path in in_order(files, seed) if not path.startswith(BROWSER)))
+    others = [path for path in files if not path.startswith(BROWSER)]
+    rest.write_text("".join(f"{line}\n" for line in lines_of(in_order(others, seed))))
     command = (*PYTEST, *(("--core", "-p", "no:playwright") if core else ()),
                *(("-p", "randomly", f"--randomly-seed={seed}") if seed is not None else ()), *extra)
     pythons = [Part(f"Python {number}", (*command, f"--queue={rest}")) for number in range(1, 4)]

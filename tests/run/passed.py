@@ -24,7 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
     place = os.environ.get(PASSED)
     if place and not config.option.note_passed:
         config.pluginmanager.register(LeaveOut(passed_before()))
-    elif place and not hasattr(config, "workerinput"):
+    elif place:
         config.pluginmanager.register(Note(Path(place)))
 
 

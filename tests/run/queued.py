@@ -3,7 +3,8 @@
     pytest -p tests.run.queued --queue=FILE [--queue=FILE]
 
 A file is imported and collected by the process that runs it alone: to collect all of them takes half a minute, in each process.
-A queue is a text file, a path in each line; a second one is begun when the first is empty.
+A queue is a text file: in each line a path, or several that one process shall run, parted by blanks. A second queue is begun
+when the first is empty.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(FromQueues([Path(each) for each in config.option.queue]))
 
 
-def take(queue: Path) -> str:
-    """Take the first path out of a queue; "" where there is none. Processes take turns."""
+def take(queue: Path) -> list[str]:
+    """Take the paths of the first line out of a queue; [] where there is none. Processes take turns."""
     with queue.open("r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         first, *others = file.read().splitlines() or [""]
         file.seek(0)
         file.truncate()
-        file.writelines(f"{path}\n" for path in others)
-    return first
+        file.writelines(f"{line}\n" for line in others)
+    return first.split()
 
 
 class FromQueues:
@@ -78,8 +79,9 @@ class FromQueues:
                 yield items
 
     def arguments(self, session: pytest.Session) -> Iterator[CollectionArgument]:
-        while path := next(filter(None, map(take, self.queues)), ""):
-            one = resolve_collection_argument(session.config.rootpath, path, 0)
-            session._initialpaths = frozenset({one.path})
-            session._initialpaths_with_parents = frozenset({one.path, *one.path.parents})
-            yield one
+        while paths := next(filter(None, map(take, self.queues)), []):
+            for path in paths:
+                one = resolve_collection_argument(session.config.rootpath, path, 0)
+                session._initialpaths = frozenset({one.path})
+                session._initialpaths_with_parents = frozenset({one.path, *one.path.parents})
+                yield one

@@ -16,6 +16,7 @@ from tests.run.parts import (
     LONG,
     MOST_ALONE,
     PROJECT,
+    TOGETHER,
     Part,
     Sum,
     count_tests,
@@ -59,9 +60,11 @@ def test_a_part_waits_for_the_one_that_it_follows_and_for_no_other(tmp_path: Pat
 def test_each_file_of_tests_is_in_one_queue_and_those_of_the_browser_in_its_own(tmp_path: Path) -> None:
     files = files_of_tests()
     parts = make_parts(tmp_path, files)
-    browser, rest = ((tmp_path / name).read_text().splitlines() for name in ("browser", "rest"))
+    browser, rest = ((tmp_path / name).read_text().split() for name in ("browser", "rest"))
     assert sorted([*browser, *rest]) == files and not any(path.startswith(GPU) for path in files)
     assert {path.split("/")[1] for path in browser} == {"browser", "ways"} and not any(path.startswith(BROWSER) for path in rest)
+    lines = [set(line.split()) for line in (tmp_path / "rest").read_text().splitlines()]
+    assert {path for path in files if path.startswith(TOGETHER)} in lines
     asked = [(word.rpartition("/")[2], part.after) for part in parts for word in part.command if word.startswith("--queue=")]
     assert asked == [("rest", ""), ("rest", ""), ("browser", ""), ("rest", "browser")]
 

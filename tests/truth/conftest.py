@@ -6,10 +6,7 @@ Once all are ready they are kept for later runs over the same code.
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +22,7 @@ from profiles.store import frame
 from profiles.topics.services import topics_make
 from profiles.upload.services import profile_create, profile_delete, profile_ingest
 from tests.kept.cluster import WITH_TABLES
-from tests.servers import SHARED
+from tests.servers import HOME
 from tests.truth import kept_library
 from tests.truth.asking import Asking
 from tests.truth.files import FILES, Recording
@@ -36,40 +33,37 @@ DATABASE = "ridgepoint_truth"
 
 
 class Library:
-    """The ready profiles of all workers. `folder` holds their objects, and a lock and a mark for each file."""
+    """The ready profiles of a run. `store` holds their objects."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, store: Path) -> None:
+        self.store = store
+        self.made = set[int]()
+        self.is_open = False
 
     @staticmethod
-    def store(folder: Path) -> dict[str, Any]:
-        """Return an object store as settings name it."""
-        return {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"location": folder, "allow_overwrite": True}}
-
-    @contextmanager
-    def lock(self, name: str) -> Iterator[Path]:
-        """Hold one name's lock; gives the path of its mark."""
-        with open(self.folder / f"{name}.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield self.folder / f"{name}.made"
+    def storages(folder: Path) -> dict[str, Any]:
+        """Return the settings of an object store over a folder."""
+        options = {"location": folder, "allow_overwrite": True}
+        return {**settings.STORAGES, "default": {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": options}}
 
     def open(self) -> None:
-        """Fill the database, which is new, with what an earlier run over the same code and files kept."""
-        if kept_library.restore(self.folder / "store"):
-            for file in FILES:
-                (self.folder / f"{file.number}.made").touch()
-
-    def close(self) -> None:
-        """Keep the profiles once all are ready."""
-        if all((self.folder / f"{file.number}.made").exists() for file in FILES):
-            kept_library.keep_library(self.folder / "store")
+        """Use its database from now on: when first opened a new one, with what an earlier run over the same code and files kept."""
+        if not self.is_open:
+            with connection._nodb_cursor() as cursor:
+                cursor.execute(f"CREATE DATABASE {DATABASE} TEMPLATE {WITH_TABLES}")
+        connection.close()
+        connection.settings_dict["NAME"] = DATABASE
+        if not self.is_open and kept_library.restore(self.store):
+            self.made.update(file.number for file in FILES)
+        self.is_open = True
 
     def ready(self, file: Recording) -> Profile:
-        """Return the profile of a file, read now where nobody has read it yet."""
-        with self.lock(str(file.number)) as made:
-            if not made.exists():
-                self._make(file)
-                made.touch()
+        """Return the profile of a file, read now where nobody has read it yet. Once all are, they are kept for later runs."""
+        if file.number not in self.made:
+            self._make(file)
+            self.made.add(file.number)
+            if len(self.made) == len(FILES):
+                kept_library.keep_library(self.store)
         return Profile.objects.get(pk=file.number)
 
     def _make(self, file: Recording) -> None:
@@ -85,32 +79,24 @@ class Library:
 
     def create(self, number: int, file: File[bytes]) -> Profile:
         """Store a file under an id that is free."""
-        with self.lock("numbers"), connection.cursor() as cursor:
+        with connection.cursor() as cursor:
             cursor.execute("SELECT setval(pg_get_serial_sequence('profiles_profile', 'id'), %s, false)", [number])
             return profile_create(owner=local_user(), file=file, worker="truth")
+
+
+LIBRARY = Library(HOME / "truth")
 
 
 @pytest.fixture(scope="module")
 def library(django_db_setup: None, django_db_blocker: Any) -> Iterator[Library]:
     """The database of ready profiles in place of the tests' own, and its object store, while a module runs."""
-    library = Library(Path(os.environ[SHARED]) / "truth")
-    library.folder.mkdir(exist_ok=True)
     with django_db_blocker.unblock():
         own = connection.settings_dict["NAME"]
-        with library.lock("database") as made:
-            if is_new := not made.exists():
-                with connection._nodb_cursor() as cursor:
-                    cursor.execute(f"CREATE DATABASE {DATABASE} TEMPLATE {WITH_TABLES}")
-            connection.close()
-            connection.settings_dict["NAME"] = DATABASE
-            if is_new:
-                library.open()
-                made.touch()
         try:
-            with override_settings(STORAGES={**settings.STORAGES, "default": library.store(library.folder / "store")}):
+            LIBRARY.open()
+            with override_settings(STORAGES=LIBRARY.storages(LIBRARY.store)):
                 local_user()
-                yield library
-            library.close()
+                yield LIBRARY
         finally:
             connection.close()
             connection.settings_dict["NAME"] = own

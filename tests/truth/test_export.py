@@ -26,7 +26,7 @@ OF_COPIES = 2_000_000_000       # above the ids of all files
 def test_an_exported_trace_has_the_same_sums(
         profile: Profile, ask: Asking, library: Library, tmp_path: Path, settings: Any) -> None:
     causes, exported = ask.topic("causes"), ask.content("api/export/trace/")
-    settings.STORAGES = {**settings.STORAGES, "default": library.store(tmp_path)}
+    settings.STORAGES = library.storages(tmp_path)
     copy = library.create(profile.pk + OF_COPIES, ContentFile(exported, name="exported.json.gz"))
     profile_ingest(copy.pk, "truth")
     copy.refresh_from_db()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -19,7 +18,6 @@ import pytest
 from tests.browser.conftest import _OURS, _kept_context, browser_type_launch_args, context, page, watched
 from tests.browser.visit import WITHIN_MS, WORKED_MS, poll
 from tests.product import PROJECT, Product, clean_env, seed_database
-from tests.servers import SHARED
 
 __all__ = ["_kept_context", "browser_type_launch_args", "context", "page", "watched"]
 OWNER, PASSWORD = "olga", "correct horse battery"
@@ -38,7 +36,7 @@ class Team:
 def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
     """As on a server that several people use; empty but for its owner at first."""
     home = tmp_path_factory.mktemp("team")
-    seed_database(home, Path(os.environ[SHARED]))
+    seed_database(home)
     product = Product(home, "--gpus", "0", env={"RIDGEPOINT_SIGN_IN": "1"})
     try:
         product.wait_until_up()

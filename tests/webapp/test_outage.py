@@ -28,7 +28,6 @@ from websockets.sync.client import connect
 
 from profiles.models import Profile
 from tests.product import Product, seed_database
-from tests.servers import SHARED
 from tests.socket_visitor import SocketVisitor
 from tests.waiting import until
 from tuner.gate import client as gate_client
@@ -50,7 +49,7 @@ TRACE = {"traceEvents": [
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("outage")
-    seed_database(folder, Path(os.environ[SHARED]))
+    seed_database(folder)
     return folder
 
 

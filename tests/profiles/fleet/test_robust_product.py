@@ -18,7 +18,6 @@ import pytest
 
 from tests.product import PROJECT, Product, clean_env, seed_database
 from tests.profiles.fleet.records import START_NS
-from tests.servers import SHARED
 from webapp.embedded import postgres
 from workers.agent.aggregate import Aggregator
 from workers.agent.launches import Context, Gpu, Signature, Window, sum_durations
@@ -35,7 +34,7 @@ MAKE_TOKEN = ("from webapp.accounts import local_user; from webapp.models import
 def product(tmp_path: Path) -> Iterator[Product]:
     home = tmp_path / "home"
     home.mkdir()
-    seed_database(home, Path(os.environ[SHARED]))
+    seed_database(home)
     own = Product(home)
     try:
         own.wait_until_up()

@@ -32,7 +32,7 @@ def database(home: Path) -> str:
 
     from tests.kept.cluster import WITH_TABLES
 
-    name = f"ingest_command_{os.getpid()}"          # workers of `pytest -n` share a server
+    name = "ingest_command"
     url = os.environ["DATABASE_URL"]
     parameters = {**connection.get_connection_params(), "dbname": "postgres"}
     parameters = {key: parameters[key] for key in ("host", "port", "user", "dbname") if parameters.get(key)}

@@ -26,7 +26,6 @@ import pytest
 
 from tests.conftest import BUCKET
 from tests.product import PROJECT, Product, clean_env, seed_database
-from tests.servers import SHARED
 from tests.webapp.backup.installation import PASSPHRASE, Visitor, differences, manage
 
 pytestmark = [pytest.mark.process, pytest.mark.servers, pytest.mark.slow]
@@ -83,7 +82,7 @@ def tree(store: Path, profiles: list[dict[str, Any]]) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Original:
     home, place = tmp_path_factory.mktemp("original") / "home", tmp_path_factory.mktemp("place") / "backups"
-    seed_database(home, Path(os.environ[SHARED]))
+    seed_database(home)
     product = Product(home, "--gpus", "0")
     try:
         product.wait_until_up()
@@ -137,7 +136,7 @@ class Resting:
 def resting(tmp_path_factory: pytest.TempPathFactory) -> Resting:
     """An installation that nobody started since it was made, with two objects that are no row's."""
     home, place = tmp_path_factory.mktemp("resting") / "home", tmp_path_factory.mktemp("place") / "backups"
-    seed_database(home, Path(os.environ[SHARED]))
+    seed_database(home)
     (home / "store" / "shared").mkdir(parents=True)
     for name in ("slices.parquet", "timeline.json"):
         (home / "store" / "shared" / name).write_bytes(name.encode() * 1000)

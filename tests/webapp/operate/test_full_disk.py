@@ -17,7 +17,6 @@ import pytest
 import requests
 
 from tests.product import Product, seed_database
-from tests.servers import SHARED
 from webapp.embedded import postgres
 
 pytestmark = [pytest.mark.process, pytest.mark.deep, pytest.mark.timeout(900)]
@@ -36,7 +35,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", str(folder)], capture_output=True).returncode:
         pytest.skip("only root may mount a small disk here")
     folder.chmod(0o755)
-    seed_database(folder, Path(os.environ[SHARED]))
+    seed_database(folder)
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
