@@ -204,7 +204,7 @@ ARROWS = {
     "tuner.gate.code": "tuner.tuning.trial workers.jobs tuner.models tuner.devices tuner.gate.suites",
     "tuner.gate.options": "tuner.gate.client tuner.gate.reports",
     "tuner.gate.production":
-        "tuner.tuning.trial tuner.gate.stats profiles.theme workers.jobs profiles.models profiles.fleet profiles.running "
+        "tuner.gate.stats profiles.theme workers.jobs profiles.models profiles.fleet profiles.running "
         "tuner.models tuner.gate.builds tuner.gate.suites tuner.gate.channels",
     "tuner.gate.regressions":
         "tuner.tuning.trial tuner.gate.stats workers.jobs tuner.models tuner.gate.builds tuner.gate.baselines "

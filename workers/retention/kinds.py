@@ -61,7 +61,7 @@ def _keeps_profile() -> Sequence[tuple[str, Q]]:
 
 
 def _open() -> QuerySet[Regression]:
-    return Regression.objects.filter(state__in=(Regression.State.OPEN, Regression.State.ACKNOWLEDGED))
+    return Regression.objects.filter(state__in=Regression.WATCHED)
 
 
 def _keeps_run() -> Sequence[tuple[str, Q]]:

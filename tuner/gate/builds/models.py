@@ -50,7 +50,32 @@ class Build(OfProject):
         return self.name
 
 
-class Regression(BelowProject):
+class Slowdown(models.Model):
+    """What regressions of builds and of production have alike: how sure their size is, who answered them and how.
+
+    A kind has its own `State`; the two of WATCHED, "intended" and "fixed" are those of both.
+    """
+
+    WATCHED: ClassVar[tuple[str, ...]] = ("open", "acknowledged")       # states that nobody answered yet
+
+    low = models.FloatField(null=True)                           # interval of `ratio`
+    high = models.FloatField(null=True)
+    note = models.TextField(blank=True)                          # why it is intended, what fixed it
+    changed_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created = models.DateTimeField(auto_now_add=True)
+    changed = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        abstract = True
+        ordering = ["-created", "-id"]
+
+    @property
+    def ci(self) -> list[float] | None:
+        """Return the interval of `ratio`; None where an end is not known."""
+        return None if self.low is None or self.high is None else [self.low, self.high]
+
+
+class Regression(BelowProject, Slowdown):
     """A kernel family that a build made slower on one GPU: whatever gates and change points tell of it is one row."""
 
     project_path = "suite__project"
@@ -76,21 +101,14 @@ class Regression(BelowProject):
     recorded = models.CharField(max_length=120, blank=True)
     kernels = models.JSONField(default=list)                     # keys of the suite's kernels, worst first
     ratio = models.FloatField(null=True)                         # of the worst one's `quantity`, new / old; null: not by its time
-    low = models.FloatField(null=True)                           # its interval
-    high = models.FloatField(null=True)
     found_by = models.CharField(max_length=12)                   # "gate" | "series"
     kind = models.CharField(max_length=8, choices=Kind, default=Kind.STEP)
     why = models.TextField(blank=True)                           # what the gate or the series said of it: one sentence
     state = models.CharField(max_length=16, choices=State, default=State.OPEN)
-    note = models.TextField(blank=True)                          # why it is intended, what fixed it
     history = models.JSONField(default=list)                     # {"at", "who", "state", "note"}, oldest first
     fixed_in = models.ForeignKey(Build, null=True, on_delete=models.SET_NULL, related_name="+")
-    changed_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
-    created = models.DateTimeField(auto_now_add=True)
-    changed = models.DateTimeField(auto_now=True)
 
-    class Meta:
-        ordering = ["-created", "-id"]
+    class Meta(Slowdown.Meta):
         constraints = [models.UniqueConstraint(fields=["suite", "family", "build", "gpu", "toolkit", "driver", "recorded", "kind"],
                                                name="regression_once")]
 

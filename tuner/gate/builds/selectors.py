@@ -7,13 +7,14 @@ took from another is told by parents; without them nothing is known, and the ans
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 from django.db import connection
 from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Value, When
 from django.urls import reverse
 
 from profiles.base.answers import make_answer
+from tuner.gate.builds.models import Slowdown
 from tuner.models import Build, GateKernel, Regression, Suite
 
 MAIN = ("", "main", "master", "trunk")
@@ -60,12 +61,12 @@ def ancestor_ids(build: Build) -> set[int]:
         return {row[0] for row in cursor.fetchall()}
 
 
+Row = TypeVar("Row", bound=Slowdown)
 Position = tuple[float, int]                # of a build in the order
 LIST_LIMIT = 300
 FILTERS = ("state", "suite", "gpu", "build", "q")
-WATCHED = (Regression.State.OPEN, Regression.State.ACKNOWLEDGED)       # not answered yet
-_URGENT = Case(When(state="open", then=Value(0)), When(state="acknowledged", then=Value(1)), default=Value(2),
-               output_field=IntegerField())
+URGENT = Case(When(state="open", then=Value(0)), When(state="acknowledged", then=Value(1)), default=Value(2),
+              output_field=IntegerField())       # of a list: those that nobody answered first
 
 
 def regressions() -> QuerySet[Regression]:
@@ -77,30 +78,31 @@ def regression_list(filters: Mapping[str, str]) -> QuerySet[Regression]:
     asked = {name: filters.get(name, "") for name in FILTERS}
     if any("\0" in value for value in asked.values()):
         return Regression.objects.none()
-    found = regressions()
-    if asked["state"] == "watched":
-        found = found.filter(state__in=WATCHED)
-    elif asked["state"]:
-        found = found.filter(state=asked["state"])
+    found = regressions_in(asked["state"], regressions())
     names = {"suite": "suite__name", "gpu": "gpu", "build": "build__name"}
     found = found.filter(**{field: asked[name] for name, field in names.items() if asked[name]})
     if asked["q"]:
         found = found.filter(Q(family__icontains=asked["q"]) | Q(build__name__icontains=asked["q"]) | Q(note__icontains=asked["q"]))
-    return found.order_by(_URGENT, "-created", "-pk")
+    return found.order_by(URGENT, "-created", "-pk")
+
+
+def regressions_in(state: str, rows: QuerySet[Row]) -> QuerySet[Row]:
+    """Return regressions, of builds or of production, in a state; "watched": that nobody answered, "": all."""
+    return rows.filter(state__in=Slowdown.WATCHED if state == "watched" else [state]) if state else rows
 
 
 def count_states(found: QuerySet[Regression]) -> tuple[dict[str, int], Regression | None]:
     """Return state -> how many, and the largest of those that nobody answered, else that are looked at."""
     states = dict(found.order_by().values_list("state").annotate(number=Count("pk")))
-    state = next((each for each in WATCHED if states.get(each)), None)
+    state = next((each for each in Regression.WATCHED if states.get(each)), None)
     return states, found.filter(state=state).order_by(F("ratio").desc(nulls_last=True), "pk").first() if state else None
 
 
 def slow_builds(suite: Suite, environment: Mapping[str, str]) -> dict[str, list[tuple[Position, Position | None]]]:
     """Kernel key -> ranges of builds that are known to be slower: from the regression's build up to, without it, the one that fixed
     it (None: to this day). Such builds are no baseline. A slowdown that is meant, or the environment's, is none of these."""
-    rows = Regression.objects.filter(suite=suite, kind=Regression.Kind.STEP, state__in=[*WATCHED, Regression.State.FIXED],
-                                     **{name: environment[name] for name in ENVIRONMENT})
+    rows = Regression.objects.filter(suite=suite, kind=Regression.Kind.STEP, **{name: environment[name] for name in ENVIRONMENT},
+                                     state__in=[*Regression.WATCHED, Regression.State.FIXED])
     # fixed by a person's word, or because more runs no longer show it: nobody knows from when on
     rows = rows.exclude(state=Regression.State.FIXED, fixed_in=None)
     found: dict[str, list[tuple[Position, Position | None]]] = {}
@@ -158,6 +160,5 @@ class RegressionJson(TypedDict):
 def regression_json(row: Regression) -> RegressionJson:
     return make_answer(
         RegressionJson, row, suite=row.suite.name, build=row.build.name, good=row.good.name if row.good else None,
-        ci=[row.low, row.high] if row.low is not None and row.high is not None else None,
         environment={name: getattr(row, name) for name in ENVIRONMENT}, fixed_in=row.fixed_in.name if row.fixed_in else None,
         changed_by=row.changed_by.get_username() if row.changed_by else "", links={"page": reverse("regression", args=[row.pk])})

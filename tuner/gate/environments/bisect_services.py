@@ -87,7 +87,7 @@ def _good_and_bad(kernel: SuiteKernel, newest: KernelRun, us: Mapping[str, Seque
     if good or bad:
         return good, bad, "as it was asked for"
     open_ = Regression.objects.filter(suite_id=kernel.suite_id, family=kernel.family, gpu=newest.gpu, recorded=newest.recorded,
-                                      state__in=["open", "acknowledged"]).select_related("build", "good").order_by("-build__at")
+                                      state__in=Regression.WATCHED).select_related("build", "good").order_by("-build__at")
     for row in open_:
         if row.good is not None and kernel.key in row.kernels and us.get(row.good.name) and us.get(row.build.name):
             return row.good.name, row.build.name, f"regression {row.pk}"

@@ -17,6 +17,7 @@ from profiles.base.answers import Paged, make_answer
 from profiles.base.refused import Refused
 from tuner.gate.builds import selectors as regression_selectors
 from tuner.gate.builds import services
+from tuner.gate.builds.answers import MOST_NOTE_CHARS
 from tuner.gate.builds.selectors import ENVIRONMENT
 from tuner.gate.history import page_selectors, selectors
 from tuner.gate.history.series_selectors import Series, load_series
@@ -197,7 +198,7 @@ class RegressionListApi(APIView):
 
 class StateSerializer(serializers.Serializer[Any]):
     state = serializers.ChoiceField(choices=Regression.State.choices)
-    note = serializers.CharField(required=False, allow_blank=True, max_length=regression_services.MOST_NOTE_CHARS)
+    note = serializers.CharField(required=False, allow_blank=True, max_length=MOST_NOTE_CHARS)
     fixed_in = serializers.CharField(required=False, help_text="Name of the build that fixed it.", max_length=80)
 
 

@@ -12,7 +12,7 @@ from django.utils.http import urlencode
 
 from tuner.gate.baselines.selectors import Env, load_baselines
 from tuner.gate.builds.models import quantity_of
-from tuner.gate.builds.selectors import ENVIRONMENT, WATCHED, position
+from tuner.gate.builds.selectors import ENVIRONMENT, position
 from tuner.gate.environments.bisect_services import Bisect, plan_bisect
 from tuner.gate.history.series_selectors import Point, Series, Step, load_series, measured_environments, measured_lines
 from tuner.gate.suites.selectors import build_totals
@@ -171,7 +171,7 @@ def load_page(choice: Choice) -> Page | None:
     builds = list({point.build.pk: point.build for one in found for point in one.points}.values())
     builds.sort(key=lambda build: (build.at, build.pk))
     told = Regression.objects.filter(suite=choice.suite, **env).select_related("build", "good", "suite")
-    watched = list(told.filter(state__in=WATCHED)[:MOST_REGRESSIONS])
+    watched = list(told.filter(state__in=Regression.WATCHED)[:MOST_REGRESSIONS])
     heat_builds = builds[-HEAT_BUILDS:]
     said = newest_verdicts(choice, {build.pk for build in (*heat_builds, *(one.points[-1].build for one in found))})
     rows = sorted((_kernel_row(one, said, watched, builds[-1]) for one in found), key=_worst_first)

@@ -15,7 +15,7 @@ from profiles.base.answers import make_answer
 from profiles.library.selectors import build_list
 from profiles.models import Profile
 from tuner.gate.baselines.selectors import Env, load_baselines
-from tuner.gate.builds.selectors import ENVIRONMENT, MAIN, WATCHED, branch_line, position
+from tuner.gate.builds.selectors import ENVIRONMENT, MAIN, branch_line, position
 from tuner.gate.history.series_selectors import environment_text
 from tuner.gate.stats.results import KernelVerdict, SuiteVerdict
 from tuner.gate.stats.rule import rule_of
@@ -53,8 +53,8 @@ def build_rows(page: list[tuple[str, datetime]]) -> list[dict[str, Any]]:
     verdicts: dict[str, Gate] = {}
     for gate in Gate.objects.filter(build__name__in=wanted).exclude(verdict="").select_related("build", "suite").order_by("pk"):
         verdicts[gate.build.name] = gate
-    slower = dict(Regression.objects.filter(build__name__in=wanted, state__in=WATCHED).order_by().values_list("build__name")
-                  .annotate(count=Count("pk")))
+    slower = dict(Regression.objects.filter(build__name__in=wanted, state__in=Regression.WATCHED).order_by()
+                  .values_list("build__name").annotate(count=Count("pk")))
     return [{"name": name, "at": at, "build": known.get(name), "profiles": profiles.get(name), "runs": runs.get(name, 0),
              "gate": verdicts.get(name), "regressions": slower.get(name, 0)} for name, at in page]
 

@@ -9,7 +9,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Count, Max, Q
 
-from tuner.gate.builds.selectors import ENVIRONMENT, MAIN, WATCHED, position
+from tuner.gate.builds.selectors import ENVIRONMENT, MAIN, position
 from tuner.gate.builds.services import SERIES_QUEUE, SERIES_TASK
 from tuner.gate.channels.services import write_regression_messages
 from tuner.gate.history.series_selectors import Point, Series, Step, name_steps, run_medians
@@ -31,19 +31,19 @@ def update_drifts(suite: Suite, env: Mapping[str, str], found: Sequence[Series])
     """Open a drift for kernels that moved by more than the floor since their pinned baseline although no gate was SLOWER; close
     those that are back. Returns rows that are new or changed. The caller holds the suite's lock."""
     rows = list(Regression.objects.filter(suite=suite, kind=Regression.Kind.DRIFT, **env).select_related("build", "good"))
-    steps = list(Regression.objects.filter(suite=suite, kind=Regression.Kind.STEP, state__in=WATCHED, **env))
+    steps = list(Regression.objects.filter(suite=suite, kind=Regression.Kind.STEP, state__in=Regression.WATCHED, **env))
     changes = list(BaselineChange.objects.filter(suite=suite, gpu__in=["", env["gpu"]]).select_related("build"))
     touched: dict[int, Regression] = {}
     for one in found:
         floor = rule_of(suite.rule, one.kernel.rule).floor
         own = [row for row in rows if row.family == one.kernel.family]
-        watched = next((row for row in own if row.state in WATCHED), None)
+        watched = next((row for row in own if row.state in row.WATCHED), None)
         if watched is not None:
             if one.kernel.key in watched.kernels and _is_back(watched, one, floor):
                 mark_fixed(watched, one.points[-1].build, f"the newest {ENDS} builds are back at the baseline's level")
                 touched[watched.pk] = watched
             continue                                       # once per drift, not with each build
-        if any(row.state in WATCHED and one.kernel.key in row.kernels for row in steps):
+        if any(row.state in row.WATCHED and one.kernel.key in row.kernels for row in steps):
             continue                                       # an open regression of the kernel grows by itself
         points = _since_pin(one, changes, own)
         drift = find_drift([point.us for point in points], floor)
@@ -207,7 +207,7 @@ def _update_regressions(suite: Suite, env: Mapping[str, str], found: Sequence[Se
                 touched[row.pk] = row
     of_key = {one.kernel.key: one for one in found}
     for row in rows:
-        if row.state in WATCHED and row.build.name in builds and _close_if_over(row, of_key, builds, floor):
+        if row.state in row.WATCHED and row.build.name in builds and _close_if_over(row, of_key, builds, floor):
             touched[row.pk] = row
     return list(touched.values())
 
@@ -244,7 +244,7 @@ def _standing_regression(one: Series, step: Step, rows: Iterable[Regression], bu
     """The open regression of the kernel that began before the step and was not over by then: the step adds to it."""
     steps = [each for each in one.steps if position(builds[each.bad]) < position(builds[step.bad])]
     for row in sorted(rows, key=lambda each: position(each.build), reverse=True):
-        if row.state not in WATCHED or one.kernel.key not in row.kernels or position(row.build) >= position(builds[step.bad]):
+        if row.state not in row.WATCHED or one.kernel.key not in row.kernels or position(row.build) >= position(builds[step.bad]):
             continue
         before = _speed_before(row, one, steps, builds)
         if before is None or all(each.after_us > before * (1 + STILL_SLOW) for each in steps

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from statistics import median
 
-from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
+from tuner.gate.builds.models import Slowdown
 from workers.scope import FleetWide
 
 
@@ -55,7 +55,7 @@ class ProductionPoint(models.Model):
         return median(self.us) if self.us else None
 
 
-class ProductionRegression(models.Model):
+class ProductionRegression(Slowdown):
     """A kernel of the fleet that takes longer since a day or build."""
 
     class State(models.TextChoices):
@@ -75,9 +75,7 @@ class ProductionRegression(models.Model):
     from_build = models.CharField(max_length=200, blank=True)    # last that is surely not slower
     to_build = models.CharField(max_length=200, blank=True)      # first that is slower; the same where the build did not change
     since = models.DateField()                      # first day at the new speed
-    ratio = models.FloatField()
-    low = models.FloatField(null=True)              # its interval of 95 %
-    high = models.FloatField(null=True)
+    ratio = models.FloatField()                     # its interval is one of 95 %
     before_us = models.FloatField()
     after_us = models.FloatField()
     p_value = models.FloatField()
@@ -87,17 +85,12 @@ class ProductionRegression(models.Model):
     gpus = models.IntegerField(default=0)
     series = models.IntegerField(default=1)         # how many were looked at when it was found
     state = models.CharField(max_length=16, choices=State, default=State.OPEN)
-    note = models.TextField(blank=True)
     fixed_in = models.CharField(max_length=200, blank=True)
-    changed_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     guarded_by = models.ForeignKey("tuner.SuiteKernel", null=True, on_delete=models.SET_NULL, related_name="+")
-    created = models.DateTimeField(auto_now_add=True)
-    changed = models.DateTimeField(auto_now=True)
 
     objects = FleetWide()
 
-    class Meta:
-        ordering = ["-created", "-id"]
+    class Meta(Slowdown.Meta):
         constraints = [models.UniqueConstraint(fields=["signature", "gpu_model", "model", "simulated", "to_build", "since"],
                                                name="productionregression_once")]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import NotRequired, TypedDict
 
-from django.db.models import Case, F, FloatField, IntegerField, Max, QuerySet, Value, When
+from django.db.models import F, FloatField, Max, QuerySet
 from django.db.models.functions import Cast
 from django.urls import reverse
 from django.utils.http import urlencode
@@ -15,9 +15,10 @@ from django.utils.http import urlencode
 from profiles.base.answers import make_answer
 from profiles.models import KernelStat, Profile
 from profiles.running.schedule_services import job_to_capture
+from tuner.gate.builds.selectors import URGENT, regressions_in
 from tuner.gate.production.point_services import MOST_SERIES, Watched
 from tuner.gate.production.series import FLOOR, LEAST_DAYS, LEAST_LAUNCHES, WEEKLY
-from tuner.gate.production.services import WATCHED, WINDOW_DAYS
+from tuner.gate.production.services import WINDOW_DAYS
 from tuner.gate.stats.results import percent_text
 from tuner.models import Build, ProductionDay, ProductionPoint, ProductionRegression, Suite, SuiteKernel
 
@@ -76,8 +77,6 @@ def watched_text(watched: Watched | None) -> str:
 
 
 FILTERS = ("state", "gpu_model", "build", "q", "simulated")
-_URGENT = Case(When(state="open", then=Value(0)), When(state="acknowledged", then=Value(1)), default=Value(2),
-               output_field=IntegerField())
 _LOST = (Cast(F("ratio"), FloatField()) - 1.0) * Cast(F("day_ns"), FloatField())
 
 
@@ -94,13 +93,9 @@ class Looked:
 def production_list(filters: Mapping[str, str]) -> QuerySet[ProductionRegression]:
     """Return regressions, open ones first, by the GPU time that they cost a day."""
     asked = {name: filters.get(name, "") for name in FILTERS}
-    rows = ProductionRegression.objects.select_related("guarded_by__suite", "changed_by")
+    rows = regressions_in(asked["state"], ProductionRegression.objects.select_related("guarded_by__suite", "changed_by"))
     if any("\0" in value for value in asked.values()):
         return rows.none()
-    if asked["state"] == "watched":
-        rows = rows.filter(state__in=WATCHED)
-    elif asked["state"]:
-        rows = rows.filter(state=asked["state"])
     if asked["gpu_model"]:
         rows = rows.filter(gpu_model=asked["gpu_model"])
     if asked["build"]:
@@ -109,7 +104,7 @@ def production_list(filters: Mapping[str, str]) -> QuerySet[ProductionRegression
         rows = rows.filter(kernel__icontains=asked["q"])
     if asked["simulated"] in ("yes", "no"):
         rows = rows.filter(simulated=asked["simulated"] == "yes")
-    return rows.order_by(_URGENT, _LOST.desc(), "pk")
+    return rows.order_by(URGENT, _LOST.desc(), "pk")
 
 
 def looked_at() -> Looked:
@@ -217,8 +212,7 @@ class ProductionJson(TypedDict):
 def production_json(row: ProductionRegression) -> ProductionJson:
     return make_answer(
         ProductionJson, row, name=row.short_name, **row.shape, slower_pct=100 * (row.ratio - 1),
-        ci=[row.low, row.high] if row.low is not None and row.high is not None else None, fixed_in=row.fixed_in or None,
-        text=headline(row), builds=builds_text(row), interval=interval_text(row),
+        fixed_in=row.fixed_in or None, text=headline(row), builds=builds_text(row), interval=interval_text(row),
         suite=row.guarded_by.suite.name if row.guarded_by else None, links=links(row))
 
 

@@ -14,18 +14,16 @@ from django.utils import timezone
 from profiles.base.refused import Refused
 from profiles.fleet.models import FleetDay, FleetSignature
 from profiles.running.schedule_services import regression_opened
+from tuner.gate.builds.answers import check_answer
 from tuner.gate.builds.services import ensure_build
 from tuner.gate.channels.services import write_production_messages
 from tuner.gate.production.point_services import EPOCH, days_to_keep, keep_day
 from tuner.gate.production.series import FLOOR, LEAST_DAYS, Day, ProductionStep, in_order, steps
 from tuner.gate.suites.definition import NAME, kernel_key
 from tuner.models import ProductionDay, ProductionPoint, ProductionRegression, Suite, SuiteKernel
-from tuner.tuning.trial import storable
 from workers import jobs
 
 WINDOW_DAYS = 42                # of a series, its newest: what is older is no news
-MOST_NOTE_CHARS = 2000
-WATCHED = (ProductionRegression.State.OPEN, ProductionRegression.State.ACKNOWLEDGED)
 SeriesKey = tuple[int, str, str, bool]      # signature, GPU model, model, simulated
 
 
@@ -66,17 +64,17 @@ def _look_at(key: SeriesKey, points: Sequence[ProductionPoint], rows: list[Produ
             if row is not None:
                 rows.append(row)
                 new.append(row)
-        elif row.state in WATCHED:
+        elif row.state in row.WATCHED:
             for name, value in facts.items():
                 setattr(row, name, value)
             row.save()
         if row is not None:
             matched.add(row.pk)
     for row in rows:
-        if row.state in WATCHED:
+        if row.state in row.WATCHED:
             _close_if_over(row, row.pk in matched, seen, days)
     for row in new:
-        if row.state in WATCHED:                # not what was over when it was first seen
+        if row.state in row.WATCHED:                # not what was over when it was first seen
             write_production_messages(row)
             if not row.simulated:
                 transaction.on_commit(partial(regression_opened, row.gpu_model, row.model, row.to_build,
@@ -155,15 +153,8 @@ def _set_state(row: ProductionRegression, state: str, note: str, *, fixed_in: st
 
 def change_production(row: ProductionRegression, state: str, note: str = "", by: Any = None) -> ProductionRegression:
     """Set a regression's state as a person says. Raises Refused."""
-    note = note.strip()
     answers = [value for value in ProductionRegression.State.values if value != ProductionRegression.State.GONE]
-    if state not in answers:
-        raise Refused({"state": f"one of {', '.join(answers)}"})
-    if not storable(note) or len(note) > MOST_NOTE_CHARS:
-        raise Refused({"note": f"a text of at most {MOST_NOTE_CHARS:,} characters"})
-    if state == ProductionRegression.State.INTENDED and not note:
-        raise Refused({"note": "why the new speed is meant: whoever reads this next asks that"})
-    _set_state(row, state, note, by=by)
+    _set_state(row, state, check_answer(state, note, answers), by=by)
     return row
 
 

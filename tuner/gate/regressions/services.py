@@ -12,7 +12,8 @@ from django.utils import timezone
 
 from profiles.base.refused import Refused
 from tuner.gate.baselines.services import record_baseline_change
-from tuner.gate.builds.selectors import ENVIRONMENT, WATCHED, branch_line, has_code_of, position
+from tuner.gate.builds.answers import check_answer
+from tuner.gate.builds.selectors import ENVIRONMENT, branch_line, has_code_of, position
 from tuner.gate.channels.services import write_regression_messages
 from tuner.gate.stats.rule import Verdict, rule_of
 from tuner.models import BaselineChange, Build, Gate, GateKernel, KernelRun, Regression, Suite
@@ -20,7 +21,7 @@ from tuner.tuning.trial import storable
 from workers import jobs
 
 FINE = (Verdict.PASS, Verdict.FASTER)
-MOST_HISTORY, MOST_NOTE_CHARS = 200, 2000
+MOST_HISTORY = 200
 
 
 def lock_regressions(suite_id: int) -> None:
@@ -82,7 +83,7 @@ def _record_slowdown(gate: Gate, family: str, slower: Sequence[GateKernel], base
         is_first = position(gate.build) <= position(row.build)    # measured again, or known to begin earlier
         if is_first:
             row.build = gate.build
-        elif (grows := row.state in WATCHED and _is_slower_still(gate, row, worst)):
+        elif (grows := row.state in row.WATCHED and _is_slower_still(gate, row, worst)):
             note_growth(row, gate.build, by.ratio, f"gate {gate.pk}")
         if is_first or grows:
             for name, value in found.items():
@@ -100,7 +101,7 @@ def _matching_regression(gate: Gate, family: str, worst: GateKernel) -> Regressi
     if own is not None:
         return own
     for row in sorted(rows, key=lambda each: position(each.build), reverse=True):
-        if row.state not in WATCHED:
+        if row.state not in row.WATCHED:
             continue
         inside = has_code_of(gate.build, row.build)
         if inside or (inside is None and row.build.branch == ""):
@@ -126,7 +127,7 @@ def _close_passed(gate: Gate, lines: Sequence[GateKernel], baselines: Mapping[in
     """Close or narrow down regressions whose kernels this gate found at their old speed; return those changed."""
     touched = []
     fine = {each.kernel.key: each for each in lines if each.verdict in FINE}
-    for row in _regressions_here(gate).filter(state__in=WATCHED).select_related("build", "good"):
+    for row in _regressions_here(gate).filter(state__in=Regression.WATCHED).select_related("build", "good"):
         if not row.kernels or not all(key in fine and _is_at_old_speed(fine[key], row, baselines[fine[key].pk], gate)
                                       for key in row.kernels):
             continue
@@ -162,13 +163,7 @@ def change_regression(row: Regression, state: str, *, note: str = "", by: Any = 
 
     `intended` also makes the build the start of the kernels' baselines (BaselineChange). Raises Refused.
     """
-    note = note.strip()
-    if state not in Regression.State.values:
-        raise Refused({"state": f"one of {', '.join(Regression.State.values)}"})
-    if not storable(note) or len(note) > MOST_NOTE_CHARS:
-        raise Refused({"note": f"a text of at most {MOST_NOTE_CHARS:,} characters"})
-    if state == Regression.State.INTENDED and not note:
-        raise Refused({"note": "why the new speed is meant: whoever reads the history next asks that"})
+    note = check_answer(state, note, Regression.State.values)
     if fixed_in is not None and position(fixed_in) <= position(row.build):
         raise Refused({"fixed_in": f"a build after {row.build.name}"})
     with transaction.atomic():
@@ -242,7 +237,7 @@ def change_baseline(suite: Suite, said: Mapping[str, str], author: Any) -> Basel
 def _answer_regressions(change: BaselineChange) -> None:
     """Mark regressions as intended that began no later than the accepted build and whose kernels are covered."""
     lock_regressions(change.suite_id)
-    rows = Regression.objects.filter(suite=change.suite, state__in=WATCHED).select_related("suite", "build")
+    rows = Regression.objects.filter(suite=change.suite, state__in=Regression.WATCHED).select_related("suite", "build")
     for row in rows.filter(gpu=change.gpu) if change.gpu else rows:
         covered = change.kernel is None or set(row.kernels) <= {change.kernel.key}
         if change.build is None or not covered or position(row.build) > position(change.build):

@@ -14,7 +14,6 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from profiles.models import Profile
-from tuner.gate.builds.selectors import WATCHED
 from tuner.gate.stats.rule import ORDER, SIGN, Rule, Verdict, finite_number, rule_of
 from tuner.gate.suites.selectors import LIVE, wanted_runs
 from tuner.models import Build, Gate, GateKernel, KernelRun, Regression, Suite, SuiteJob, SuiteKernel
@@ -42,7 +41,7 @@ class WatchedRegression:
 
 def watched_regressions(limit: int) -> tuple[list[WatchedRegression], int]:
     """(newest first, how many there are): open before acknowledged. Five queries, however many."""
-    found = Regression.objects.filter(state__in=WATCHED)
+    found = Regression.objects.filter(state__in=Regression.WATCHED)
     rows = list(found.select_related("suite", "build", "good").order_by(F("state").desc(), "-created", "-id")[:limit])
     told = {row.regression_id: row for row in GateKernel.objects.filter(regression__in=rows)
             .order_by("regression_id", "-gate_id", "place").distinct("regression_id")}
