@@ -100,7 +100,7 @@ def test_memory_stays_bounded_however_long_one_scrolls(opened: Any, long_trace: 
     limit, steps = (2 * MB, 36) if DEEP else (MB // 2, 9)
     page.evaluate(f"{APP}.tiles.maxBytes = {limit}; performance.clearResourceTimings(); "
                   "performance.setResourceTimingBufferSize(5000)")
-    for step in range(steps):
+    for step in range(4 * steps):                                 # tiles that are no longer looked at may never be fetched
         page.evaluate(f"""(step) => {{
           const app = {APP}, {{ viewport, stage }} = app, whole = viewport.max - viewport.min;
           const span = whole / [4, 40, 400][step % 3];
@@ -111,8 +111,10 @@ def test_memory_stays_bounded_however_long_one_scrolls(opened: Any, long_trace: 
         poll(page, QUIET)
         held, cells, cached = page.evaluate(f"[{APP}.tiles.bytes, {APP}.tiles.cells.size, {APP}.tiles.runCache.size]")
         assert held <= limit + 600_000 and cells < 400 and cached < 2000
-    fetched = page.evaluate("performance.getEntriesByType('resource').filter((e) => e.name.includes('/tiles/'))"
-                            ".reduce((sum, e) => sum + e.decodedBodySize, 0)")
+        fetched = page.evaluate("performance.getEntriesByType('resource').filter((e) => e.name.includes('/tiles/'))"
+                                ".reduce((sum, e) => sum + e.decodedBodySize, 0)")
+        if step + 1 >= steps and fetched > 1.5 * limit:
+            break
     assert fetched > 1.5 * limit                                  # more went through than is held
     heap = page.evaluate("performance.memory.usedJSHeapSize")
     assert heap < 100 * MB
