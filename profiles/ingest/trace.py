@@ -140,6 +140,9 @@ class Integrity:
     notes: list[str] = field(default_factory=list)           # sentences for people
     plausibility: list[Doubt] = field(default_factory=list)  # readers add theirs, `analysis.trace.plausibility` completes it
 
+    def count(self, kind: str, n: int = 1) -> None:
+        self.kinds[kind] = self.kinds.get(kind, 0) + n
+
     def drop(self, reason: str, n: int = 1) -> None:
         if n:
             self.not_kept[reason] = self.not_kept.get(reason, 0) + n
@@ -151,6 +154,16 @@ class Integrity:
     def remark(self, what: str, n: int = 1) -> None:
         if n:
             self.remarks[what] = self.remarks.get(what, 0) + n
+
+    def settle(self) -> None:
+        """Take all that was read and not dropped as kept."""
+        self.records_kept = self.records_read - sum(self.not_kept.values())
+
+    def end_early(self, damage: str | None) -> None:
+        """Say that the compressed file ends early, and where: `damage` of its source, nothing where it is whole."""
+        if damage:
+            self.truncated_at = damage.split(":")[0]
+            self.notes.append(f"The compressed file ends early: {damage}.")
 
     def move_doubts(self, by_ns: int) -> None:
         """Move the times of all doubts: readers note them on the clock of the file."""
@@ -320,6 +333,12 @@ class SummaryColumn:
     name: str
     unit: str = ""
     text: bool = False
+
+
+def summary_columns(line: str) -> list[SummaryColumn]:
+    """Return the columns that one line names, each with its unit: "kernel: kernel | rank: text | takes: ns | mean depth"."""
+    pairs = (column.partition(": ") for column in line.split(" | "))
+    return [SummaryColumn(name, unit if unit != "text" else "", unit in ("text", "kernel", "tune")) for name, _, unit in pairs]
 
 
 @dataclass

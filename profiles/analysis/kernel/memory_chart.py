@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from profiles.analysis.core.sentences import pct_text, si_text
 from profiles.analysis.kernel.metrics import DURATION, Metrics, number
-from profiles.ingest.trace import SummaryColumn, SummaryTable
+from profiles.ingest.trace import Cell, SummaryTable, summary_columns
 
 # The memory tables of a launch: shared memory, L1, L2 and device memory, one row per kind of access.
 #
@@ -21,7 +21,6 @@ from profiles.ingest.trace import SummaryColumn, SummaryTable
 
 SECTOR_BYTES = 32
 PCT = ".pct_of_peak_sustained_elapsed"
-Value = float | str | None
 
 
 def tables(metrics: Metrics) -> list[SummaryTable]:
@@ -36,7 +35,7 @@ _SHARED = {"Loads": ("ld", "smsp__inst_executed_op_ldsm.sum"), "Stores": ("st", 
 def _shared_memory_table(metrics: Metrics) -> SummaryTable:
     """Wavefronts beyond what an access needs are bank conflicts: an instruction of 4 bytes per thread needs one, one of 16 bytes
     or of four matrices needs four."""
-    rows: list[list[Value]] = []
+    rows: list[list[Cell]] = []
     for label, (op, matrices) in _SHARED.items():
         instructions = number(metrics, f"smsp__sass_inst_executed_op_shared_{op}.sum", f"smsp__inst_executed_op_shared_{op}.sum",
                               f"sass__inst_executed_shared_{label.lower()}")
@@ -53,8 +52,8 @@ def _shared_memory_table(metrics: Metrics) -> SummaryTable:
                  number(metrics, "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"),
                  number(metrics, f"l1tex__data_pipe_lsu_wavefronts_mem_shared.sum{PCT}")])
     rows = [row for row in rows if any(isinstance(cell, float) and cell > 0 for cell in row[1:])]
-    return _table("Shared memory", [("Access", ""), ("Instructions", ""), ("Wavefronts", ""), ("Wavefronts per instruction", ""),
-                                    ("Bank conflicts", ""), ("Of peak", "pct")], rows if len(rows) > 1 or total else [])
+    return SummaryTable("Shared memory", summary_columns("Access: text | Instructions | Wavefronts | Wavefronts per instruction | "
+                                                         "Bank conflicts | Of peak: pct"), rows if len(rows) > 1 or total else [])
 
 
 _LD, _SASS = "smsp__sass_inst_executed_op_", "sass__inst_executed_"
@@ -73,7 +72,7 @@ _L1: list[tuple[str, str, tuple[str, ...]]] = [
 
 def _l1_table(metrics: Metrics) -> SummaryTable:
     """Sectors per request say how well the threads of a warp lie beside each other: 4 for 4 bytes a thread, 16 for 16."""
-    rows: list[list[Value]] = []
+    rows: list[list[Cell]] = []
     for label, kind, instructions in _L1:
         requests, sectors = number(metrics, f"l1tex__t_requests_{kind}.sum"), number(metrics, f"l1tex__t_sectors_{kind}.sum")
         if not requests and not sectors:
@@ -85,8 +84,8 @@ def _l1_table(metrics: Metrics) -> SummaryTable:
         if asked is not None and label == "Global loads":        # a cp.async is a load of global memory here
             asked += number(metrics, "smsp__inst_executed_op_ldgsts.sum") or 0.0
         rows.append([label, asked, requests, sectors, _ratio(sectors, requests), hit, _bytes(sectors)])
-    return _table("L1 cache", [("Access", ""), ("Instructions", ""), ("Requests", ""), ("Sectors", ""), ("Sectors per request", ""),
-                               ("Hits", "pct"), ("Looked up", "bytes")], rows)
+    return SummaryTable("L1 cache", summary_columns("Access: text | Instructions | Requests | Sectors | Sectors per request | "
+                                                    "Hits: pct | Looked up: bytes"), rows)
 
 
 _L2 = {"Loads": "op_read", "Stores": "op_write", "Reductions": "op_red", "Atomics": "op_atom_dot_alu",
@@ -95,7 +94,7 @@ _L2 = {"Loads": "op_read", "Stores": "op_write", "Reductions": "op_red", "Atomic
 
 def _l2_table(metrics: Metrics) -> SummaryTable:
     """What the SMs ask of the L2; hits by sectors found of sectors looked up."""
-    rows: list[list[Value]] = []
+    rows: list[list[Cell]] = []
     for label, op in _L2.items():
         name = f"lts__t_sectors_srcunit_tex_{op}"
         requests, sectors = number(metrics, f"lts__t_requests_srcunit_tex_{op}.sum"), number(metrics, f"{name}.sum")
@@ -105,8 +104,8 @@ def _l2_table(metrics: Metrics) -> SummaryTable:
         hit_pct = 100.0 * hits / (hits + misses) if hits is not None and misses is not None and hits + misses else None
         rows.append([label, requests, sectors, _ratio(sectors, requests), hit_pct, _bytes(sectors),
                      _bytes(number(metrics, f"{name}.sum.per_second")), number(metrics, f"{name}.avg{PCT}")])
-    return _table("L2 cache", [("Access", ""), ("Requests", ""), ("Sectors", ""), ("Sectors per request", ""), ("Hits", "pct"),
-                               ("Moved", "bytes"), ("Rate", "B/s"), ("Of peak", "pct")], rows)
+    return SummaryTable("L2 cache", summary_columns("Access: text | Requests | Sectors | Sectors per request | Hits: pct | "
+                                                    "Moved: bytes | Rate: B/s | Of peak: pct"), rows)
 
 
 def _bytes(sectors: float | None) -> float | None:
@@ -114,18 +113,13 @@ def _bytes(sectors: float | None) -> float | None:
 
 
 def _device_memory_table(metrics: Metrics) -> SummaryTable:
-    rows: list[list[Value]] = []
+    rows: list[list[Cell]] = []
     for label, way in (("Read", "read"), ("Written", "write")):
         moved = number(metrics, f"dram__bytes_{way}.sum")
         if moved is not None:
             rows.append([label, number(metrics, f"dram__sectors_{way}.sum"), moved,
                          number(metrics, f"dram__bytes_{way}.sum.per_second"), number(metrics, f"dram__bytes_{way}.sum{PCT}")])
-    return _table("Device memory", [("Access", ""), ("Sectors", ""), ("Moved", "bytes"), ("Rate", "B/s"), ("Of peak", "pct")], rows)
-
-
-def _table(title: str, columns: list[tuple[str, str]], rows: list[list[Value]]) -> SummaryTable:
-    return SummaryTable(title, [SummaryColumn(name, unit, text=index == 0) for index, (name, unit) in enumerate(columns)],
-                        [list(row) for row in rows])
+    return SummaryTable("Device memory", summary_columns("Access: text | Sectors | Moved: bytes | Rate: B/s | Of peak: pct"), rows)
 
 
 def _ratio(a: float | None, b: float | None) -> float | None:

@@ -12,17 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from profiles.ingest.trace import SummaryColumn, SummaryTable, Trace
+from profiles.ingest.trace import SummaryTable, Trace, summary_columns
 
 BY_NAME = "CPU time by name"
 ROWS = 500                       # of each table
 _LEVELS = 1024                   # of nesting at which self time is told apart
-_BY_NAME = [SummaryColumn("Name", text=True), SummaryColumn("Slices", "count"), SummaryColumn("Self", "ns"),
-            SummaryColumn("Share", "pct"), SummaryColumn("Total", "ns"), SummaryColumn("Mean", "ns")]
-_BY_TRACK = [SummaryColumn("Thread", text=True), SummaryColumn("Process", text=True), SummaryColumn("Slices", "count"),
-             SummaryColumn("Busy", "ns"), SummaryColumn("Of the trace", "pct")]
-_CHAINS = [SummaryColumn("Name", text=True), SummaryColumn("Slices", "count"), SummaryColumn("Total", "ns"),
-           SummaryColumn("Mean", "ns")]
+_BY_NAME = summary_columns("Name: text | Slices: count | Self: ns | Share: pct | Total: ns | Mean: ns")
+_BY_TRACK = summary_columns("Thread: text | Process: text | Slices: count | Busy: ns | Of the trace: pct")
+_CHAINS = summary_columns("Name: text | Slices: count | Total: ns | Mean: ns")
 
 
 class _Rows(NamedTuple):

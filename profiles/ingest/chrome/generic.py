@@ -61,7 +61,7 @@ def assemble(gather: Gather, source: Source, what: str) -> Trace:
                                               metadata={key: _shorten(keys[key]) for key in _KEPT_KEYS if key in keys}),
                         gather.builder.call_ids, gather.lanes.names.process)
     bind(trace)
-    integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
+    integrity.settle()
     return trace
 
 

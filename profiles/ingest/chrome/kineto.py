@@ -82,7 +82,7 @@ def read(source: Source) -> Trace:
                          "Only torch.profiler's traces are read yet; export with `prof.export_chrome_trace`.")
     trace = split_ranks(_assemble(rows, keys, builder), builder.call_ids, process_names(rows.metadata))
     count_strange_lanes(trace, process_names(rows.metadata))
-    integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
+    integrity.settle()
     return trace
 
 

@@ -121,7 +121,7 @@ def count_kinds(phases: Ids, categories: Ids, phase: Int32, category: Int32, int
         kind = str(cat)[:80] if cat and ph == "X" else f"{cat} (ph {ph})"[:80] if cat else f"ph {ph}"[:80]
         if kind not in integrity.kinds and len(integrity.kinds) >= _KINDS:
             kind = "other kinds"
-        integrity.kinds[kind] = integrity.kinds.get(kind, 0) + count
+        integrity.count(kind, count)
 
 
 def drop_stranger(integrity: Integrity, reason: str, count: int, others: str) -> None:

@@ -224,7 +224,7 @@ class Pieces:
             return
         self.records += count
         self.integrity.records_read += count
-        self.integrity.kinds[kind] = self.integrity.kinds.get(kind, 0) + count
+        self.integrity.count(kind, count)
         self.integrity.drop(reason, count)
 
     def _decode(self, final: bool) -> Iterator[list[Event]]:

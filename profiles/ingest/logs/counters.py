@@ -21,7 +21,7 @@ import numpy as np
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.source import Source
 from profiles.ingest.logs.lines import DAY_NS, Form, Moment
-from profiles.ingest.trace import Cell, Device, Integrity, SummaryColumn, SummaryTable, Trace, TraceError, Track
+from profiles.ingest.trace import Cell, Device, Integrity, SummaryColumn, SummaryTable, Trace, TraceError, Track, summary_columns
 
 MAX_GPUS, MAX_COLUMNS, MAX_TRACKS = 1_024, 500, 20_000
 _FLUSH_ROWS = 200_000
@@ -220,7 +220,7 @@ class CounterLog:
         """Return the trace. Raises TraceError where no row has a time and a number."""
         integrity = self._integrity
         integrity.kinds["row"] = integrity.records_read
-        integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
+        integrity.settle()
         if not self._tracks:
             reasons = "; ".join(f"{why}: {count:,}" for why, count in integrity.not_kept.items())
             raise TraceError(f"byte {self._source.position}", "none of its rows has a time and a number"
@@ -249,9 +249,9 @@ class CounterLog:
         for (gpu, counter), track in self._tracks.items():
             course = self._courses[track]
             rows.setdefault(_unit(counter), []).append([gpu.group, counter.name, course.least, course.mean, course.most])
-        return [SummaryTable(f"Counters in {unit}" if unit else "Counters without a unit", [
-            SummaryColumn("GPU", text=True), SummaryColumn("Counter", text=True),
-            *(SummaryColumn(name, "pct" if unit == "%" else unit) for name in ("Least", "Mean over time", "Greatest"))], each)
+        return [SummaryTable(f"Counters in {unit}" if unit else "Counters without a unit",
+            [*summary_columns("GPU: text | Counter: text"),
+             *(SummaryColumn(name, "pct" if unit == "%" else unit) for name in ("Least", "Mean over time", "Greatest"))], each)
             for unit, each in rows.items()]
 
     def _close(self) -> None:

@@ -15,7 +15,7 @@ from profiles.ingest.core.source import Source
 from profiles.ingest.logs.counters import MAX_COLUMNS, MAX_GPUS, Counter, CounterLog, Gpu
 from profiles.ingest.logs.lines import Moment, complete_lines, head_lines, parse_moment
 from profiles.ingest.naming.bands import BANDS
-from profiles.ingest.trace import Cell, Integrity, SummaryColumn, SummaryTable, Trace
+from profiles.ingest.trace import Cell, Integrity, SummaryTable, Trace, summary_columns
 
 # What the fields of `dcgmi dmon` are: their words, the unit that dcgmi does not print, and how a mean reads.
 #
@@ -160,8 +160,7 @@ def _fields(trace: Trace) -> SummaryTable:
             if field := FIELDS.get(str(name)):
                 number = mean if isinstance(mean, float) else None
                 rows.append([group, name, field.words, number, reading_of(str(name), number)])
-    columns = [SummaryColumn("GPU", text=True), SummaryColumn("Field", text=True), SummaryColumn("What it is", text=True),
-               SummaryColumn("Mean over time"), SummaryColumn("Reads as", text=True)]
+    columns = summary_columns("GPU: text | Field: text | What it is: text | Mean over time | Reads as: text")
     used = dict.fromkeys(FIELDS[str(row[1])].band for row in rows)
     sources = "; ".join(f"{BANDS[key].what}: {BANDS[key].source}" for key in used if key)
     return SummaryTable("Fields of DCGM", columns, rows, "Shares are of 1." + (f" How a mean reads: {sources}." if sources else ""))

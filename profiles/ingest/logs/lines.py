@@ -98,9 +98,7 @@ def complete_lines(source: Source, integrity: Integrity) -> Iterator[str]:
     if skips or rest.strip():
         _leave_out(integrity, _LONG if skips else _CUT)
         integrity.truncated_at = f"byte {source.position}"
-    if source.damage:
-        integrity.truncated_at = source.damage.split(":")[0]
-        integrity.notes.append(f"The compressed file ends early: {source.damage}.")
+    integrity.end_early(source.damage)
 
 
 def _leave_out(integrity: Integrity, why: str) -> None:

@@ -10,21 +10,12 @@ from profiles.ingest.core.source import Source
 from profiles.ingest.logs.lines import complete_lines, head_lines
 from profiles.ingest.nccl.job import Call, Choice, Communicator, Job
 from profiles.ingest.nccl.lines import DATATYPES, PATTERNS, parse_line, parse_version
-from profiles.ingest.trace import Cell, Integrity, Summary, SummaryColumn, SummaryTable, TraceError
+from profiles.ingest.trace import Cell, Integrity, Summary, SummaryTable, TraceError, summary_columns
 
 # Tables of what an NCCL log says.
 
 _SHOWN_RANKS = 64                # of a ring or a tree in one cell
-_COMM = SummaryColumn("Communicator", text=True)
 _GATHERED = ("AllGather", "ReduceScatter")
-
-
-def _text(*names: str) -> list[SummaryColumn]:
-    return [SummaryColumn(name, text=True) for name in names]
-
-
-def _counts(*names: str) -> list[SummaryColumn]:
-    return [SummaryColumn(name, "count") for name in names]
 
 
 def tables(job: Job) -> list[SummaryTable]:
@@ -32,35 +23,40 @@ def tables(job: Job) -> list[SummaryTable]:
     comms = list(job.communicators.values())
     made = [
         _collectives(comms),
-        SummaryTable("Communicators", [_COMM, *_counts("Ranks", "Nodes", "In this log"), *_text("GPUs per node"),
-                                       *_counts("Channels", "NVLS channels", "P2P channels"), *_text("Network", "Transports"),
-                                       *_counts("Calls"), SummaryColumn("Bytes", "bytes")],
+        SummaryTable("Communicators", summary_columns("Communicator: text | Ranks: count | Nodes: count | In this log: count | "
+                                                      "GPUs per node: text | Channels: count | NVLS channels: count | "
+                                                      "P2P channels: count | Network: text | Transports: text | Calls: count | "
+                                                      "Bytes: bytes"),
                      [_communicator(each) for each in comms],
                      "Bytes: per rank, count × size of the type. In this log: ranks that wrote a line of it."),
-        SummaryTable("Connections", [_COMM, *_counts("From rank", "To rank"), *_text("Transport", "End"), *_counts("Channels"),
-                                     *_text("Which")], [row for each in comms for row in _connections(each)],
+        SummaryTable("Connections", summary_columns("Communicator: text | From rank: count | To rank: count | "
+                                                    "Transport: text | End: text | Channels: count | Which: text"),
+                     [row for each in comms for row in _connections(each)],
                      "Each line once however many channels use it. NET is printed by both ends, P2P and SHM by the sender."),
-        SummaryTable("Rings", [_COMM, *_counts("Channel"), *_text("Ranks in order"), *_counts("Ranks")],
+        SummaryTable("Rings", summary_columns("Communicator: text | Channel: count | Ranks in order: text | Ranks: count"),
                      [row for each in comms for row in _rings(each)],
                      "From rank 0's line, else joined from what each rank says of its neighbours."),
-        SummaryTable("Trees", [_COMM, *_counts("Channel"), *_text("Root", "Child → parent"), *_counts("Ranks")],
+        SummaryTable("Trees", summary_columns("Communicator: text | Channel: count | Root: text | Child → parent: text | "
+                                              "Ranks: count"),
                      [row for each in comms for row in _trees(each)], "Of the ranks whose lines are in this log."),
-        SummaryTable("Graphs", [_COMM, *_text("Pattern"), *_counts("Channels"), SummaryColumn("Within a node", "B/s"),
-                                SummaryColumn("Between nodes", "B/s"), *_text("Paths", "Crosses NICs")],
+        SummaryTable("Graphs", summary_columns("Communicator: text | Pattern: text | Channels: count | Within a node: B/s | "
+                                               "Between nodes: B/s | Paths: text | Crosses NICs: text"),
                      [_pattern(each, pattern) for each in comms for pattern in each.patterns],
                      "What NCCL's search found per pattern; bandwidth per channel as its model has it."),
-        SummaryTable("Ranks", [_COMM, *_counts("Rank"), *_text("Host", "Process", "CUDA device", "NVML device", "Bus"),
-                               *_counts("Local rank"), SummaryColumn("Initialisation", "ns")],
+        SummaryTable("Ranks", summary_columns("Communicator: text | Rank: count | Host: text | Process: text | "
+                                              "CUDA device: text | NVML device: text | Bus: text | Local rank: count | "
+                                              "Initialisation: ns"),
                      [row for each in comms for row in _ranks(each)]),
-        SummaryTable("Warnings", [*_text("Process", "Place", "Text"), *_counts("Times")],
+        SummaryTable("Warnings", summary_columns("Process: text | Place: text | Text: text | Times: count"),
                      [[process, place or None, text, times] for (process, place, text), times in job.warnings.most_common()]),
-        SummaryTable("Settings", _text("Variable", "Value"), [[name, value] for name, value in sorted(job.settings)],
+        SummaryTable("Settings", summary_columns("Variable: text | Value: text"),
+                     [[name, value] for name, value in sorted(job.settings)],
                      "Environment variables that NCCL says it followed."),
-        SummaryTable("Networks", _text("What NCCL says of network and NVLS"), [[text] for text in job.networks]),
-        SummaryTable("Other lines", [*_text("Level", "Text"), *_counts("Times")],
+        SummaryTable("Networks", summary_columns("What NCCL says of network and NVLS: text"), [[text] for text in job.networks]),
+        SummaryTable("Other lines", summary_columns("Level: text | Text: text | Times: count"),
                      [[level, text, times] for (level, text), times in job.other.most_common()],
                      "What else NCCL printed; # stands for numbers."),
-        SummaryTable("Topology", _text("As NCCL drew it"), [[text.replace(" ", "\u00a0")] for text in job.topology],
+        SummaryTable("Topology", summary_columns("As NCCL drew it: text"), [[text.replace(" ", "\u00a0")] for text in job.topology],
                      "CPUs, PCI switches, GPUs and NICs of the first node, bandwidth of each link in GB/s in brackets."),
     ]
     return [table for table in made if table.rows]
@@ -156,9 +152,9 @@ def _bus(text: str) -> str | None:
 
 
 def _collectives(comms: list[Communicator]) -> SummaryTable:
-    columns = [*_text("Collective"), SummaryColumn("Size", "bytes"), *_counts("Count"), *_text("Type", "Operation"),
-               *_counts("Calls"), SummaryColumn("Bytes", "bytes"), *_text("Algorithm", "Protocol"), *_counts("Channels"),
-               SummaryColumn("Model", "ns"), *_counts("Ranks", "Ranks calling"), _COMM]
+    columns = summary_columns("Collective: text | Size: bytes | Count: count | Type: text | Operation: text | Calls: count | "
+                              "Bytes: bytes | Algorithm: text | Protocol: text | Channels: count | Model: ns | Ranks: count | "
+                              "Ranks calling: count | Communicator: text")
     rows: list[list[Cell]] = []
     for comm in comms:
         used: set[tuple[str, int]] = set()
@@ -258,7 +254,7 @@ def read(source: Source) -> NcclLog:
             other += 1
             continue
         integrity.records_read += 1
-        integrity.kinds["line of NCCL"] = integrity.kinds.get("line of NCCL", 0) + 1
+        integrity.count("line of NCCL")
         if version:
             job.version = job.version or version
         if version or (parsed is not None and job.take(parsed)):

@@ -86,9 +86,7 @@ def read(source: Source) -> Report:
         add_failed(report, table.failed)
     integrity = report.integrity
     integrity.repair("lines of other output skipped", table.other_lines)
-    if source.damage:
-        integrity.truncated_at = source.damage.split(":")[0]
-        integrity.notes.append(f"The compressed file ends early: {source.damage}.")
+    integrity.end_early(source.damage)
     for launch in report.launches:
         if launch.incomplete:
             integrity.repair(f"kept out of sums: {launch.incomplete}")

@@ -54,9 +54,7 @@ def read(source: Source) -> Report:
         if launch.incomplete:
             report.integrity.repair(f"kept out of sums: {launch.incomplete}")
     report.integrity.repair("lines of other output skipped", page.table.other_lines)
-    if source.damage:
-        report.integrity.truncated_at = source.damage.split(":")[0]
-        report.integrity.notes.append(f"The compressed file ends early: {source.damage}.")
+    report.integrity.end_early(source.damage)
     return report
 
 

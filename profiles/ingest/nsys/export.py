@@ -94,7 +94,7 @@ class Export:
         self._done.add(table.name)
         integrity = self.integrity
         for batch in self._batches(table, columns):
-            integrity.kinds[table.name] = integrity.kinds.get(table.name, 0) + batch.count
+            integrity.count(table.name, batch.count)
             integrity.records_read += batch.count
             if integrity.records_read > self.source.limits.records:
                 raise TraceError(f"table {table.name}", f"more than {self.source.limits.records:,} rows",

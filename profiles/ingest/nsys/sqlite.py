@@ -68,7 +68,7 @@ def _read(export: Export, source: Source) -> Trace:
     lanes.finish()
     trace = build.finish(devices=devices(export, lanes.gpus()), base_ns=_session_start(export), rank=_rank(export),
                          metadata=_metadata(export) | ({"nsys messages": " · ".join(messages)} if messages else {}))
-    integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
+    integrity.settle()
     if not any(export.table(name) for name in _KERNEL_TABLES):
         integrity.plausibility.append(Doubt("no_kernel_table", 0))
     return trace

@@ -52,7 +52,7 @@ def summary(tables: list[Table], integrity: Integrity) -> Summary:
     if chosen is not None and chosen.has("kavg"):
         integrity.notes.append("This report has no total time: a kernel's total is its mean, rounded to 0.1 ns, times its "
                                "launches.")
-    integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
+    integrity.settle()
     return Summary(FORMAT, kernels, [_summary_table(table) for table in tables], integrity,
                    metadata={"reports": ", ".join(dict.fromkeys(title(table) for table in tables))})
 
@@ -135,13 +135,11 @@ def read(source: Source) -> Trace | Summary:
     integrity = Integrity()
     is_json = _first_object(source.peek().decode("utf-8", "replace").removeprefix("\ufeff"))
     tables = (_json_tables if is_json else _csv_tables)(source, integrity)
-    if source.damage:
-        integrity.truncated_at = source.damage.split(":")[0]
-        integrity.notes.append(f"The compressed file ends early: {source.damage}.")
+    integrity.end_early(source.damage)
     full = [table for table in tables if table.rows]
     for table in tables:
         kind = stats_table.title(table) if stats_table.is_trace(table) else title(table)
-        integrity.kinds[kind] = integrity.kinds.get(kind, 0) + len(table.rows)
+        integrity.count(kind, len(table.rows))
         integrity.records_read += len(table.rows)
     if not full:
         raise TraceError("header", "the tables of nsys stats have no rows", "nsys recorded nothing of what this report sums.")

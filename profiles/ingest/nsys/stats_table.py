@@ -200,7 +200,7 @@ def trace(source: Source, tables: list[Table], integrity: Integrity) -> Trace:
     integrity.remark("copies and sets whose size nsys stats rounded to 0.001 of its unit", rounded)
     made = build.finish(devices=[Device(index, name) for index, name in sorted(devices.items())],
                         metadata={"reports": ", ".join(dict.fromkeys(map(title, tables)))})
-    integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
+    integrity.settle()
     return made
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from profiles.ingest.core.source import Source
 from profiles.ingest.naming.names import clip_name
 from profiles.ingest.other.marshal_walk import Damage, MarshalWalk, Pairs
-from profiles.ingest.trace import Cell, Integrity, Summary, SummaryColumn, SummaryTable, TraceError
+from profiles.ingest.trace import Cell, Integrity, Summary, SummaryTable, TraceError, summary_columns
 
 FORMAT = "cprofile"
 MAX_FUNCTIONS = 200_000
@@ -26,12 +26,10 @@ _LONGEST_S = 10**9                       # 31 years
 _MOST_CALLS = 2**53
 _TEXTS, _NUMBERS = b"stuaA", b"iIlrR"
 _HINT = "Write it again with `python -m cProfile -o run.prof program.py` (or Profile.dump_stats) and upload it unchanged."
-_FUNCTIONS = [SummaryColumn("Function", text=True), SummaryColumn("File", text=True), SummaryColumn("Calls", "count"),
-              SummaryColumn("Primitive calls", "count"), SummaryColumn("Own", "ns"), SummaryColumn("Share", "pct"),
-              SummaryColumn("Cumulative", "ns")]
-_CALLS = [SummaryColumn("Caller", text=True), SummaryColumn("Callee", text=True), SummaryColumn("Caller's file", text=True),
-          SummaryColumn("Callee's file", text=True), SummaryColumn("Calls", "count"), SummaryColumn("Primitive calls", "count"),
-          SummaryColumn("Own", "ns"), SummaryColumn("Cumulative", "ns")]
+_FUNCTIONS = summary_columns("Function: text | File: text | Calls: count | Primitive calls: count | Own: ns | Share: pct | "
+                             "Cumulative: ns")
+_CALLS = summary_columns("Caller: text | Callee: text | Caller's file: text | Callee's file: text | Calls: count | "
+                         "Primitive calls: count | Own: ns | Cumulative: ns")
 Function = tuple[str, int, str]          # file, line, name
 
 
@@ -86,7 +84,7 @@ def read(source: Source) -> Summary:
             raise TraceError(f"byte {damage.at}", f"the statistics cannot be read: {damage.what}", _HINT) from None
     if not contents.functions:
         raise TraceError("the statistics", "none of the entries is a function with its calls and times", _HINT)
-    integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
+    integrity.settle()
     tables = [_function_table(contents, integrity), _call_table(contents, integrity)]
     return Summary(FORMAT, [], [table for table in tables if table.rows], integrity, metadata=_metadata(contents))
 
@@ -123,7 +121,7 @@ def _count_record(integrity: Integrity, kind: str, n: int = 1, reason: str = "")
     """Count records as read, and where there is a reason as not kept."""
     if n > 0:
         integrity.records_read += n
-        integrity.kinds[kind] = integrity.kinds.get(kind, 0) + n
+        integrity.count(kind, n)
         if reason:
             integrity.drop(reason, n)
 

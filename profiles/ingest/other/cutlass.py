@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from profiles.ingest.core.source import Source
 from profiles.ingest.naming.names import clip_name
-from profiles.ingest.trace import Cell, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable, TraceError
+from profiles.ingest.trace import Cell, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable, TraceError, summary_columns
 
 FORMAT = "cutlass"
 MAX_ROWS = 500_000
@@ -58,10 +58,8 @@ def read(source: Source) -> Summary:
     if not rows:
         raise TraceError("header", "the table has no rows",
                          "No kernel matched, or the profiler was stopped before the first was done.")
-    integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
-    if source.damage:
-        integrity.truncated_at = source.damage.split(":")[0]
-        integrity.notes.append(f"The compressed file ends early: {source.damage}.")
+    integrity.settle()
+    integrity.end_early(source.damage)
     timed = [row for row in rows if row.runtime_ns is not None]
     wrong = Counter(row.cells["Disposition"] for row in rows if row.cells["Disposition"].lower() not in _GOOD)
     for disposition, count in wrong.items():
@@ -161,10 +159,8 @@ def _best(timed: list[Row], arguments: list[str]) -> SummaryTable:
         rate, bandwidth = _rates(best)
         lead = 100.0 * ((second.runtime_ns or 0) / (best.runtime_ns or 1) - 1) if second else None
         rows.append([problem, best.cells["Operation"], best.cells["Provider"], best.runtime_ns, rate, bandwidth, len(tried), lead])
-    columns = [*(SummaryColumn(name, text=True) for name in ("Problem", "Fastest kernel", "Provider")),
-               SummaryColumn("Time of a launch", "ns"), SummaryColumn("Operations per second", "FLOP/s"),
-               SummaryColumn("Bandwidth", "B/s"), SummaryColumn("Kernels tried", "count"),
-               SummaryColumn("Ahead of the second", "pct")]
+    columns = summary_columns("Problem: text | Fastest kernel: text | Provider: text | Time of a launch: ns | "
+                              "Operations per second: FLOP/s | Bandwidth: B/s | Kernels tried: count | Ahead of the second: pct")
     return SummaryTable("Fastest kernel per problem", columns, rows,
                         "Of the kernels that ran and that no check found wrong.")
 
@@ -177,8 +173,8 @@ def _all(rows: list[Row], arguments: list[str]) -> SummaryTable:
         shown.append([row.cells["Problem"], row.cells["Operation"], row.cells["Provider"], row.cells["Disposition"],
                       row.cells["Status"], row.runtime_ns, rate, bandwidth, *(row.cells.get(name, "") for name in varying)])
     texts = ("Problem", "Kernel", "Provider", "Disposition", "Status")
-    columns = [*(SummaryColumn(name, text=True) for name in texts), SummaryColumn("Time of a launch", "ns"),
-               SummaryColumn("Operations per second", "FLOP/s"), SummaryColumn("Bandwidth", "B/s"),
+    columns = [*(SummaryColumn(name, text=True) for name in texts),
+               *summary_columns("Time of a launch: ns | Operations per second: FLOP/s | Bandwidth: B/s"),
                *(SummaryColumn(name[:60], text=True) for name in varying)]
     fixed = [f"{name}={rows[0].cells[name]}" for name in arguments if name not in varying and rows[0].cells.get(name)]
     note = f"The same in all rows: {', '.join(fixed)[:1000]}." if fixed else ""
@@ -188,6 +184,5 @@ def _all(rows: list[Row], arguments: list[str]) -> SummaryTable:
 def _dispositions(rows: list[Row]) -> SummaryTable:
     counts = Counter((row.cells["Provider"], row.cells["Disposition"], row.cells["Status"]) for row in rows)
     return SummaryTable(
-        "Outcomes", [*(SummaryColumn(name, text=True) for name in ("Provider", "Disposition", "Status")),
-                     SummaryColumn("Kernels", "count")],
+        "Outcomes", summary_columns("Provider: text | Disposition: text | Status: text | Kernels: count"),
         [[*key, count] for key, count in counts.most_common()], "Incorrect and failed kernels are in no comparison and no sum.")

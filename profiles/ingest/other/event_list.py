@@ -110,7 +110,7 @@ def read(source: Source) -> Trace:
     for record in JsonRecords(source, integrity):
         reader.take(record)
     reader.flush()
-    integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
+    integrity.settle()
     if integrity.records_kept <= 0:
         why = ", ".join(integrity.not_kept) or "it holds none"
         raise TraceError(f"byte {source.position}", f"none of the records is an event ({why})", _HINT)
@@ -156,7 +156,7 @@ class _Reader:
             self._drop("whose numbers are all none, or of counters beyond the limit")
             return
         kind = "samples" if name is None and duration is None else "events"
-        self.integrity.kinds[kind] = self.integrity.kinds.get(kind, 0) + 1
+        self.integrity.count(kind)
         if len(self._events) + len(self._samples) >= _BATCH:
             self.flush()
 
@@ -171,7 +171,7 @@ class _Reader:
         return None
 
     def _drop(self, why: str) -> None:
-        self.integrity.kinds["records that are no event"] = self.integrity.kinds.get("records that are no event", 0) + 1
+        self.integrity.count("records that are no event")
         self.integrity.drop(f"records {why}")
 
     def _time(self, fields: list[tuple[Key, Any]]) -> int | None:

@@ -211,7 +211,7 @@ class JsonRecords:
 
     def _lose(self, reason: str) -> None:
         self._integrity.records_read += 1
-        self._integrity.kinds["damaged text"] = self._integrity.kinds.get("damaged text", 0) + 1
+        self._integrity.count("damaged text")
         self._integrity.drop(reason)
 
     def _finish(self, is_open: bool) -> None:

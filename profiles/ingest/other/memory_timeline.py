@@ -50,7 +50,7 @@ def read(source: Source) -> Trace:
             track = builder.track(name, lambda name=name, number=number: Track(  # type: ignore[misc]
                 kind="counter", name=name, group="memory", sort=number, unit="bytes"))
             builder.add_samples(np.full(times_ns.size, track, np.int32), times_ns, values.astype(np.float64))
-    integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
+    integrity.settle()
     return builder.finish(devices=[], metadata={"content": "memory by category, of one device that the file does not name"})
 
 

@@ -15,7 +15,16 @@ import msgspec
 
 from profiles.ingest.core.source import Source
 from profiles.ingest.naming.names import clip_name, readable
-from profiles.ingest.trace import Cell, Device, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable, TraceError
+from profiles.ingest.trace import (
+    Cell,
+    Device,
+    Integrity,
+    KernelSum,
+    Summary,
+    SummaryTable,
+    TraceError,
+    summary_columns,
+)
 
 FORMAT = "proton"
 MAX_NODES = 2_000_000
@@ -79,7 +88,7 @@ def read(source: Source) -> Summary:
     kernels = [scope for scope in scopes if scope.kernel and not scope.own]
     if not kernels and not any(scope.metrics for scope in scopes):
         raise TraceError("the tree", "none of its nodes has a metric", "Check that kernels ran between proton.start and finalize.")
-    integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
+    integrity.settle()
     if kernels and not any(kernel.own_ns for kernel in kernels):
         integrity.notes.append("The file states no times: it was recorded without them (instruction samples or cycles).")
     unknown = [kernel for kernel in kernels if kernel.untimed]
@@ -153,7 +162,7 @@ def _scopes(root: Node, integrity: Integrity) -> list[Scope]:
     while waiting:
         node, depth, parent = waiting.pop()
         integrity.records_read += 1
-        integrity.kinds["node"] = integrity.kinds.get("node", 0) + 1
+        integrity.count("node")
         if len(out) >= MAX_NODES:
             integrity.drop(f"nodes beyond the first {MAX_NODES:,}")
             continue
@@ -219,16 +228,16 @@ def _sums(kernels: list[Scope]) -> list[KernelSum]:
 
 def _untimed_table(kernels: list[Scope]) -> SummaryTable:
     rows: list[list[Cell]] = [[_readable(kernel.name), kernel.path, int(kernel.own_count), None] for kernel in kernels]
-    return SummaryTable("Kernels without a time", [SummaryColumn("Kernel", text=True), SummaryColumn("Path", text=True),
-                                                   SummaryColumn("Launches", "count"), SummaryColumn("Time", "ns")], rows,
+    return SummaryTable("Kernels without a time",
+        summary_columns("Kernel: text | Path: text | Launches: count | Time: ns"), rows,
                         "The file states a time that is no number: it is unknown, and in no sum of the scopes above.")
 
 
 def _own_table(scopes: list[Scope]) -> SummaryTable:
     rows: list[list[Cell]] = [[scope.path, int(scope.own_count), None if scope.untimed else round(scope.own_ns)]
                               for scope in scopes if scope.own and scope.kernel]
-    return SummaryTable("Proton's own kernels", [SummaryColumn("Path", text=True), SummaryColumn("Launches", "count"),
-                                                 SummaryColumn("Time", "ns")], rows,
+    return SummaryTable("Proton's own kernels",
+        summary_columns("Path: text | Launches: count | Time: ns"), rows,
                         "What the profiler ran itself, for metrics of launches: in no sum of the program.")
 
 
@@ -286,12 +295,9 @@ def _scope_table(scopes: list[Scope], peaks: dict[str, float]) -> SummaryTable:
             None if scope.untimed else round(scope.total_ns), None if scope.untimed else round(scope.own_ns),
             100.0 * scope.total_ns / everything if everything and not scope.untimed else None, int(scope.count), flops, moved,
             _rate(scope, "flops", flops), rate, 100.0 * rate / best if rate and best else None])
-    columns = [
-        SummaryColumn("Depth", "count"), SummaryColumn("Scope or kernel", text=True), SummaryColumn("Path", text=True),
-        SummaryColumn("Time", "ns"), SummaryColumn("Own time", "ns"), SummaryColumn("Share", "pct"),
-        SummaryColumn("Launches", "count"), SummaryColumn("Operations", "FLOP"), SummaryColumn("Bytes", "bytes"),
-        SummaryColumn("Operations per second", "FLOP/s"), SummaryColumn("Bandwidth", "B/s"),
-        SummaryColumn("Of peak bandwidth", "pct")]
+    columns = summary_columns("Depth: count | Scope or kernel: text | Path: text | Time: ns | Own time: ns | Share: pct | "
+                              "Launches: count | Operations: FLOP | Bytes: bytes | Operations per second: FLOP/s | "
+                              "Bandwidth: B/s | Of peak bandwidth: pct")
     return SummaryTable("Scopes", columns, rows, "Parents come before their children; time, launches, operations and bytes of a "
                         "scope include everything below it. A rate is given where all kernels below state their work. The peak is "
                         "that of the memory bus as the file states it; what fits in a cache can be faster.")
@@ -302,5 +308,5 @@ def _other_table(scopes: list[Scope]) -> SummaryTable:
     rows: list[list[Cell]] = [
         [scope.path, name, value] for scope in scopes for name, value in scope.metrics.items()
         if name != "bytes" and not _FLOPS.match(name)]
-    columns = [SummaryColumn("Path", text=True), SummaryColumn("Metric", text=True), SummaryColumn("Value")]
+    columns = summary_columns("Path: text | Metric: text | Value")
     return SummaryTable("Other metrics", columns, rows, "As the file states them, per node.")

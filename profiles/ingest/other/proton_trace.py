@@ -48,7 +48,7 @@ def read(source: Source) -> Trace:
         raise TraceError(f"byte {source.position}", "none of its records is a kernel",
                          "Run the kernels between proton.start and finalize.")
     reader.scopes()
-    integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
+    integrity.settle()
     return reader.builder.finish(devices=[Device(0, "")])
 
 
@@ -69,7 +69,7 @@ class _Reader:
         dur, bad_dur = nanoseconds([event.dur for event in chosen], lambda: [event.dur for event in chosen])
         keep = ~(bad | bad_dur)
         self.integrity.drop("a kernel without a start or a duration", int(np.count_nonzero(~keep)))
-        self.integrity.kinds["kernel"] = self.integrity.kinds.get("kernel", 0) + len(chosen)
+        self.integrity.count("kernel", len(chosen))
         chosen = [event for event, good in zip(chosen, keep.tolist(), strict=True) if good]
         start, dur = start[keep], np.maximum(dur[keep], 0)
         if not chosen:

@@ -78,7 +78,7 @@ class _Reader:
         if not histories:
             self.integrity.notes.append("No history was recorded: only the state at one moment is shown.")
             self._state_alone(state)
-        self.integrity.records_kept = self.integrity.records_read - sum(self.integrity.not_kept.values())
+        self.integrity.settle()
         devices = sorted({history.device for history in histories} | state.devices())
         trace = self.builder.finish(devices=[Device(index, "") for index in devices],
                                     metadata={"allocator": _settings(snapshot.get("allocator_settings")),
@@ -112,7 +112,7 @@ class _Reader:
             out.detail.append(self._detail(entry, stack))
         self.integrity.records_read += len(entries)
         for kind, count in kinds.items():
-            self.integrity.kinds[f"entry: {kind}"] = self.integrity.kinds.get(f"entry: {kind}", 0) + count
+            self.integrity.count(f"entry: {kind}", count)
         self.source.progress("reading", self.integrity.records_read)
         return out
 
@@ -176,7 +176,7 @@ class _Reader:
         rows: list[tuple[int, int, str, int]] = []
         for entry in _as_list(annotations):
             self.integrity.records_read += 1
-            self.integrity.kinds["annotation"] = self.integrity.kinds.get("annotation", 0) + 1
+            self.integrity.count("annotation")
             device, name, time = (entry.get(key) for key in ("device", "name", "time_us")) if type(entry) is dict else (None,) * 3
             if type(device) is not int or not 0 <= device < MAX_DEVICES or type(name) is not str or type(time) is not int:
                 self.integrity.drop("an annotation without device, name or time")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from profiles.ingest.other.snapshot_history import History, Stacks
-from profiles.ingest.trace import Cell, Integrity, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Cell, Integrity, SummaryColumn, SummaryTable, summary_columns
 
 MAX_ROWS = 5000                          # of segments and of blocks; their sums are of all
 TOP_STACKS = 100
@@ -145,12 +145,10 @@ def _overview_table(histories: Sequence[History], state: State, zero_ns: int) ->
     of = {history.device: history for history in histories}
     for device in sorted(set(of) | state.devices()):
         rows.append([device, *_history_cells(of.get(device), zero_ns), *_state_cells(device, state)])
-    columns = [SummaryColumn("GPU"), SummaryColumn("Peak allocated", "bytes"), SummaryColumn("Peak at", "ns"),
-               SummaryColumn("Peak reserved", "bytes"), SummaryColumn("Allocated at the end", "bytes"),
-               SummaryColumn("Reserved at the end", "bytes"), SummaryColumn("Unused of reserved", "bytes"),
-               SummaryColumn("Unused share", "pct"),
-               SummaryColumn("Largest unused block", "bytes"), SummaryColumn("Fragmentation", "pct"),
-               SummaryColumn("Segments", "count"), SummaryColumn("Blocks in use", "count")]
+    columns = summary_columns("GPU | Peak allocated: bytes | Peak at: ns | Peak reserved: bytes | "
+                              "Allocated at the end: bytes | Reserved at the end: bytes | Unused of reserved: bytes | "
+                              "Unused share: pct | Largest unused block: bytes | Fragmentation: pct | Segments: count | "
+                              "Blocks in use: count")
     return SummaryTable("Memory", columns, rows, "Peaks are of the recorded history. Unused is reserved and not in use; "
                         "fragmentation is the share of it outside its largest block. Times count from the first entry.")
 
@@ -210,8 +208,7 @@ def _by_stack(sums: dict[int, list[int]], stacks: Stacks, everything: int) -> li
 
 
 def _stack_columns() -> list[SummaryColumn]:
-    return [SummaryColumn("Bytes", "bytes"), SummaryColumn("Share", "pct"), SummaryColumn("Blocks", "count"),
-            SummaryColumn("Asked for by", text=True), SummaryColumn("Stack", text=True)]
+    return summary_columns("Bytes: bytes | Share: pct | Blocks: count | Asked for by: text | Stack: text")
 
 
 def _held_table(state: State, stacks: Stacks) -> SummaryTable:
@@ -232,8 +229,7 @@ def _failure_table(histories: Sequence[History], stacks: Stacks, zero_ns: int) -
             if action == "oom" and len(rows) < MAX_ROWS:
                 free = history.address[i] if history.address[i] >= 0 else None
                 rows.append([history.device, history.time_ns[i] - zero_ns, history.bytes[i], free, stacks.site(history.stack[i])])
-    columns = [SummaryColumn("GPU"), SummaryColumn("Time", "ns"), SummaryColumn("Asked for", "bytes"),
-               SummaryColumn("Free on the GPU", "bytes"), SummaryColumn("Asked for by", text=True)]
+    columns = summary_columns("GPU | Time: ns | Asked for: bytes | Free on the GPU: bytes | Asked for by: text")
     return SummaryTable("Out of memory", columns, rows)
 
 
@@ -244,9 +240,8 @@ def _segment_table(state: State) -> SummaryTable:
         rows.append([_whole(segment.get("device")), hex(_whole(segment.get("address"))), _text(segment.get("segment_type")),
                      str(_whole(stream)) if type(stream) is int else "", _whole(segment.get("total_size")),
                      _whole(segment.get("allocated_size")), _whole(segment.get("active_size")), count, largest])
-    columns = [SummaryColumn("GPU"), *(SummaryColumn(name, text=True) for name in ("Address", "Kind", "Stream")),
-               SummaryColumn("Size", "bytes"), SummaryColumn("Allocated", "bytes"), SummaryColumn("Active", "bytes"),
-               SummaryColumn("Blocks", "count"), SummaryColumn("Largest unused", "bytes")]
+    columns = summary_columns("GPU | Address: text | Kind: text | Stream: text | Size: bytes | Allocated: bytes | "
+                              "Active: bytes | Blocks: count | Largest unused: bytes")
     return SummaryTable("Segments", columns, rows, _cut(len(state.segments)))
 
 
@@ -255,8 +250,7 @@ def _block_table(state: State, stacks: Stacks) -> SummaryTable:
     rows: list[list[Cell]] = []
     for block in largest:
         rows.append([block.device, hex(block.address), block.state, block.size, block.requested, stacks.site(block.stack)])
-    columns = [SummaryColumn("GPU"), SummaryColumn("Address", text=True), SummaryColumn("State", text=True),
-               SummaryColumn("Size", "bytes"), SummaryColumn("Asked for", "bytes"), SummaryColumn("Asked for by", text=True)]
+    columns = summary_columns("GPU | Address: text | State: text | Size: bytes | Asked for: bytes | Asked for by: text")
     return SummaryTable("Blocks, largest first", columns, rows, _cut(len(state.blocks)))
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from profiles.ingest.core.source import Source
 from profiles.ingest.core.text_lines import read_lines
-from profiles.ingest.trace import Cell, Integrity, Summary, SummaryColumn, SummaryTable, TraceError
+from profiles.ingest.trace import Cell, Integrity, Summary, SummaryTable, TraceError, summary_columns
 
 FORMAT = "tritonparse"
 MAX_LINE_BYTES = 64 << 20              # a compilation holds the kernel's text in each language
@@ -56,7 +56,7 @@ def read(source: Source) -> Summary:
             integrity.drop("a line that is no JSON object")
             continue
         kind = str(event.event_type)[:80]
-        integrity.kinds[kind] = integrity.kinds.get(kind, 0) + 1
+        integrity.count(kind)
         if kind == "compilation" and len(compiled) < MAX_KERNELS:
             compiled[_compiled(event)] += 1
         elif kind == "launch" and len(launched) < MAX_KERNELS:
@@ -65,10 +65,8 @@ def read(source: Source) -> Summary:
             integrity.drop(f"{kind}: not read yet" if kind not in ("compilation", "launch") else f"beyond {MAX_KERNELS:,} kernels")
     if not compiled and not launched:
         raise TraceError("line 1", "no compilation and no launch of tritonparse", _HINT)
-    integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
-    if source.damage:
-        integrity.truncated_at = source.damage.split(":")[0]
-        integrity.notes.append(f"The compressed file ends early: {source.damage}.")
+    integrity.settle()
+    integrity.end_early(source.damage)
     integrity.notes.append("tritonparse states no time of a launch: record a trace for times.")
     return Summary(FORMAT, [], [table for table in (_launch_table(launched), _compile_table(compiled)) if table.rows], integrity)
 
@@ -92,17 +90,14 @@ def _launched(event: Event) -> tuple[Cell, ...]:
 
 
 def _compile_table(compiled: Counter[tuple[Cell, ...]]) -> SummaryTable:
-    columns = [SummaryColumn("Kernel", text=True), SummaryColumn("Hash", text=True), SummaryColumn("Warps", "count"),
-               SummaryColumn("Stages", "count"), SummaryColumn("Blocks of a cluster", "count"),
-               SummaryColumn("Shared memory", "bytes"), SummaryColumn("Target", text=True),
-               SummaryColumn("File", text=True), SummaryColumn("Compilations", "count")]
+    columns = summary_columns("Kernel: text | Hash: text | Warps: count | Stages: count | Blocks of a cluster: count | "
+                              "Shared memory: bytes | Target: text | File: text | Compilations: count")
     return SummaryTable("Compilations", columns, [[*key, count] for key, count in compiled.most_common()], "One row per kernel "
                         "and set of values that Triton compiled it with.")
 
 
 def _launch_table(launched: Counter[tuple[Cell, ...]]) -> SummaryTable:
-    columns = [SummaryColumn("Kernel", text=True), SummaryColumn("Hash", text=True), SummaryColumn("Grid", text=True),
-               SummaryColumn("Warps", "count"), SummaryColumn("Stages", "count"), SummaryColumn("Launches", "count")]
+    columns = summary_columns("Kernel: text | Hash: text | Grid: text | Warps: count | Stages: count | Launches: count")
     return SummaryTable("Launches", columns, [[*key, count] for key, count in launched.most_common()], "One row per kernel, "
                         "compiled form and grid; the log holds no times.")
 

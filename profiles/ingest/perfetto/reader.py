@@ -295,4 +295,4 @@ class _Reader:
     def _kinds(self) -> None:
         for kind, count in self.kinds.items():
             shown = kind if isinstance(kind, str) else f"track_event: {_EVENTS.get(kind, f'type {kind}' if kind else 'legacy')}"
-            self.integrity.kinds[shown] = self.integrity.kinds.get(shown, 0) + count
+            self.integrity.count(shown, count)

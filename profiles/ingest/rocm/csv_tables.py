@@ -15,7 +15,17 @@ from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.source import Source
 from profiles.ingest.core.text_lines import read_lines
 from profiles.ingest.rocm.rows import CounterRows, Dim, Rows, number_at_end, settle
-from profiles.ingest.trace import Device, Integrity, KernelSum, Report, Summary, SummaryColumn, SummaryTable, Trace, TraceError
+from profiles.ingest.trace import (
+    Device,
+    Integrity,
+    KernelSum,
+    Report,
+    Summary,
+    SummaryTable,
+    Trace,
+    TraceError,
+    summary_columns,
+)
 
 FORMAT, COUNTERS_FORMAT, SUMS_FORMAT = "rocprof-csv", "rocprof-counters", "rocprof-stats"
 MAX_LINE_BYTES = 1 << 20
@@ -210,7 +220,7 @@ def read(source: Source) -> Trace | Report | Summary:
         if kind is None:
             continue
         integrity.records_read += 1
-        integrity.kinds[kind.what] = integrity.kinds.get(kind.what, 0) + 1
+        integrity.count(kind.what)
         if integrity.records_read > source.limits.records:
             raise TraceError(f"row {integrity.records_read:,}", f"more than {source.limits.records:,} rows",
                              "Record a shorter time.")
@@ -219,9 +229,7 @@ def read(source: Source) -> Trace | Report | Summary:
             integrity.drop("a row with too few or too many cells")
             continue
         kind.take(content, Row(dict(zip(spelled, cells, strict=True)), spelled))
-    if source.damage:
-        integrity.truncated_at = source.damage.split(":")[0]
-        integrity.notes.append(f"The compressed file ends early: {source.damage}.")
+    integrity.end_early(source.damage)
     return _finish(content)
 
 
@@ -236,8 +244,7 @@ def _finish(content: _Content) -> Trace | Report | Summary:
         return trace
     if content.sums or content.calls:
         settle([rows], integrity)
-        columns = [SummaryColumn("name", text=True), SummaryColumn("calls", "count"), SummaryColumn("total", "ns"),
-                   SummaryColumn("mean", "ns"), SummaryColumn("min", "ns"), SummaryColumn("max", "ns")]
+        columns = summary_columns("name: text | calls: count | total: ns | mean: ns | min: ns | max: ns")
         tables = [SummaryTable("Calls", columns, content.calls, "Sums that the tool wrote.")] if content.calls else []
         return Summary(SUMS_FORMAT, content.sums, tables, integrity)
     if content.counters:

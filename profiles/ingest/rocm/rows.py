@@ -149,7 +149,7 @@ def settle(rows: Sequence[Rows], integrity: Integrity) -> None:
     """Hand over all rows and say how many records were kept."""
     for each in rows:
         each.flush()
-    integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
+    integrity.settle()
 
 
 # Hardware counters that ROCm's tools collected of dispatches, to a `Report`.
@@ -200,5 +200,5 @@ class CounterRows:
         integrity = self.integrity
         if not any(DURATION in launch.metrics for launch in self._launches.values()):
             integrity.notes.append(UNTIMED)
-        integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
+        integrity.settle()
         return Report(format, list(self._launches.values()), {DURATION: "ns"}, integrity)

@@ -122,7 +122,7 @@ class _Process:
             records = _records(raw, integrity)
             integrity.records_read += len(records)
             if records:
-                integrity.kinds[kind[:80]] = integrity.kinds.get(kind[:80], 0) + len(records)
+                integrity.count(kind[:80], len(records))
             if kind.startswith("pc_sample"):
                 integrity.drop(f"{kind[:60]}: samples of instructions are not read yet", len(records))
                 continue

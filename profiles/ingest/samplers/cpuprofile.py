@@ -109,7 +109,7 @@ def read(source: Source) -> Trace:
     slices.begin_track(builder.track("samples", lambda: Track(kind="thread", name="JavaScript", group="V8 CPU profile")))
     _draw(slices, tree, frames, (shown, at_ns, end_ns), integrity)
     slices.finish(integrity)
-    integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
+    integrity.settle()
     if not builder.rows:
         raise TraceError("samples", f"none of its {integrity.records_read:,} samples shows a function at a known time", _HINT)
     return builder.finish(devices=[])

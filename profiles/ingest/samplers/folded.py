@@ -11,7 +11,7 @@ from collections import Counter
 
 from profiles.ingest.core.source import Source
 from profiles.ingest.core.text_lines import read_lines
-from profiles.ingest.trace import Cell, Integrity, Summary, SummaryColumn, SummaryTable, TraceError
+from profiles.ingest.trace import Cell, Integrity, Summary, SummaryTable, TraceError, summary_columns
 
 FORMAT = "folded"
 MAX_STACKS, MAX_FUNCTIONS = 1_000_000, 200_000
@@ -57,10 +57,8 @@ def read(source: Source) -> Summary:
     if not stacks:
         raise TraceError("line 1", "no line is a stack with a count", _HINT)
     integrity.kinds["stack"] = integrity.records_read
-    integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
-    if source.damage:
-        integrity.truncated_at = source.damage.split(":")[0]
-        integrity.notes.append(f"The compressed file ends early: {source.damage}.")
+    integrity.settle()
+    integrity.end_early(source.damage)
     return Summary(FORMAT, [], [_functions(own, total, stacks), _stacks(stacks)], integrity)
 
 
@@ -68,13 +66,12 @@ def _functions(own: Counter[str], total: Counter[str], stacks: Counter[str]) -> 
     whole = sum(stacks.values()) or 1
     rows: list[list[Cell]] = [[name, own[name], 100 * own[name] / whole, count, 100 * count / whole]
                               for name, count in sorted(total.items(), key=lambda pair: (-own[pair[0]], -pair[1], pair[0]))]
-    columns = [SummaryColumn("Function", text=True), SummaryColumn("Own", "count"), SummaryColumn("Own share", "pct"),
-               SummaryColumn("With what it calls", "count"), SummaryColumn("Share", "pct")]
+    columns = summary_columns("Function: text | Own: count | Own share: pct | With what it calls: count | Share: pct")
     return SummaryTable("Functions", columns, rows, "Numbers as the file states them, without a unit: samples of a sampling "
                         "profiler, µs of torch.profiler's export_stacks.")
 
 
 def _stacks(stacks: Counter[str]) -> SummaryTable:
     rows: list[list[Cell]] = [[" → ".join(stack.split(";")), count] for stack, count in stacks.most_common(_SHOWN_STACKS)]
-    return SummaryTable("Heaviest stacks", [SummaryColumn("Stack", text=True), SummaryColumn("Own", "count")], rows,
+    return SummaryTable("Heaviest stacks", summary_columns("Stack: text | Own: count"), rows,
                         f"The first {_SHOWN_STACKS:,} of {len(stacks):,}; outermost function first.")

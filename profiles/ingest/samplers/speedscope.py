@@ -102,7 +102,7 @@ def read(source: Source) -> Trace:
     reader.slices.finish(integrity)
     if not builder.rows:
         raise TraceError("profiles", reader.why_nothing(), _HINT)
-    integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
+    integrity.settle()
     metadata = {key: text for key, text in (("exporter", reader.exporter), ("name", reader.group)) if text}
     return builder.finish(devices=[], metadata=metadata)
 
@@ -164,7 +164,7 @@ class _Reader:
 
     def _count(self, kind: str, number: int) -> None:
         self._integrity.records_read += number
-        self._integrity.kinds[kind] = self._integrity.kinds.get(kind, 0) + number
+        self._integrity.count(kind, number)
 
     def _leave_out(self, profile: _Profile) -> None:
         kind, pieces = ("sample", iterate_elements(profile.samples, LISTS, list[int])) if profile.type == "sampled" else (

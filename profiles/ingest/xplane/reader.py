@@ -211,7 +211,7 @@ class _Space:
         self._add_flows()
         trace = self._builder.finish(devices=[self._devices[index] for index in sorted(self._devices)], base_ns=self._base_ns,
                                      metadata=self._metadata)
-        integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
+        integrity.settle()
         return trace
 
     def _space(self, data: Any) -> None:
@@ -277,7 +277,7 @@ class _Space:
     def _events(self, events: list[Any], plane: Plane, stats: Stats, lane: Lane, track: int, base: int) -> None:
         kind = f"{plane.name[:60]} event"
         self._integrity.records_read += len(events)
-        self._integrity.kinds[kind] = self._integrity.kinds.get(kind, 0) + len(events)
+        self._integrity.count(kind, len(events))
         timed = [each for each in events if each.WhichOneof("union_1") != "num_occurrences"]
         self._integrity.drop("sum of several occurrences, without times", len(events) - len(timed))
         start_ps = np.array([_bounded_or_zero(each.offset_ps) for each in timed], np.int64)

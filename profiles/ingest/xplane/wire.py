@@ -170,5 +170,5 @@ def events_of(data: Any, span: Span, integrity: Integrity) -> Iterator[list[Any]
 
 def _count_lost(integrity: Integrity, reason: str) -> None:
     integrity.records_read += 1
-    integrity.kinds["damaged event"] = integrity.kinds.get("damaged event", 0) + 1
+    integrity.count("damaged event")
     integrity.drop(reason)

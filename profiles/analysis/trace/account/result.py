@@ -10,7 +10,7 @@ from profiles.analysis.trace.account.account import Account, account_of, rank_nu
 from profiles.analysis.trace.account.causes import CAUSES, Group, Row
 from profiles.analysis.trace.account.words import group_text, lead_text
 from profiles.analysis.trace.time.sentences import no_work_text
-from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Cell, SummaryTable, summary_columns
 
 VERSION = 10                        # of what the topic's document holds
 HIGH_PCT, MEDIUM_PCT, LEAST_PCT = 25.0, 5.0, 1.0        # of the wall time to win: severities, and the least that is a finding
@@ -67,10 +67,9 @@ def _groups_table(account: Account) -> SummaryTable:
     rows: list[list[Cell]] = [
         [CAUSES[group.cause].label, group.rank or None, group.where[:NAME_CHARS] or None, group.wall_ns, 100 * group.wall_ns / wall,
          group.recoverable_ns, CAUSES[group.cause].means] for group in sorted(account.groups, key=lambda each: -each.wall_ns)]
-    return SummaryTable("What the time went to", [
-        SummaryColumn("cause", text=True), SummaryColumn("starts on", text=True), SummaryColumn("most of it in", text=True),
-        SummaryColumn("time", "ns"), SummaryColumn("of the time", "pct"), SummaryColumn("to win, at most", "ns"),
-        SummaryColumn("what it means", text=True)], rows,
+    return SummaryTable("What the time went to",
+        summary_columns("cause: text | starts on: text | most of it in: text | time: ns | of the time: pct | "
+                        "to win, at most: ns | what it means: text"), rows,
         "Means over the GPUs: the times add up to the wall time. To win, at most: what the run would be shorter without the cause; "
         "unknown where the trace cannot say.")
 
@@ -80,10 +79,9 @@ def _rows_table(account: Account) -> SummaryTable:
     rows: list[list[Cell]] = [
         [account.gpus[row.gpu], CAUSES[row.cause].label, row.rank or None, row.where[:NAME_CHARS] or None, row.wall_ns,
          100 * row.wall_ns / wall, row.recoverable_ns, row.evidence.get("waits_in")] for row in account.rows]
-    return SummaryTable("The same for each GPU", [
-        SummaryColumn("GPU", text=True), SummaryColumn("cause", text=True), SummaryColumn("starts on", text=True),
-        SummaryColumn("where", text=True), SummaryColumn("time", "ns"), SummaryColumn("of the time", "pct"),
-        SummaryColumn("to win, at most", "ns"), SummaryColumn("waits in", text=True)], rows,
+    return SummaryTable("The same for each GPU",
+        summary_columns("GPU: text | cause: text | starts on: text | where: text | time: ns | of the time: pct | "
+                        "to win, at most: ns | waits in: text"), rows,
         "Every nanosecond of each GPU's wall time is in one row.")
 
 

@@ -20,7 +20,7 @@ from profiles.analysis.trace.communication.meetings import meetings_of, wait_ns_
 from profiles.analysis.trace.communication.stragglers import CAUSES, LateRank, late_ranks, sums_by_pair, waits_of
 from profiles.analysis.trace.time.tiling import DeviceWork, devices
 from profiles.ingest.naming.names import short_name
-from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Cell, SummaryTable, summary_columns
 from profiles.ingest.windows import MISSING
 
 # Tables of the topic "communication", and the numbers of its pictures.
@@ -50,10 +50,9 @@ def rank_rows(facts: CommunicationFacts) -> list[RankRow]:
 
 
 def rank_table(facts: CommunicationFacts, rows: list[RankRow]) -> SummaryTable:
-    columns = [SummaryColumn("Rank", text=True), SummaryColumn("Collectives", "count"), SummaryColumn("In collectives", "ns"),
-               SummaryColumn("Exposed", "ns"), SummaryColumn("Hidden behind compute", "pct"), SummaryColumn("Transfer", "ns"),
-               SummaryColumn("Waiting for others", "ns"), SummaryColumn("Standing still", "ns"),
-               SummaryColumn("Came last", "count")]
+    columns = summary_columns("Rank: text | Collectives: count | In collectives: ns | Exposed: ns | "
+                              "Hidden behind compute: pct | Transfer: ns | Waiting for others: ns | Standing still: ns | "
+                              "Came last: count")
     cells: list[list[Cell]] = [[
         each.label, each.launches, each.busy_ns, each.exposed_ns, each.hidden_pct if not facts.launches.on_host else None,
         None if each.wait_ns is None else each.matched_ns - each.wait_ns, each.wait_ns, each.still_ns,
@@ -78,9 +77,8 @@ def pair_cells(facts: CommunicationFacts) -> dict[str, Any]:
 
 
 def pair_table(facts: CommunicationFacts) -> SummaryTable:
-    columns = [SummaryColumn("Waiting", text=True), SummaryColumn("For", text=True), SummaryColumn("Collectives", "count"),
-               SummaryColumn("Waited", "ns"), SummaryColumn("Standing still", "ns"), SummaryColumn("Share of wall time", "pct"),
-               SummaryColumn("Mostly because", text=True), SummaryColumn("In it", text=True)]
+    columns = summary_columns("Waiting: text | For: text | Collectives: count | Waited: ns | Standing still: ns | "
+                              "Share of wall time: pct | Mostly because: text | In it: text")
     rows: list[list[Cell]] = []
     labels, late = facts.launches.labels, {each.participant: each for each in facts.late}
     if facts.met.present.size:
@@ -103,12 +101,9 @@ def pair_table(facts: CommunicationFacts) -> SummaryTable:
 
 
 def size_table(facts: CommunicationFacts) -> SummaryTable:
-    columns = [SummaryColumn("Collective", text=True), SummaryColumn("Message", "bytes"), SummaryColumn("Type", text=True),
-               SummaryColumn("Ranks"), SummaryColumn("Group", text=True), SummaryColumn("Launches", "count"),
-               SummaryColumn("Total", "ns"), SummaryColumn("One takes", "ns"), SummaryColumn("Measured as", text=True),
-               SummaryColumn("Algorithm bandwidth", "B/s"), SummaryColumn("Bus bandwidth", "B/s"),
-               SummaryColumn("Best bus bandwidth", "B/s"), SummaryColumn("Waiting", "ns"), SummaryColumn("Standing still", "ns"),
-               SummaryColumn("Exposed", "pct"), SummaryColumn("Longest", "slice")]
+    columns = summary_columns("Collective: text | Message: bytes | Type: text | Ranks | Group: text | Launches: count | "
+                              "Total: ns | One takes: ns | Measured as: text | Algorithm bandwidth: B/s | Bus bandwidth: B/s | "
+                              "Best bus bandwidth: B/s | Waiting: ns | Standing still: ns | Exposed: pct | Longest: slice")
     ids = facts.frame["id"][facts.launches.rows]
     rows: list[list[Cell]] = [[
         each.kind.operation, each.bytes, each.kind.dtype or None, each.ranks, each.kind.group or None, each.launches, each.total_ns,
@@ -127,9 +122,8 @@ def size_table(facts: CommunicationFacts) -> SummaryTable:
 
 
 def longest_table(facts: CommunicationFacts) -> SummaryTable:
-    columns = [SummaryColumn("Began", "ns"), SummaryColumn("Collective", text=True), SummaryColumn("Message", "bytes"),
-               SummaryColumn("Last", text=True), SummaryColumn("Others waited", "ns"), SummaryColumn("Transfer", "ns"),
-               SummaryColumn("Start skew", "ns"), SummaryColumn("Timeline", "window")]
+    columns = summary_columns("Began: ns | Collective: text | Message: bytes | Last: text | Others waited: ns | Transfer: ns | "
+                              "Start skew: ns | Timeline: window")
     launches, met = facts.launches, facts.met
     waited = np.bincount(met.of[met.of >= 0], weights=facts.waits.wait_ns[met.of >= 0], minlength=met.present.size)
     rows: list[list[Cell]] = []

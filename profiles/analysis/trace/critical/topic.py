@@ -17,7 +17,7 @@ from profiles.analysis.trace.critical.walk import BEFORE, CPU, KINDS, Path, Shar
 from profiles.analysis.trace.time.steps import Span, steps_of
 from profiles.analysis.trace.time.tiling import devices
 from profiles.ingest.naming.names import short_name
-from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable, summary_columns
 
 MOST_STEPS, MOST_RANKS, MOST = 100, 16, 200
 HOST_PCT, KERNEL_PCT = 40.0, 25.0           # of the path, to make findings of
@@ -193,9 +193,9 @@ def _kernels(frame: Frame, path: Path) -> _Kernels:
     on_path = np.bincount(np.searchsorted(codes, code_on), weights=on_ns, minlength=codes.size).astype(np.int64)
     length = max(1, path.end_ns - path.start_ns)
     order = np.lexsort((-total, -on_path))[:MOST].tolist()
-    table = SummaryTable("Kernels on the path", [
-        SummaryColumn("kernel", "kernel", text=True), SummaryColumn("launches", "count"), SummaryColumn("total", "ns"),
-        SummaryColumn("on the path", "ns"), SummaryColumn("of the path", "pct"), SummaryColumn("of its own time", "pct")],
+    table = SummaryTable("Kernels on the path",
+        summary_columns("kernel: kernel | launches: count | total: ns | on the path: ns | of the path: pct | "
+                        "of its own time: pct"),
         [[frame.names[codes[i]], int(launches[i]), int(total[i]), int(on_path[i]), 100.0 * int(on_path[i]) / length,
           100.0 * int(on_path[i]) / int(total[i]) if total[i] else None] for i in order],
         "Time off the path is hidden behind something else: making it faster wins nothing until the path has changed.")
@@ -220,9 +220,8 @@ def _ranks(frame: Frame, main: NamedPath) -> SummaryTable:
         rows.append([name, own, 100.0 * own / max(1, path.end_ns - path.start_ns), host,
                      int(path.length_ns[mine & (path.kind < CPU)].sum())])
     rows.sort(key=lambda row: -int(row[1] or 0))
-    return SummaryTable("Ranks on the path", [
-        SummaryColumn("rank", text=True), SummaryColumn("time on the path", "ns"), SummaryColumn("of the path", "pct"),
-        SummaryColumn("its host", "ns"), SummaryColumn("its GPU", "ns")], rows,
+    return SummaryTable("Ranks on the path",
+        summary_columns("rank: text | time on the path: ns | of the path: pct | its host: ns | its GPU: ns"), rows,
         "From a collective that waited the path goes on to the rank that came last: the rank with the most time is the one that "
         "the "
         "job waits for.")
@@ -238,9 +237,8 @@ def _threads(frame: Frame, shares: Shares, path: Path) -> SummaryTable:
     length = max(1, path.end_ns - path.start_ns)
     words = {int(Category.CPU_OP): "operator", int(Category.RUNTIME): "runtime call", int(Category.PYTHON): "Python",
              int(Category.ANNOTATION): "range"}
-    return SummaryTable("Host work on the path", [
-        SummaryColumn("slice", text=True), SummaryColumn("what it is", text=True), SummaryColumn("times", "count"),
-        SummaryColumn("own time on the path", "ns"), SummaryColumn("of the path", "pct")],
+    return SummaryTable("Host work on the path",
+        summary_columns("slice: text | what it is: text | times: count | own time on the path: ns | of the path: pct"),
         [[frame.names[codes[i]] if codes[i] >= 0 else None, words[int(kind[i])], int(count[i]), int(total[i]),
           100.0 * int(total[i]) / length]
          for i in np.argsort(-total, kind="stable")[:MOST].tolist()],
@@ -253,28 +251,26 @@ def _longest(frame: Frame, path: Path) -> SummaryTable:
     of = {11: "launch", 12: "between", 13: "dependency", 14: "returning", 15: "handed", 16: "unexplained", BEFORE: "unexplained"}
     chosen = np.flatnonzero((path.kind > CPU) & (path.length_ns > 0))
     chosen = chosen[np.argsort(-path.length_ns[chosen], kind="stable")][:50]
-    return SummaryTable("Longest waits on the path", [
-        SummaryColumn("wait", text=True), SummaryColumn("took", "ns"), SummaryColumn("at", "ns"),
-                                                      SummaryColumn("before", text=True),
-        SummaryColumn("where", "window")],
+    return SummaryTable("Longest waits on the path",
+        summary_columns("wait: text | took: ns | at: ns | before: text | where: window"),
         [[names[of[int(path.kind[i])]], int(path.length_ns[i]), int(path.from_ns[i]),
           frame.text(int(path.row[i])) if path.row[i] >= 0 else None, f"{int(path.from_ns[i])}-{int(path.to_ns[i])}"]
          for i in chosen.tolist()])
 
 
 def _kinds_table(whole: dict[str, Any]) -> SummaryTable:
-    return SummaryTable("What the path consists of", [
-        SummaryColumn("kind", text=True), SummaryColumn("time", "ns"), SummaryColumn("of the path", "pct"),
-                                                      SummaryColumn("what it means", text=True)],
+    return SummaryTable("What the path consists of",
+        summary_columns("kind: text | time: ns | of the path: pct | what it means: text"),
         [[kind.label, whole[f"{kind.key}_ns"], 100.0 * whole[f"{kind.key}_ns"] / max(1, whole["length_ns"]), kind.means]
          for kind in KINDS])
 
 
 def _paths_table(rows: list[dict[str, Any]]) -> SummaryTable:
     kinds = [kind for kind in KINDS if any(row[f"{kind.key}_ns"] for row in rows)]
-    return SummaryTable("Path of each step", [
-        SummaryColumn("path", text=True), SummaryColumn("rank", text=True), SummaryColumn("step", "ns"),
-        SummaryColumn("its path", "ns"), *(SummaryColumn(kind.label, "ns") for kind in kinds), SummaryColumn("where", "window")],
+    return SummaryTable("Path of each step",
+        [*summary_columns("path: text | rank: text | step: ns | its path: ns"),
+         *(SummaryColumn(kind.label, "ns") for kind in kinds),
+         *summary_columns("where: window")],
         [[row["label"], row["rank"] or None, row["step_ns"], row["length_ns"], *(row[f"{kind.key}_ns"] for kind in kinds),
           f"{row['start_ns']}-{row['end_ns']}"] for row in rows],
         "A step's path goes from its begin to the end of the last work it launched: it is longer than the step, and paths of steps "

@@ -13,30 +13,10 @@ from profiles.analysis.trace.launching.graphs import Graph
 from profiles.analysis.trace.launching.order import Order, group_values
 from profiles.analysis.trace.launching.overlap import Copies, Run
 from profiles.analysis.trace.launching.queue import FULL, LIMIT, Queue
-from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Category, Cell, SummaryTable, summary_columns
 
 MOST = 200
 Bools = npt.NDArray[np.bool_]
-
-
-def text_column(name: str) -> SummaryColumn:
-    return SummaryColumn(name, text=True)
-
-
-def ns_column(name: str) -> SummaryColumn:
-    return SummaryColumn(name, "ns")
-
-
-def count_column(name: str) -> SummaryColumn:
-    return SummaryColumn(name, "count")
-
-
-def kernel_column() -> SummaryColumn:
-    """Return a column of full kernel names: pages show the short one, linked to the kernel."""
-    return SummaryColumn("kernel", "kernel", text=True)
-
-
-LINK = SummaryColumn("where", "slice")
 
 
 def all_tables(order: Order, leads: Bools, queues: list[Queue], short: ShortKernels, calls: Calls, graphs: list[Graph],
@@ -60,10 +40,9 @@ def delay_table(order: Order, leads: Bools) -> SummaryTable:
              int(groups.largest[i]),
              *(float(part[i] / groups.count[i]) for part in parts[:3]), int(parts[3][i])]
             for i in np.lexsort((-groups.total, -parts[3]))[:MOST].tolist()]
-    return SummaryTable("Launch delay by kernel", [
-        kernel_column(), count_column("launches"), ns_column("median delay"), ns_column("p95"), ns_column("longest"),
-        ns_column("mean in the call"), ns_column("mean queued"),
-        ns_column("mean ready"), ns_column("GPU waited for it")], rows,
+    return SummaryTable("Launch delay by kernel",
+        summary_columns("kernel: kernel | launches: count | median delay: ns | p95: ns | longest: ns | mean in the call: ns | "
+                        "mean queued: ns | mean ready: ns | GPU waited for it: ns"), rows,
         "From the begin of the call to the start of the kernel. In the call: the driver. Queued: the stream was busy. Ready: the "
         "stream "
         "was free and the call had returned. Graph launches count once, by their first node.")
@@ -73,10 +52,8 @@ def stream_table(order: Order, queues: list[Queue]) -> SummaryTable:
     rows: list[list[Cell]] = [[order.track_text(each.track), each.launches, round(each.mean, 2), each.most, each.blocked_ns,
              100.0 * each.blocked_ns / each.window_ns if each.window_ns else 0.0,
              100.0 * each.empty_ns / each.window_ns if each.window_ns else 0.0] for each in queues[:MOST]]
-    return SummaryTable("Queues", [
-        text_column("stream"), count_column("launches"), SummaryColumn("mean depth"), count_column("deepest"),
-        ns_column("at the limit"),
-        SummaryColumn("share at the limit", "pct"), SummaryColumn("share empty", "pct")], rows,
+    return SummaryTable("Queues", summary_columns("stream: text | launches: count | mean depth | deepest: count | "
+                                                  "at the limit: ns | share at the limit: pct | share empty: pct"), rows,
         f"Launches asked for and not started. A stream takes about {LIMIT:,}; then calls block (from {FULL:,} on it counts as "
         f"full). Empty: nothing waited to start.")
 
@@ -90,10 +67,9 @@ def short_table(order: Order, short: ShortKernels) -> SummaryTable:
         return np.bincount(place, weights=values[rows], minlength=groups.code.size).astype(np.int64)
 
     below, idle, won = sum_by_group(short.is_short), sum_by_group(order.gap_ns), sum_by_group(short.won_ns)
-    return SummaryTable("Short kernels and gaps before launches", [
-        kernel_column(), count_column("launches"), count_column("under 10 µs"), ns_column("GPU time"), ns_column("median"),
-        ns_column("GPU idle before"),
-        ns_column("a graph wins back")],
+    return SummaryTable("Short kernels and gaps before launches",
+        summary_columns("kernel: kernel | launches: count | under 10 µs: count | GPU time: ns | median: ns | "
+                        "GPU idle before: ns | a graph wins back: ns"),
         [[order.frame.names[groups.code[i]], int(groups.count[i]), int(below[i]), int(groups.total[i]), float(groups.p50[i]),
           int(idle[i]),
           int(won[i])] for i in np.lexsort((-groups.total, -won))[:MOST].tolist()],
@@ -105,10 +81,8 @@ def short_table(order: Order, short: ShortKernels) -> SummaryTable:
 def call_table(frame: Frame, calls: Calls) -> SummaryTable:
     groups = calls.groups
     late = np.bincount(np.searchsorted(groups.code, frame["name"][calls.outliers]), minlength=groups.code.size)
-    return SummaryTable("Runtime calls", [
-        text_column("call"), count_column("calls"), ns_column("total"), ns_column("median"), ns_column("p95"),
-        ns_column("longest"), count_column("outliers"),
-                                          text_column("waits on purpose")],
+    return SummaryTable("Runtime calls", summary_columns("call: text | calls: count | total: ns | median: ns | p95: ns | "
+                                                         "longest: ns | outliers: count | waits on purpose: text"),
         [[frame.names[groups.code[i]], int(groups.count[i]), int(groups.total[i]), float(groups.p50[i]), float(groups.p95[i]),
           int(groups.largest[i]), int(late[i]), "yes" if calls.waits[i] else ""]
          for i in np.argsort(-groups.total, kind="stable")[:MOST].tolist() if groups.code[i] >= 0])
@@ -119,10 +93,9 @@ def outlier_table(frame: Frame, calls: Calls) -> SummaryTable:
     busy = intervals.union(frame["start_ns"][frame.work], frame.end_ns[frame.work])
     idle = frame["dur_ns"][chosen] - intervals.overlap_ns(busy, frame["start_ns"][chosen], frame.end_ns[chosen])
     around = frame.enclosing(chosen, Category.CPU_OP)
-    return SummaryTable("Slow calls", [
-        text_column("call"), ns_column("took"), ns_column("longer than its median by"), ns_column("GPU idle meanwhile"),
-        text_column("operator around it"),
-                                       text_column("thread"), LINK],
+    return SummaryTable("Slow calls", summary_columns("call: text | took: ns | longer than its median by: ns | "
+                                                      "GPU idle meanwhile: ns | operator around it: text | thread: text | "
+                                                      "where: slice"),
         [[frame.text(row), int(frame["dur_ns"][row]), int(calls.excess_ns[i]), int(idle[i]),
           frame.text(int(around[i])) if around[i] >= 0 else None, frame.tracks[int(frame["track"][row])].name,
           int(frame["id"][row])]
@@ -132,10 +105,9 @@ def outlier_table(frame: Frame, calls: Calls) -> SummaryTable:
 
 
 def graph_table(frame: Frame, graphs: list[Graph]) -> SummaryTable:
-    return SummaryTable("CUDA graphs", [
-        text_column("graph"), count_column("replays"), count_column("nodes"), ns_column("time from first to last node"),
-        ns_column("per replay"),
-        SummaryColumn("busy", "pct"), ns_column("summed kernel time"), ns_column("launch calls"), LINK],
+    return SummaryTable("CUDA graphs", summary_columns("graph: text | replays: count | nodes: count | "
+                                                       "time from first to last node: ns | per replay: ns | busy: pct | "
+                                                       "summed kernel time: ns | launch calls: ns | where: slice"),
         [[graph.label, graph.replays, graph.node_count, graph.wall_ns, graph.wall_ns / graph.replays,
           100.0 * graph.busy_ns / graph.wall_ns if graph.wall_ns else None, graph.work_ns, graph.call_ns,
           int(frame["id"][graph.example])]
@@ -150,19 +122,17 @@ def node_table(frame: Frame, graphs: list[Graph]) -> SummaryTable:
              node.total_ns / node.count,
              100.0 * node.total_ns / graph.work_ns if graph.work_ns else None, int(frame["id"][node.example])]
             for graph in graphs for place, node in enumerate(graph.nodes, 1)]
-    return SummaryTable("Nodes of the graphs", [
-        text_column("graph"), count_column("place"), kernel_column(), text_column("node in the file"), count_column("runs"),
-        ns_column("total"), ns_column("mean"),
-        SummaryColumn("of its graph", "pct"), LINK], [list(row) for row in rows[:2 * MOST]],
+    return SummaryTable("Nodes of the graphs",
+        summary_columns("graph: text | place: count | kernel: kernel | node in the file: text | runs: count | total: ns | "
+                        "mean: ns | of its graph: pct | where: slice"), [list(row) for row in rows[:2 * MOST]],
         "Each node by its place in the first replay, summed over all replays.")
 
 
 def copy_table(order: Order, copies: list[Copies]) -> SummaryTable:
     names = order.frame.names
-    return SummaryTable("Copies beside kernels", [
-        text_column("copy"), text_column("stream"), count_column("copies"), SummaryColumn("moved", "bytes"), ns_column("total"),
-        ns_column("hidden behind kernels"),
-        ns_column("exposed"), text_column("why")],
+    return SummaryTable("Copies beside kernels",
+        summary_columns("copy: text | stream: text | copies: count | moved: bytes | total: ns | hidden behind kernels: ns | "
+                        "exposed: ns | why: text"),
         [[names[each.name], order.track_text(each.track), each.count, each.moved_bytes, each.total_ns,
           each.total_ns - each.exposed_ns,
           each.exposed_ns, each.why or None] for each in copies],
@@ -171,10 +141,9 @@ def copy_table(order: Order, copies: list[Copies]) -> SummaryTable:
 
 def serial_table(order: Order, serial: list[Run]) -> SummaryTable:
     frame = order.frame
-    return SummaryTable("Small kernels one after the other", [
-        kernel_column(), text_column("stream"), count_column("blocks"), count_column("SMs"), count_column("runs"),
-        count_column("launches"), ns_column("total"),
-        ns_column("saved side by side"), LINK],
+    return SummaryTable("Small kernels one after the other",
+        summary_columns("kernel: kernel | stream: text | blocks: count | SMs: count | runs: count | launches: count | "
+                        "total: ns | saved side by side: ns | where: slice"),
         [[frame.names[each.name], order.track_text(each.track), each.blocks, each.sm_count, each.runs, each.launches,
           each.total_ns, each.saved_ns, int(frame["id"][each.example])] for each in serial],
         "Runs of one kernel and grid, fewer blocks than the GPU has SMs, less than 200 µs apart. Whether they depend on each "

@@ -21,7 +21,7 @@ from profiles.analysis.trace.launching.overlap import Copies, Run, copies, seria
 from profiles.analysis.trace.launching.queue import DRAWN, FULL, LIMIT, Queue, queue_points, queues
 from profiles.analysis.trace.plausibility.launches import count_launch_calls
 from profiles.ingest.naming.names import short_name
-from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Cell, SummaryTable, summary_columns
 
 # Kernels that end before they reach a steady state: what of their time is start, ramp and tail.
 #
@@ -79,9 +79,8 @@ def brief_table(order: Order, brief: Brief) -> SummaryTable:
          float(groups.p50[at]), float(100.0 * min(1.0, brief.floor_ns / groups.p50[at])) if brief.floor_ns and groups.p50[at]
          else None]
         for at in np.argsort(-groups.total, kind="stable")[:MOST].tolist()]
-    columns = [SummaryColumn("kernel", "kernel", text=True), SummaryColumn("launches under 20 µs", "count"),
-               SummaryColumn("launches", "count"), SummaryColumn("time in them", "ns"), SummaryColumn("median", "ns"),
-               SummaryColumn("floor of its median", "pct")]
+    columns = summary_columns("kernel: kernel | launches under 20 µs: count | launches: count | time in them: ns | "
+                              "median: ns | floor of its median: pct")
     floor = (f"The floor, {time_text(brief.floor_ns)}, is the 5th percentile of all kernels here, {time_text(FLOOR_NS)} at "
              "most: about "
              "what a launch takes that does next to nothing.") if brief.floor_ns else f"Under {FEW} kernels: no floor is told."

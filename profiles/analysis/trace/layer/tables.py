@@ -16,7 +16,7 @@ from profiles.analysis.trace.layer.records import KernelWork
 from profiles.analysis.trace.layer.spans import GAPS, Gaps
 from profiles.analysis.trace.operators.matmuls import BYTES
 from profiles.ingest.naming.bands import BANDS
-from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Cell, SummaryTable, summary_columns
 
 # A verdict for each part of a layer: how near it is to its ceiling, and what about its dimensions keeps it from it.
 #
@@ -99,10 +99,6 @@ ROWS = 300
 _TEXT = 300
 
 
-def _text(name: str) -> SummaryColumn:
-    return SummaryColumn(name, text=True)
-
-
 def passes_of(row: Row, layers: int, sized: int) -> int:
     """Return how many layers a part stands in: those whose attention has sizes, or those without, as its own are; 0: in none."""
     if not row.is_named or not layers:
@@ -144,14 +140,11 @@ def layer_table(rows: Sequence[Row], ceilings: Mapping[str, Ceilings], parts: Pa
     layers, sized, gpus = parts.layers or parts.backward_layers, parts.sized_layers, max(parts.gpus, 1)
     whole = sum(row.total_ns for row in rows if row.is_named and (row.is_sized or not sized))
     whole += gaps.idle_ns + trace.others_ns if gaps else 0
-    columns = [_text("Part"), _text("Sizes"), SummaryColumn("Time per layer", "ns"),
-               SummaryColumn("Least per layer", "ns"), SummaryColumn("Of the layer", "pct"),
-               _text("Verdict"), SummaryColumn("Of its ceiling", "pct"), _text("Bound by"), _text("Type"),
-               SummaryColumn("FLOP per layer", "FLOP"), SummaryColumn("Least bytes per layer", "bytes"),
-               SummaryColumn("FLOP per byte", "FLOP/B"), _text("Beyond it"), _text("Ceiling"), SummaryColumn("Rate", "FLOP/s"),
-               SummaryColumn("Bandwidth", "B/s"), _text("Operator"), SummaryColumn("Calls per layer"),
-               SummaryColumn("Calls", "count"), SummaryColumn("Time", "ns"), SummaryColumn("Of all kernels", "pct"),
-               SummaryColumn("Kernel", "kernel", text=True), SummaryColumn("Longest", "slice")]
+    columns = summary_columns("Part: text | Sizes: text | Time per layer: ns | Least per layer: ns | Of the layer: pct | "
+                              "Verdict: text | Of its ceiling: pct | Bound by: text | Type: text | FLOP per layer: FLOP | "
+                              "Least bytes per layer: bytes | FLOP per byte: FLOP/B | Beyond it: text | Ceiling: text | "
+                              "Rate: FLOP/s | Bandwidth: B/s | Operator: text | Calls per layer | Calls: count | Time: ns | "
+                              "Of all kernels: pct | Kernel: kernel | Longest: slice")
     out: list[list[Cell]] = []
     for row in rows[:ROWS]:
         judged = row.judged(ceilings[row.gpu])
@@ -214,12 +207,10 @@ def _gap_row(names: Sequence[str], gaps: Gaps, whole_ns: int) -> list[Cell]:
 
 def kernel_table(records: Sequence[KernelWork], ceilings: Mapping[str, Ceilings]) -> SummaryTable:
     """Return one row per kernel and shape."""
-    columns = [SummaryColumn("Kernel", "kernel", text=True), _text("Operator"), _text("Sizes"), _text("Type"),
-               SummaryColumn("Launches", "count"), SummaryColumn("Time", "ns"), SummaryColumn("FLOP", "FLOP"),
-               SummaryColumn("Least bytes", "bytes"), SummaryColumn("FLOP per byte", "FLOP/B"), _text("Bound by"),
-               SummaryColumn("Of its ceiling", "pct"), _text("Beyond it"), SummaryColumn("Least time", "ns"), _text("Ceiling"),
-               SummaryColumn("Rate", "FLOP/s"), SummaryColumn("Bandwidth", "B/s"), _text("Shapes"), _text("Basis"), _text("Remark"),
-               SummaryColumn("Longest", "slice")]
+    columns = summary_columns("Kernel: kernel | Operator: text | Sizes: text | Type: text | Launches: count | Time: ns | "
+                              "FLOP: FLOP | Least bytes: bytes | FLOP per byte: FLOP/B | Bound by: text | "
+                              "Of its ceiling: pct | Beyond it: text | Least time: ns | Ceiling: text | Rate: FLOP/s | "
+                              "Bandwidth: B/s | Shapes: text | Basis: text | Remark: text | Longest: slice")
     rows: list[list[Cell]] = []
     for record in records[:ROWS]:
         judged = record.judged(ceilings[record.gpu])
@@ -236,10 +227,9 @@ def kernel_table(records: Sequence[KernelWork], ceilings: Mapping[str, Ceilings]
 
 
 def collective_table(moved: Sequence[CollectiveWork]) -> SummaryTable:
-    columns = [SummaryColumn("Kernel", "kernel", text=True), _text("Operation"), SummaryColumn("Ranks", "count"), _text("Type"),
-               SummaryColumn("Launches", "count"), SummaryColumn("Time", "ns"), SummaryColumn("Message", "bytes"),
-               SummaryColumn("On the bus", "bytes"), SummaryColumn("Algorithm bandwidth", "B/s"),
-               SummaryColumn("Bus bandwidth", "B/s"), SummaryColumn("Longest", "slice")]
+    columns = summary_columns("Kernel: kernel | Operation: text | Ranks: count | Type: text | Launches: count | Time: ns | "
+                              "Message: bytes | On the bus: bytes | Algorithm bandwidth: B/s | Bus bandwidth: B/s | "
+                              "Longest: slice")
     rows: list[list[Cell]] = [[each.kernel[:1_500], each.operation, each.ranks, each.dtype or None, each.launches, each.total_ns,
                                each.message_bytes, each.bus_bytes, each.algorithm_bytes_s, each.bus_bytes_s, each.longest]
                               for each in moved]

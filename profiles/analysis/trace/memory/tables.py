@@ -8,7 +8,7 @@ from profiles.analysis.trace.memory import peak
 from profiles.analysis.trace.memory.categories import CATEGORIES, KEYS
 from profiles.analysis.trace.memory.facts import Device, MemoryFacts
 from profiles.analysis.trace.memory.phases import NAMES
-from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Cell, SummaryTable, summary_columns
 
 MOST, LARGEST, SITES = 100, 50, 100
 _PHASES = {"none": None, **{name: name for name in NAMES[1:]}}
@@ -31,12 +31,9 @@ def shown_devices(facts: MemoryFacts) -> list[Device]:
 
 
 def device_table(facts: MemoryFacts) -> SummaryTable:
-    columns = [SummaryColumn("Memory of", text=True), SummaryColumn("Peak allocated", "bytes"), SummaryColumn("Peak at", "ns"),
-               SummaryColumn("At the start", "bytes"), SummaryColumn("At the end", "bytes"),
-               SummaryColumn("Peak reserved", "bytes"), SummaryColumn("Unused at the peak", "bytes"),
-               SummaryColumn("Unused share", "pct"),
-               SummaryColumn("Of the GPU's memory", "pct"), SummaryColumn("Allocations", "count"),
-               SummaryColumn("Allocated in all", "bytes")]
+    columns = summary_columns("Memory of: text | Peak allocated: bytes | Peak at: ns | At the start: bytes | "
+                              "At the end: bytes | Peak reserved: bytes | Unused at the peak: bytes | Unused share: pct | "
+                              "Of the GPU's memory: pct | Allocations: count | Allocated in all: bytes")
     rows: list[list[Cell]] = []
     for each in facts.devices:
         held = each.held
@@ -73,9 +70,8 @@ def reserved_at_peak(device: Device) -> float | None:
 
 
 def peak_table(facts: MemoryFacts) -> SummaryTable:
-    columns = [SummaryColumn("Memory of", text=True), SummaryColumn("Category", text=True), SummaryColumn("Phase", text=True),
-               SummaryColumn("Asked for by", text=True), SummaryColumn("Bytes", "bytes"), SummaryColumn("Share", "pct"),
-               SummaryColumn("Allocations", "count"), SummaryColumn("Largest", "slice")]
+    columns = summary_columns("Memory of: text | Category: text | Phase: text | Asked for by: text | Bytes: bytes | "
+                              "Share: pct | Allocations: count | Largest: slice")
     rows: list[list[Cell]] = []
     ids = facts.frame["id"]
     for device in shown_devices(facts):
@@ -99,9 +95,8 @@ def peak_table(facts: MemoryFacts) -> SummaryTable:
 
 
 def largest_table(facts: MemoryFacts) -> SummaryTable:
-    columns = [SummaryColumn("Memory of", text=True), SummaryColumn("Bytes", "bytes"), SummaryColumn("Category", text=True),
-               SummaryColumn("Asked for by", text=True), SummaryColumn("Allocated at", "ns"), SummaryColumn("Freed at", "ns"),
-               SummaryColumn("Lived", "ns"), SummaryColumn("Timeline", "slice")]
+    columns = summary_columns("Memory of: text | Bytes: bytes | Category: text | Asked for by: text | Allocated at: ns | "
+                              "Freed at: ns | Lived: ns | Timeline: slice")
     rows: list[list[Cell]] = []
     ids = facts.frame["id"]
     for device in shown_devices(facts):
@@ -119,9 +114,8 @@ def largest_table(facts: MemoryFacts) -> SummaryTable:
 
 def site_table(facts: MemoryFacts) -> SummaryTable:
     """Over the whole trace: who allocates how much, and how much of it is gone at once."""
-    columns = [SummaryColumn("Memory of", text=True), SummaryColumn("Asked for by", text=True),
-               SummaryColumn("Allocations", "count"), SummaryColumn("Bytes in all", "bytes"), SummaryColumn("Largest", "bytes"),
-               SummaryColumn("Of them temporary", "bytes")]
+    columns = summary_columns("Memory of: text | Asked for by: text | Allocations: count | Bytes in all: bytes | "
+                              "Largest: bytes | Of them temporary: bytes")
     rows: list[list[Cell]] = []
     for device in shown_devices(facts):
         if device.made is None or not device.held.began.size:
@@ -144,10 +138,8 @@ def site_table(facts: MemoryFacts) -> SummaryTable:
 
 
 def state_table(facts: MemoryFacts) -> SummaryTable:
-    columns = [SummaryColumn("GPU"), SummaryColumn("Reserved", "bytes"), SummaryColumn("In use", "bytes"),
-               SummaryColumn("Unused", "bytes"), SummaryColumn("Beside blocks in use", "bytes"),
-               SummaryColumn("Largest unused block", "bytes"), SummaryColumn("Fragmentation", "pct"),
-               SummaryColumn("Unused blocks", "count"), SummaryColumn("Segments", "count")]
+    columns = summary_columns("GPU | Reserved: bytes | In use: bytes | Unused: bytes | Beside blocks in use: bytes | "
+                              "Largest unused block: bytes | Fragmentation: pct | Unused blocks: count | Segments: count")
     rows: list[list[Cell]] = [[
         each.get("device"), each.get("reserved_bytes"), each.get("active_bytes"), each.get("unused_bytes"),
         each.get("stuck_bytes"), each.get("largest_unused_bytes"), fragmentation_pct(each), each.get("unused_blocks"),
@@ -164,9 +156,8 @@ def fragmentation_pct(state: dict[str, int]) -> float | None:
 
 
 def copy_table(facts: MemoryFacts) -> SummaryTable:
-    columns = [SummaryColumn("Copy", text=True), SummaryColumn("Count", "count"), SummaryColumn("Bytes", "bytes"),
-               SummaryColumn("Time", "ns"), SummaryColumn("Share of wall time", "pct"), SummaryColumn("Rate", "B/s"),
-               SummaryColumn("Longest", "slice")]
+    columns = summary_columns("Copy: text | Count: count | Bytes: bytes | Time: ns | Share of wall time: pct | Rate: B/s | "
+                              "Longest: slice")
     ids = facts.frame["id"]
     rows: list[list[Cell]] = [[
         each.name[:300], each.count, each.bytes, each.total_ns, 100 * each.covered_ns / facts.wall_ns if facts.wall_ns else None,
@@ -175,7 +166,7 @@ def copy_table(facts: MemoryFacts) -> SummaryTable:
 
 
 def call_table(facts: MemoryFacts) -> SummaryTable:
-    columns = [SummaryColumn("Call", text=True), SummaryColumn("Calls", "count"), SummaryColumn("Time", "ns")]
+    columns = summary_columns("Call: text | Calls: count | Time: ns")
     rows: list[list[Cell]] = [[name, count, ns] for name, (count, ns) in sorted(facts.calls.items(), key=lambda each: -each[1][1])]
     return SummaryTable("Calls that take and give back memory", columns, rows[:MOST],
                         "Each takes the driver's lock; cudaFree waits for the GPU. After warm-up a caching allocator makes none.")

@@ -15,7 +15,7 @@ from profiles.analysis.core.shapes import tune_fields
 from profiles.analysis.trace.needed.facts import Facts, Item
 from profiles.analysis.trace.needed.needs import Needs
 from profiles.ingest.naming.names import short_name
-from profiles.ingest.trace import SummaryColumn, SummaryTable
+from profiles.ingest.trace import SummaryTable, summary_columns
 
 MOST = 50
 KERNEL_CHARS, LOOKED_AT = 1_500, 400
@@ -97,12 +97,9 @@ def choice_of(item: Item, gpu: str) -> str:
 
 
 def slow_table(slow: list[SlowKernel]) -> SummaryTable:
-    return SummaryTable("Needed, and slower than the ceiling", [
-        SummaryColumn("kernel", "kernel", text=True), SummaryColumn("operator", text=True), SummaryColumn("sizes", text=True),
-        SummaryColumn("launches", "count"), SummaryColumn("takes", "ns"), SummaryColumn("least", "ns"),
-        SummaryColumn("of the ceiling", "pct"), SummaryColumn("lost", "ns"), SummaryColumn("tune", "tune", text=True),
-        SummaryColumn("instead", text=True),
-        SummaryColumn("longest", "slice")],
+    return SummaryTable("Needed, and slower than the ceiling",
+        summary_columns("kernel: kernel | operator: text | sizes: text | launches: count | takes: ns | least: ns | "
+                        "of the ceiling: pct | lost: ns | tune: tune | instead: text | longest: slice"),
         [[each.kernel, each.operator or None, each.sizes or None, each.launches, each.takes_ns, each.least_ns,
           100 * each.least_ns / max(1, each.takes_ns), each.lost_ns, urlencode(each.tune) or None,
           each.choice.replace("`", "") or None, each.longest]

@@ -22,7 +22,7 @@ from profiles.analysis.trace.operators.grouping import owned_work
 from profiles.analysis.trace.operators.tables import sum_below
 from profiles.analysis.trace.operators.topic import module_tree
 from profiles.analysis.trace.operators.tree import readable
-from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Category, Cell, SummaryTable, summary_columns
 
 # Where the least time lies: of each module or range around the launches, and of each part of a layer.
 #
@@ -164,10 +164,9 @@ def _range_table(places: Places) -> SummaryTable:
     rows: list[list[Cell]] = [
         [each.name or f"(outside any {places.what})", each.within or None, each.launches, each.takes_ns, *_least(places, each),
          each.own_takes_ns, each.own_least_ns if _least(places, each)[1] is not None else None] for each in ranges]
-    return SummaryTable(f"What each {places.what or 'range'} takes and needs", [
-        SummaryColumn(places.what or "range", text=True), SummaryColumn("within", text=True), SummaryColumn("launches", "count"),
-        SummaryColumn("takes", "ns"), SummaryColumn("least", "ns"), SummaryColumn("needed of it", "pct"),
-        SummaryColumn("its own takes", "ns"), SummaryColumn("its own least", "ns")], rows,
+    return SummaryTable(f"What each {places.what or 'range'} takes and needs",
+        summary_columns(f"{places.what or 'range'}: text | within: text | launches: count | takes: ns | least: ns | "
+                        "needed of it: pct | its own takes: ns | its own least: ns"), rows,
         "GPU time within the steps, inner ones included; the columns of their own add up to the steps'. Unknown where "
         "kernels whose work is not known take more than a tenth.")
 
@@ -177,10 +176,9 @@ def _part_table(places: Places) -> SummaryTable:
         [each.part or "(no part of a layer)", each.launches, each.takes_ns, *_least(places, each),
          each.takes_ns / places.layers if each.part else None,
          each.least_ns / places.layers if each.part and _least(places, each)[1] is not None else None] for each in places.parts]
-    return SummaryTable(f"What the parts of a layer take and need, × {places.layers:,}", [
-        SummaryColumn("part", text=True), SummaryColumn("launches", "count"), SummaryColumn("takes", "ns"),
-        SummaryColumn("least", "ns"), SummaryColumn("needed of it", "pct"), SummaryColumn("takes per layer", "ns"),
-        SummaryColumn("least per layer", "ns")], rows,
+    return SummaryTable(f"What the parts of a layer take and need, × {places.layers:,}",
+        summary_columns("part: text | launches: count | takes: ns | least: ns | needed of it: pct | takes per layer: ns | "
+                        "least per layer: ns"), rows,
         "Kernel time within the steps, of all layers and per layer passed forward; the rows add up to the steps'.")
 
 
@@ -356,9 +354,8 @@ def _parts_table(gpus: Sequence[GpuNeeds]) -> SummaryTable:
         [gpu.label, part_title(name), gpu.parts[name], 100 * gpu.parts[name] / gpu.wall_ns,
          round(gpu.parts[name] / gpu.steps) if gpu.steps else None]
         for gpu in gpus for name in names if gpu.parts.get(name)]
-    return SummaryTable("What the time of each GPU was for", [
-        SummaryColumn("GPU", text=True), SummaryColumn("what for", text=True), SummaryColumn("time", "ns"),
-        SummaryColumn("of the time", "pct"), SummaryColumn("a step", "ns")], rows,
+    return SummaryTable("What the time of each GPU was for",
+        summary_columns("GPU: text | what for: text | time: ns | of the time: pct | a step: ns"), rows,
         "Every nanosecond of each GPU's steps is in one row (of its whole run where no steps are known); the last step "
         "lasts to the end of what it launched.")
 
@@ -368,10 +365,9 @@ def _kinds_table(needs: Needs, claims: Sequence[Claim]) -> SummaryTable:
         [claim.kind.title, claim_text(needs, claim), claim.launches, claim.takes_ns, claim.stays_ns[0], claim.stays_ns[1],
          claim.gain_ns[0], claim.gain_ns[1], claim.kind.change.replace("`", ""), claim.kind.not_worth or None, claim.kind.source]
         for claim in claims]
-    return SummaryTable("What need not be", [
-        SummaryColumn("kind", text=True), SummaryColumn("what", text=True), SummaryColumn("launches"), SummaryColumn("takes", "ns"),
-        SummaryColumn("takes its place, least", "ns"), SummaryColumn("most", "ns"), SummaryColumn("to win, least", "ns"),
-        SummaryColumn("to win, most", "ns"), SummaryColumn("change", text=True), SummaryColumn("not worth it", text=True),
-        SummaryColumn("source", text=True)], rows,
+    return SummaryTable("What need not be", summary_columns("kind: text | what: text | launches | takes: ns | "
+                                                            "takes its place, least: ns | most: ns | to win, least: ns | "
+                                                            "to win, most: ns | change: text | not worth it: text | "
+                                                            "source: text"), rows,
         "Sums over the trace. To win, least: the recorded run played again without it, at the host's recorded speed. Most: without "
         "the host's time for it too, or all of its GPU time, since a profiler slows the host.")

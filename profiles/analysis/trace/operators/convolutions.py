@@ -19,14 +19,12 @@ from profiles.analysis.trace.operators.grouping import (
     OwnedWork,
     kernel_of,
     name_of,
-    ns_column,
     rest_rows,
     share,
     slice_of,
-    text_column,
 )
 from profiles.analysis.trace.operators.tensor_cores import least_ns
-from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Category, Cell, SummaryTable, summary_columns
 
 SLOW_PCT, SHARE_PCT = 30.0, 5.0         # of the least time; of the GPU time: a finding (rules of thumb)
 _ON = {True: "yes", False: "no", None: "name does not say"}
@@ -55,9 +53,8 @@ def convolution_table(owned: OwnedWork, groups: Groups | None) -> SummaryTable |
     if groups is None:
         return None
     longest = groups.longest()
-    columns = [SummaryColumn("Kernel", "kernel", text=True), text_column("Algorithm"), text_column("On tensor cores"),
-               text_column("Operator"), text_column("Product"), SummaryColumn("Launches", "count"), ns_column(),
-               SummaryColumn("Share", "pct"), SummaryColumn("Of the least time", "pct"), SummaryColumn("Longest", "slice")]
+    columns = summary_columns("Kernel: kernel | Algorithm: text | On tensor cores: text | Operator: text | Product: text | "
+                              "Launches: count | GPU time: ns | Share: pct | Of the least time: pct | Longest: slice")
     rows: list[list[Cell]] = []
     for at in groups.order[:ROWS].tolist():
         total, launches, (name, _, kernel) = int(groups.ns[at]), int(groups.launches[at]), groups.keys[at].tolist()

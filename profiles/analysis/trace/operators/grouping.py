@@ -100,14 +100,6 @@ ROWS = 300                              # of each table; the rest is one row
 TEXT_CHARS, KERNEL_CHARS = 300, 1_500     # of a name in a cell: documents stay small whatever a file calls its kernels
 
 
-def text_column(name: str) -> SummaryColumn:
-    return SummaryColumn(name, text=True)
-
-
-def ns_column(name: str = "GPU time") -> SummaryColumn:
-    return SummaryColumn(name, "ns")
-
-
 class Groups:
     """GPU work by any keys, most time first."""
 

@@ -18,18 +18,16 @@ from profiles.analysis.trace.operators.grouping import (
     OwnedWork,
     kernel_of,
     name_of,
-    ns_column,
     rest_rows,
     share,
     slice_of,
     sum_by,
-    text_column,
 )
 from profiles.analysis.trace.operators.tensor_cores import peak_of
 from profiles.analysis.trace.operators.tree import Tree, readable
 from profiles.base.words import dims_text
 from profiles.ingest.naming.names import clip_name
-from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Category, Cell, SummaryTable, summary_columns
 
 YES, NO, UNKNOWN = USES.index("yes"), USES.index("no"), USES.index("unknown")
 
@@ -39,10 +37,8 @@ def operator_table(owned: OwnedWork) -> SummaryTable:
     groups = Groups(owned, np.arange(owned.rows.size), owned.owner_name)
     yes, no, unknown = (groups.of(use) for use in (YES, NO, UNKNOWN))
     calls, main, longest = groups.calls(), groups.main_kernel(), groups.longest()
-    columns = [text_column(owned.kind.capitalize()), SummaryColumn("Calls", "count"), SummaryColumn("Launches", "count"),
-               ns_column(),
-               SummaryColumn("Share", "pct"), ns_column("Per call"), SummaryColumn("On tensor cores", "pct"),
-               SummaryColumn("Largest kernel", "kernel", text=True), SummaryColumn("Longest", "slice")]
+    columns = summary_columns(f"{owned.kind.capitalize()}: text | Calls: count | Launches: count | GPU time: ns | Share: pct | "
+                              "Per call: ns | On tensor cores: pct | Largest kernel: kernel | Longest: slice")
     rows: list[list[Cell]] = []
     for at in groups.order[:ROWS].tolist():
         total, many, multiply = int(groups.ns[at]), int(calls[at]), int(yes[at] + no[at] + unknown[at])
@@ -68,12 +64,9 @@ def shape_table(owned: OwnedWork) -> SummaryTable | None:
         return None
     groups = Groups(owned, np.arange(owned.rows.size), owned.owner_name, owned.owner_detail)
     calls, main, longest = groups.calls(), groups.main_kernel(), groups.longest()
-    columns = [text_column("Operator"), text_column("Shapes"), text_column("Types"), SummaryColumn("Calls", "count"),
-               SummaryColumn("Launches", "count"),
-               ns_column(), SummaryColumn("Share", "pct"), ns_column("Per call"), text_column("Product"),
-               SummaryColumn("Rate", "FLOP/s"),
-               SummaryColumn("Of the peak", "pct"), SummaryColumn("Largest kernel", "kernel", text=True),
-               SummaryColumn("Longest", "slice")]
+    columns = summary_columns("Operator: text | Shapes: text | Types: text | Calls: count | Launches: count | GPU time: ns | "
+                              "Share: pct | Per call: ns | Product: text | Rate: FLOP/s | Of the peak: pct | "
+                              "Largest kernel: kernel | Longest: slice")
     rows: list[list[Cell]] = []
     for at in groups.order[:ROWS].tolist():
         total, many, first = int(groups.ns[at]), int(calls[at]), int(longest[at])
@@ -131,9 +124,8 @@ def module_table(owned: OwnedWork, tree: Tree, what: str, backward: npt.NDArray[
     """
     split = {name: sum_below(tree, np.where(mask, owned.ns, 0)) for name, mask in (("f", ~backward), ("b", backward))}
     order = np.argsort(-tree.total_ns, kind="stable")[:ROWS]
-    columns = [text_column("Module" if what == "module" else "Range"), text_column("Within"), ns_column(),
-               SummaryColumn("Share", "pct"),
-               ns_column("Forward and rest"), ns_column("Backward"), ns_column("Its own"), SummaryColumn("Launches", "count")]
+    columns = summary_columns(f"{'Module' if what == 'module' else 'Range'}: text | Within: text | GPU time: ns | Share: pct | "
+                              "Forward and rest: ns | Backward: ns | Its own: ns | Launches: count")
     rows: list[list[Cell]] = []
     for node in order.tolist():
         names = [readable(owned.frame.names[int(tree.name[each])]).removeprefix("nn.Module: ") for each in tree.path(node)]
@@ -172,9 +164,8 @@ def stack_table(owned: OwnedWork, tree: Tree) -> SummaryTable:
     """
     groups = Groups(owned, np.arange(owned.rows.size), owned.kernel, tree.leaf)
     longest = groups.longest()
-    columns = [SummaryColumn("Kernel", "kernel", text=True), text_column("Launched from"), SummaryColumn("Launches", "count"),
-               ns_column(),
-               SummaryColumn("Share", "pct"), SummaryColumn("Longest", "slice")]
+    columns = summary_columns("Kernel: kernel | Launched from: text | Launches: count | GPU time: ns | Share: pct | "
+                              "Longest: slice")
     rows: list[list[Cell]] = []
     for at in groups.order[:ROWS].tolist():
         node, total = int(groups.keys[at][1]), int(groups.ns[at])

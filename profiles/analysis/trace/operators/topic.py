@@ -25,18 +25,16 @@ from profiles.analysis.trace.operators.grouping import (
     OwnedWork,
     kernel_of,
     name_of,
-    ns_column,
     owned_work,
     rest_rows,
     share,
     slice_of,
-    text_column,
 )
 from profiles.analysis.trace.operators.tables import module_table, operator_table, shape_table, stack_table
 from profiles.analysis.trace.operators.tensor_cores import REASONS, alignment_of, least_ns, type_of, unaligned_dimensions, why_not
 from profiles.analysis.trace.operators.tree import STEP, Tree, ancestors, canonical, forward_of, nearest, readable, tree_of
 from profiles.ingest.naming.names import clip_name
-from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Category, Cell, SummaryTable, summary_columns
 
 # Products that are not on tensor cores, or not well: which, why, what would help, and what it is worth at most.
 
@@ -57,10 +55,8 @@ def tensor_table(owned: OwnedWork, groups: Groups | None) -> SummaryTable | None
     if groups is None:
         return None
     longest = groups.longest()
-    columns = [SummaryColumn("Kernel", "kernel", text=True), text_column("Operator"), text_column("Product"), text_column("Type"),
-               SummaryColumn("Launches", "count"), ns_column(), SummaryColumn("Share", "pct"), text_column("Why"),
-               text_column("What would help"),
-               ns_column("To win, at most"), SummaryColumn("Longest", "slice")]
+    columns = summary_columns("Kernel: kernel | Operator: text | Product: text | Type: text | Launches: count | GPU time: ns | "
+                              "Share: pct | Why: text | What would help: text | To win, at most: ns | Longest: slice")
     rows: list[list[Cell]] = []
     for at in groups.order[:ROWS].tolist():
         total, launches, (name, _, kernel) = int(groups.ns[at]), int(groups.launches[at]), groups.keys[at].tolist()
@@ -228,9 +224,8 @@ def self_time_table(owned: OwnedWork) -> SummaryTable | None:
     cells: list[list[Cell]] = [
         [clip_name(readable(frame.names[int(codes[i])]), TEXT_CHARS), int(calls[i]), int(self_ns[i]), share(int(self_ns[i]), whole),
          float(self_ns[i] / calls[i]), int(total_ns[i]), int(gpu_ns[i])] for i in order[:ROWS].tolist()]
-    columns = [SummaryColumn("Operator", text=True), SummaryColumn("Calls", "count"), SummaryColumn("Self CPU", "ns"),
-               SummaryColumn("Share", "pct"), SummaryColumn("Self per call", "ns"), SummaryColumn("Total CPU", "ns"),
-               SummaryColumn("GPU time launched", "ns")]
+    columns = summary_columns("Operator: text | Calls: count | Self CPU: ns | Share: pct | Self per call: ns | Total CPU: ns | "
+                              "GPU time launched: ns")
     more = f" The {ROWS} with most self time of {codes.size:,}." if codes.size > ROWS else ""
     return SummaryTable("CPU time of operators", columns, cells,
                         "Self: without the operators within it, runtime calls included. Total counts recursion once. GPU "

@@ -16,7 +16,7 @@ from profiles.analysis.core.result import Finding, Result
 from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.ingest.naming.bands import BANDS
 from profiles.ingest.naming.names import operator_of, short_name
-from profiles.ingest.trace import Cell, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Cell, SummaryTable, summary_columns
 
 # GPU metrics sampled beside a trace (Nsight Systems, `--gpu-metrics-devices`): over the time of kernels, and of each kernel.
 #
@@ -222,11 +222,9 @@ def metric_table(frame: Frame, gpus: list[SampledGpu]) -> SummaryTable:
         [frame.device_label(gpu.device), METRICS[key][0], one.name, one.mean_pct, one.idle_pct, one.peak_pct, one.samples,
          one.period_ns, BANDS[_BANDS[key]].reading(one.mean_pct) or None if key in _BANDS else None]
         for gpu in gpus for key in METRICS if (one := gpu.metrics.get(key)) is not None]
-    columns = [SummaryColumn("GPU", text=True), SummaryColumn("Metric", text=True),
-               SummaryColumn("As the file names it", text=True), SummaryColumn("While kernels ran", "pct"),
-               SummaryColumn("Without kernels", "pct"), SummaryColumn("Highest sample", "pct"),
-               SummaryColumn("Samples", "count"), SummaryColumn("Sampling period", "ns"),
-               SummaryColumn("While kernels ran it reads as", text=True)]
+    columns = summary_columns("GPU: text | Metric: text | As the file names it: text | While kernels ran: pct | "
+                              "Without kernels: pct | Highest sample: pct | Samples: count | Sampling period: ns | "
+                              "While kernels ran it reads as: text")
     return SummaryTable("Metrics of the GPU", columns, rows,
                         "Of the unit's peak, each sample weighed by the time it speaks for. While kernels ran: means over "
                         "that time, so gaps between kernels do not lower them. How a mean reads: "
@@ -238,10 +236,8 @@ def kernel_table(frame: Frame, gpu: SampledGpu, several: bool) -> SummaryTable:
         [frame.names[each.name], each.launches, each.total_ns, each.dense,
          *(_of(gpu, key, each.name) for key in ("sm_active", "sm_issue", "tensor_active", "warps")), dram_pct(gpu, each.name),
          verdict(frame, gpu, each)] for each in gpu.kernels]
-    columns = [SummaryColumn("Kernel", "kernel", text=True), SummaryColumn("Launches", "count"), SummaryColumn("Time", "ns"),
-               SummaryColumn("Sampled launches", "count"), SummaryColumn("SM active", "pct"), SummaryColumn("SM issue", "pct"),
-               SummaryColumn("Tensor active", "pct"), SummaryColumn("Warps in flight", "pct"), SummaryColumn("DRAM", "pct"),
-               SummaryColumn("What they say", text=True)]
+    columns = summary_columns("Kernel: kernel | Launches: count | Time: ns | Sampled launches: count | SM active: pct | "
+                              "SM issue: pct | Tensor active: pct | Warps in flight: pct | DRAM: pct | What they say: text")
     return SummaryTable(f"Metrics of each kernel{f', {frame.device_label(gpu.device)}' if several else ''}", columns, rows,
                         f"Means of the samples that lie within launches of {DENSE} sampling periods "
                         f"({time_text(DENSE * gpu.period_ns)}) "

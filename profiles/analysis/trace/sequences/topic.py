@@ -13,7 +13,7 @@ from profiles.analysis.core.sentences import pct_text, plural, si_text, time_tex
 from profiles.analysis.trace.launching.order import order_of
 from profiles.analysis.trace.sequences.runs import Candidate, candidates
 from profiles.ingest.naming.names import short_name
-from profiles.ingest.trace import Category, SummaryColumn, SummaryTable
+from profiles.ingest.trace import Category, SummaryTable, summary_columns
 
 # ---- frequent kernel sequences of operators ----
 # Which kernels an outermost operator (or range) launches, in order, and how often.
@@ -137,12 +137,10 @@ def _window(frame: Frame, each: Candidate) -> str:
 
 
 def _fusion_table(frame: Frame, runs: list[Candidate]) -> SummaryTable:
-    return SummaryTable("Fusion candidates", [
-        SummaryColumn("kernels in order", text=True), SummaryColumn("kernels", "count"), SummaryColumn("times", "count"),
-        SummaryColumn("GPU time", "ns"), SummaryColumn("gaps between them", "ns"), SummaryColumn("launches saved", "count"),
-        SummaryColumn("bytes saved", "bytes"), SummaryColumn("GPU time saved, at most", "ns"),
-                                              SummaryColumn("estimated from", text=True),
-        SummaryColumn("in graphs", "count"), SummaryColumn("where", "window")],
+    return SummaryTable("Fusion candidates",
+        summary_columns("kernels in order: text | kernels: count | times: count | GPU time: ns | gaps between them: ns | "
+                        "launches saved: count | bytes saved: bytes | GPU time saved, at most: ns | estimated from: text | "
+                        "in graphs: count | where: window"),
         [[_text(frame, each.names), len(each.names), each.runs, each.total_ns, each.gaps_ns, each.launches_saved, each.saved_bytes,
           each.saved_ns, "bytes" if each.bound == "bytes" else "durations: no shapes", each.in_graphs, _window(frame, each)]
          for each in runs],
@@ -154,11 +152,9 @@ def _fusion_table(frame: Frame, runs: list[Candidate]) -> SummaryTable:
 
 
 def _pattern_table(frame: Frame, patterns: list[Pattern]) -> SummaryTable:
-    return SummaryTable("Frequent sequences of operators", [
-        SummaryColumn("operator", text=True), SummaryColumn("its kernels in order", text=True),
-                                                            SummaryColumn("kernels each time", "count"),
-        SummaryColumn("times", "count"), SummaryColumn("GPU time", "ns"), SummaryColumn("from first to last kernel", "ns"),
-        SummaryColumn("time of the operator", "ns"), SummaryColumn("where", "slice")],
+    return SummaryTable("Frequent sequences of operators",
+        summary_columns("operator: text | its kernels in order: text | kernels each time: count | times: count | "
+                        "GPU time: ns | from first to last kernel: ns | time of the operator: ns | where: slice"),
         [[frame.names[each.operator], _text(frame, each.names), each.kernels, each.count, each.gpu_ns, each.span_ns, each.host_ns,
           int(frame["id"][each.example])] for each in patterns],
         f"Outermost operators that launched the same kernels in the same order at least twice; of long ones the first {SHOWN} "

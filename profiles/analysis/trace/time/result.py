@@ -18,7 +18,7 @@ from profiles.analysis.trace.time.phases import LABELS
 from profiles.analysis.trace.time.tiling import PARTS as WORK
 from profiles.analysis.trace.time.warmup import COMPILED_PCT, SLOWER
 from profiles.ingest.naming.names import short_name
-from profiles.ingest.trace import SummaryColumn, SummaryTable
+from profiles.ingest.trace import SummaryColumn, SummaryTable, summary_columns
 
 # The numbers of the topic "time", as JSON: everything that its page draws.
 
@@ -119,14 +119,6 @@ def tables(facts: TimeFacts) -> list[SummaryTable]:
     return [table for table in tables if table.rows]
 
 
-def _text(*names: str) -> list[SummaryColumn]:
-    return [SummaryColumn(name, text=True) for name in names]
-
-
-def _ns(*names: str) -> list[SummaryColumn]:
-    return [SummaryColumn(name, "ns") for name in names]
-
-
 def device_table(facts: TimeFacts) -> SummaryTable:
     rows: list[Row] = []
     gpus = np.unique(tiling.gpu_numbers(facts.frame)).size
@@ -137,10 +129,11 @@ def device_table(facts: TimeFacts) -> SummaryTable:
                      *said["idle_causes_ns"].values(), *(said[key] for key in (
                          "communication_overlapped_ns", "memory_overlapped_ns", "span_ns", "idle_in_span_ns"))])
     return SummaryTable(
-        "Time of each GPU", [*_text("GPU"), *_ns(
-            "wall", "compute", "communication, exposed", "memory, exposed", "idle",
-            *(f"idle: {label}" for label, _ in CAUSES.values()), "communication, overlapped", "memory, overlapped",
-            "first to last work", "idle between work")], rows,
+        "Time of each GPU",
+        [*summary_columns("GPU: text | wall: ns | compute: ns | communication, exposed: ns | memory, exposed: ns | idle: ns"),
+         *(SummaryColumn(f"idle: {label}", "ns") for label, _ in CAUSES.values()),
+         *summary_columns("communication, overlapped: ns | memory, overlapped: ns | first to last work: ns | "
+                          "idle between work: ns")], rows,
         "Compute, exposed communication, exposed memory traffic and idle add up to wall time exactly; so do the causes to idle. "
         "Overlapped time runs behind compute (or behind communication) and is not part of the sum. Each GPU is seen by itself: a "
         "wait for another rank is communication here, and a cause of idle time is what the host was in at that moment. What a "
@@ -153,8 +146,8 @@ def activity_table(facts: TimeFacts) -> SummaryTable:
         idle_ns = facts.wall_ns - each.work.busy.length_ns
         rows += [[each.work.label, CAUSES[one.cause][0], one.name[:NAME_CHARS] or "no slice: code that was not recorded", one.ns,
                   100 * one.ns / idle_ns, one.slices] for one in largest_activities(activities)]
-    columns = [*_text("GPU", "cause", "the launching thread was in"), *_ns("time"), SummaryColumn("share of idle", "pct"),
-               SummaryColumn("slices", "count")]
+    columns = summary_columns("GPU: text | cause: text | the launching thread was in: text | time: ns | share of idle: pct | "
+                              "slices: count")
     return SummaryTable("What the host did while the GPU was idle", columns, rows,
                         "By the innermost slice of the thread that launched what ended the gap; its own time, without what it "
                         "contains. Gaps in which the next work was already launched are not here."
@@ -186,8 +179,8 @@ def gap_table(facts: TimeFacts) -> SummaryTable:
         rows.append([each.work.label, f"{start}-{end}", ns, CAUSES[cause][0], short_name(frame.text(after)) if after >= 0 else None,
                      frame.text(row)[:NAME_CHARS] if row >= 0 else None, own if row >= 0 else None,
                      " ‹ ".join(around[:4])[:NAME_CHARS] or None])
-    columns = [*_text("GPU"), SummaryColumn("when", "window"), *_ns("gap"), *_text("most of it", "ended by", "the host was in"),
-               *_ns("for"), *_text("called by")]
+    columns = summary_columns("GPU: text | when: window | gap: ns | most of it: text | ended by: text | "
+                              "the host was in: text | for: ns | called by: text")
     return SummaryTable("Longest gaps", columns, rows, "Each opens in the timeline. The host's slice is the one with the most time "
                         "of its own in the gap, on the thread that launched what ended it.")
 
@@ -202,11 +195,11 @@ def step_table(facts: TimeFacts) -> SummaryTable:
                      *((None, None) if launched is None else launched[:, number].tolist()), *ran[:, number].tolist(),
                      of_step.bound or None,
                      *(of_step.pct(name) for name in ("compute", "memory", "overhead", "unknown")), *step.parts.values()])
-    columns = [*_text("step", "rank"), SummaryColumn("when", "window"), *_text("counts"), *_ns("duration"),
-               SummaryColumn("kernels launched in it", "count"), *_ns("their time"),
-               SummaryColumn("kernels that began in it", "count"), *_ns("time of these"), *_text("bound by"),
+    columns = [*summary_columns("step: text | rank: text | when: window | counts: text | duration: ns | "
+                                "kernels launched in it: count | their time: ns | kernels that began in it: count | "
+                                "time of these: ns | bound by: text"),
                *(SummaryColumn(name, "pct") for name in ("compute", "memory", "overhead", "unknown")),
-               *_ns(*(part.label for part in PARTS.values()))]
+               *(SummaryColumn(part.label, "ns") for part in PARTS.values())]
     left = len(facts.steps) - len(rows)
     note = f"{facts.marked.how[0].upper()}{facts.marked.how[1:]}. The parts of a step add up to its duration"
     note += "; of several GPUs they are the mean." if any(step.gpus > 1 for step in facts.steps) else "."
@@ -226,8 +219,9 @@ def phase_table(facts: TimeFacts) -> SummaryTable:
             rows.append([LABELS[phase], phase_ns, 100 * phase_ns / wall_ns, host.get(phase) or None, of_phase.bound or None,
                          sum(of_phase.parts[name] for name in KERNEL_PARTS), sum(of_phase.parts[name] for name in CAUSES),
                          *of_phase.parts.values()])
-    columns = [*_text("phase"), *_ns("wall"), SummaryColumn("share", "pct"), *_ns("host in its ranges"), *_text("bound by"),
-               *_ns("compute", "idle", *(part.label for part in PARTS.values()))]
+    columns = [*summary_columns("phase: text | wall: ns | share: pct | host in its ranges: ns | bound by: text | "
+                                "compute: ns | idle: ns"),
+               *(SummaryColumn(part.label, "ns") for part in PARTS.values())]
     return SummaryTable("Phases", columns, rows,
                         "By who launched the work; a gap is its phase's whose work ended it. The phases of all GPUs add up to "
                         "their wall time. Forward is also what an operator launched in none of the other phases.")
@@ -238,8 +232,8 @@ def range_table(facts: TimeFacts) -> SummaryTable:
     rows: list[Row] = [[each.name[:NAME_CHARS], each.longest_id, each.ranges, each.gpu_ns,
                         100 * each.gpu_ns / gpu_ns if gpu_ns else None, each.projected_ns, each.launches, each.host_ns]
                        for each in facts.ranges]
-    columns = [*_text("range"), SummaryColumn("longest", "slice"), SummaryColumn("ranges", "count"), *_ns("GPU time"),
-               SummaryColumn("share of GPU work", "pct"), *_ns("projected"), SummaryColumn("launches", "count"), *_ns("on the CPU")]
+    columns = summary_columns("range: text | longest: slice | ranges: count | GPU time: ns | share of GPU work: pct | "
+                              "projected: ns | launches: count | on the CPU: ns")
     return SummaryTable("Ranges", columns, rows, "GPU time of the work that was launched within (NVTX, record_function), wherever "
                         "it ran; ranges contain each other, so they do not add up. Projected: first start to last end on the GPU.")
 
@@ -252,8 +246,8 @@ def kernel_table(facts: TimeFacts) -> SummaryTable:
         kind, by_name = kind_of(each.name)
         rows.append([short_name(each.name), kind, each.regime, "name" if by_name == each.regime else "shapes of its operator",
                      each.launches, each.ns, 100 * each.ns / everything if everything else None, each.small_ns])
-    columns = [*_text("kernel", "what it is", "limited by", "told from"), SummaryColumn("launches", "count"), *_ns("time"),
-               SummaryColumn("share of kernels", "pct"), *_ns("in launches under 10 µs")]
+    columns = summary_columns("kernel: text | what it is: text | limited by: text | told from: text | launches: count | "
+                              "time: ns | share of kernels: pct | in launches under 10 µs: ns")
     note = ("A trace has no counters: this is inferred from names, and for matrix products with recorded shapes from FLOP per byte "
             "against the GPU's ridge point. Capture counters to know.")
     left = f" The first {MOST_KERNELS} of {len(facts.kernels):,}." if len(facts.kernels) > MOST_KERNELS else ""
