@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tuner.tuning.operators.limits import Limits
 from tuner.tuning.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
-from tuner.tuning.operators.rowwise import WARPS, fits_registers, thread_limit
-from tuner.tuning.operators.variants import Only, union_space, whole_number
+from tuner.tuning.operators.rowwise import WARPS, fits_registers
+from tuner.tuning.operators.variants import Only, thread_limit, union_space, whole_number
 from tuner.tuning.space import Constraint, Space
 from tuner.tuning.trial import Config
 

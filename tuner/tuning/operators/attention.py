@@ -8,7 +8,7 @@ from __future__ import annotations
 from tuner.tuning.operators.limits import Limits
 from tuner.tuning.operators.matmul_space import warps_that_multiply
 from tuner.tuning.operators.operator import BYTES, Dim, Operator, Shape
-from tuner.tuning.operators.variants import Only, Values, union_space, whole_number
+from tuner.tuning.operators.variants import Only, Values, thread_limit, union_space, whole_number
 from tuner.tuning.space import Constraint, Space
 from tuner.tuning.trial import Config, Value
 
@@ -70,14 +70,11 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         from_smem = gpu.warpgroup_mma and whole_number(c, "BM") >= 64 and whole_number(c, "num_warps") >= 4
         return smem_bytes(c, head, size, from_smem or c["KERNEL"] in ("tma", "specialised")) <= gpu.smem_bytes
 
-    def fits_threads(c: Config) -> bool:
-        return 32 * whole_number(c, "num_warps") <= gpu.threads
-
     return union_space(_KERNELS, (
         Constraint("grouped queries: not in this kernel", knows_groups),
         Constraint("TMA: from compute capability 9.0", has_tma), Constraint("warp specialisation: Hopper only", can_specialise),
         Constraint("overlapped: heads of 64 and 128", can_overlap), Constraint("accumulator registers", fits_registers),
-        Constraint("shared memory", fits_smem), Constraint("threads per block", fits_threads)))
+        Constraint("shared memory", fits_smem), thread_limit(gpu)))
 
 
 def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:

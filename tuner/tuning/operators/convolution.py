@@ -12,7 +12,7 @@ from tuner.tuning.operators.matmul_space import (
     warps_that_multiply,
 )
 from tuner.tuning.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
-from tuner.tuning.operators.variants import Only, Values, union_space, whole_number
+from tuner.tuning.operators.variants import Only, Values, thread_limit, union_space, whole_number
 from tuner.tuning.space import Constraint, Space
 from tuner.tuning.trial import Config, Value
 
@@ -101,7 +101,7 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         Constraint("warp groups: Hopper only; above 128 rows at most 128 columns", fits_warp_groups),
         Constraint("accumulator registers", fits_registers), Constraint("shared memory", fits_smem),
         Constraint("registers for addresses", loads_fit),
-        Constraint("threads per block", lambda c: 32 * whole_number(c, "num_warps") <= gpu.threads),
+        thread_limit(gpu),
         Constraint("tile larger than the matrix", fits_matrix),
         Constraint("persistent: no program has a second tile", has_a_second_tile)))
 

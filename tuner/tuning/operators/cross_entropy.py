@@ -12,10 +12,9 @@ from tuner.tuning.operators.rowwise import (
     WARPS,
     fits_registers,
     rows_per_tile,
-    thread_limit,
     unrolled_within,
 )
-from tuner.tuning.operators.variants import Values, union_space, whole_number
+from tuner.tuning.operators.variants import Values, thread_limit, union_space, whole_number
 from tuner.tuning.space import Constraint, Space
 from tuner.tuning.trial import Config
 

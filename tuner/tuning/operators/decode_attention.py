@@ -5,7 +5,7 @@ from __future__ import annotations
 from tuner.tuning.operators.attention import VALUES_PER_THREAD, head_problems
 from tuner.tuning.operators.limits import Limits
 from tuner.tuning.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
-from tuner.tuning.operators.variants import union_space, whole_number
+from tuner.tuning.operators.variants import thread_limit, union_space, whole_number
 from tuner.tuning.space import Constraint, Space
 from tuner.tuning.trial import Config
 
@@ -30,15 +30,12 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         loads = 2 * whole_number(c, "BN") * head * size * max(1, whole_number(c, "num_stages") - 1)
         return loads + rows * head * size <= gpu.smem_bytes
 
-    def fits_threads(c: Config) -> bool:
-        return 32 * whole_number(c, "num_warps") <= gpu.threads
-
     return union_space(
         ({"BN": (16, 32, 64, 128, 256), "SPLITS": SPLITS, "num_warps": (1, 2, 4, 8),
           "num_stages": (1, 2, 3, 4, 5)},),
         (Constraint("splits: enough programs without, or fewer keys than they take", splits_usefully),
          Constraint("accumulator registers", fits_registers), Constraint("shared memory", fits_smem),
-         Constraint("threads per block", fits_threads)))
+         thread_limit(gpu)))
 
 
 def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:

@@ -8,7 +8,7 @@ from tuner.tuning.operators.attention import BARRIERS_BYTES, GQA_ATTENTION, SPEC
 from tuner.tuning.operators.limits import Limits
 from tuner.tuning.operators.matmul_space import FP8_CAPABILITY
 from tuner.tuning.operators.operator import BYTES, Operator, Shape
-from tuner.tuning.operators.variants import Only, Values, union_space, whole_number
+from tuner.tuning.operators.variants import Only, Values, thread_limit, union_space, whole_number
 from tuner.tuning.space import Constraint, Space
 from tuner.tuning.trial import Config
 
@@ -58,7 +58,7 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         Constraint("warp specialisation: Hopper only", can_overlap),
         Constraint("tile registers", fits_registers),
         Constraint("shared memory", lambda c: smem_bytes(c, head, gpu.warpgroup_mma) <= gpu.smem_bytes),
-        Constraint("threads per block", lambda c: 32 * whole_number(c, "num_warps") <= gpu.threads)))
+        thread_limit(gpu)))
 
 
 def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:

@@ -10,7 +10,7 @@ from tuner.tuning.operators.matmul_space import (
     smem_bytes,
 )
 from tuner.tuning.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
-from tuner.tuning.operators.variants import Values, union_space, whole_number
+from tuner.tuning.operators.variants import Values, thread_limit, union_space, whole_number
 from tuner.tuning.space import Constraint, Space
 from tuner.tuning.trial import Config
 
@@ -40,9 +40,6 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
     def fits_smem(c: Config) -> bool:
         return smem_bytes({**c, "STORE": "direct"}, size, size, gpu.warpgroup_mma or c["KERNEL"] != "tiles") <= gpu.smem_bytes
 
-    def fits_threads(c: Config) -> bool:
-        return 32 * whole_number(c, "num_warps") <= gpu.threads
-
     def fits_experts(c: Config) -> bool:
         return whole_number(c, "BM") <= most_rows
 
@@ -50,7 +47,7 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         Constraint("TMA: from compute capability 9.0", has_tma),
         Constraint("TMA: rows that start at multiples of 16 bytes", is_aligned),
         Constraint("accumulator registers", fits_registers), Constraint("shared memory", fits_smem),
-        Constraint("threads per block", fits_threads), Constraint("tile much taller than an expert's rows", fits_experts)))
+        thread_limit(gpu), Constraint("tile much taller than an expert's rows", fits_experts)))
 
 
 def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:

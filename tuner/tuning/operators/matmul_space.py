@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tuner.tuning.operators.limits import Limits
 from tuner.tuning.operators.operator import BYTES, Shape, power_of_two_at_least
-from tuner.tuning.operators.variants import Only, Values, union_space, whole_number
+from tuner.tuning.operators.variants import Only, Values, thread_limit, union_space, whole_number
 from tuner.tuning.space import Constraint, Space
 from tuner.tuning.trial import Config, Value
 
@@ -105,9 +105,6 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
     def fits_smem(c: Config) -> bool:
         return smem_bytes(c, size, out_size, gpu.warpgroup_mma or c["KERNEL"] != "tiles") <= gpu.smem_bytes
 
-    def fits_threads(c: Config) -> bool:
-        return 32 * whole_number(c, "num_warps") <= gpu.threads
-
     def fits_matrix(c: Config) -> bool:
         return (c["KERNEL"] == "tiles" and c["SPLIT_K"] == 1) or whole_number(c, "BM") <= most_rows
 
@@ -133,7 +130,7 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         Constraint("TMA: rows that start at multiples of 16 bytes", is_aligned),
         Constraint("warp groups: 128 bytes of K; above 128 rows at most 128 columns", fits_warp_groups),
         Constraint("accumulator registers", fits_registers), Constraint("shared memory", fits_smem),
-        Constraint("threads per block", fits_threads), Constraint("tile taller than the matrix", fits_matrix),
+        thread_limit(gpu), Constraint("tile taller than the matrix", fits_matrix),
         Constraint("split-K: enough tiles without, or too few blocks of K", splits_usefully),
         Constraint("persistent: no program has a second tile", has_a_second_tile),
         Constraint("waves and split: nothing left to split", leaves_a_rest)))

@@ -6,7 +6,7 @@ from tuner.tuning.operators.attention import head_problems
 from tuner.tuning.operators.decode_attention import LEAST_ROWS
 from tuner.tuning.operators.limits import Limits
 from tuner.tuning.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
-from tuner.tuning.operators.variants import Only, Values, union_space, whole_number
+from tuner.tuning.operators.variants import Only, Values, thread_limit, union_space, whole_number
 from tuner.tuning.space import Constraint, Space
 from tuner.tuning.trial import Config
 
@@ -48,7 +48,7 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         Constraint("splits: enough programs without, or fewer keys than they take", splits_usefully),
         Constraint("accumulator registers", fits_registers),
         Constraint("shared memory", lambda c: smem_bytes(c, rows, head, BYTES[dtype]) <= gpu.smem_bytes),
-        Constraint("threads per block", lambda c: 32 * whole_number(c, "num_warps") <= gpu.threads)))
+        thread_limit(gpu)))
 
 
 def _most_splits(shape: Shape, gpu: Limits, c: Config) -> int:

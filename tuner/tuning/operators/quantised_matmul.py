@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tuner.tuning.operators.limits import Limits
 from tuner.tuning.operators.matmul_space import BARRIERS_BYTES, FP8_CAPABILITY, SPECIALISED_ON, TMA_ALIGNMENT, smem_bytes
 from tuner.tuning.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
-from tuner.tuning.operators.variants import Only, Values, union_space, whole_number
+from tuner.tuning.operators.variants import Only, Values, thread_limit, union_space, whole_number
 from tuner.tuning.space import Constraint, Space
 from tuner.tuning.trial import Config, Value
 
@@ -30,7 +30,7 @@ def _tile_limits(shape: Shape, gpu: Limits, stage_bytes: Callable[[Config], int]
 
     return (Constraint("accumulator registers", fits_registers),
             Constraint("shared memory", lambda c: whole_number(c, "num_stages") * stage_bytes(c) <= gpu.smem_bytes),
-            Constraint("threads per block", lambda c: 32 * whole_number(c, "num_warps") <= gpu.threads),
+            thread_limit(gpu),
             Constraint("tile larger than the matrix", fits_matrix))
 
 

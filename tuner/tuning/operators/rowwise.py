@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tuner.tuning.operators.limits import Limits
 from tuner.tuning.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
-from tuner.tuning.operators.variants import Values, union_space, whole_number
+from tuner.tuning.operators.variants import Values, thread_limit, union_space, whole_number
 from tuner.tuning.space import Constraint, Space
 from tuner.tuning.trial import Config
 
@@ -20,11 +20,6 @@ TILE_ROWS = (1, 2, 4, 8, 16)
 UNROLL = (1, 2, 4)            # blocks of a row that one step of a loop takes
 STAGES_UNREAD: Config = {"num_stages": 1}     # Triton pipelines by them what feeds a product, or loops that say so themselves
 EACH = 4096                  # programs per multiprocessor: as a rule one for each tile
-
-
-def thread_limit(gpu: Limits) -> Constraint:
-    """Return the constraint on threads per block."""
-    return Constraint("threads per block", lambda c: 32 * whole_number(c, "num_warps") <= gpu.threads)
 
 
 def fits_registers(c: Config, elements: int) -> bool:

@@ -12,6 +12,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.tuning.operators.limits import Limits
 from tuner.tuning.space import Constraint, Param, Space
 from tuner.tuning.trial import Config, Value
 
@@ -35,6 +36,11 @@ def whole_number(config: Config, name: str) -> int:
     """Return a parameter that is a whole number."""
     value = config[name]
     return value if isinstance(value, int) else 0
+
+
+def thread_limit(gpu: Limits) -> Constraint:
+    """Return the constraint on threads per block."""
+    return Constraint("threads per block", lambda c: 32 * whole_number(c, "num_warps") <= gpu.threads)
 
 
 def union_space(kernels: Sequence[Values], constraints: Sequence[Constraint]) -> UnionSpace:
