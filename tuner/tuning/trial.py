@@ -10,6 +10,7 @@ from typing import Any
 
 Value = int | float | str | bool
 Config = Mapping[str, Value]
+MOST_ERROR_CHARS = 2000
 
 
 def config_key(config: Config) -> str:
@@ -20,6 +21,12 @@ def config_key(config: Config) -> str:
 def storable(text: str) -> bool:
     """Whether a database row can hold a text: PostgreSQL keeps no NUL, and half of a surrogate pair is no character."""
     return "\0" not in text and not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def error_text(error: Exception) -> str:
+    """Return an exception's type and text, of a long one the first MOST_ERROR_CHARS characters."""
+    text = f"{type(error).__name__}: {error}".strip()
+    return text if len(text) <= MOST_ERROR_CHARS else text[:MOST_ERROR_CHARS] + " …"
 
 
 def cleaned(value: Any) -> Any:

@@ -25,13 +25,14 @@ from tuner.candidates.judge import checks, loading
 from tuner.candidates.judge.taken import Taken
 from tuner.candidates.judge.turns import GpuTimer, Turn, find_gpu
 from tuner.tuning.measure import accuracy
-from tuner.tuning.measure.child import Bench, _kernel_facts, _shorten, source_hash
+from tuner.tuning.measure.child import Bench, _kernel_facts, source_hash
 from tuner.tuning.measure.device import is_alive
 from tuner.tuning.measure.policy import Policy
 from tuner.tuning.measure.timers import Timer
 from tuner.tuning.measure.timing import Sampler, Times
 from tuner.tuning.operators import limits
 from tuner.tuning.team import packages
+from tuner.tuning.trial import error_text
 
 CHECKS = 2                  # launches on fresh inputs before anything is timed
 POLICY: dict[str, Any] = {"rounds": 10, "batch": 5, "warmup": 3, "lead_ms": 3.0, "max_ms": 2000.0}
@@ -47,7 +48,7 @@ class Failed(Exception):
     """The candidate cannot be launched: `where` is import, contract, launch or timing."""
 
     def __init__(self, where: str, error: BaseException) -> None:
-        super().__init__(_shorten(error) if isinstance(error, Exception) else f"{type(error).__name__}: {error}"[:600])
+        super().__init__(error_text(error) if isinstance(error, Exception) else f"{type(error).__name__}: {error}"[:600])
         self.where = where
 
 
@@ -91,14 +92,14 @@ class Judge:
         try:
             own = loading.open_operator(asked["operator"], asked["shape"], asked["dtype"], self.device, self._seed())
         except Exception as error:
-            raise Refused(_shorten(error)) from error
+            raise Refused(error_text(error)) from error
         self.gpu_index = find_gpu(asked.get("gpu_uuid", "")) if self.device.type == "cuda" else None
         bench = Bench(self.device)
         bench.gpu_index = self.gpu_index or 0
         try:
             device = bench._device_facts()
         except Exception as error:          # NVML's own, of a GPU that may not be asked here
-            device = {"torch": torch.__version__, "gpu": torch.cuda.get_device_name(), "clocks": {}, "why": _shorten(error)}
+            device = {"torch": torch.__version__, "gpu": torch.cuda.get_device_name(), "clocks": {}, "why": error_text(error)}
         self.tolerance = own.operator.tolerance.get(asked["dtype"]) or accuracy.TOLERANCE[asked["dtype"]]
         bounds = limits(str(device.get("gpu") or ""), device.get("compute_capability"), device.get("sms"))
         self.default = dict(own.operator.default_config(asked["shape"], asked["dtype"], bounds))
@@ -128,8 +129,8 @@ class Judge:
             return str(self._check_once(own, own.problem.launch, config)["message"])
         except Exception as error:
             if not is_alive(self.device):
-                raise Refused(_shorten(error)) from error
-            return _shorten(error)
+                raise Refused(error_text(error)) from error
+            return error_text(error)
 
     def _seed(self) -> int:
         return self._draw.randrange(1 << 30)
@@ -197,7 +198,7 @@ def answer(request: Mapping[str, Any], judge: Callable[[Say], Judge]) -> int:
         except Failed as failed:
             say(failed={"where": failed.where, "what": str(failed)})
         except Exception as error:          # what was altered in this process may fail anywhere
-            say(failed={"where": "process", "what": _shorten(error)[:600]})
+            say(failed={"where": "process", "what": error_text(error)[:600]})
         say(ended=True)
     os._exit(0)                     # no teardown of what the candidate may have left
 

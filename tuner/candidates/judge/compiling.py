@@ -24,8 +24,8 @@ from triton.runtime.jit import JITFunction
 from tuner.candidates.judge import loading
 from tuner.candidates.judge.child import Failed, Judge, Refused, answer, read_request
 from tuner.tuning.measure import offline
-from tuner.tuning.measure.child import _shorten
 from tuner.tuning.operators import limits
+from tuner.tuning.trial import error_text
 
 META = torch.device("meta")
 
@@ -41,7 +41,7 @@ class CompileOnly(Judge):
         try:
             own = loading.open_operator(asked["operator"], asked["shape"], asked["dtype"], META, 0)
         except Exception as error:
-            raise Refused(_shorten(error)) from error
+            raise Refused(error_text(error)) from error
         default = dict(own.operator.default_config(asked["shape"], asked["dtype"], limits("", capability, sms)))
         loaded = self._load(folder, own)
         if loaded is None:
@@ -56,7 +56,7 @@ class CompileOnly(Judge):
         except Exception as error:
             if offline.is_resources(error):
                 raise Failed("compile", error) from error
-            self.say(not_compiled=f"without a GPU it cannot be put together: {_shorten(error)}"[:600])
+            self.say(not_compiled=f"without a GPU it cannot be put together: {error_text(error)}"[:600])
             return
         facts = offline.static_facts(kernels, capability)
         if too_much := offline.why_not_start(facts, capability):
@@ -74,7 +74,7 @@ class CompileOnly(Judge):
         except (SyntaxError, ImportError, loading.ContractBroken) as error:
             raise Failed("contract" if isinstance(error, loading.ContractBroken) else "import", error) from error
         except Exception as error:          # it may ask for a GPU when it is imported
-            self.say(not_compiled=f"without a GPU it cannot be imported: {_shorten(error)}"[:600])
+            self.say(not_compiled=f"without a GPU it cannot be imported: {error_text(error)}"[:600])
             return None
 
 

@@ -30,7 +30,7 @@ from tuner.tuning.measure.timing import Sampler, Times
 from tuner.tuning.operators import OPERATORS, Operator, find
 from tuner.tuning.sources import hash_sources
 from tuner.tuning.team import packages
-from tuner.tuning.trial import Config, Reason
+from tuner.tuning.trial import Config, Reason, error_text
 
 # Times that a program took itself: one number a run, the mean of its own launches, beside the library's as it is sampled here.
 
@@ -70,7 +70,6 @@ def _times(samples_ms: Sequence[float], took_s: float, round_ms: tuple[float, ..
 
 # ---- the process that owns a GPU ----
 
-MESSAGE_CHARS = 2000
 FINALIST_SEED = 1_000_003      # their inputs are not those of the trials
 KERNELS = "tuner.tuning.kernels."
 NO_KERNELS = ("tuner.tuning.kernels.problem", "tuner.tuning.kernels.device")
@@ -123,7 +122,7 @@ class Bench:
         except ValueError as error:
             raise wire.Failure(str(error), "choose another shape") from error
         except torch.cuda.OutOfMemoryError as error:
-            raise wire.Failure(f"the GPU has too little free memory: {_shorten(error)}",
+            raise wire.Failure(f"the GPU has too little free memory: {error_text(error)}",
                                "choose a smaller shape, or free the GPU") from error
         return {**self._device_facts(), **offered, "library_ms": library_ms,
                 "policy": {**self.policy.as_json(), **self.timer.about(), "tolerance": self.tolerance},
@@ -157,7 +156,7 @@ class Bench:
             facts = _load_kernels(self.problem.compile(request["config"])) if self.device.type == "cuda" else {}
         except Exception as error:
             reason = Reason.RESOURCES if _is_resources(error) else Reason.COMPILE
-            raise wire.Rejection(reason, _shorten(error), compile_s=round(time.perf_counter() - started, 3)) from error
+            raise wire.Rejection(reason, error_text(error), compile_s=round(time.perf_counter() - started, 3)) from error
         return {"compile_s": round(time.perf_counter() - started, 3), **facts}
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -231,9 +230,9 @@ class Bench:
             raise
         except Exception as error:
             if not is_alive(self.device):
-                raise wire.Rejection(Reason.CRASH, _shorten(error), fatal=True) from error
+                raise wire.Rejection(Reason.CRASH, error_text(error), fatal=True) from error
             reason = Reason.RESOURCES if _is_resources(error) else Reason.OTHER
-            raise wire.Rejection(reason, _shorten(error)) from error
+            raise wire.Rejection(reason, error_text(error)) from error
 
 
 def source_hash(module: ModuleType, operator: str) -> str:
@@ -274,11 +273,6 @@ def _facts(kernel: Any) -> dict[str, Any]:
 
 def _is_resources(error: Exception) -> bool:
     return any(name in (cls.__name__ for cls in type(error).__mro__) for name in _RESOURCES)
-
-
-def _shorten(error: Exception) -> str:
-    text = f"{type(error).__name__}: {error}".strip()
-    return text if len(text) <= MESSAGE_CHARS else text[:MESSAGE_CHARS] + " …"
 
 
 def main(argv: list[str]) -> None:

@@ -23,9 +23,8 @@ from tuner.tuning.kernels.problem import Problem
 from tuner.tuning.measure import offline
 from tuner.tuning.operators import OPERATORS, find
 from tuner.tuning.team import packages
-from tuner.tuning.trial import Reason
+from tuner.tuning.trial import Reason, error_text
 
-MESSAGE_CHARS = 2000
 MAX_DATA_BYTES = 24 * 2**30       # of memory: a compiler that runs away fails alone
 NICENESS = 10                     # the process that times kernels goes first
 
@@ -56,7 +55,7 @@ class Compiler:
             make = importlib.import_module(operator.kernel_module).PROBLEMS[operator.name]
             self.problem = make(request["shape"], request["dtype"], torch.device("meta"), request["seed"])
         except Exception as error:          # a team's code may need values, which "meta" has none of: the GPU child compiles then
-            raise wire.Failure(f"no compile ahead: {_shorten(error)}") from error
+            raise wire.Failure(f"no compile ahead: {error_text(error)}") from error
         return {"triton": triton.__version__}
 
     def compile(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -66,7 +65,7 @@ class Compiler:
             kernels = self.problem.compile(request["config"])
             self.launchers.build(kernels)
         except Exception as error:
-            raise wire.Rejection(offline.reason_of(error), _shorten(error), compile_s=_elapsed_s(started)) from error
+            raise wire.Rejection(offline.reason_of(error), error_text(error), compile_s=_elapsed_s(started)) from error
         facts = {**offline.static_facts(kernels, self.compute_capability), "compile_s": _elapsed_s(started)}
         too_much = offline.why_not_start(facts, self.compute_capability)
         if too_much is not None:
@@ -76,11 +75,6 @@ class Compiler:
 
 def _elapsed_s(started: float) -> float:
     return round(time.perf_counter() - started, 3)
-
-
-def _shorten(error: Exception) -> str:
-    text = f"{type(error).__name__}: {error}".strip()
-    return text if len(text) <= MESSAGE_CHARS else text[:MESSAGE_CHARS] + " …"
 
 
 def enter(parent_pid: int) -> None:
